@@ -1,0 +1,32 @@
+// Asks the CUDA runtime about a device. Built with the kernels, when there is an nvcc.
+#include <cuda_runtime.h>
+
+#include "kittens/host/launchers.h"
+
+namespace kittens::host {
+namespace {
+
+bool query_device(int index, device& found, std::string& why_not) {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && (index < 0 || index >= count)) {
+    why_not = "there is no CUDA device " + std::to_string(index) + ", only " +
+              std::to_string(count) + " of them";
+    return false;
+  }
+  const auto get = [&](int& value, cudaDeviceAttr attribute) {
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, attribute, index);
+  };
+  get(found.major, cudaDevAttrComputeCapabilityMajor);
+  get(found.minor, cudaDevAttrComputeCapabilityMinor);
+  get(found.multiprocessors, cudaDevAttrMultiProcessorCount);
+  if (status == cudaSuccess) return true;
+  cudaGetLastError();  // told in why_not; the next launch shall not find it
+  why_not = std::string("CUDA finds no device: ") + cudaGetErrorString(status);
+  return false;
+}
+
+[[maybe_unused]] const bool kRegistered = (set_device_query(&query_device), true);
+
+}  // namespace
+}  // namespace kittens::host

@@ -1,0 +1,21 @@
+// The special-function unit, and the arithmetic that both worlds do not spell alike.
+// Approximations, but tanh_approx, take and give zero for subnormal numbers.
+//
+//   float exp2_approx(x)          2^x, within 2 ulp
+//   float log2_approx(x)          log2(x), within 2^-22 absolute for x in [0.5, 2], else 2 ulp
+//   float rsqrt_approx(x)         x^-1/2, within 2^-22.4 relative
+//   float reciprocal_approx(x)    1/x, within 1 ulp
+//   float tanh_approx(x)          tanh(x), within 2^-11 relative
+//   float fma(a, b, c)            a·b + c, rounded once
+//   int popc(unsigned x)          number of bits set
+//
+// bf16 and half conversions come from cuda_bf16.h and cuda_fp16.h in both worlds.
+#pragma once
+
+#include "kittens/arch/keywords.cuh"
+
+#if KITTENS_SIMULATED
+#include "kittens/arch/sim/math.hpp"
+#else
+#include "kittens/arch/ptx/math.cuh"
+#endif

@@ -1,0 +1,136 @@
+// arch/memory.cuh on the device.
+//
+// Plain accesses are left to the compiler, which may then order and combine them; the assumption
+// about the address space makes it choose ld.shared / ld.global where it cannot see the pointer's
+// origin.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kittens/arch/keywords.cuh"
+#include "kittens/arch/memory.cuh"
+
+namespace kittens::arch {
+namespace detail {
+
+// One register tuple per access size. The 1-byte form travels in a 16-bit register.
+template <int Bytes>
+struct access;
+
+// PTX ISA, Data Movement and Conversion Instructions: ld.global.nc; st. L1::no_allocate: the line
+// is not kept in the L1.
+#define KITTENS_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
+#define KITTENS_STREAMING_STORE "st.global.L1::no_allocate"
+
+template <>
+struct access<1> {
+  uint16_t x;
+  KITTENS_DEVICE void load(const void* p) {
+    asm volatile(KITTENS_STREAMING_LOAD ".u8 %0, [%1];" : "=h"(x) : "l"(p));
+  }
+  KITTENS_DEVICE void store(void* p) const {
+    asm volatile(KITTENS_STREAMING_STORE ".u8 [%0], %1;" ::"l"(p), "h"(x) : "memory");
+  }
+};
+
+template <>
+struct access<2> {
+  uint16_t x;
+  KITTENS_DEVICE void load(const void* p) {
+    asm volatile(KITTENS_STREAMING_LOAD ".u16 %0, [%1];" : "=h"(x) : "l"(p));
+  }
+  KITTENS_DEVICE void store(void* p) const {
+    asm volatile(KITTENS_STREAMING_STORE ".u16 [%0], %1;" ::"l"(p), "h"(x) : "memory");
+  }
+};
+
+template <>
+struct access<4> {
+  uint32_t x;
+  KITTENS_DEVICE void load(const void* p) {
+    asm volatile(KITTENS_STREAMING_LOAD ".u32 %0, [%1];" : "=r"(x) : "l"(p));
+  }
+  KITTENS_DEVICE void store(void* p) const {
+    asm volatile(KITTENS_STREAMING_STORE ".u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+  }
+};
+
+template <>
+struct access<8> {
+  uint32_t x, y;
+  KITTENS_DEVICE void load(const void* p) {
+    asm volatile(KITTENS_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(p));
+  }
+  KITTENS_DEVICE void store(void* p) const {
+    asm volatile(KITTENS_STREAMING_STORE ".v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(x), "r"(y)
+                 : "memory");
+  }
+};
+
+template <>
+struct access<16> {
+  uint32_t x, y, z, w;
+  KITTENS_DEVICE void load(const void* p) {
+    asm volatile(KITTENS_STREAMING_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+                 : "l"(p));
+  }
+  KITTENS_DEVICE void store(void* p) const {
+    asm volatile(KITTENS_STREAMING_STORE ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x), "r"(y),
+                 "r"(z), "r"(w)
+                 : "memory");
+  }
+};
+
+#undef KITTENS_STREAMING_LOAD
+#undef KITTENS_STREAMING_STORE
+
+}  // namespace detail
+
+template <memory_vector V>
+KITTENS_DEVICE V load_global(const V* p) {
+  __builtin_assume(__isGlobal(p));
+  return *p;
+}
+
+template <memory_vector V>
+KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v) {
+  __builtin_assume(__isGlobal(p));
+  *p = v;
+}
+
+template <memory_vector V>
+KITTENS_DEVICE V load_global_streaming(const V* p) {
+  detail::access<sizeof(V)> a;
+  a.load(p);
+  V v;
+  memcpy(static_cast<void*>(&v), &a, sizeof(V));
+  return v;
+}
+
+template <memory_vector V>
+KITTENS_DEVICE void store_global_streaming(V* p, std::type_identity_t<V> v) {
+  detail::access<sizeof(V)> a{};
+  memcpy(&a, &v, sizeof(V));
+  a.store(p);
+}
+
+template <memory_vector V>
+KITTENS_DEVICE V load_shared(const V* p) {
+  __builtin_assume(__isShared(p));
+  return *p;
+}
+
+template <memory_vector V>
+KITTENS_DEVICE void store_shared(V* p, std::type_identity_t<V> v) {
+  __builtin_assume(__isShared(p));
+  *p = v;
+}
+
+// PTX ISA, Data Movement and Conversion Instructions: prefetch, prefetchu.
+KITTENS_DEVICE void prefetch_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
+}
+
+}  // namespace kittens::arch

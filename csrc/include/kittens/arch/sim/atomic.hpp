@@ -1,0 +1,85 @@
+// arch/atomic.cuh in the simulator: host atomics, because blocks run on several cores. Sequentially
+// consistent, stronger than the device's.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "kittens/arch/atomic.cuh"
+#include "kittens/arch/keywords.cuh"
+#include "sim/api.hpp"
+
+namespace kittens::arch {
+namespace detail {
+
+template <class T>
+KITTENS_DEVICE std::atomic_ref<T> atomic_at(const char* name, T* p, sim::call_site site) {
+  sim::check_address(name, p, sizeof(T), site);
+  return std::atomic_ref<T>(*p);
+}
+
+}  // namespace detail
+
+KITTENS_DEVICE float atomic_add(float* p, float v, KITTENS_CALL_SITE) {
+  return detail::atomic_at("atomic_add", p, site).fetch_add(v);
+}
+
+template <atomic_word T>
+KITTENS_DEVICE T atomic_add(T* p, std::type_identity_t<T> v, KITTENS_CALL_SITE) {
+  return detail::atomic_at("atomic_add", p, site).fetch_add(v);
+}
+
+template <atomic_word T>
+  requires(sizeof(T) == 4)
+KITTENS_DEVICE T atomic_max(T* p, std::type_identity_t<T> v, KITTENS_CALL_SITE) {
+  const auto word = detail::atomic_at("atomic_max", p, site);
+  T old = word.load();
+  while (old < v && !word.compare_exchange_weak(old, v)) {
+  }
+  return old;
+}
+
+template <atomic_word T>
+  requires(sizeof(T) == 4)
+KITTENS_DEVICE T atomic_min(T* p, std::type_identity_t<T> v, KITTENS_CALL_SITE) {
+  const auto word = detail::atomic_at("atomic_min", p, site);
+  T old = word.load();
+  while (old > v && !word.compare_exchange_weak(old, v)) {
+  }
+  return old;
+}
+
+// What a thread may spin on lets the others run: a lock's holder may be one of them.
+template <atomic_word T>
+KITTENS_DEVICE T atomic_exchange(T* p, std::type_identity_t<T> v, KITTENS_CALL_SITE) {
+  const auto word = detail::atomic_at("atomic_exchange", p, site);
+  sim::spin(site);
+  return word.exchange(v);
+}
+
+template <atomic_word T>
+KITTENS_DEVICE T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v,
+                            KITTENS_CALL_SITE) {
+  const auto word = detail::atomic_at("atomic_cas", p, site);
+  sim::spin(site);
+  word.compare_exchange_strong(expected, v);
+  return expected;
+}
+
+template <atomic_word T>
+KITTENS_DEVICE T load_acquire(const T* p, KITTENS_CALL_SITE) {
+  const auto word = detail::atomic_at("load_acquire", const_cast<T*>(p), site);
+  sim::spin(site);
+  return word.load();
+}
+
+template <atomic_word T>
+KITTENS_DEVICE void store_release(T* p, std::type_identity_t<T> v, KITTENS_CALL_SITE) {
+  detail::atomic_at("store_release", p, site).store(v);
+}
+
+KITTENS_DEVICE void fence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+KITTENS_DEVICE void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+}  // namespace kittens::arch

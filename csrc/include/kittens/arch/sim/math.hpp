@@ -1,0 +1,28 @@
+// arch/math.cuh in the simulator: the host's functions, with the device's treatment of subnormals.
+#pragma once
+
+#include <bit>
+#include <cfloat>
+#include <cmath>
+
+#include "kittens/arch/keywords.cuh"
+
+namespace kittens::arch {
+namespace detail {
+
+// Subnormal numbers become zero, with their sign.
+KITTENS_DEVICE float flush(float x) { return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x; }
+
+}  // namespace detail
+
+KITTENS_DEVICE float exp2_approx(float x) { return detail::flush(std::exp2(detail::flush(x))); }
+KITTENS_DEVICE float log2_approx(float x) { return std::log2(detail::flush(x)); }
+KITTENS_DEVICE float rsqrt_approx(float x) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(detail::flush(x))));
+}
+KITTENS_DEVICE float reciprocal_approx(float x) { return detail::flush(1.0f / detail::flush(x)); }
+KITTENS_DEVICE float tanh_approx(float x) { return std::tanh(x); }
+KITTENS_DEVICE float fma(float a, float b, float c) { return std::fma(a, b, c); }
+KITTENS_DEVICE int popc(unsigned x) { return std::popcount(x); }
+
+}  // namespace kittens::arch

@@ -1,0 +1,106 @@
+// host/launch.cuh on the device.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cxxabi.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <unordered_set>
+
+#include "kittens/host/launch_config.h"
+
+namespace kittens::host {
+namespace detail {
+
+inline std::string kernel_name(const void* kernel) {
+  const char* mangled = nullptr;
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || mangled == nullptr) {
+    cudaGetLastError();
+    return "kernel";
+  }
+  int status = 0;
+  char* readable = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  const std::string name = readable != nullptr ? readable : mangled;
+  std::free(readable);
+  return name;
+}
+
+[[noreturn]] inline void refuse(const void* kernel, const std::string& why) {
+  throw error(kernel_name(kernel) + ": " + why);
+}
+
+inline void check(cudaError_t status, const void* kernel, const char* doing) {
+  if (status == cudaSuccess) return;
+  const std::string why = std::string(doing) + ": " + cudaGetErrorString(status);
+  cudaGetLastError();  // ours is reported here; the next launch shall not find it
+  refuse(kernel, why);
+}
+
+inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+
+// A kernel may use more than 48 KB of shared memory only after it is told so, once per device. It
+// is told the device's maximum, so that the order of its launches does not matter, and two threads
+// that do this at once write the same.
+inline void allow_large_shared_memory(const void* kernel) {
+  int device = 0;
+  check(cudaGetDevice(&device), kernel, "cannot find the current device");
+  thread_local std::unordered_set<uint64_t> allowed;
+  const uint64_t key = reinterpret_cast<uint64_t>(kernel) ^ static_cast<uint64_t>(device) << 56;
+  if (allowed.contains(key)) return;
+  int limit = 0;
+  cudaFuncAttributes attributes{};
+  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kernel,
+        "cannot find the shared memory of the device");
+  check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
+  const int dynamic = limit - static_cast<int>(attributes.sharedSizeBytes);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic), kernel,
+        "cannot raise the shared memory limit");
+  allowed.insert(key);
+}
+
+inline dim3 to_dim3(const dim& d) {
+  return {static_cast<unsigned>(d.x), static_cast<unsigned>(d.y), static_cast<unsigned>(d.z)};
+}
+
+}  // namespace detail
+
+template <class... P>
+void launch(void (*kernel)(P...), const launch_config& config, stream s,
+            const std::type_identity_t<P>&... arguments) {
+  const void* function = reinterpret_cast<const void*>(kernel);
+  if (!launchable(config)) detail::refuse(function, why_not_launchable(config));
+  if (const cudaError_t earlier = cudaPeekAtLastError(); earlier != cudaSuccess) {
+    detail::refuse(function, std::string("not launched, because of an earlier CUDA error: ") +
+                                 cudaGetErrorString(earlier));
+  }
+  if (config.shared_bytes > detail::kDefaultSharedBytes) {
+    detail::allow_large_shared_memory(function);
+  }
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(config.cluster);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t launch_config{};
+  launch_config.gridDim = detail::to_dim3(config.grid);
+  launch_config.blockDim = detail::to_dim3(config.block);
+  launch_config.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
+  launch_config.stream = static_cast<cudaStream_t>(s);
+  launch_config.attrs = &cluster;
+  launch_config.numAttrs = config.cluster > 1 ? 1 : 0;
+  detail::check(cudaLaunchKernelEx(&launch_config, kernel, arguments...), function,
+                "launch failed");
+}
+
+inline int multiprocessors() {
+  int index = 0;
+  if (const cudaError_t status = cudaGetDevice(&index); status != cudaSuccess) {
+    throw error(std::string("multiprocessors: no CUDA device: ") + cudaGetErrorString(status));
+  }
+  if (const device* found = find_device(index)) return found->multiprocessors;
+  throw error("multiprocessors: " + why_no_device(index));
+}
+
+}  // namespace kittens::host

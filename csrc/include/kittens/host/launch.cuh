@@ -1,0 +1,18 @@
+// Launching a kernel: the one way, in both worlds.
+//
+//   launch(kernel, {.grid = {rows}, .block = {128}, .shared_bytes = bytes}, stream, params);
+//
+// Throws kittens::host::error, naming the kernel, when the launch is refused. Never synchronises on
+// the device; in the simulator the kernel has run when launch returns.
+//
+//   int multiprocessors()   of the current device, for persistent kernels
+#pragma once
+
+#include "kittens/arch/keywords.cuh"
+#include "kittens/host/launch_config.h"
+
+#if KITTENS_SIMULATED
+#include "kittens/host/sim/launch.hpp"
+#else
+#include "kittens/host/cuda/launch.cuh"
+#endif

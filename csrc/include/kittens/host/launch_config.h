@@ -1,0 +1,42 @@
+// How a kernel is launched, and what is refused before it is: the same in both worlds. Plain C++.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kittens/host/launchers.h"
+
+namespace kittens::host {
+
+// 64 bits, so that a grid computed from tensor sizes is refused when it is too large, not
+// truncated.
+struct dim {
+  int64_t x = 1, y = 1, z = 1;
+};
+
+struct launch_config {
+  dim grid;                  // blocks
+  dim block;                 // threads of a block: one-dimensional, x only
+  int64_t shared_bytes = 0;  // dynamic shared memory of a block
+  int64_t cluster = 1;       // blocks of a cluster, along x
+};
+
+inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+inline constexpr int64_t kMaxGridYZ = 65535;
+inline constexpr int64_t kMaxBlockThreads = 1024;
+inline constexpr int64_t kMaxSharedBytes = 227 * 1024;
+inline constexpr int64_t kMaxClusterBlocks = 16;
+
+// Whether the hardware takes `config`; a handful of comparisons, done at each launch.
+constexpr bool launchable(const launch_config& c) {
+  return c.grid.x >= 1 && c.grid.x <= kMaxGridX && c.grid.y >= 1 && c.grid.y <= kMaxGridYZ &&
+         c.grid.z >= 1 && c.grid.z <= kMaxGridYZ && c.block.x >= 1 &&
+         c.block.x <= kMaxBlockThreads && c.block.y == 1 && c.block.z == 1 && c.shared_bytes >= 0 &&
+         c.shared_bytes <= kMaxSharedBytes && c.cluster >= 1 && c.cluster <= kMaxClusterBlocks &&
+         c.grid.x % c.cluster == 0;
+}
+
+// What is wrong with a config that is not launchable: `grid x must be 1 … 2147483647, got 0`.
+KITTENS_EXPORT std::string why_not_launchable(const launch_config& config);
+
+}  // namespace kittens::host

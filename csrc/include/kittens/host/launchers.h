@@ -1,0 +1,105 @@
+// The launcher table: which op can be launched on which architecture. Plain C++, no CUDA, no torch.
+//
+// A kernel file enters its launchers when its library is loaded; an op looks them up when it is
+// called. What configs.py does not select is not in the table, and never an undefined symbol.
+//
+//   namespace thunderkittens { inline namespace KITTENS_TARGET {   // one file, several targets
+//   void launch_forward(const layer_norm_forward_params& p, kittens::host::stream s) { … }
+//   KITTENS_LAUNCHER("layer_norm_forward", layer_norm_forward_params, launch_forward);
+//   }}
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// A function that other libraries find, in builds with -fvisibility=hidden.
+#define KITTENS_EXPORT __attribute__((visibility("default")))
+
+namespace kittens::host {
+
+// What every function of kittens::host throws. Exported, so that one library can catch another's.
+struct KITTENS_EXPORT error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class architecture { sm80, sm89, sm90a, simulator };
+
+inline constexpr std::array kAllArchitectures = {architecture::sm80, architecture::sm89,
+                                                 architecture::sm90a, architecture::simulator};
+
+constexpr const char* name(architecture a) {
+  constexpr std::array kNames = {"sm_80", "sm_89", "sm_90a", "simulator"};
+  return kNames[static_cast<size_t>(a)];
+}
+
+using stream = void*;                                     // a cudaStream_t; null in the simulator
+using launcher = void (*)(const void* params, stream s);  // throws kittens::host::error
+
+struct op_launchers {
+  // Index: architecture. Null where the op is not built. Atomic, because a library with more
+  // launchers may be loaded while ops run.
+  std::array<std::atomic<launcher>, kAllArchitectures.size()> by_architecture{};
+  std::atomic<uint64_t> launches = 0;  // counted by whoever calls a launcher
+
+  launcher find(architecture a) const { return by_architecture[static_cast<size_t>(a)]; }
+};
+
+// The entry of `op`, made at its first use. The reference stays valid; keep it.
+KITTENS_EXPORT op_launchers& launchers(std::string_view op);
+KITTENS_EXPORT void add_launcher(std::string_view op, architecture a, launcher f);
+// The ops of the table, in alphabetical order.
+KITTENS_EXPORT std::vector<std::string> all_ops();
+
+struct device {
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+};
+
+// What the simulator says it is: few, so that persistent kernels go round their loops.
+inline constexpr int kSimulatedMultiprocessors = 4;
+
+// Asked once per device index; true: `found` is filled in, false: `why_not` is, with one sentence.
+using device_query = bool (*)(int index, device& found, std::string& why_not);
+
+// The CUDA side, when there is one, calls this at load. No CUDA call is made before find_device.
+KITTENS_EXPORT void set_device_query(device_query query);
+// The device, or null when there is none or no CUDA kernel is built in. The first answer stays.
+KITTENS_EXPORT const device* find_device(int index);
+// Why find_device returns null, in one sentence; empty when it does not.
+KITTENS_EXPORT std::string why_no_device(int index);
+
+namespace detail {
+
+template <class Params, void (*Function)(const Params&, stream)>
+void launch_erased(const void* params, stream s) {
+  Function(*static_cast<const Params*>(params), s);
+}
+
+struct entered_launcher {
+  entered_launcher(std::string_view op, architecture a, launcher f) { add_launcher(op, a, f); }
+};
+
+}  // namespace detail
+}  // namespace kittens::host
+
+// KITTENS_TARGET names the architecture that a file is being compiled for (sm80, sm89, sm90a,
+// simulator). The build gives it; without it the file is for whom its compiler compiles.
+#if !defined(KITTENS_TARGET) && !defined(__CUDACC__)
+#define KITTENS_TARGET simulator
+#endif
+
+#define KITTENS_JOIN_(a, b) a##b
+#define KITTENS_JOIN(a, b) KITTENS_JOIN_(a, b)
+
+// Enters `void function(const params&, kittens::host::stream)` as the launcher of `op`, at load.
+#define KITTENS_LAUNCHER(op, params, function)                                                 \
+  static const ::kittens::host::detail::entered_launcher KITTENS_JOIN(entered_, __COUNTER__) { \
+    op, ::kittens::host::architecture::KITTENS_TARGET,                                         \
+        &::kittens::host::detail::launch_erased<params, function>                              \
+  }

@@ -1,0 +1,43 @@
+#include "sim/async_work.hpp"
+
+#include <utility>
+
+namespace kittens::sim {
+
+async_work::ticket async_work::submit(std::function<void()> work) {
+  const ticket t = next_++;
+  if (policy_ == policy::eager) {
+    work();
+  } else {
+    pending_.emplace_hint(pending_.end(), t, std::move(work));
+  }
+  return t;
+}
+
+void async_work::finish(ticket t) {
+  const auto found = pending_.find(t);
+  if (found == pending_.end()) return;
+  const std::function<void()> work = std::move(found->second);
+  pending_.erase(found);
+  work();
+}
+
+bool async_work::do_one() {
+  if (pending_.empty()) return false;
+  auto chosen = pending_.begin();
+  if (policy_ == policy::random) {
+    const ticket oldest = chosen->first, newest = pending_.rbegin()->first;
+    chosen = pending_.lower_bound(oldest + random_.below(newest - oldest + 1));
+  }
+  finish(chosen->first);
+  return true;
+}
+
+void async_work::maybe_do_one() {
+  constexpr uint64_t kSwitchesPerPiece = 4;
+  if (!pending_.empty() && random_.below(kSwitchesPerPiece) == 0) {
+    do_one();
+  }
+}
+
+}  // namespace kittens::sim

@@ -1,0 +1,37 @@
+// What the hardware does beside the threads: copies now, later matrix products and bulk copies.
+// Work is handed in, and done at once, when someone waits for it, or at any time between.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "sim/options.hpp"
+#include "sim/random.hpp"
+
+namespace kittens::sim {
+
+class async_work {
+ public:
+  using ticket = uint64_t;
+
+  async_work(policy p, random_sequence& random) : policy_(p), random_(random) {}
+
+  // Whether `work` may still be under way after submit: what it writes is then undefined.
+  bool is_delayed() const { return policy_ != policy::eager; }
+  ticket submit(std::function<void()> work);
+  // Does it now, unless it is done.
+  void finish(ticket t);
+  // Does one piece, if there is one: some piece under policy::random, else the oldest.
+  bool do_one();
+  // Sometimes does some piece.
+  void maybe_do_one();
+
+ private:
+  const policy policy_;
+  random_sequence& random_;
+  std::map<ticket, std::function<void()>> pending_;  // by age
+  ticket next_ = 1;
+};
+
+}  // namespace kittens::sim

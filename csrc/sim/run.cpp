@@ -1,0 +1,151 @@
+// Runs a grid: its blocks over the cores, in an order that depends on the policy.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sim/api.hpp"
+#include "sim/block.hpp"
+#include "sim/options.hpp"
+#include "sim/trace.hpp"
+
+namespace kittens::sim {
+namespace {
+
+// Workspaces are kept for the next launch: as many as ran at once.
+class workspace_pool {
+ public:
+  std::unique_ptr<workspace> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<workspace>();
+    std::unique_ptr<workspace> w = std::move(free_.back());
+    free_.pop_back();
+    return w;
+  }
+  void give_back(std::unique_ptr<workspace> w) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(w));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<workspace>> free_;
+};
+
+workspace_pool& pool() {
+  static auto* const the_pool = new workspace_pool;  // threads may outlive static objects
+  return *the_pool;
+}
+
+// The order in which blocks start: step i is block `at(i)`, each block once.
+class block_order {
+ public:
+  block_order(int64_t blocks, const options& o) : blocks_(blocks), policy_(o.policy) {
+    if (policy_ != policy::random) return;
+    offset_ = static_cast<int64_t>(hash(o.seed) % static_cast<uint64_t>(blocks));
+    stride_ = static_cast<int64_t>(hash(o.seed + 1) % static_cast<uint64_t>(blocks)) | 1;
+    while (std::gcd(stride_, blocks) != 1) ++stride_;
+  }
+
+  int64_t at(int64_t step) const {
+    if (policy_ == policy::eager) return step;
+    if (policy_ == policy::lazy) return blocks_ - 1 - step;
+    return static_cast<int64_t>((static_cast<__int128>(step) * stride_ + offset_) % blocks_);
+  }
+
+ private:
+  int64_t blocks_;
+  policy policy_;
+  int64_t offset_ = 0, stride_ = 1;
+};
+
+class grid_run {
+ public:
+  explicit grid_run(const grid_launch& launch)
+      : launch_(launch),
+        blocks_(int64_t{launch.grid.x} * launch.grid.y * launch.grid.z),
+        order_(blocks_, launch.chosen) {}
+
+  // Returns the report, or nothing: the report of the earliest step, so that it is always the same.
+  std::string run() {
+    int cores = launch_.chosen.os_threads;
+    if (cores == 0) cores = std::max(1u, std::thread::hardware_concurrency());
+    const int64_t workers = std::min<int64_t>(cores, blocks_);
+    std::vector<std::jthread> others;
+    for (int64_t i = 1; i < workers; ++i) others.emplace_back([this] { work(); });
+    work();
+    others.clear();  // joins
+    return report_;
+  }
+
+ private:
+  void work() {
+    std::unique_ptr<workspace> memory = pool().take();
+    for (;;) {
+      const int64_t step = next_.fetch_add(1);
+      // Steps before the first failure always run, so that the same one is always the first.
+      if (step >= blocks_ || step > first_failure_) break;
+      const std::string report = run_block(order_.at(step), *memory);
+      if (!report.empty()) note_failure(step, report);
+    }
+    pool().give_back(std::move(memory));
+  }
+
+  void note_failure(int64_t step, const std::string& report) {
+    const std::lock_guard lock(mutex_);
+    if (step > first_failure_) return;
+    first_failure_ = step;
+    report_ = report;
+  }
+
+  std::string run_block(int64_t index, workspace& memory) const {
+    const auto [x, y, z] = launch_.grid;
+    const position place{static_cast<int>(index % x), static_cast<int>(index / x % y),
+                         static_cast<int>(index / x / y)};
+    const uint64_t seed = hash(launch_.chosen.seed) ^ static_cast<uint64_t>(index);
+    return block(launch_, place, seed, memory).run();
+  }
+
+  const grid_launch& launch_;
+  const int64_t blocks_;
+  const block_order order_;
+  std::atomic<int64_t> next_ = 0;
+  std::atomic<int64_t> first_failure_ = std::numeric_limits<int64_t>::max();  // a step
+  std::mutex mutex_;
+  std::string report_;  // of the first failure
+};
+
+}  // namespace
+
+void run(const void* kernel, const host::launch_config& config, thread_function thread,
+         const void* context) {
+  if (!host::launchable(config)) {
+    throw host::error(kernel_name(kernel) + ": " + host::why_not_launchable(config));
+  }
+  if (config.cluster != 1) {
+    throw host::error(kernel_name(kernel) + ": the simulator runs clusters of 1 block, got " +
+                      std::to_string(config.cluster));
+  }
+  if (self != nullptr) {
+    throw host::error(kernel_name(kernel) + ": a kernel cannot launch a kernel");
+  }
+  grid_launch launch;
+  launch.kernel = kernel;
+  launch.thread = thread;
+  launch.context = context;
+  launch.grid = {static_cast<int>(config.grid.x), static_cast<int>(config.grid.y),
+                 static_cast<int>(config.grid.z)};
+  launch.block_threads = static_cast<int>(config.block.x);
+  launch.shared_bytes = config.shared_bytes;
+  launch.chosen = current_options();
+  launch.guards = current_guards();
+  const std::string report = grid_run(launch).run();
+  if (!report.empty()) throw host::error(report);
+}
+
+}  // namespace kittens::sim

@@ -1,0 +1,110 @@
+#include "sim/scheduler.hpp"
+
+#include <bit>
+#include <cstdlib>
+#include <utility>
+
+namespace kittens::sim {
+
+constinit thread_local const thread_view* self = nullptr;
+
+void scheduler::start(const thread_view& common, stacks& memory, void (*entry)()) {
+  const int threads = common.block_threads;
+  fibers_ = std::vector<fiber>(threads);
+  queue_.assign(std::bit_ceil(static_cast<unsigned>(threads)), nullptr);
+  alive_ = threads;
+  for (int i = 0; i < threads; ++i) {
+    fibers_[i].view = common;
+    fibers_[i].view.thread = i;
+    fibers_[i].stack_pointer = memory.prepare(i, entry);
+  }
+  for (int i = 0; i < threads; ++i) {
+    make_ready(fibers_[policy_ == policy::lazy ? threads - 1 - i : i]);
+  }
+}
+
+void scheduler::make_ready(fiber& f) {
+  if (f.ready || f.exited) return;
+  f.ready = true;
+  if (f.waits_for != nullptr) ++wakeups_;
+  place(ready_++) = &f;
+}
+
+fiber* scheduler::pick() {
+  if (ready_ == 0) return nullptr;
+  if (policy_ == policy::random && ready_ > 1) {
+    std::swap(place(0), place(random_.below(ready_)));
+  }
+  fiber* next = place(0);
+  ++first_;
+  --ready_;
+  next->ready = false;
+  return next;
+}
+
+void scheduler::switch_from(void** save, fiber& next) {
+  current_ = &next;
+  self = &next.view;
+  kittens_sim_switch(save, next.stack_pointer);
+}
+
+void scheduler::leave() {
+  fiber& mine = *current_;
+  if (policy_ == policy::random) beside_.maybe_do_one();
+  fiber* next = pick();
+  if (next == &mine) return;
+  if (next != nullptr) {
+    switch_from(&mine.stack_pointer, *next);
+  } else {
+    kittens_sim_switch(&mine.stack_pointer, outside_);
+  }
+  while (tracing_) {
+    mine.where = trace::capture();
+    kittens_sim_switch(&mine.stack_pointer, outside_);
+  }
+}
+
+void scheduler::wait(const waitable& on, call_site site) {
+  fiber& mine = *current_;
+  mine.waits_for = &on;
+  mine.site = site;
+  leave();
+  mine.waits_for = nullptr;
+}
+
+void scheduler::yield() {
+  make_ready(*current_);
+  leave();
+}
+
+void scheduler::exit() {
+  current_->exited = true;
+  ++wakeups_;
+  --alive_;
+  leave();
+  std::abort();  // not reached: nobody makes an exited fiber ready
+}
+
+void scheduler::abandon() {
+  void* nowhere = nullptr;
+  kittens_sim_switch(&nowhere, outside_);
+  std::abort();  // not reached: the block is over
+}
+
+void scheduler::run_ready() {
+  if (fiber* next = pick()) switch_from(&outside_, *next);
+  current_ = nullptr;
+  self = nullptr;
+}
+
+void scheduler::trace_waiting() {
+  tracing_ = true;
+  for (fiber& f : fibers_) {
+    if (f.waits_for != nullptr) switch_from(&outside_, f);
+  }
+  tracing_ = false;
+  current_ = nullptr;
+  self = nullptr;
+}
+
+}  // namespace kittens::sim

@@ -1,0 +1,70 @@
+// Which fiber of a block runs next. One OS thread runs a block; a fiber runs until it waits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/async_work.hpp"
+#include "sim/fiber.hpp"
+#include "sim/options.hpp"
+#include "sim/random.hpp"
+
+namespace kittens::sim {
+
+// What fibers wait for. A deadlock report asks it what it is, and how far it has come.
+class waitable {
+ public:
+  virtual std::string describe() const = 0;  // `barrier 3: 64 of 128 threads have arrived`
+
+ protected:
+  ~waitable() = default;
+};
+
+class scheduler {
+ public:
+  // `beside`: the work that goes on beside the fibers, some of it at a switch from one to the next.
+  scheduler(policy p, random_sequence& random, async_work& beside)
+      : policy_(p), random_(random), beside_(beside) {}
+
+  // Makes the fibers of a block, all ready, each of which will run `entry` on a stack of `memory`.
+  void start(const thread_view& common, stacks& memory, void (*entry)());
+
+  // Runs fibers until none is ready, or one abandons the block. From outside of the fibers.
+  void run_ready();
+  // Notes the call stack of each fiber that waits. From outside of the fibers.
+  void trace_waiting();
+
+  // From inside of a fiber:
+  fiber& current() { return *current_; }
+  void wait(const waitable& on, call_site site);  // until someone makes this fiber ready
+  void yield();                                   // lets the others run
+  [[noreturn]] void exit();                       // the thread ends
+  [[noreturn]] void abandon();                    // the block ends: no fiber runs again
+
+  void make_ready(fiber& f);
+  std::span<fiber> fibers() { return fibers_; }
+  int alive() const { return alive_; }
+  uint64_t wakeups() const { return wakeups_; }  // and exits: a measure of progress
+
+ private:
+  fiber*& place(size_t i) { return queue_[(first_ + i) & (queue_.size() - 1)]; }  // in the queue
+  fiber* pick();
+  void leave();  // the current fiber, for the next one, or for run_ready when there is none
+  void switch_from(void** save, fiber& next);
+
+  const policy policy_;
+  random_sequence& random_;
+  async_work& beside_;
+  std::vector<fiber> fibers_;
+  std::vector<fiber*> queue_;  // a ring: a power of two places, at least one for each fiber
+  size_t first_ = 0, ready_ = 0;
+  fiber* current_ = nullptr;
+  void* outside_ = nullptr;  // where run_ready goes on
+  int alive_ = 0;
+  uint64_t wakeups_ = 0;
+  bool tracing_ = false;
+};
+
+}  // namespace kittens::sim

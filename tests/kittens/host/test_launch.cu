@@ -1,0 +1,133 @@
+// host/launch.cuh, host/dispatch.h and the launcher table: the same in both worlds.
+#include "harness.h"
+#include "kittens/arch/shared.cuh"
+#include "kittens/arch/thread.cuh"
+#include "kittens/host/dispatch.h"
+#include "kittens/host/launchers.h"
+
+using namespace kittens;
+using testing::buffer;
+using testing::error_of;
+using testing::run;
+
+namespace {
+
+__global__ void does_nothing() {}
+
+std::string refusal(const host::launch_config& config) {
+  const std::string why = error_of([&] { run(does_nothing, config); });
+  CHECK_CONTAINS(why, "does_nothing");
+  return why;
+}
+
+TEST(a_launch_that_the_hardware_cannot_take_is_refused) {
+  const auto with_grid = [](int64_t x, int64_t y, int64_t z) {
+    return refusal({.grid = {x, y, z}, .block = {32}});
+  };
+  CHECK_CONTAINS(with_grid(0, 1, 1), "grid x must be 1 to 2147483647, got 0");
+  CHECK_CONTAINS(with_grid(int64_t{1} << 31, 1, 1), "got 2147483648");
+  CHECK_CONTAINS(with_grid(-1, 1, 1), "got -1");
+  CHECK_CONTAINS(with_grid(1, 65536, 1), "grid y must be 1 to 65535, got 65536");
+  CHECK_CONTAINS(with_grid(1, 1, 0), "grid z must be 1 to 65535, got 0");
+  const auto with_block = [](host::dim block) { return refusal({.grid = {1}, .block = block}); };
+  CHECK_CONTAINS(with_block({0}), "block x must be 1 to 1024, got 0");
+  CHECK_CONTAINS(with_block({1025}), "block x must be 1 to 1024, got 1025");
+  CHECK_CONTAINS(with_block({32, 2}), "block y must be 1 to 1, got 2");
+  const auto with_shared = [](int64_t bytes) {
+    return refusal({.grid = {1}, .block = {32}, .shared_bytes = bytes});
+  };
+  CHECK_CONTAINS(with_shared(227 * 1024 + 1), "shared_bytes must be 0 to 232448, got 232449");
+  CHECK_CONTAINS(with_shared(-1), "got -1");
+  CHECK_CONTAINS(refusal({.grid = {3}, .block = {32}, .cluster = 2}),
+                 "grid x must be a multiple of cluster (2), got 3");
+}
+
+struct parameters {
+  int* out;
+  int factor;
+};
+
+__global__ void fills(const __grid_constant__ parameters p) {
+  p.out[arch::block_x() * arch::block_threads() + arch::thread_id()] = arch::thread_id() * p.factor;
+}
+
+TEST(a_launch_takes_the_largest_block_and_passes_parameters) {
+  const buffer<int> out(2 * 1024);
+  run(fills, {.grid = {2}, .block = {1024}}, {out.data(), 3});
+  const std::vector<int> got = out.get();
+  for (int i = 0; i < 2 * 1024; ++i) CHECK_EQUAL(got[i], i % 1024 * 3);
+}
+
+__global__ void walks(int* visits, int items) {
+  for (int i = arch::block_x(); i < items; i += arch::grid_x()) {
+    if (arch::thread_id() == i % 32) ++visits[i];
+  }
+}
+
+TEST(persistent_kernels_go_round) {
+  const buffer<int> visits(std::vector<int>(1000, 0));
+  run(walks, {.grid = {host::multiprocessors()}, .block = {32}}, visits.data(), 1000);
+  for (const int v : visits.get()) CHECK_EQUAL(v, 1);
+}
+
+TEST(dispatch_calls_the_instance_of_the_value) {
+  const auto doubled = [](int64_t d) {
+    return host::dispatch<64, 128, 256>("head_dim", d, [&]<int D> { return 2 * D; });
+  };
+  CHECK_EQUAL(doubled(64), 128);
+  CHECK_EQUAL(doubled(256), 512);
+  CHECK_EQUAL(error_of([&] { doubled(96); }), "head_dim = 96 is not one of 64, 128, 256");
+}
+
+void launch_fills(const parameters& p, host::stream s) {
+  host::launch(fills, {.grid = {1}, .block = {32}}, s, p);
+}
+
+KITTENS_LAUNCHER("test_fills", parameters, launch_fills);
+
+TEST(a_launcher_is_found_by_its_op_and_architecture) {
+  host::op_launchers& entry = host::launchers("test_fills");
+  CHECK(&entry == &host::launchers("test_fills"));
+  CHECK(entry.find(host::architecture::sm89) == nullptr);
+  CHECK(host::launchers("no_such_op").find(host::architecture::KITTENS_TARGET) == nullptr);
+  const host::launcher found = entry.find(host::architecture::KITTENS_TARGET);
+  CHECK(found != nullptr);
+  const buffer<int> out(32);
+  const parameters p{out.data(), 5};
+  found(&p, nullptr);
+  CHECK_EQUAL(out.get()[31], 31 * 5);
+  bool listed = false;
+  for (const std::string& op : host::all_ops()) listed |= op == "test_fills";
+  CHECK(listed);
+}
+
+TEST(a_device_is_found_or_the_reason_given) {
+  for (const int index : {0, -1, 1000}) {
+    const host::device* found = host::find_device(index);
+    CHECK(found == host::find_device(index));
+    CHECK((found == nullptr) == !host::why_no_device(index).empty());
+  }
+  CHECK(host::find_device(-1) == nullptr);
+}
+
+#if KITTENS_SIMULATED
+int queries = 0;
+
+TEST(the_device_query_is_asked_once_for_each_index) {
+  host::set_device_query([](int index, host::device& found, std::string& why_not) {
+    ++queries;
+    found = {.major = 9, .minor = 0, .multiprocessors = 132};
+    if (index != 0) why_not = "there is one device";
+    return index == 0;
+  });
+  for (int round = 0; round < 3; ++round) {
+    CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
+    CHECK_EQUAL(host::why_no_device(0), "");
+    CHECK(host::find_device(1) == nullptr);
+    CHECK_EQUAL(host::why_no_device(1), "there is one device");
+  }
+  CHECK_EQUAL(queries, 2);
+}
+#endif
+
+}  // namespace
