@@ -1,0 +1,70 @@
+// Reductions of a register vector to one number, the same in every lane of the warp.
+#pragma once
+
+#include <cmath>
+
+#include "kittens/arch/shuffle.cuh"
+#include "kittens/ops/map.cuh"
+#include "kittens/types/register_vector.cuh"
+
+namespace kittens {
+
+// op over the lanes of the warp, by a butterfly: all lanes get the same bits, in a fixed order.
+template <class F>
+KITTENS_DEVICE float reduce_lanes(F op, float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    value = op(value, arch::shuffle_xor(value, step));
+  }
+  return value;
+}
+
+// op over the vector's elements, in float: those of a lane in order, then over the lanes.
+template <class F, register_vector V>
+KITTENS_DEVICE float reduce(F op, const V& src) {
+  float value = 0.0f;
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    const detail::float_run<V> run(src, c);
+#pragma unroll
+    for (int i = 0; i < V::run_length; ++i) value = c + i == 0 ? run[0] : op(value, run[i]);
+  }
+  return reduce_lanes(op, value);
+}
+
+// dst = Σ a[i] · b[i].
+template <register_vector A, register_vector B>
+  requires same_layout<A, B>
+KITTENS_DEVICE void dot(float& dst, const A& a, const B& b) {
+  float value = 0.0f;
+#pragma unroll
+  for (int c = 0; c < A::chunks; ++c) {
+    const detail::float_run<A> x(a, c);
+    const detail::float_run<B> y(b, c);
+#pragma unroll
+    for (int i = 0; i < A::run_length; ++i) value = fmaf(x[i], y[i], value);
+  }
+  dst = reduce_lanes([](float x, float y) { return x + y; }, value);
+}
+
+// name(dst, src): dst = op over src; name(dst, src, accum): that, and accum.
+#define KITTENS_REDUCE(name, expression)                                      \
+  template <register_vector V>                                                \
+  KITTENS_DEVICE void name(float& dst, const V& src) {                        \
+    dst = reduce([](float x, float y) { return expression; }, src);           \
+  }                                                                           \
+  template <register_vector V>                                                \
+  KITTENS_DEVICE void name(float& dst, const V& src, float accum) {           \
+    const float x = reduce([](float x, float y) { return expression; }, src); \
+    const float y = accum;                                                    \
+    dst = expression;                                                         \
+  }
+// clang-format off
+KITTENS_REDUCE(sum, x + y)
+KITTENS_REDUCE(prod, x * y)
+KITTENS_REDUCE(max, fmaxf(x, y))
+KITTENS_REDUCE(min, fminf(x, y))
+// clang-format on
+#undef KITTENS_REDUCE
+
+}  // namespace kittens

@@ -1,0 +1,26 @@
+// sv: a vector in shared memory, its elements one after the other.
+#pragma once
+
+#include <type_traits>
+
+#include "kittens/types/dtype.cuh"
+
+namespace kittens {
+
+template <element T, int Length>
+struct alignas(16) sv {
+  using dtype = T;
+  static constexpr int length = Length;
+
+  T data[Length];
+};
+
+template <class V>
+inline constexpr bool is_shared_vector = false;
+template <class T, int N>
+inline constexpr bool is_shared_vector<sv<T, N>> = true;
+
+template <class V>
+concept shared_vector = is_shared_vector<std::remove_cvref_t<V>>;
+
+}  // namespace kittens

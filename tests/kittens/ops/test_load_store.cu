@@ -1,0 +1,160 @@
+// ops/load_store.cuh: global memory, shared vectors and registers, with ragged ends and strides.
+#include <cstring>
+
+#include "vectors.h"
+
+using namespace kittens;
+using testing::buffer;
+using testing::exact_value;
+using testing::run;
+
+namespace {
+
+constexpr int kLength = 256;
+
+// Moves slice `at` of `in` through a vector V to `out`.
+template <class V, class In, class Out>
+__global__ void copy_slice(gl<const In> in, gl<Out> out, coord at) {
+  V v;
+  load(v, in, at);
+  store(out, v, at);
+}
+
+template <class V, class In, class Out>
+void check_copy(int64_t rows, int64_t cols, int64_t stride) {
+  const buffer<In> in(testing::exact_values<In>(rows * stride));
+  const buffer<Out> out(static_cast<size_t>(rows * stride));
+  const std::vector<Out> poison = out.get();
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c * V::length < cols; ++c) {
+      run(copy_slice<V, In, Out>, {.grid = {1}, .block = {32}},
+          gl<const In>::matrix(in.data(), rows, cols, stride),
+          gl<Out>::matrix(out.data(), rows, cols, stride), {.r = r, .c = c});
+    }
+  }
+  const std::vector<Out> got = out.get();
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    if (i % stride < cols) {
+      CHECK_EQUAL(convert<float>(got[i]), exact_value(i));
+    } else {
+      CHECK(std::memcmp(static_cast<const void*>(&got[i]), &poison[i], sizeof(Out)) == 0);
+    }
+  }
+}
+
+TEST(every_layout_copies_whole_and_ragged_rows) {
+  testing::for_each_vector<kLength>([]<class V>() {
+    using T = typename V::dtype;
+    for (const int64_t runs : {1, 3, 31, 32, 33, 64, 100}) {
+      check_copy<V, T, T>(2, runs * V::run_length, (runs + 2) * V::run_length);
+    }
+  });
+}
+
+TEST(single_elements_take_any_length_and_address) {
+  for (const int64_t cols : {1, 31, 33, 255, 256, 257, 300}) {
+    check_copy<rv<bf16, kLength>, bf16, bf16>(3, cols, cols + 1);
+    check_copy<rv<float, kLength>, float, float>(3, cols, cols);
+  }
+}
+
+TEST(element_types_convert_on_the_way) {
+  using vector = rv<float, kLength, ducks::rv_layout::runs<8>>;
+  check_copy<vector, bf16, half>(2, 256, 256);
+  check_copy<vector, half, float>(2, 120, 128);
+  check_copy<vector, float, bf16>(1, 512, 512);
+  check_copy<rv<bf16, kLength, ducks::rv_layout::runs<4>>, float, half>(1, 252, 256);
+}
+
+// Past the last column: zeros in registers, whatever lies in memory.
+template <class V>
+__global__ void count_zeros(gl<const float> in, float* zeros) {
+  V v;
+  load(v, in);
+  map([](float x) { return x == 0.0f ? 1.0f : 0.0f; }, v, v);
+  float n;
+  sum(n, v);
+  if (arch::lane_id() == 0) *zeros = n;
+}
+
+TEST(past_the_last_column_is_zero) {
+  const buffer<float> in(std::vector<float>(kLength, 7.0f)), zeros(1);
+  testing::for_each_layout<float, kLength>([&]<class V>() {
+    for (const int cols : {8, 40, 248, 256}) {
+      run(count_zeros<V>, {.grid = {1}, .block = {32}}, gl<const float>::vector(in.data(), cols),
+          zeros.data());
+      CHECK_EQUAL(zeros.get()[0], kLength - cols);
+    }
+  });
+}
+
+// A tensor [2, 3, 4, 32] that lies in memory as [4, 2, 3, 32], and one with compile-time extents.
+template <class G>
+__global__ void copy_all(G in, gl<float, 2, 3, 4, 32> out) {
+  const coord at{arch::block_x(), arch::block_y(), arch::block_z(), 0};
+  rv<float, 32> v;
+  load(v, in, at);
+  store(out, v, at);
+}
+
+TEST(four_dimensions_with_any_strides) {
+  const buffer<float> in(testing::exact_values<float>(2 * 3 * 4 * 32)), out(2 * 3 * 4 * 32);
+  const gl<const float> view{in.data(), 2, 3, 4, 32, 3 * 32, 32, 2 * 3 * 32};
+  run(copy_all<gl<const float>>, {.grid = {2, 3, 4}, .block = {32}}, view,
+      {out.data(), {}, {}, {}, {}, 3 * 4 * 32, 4 * 32, 32});
+  const std::vector<float> got = out.get();
+  for (int b = 0; b < 2; ++b) {
+    for (int d = 0; d < 3; ++d) {
+      for (int r = 0; r < 4; ++r) {
+        for (int c = 0; c < 32; ++c) {
+          CHECK_EQUAL(got[((b * 3 + d) * 4 + r) * 32 + c],
+                      exact_value(((r * 2 + b) * 3 + d) * 32 + c));
+        }
+      }
+    }
+  }
+}
+
+// Two rows through two slots of shared memory: the second is asked for before the first is used.
+template <class T, class Layout>
+__global__ void copy_async(gl<const T> in, gl<T> out) {
+  using slot = sv<T, kLength>;
+  auto* slots = reinterpret_cast<slot*>(arch::dynamic_shared());
+  for (int r = 0; r < 2; ++r) {
+    load_async<Layout>(slots[r], in, {.r = r});
+    arch::cp_async_commit();
+  }
+  rv<float, kLength, Layout> v;
+  arch::cp_async_wait<1>();
+  load(v, slots[0]);
+  store(out, v, {.r = 0});
+  arch::cp_async_wait<0>();
+  load(v, slots[1]);
+  store(out, v, {.r = 1});
+}
+
+template <class T, class Layout>
+void check_async(int64_t cols) {
+  const buffer<T> in(testing::exact_values<T>(2 * kLength));
+  const buffer<T> out(static_cast<size_t>(2 * kLength));
+  run(copy_async<T, Layout>,
+      {.grid = {1}, .block = {32}, .shared_bytes = 2 * sizeof(sv<T, kLength>)},
+      gl<const T>::matrix(in.data(), 2, cols, kLength),
+      gl<T>::matrix(out.data(), 2, kLength, kLength));
+  const std::vector<T> got = out.get();
+  for (int i = 0; i < 2 * kLength; ++i) {
+    CHECK_EQUAL(convert<float>(got[i]), i % kLength < cols ? exact_value(i) : 0.0f);
+  }
+}
+
+TEST(asynchronous_loads_arrive_with_zeros_past_the_end) {
+  for (const int64_t cols : {8, 64, 200, 256}) {
+    check_async<bf16, ducks::rv_layout::runs<8>>(cols);
+    check_async<half, ducks::rv_layout::runs<2>>(cols);
+    check_async<float, ducks::rv_layout::runs<4>>(cols);
+    check_async<float, ducks::rv_layout::runs<8>>(cols);
+    check_async<float, ducks::rv_layout::naive>(cols);
+  }
+}
+
+}  // namespace

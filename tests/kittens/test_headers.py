@@ -1,0 +1,50 @@
+"""Every public header compiles alone, and so do the kernels of README.md."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from build_tools import ops, simulator, toolchain
+from build_tools.settings import ROOT, BuildError
+
+INCLUDE = ROOT / "csrc/include"
+# The twins behind the seam are included through their contract, arch/<topic>.cuh, alone.
+BEHIND_THE_SEAM = {"ptx", "sim", "cuda"}
+
+
+def public_headers() -> list[str]:
+    paths = (p for p in INCLUDE.rglob("*") if p.suffix in {".h", ".cuh", ".hpp"})
+    names = (p.relative_to(INCLUDE) for p in paths)
+    return sorted(str(name) for name in names if not BEHIND_THE_SEAM & set(name.parts))
+
+
+@pytest.fixture(scope="module")
+def command() -> list[str]:
+    try:
+        toolkit = simulator.headers()
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    compiler = toolchain.find_compiler().path
+    flags = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    defines = ["-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
+    return [compiler, *flags, *ops.INCLUDES, *defines, "-x", "c++"]
+
+
+def compiles(command: list[str], source: Path, text: str) -> None:
+    source.write_text(text)
+    done = subprocess.run([*command, str(source)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("header", public_headers())
+def test_header_compiles_alone(header: str, command: list[str], tmp_path: Path):
+    compiles(command, tmp_path / "alone.cpp", f"#include <{header}>\n#include <{header}>\n")
+
+
+def test_kernels_of_the_readme_compile(command: list[str], tmp_path: Path):
+    kernels = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert kernels
+    for kernel in kernels:
+        compiles(command, tmp_path / "readme.cu", kernel)
