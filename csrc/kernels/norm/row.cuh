@@ -1,0 +1,134 @@
+// What the norms share: a row spread over the warps of a group, its sums, and its parameters.
+//
+// Kernels live in an inline namespace of their target: one file is compiled for several targets,
+// and the linker would merge the host sides of their template kernels.
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kittens/host/dtype.h"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+using namespace kittens;
+using host::dtype;
+
+inline constexpr int kMaxWarps = 32;
+
+// How the host spreads a row over a group of warps.
+struct row_layout {
+  int warps;
+  float inverse_width;
+};
+
+// Adds each of the Count values over the `warps` warps of this thread's group, in a fixed order;
+// every thread gets the sums. The values are the same in all lanes of a warp.
+//
+// `Count` floats per warp lie in shared memory, twice: a sum writes one half while slower warps may
+// still read the other, so one barrier a call is enough.
+template <int Count>
+struct group_sum {
+  struct shared {
+    float partial[2][Count][kMaxWarps];
+  };
+
+  shared& scratch;
+  int warp, warps;  // of the group
+  int barrier;      // a named barrier of the group's own
+  int half = 0;
+
+  KITTENS_DEVICE void operator()(float (&value)[Count]) {
+    if (warps == 1) return;
+    auto& partial = scratch.partial[half];
+    half ^= 1;
+    if (arch::lane_id() == 0) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) arch::store_shared(&partial[i][warp], value[i]);
+    }
+    arch::named_barrier_sync(barrier, warps * kWarp);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) value[i] = 0.0f;
+#pragma unroll 4
+    for (int w = 0; w < warps; ++w) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) value[i] += arch::load_shared(&partial[i][w]);
+    }
+  }
+};
+
+// The rows of a matrix on their way to a warp: its slice of rows r, r + stride, …, each loaded
+// while the Stages − 1 before it are worked on. A lane reads back only what it copied itself, so
+// waiting for its own copies is all it needs; a slot is written again one row after it was read.
+//
+// With runs of one element, which no asynchronous copy moves, rows are loaded when they are needed.
+template <class T, register_vector V, int Stages>
+struct row_stream {
+  static constexpr bool kAsync = V::run_length > 1;
+  using slot = sv<T, V::length>;
+  static constexpr int kSharedBytes = kAsync ? Stages * int(sizeof(slot)) : 0;  // of a warp
+
+  gl<const T, 1, 1> source;
+  slot* slots;  // [Stages] of this warp
+  int64_t row, stride;
+  int slice;
+  int at = 0;
+
+  KITTENS_DEVICE row_stream(const gl<const T, 1, 1>& source, void* shared, int64_t first_row,
+                            int64_t stride, int slice)
+      : source(source),
+        slots(static_cast<slot*>(shared)),
+        row(first_row),
+        stride(stride),
+        slice(slice) {
+    if constexpr (kAsync) {
+      for (int i = 0; i < Stages - 1; ++i) request(i);
+    }
+  }
+
+  // The next row, as far as it has columns; zero past the last.
+  KITTENS_DEVICE void next(V& dst) {
+    if constexpr (kAsync) {
+      arch::cp_async_wait<Stages - 2>();
+      load(dst, slots[at]);
+      request(at == 0 ? Stages - 1 : at - 1);
+      at = at == Stages - 1 ? 0 : at + 1;
+    } else {
+      load(dst, source, {.r = row, .c = slice});
+      row += stride;
+    }
+  }
+
+ private:
+  // Past the last row an empty group is committed, so that the count of groups stays right.
+  KITTENS_DEVICE void request(int to) {
+    if (row < source.rows) {
+      load_async<typename V::layout>(slots[to], source, {.r = row, .c = slice});
+    }
+    row += stride;
+    arch::cp_async_commit();
+  }
+};
+
+// dst = this warp's slice of a [width] parameter, of type T or float32; `otherwise` where null.
+template <class T, register_vector V>
+KITTENS_DEVICE void load_parameter(V& dst, const void* data, dtype type, int64_t width,
+                                   int64_t slice, float otherwise) {
+  if (data == nullptr) {
+    fill(dst, otherwise);
+  } else if (type == dtype::float32) {
+    load(dst, gl<const float, 1, 1, 1>::vector(static_cast<const float*>(data), width),
+         {.c = slice});
+  } else {
+    load(dst, gl<const T, 1, 1, 1>::vector(static_cast<const T*>(data), width), {.c = slice});
+  }
+}
+
+// A [rows, width] matrix of which this kernel knows only the address.
+template <class T>
+KITTENS_DEVICE gl<T, 1, 1> matrix(std::conditional_t<std::is_const_v<T>, const void, void>* data,
+                                  int64_t rows, int64_t width, int64_t stride) {
+  return gl<T, 1, 1>::matrix(static_cast<T*>(data), rows, width, stride);
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET
