@@ -1,0 +1,89 @@
+// Which backend serves a call, and why. The choice is made here and nowhere else; `explain` asks
+// the same function, so what it says is what happens.
+//
+//   auto       CUDA tensors on a GPU that a kernel was built for go to that kernel; the rest to
+//   ATen. torch      ATen, always. simulator  the kernels compiled for the CPU; CPU tensors only.
+//
+// ATen serving a CPU tensor under auto is the CPU path. ATen serving a call that a kernel was
+// wanted for is a fallback: it warns once per reason, or raises under THUNDERKITTENS_STRICT=1.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "binding/export.h"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens {
+
+enum class backend : int8_t { automatic, torch, simulator };
+
+// The calling thread's choice. Autograd runs a backward on another thread, so a Function saves the
+// backend of its forward and restores it with `backend_scope`.
+KITTENS_EXPORT backend current_backend();
+KITTENS_EXPORT void set_backend(backend choice);
+
+class backend_scope {
+ public:
+  explicit backend_scope(backend choice) : previous_(current_backend()) { set_backend(choice); }
+  ~backend_scope() { set_backend(previous_); }
+  backend_scope(const backend_scope&) = delete;
+  backend_scope& operator=(const backend_scope&) = delete;
+
+ private:
+  backend previous_;
+};
+
+// One entry of the launcher table, as an op sees it. Keep it in a static variable: the look-up is
+// by name.
+class kernel {
+ public:
+  // `op`: the public function, for messages; `entry`: its name in the launcher table, "" when the
+  // op has no kernel in this release.
+  kernel(std::string_view op, std::string_view entry);
+
+  std::string_view op, entry;
+  kittens::host::op_launchers* launchers;  // null without an entry
+};
+
+KITTENS_EXPORT std::vector<const kernel*> all_kernels();
+
+// The outcome. `run` null means ATen.
+struct decision {
+  const kernel* chosen = nullptr;
+  kittens::host::launcher run = nullptr;
+  bool simulated = false;
+  bool explained = false;  // the caller only asks: return without computing anything
+};
+
+// `unsupported`: why the op's kernel cannot take these arguments, "" when it can.
+// Warns or raises when this is a fallback; raises for a CUDA tensor under the simulator.
+decision decide(const kernel& wanted, c10::Device device, std::string_view unsupported);
+
+// Who is told of a fallback; torch's own logging until it is set. The Python module makes a Python
+// warning of it, which torch does not for functions of torch.ops.
+using warning_handler = void (*)(const char* sentence);
+KITTENS_EXPORT void set_warning_handler(warning_handler handler);
+
+// ---- explain ------------------------------------------------------------------------------------
+
+struct explanation {
+  std::string op, backend, reason;
+  std::vector<std::string> notes;  // such as an argument that is copied first
+};
+
+// While a thread has one of these, its ops check and decide, write here, and return empty tensors.
+KITTENS_EXPORT void begin_explaining(explanation* record);
+KITTENS_EXPORT void end_explaining();
+explanation* explaining();  // null: not explaining
+
+// ---- Tests and the command line -----------------------------------------------------------------
+
+KITTENS_EXPORT void forget_warnings();
+// Why no build of the kernel runs on that CUDA device; "" when one does.
+KITTENS_EXPORT std::string why_not(const kernel& wanted, int cuda_device);
+
+}  // namespace thunderkittens

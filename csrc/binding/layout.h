@@ -1,0 +1,64 @@
+// How a tensor reaches a kernel that reads rows of `width` elements.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "binding/backend.h"
+#include "kittens/host/dtype.h"
+
+namespace thunderkittens {
+
+// The kernels' name for a dtype; empty for float64, which ATen computes.
+inline std::optional<kittens::host::dtype> kernel_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return kittens::host::dtype::float32;
+    case at::kHalf: return kittens::host::dtype::float16;
+    case at::kBFloat16: return kittens::host::dtype::bfloat16;
+    default: return std::nullopt;
+  }
+}
+
+// A tensor [..., width] read as [rows, width]: row r starts `stride` elements after row r − 1, and
+// the last dimension is contiguous. `tensor` owns the memory: keep it until the launch has
+// returned.
+struct rows_view {
+  at::Tensor tensor;
+  int64_t stride;
+};
+
+// The distance between rows when the leading dimensions collapse into one and the last is
+// contiguous, else empty. Strides of dimensions of size 1 mean nothing and are ignored; a stride of
+// 0 (expand) is fine.
+inline std::optional<int64_t> row_stride(const at::Tensor& t) {
+  const int64_t last = t.dim() - 1;
+  if (t.size(last) > 1 && t.stride(last) != 1) return std::nullopt;
+  std::optional<int64_t> stride, next;  // of the rows; and what the next outer dimension must have
+  for (int64_t i = last - 1; i >= 0; --i) {
+    if (t.size(i) == 1) continue;
+    if (next && t.stride(i) != *next) return std::nullopt;
+    if (!stride) stride = t.stride(i);
+    next = t.stride(i) * t.size(i);
+  }
+  return stride.value_or(t.size(last));
+}
+
+// `t` as rows: a view when its strides allow, else one contiguous copy.
+inline rows_view as_rows(const at::Tensor& t) {
+  if (const std::optional<int64_t> stride = row_stride(t)) return {t, *stride};
+  return {t.contiguous(), t.size(-1)};
+}
+
+// Tells `explain` that a kernel will read a copy of `t`.
+inline void note_copy(const at::Tensor& t, const char* name) {
+  explanation* record = explaining();
+  if (record == nullptr || row_stride(t)) return;
+  record->notes.push_back(std::string(name) + " is copied first: its strides " +
+                          c10::str(t.strides()) +
+                          " are not those of contiguous rows one distance apart");
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,84 @@
+"""Tiers, GPU skips, seeds, and the line that reproduces a failure.
+
+Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos and
+benchmarks; 3 the tile layer (tests/kittens) and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
+"""
+
+import functools
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+
+TESTS = Path(__file__).parent
+TIER_OF_FOLDER = {
+    "": 1,
+    "build": 1,
+    "kernels": 2,
+    "nn": 2,
+    "ops": 2,
+    "testing": 2,
+    "demos": 2,
+    "benchmarks": 2,
+    "kittens": 3,
+    "ptxas": 4,
+}
+GPU_TIER, SIMULATOR_TIER = 5, 3
+
+
+def pytest_addoption(parser):
+    parser.addoption("--tier", type=int, choices=range(1, 6), help="run one tier of tests")
+
+
+def pytest_configure(config):
+    torch.set_num_threads(2)
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("tier") is None:
+            item.add_marker(pytest.mark.tier(tier_of(item)))
+        if item.get_closest_marker("gpu") is not None and no_gpu():
+            item.add_marker(pytest.mark.skip(reason=no_gpu()))
+    wanted = config.getoption("--tier")
+    if wanted is None:
+        return
+    others = [item for item in items if item.get_closest_marker("tier").args[0] != wanted]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item.get_closest_marker("tier").args[0] == wanted]
+
+
+def tier_of(item) -> int:
+    """The tier of a test that names none: by its marker, its file, its folder."""
+    if item.get_closest_marker("gpu") is not None:
+        return GPU_TIER
+    if "_simulator" in item.path.stem:
+        return SIMULATOR_TIER
+    parts = item.path.relative_to(TESTS).parts
+    return TIER_OF_FOLDER[parts[0] if len(parts) > 1 else ""]
+
+
+@functools.cache
+def no_gpu() -> str:
+    """Why the tests marked `gpu` cannot run; "" when they can."""
+    if not torch.cuda.is_available():
+        return "no GPU that torch can use"
+    from thunderkittens import _C
+
+    return _C.why_not("layer_norm", 0) or ""
+
+
+@pytest.fixture(autouse=True)
+def seed(request):
+    """Seeds torch with a number of the test's own: alone or among others, it sees the same data."""
+    number = zlib.crc32(request.node.name.encode())
+    torch.manual_seed(number)
+    return number
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        report.sections.append(("reproduce", f"python -m pytest '{item.nodeid}'"))

@@ -1,0 +1,136 @@
+"""layer_norm's kernels, lane by lane on the CPU: the list of test_norm.py in small."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.kernels import norm_cases as cases
+from tests.kernels.norm_cases import BF16, FP32, Case
+from thunderkittens import _C, _backend, _loader
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = pytest.mark.skipif(
+    not _loader.SIMULATOR.is_file(),
+    reason="the simulator is not built (python -m build_tools simulator)",
+)
+
+ALL = [
+    *cases.widths(),
+    *(Case(cases.WIDE, (2,), d, d, d) for d in (FP32, BF16)),
+    Case(3072, (2,), BF16, FP32, FP32),
+    *cases.options(24),
+    *cases.options(9)[::3],
+    *cases.layouts(16),
+    *cases.layouts(9)[::2],
+    *cases.regimes(40),
+    Case(64, (150,), BF16, BF16, BF16),  # more rows than the grid has places
+    Case(5, (), FP32),
+]
+POLICIES = (
+    {},
+    {"policy": "lazy"},
+    {"policy": "random", "seed": 1},
+    {"policy": "random", "seed": 2},
+)
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+def launches() -> int:
+    return sum(_C.launch_counts().values())
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours."""
+    inputs = cases.make(case)
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: cases.run(*t, case.eps), *inputs)
+    assert launches() == before + 4  # two runs, forward and backward
+    cases.check(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)
+def test_policies_agree(case):
+    """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator", threads=1):
+        want = cases.run(*inputs)
+    for options in POLICIES:
+        with thunderkittens.backend("simulator", **options):
+            for got, first in zip(cases.run(*inputs), want, strict=True):
+                assert memory.bits_equal(got, first), options
+
+
+def test_no_statistics_without_gradients():
+    """Without a gradient the op keeps no statistics; its result is the same."""
+    x, weight, bias, _ = cases.make(Case(129))
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.layer_norm(x, weight, bias)
+        again, mean, rstd = torch.ops.thunderkittens.layer_norm_forward(x, weight, bias, 1e-5)
+    assert torch.equal(y, again)
+    assert mean.shape == rstd.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "needs", [(True, False, False), (False, True, False), (False, False, True)]
+)
+def test_gradients_that_are_wanted(needs):
+    inputs = cases.make(Case(129))
+    with thunderkittens.backend("simulator"):
+        full = cases.run(*inputs)[1:]
+        leaves = [t.clone().requires_grad_(n) for t, n in zip(inputs[:3], needs, strict=True)]
+        thunderkittens.layer_norm(*leaves).backward(inputs[3])
+    for leaf, want, need in zip(leaves, full, needs, strict=True):
+        assert (leaf.grad is not None) == need
+        assert not need or torch.equal(leaf.grad, want)
+
+
+def test_backward_outside_of_the_context():
+    """The graph remembers who computed the forward."""
+    x, weight, bias, dy = cases.make(Case(40))
+    x.requires_grad_()
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.layer_norm(x, weight, bias)
+    before = _C.launch_counts()["layer_norm_backward"]
+    y.backward(dy)
+    assert _C.launch_counts()["layer_norm_backward"] == before + 1
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+def test_empty_launches_nothing(shape):
+    x = torch.randn(shape, requires_grad=True)
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        thunderkittens.layer_norm(x).sum().backward()
+    assert x.grad.shape == shape
+    assert launches() == before
+
+
+def test_explain():
+    x = torch.randn(4, 6, 8)
+    with thunderkittens.backend("simulator"):
+        found = thunderkittens.explain("layer_norm", x)
+        copied = thunderkittens.explain("layer_norm", x.transpose(0, 1))
+    assert (found.backend, found.notes) == ("simulator", ())
+    assert "x is copied first: its strides [8, 48, 1]" in str(copied)
+
+
+def test_options_are_restored():
+    with thunderkittens.backend("simulator", policy="lazy"):
+        with thunderkittens.backend("simulator", policy="random", seed=7):
+            pass
+        assert _backend._options == "lazy"
+
+
+def test_cuda_tensors_are_refused():
+    message = r"layer_norm: tensors must be on the cpu under backend\('simulator'\), got cuda"
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU that torch can use")
+    with thunderkittens.backend("simulator"), pytest.raises(ValueError, match=message):
+        thunderkittens.layer_norm(torch.ones(2, 8, device="cuda"))

@@ -1,0 +1,188 @@
+"""Refused calls, generated from the very tables that drive the checks."""
+
+import math
+
+import pytest
+import torch
+
+import thunderkittens
+from thunderkittens import _C
+
+SIZES = {"*": 3, "N": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv": 6}
+SIZES |= {"Tq": 5, "Tk": 7, "B1": 3}
+OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}  # the rest: float16 for float32
+NUMBERS = {"eps": 1e-5, "scale": 0.5, "softcap": 0.0, "max_seqlen_q": 3, "max_seqlen_k": 4}
+TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
+
+
+def good(table) -> dict:
+    """Arguments that the op accepts, by name."""
+    return {a["name"]: accepted(a) for a in table["arguments"]}
+
+
+def accepted(argument):
+    """A value that the table allows."""
+    if argument["kind"] == "tensor":
+        shape = [SIZES[name] for name in argument["shape"].split(",")]
+        if argument["dtype"] == "index":
+            return torch.zeros(shape, dtype=torch.int32)
+        return torch.randn(shape)
+    return False if argument["kind"] == "boolean" else NUMBERS.get(argument["name"], 1)
+
+
+def bad(table):
+    """(what is wrong, argument, its refused value, exception, what the message says it got)."""
+    for index, argument in enumerate(table["arguments"]):
+        if argument["kind"] == "tensor":
+            yield from bad_tensors(table, argument, index == 0)
+        elif argument["kind"] == "number":
+            for value in (math.nan, math.inf, -math.inf):
+                yield "not finite", argument, value, ValueError, str(value)
+        if argument["kind"] in ("number", "integer") and argument["minimum"] > -1e300:
+            yield "too small", argument, type(accepted(argument))(-1), ValueError, "-1"
+
+
+def bad_tensors(table, argument, first):
+    value = accepted(argument)
+    dtype = OTHER_DTYPE.get(argument["dtype"], torch.float16)
+    name = str(dtype).removeprefix("torch.")
+    yield "dtype", argument, value.to(dtype), TypeError, name
+    yield "layout", argument, value.to_sparse(), NotImplementedError, "Sparse"
+    names = argument["shape"].split(",")
+    if not first:
+        yield "device", argument, value.to("meta"), ValueError, "meta"
+    if "*" not in names:
+        more = value.unsqueeze(0)
+        yield "rank", argument, more, ValueError, str(list(more.shape))
+    less = value[(0,) * (value.dim() if "*" in names and len(names) > 1 else 1)]
+    if "*" not in names or first:
+        yield "rank", argument, less, ValueError, str(list(less.shape))
+    for dim, name in enumerate(names):
+        if not first and defined_before(table, argument, name):
+            longer = torch.cat([value, value.narrow(dim, 0, 1)], dim)
+            yield f"dim {name}", argument, longer, ValueError, str(list(longer.shape))
+
+
+def defined_before(table, argument, name) -> bool:
+    """Whether an earlier argument already says what the size of that dimension is."""
+    for earlier in table["arguments"]:
+        if earlier["name"] == argument["name"]:
+            return False
+        if name in earlier["shape"].split(","):
+            return True
+    return False
+
+
+BAD = [
+    pytest.param(key, *case, id=f"{key}-{case[1]['name']}-{case[0]}-{case[4]}")
+    for key, table in TABLES.items()
+    for case in bad(table)
+]
+
+
+def call(table, arguments):
+    """Calls the op as torch has it."""
+    overload = getattr(torch.ops.thunderkittens, table["op"]).default
+    names = [a.name for a in overload._schema.arguments if not a.kwarg_only]
+    arguments = dict(arguments)
+    if table["op"] == "layer_norm_backward":
+        arguments["needs"] = [True, True, True]
+    positional = [arguments.pop(name) for name in names]
+    return overload(*positional, **arguments)
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_the_table_describes_calls_that_work(key):
+    call(TABLES[key], good(TABLES[key]))
+
+
+@pytest.mark.parametrize(("key", "what", "argument", "value", "error", "got"), BAD)
+def test_refused(key, what, argument, value, error, got):
+    table = TABLES[key]
+    arguments = good(table)
+    before = _C.launch_counts()
+    with pytest.raises(error) as raised:
+        call(table, {**arguments, argument["name"]: value})
+    message = str(raised.value).splitlines()[0]
+    assert message.startswith(f"{table['op']}: "), message
+    expected, _, found = message.partition(", got ")
+    names = (f": {argument['name']} must ", f"({argument['name']} is ")
+    if argument is not table["arguments"][0]:
+        assert names[0] in expected, message
+        assert got.lower() in found.lower(), message
+    assert "must" in expected and found, message
+    assert _C.launch_counts() == before
+    call(table, arguments)  # the next call is fine
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_refused_on_meta_tensors_too(key):
+    """Fake kernels make the same checks, so torch.compile refuses what eager refuses."""
+    table = TABLES[key]
+    meta = {n: v.to("meta") if torch.is_tensor(v) else v for n, v in good(table).items()}
+    call(table, meta)
+    tensors = [a for a in table["arguments"] if a["kind"] == "tensor"]
+    wrong = meta[tensors[1]["name"]].unsqueeze(0)
+    with pytest.raises(ValueError, match=f"{table['op']}: .* must have shape .*, got"):
+        call(table, {**meta, tensors[1]["name"]: wrong})
+
+
+def test_heads_must_divide():
+    q, k = torch.randn(2, 3, 4, 8), torch.randn(2, 5, 3, 8)
+    message = r"attention: q.size\(-2\) must be a multiple of k.size\(-2\) = 3, got 4"
+    with pytest.raises(ValueError, match=message):
+        thunderkittens.attention(q, k, k)
+    none = torch.randn(2, 5, 0, 8)
+    with pytest.raises(ValueError, match="must be a multiple of"):
+        thunderkittens.attention(q, none, none)
+
+
+def test_messages_name_where_a_size_comes_from():
+    message = r"layer_norm: weight must have shape \[1024\] \(x.size\(-1\)\), got \[512\]"
+    with pytest.raises(ValueError, match=message):
+        thunderkittens.layer_norm(torch.randn(2, 1024), torch.randn(512))
+    with pytest.raises(TypeError, match=r"weight must have dtype bfloat16 or float32 \(x is bf"):
+        thunderkittens.layer_norm(torch.randn(2, 8).bfloat16(), torch.randn(8).half())
+
+
+@pytest.mark.parametrize("bad", ["text", 1.5, [1.0]], ids=repr)
+def test_wrong_python_types(bad):
+    """torch matches the schema before we see the call; its message names op, argument and type."""
+    with pytest.raises(RuntimeError, match=r"layer_norm\(\).*argument 'x' but instead found"):
+        thunderkittens.layer_norm(bad)
+    with pytest.raises(RuntimeError, match=r"layer_norm\(\).*argument 'eps' but instead found"):
+        thunderkittens.layer_norm(torch.ones(2, 4), eps="small")
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_none_for_a_required_tensor(key):
+    table = TABLES[key]
+    for argument in table["arguments"]:
+        if (
+            argument["kind"] == "tensor"
+            and not argument["optional"]
+            and argument["dtype"] != "index"
+        ):
+            message = f"{table['op']}: {argument['name']} must be a tensor, got None"
+            with pytest.raises(TypeError, match=message):
+                call(table, {**good(table), argument["name"]: None})
+
+
+@pytest.mark.parametrize("window", [3, (1,), (1, 2, 3), "ab c"], ids=repr)
+def test_window_must_be_a_pair(window):
+    q = torch.randn(1, 2, 1, 8)
+    with pytest.raises(ValueError, match=r"attention: window must be \(left, right\) or None, got"):
+        thunderkittens.attention(q, q, q, window=window)
+
+
+def test_nested_and_complex_tensors_are_refused():
+    nested = torch.nested.nested_tensor([torch.randn(2, 8), torch.randn(3, 8)])
+    with pytest.raises((NotImplementedError, RuntimeError), match="layer_norm"):
+        thunderkittens.layer_norm(nested)
+    with pytest.raises(TypeError, match="x must have dtype .*, got complex64"):
+        thunderkittens.layer_norm(torch.randn(2, 8, dtype=torch.complex64))
+
+
+def test_zero_eps_is_allowed():
+    y = thunderkittens.layer_norm(torch.tensor([[1.0, 3.0]]), eps=0.0)
+    assert torch.equal(y, torch.tensor([[-1.0, 1.0]]))

@@ -1,0 +1,196 @@
+"""The choice of backend: thread-local, restored, never silent when it falls back."""
+
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+
+import thunderkittens
+from thunderkittens import _C, _backend
+
+
+def active() -> str:
+    return _C.backend().name
+
+
+def test_context_nests_and_restores():
+    assert active() == "auto"
+    with thunderkittens.backend("torch"):
+        assert active() == "torch"
+        with thunderkittens.backend("auto"):
+            assert active() == "auto"
+        assert active() == "torch"
+    assert active() == "auto"
+
+
+def test_context_restores_after_an_error():
+    with pytest.raises(ZeroDivisionError), thunderkittens.backend("torch"):
+        raise ZeroDivisionError
+    assert active() == "auto"
+
+
+def test_one_context_object_can_be_entered_twice():
+    scope = thunderkittens.backend("torch")
+    with scope, scope:
+        assert active() == "torch"
+    assert active() == "auto"
+
+
+def test_decorator():
+    @thunderkittens.backend("torch")
+    def call():
+        return active()
+
+    assert (call(), active()) == ("torch", "auto")
+
+
+def test_choice_belongs_to_the_thread():
+    seen = []
+    with thunderkittens.backend("torch"):
+        thread = threading.Thread(target=lambda: seen.append(active()))
+        thread.start()
+        thread.join()
+    assert seen == ["auto"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cuda",), "backend: name must be one of 'auto', 'torch', 'simulator', got 'cuda'"),
+        (("simulator", {"policy": "slow"}), "backend: policy must be one of eager, lazy, random"),
+        (("simulator", {"threads": 0}), "backend: threads must be at least 1, got 0"),
+    ],
+)
+def test_bad_options(arguments, message):
+    name, options = arguments[0], dict(*arguments[1:])
+    with pytest.raises(ValueError, match=message):
+        thunderkittens.backend(name, **options)
+    assert active() == "auto"
+
+
+def test_simulator_that_is_not_built(monkeypatch, tmp_path):
+    monkeypatch.setattr(_backend, "SIMULATOR", tmp_path / "_simulator.so")
+    _backend._simulator.cache_clear()
+    with pytest.raises(
+        RuntimeError, match="the simulator is not built .*`python -m build_tools simulator`"
+    ):
+        thunderkittens.backend("simulator").__enter__()
+    assert active() == "auto"
+
+
+def test_cpu_tensors_are_no_fallback(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        thunderkittens.layer_norm(torch.ones(2, 8))
+        thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
+
+
+@pytest.fixture
+def simulator_choice():
+    """The simulator as this thread's backend, whether or not its library is there."""
+    _C.set_backend(_C.Backend.simulator)
+    _C.forget_warnings()
+    yield
+    _C.set_backend(_C.Backend.auto)
+    _C.forget_warnings()
+
+
+def test_fallback_warns_once_per_reason(simulator_choice, monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT", raising=False)
+    wide = torch.ones(2, 8, dtype=torch.float64)
+    with pytest.warns(UserWarning, match="layer_norm: computed by torch: float64 is computed by"):
+        want = thunderkittens.layer_norm(wide)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(thunderkittens.layer_norm(wide), want)
+    with pytest.warns(UserWarning, match="width 65537 is above 65536"):
+        thunderkittens.layer_norm(torch.ones(1, 65537))
+    q = torch.ones(1, 2, 1, 8)
+    with pytest.warns(UserWarning, match="attention: computed by torch: the simulator has no"):
+        thunderkittens.attention(q, q, q)
+
+
+def test_a_warning_can_be_an_error(simulator_choice):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="float64 is computed by torch"):
+            thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
+    thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("value", "raises"), [("1", True), ("0", False), ("", False)])
+def test_strict(simulator_choice, monkeypatch, value, raises):
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", value)
+    x = torch.ones(2, 8, dtype=torch.float64)
+    if raises:
+        with pytest.raises(RuntimeError, match="layer_norm: .*float64.*THUNDERKITTENS_STRICT"):
+            thunderkittens.layer_norm(x)
+    else:
+        with pytest.warns(UserWarning, match="float64"):
+            thunderkittens.layer_norm(x)
+
+
+def test_backward_uses_the_backend_of_its_forward(simulator_choice):
+    """The forward falls back under the simulator (float64); so must a backward outside of it."""
+    x = torch.randn(2, 8, dtype=torch.float64, requires_grad=True)
+    with pytest.warns(UserWarning, match="layer_norm: "):
+        y = thunderkittens.layer_norm(x)
+    _C.set_backend(_C.Backend.auto)
+    with pytest.warns(UserWarning, match="layer_norm_backward: computed by torch: float64"):
+        y.sum().backward()
+    assert active() == "auto"
+
+
+def test_the_gil_is_released():
+    """While one thread computes, another runs Python."""
+    x = torch.randn(4000, 4000)
+    counted, done = 0, threading.Event()
+
+    def compute():
+        for _ in range(5):
+            thunderkittens.layer_norm(x)
+        done.set()
+
+    thread = threading.Thread(target=compute)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10.0)  # only a thread that gives the GIL up lets this one run
+    try:
+        thread.start()
+        while not done.is_set():
+            counted += 1
+            time.sleep(0.0005)
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert counted >= 5
+
+
+def test_threads_agree():
+    x = torch.randn(16, 64)
+    want = thunderkittens.layer_norm(x)
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            if not torch.equal(thunderkittens.layer_norm(x), want):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_import_leaves_cuda_alone():
+    code = (
+        "import torch, thunderkittens; assert not torch.cuda.is_initialized(); "
+        "thunderkittens.layer_norm(torch.ones(2, 4)); assert not torch.cuda.is_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,121 @@
+"""python -m thunderkittens, and what a broken installation says."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunderkittens
+from thunderkittens import _loader, cli
+
+PACKAGE = Path(thunderkittens.__file__).parent
+
+
+def run(*arguments, cwd=None):
+    command = [sys.executable, "-m", "thunderkittens", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd or PACKAGE.parent)
+
+
+def test_info():
+    done = run("info")
+    assert done.returncode == 0, done.stderr
+    for part in (f"thunderkittens {thunderkittens.__version__}", torch.__version__, "layer_norm"):
+        assert part in done.stdout
+
+
+def test_info_as_json():
+    done = run("info", "--json")
+    found = json.loads(done.stdout)
+    assert found["problem"] is None
+    assert found["running"]["torch"] == torch.__version__
+    assert {op["op"] for op in found["ops"]} == {"attention", "layer_norm"}
+    for op in found["ops"]:
+        assert op["devices"]["cpu"] == "torch"
+        assert any(device.startswith("cuda") for device in op["devices"])
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package to break; its parent is where to run."""
+    ignored = shutil.ignore_patterns("__pycache__", "_simulator.so", "include")
+    return Path(shutil.copytree(PACKAGE, tmp_path / "thunderkittens", ignore=ignored))
+
+
+def import_error(copy) -> str:
+    code = "import thunderkittens"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=copy.parent
+    )
+    assert done.returncode != 0
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_missing_library(copy):
+    (copy / "lib" / "libthunderkittens.so").unlink()
+    message = import_error(copy)
+    assert "ImportError: thunderkittens: the ops library" in message
+    assert _loader.REBUILD in message
+    done = run("info", cwd=copy.parent)
+    assert done.returncode == 1
+    assert "The ops cannot be loaded: the ops library" in done.stdout
+    assert json.loads(run("info", "--json", cwd=copy.parent).stdout)["ops"] == []
+
+
+def test_missing_module(copy):
+    for module in copy.glob("_C*.so"):
+        module.unlink()
+    message = import_error(copy)
+    assert "the module _C was not built for Python" in message
+    assert _loader.REBUILD in message
+
+
+def test_broken_library(copy):
+    library = copy / "lib" / "libthunderkittens.so"
+    text = library.read_bytes()
+    library.unlink()
+    library.write_bytes(b"not ELF" + text[7:])
+    message = import_error(copy)
+    assert "the ops library cannot be loaded" in message
+    assert _loader.REBUILD in message
+
+
+def test_other_torch(copy):
+    """The version is read from the file before anything of it is loaded."""
+    library = copy / "lib" / "libthunderkittens.so"
+    built = _loader.built_for()["torch"]
+    other = ("9" + built[1:]).encode()
+    text = library.read_bytes().replace(f'"torch": "{built}'.encode(), b'"torch": "' + other)
+    library.unlink()
+    library.write_bytes(text)
+    message = import_error(copy)
+    assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
+    assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
+
+
+def test_built_for_is_what_the_library_says():
+    from thunderkittens._info import BUILD
+
+    assert _loader.built_for() == BUILD
+
+
+def test_include_dir():
+    assert (Path(thunderkittens.include_dir()) / "kittens.cuh").is_file()
+
+
+def test_render_of_a_machine_with_a_gpu():
+    found = cli.collect()
+    found["gpus"] = [{"index": 0, "name": "NVIDIA H200", "architecture": "sm_90"}]
+    found["build"] = {**found["build"], "kernels": {"norm": ["sm_90a"]}, "cuda": "13.0"}
+    text = cli.render(found)
+    assert "NVIDIA H200, sm_90" in text and "norm: sm_90a" in text
+
+
+def test_exports():
+    assert thunderkittens.testing.assert_close is not None
+    assert sorted(thunderkittens.__all__) == thunderkittens.__all__
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        thunderkittens.absent  # noqa: B018

@@ -1,0 +1,35 @@
+"""Fast GPU kernels for PyTorch: attention, norms and more, with autograd and `torch.compile`.
+
+Importing loads the ops library and does nothing to CUDA.
+"""
+
+from thunderkittens import _loader
+
+if _loader.load():
+    from thunderkittens import nn
+    from thunderkittens._backend import backend
+    from thunderkittens._explain import Explanation, explain
+    from thunderkittens._info import __version__
+    from thunderkittens._loader import include_dir
+    from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.norm import layer_norm
+
+__all__ = [
+    "Explanation",
+    "__version__",
+    "attention",
+    "backend",
+    "explain",
+    "include_dir",
+    "layer_norm",
+    "nn",
+]
+
+
+def __getattr__(name: str):
+    """Imports `thunderkittens.testing` at its first use: most programs never test."""
+    if name == "testing":
+        import importlib
+
+        return importlib.import_module("thunderkittens.testing")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,7 @@
+"""`python -m thunderkittens`."""
+
+import sys
+
+from thunderkittens.cli import main
+
+sys.exit(main())

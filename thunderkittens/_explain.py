@@ -1,0 +1,63 @@
+"""Which backend a call takes, and why."""
+
+import dataclasses
+
+import torch
+
+from thunderkittens import _C
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The answer of `explain`; printed, it is one sentence.
+
+    Attributes:
+        op: The op that was asked about.
+        backend: "cuda", "torch" or "simulator".
+        reason: Why that one.
+        notes: What else the call would do, such as copying an argument first.
+    """
+
+    op: str
+    backend: str
+    reason: str
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([f"{self.op}: {self.backend} ({self.reason})", *self.notes])
+
+
+def explain(op: str, *args: object, **kwargs: object) -> Explanation:
+    """Says which backend a call would take, without computing anything.
+
+    The arguments are checked as in the call itself, and the choice is made by the same code.
+
+    Args:
+        op: The public function's name, such as "layer_norm".
+        *args: Its arguments.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The backend, the reason and notes.
+
+    Raises:
+        ValueError: There is no such op.
+        Exception: Whatever the call itself would raise for these arguments.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> print(thunderkittens.explain("layer_norm", torch.ones(2, 8)))
+        layer_norm: torch (the tensors are on the cpu)
+    """
+    import thunderkittens
+
+    names = sorted({str(kernel["op"]) for kernel in _C.kernels()} & set(thunderkittens.__all__))
+    if op not in names:
+        raise ValueError(f"explain: op must be one of {', '.join(names)}, got {op!r}")
+    function = getattr(thunderkittens, op)
+    with torch.no_grad():
+        found = _C.explain(lambda: function(*args, **kwargs))
+    if found is None:
+        return Explanation(op, "torch", "the tensors hold no data")
+    name, backend, reason, notes = found
+    return Explanation(name, backend, reason, tuple(notes))

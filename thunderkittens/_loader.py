@@ -1,0 +1,93 @@
+"""Finds and loads the libraries, or says in one sentence why they cannot be loaded."""
+
+import importlib
+import importlib.util
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
+SIMULATOR = PACKAGE / "lib" / "_simulator.so"
+REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+
+
+def load() -> bool:
+    """Loads the ops into torch.
+
+    Returns:
+        True; False when they cannot be loaded but the program is `python -m thunderkittens`, which
+        is there to say why.
+
+    Raises:
+        ImportError: They cannot be loaded; the message names the command that helps.
+    """
+    reason = why_not()
+    if reason is None:
+        import torch
+
+        try:
+            torch.ops.load_library(str(LIBRARY))
+        except OSError as error:  # such as a CUDA runtime that is gone
+            raise ImportError(
+                f"thunderkittens: the ops library cannot be loaded ({error}); "
+                f"in the source folder, run `{REBUILD}`"
+            ) from error
+        importlib.import_module("thunderkittens._C")
+        return True
+    if _is_the_program():
+        return False
+    raise ImportError(f"thunderkittens: {reason}")
+
+
+def why_not() -> str | None:
+    """Why the libraries cannot be loaded, found out without loading them; None when they can."""
+    if not LIBRARY.is_file():
+        return f"the ops library {LIBRARY} is missing; in the source folder, run `{REBUILD}`"
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed; run `pip install torch`"
+    built, running = _minor(built_for().get("torch", "")), _minor(torch.__version__)
+    if built != running:
+        return (
+            f"built for torch {built}, but torch {running} is running; "
+            f"in the source folder, run `{REBUILD}`"
+        )
+    if importlib.util.find_spec("thunderkittens._C") is None:
+        version = ".".join(map(str, sys.version_info[:2]))
+        return (
+            f"the module _C was not built for Python {version}; "
+            f"in the source folder, run `{REBUILD}`"
+        )
+    return None
+
+
+def built_for() -> dict:
+    """What the library was built from, read from the file: loading it needs the right torch."""
+    found = re.search(rb'\{\s*"version": .*?\}\x00', LIBRARY.read_bytes(), re.DOTALL)
+    return json.loads(found[0][:-1]) if found else {}
+
+
+def include_dir() -> str:
+    """The folder to compile with (`-I`) for `#include <kittens.cuh>`.
+
+    Example:
+        >>> import pathlib, thunderkittens
+        >>> (pathlib.Path(thunderkittens.include_dir()) / "kittens.cuh").is_file()
+        True
+    """
+    installed = PACKAGE / "include"
+    return str(installed if installed.is_dir() else PACKAGE.parent / "csrc" / "include")
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def _is_the_program() -> bool:
+    """Whether this is `python -m thunderkittens`, which imports the package before it runs."""
+    words = getattr(sys, "orig_argv", [])
+    return any(pair == ("-m", "thunderkittens") for pair in itertools.pairwise(words))

@@ -1,0 +1,121 @@
+"""The command line: `python -m thunderkittens info [--json]`."""
+
+import argparse
+import json
+import platform
+import re
+from pathlib import Path
+
+from thunderkittens import _loader
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code (0: the ops are loaded, 1: they are not)."""
+    parser = argparse.ArgumentParser(prog="python -m thunderkittens", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("info", help="versions, what was built, what this machine runs")
+    command.add_argument("--json", action="store_true", help="for programs")
+    arguments = parser.parse_args(argv)
+    found = collect()
+    print(json.dumps(found, indent=1) if arguments.json else render(found))
+    return 1 if found["problem"] else 0
+
+
+def collect() -> dict:
+    """Everything that `info` shows; works when the libraries cannot be loaded."""
+    problem = _loader.why_not()
+    library = _loader.LIBRARY
+    return {
+        "problem": problem,
+        "build": _loader.built_for() if library.is_file() else {},
+        "running": _running(),
+        "gpus": _gpus(),
+        "simulator": _loader.SIMULATOR.is_file(),
+        "ops": _ops() if problem is None else [],
+    }
+
+
+def render(found: dict) -> str:
+    """`collect()` for people."""
+    build, running = found["build"], found["running"]
+    lines = [
+        f"thunderkittens {build.get('version', '(not built)')}, revision {build.get('revision')}",
+        f"  running  Python {running['python']}, torch {running['torch']}, "
+        f"CUDA of torch {running['torch_cuda']}, driver {running['driver']}",
+    ]
+    if build:
+        lines.append(
+            f"  built    with {build.get('compiler')} for torch {build.get('torch')}, "
+            + (f"CUDA toolkit {build['cuda']}" if build.get("cuda") else "without CUDA kernels")
+        )
+    for family, architectures in dict(build.get("kernels") or {}).items():
+        lines.append(f"  kernels  {family}: {', '.join(architectures)}")
+    for gpu in found["gpus"]:
+        lines.append(f"  GPU {gpu['index']}    {gpu['name']}, {gpu['architecture']}")
+    if not found["gpus"]:
+        lines.append("  GPUs     none that torch can use")
+    state = "built" if found["simulator"] else "not built (make test builds it)"
+    lines.append(f"  simulator {state}")
+    for op in found["ops"]:
+        lines.append(f"  {op['op']}")
+        lines += [f"    {device:9} {answer}" for device, answer in op["devices"].items()]
+    if found["problem"]:
+        lines.append(f"The ops cannot be loaded: {found['problem']}.")
+    return "\n".join(lines)
+
+
+def _running() -> dict:
+    found = {"python": platform.python_version(), "driver": _driver()}
+    try:
+        import torch
+    except ImportError:
+        return {**found, "torch": None, "torch_cuda": None}
+    return {**found, "torch": torch.__version__, "torch_cuda": torch.version.cuda}
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's driver; None when there is none."""
+    if not DRIVER.is_file():
+        return None
+    found = re.search(r"Kernel Module\D*?([\d.]+)", DRIVER.read_text())
+    return found[1] if found else None
+
+
+def _gpus() -> list[dict]:
+    try:
+        import torch
+    except ImportError:
+        return []
+    if not torch.cuda.is_available():
+        return []
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        name = torch.cuda.get_device_name(index)
+        gpus.append({"index": index, "name": name, "architecture": f"sm_{major}{minor}"})
+    return gpus
+
+
+def _ops() -> list[dict]:
+    """For each public op, what serves it on each device of this machine, and why not our kernel."""
+    import thunderkittens
+    from thunderkittens import _C
+
+    count = len(_gpus())
+    ops = []
+    for kernel in _C.kernels():
+        op = str(kernel["op"])
+        if op not in thunderkittens.__all__:
+            continue
+        devices = {"cpu": "torch"}
+        for index in range(max(count, 1)):
+            reason = _C.why_not(op, index)
+            name = f"cuda:{index}" if count else "cuda"
+            devices[name] = f"torch ({reason})" if reason else "our kernel"
+        simulated = "simulator" in kernel["architectures"] or _loader.SIMULATOR.is_file()
+        if kernel["entry"] and simulated:
+            devices["simulator"] = "our kernel"
+        ops.append({"op": op, "architectures": kernel["architectures"], "devices": devices})
+    return ops

@@ -1,0 +1,5 @@
+"""Modules with torch's parameter names, so that `load_state_dict` works both ways."""
+
+from thunderkittens.nn.norm import LayerNorm
+
+__all__ = ["LayerNorm"]

@@ -1,0 +1,99 @@
+"""Softmax attention."""
+
+import torch
+from torch import Tensor
+
+_attention = torch.ops.thunderkittens.attention.default
+_attention_forward = torch.ops.thunderkittens.attention_forward.default
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Softmax attention with grouped query heads, windows, sinks and packed sequences.
+
+    s = scale · q kᵀ, then softcap · tanh(s / softcap) when softcap > 0, then the mask;
+    o = softmax(s) v. The diagonal of row i is i + Sk − Sq: masks are aligned to the bottom right.
+
+    Args:
+        q: [B, Sq, Hq, D], float32, float16, bfloat16 or float64, any strides. Packed: [Tq, Hq, D].
+        k: [B, Sk, Hk, D], q's dtype, Hq a multiple of Hk: query head h reads key head
+            h // (Hq / Hk). Packed: [Tk, Hk, D].
+        v: [B, Sk, Hk, Dv], q's dtype. Packed: [Tk, Hk, Dv].
+        causal: Row i sees no key right of its diagonal.
+        scale: Of the products; None for 1 / sqrt(D).
+        window: (left, right): row i sees the keys from diagonal − left to diagonal + right, both
+            ≥ 0, None for no limit. `causal` makes right 0.
+        softcap: ≥ 0; 0 for none.
+        sinks: [Hq], q's dtype or float32: one more logit per row, which takes part in the softmax
+            and has no value. Not scaled, not capped.
+        cu_seqlens_q: [sequences + 1], int32 or int64, on q's device: sequence i of a packed q is
+            rows cu_seqlens_q[i] to cu_seqlens_q[i + 1]. Out of range is clamped; a row of no
+            sequence sees no key.
+        cu_seqlens_k: The same of k and v; given together with cu_seqlens_q.
+        max_seqlen_q: At least the longest sequence of q; required with cu_seqlens, which is never
+            read back from the device.
+        max_seqlen_k: At least the longest sequence of k.
+        return_lse: Also return the log-sum-exp of each row.
+
+    Returns:
+        o, [B, Sq, Hq, Dv] (packed [Tq, Hq, Dv]), q's dtype, contiguous; with `return_lse` (o, lse),
+        lse [B, Hq, Sq] (packed [Hq, Tq]), natural logarithm, float32 (float64 for float64). Both
+        are differentiable, also in sinks. A row with no key has o = 0 and lse = its sink, −inf
+        without.
+
+    Raises:
+        ValueError: A shape, a device or a number is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested.
+
+    Numerics:
+        Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype. Under
+        autocast q, k and v take its dtype.
+
+    Source:
+        csrc/kernels/attention/attention.cpp. This release has no CUDA kernel of it: torch computes,
+        with its fused attention where no window, cap, sink or lse is asked for.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k = torch.randn(2, 3, 8, 64), torch.randn(2, 5, 2, 64)
+        >>> thunderkittens.attention(q, k, k, causal=True).shape
+        torch.Size([2, 3, 8, 64])
+    """
+    left, right = (None, None) if window is None else _pair(window)
+    op = _attention_forward if return_lse else _attention
+    return op(
+        q,
+        k,
+        v,
+        causal=causal,
+        scale=scale,
+        window_left=left,
+        window_right=right,
+        softcap=softcap,
+        sinks=sinks,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+    )
+
+
+def _pair(window: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise ValueError(f"attention: window must be (left, right) or None, got {window!r}")
+    return window[0], window[1]

@@ -1,0 +1,127 @@
+"""Clocks. All return seconds per call.
+
+A GPU kernel's time repeats within about 2 %. What does not: bursts (a cold GPU draws more power and
+is faster), data of zeros (faster), and inputs that still lie in the L2 cache. So: random data, the
+cache flushed or the buffers rotated, and two contenders compared only in turn, in one run.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+FLUSH_BYTES = 256 << 20  # well above any L2 cache
+CALLS_OF_A_BATCH = 20  # host_overhead: few enough that the GPU's queue never fills
+
+
+def median_time(fn: Callable[[], Any], repeats: int = 50) -> float:
+    """GPU time of one call, the L2 cache flushed before each: the median of `repeats`.
+
+    Raises:
+        RuntimeError: There is no GPU.
+    """
+    _need_gpu("median_time")
+    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+    for _ in range(5):
+        fn()
+    starts = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
+    ends = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
+    for start, end in zip(starts, ends, strict=True):
+        flush.zero_()
+        start.record()
+        fn()
+        end.record()
+    torch.cuda.synchronize()
+    times = [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+    return statistics.median(times) / 1e3
+
+
+def graph_time(fns: Sequence[Callable[[], Any]], repeats: int = 20) -> float:
+    """GPU time of one call when a CUDA graph replays all of them in turn: the median of `repeats`.
+
+    For kernels under 30 µs, which launches would hide. Give each call its own buffers, together
+    larger than the L2 cache.
+
+    Raises:
+        RuntimeError: There is no GPU.
+    """
+    _need_gpu("graph_time")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for fn in fns:
+            fn()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = [fn() for fn in fns]  # results stay alive, so that none reuses another's memory
+    graph.replay()
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    del kept
+    return statistics.median(times) / 1e3 / len(fns)
+
+
+def sustained(
+    fns: dict[str, Callable[[], Any]], warmup: float = 2.0, window: float = 0.5, rounds: int = 5
+) -> dict[str, float]:
+    """GPU time of one call of each contender under lasting load: the median over its windows.
+
+    Args:
+        fns: Contender to call.
+        warmup: Seconds of load before the first window.
+        window: Seconds of one contender before the next has its turn.
+        rounds: Windows of each.
+
+    Raises:
+        RuntimeError: There is no GPU.
+    """
+    _need_gpu("sustained")
+    calls = {name: max(1, round(window / median_time(fn, 5))) for name, fn in fns.items()}
+    end_of_warmup = time.perf_counter() + warmup
+    while time.perf_counter() < end_of_warmup:
+        for fn in fns.values():
+            fn()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in fns}
+    for _ in range(rounds):
+        for name, fn in fns.items():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(calls[name]):
+                fn()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(end) / calls[name])
+    return {name: statistics.median(values) / 1e3 for name, values in times.items()}
+
+
+def host_overhead(fn: Callable[[], Any], batches: int = 100) -> float:
+    """Host time of one call, return included, the GPU's queue never full: median of the batches.
+
+    Works without a GPU too, where it times the whole call.
+    """
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    times = []
+    for batch in range(batches + 5):
+        start = time.perf_counter()
+        for _ in range(CALLS_OF_A_BATCH):
+            fn()
+        if batch >= 5:  # the first ones warm up
+            times.append(time.perf_counter() - start)
+        if on_gpu:
+            torch.cuda.synchronize()
+    return statistics.median(times) / CALLS_OF_A_BATCH
+
+
+def _need_gpu(name: str) -> None:
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"{name}: needs a GPU, and torch finds none")

@@ -1,0 +1,173 @@
+"""How far a result may be from float64, derived from dtype and reduction length and never tuned.
+
+Each bound is a tensor: it comes from the same formula on absolute values, so it grows where the
+problem itself is badly conditioned and nowhere else.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+ROW_LENGTH = 32  # rows at least this long are also judged as a whole
+ROW_FRACTION = 0.75  # of the bound's root mean square: rounding errors do not all have one size
+
+
+def unit(dtype: torch.dtype) -> float:
+    """Half the distance of 1 to the number before it: 2⁻⁹ for bfloat16, 2⁻¹² for float16.
+
+    Rounding to nearest is off by at most 2 · unit · |value|.
+    """
+    return torch.finfo(dtype).eps / 4
+
+
+def floor(dtype: torch.dtype) -> float:
+    """The smallest positive number of a dtype: what rounding may lose near zero."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+
+
+def accumulation(length: int, dtype: torch.dtype = torch.float32) -> float:
+    """Relative error of a sum of `length` terms of mixed rounding errors, added up in any order."""
+    return torch.finfo(dtype).eps / 2 * (8 + 2 * math.sqrt(length))
+
+
+def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, name: str = "result") -> None:
+    """Asserts that a result is within its bound of the reference, by element and by row.
+
+    Args:
+        got: What was computed, any floating dtype.
+        want: The reference in float64, same shape.
+        bound: The largest allowed error, broadcastable to `want`.
+        name: For the message.
+
+    Raises:
+        AssertionError: The shapes differ; NaN or Inf stand at other places (or with another sign);
+            or an error is above its bound. It names the worst element.
+    """
+    assert got.shape == want.shape, f"{name}: shape {list(got.shape)}, want {list(want.shape)}"
+    got, want = got.detach().double().cpu(), want.detach().double().cpu()
+    bound = torch.as_tensor(bound, dtype=torch.float64).cpu().broadcast_to(want.shape)
+    _assert_same_places(got.isnan(), want.isnan(), f"{name}: NaN")
+    infinite = want.isinf()
+    _assert_same_places(got.isinf(), infinite, f"{name}: Inf")
+    assert bool((got == want)[infinite].all()), f"{name}: an infinity has the other sign"
+    finite = want.isfinite()
+    error = torch.where(finite, (got - want).abs(), 0.0)
+    bound = torch.where(finite, bound, 1.0)
+    if not bool((error <= bound).all()):
+        worst = int((error / bound).nan_to_num(nan=math.inf).argmax())
+        place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), want.shape))
+        raise AssertionError(
+            f"{name}{list(place)} = {got.flatten()[worst]:.9g}, want {want.flatten()[worst]:.9g}: "
+            f"error {error.flatten()[worst]:.3g}, allowed {bound.flatten()[worst]:.3g} "
+            f"({int((error > bound).sum())} of {error.numel()} elements are off)"
+        )
+    _assert_rows(error, bound, name)
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, statistics=torch.float32
+) -> tuple[Tensor, Tensor]:
+    """The reference of layer_norm and its bound, both float64, on x's device.
+
+    Args:
+        x: [..., N], as the op got it.
+        weight: [N] or None.
+        bias: [N] or None.
+        eps: As the op got it.
+        statistics: The dtype the op computes in (float64 for float64).
+
+    Returns:
+        y and the largest allowed error, both [..., N].
+    """
+    wide, w, b = x.double(), _wide(weight, 1.0, x), _wide(bias, 0.0, x)
+    normal, _, condition = _normalise(wide, eps)
+    y = normal * w + b
+    slack = accumulation(x.shape[-1], statistics) * (1 + condition) * w.abs() * (1 + normal.abs())
+    u = unit(x.dtype)
+    return y, 2 * u * (y.abs() + w.abs()) + slack + 4 * unit(statistics) * b.abs() + floor(x.dtype)
+
+
+def layer_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    statistics=torch.float32,
+) -> list[tuple[Tensor, Tensor]]:
+    """The references of dx, dweight, dbias, each with its bound; arguments as in `layer_norm`."""
+    wide, w, d = x.double(), _wide(weight, 1.0, x), dy.double()
+    normal, rstd, condition = _normalise(wide, eps)
+    row = accumulation(x.shape[-1], statistics) * (1 + condition)
+    g = d * w
+    dx = rstd * (g - g.mean(-1, keepdim=True) - normal * (g * normal).mean(-1, keepdim=True))
+    size = rstd * (
+        g.abs()
+        + g.abs().mean(-1, keepdim=True)
+        + (1 + normal.abs()) * (g.abs() * (1 + normal.abs())).mean(-1, keepdim=True)
+    )
+    bounds = [(dx, 2 * unit(x.dtype) * dx.abs() + row * size + floor(x.dtype))]
+    rows = accumulation(d.numel() // max(1, x.shape[-1]), statistics)
+    for terms, spread, parameter in (
+        (d * normal, (rows + row) * d.abs() * (1 + normal.abs()), weight),
+        (d, rows * d.abs(), bias),
+    ):
+        dtype = x.dtype if parameter is None else parameter.dtype
+        total = terms.reshape(-1, x.shape[-1]).sum(0)
+        slack = spread.reshape(-1, x.shape[-1]).sum(0)
+        bounds.append((total, 2 * unit(dtype) * total.abs() + slack + floor(dtype)))
+    return bounds
+
+
+def attention(o: Tensor, spread: Tensor, dtype: torch.dtype, keys: int, score: float) -> Tensor:
+    """The bound of an attention output.
+
+    Args:
+        o: The reference, float64.
+        spread: softmax @ |v|, the same shape.
+        dtype: Of the output; float64 is computed in float64, the rest in float32.
+        keys: How many keys a row has.
+        score: The largest |q| @ |k| · scale: rounding a score shifts a weight by as much.
+
+    Returns:
+        The largest allowed error, o's shape.
+    """
+    inner = torch.float64 if dtype == torch.float64 else torch.float32
+    slack = accumulation(keys, inner) + 8 * unit(inner) * (4 + score)
+    return 2 * unit(dtype) * (o.abs() + spread) + slack * spread + floor(dtype)
+
+
+def _normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(x − mean) · rstd, rstd, and how much a relative error of the mean is amplified."""
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return centred * rstd, rstd, x.abs().mean(-1, keepdim=True) * rstd
+
+
+def _wide(parameter: Tensor | None, otherwise: float, x: Tensor) -> Tensor:
+    if parameter is not None:
+        return parameter.double()
+    return torch.full((x.shape[-1],), otherwise, dtype=torch.float64, device=x.device)
+
+
+def _assert_same_places(got: Tensor, want: Tensor, what: str) -> None:
+    differ = (got != want).nonzero()
+    assert len(differ) == 0, (
+        f"{what} at {int(got.sum())} places, want {int(want.sum())}; first difference at "
+        f"{differ[0].tolist()}"
+    )
+
+
+def _assert_rows(error: Tensor, bound: Tensor, name: str) -> None:
+    """A row whose every element is just inside its bound is wrong as a whole."""
+    if error.dim() == 0 or error.shape[-1] < ROW_LENGTH or error.numel() == 0:
+        return
+    got = error.square().mean(-1).sqrt()
+    allowed = ROW_FRACTION * bound.square().mean(-1).sqrt()
+    worst = int((got / allowed).argmax())
+    assert bool((got <= allowed).all()), (
+        f"{name}: row {worst} has root mean square error {got.flatten()[worst]:.3g}, "
+        f"allowed {allowed.flatten()[worst]:.3g}"
+    )
