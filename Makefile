@@ -1,0 +1,28 @@
+# Every target sets up what it needs: no other command has to run first.
+
+PYTHON ?= python3
+BUILD_TOOLS := $(PYTHON) -m build_tools
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format clean
+
+help:  ## This list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
+
+demo:  ## Generate text with a small GPT (ARGS="--prompt 'Once upon a time'")
+	@$(BUILD_TOOLS) demo $(ARGS)
+
+test:  ## Run every test that this machine can (TIER=1..5, TORCH=2.15.0, ARGS="-k norm")
+	@$(BUILD_TOOLS) test $(if $(TIER),--tier $(TIER)) $(if $(TORCH),--torch $(TORCH)) $(ARGS)
+
+bench:  ## Measure the kernels (ARGS="--help")
+	@$(BUILD_TOOLS) bench $(ARGS)
+
+lint:  ## Check the code's form
+	@$(BUILD_TOOLS) lint
+
+format:  ## Repair the code's form
+	@$(BUILD_TOOLS) format
+
+clean:  ## Remove what builds have made; the virtual environments stay
+	@$(BUILD_TOOLS) clean

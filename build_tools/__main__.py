@@ -1,0 +1,159 @@
+"""The commands behind the Makefile: `python -m build_tools COMMAND`."""
+
+import argparse
+import importlib.util
+import shutil
+import subprocess
+import sys
+
+from build_tools import settings
+from build_tools.settings import PACKAGE, ROOT, BuildError
+
+
+def main() -> int:
+    """Runs one command; a BuildError ends in its one sentence."""
+    arguments, rest = _parse()
+    try:
+        return COMMANDS[arguments.command](arguments, rest) or 0
+    except BuildError as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse() -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(prog="python -m build_tools", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, function in COMMANDS.items():
+        command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
+        if name == "test":
+            command.add_argument("--tier", type=int, choices=range(1, 6))
+        if name in ("test", "environment"):
+            command.add_argument("--torch", metavar="VERSION")
+        if name == "environment":
+            command.add_argument("--purpose", choices=("demo", "test", "lint"), default="test")
+    return parser.parse_known_args()
+
+
+def _ops(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Builds what the package loads, with CUDA kernels where there is an nvcc."""
+    from build_tools import ops
+
+    ops.build()
+
+
+def _cuda(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Compiles the CUDA kernels alone."""
+    from build_tools import compile, cuda
+
+    toolkit, reason = cuda.toolkit()
+    if toolkit is None:
+        raise BuildError(reason)
+    compile.print_times(compile.run(cuda.kernel_jobs(toolkit), "Compiling CUDA kernels"))
+
+
+def _simulator(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Builds the kernels for the CPU."""
+    from build_tools import simulator
+
+    simulator.build()
+
+
+def _all(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Builds everything."""
+    _ops(arguments, rest)
+    _simulator(arguments, rest)
+
+
+def _environment(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Prints the Python to use, after installing the pinned packages if need be."""
+    from build_tools import environment
+
+    print(environment.prepare(arguments.purpose, arguments.torch))
+
+
+def _missing_nvcc(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Prints the Python packages of the nvcc that is missing here, if it is."""
+    from build_tools import environment
+
+    print(environment.missing_nvcc())
+
+
+def _test(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, builds, and runs the tests; further arguments go to pytest."""
+    from build_tools import environment, suite
+
+    environment.enter("test", arguments.torch)
+    if importlib.util.find_spec("pytest") is None:
+        raise BuildError(
+            f"pytest: found none beside {sys.executable}, needed to run the tests; "
+            f"install it with `{sys.executable} -m pip install -r requirements/test.txt`"
+        )
+    return suite.run(arguments.tier, rest)
+
+
+def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, builds, and generates text; further arguments go to the demo."""
+    from build_tools import environment, ops
+
+    environment.enter("demo")
+    ops.build()
+    command = [sys.executable, "demos/generate/generate.py", *rest]
+    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+
+
+def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, builds, and runs the benchmarks; further arguments go to them."""
+    from build_tools import environment, ops
+
+    environment.enter("test")
+    ops.build()
+    command = [sys.executable, "-m", "benchmarks", *rest]
+    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+
+
+def _lint(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Checks the code's form."""
+    from build_tools import environment, lint
+
+    environment.enter("lint")
+    lint.check()
+
+
+def _format(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Repairs the code's form."""
+    from build_tools import environment, lint
+
+    environment.enter("lint")
+    lint.check(repair=True)
+
+
+def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Removes what builds have made; the virtual environments stay."""
+    folders = [settings.build_dir(), PACKAGE / "lib", PACKAGE / "include", ROOT / "dist"]
+    for folder in [*folders, *ROOT.glob("*.egg-info")]:
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in [*PACKAGE.glob("_C.*.so"), PACKAGE / "_configs.py"]:
+        file.unlink(missing_ok=True)
+
+
+COMMANDS = {
+    "ops": _ops,
+    "cuda": _cuda,
+    "simulator": _simulator,
+    "all": _all,
+    "environment": _environment,
+    "missing-nvcc": _missing_nvcc,
+    "test": _test,
+    "demo": _demo,
+    "bench": _bench,
+    "lint": _lint,
+    "format": _format,
+    "clean": _clean,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Checks, and repairs, the form of the code: ruff for Python, clang-format for C++."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from build_tools.settings import ROOT, BuildError
+
+PYTHON_PATHS = (
+    "benchmarks",
+    "build_tools",
+    "configs.py",
+    "demos",
+    "setup.py",
+    "tests",
+    "thunderkittens",
+)
+CXX_PATTERNS = (
+    "csrc/**/*.h",
+    "csrc/**/*.cuh",
+    "csrc/**/*.hpp",
+    "csrc/**/*.cpp",
+    "csrc/**/*.cu",
+    "tests/**/*.h",
+    "tests/**/*.cpp",
+    "tests/**/*.cu",
+    "demos/**/*.cu",
+)
+
+
+def find(tool: str) -> str | None:
+    """Returns the path of a tool: beside the interpreter first, then on PATH."""
+    beside = Path(sys.executable).parent / tool
+    return str(beside) if beside.exists() else shutil.which(tool)
+
+
+def python_commands(repair: bool = False) -> list[list[str]]:
+    """Returns ruff's command lines."""
+    paths = [path for path in PYTHON_PATHS if (ROOT / path).exists()]
+    return [
+        ["check", *(["--fix"] if repair else []), *paths],
+        ["format", *([] if repair else ["--check"]), *paths],
+    ]
+
+
+def cxx_command(repair: bool = False) -> list[str]:
+    """Returns clang-format's command line."""
+    files = sorted(
+        {str(path.relative_to(ROOT)) for pattern in CXX_PATTERNS for path in ROOT.glob(pattern)}
+    )
+    return [*(["-i"] if repair else ["--dry-run", "--Werror"]), *files]
+
+
+def check(repair: bool = False) -> None:
+    """Runs every check.
+
+    Args:
+        repair: Changes the files instead of complaining, where a tool can.
+
+    Raises:
+        BuildError: A tool is missing or has complained.
+    """
+    failed = []
+    commands = [("ruff", command) for command in python_commands(repair)]
+    for tool, command in [*commands, ("clang-format", cxx_command(repair))]:
+        path = find(tool)
+        if path is None:
+            raise BuildError(
+                f"{tool}: found none, needed for `make lint`; install it with "
+                f"`{sys.executable} -m pip install -r requirements/lint.txt`"
+            )
+        print(f"{tool} {' '.join(command[:2])} ...", flush=True)
+        if subprocess.run([path, *command], cwd=ROOT).returncode != 0:
+            failed.append(tool)
+    if failed:
+        raise BuildError(
+            f"{' and '.join(dict.fromkeys(failed))} complained: `make format` "
+            "repairs what can be repaired"
+        )

@@ -1,0 +1,119 @@
+"""Where things are, and what the environment's variables ask for."""
+
+import difflib
+import os
+import re
+from pathlib import Path
+
+import configs
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "thunderkittens"
+
+KNOWN_ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
+MINIMUM_TORCH = (2, 11)
+MINIMUM_CUDA = (12, 3)
+GIB_PER_JOB = 2  # what one compilation of a file that includes ATen may take
+
+
+class BuildError(Exception):
+    """What stops a build, in one sentence: found, needed, and the command that fixes it."""
+
+
+def version() -> str:
+    """Returns the package's version, which pyproject.toml states."""
+    text = (ROOT / "pyproject.toml").read_text()
+    return re.search(r'^version = "(.+)"', text, re.MULTILINE)[1]
+
+
+def build_dir() -> Path:
+    """Returns the folder of objects and libraries; THUNDERKITTENS_BUILD_DIR moves it."""
+    return Path(os.environ.get("THUNDERKITTENS_BUILD_DIR") or ROOT / "build").resolve()
+
+
+def selected_kernels() -> list[configs.Kernel]:
+    """Returns the families whose CUDA code is wanted: THUNDERKITTENS_KERNELS, else configs.py.
+
+    Raises:
+        BuildError: A name is neither a family nor an op.
+    """
+    names = _list_from("THUNDERKITTENS_KERNELS")
+    if names is None:
+        return [kernel for kernel in configs.KERNELS if kernel.selected]
+    known = {op: kernel.name for kernel in configs.KERNELS for op in (*kernel.ops, kernel.name)}
+    for name in names:
+        if name not in known:
+            raise BuildError(_unknown("THUNDERKITTENS_KERNELS", "kernel", name, known))
+    wanted = {known[name] for name in names}
+    return [kernel for kernel in configs.KERNELS if kernel.name in wanted]
+
+
+def selected_architectures() -> tuple[str, ...]:
+    """Returns the GPU architectures to build for: THUNDERKITTENS_ARCHITECTURES, else configs.py.
+
+    Raises:
+        BuildError: A name is no architecture that the kernels know.
+    """
+    names = _list_from("THUNDERKITTENS_ARCHITECTURES") or list(configs.ARCHITECTURES)
+    for name in names:
+        if name not in KNOWN_ARCHITECTURES:
+            known = dict.fromkeys(KNOWN_ARCHITECTURES)
+            raise BuildError(_unknown("THUNDERKITTENS_ARCHITECTURES", "architecture", name, known))
+    return tuple(sorted(set(names), key=KNOWN_ARCHITECTURES.index))
+
+
+def cuda_mode() -> str:
+    """Returns THUNDERKITTENS_CUDA: "0" (never), "1" (or fail) or "auto" (where nvcc is)."""
+    mode = os.environ.get("THUNDERKITTENS_CUDA") or "auto"
+    if mode not in ("0", "1", "auto"):
+        raise BuildError(f"THUNDERKITTENS_CUDA must be 0, 1 or auto, got {mode!r}")
+    return mode
+
+
+def jobs() -> int:
+    """Returns how many compilers to run at once: THUNDERKITTENS_JOBS, MAX_JOBS, or what fits."""
+    for variable in ("THUNDERKITTENS_JOBS", "MAX_JOBS"):
+        text = os.environ.get(variable)
+        if text:
+            if not text.isdigit() or int(text) < 1:
+                raise BuildError(f"{variable} must be a number of jobs ≥ 1, got {text!r}")
+            return int(text)
+    return max(1, min(_usable_cores(), int(_usable_gib() / GIB_PER_JOB)))
+
+
+def _list_from(variable: str) -> list[str] | None:
+    text = os.environ.get(variable, "")
+    names = [name.strip() for name in text.replace(";", ",").split(",") if name.strip()]
+    return names or None
+
+
+def _unknown(variable: str, kind: str, name: str, known: dict) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{variable}: unknown {kind} {name!r}; {hint}(known: {', '.join(known)})"
+
+
+def _cgroup(name: str) -> str:
+    try:
+        return Path("/sys/fs/cgroup", name).read_text().split("\n")[0]
+    except OSError:
+        return ""
+
+
+def _usable_cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cgroup("cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        cores = min(cores or 1, max(1, int(quota[0]) // int(quota[1])))
+    return cores or 1
+
+
+def _usable_gib() -> float:
+    gib = 8.0
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        gib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvai")) / 2**20
+    except (OSError, StopIteration):
+        pass
+    limit = _cgroup("memory.max")
+    return min(gib, int(limit) / 2**30) if limit.isdigit() else gib

@@ -1,0 +1,141 @@
+"""Builds the simulator: the same kernels, compiled by the C++ compiler to run on the CPU."""
+
+from pathlib import Path
+
+import configs
+from build_tools import compile, ops, settings, toolchain
+from build_tools.settings import ROOT, BuildError
+
+LIBRARY = "_simulator.so"
+# Shared memory is read as other types than it was written.
+SIMULATOR_FLAGS = ("-g1", "-fno-strict-aliasing", "-DKITTENS_TARGET=simulator", "-x", "c++")
+
+
+def build(package: Path = settings.PACKAGE) -> None:
+    """Builds `lib/_simulator.so` beside the ops library, which must have been built.
+
+    Raises:
+        BuildError: CUDA's headers are not on this machine.
+    """
+    toolkit = headers()
+    compiler = toolchain.find_compiler()
+    kernels = [
+        path
+        for kernel in configs.KERNELS
+        for path in sorted(ROOT.glob(f"csrc/kernels/{kernel.name}/*.cu"))
+    ]
+    jobs = [host_job(path) for path in sorted(ROOT.glob("csrc/sim/*.cpp"))]
+    jobs += [kernel_job(toolkit, path) for path in kernels]
+    results = compile.run(jobs, "Compiling for the simulator")
+    library = compile.Job(
+        name="lib/_simulator",
+        command=(
+            *ops.shared_library(compiler, LIBRARY),
+            "{inputs}",
+            ops.CXX_LIBRARY,
+            "-lpthread",
+            "-Wl,-rpath,$ORIGIN",
+            # Its torch libraries are in the process already when this one is loaded.
+            f"-Wl,-rpath-link,{toolchain.find_torch().root / 'lib'}",
+            "-Wl,--allow-shlib-undefined",
+        ),
+        tool=compiler.name,
+        suffix=".so",
+        inputs=(*(result.output for result in results), package / "lib" / ops.LIBRARY),
+        depends=False,
+    )
+    linked = compile.run([library], "Linking the simulator")
+    compile.print_times(results)
+    compile.install(linked[0].output, package / "lib" / LIBRARY)
+
+
+def headers() -> toolchain.Cuda:
+    """Returns a toolkit whose headers the kernels can include; its version matters little.
+
+    Raises:
+        BuildError: There is none.
+    """
+    toolkit, reason = toolchain.find_cuda(None)
+    if toolkit is None:
+        raise BuildError(f"the simulator needs CUDA's headers; {reason}")
+    return toolkit
+
+
+def host_job(path: Path) -> compile.Job:
+    """Returns the compilation of a source with neither torch nor CUDA, in csrc/ or tests/."""
+    source, compiler = path.relative_to(ROOT), toolchain.find_compiler()
+    if source.parts[:2] == ("csrc", "host"):
+        return ops.compile_job(source)
+    return compile.Job(
+        name=str(source.with_suffix("")),
+        command=(
+            compiler.path,
+            *configs.CXX_FLAGS,
+            "-g1",
+            *ops.INCLUDES,
+            "-I",
+            "tests/kittens",
+            "-c",
+            str(source),
+            "-o",
+            "{output}",
+        ),
+        tool=compiler.name,
+    )
+
+
+def kernel_job(toolkit: toolchain.Cuda, path: Path) -> compile.Job:
+    """Returns the compilation of a CUDA source by the C++ compiler."""
+    source, compiler = path.relative_to(ROOT), toolchain.find_compiler()
+    is_kernel = source.parts[:2] == ("csrc", "kernels")
+    return compile.Job(
+        name=f"{source.with_suffix('')}.simulator",
+        command=(
+            compiler.path,
+            *configs.CXX_FLAGS,
+            "-Wno-unknown-pragmas",  # nvcc's #pragma unroll
+            *SIMULATOR_FLAGS,
+            *ops.INCLUDES,
+            *(() if is_kernel else ("-I", "tests/kittens")),
+            "-isystem",
+            str(toolkit.include),
+            "-c",
+            str(source),
+            "-o",
+            "{output}",
+        ),
+        tool=f"{compiler.name}, CUDA {toolkit.version}",
+        kernel=f"{source.parent.name}/{source.stem} simulator" if is_kernel else "",
+    )
+
+
+def build_test(path: str | Path) -> Path:
+    """Builds a test of the tile layer, `tests/kittens/**/test_*.cu`, for the simulator.
+
+    Returns:
+        The executable.
+    """
+    source = Path(path).resolve()
+    parts = ("csrc/host/*.cpp", "csrc/sim/*.cpp", "tests/kittens/*.cpp")
+    host = [host_job(path) for pattern in parts for path in sorted(ROOT.glob(pattern))]
+    name = source.relative_to(ROOT)
+    objects = compile.run([*host, kernel_job(headers(), source)], f"{name} for the simulator")
+    return link_executable(name, "simulator", objects)
+
+
+def link_executable(
+    source: Path, target: str, objects: list[compile.Result], libraries: tuple[str, ...] = ()
+) -> Path:
+    """Links a test; its own folder is where the libraries that it needs are looked for."""
+    compiler = toolchain.find_compiler()
+    folders = tuple(f"-Wl,-rpath,{Path(library).parent}" for library in libraries)
+    command = (compiler.path, "-o", "{output}", "{inputs}", *libraries, *folders, "-lpthread")
+    job = compile.Job(
+        name=f"{source.with_suffix('')}.{target}",
+        command=command,
+        tool=compiler.name,
+        suffix=".exe",
+        inputs=tuple(result.output for result in objects),
+        depends=False,
+    )
+    return compile.run([job], f"Linking {source.stem}")[0].output

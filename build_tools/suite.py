@@ -1,0 +1,40 @@
+"""Builds what the tests of a tier need, and runs them."""
+
+import subprocess
+import sys
+
+from build_tools import environment, ops, simulator
+from build_tools.settings import ROOT, BuildError
+
+TIERS = {
+    1: "structure, build, documents",
+    2: "ops on the CPU",
+    3: "tile layer and kernels in the simulator",
+    4: "nvcc's output for the GPU",
+    5: "kernels on a GPU",
+}
+
+
+def run(tier: int | None, arguments: list[str]) -> int:
+    """Builds and tests.
+
+    Args:
+        tier: The tier to run, or None for all that this machine can.
+        arguments: Further arguments for pytest.
+
+    Returns:
+        The exit status of pytest.
+    """
+    ops.build()
+    if tier in (None, 3):
+        try:
+            simulator.build()
+        except BuildError as error:
+            if "headers" not in str(error):
+                raise
+            print(f"Tests in the simulator are skipped: {error}", flush=True)
+    what = f"tier {tier} ({TIERS[tier]})" if tier else "every tier that this machine can run"
+    print(f"Running {what}", flush=True)
+    selection = [f"--tier={tier}"] if tier else []
+    command = [sys.executable, "-m", "pytest", "-q", *selection, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode

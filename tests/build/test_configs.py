@@ -1,0 +1,86 @@
+"""configs.py is complete, and what the environment's variables ask for is understood."""
+
+import dataclasses
+
+import pytest
+
+import configs
+from build_tools import cuda, settings
+from build_tools.settings import ROOT, BuildError
+
+FAMILIES = sorted(path.name for path in (ROOT / "csrc" / "kernels").iterdir() if path.is_dir())
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("KERNELS", "ARCHITECTURES", "CUDA", "JOBS"):
+        monkeypatch.delenv(f"THUNDERKITTENS_{name}", raising=False)
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+
+
+def test_every_family_has_one_record():
+    assert sorted(kernel.name for kernel in configs.KERNELS) == FAMILIES
+
+
+@pytest.mark.parametrize("kernel", configs.KERNELS, ids=lambda kernel: kernel.name)
+def test_record_is_complete(kernel):
+    assert kernel.ops
+    assert set(kernel.architectures) <= set(settings.KNOWN_ARCHITECTURES)
+    for op in kernel.ops:
+        assert (ROOT / "csrc" / "kernels" / kernel.name / f"{op}.cpp").is_file(), op
+    if cuda.sources(kernel):
+        assert kernel.architectures and kernel.dtypes
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.selected = False
+
+
+def test_ops_have_one_family():
+    ops = [op for kernel in configs.KERNELS for op in kernel.ops]
+    assert len(set(ops)) == len(ops)
+
+
+@pytest.mark.parametrize("name", ["norm", "layer_norm", " norm , "])
+def test_kernels_are_selected_by_family_or_op(monkeypatch, name):
+    monkeypatch.setenv("THUNDERKITTENS_KERNELS", name)
+    assert [kernel.name for kernel in settings.selected_kernels()] == ["norm"]
+
+
+def test_unknown_kernel_suggests_the_nearest(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_KERNELS", "layernorm")
+    with pytest.raises(BuildError, match=r"unknown kernel 'layernorm'; did you mean 'layer_norm'"):
+        settings.selected_kernels()
+
+
+def test_unknown_architecture_suggests_the_nearest(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "sm_90")
+    with pytest.raises(BuildError, match=r"unknown architecture 'sm_90'; did you mean 'sm_90a'"):
+        settings.selected_architectures()
+
+
+def test_architectures_are_ordered_and_unique(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "sm_90a,sm_80,sm_90a")
+    assert settings.selected_architectures() == ("sm_80", "sm_90a")
+
+
+def test_sm90_sources_are_for_sm90a_alone():
+    wanted = ("sm_80", "sm_90a")
+    assert cuda.architectures(ROOT / "attention_sm90.cu", wanted) == ["sm_90a"]
+    assert cuda.architectures(ROOT / "layer_norm.cu", wanted) == ["sm_80", "sm_90a"]
+
+
+def test_jobs(monkeypatch):
+    assert settings.jobs() >= 1
+    monkeypatch.setenv("MAX_JOBS", "7")
+    assert settings.jobs() == 7
+    monkeypatch.setenv("THUNDERKITTENS_JOBS", "3")
+    assert settings.jobs() == 3
+    monkeypatch.setenv("THUNDERKITTENS_JOBS", "many")
+    with pytest.raises(BuildError, match=r"THUNDERKITTENS_JOBS .* got 'many'"):
+        settings.jobs()
+
+
+def test_cuda_mode(monkeypatch):
+    assert settings.cuda_mode() == "auto"
+    monkeypatch.setenv("THUNDERKITTENS_CUDA", "yes")
+    with pytest.raises(BuildError, match="must be 0, 1 or auto, got 'yes'"):
+        settings.cuda_mode()

@@ -1,0 +1,174 @@
+"""The package as others get it: wheels, installations, and what stops them."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from build_tools import backend, settings, toolchain
+from build_tools.settings import ROOT
+
+PARTS = ("build_tools", "csrc", "requirements", "thunderkittens")
+MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*", "_configs.py", "__pycache__")
+INCLUDE_TREE = shutil.ignore_patterns("__pycache__")
+
+
+def run(*command: object, **variables: str) -> subprocess.CompletedProcess:
+    """Runs a command away from the repository, with no network and with this build's objects."""
+    hidden = ("PYTHONPATH", "PIP_FIND_LINKS")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    environment |= {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment |= {"THUNDERKITTENS_BUILD_DIR": str(settings.build_dir()), **variables}
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd="/", env=environment, capture_output=True, text=True)
+
+
+def succeed(*command: object, **variables: str) -> str:
+    done = run(*command, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pip_and_setuptools() -> None:
+    if run(sys.executable, "-c", "import pip").returncode != 0:
+        pytest.skip(f"pip is not installed beside {sys.executable}")
+    if not backend._has_setuptools():
+        pytest.skip("setuptools ≥ 70.1 is not installed (requirements/test.txt)")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """A copy of the source tree, with nothing that a build has made."""
+    folder = tmp_path_factory.mktemp("source") / "thunderkittens"
+    for part in PARTS:
+        ignore = MADE_BY_BUILDS if part == "thunderkittens" else INCLUDE_TREE
+        shutil.copytree(ROOT / part, folder / part, ignore=ignore)
+    for name in ("configs.py", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def make_environment(folder: Path, *packages: Path) -> Path:
+    """Makes a virtual environment that sees some folders of packages, and returns its Python."""
+    succeed(sys.executable, "-m", "venv", "--without-pip", folder)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    (site / "seen.pth").write_text("\n".join(map(str, packages)) + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def python(tmp_path) -> Path:
+    """The Python of an environment with torch, setuptools and pip, and without thunderkittens."""
+    return make_environment(tmp_path / "environment", toolchain.find_torch().root.parent)
+
+
+IMPORT = (
+    "import thunderkittens, torch;"
+    "y = thunderkittens.layer_norm(torch.arange(8.0).reshape(2, 4));"
+    "print(thunderkittens.__file__, y.shape)"
+)
+
+
+def test_wheel(tree, tmp_path):
+    succeed(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, tree)
+    (wheel,) = tmp_path.glob("*.whl")
+    abi = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_")
+    assert wheel.name == f"thunderkittens-{settings.version()}-{abi}-{abi}-{platform}.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in (
+        "thunderkittens/__init__.py",
+        "thunderkittens/_configs.py",
+        "thunderkittens/lib/libthunderkittens.so",
+        "thunderkittens/include/kittens.cuh",
+        "thunderkittens/include/kittens/arch/thread.cuh",
+    ):
+        assert name in names
+    assert sum(name.startswith("thunderkittens/_C.") for name in names) == 1
+    folders = {name.split("/")[0] for name in names}
+    assert folders == {"thunderkittens", f"thunderkittens-{settings.version()}.dist-info"}
+    assert not any("_simulator" in name for name in names)
+
+
+@pytest.mark.parametrize("isolation", [[], ["--no-build-isolation"]], ids=["isolated", "direct"])
+def test_pip_install_without_network(tree, python, isolation):
+    succeed(python, "-m", "pip", "install", *isolation, tree)
+    assert str(python.parent.parent) in succeed(python, "-c", IMPORT)
+
+
+def test_editable_install(tree, python):
+    succeed(python, "-m", "pip", "install", "-e", tree)
+    assert str(tree / "thunderkittens" / "__init__.py") in succeed(python, "-c", IMPORT)
+
+
+def test_setup_py_install(tree, python):
+    succeed(python, tree / "setup.py", "install")
+    assert str(python.parent.parent) in succeed(python, "-c", IMPORT)
+
+
+def test_source_archive(tree, tmp_path):
+    succeed(python := sys.executable, "-c", "import setuptools")
+    hook = f"from build_tools import backend; backend.build_sdist({str(tmp_path)!r})"
+    code = f"import os, sys; os.chdir({str(tree)!r}); sys.path.insert(0, '.'); {hook}"
+    succeed(python, "-c", code)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "unpacked")
+    names = {str(path.relative_to(tmp_path)) for path in (tmp_path / "unpacked").rglob("*")}
+    top = f"unpacked/thunderkittens-{settings.version()}"
+    for name in ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh"):
+        assert f"{top}/{name}" in names
+    assert not any(name.endswith((".so", "_configs.py")) for name in names)
+
+
+def test_install_without_torch_is_one_sentence(tree, tmp_path):
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    site = toolchain.find_torch().root.parent
+    for path in (*site.glob("pip*"), *site.glob("setuptools*"), *site.glob("_distutils_hack")):
+        (folder / path.name).symlink_to(path)
+    python = make_environment(tmp_path / "environment", folder)
+    if run(python, "-c", "import pip").returncode != 0:
+        pytest.skip("pip is installed apart from torch")
+    done = run(python, "-m", "pip", "install", tree, PATH="/usr/bin:/bin")
+    assert done.returncode != 0
+    (sentence,) = [line for line in (done.stdout + done.stderr).splitlines() if "PyTorch:" in line]
+    assert "error: PyTorch: found none beside" in sentence
+    assert "needed ≥ 2.11; install it with `" in sentence
+
+
+def test_import_beside_another_torch_is_one_sentence():
+    code = "import torch; torch.__version__ = '2.99.0'; import thunderkittens"
+    done = run(sys.executable, "-c", code, PYTHONPATH=str(ROOT))
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    built = toolchain.dotted(toolchain.version_tuple(toolchain.find_torch().version)[:2])
+    assert "2.99" in last and built in last and "`" in last
+
+
+def test_library_needs_neither_driver_nor_python():
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    text = succeed("readelf", "-d", ROOT / "thunderkittens" / "lib" / "libthunderkittens.so")
+    assert "libc10.so" in text
+    for name in ("libcuda.so", "libpython", "libtorch_python"):
+        assert name not in text
+
+
+def test_there_is_one_cxx_library() -> None:
+    """A second copy inside a library would crash torch's process when it formats a number."""
+    if not shutil.which("nm"):
+        pytest.skip("nm is not installed")
+    libraries = [*settings.PACKAGE.glob("lib/*.so"), *settings.PACKAGE.glob("_C.*.so")]
+    assert libraries
+    for library in libraries:
+        defined = succeed("nm", "--dynamic", "--defined-only", library)
+        assert " T _ZNSolsEi" not in defined and " T _ZNSs" not in defined, library
+        assert "libstdc++.so.6" in succeed("readelf", "-d", library), library
