@@ -1,0 +1,247 @@
+"""GPT-2 on thunderkittens ops, with the names and layouts of Hugging Face checkpoints.
+
+    x = wte[token] + wpe[position]                                    x: [B, S, n_embd]
+    for each block:   x = x + attention(layer_norm(x));   x = x + mlp(layer_norm(x))
+    logits = layer_norm(x) @ wteᵀ                                     logits: [B, S, vocab_size]
+
+The layer norms and the attention are thunderkittens ops, or torch's own (`ops=TORCH_OPS`), so that
+the two can be compared on one set of weights. Everything else is torch.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import thunderkittens
+from thunderkittens.nn import LayerNorm
+
+
+@dataclass(frozen=True)
+class Config:
+    """The entries of a Hugging Face GPT2Config that matter here, under their names there."""
+
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None  # width of the MLP; None: 4 * n_embd
+    layer_norm_epsilon: float = 1e-5
+    activation_function: str = "gelu_new"
+    tie_word_embeddings: bool = True
+    embd_pdrop: float = 0.0  # dropout of the embeddings, in training
+    resid_pdrop: float = 0.0  # dropout of each block's two outputs, in training
+
+    @property
+    def mlp_width(self) -> int:
+        """Width of the MLP's hidden layer."""
+        return self.n_inner or 4 * self.n_embd
+
+
+def torch_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Tensor:
+    """The part of thunderkittens.attention that GPT-2 needs, with torch's own function.
+
+    [B, S, H, D] each; the causal mask is aligned to the bottom right corner.
+    """
+    queries, keys = query.size(1), key.size(1)
+    mask = None
+    if causal and 1 < queries < keys:
+        mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)
+    out = functional.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=mask,
+        is_causal=causal and queries == keys,
+    )
+    return out.transpose(1, 2)
+
+
+class Ops(NamedTuple):
+    """Who computes the layer norms and the attention."""
+
+    layer_norm: type[nn.Module]
+    attention: Callable[..., Tensor]
+
+
+THUNDERKITTENS_OPS = Ops(LayerNorm, thunderkittens.attention)
+TORCH_OPS = Ops(nn.LayerNorm, torch_attention)
+
+
+class KVCache:
+    """Keys and values of the tokens seen so far, in memory that is allocated once.
+
+    `keys` and `values` are [n_layer, B, n_positions, H, D]; the first `length` are filled.
+    """
+
+    def __init__(self, config: Config, batch: int, dtype: torch.dtype, device: torch.device):
+        heads, head_dim = config.n_head, config.n_embd // config.n_head
+        shape = (config.n_layer, batch, config.n_positions, heads, head_dim)
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.length = 0
+
+    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores new [B, S, H, D] after `length`; returns all so far, [B, length + S, H, D]."""
+        end = self.length + key.size(1)
+        self.keys[layer, :, self.length : end] = key
+        self.values[layer, :, self.length : end] = value
+        return self.keys[layer, :, :end], self.values[layer, :, :end]
+
+
+class Conv1D(nn.Module):
+    """A linear layer whose weight is [in, out], as GPT-2's checkpoints store it."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] to [..., out]."""
+        y = torch.addmm(self.bias, x.flatten(0, -2), self.weight)
+        return y.view(*x.shape[:-1], y.size(-1))
+
+
+class Attention(nn.Module):
+    """Causal self-attention over the tokens given and those in the cache."""
+
+    def __init__(self, config: Config, ops: Ops, layer: int):
+        super().__init__()
+        self.c_attn = Conv1D(config.n_embd, 3 * config.n_embd)
+        self.c_proj = Conv1D(config.n_embd, config.n_embd)
+        self.heads, self.attention, self.layer = config.n_head, ops.attention, layer
+
+    def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
+        """[B, S, n_embd] to the same."""
+        query, key, value = self.c_attn(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        if cache is not None:
+            key, value = cache.append(self.layer, key, value)
+        return self.c_proj(self.attention(query, key, value, causal=True).flatten(2))
+
+
+class MLP(nn.Module):
+    """Two linear layers with GPT-2's tanh form of GELU between them."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.c_fc = Conv1D(config.n_embd, config.mlp_width)
+        self.c_proj = Conv1D(config.mlp_width, config.n_embd)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, n_embd] to the same."""
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    """Attention, then MLP, each on the normalised residual stream and added back to it."""
+
+    def __init__(self, config: Config, ops: Ops, layer: int):
+        super().__init__()
+        self.ln_1 = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.attn = Attention(config, ops, layer)
+        self.ln_2 = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.mlp = MLP(config)
+        self.dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
+        """[B, S, n_embd] to the same."""
+        x = x + self.dropout(self.attn(self.ln_1(x), cache))
+        return x + self.dropout(self.mlp(self.ln_2(x)))
+
+
+class Transformer(nn.Module):
+    """The embeddings, the blocks and the last layer norm."""
+
+    def __init__(self, config: Config, ops: Ops):
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
+        self.wpe = nn.Embedding(config.n_positions, config.n_embd)
+        self.h = nn.ModuleList(Block(config, ops, layer) for layer in range(config.n_layer))
+        self.ln_f = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.embd_pdrop)
+
+    def forward(self, tokens: Tensor, cache: KVCache | None) -> Tensor:
+        """Tokens [B, S] to the last hidden state [B, S, n_embd]."""
+        start = cache.length if cache is not None else 0
+        positions = torch.arange(start, start + tokens.size(1), device=tokens.device)
+        x = self.dropout(self.wte(tokens) + self.wpe(positions))
+        for block in self.h:
+            x = block(x, cache)
+        if cache is not None:
+            cache.length += tokens.size(1)
+        return self.ln_f(x)
+
+
+class GPT2(nn.Module):
+    """The language model. Its state_dict has the keys and shapes of a Hugging Face checkpoint."""
+
+    def __init__(self, config: Config, ops: Ops = THUNDERKITTENS_OPS):
+        super().__init__()
+        self.config = config
+        self.transformer = Transformer(config, ops)
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+
+    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Logits of every position, [B, S, vocab_size]; with a cache of the last one, [B, 1, …]."""
+        x = self.transformer(tokens, cache)
+        if cache is not None:
+            x = x[:, -1:]
+        tied = self.config.tie_word_embeddings
+        return functional.linear(x, self.transformer.wte.weight if tied else self.lm_head.weight)
+
+    @torch.no_grad()
+    def initialize(self, generator: torch.Generator | None = None) -> None:
+        """GPT-2's start: N(0, 0.02), and less for what is added to the residual stream."""
+        residual_std = 0.02 * (2 * self.config.n_layer) ** -0.5
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                std = residual_std if name.endswith("c_proj.weight") else 0.02
+                parameter.normal_(0.0, std, generator=generator)
+            elif name.endswith("bias"):
+                parameter.zero_()
+            else:  # a layer norm's weight
+                parameter.fill_(1.0)
+
+
+def sample(logits: Tensor, temperature: float, top_k: int, generator: torch.Generator) -> int:
+    """One token from `logits` [vocab_size]: the likeliest at temperature 0, else at random.
+
+    `top_k` > 0 keeps that many candidates. Drawn on the CPU: a seed means the same everywhere.
+    """
+    if temperature == 0:
+        return int(logits.argmax())
+    logits = logits.cpu()
+    if 0 < top_k < logits.numel():
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -torch.inf)
+    probabilities = torch.softmax((logits - logits.max()) / temperature, dim=-1)
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+@torch.inference_mode()
+def generate(
+    model: GPT2, prompt: list[int], temperature: float = 0.0, top_k: int = 0, seed: int = 0
+) -> Iterator[tuple[int, Tensor]]:
+    """Yields (token, the fp32 logits [vocab_size] it was drawn from), without end.
+
+    The prompt goes through the model at once, then each new token alone, against the cache. When
+    the positions run out, the last half of the text starts a new cache.
+    """
+    weight = model.transformer.wte.weight
+    positions = model.config.n_positions
+    generator = torch.Generator().manual_seed(seed)
+    text, pending = list(prompt), list(prompt)
+    cache = KVCache(model.config, 1, weight.dtype, weight.device)
+    while True:
+        if cache.length + len(pending) > positions:
+            cache.length, pending = 0, text[-max(1, positions // 2) :]
+        tokens = torch.tensor([pending], device=weight.device)
+        logits = model(tokens, cache)[0, -1].float()
+        pending = [sample(logits, temperature, top_k, generator)]
+        text += pending
+        yield pending[0], logits
