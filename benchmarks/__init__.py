@@ -1,0 +1,1 @@
+"""Benchmarks: one file per kernel family (`bench_<family>.py`), one harness."""

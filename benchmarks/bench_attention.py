@@ -1,0 +1,75 @@
+"""Attention forward: compute-bound, so every figure is FLOPs / time, beside the matrix product's.
+
+FLOPs: 4 · batch · heads · seq² · head_dim, half of it when causal. Each point has 16384 tokens and
+heads · head_dim = 2048.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from benchmarks import harness, peers
+from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from thunderkittens.testing import tolerance
+
+TOKENS, MODEL_WIDTH = 16384, 2048
+POINTS = [(d, causal, seq) for d in (64, 128) for causal in (False, True) for seq in (1024, 4096)]
+
+
+def make_inputs(head_dim: int, seq: int, seed: int) -> Inputs:
+    """q, k, v [batch, seq, heads, head_dim] in bf16, normally distributed."""
+    random = torch.Generator(harness.DEVICE).manual_seed(seed)
+    shape = (TOKENS // seq, seq, MODEL_WIDTH // head_dim, head_dim)
+    return {
+        n: torch.randn(*shape, device=harness.DEVICE, generator=random).bfloat16() for n in "qkv"
+    }
+
+
+def expected(i: Inputs, causal: bool) -> Expected:
+    """o in float64 and its bound, one head at a time: a head's scores alone are seq² numbers."""
+    o = torch.empty(i["q"].shape, dtype=torch.float64, device=harness.DEVICE)
+    bound = torch.empty_like(o)
+    batch, seq, heads, head_dim = o.shape
+    hidden = torch.ones(seq, seq, dtype=torch.bool, device=harness.DEVICE).triu(1)
+    for b, h in itertools.product(range(batch), range(heads)):
+        q, k, v = (i[name][b, :, h].double() for name in "qkv")
+        scores = q @ k.t() * head_dim**-0.5
+        weights = (scores.masked_fill(hidden, -torch.inf) if causal else scores).softmax(-1)
+        largest = float((q.abs() @ k.abs().t()).max()) * head_dim**-0.5
+        o[b, :, h] = weights @ v
+        bound[b, :, h] = tolerance.attention(
+            o[b, :, h], weights @ v.abs(), i["q"].dtype, seq, largest
+        )
+    return [(o, bound)]
+
+
+def ours(i: Inputs, causal: bool) -> Call:
+    """`attention` without gradients."""
+    import thunderkittens
+
+    return lambda: (thunderkittens.attention(i["q"], i["k"], i["v"], causal=causal),)
+
+
+def cases(quick: bool = False) -> Iterator[Case]:
+    """Forward at head_dim 64 and 128, full and causal; `quick` keeps two points."""
+    for head_dim, causal, seq in POINTS[:2] if quick else POINTS:
+        flops = 4 * TOKENS * seq * MODEL_WIDTH // (2 if causal else 1)
+        yield Case(
+            op="attention",
+            shape=f"head_dim {head_dim}, {'causal' if causal else 'full'}, seq {seq}",
+            dtype="bf16",
+            work=flops,
+            unit="TFLOP/s",
+            inputs=partial(make_inputs, head_dim, seq),
+            expected=partial(expected, causal=causal),
+            contenders={
+                OURS: partial(ours, causal=causal),
+                "cuDNN": partial(peers.sdpa, backend="CUDNN_ATTENTION", causal=causal),
+                "FlashAttention-2": partial(peers.sdpa, backend="FLASH_ATTENTION", causal=causal),
+            },
+            resident=8 * TOKENS * MODEL_WIDTH,
+        )

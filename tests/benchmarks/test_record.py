@@ -1,0 +1,35 @@
+"""README's figures are those of the checked-in record, and that record is one whole GPU run."""
+
+import json
+
+import pytest
+
+from benchmarks import harness, readme
+
+
+@pytest.fixture(scope="module")
+def record():
+    path = readme.record_path()
+    assert path, "no record: run `python -m benchmarks --record` on a GPU"
+    return json.loads(path.read_text())
+
+
+def test_readme_holds_the_records_figures(record):
+    text = (readme.ROOT / "README.md").read_text()
+    assert text == readme.rewritten(text, readme.render(record)), (
+        "README.md differs from the record: run `python -m benchmarks.readme`"
+    )
+
+
+def test_record_says_where_its_figures_come_from(record):
+    names = ("gpu", "driver", "cuda", "torch", "triton", "date", "commit", "clocks")
+    assert not [name for name in names if not record["machine"].get(name)]
+
+
+def test_every_result_has_our_figure(record):
+    assert set(record["results"]) <= set(harness.families())
+    for entries in record["results"].values():
+        for entry in entries:
+            result = harness.Result(**entry)
+            assert result.figure(harness.OURS) > 0, entry
+            assert result.yardstick and result.yardstick_rate > 0, entry

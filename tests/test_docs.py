@@ -1,0 +1,121 @@
+"""What the documents say is true: snippets run, names, links, commands and versions exist."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import configs
+import thunderkittens
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
+]
+DOCUMENTS += [p for tree in ("benchmarks", "demos") for p in sorted((ROOT / tree).rglob("*.md"))]
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.M | re.S)
+
+
+def public_modules() -> list[str]:
+    """`thunderkittens.ops.*` and `thunderkittens.nn.*`, packages included."""
+    found = []
+    for name in ("thunderkittens.ops", "thunderkittens.nn"):
+        package = importlib.import_module(name)
+        found += [name, *(f"{name}.{m.name}" for m in pkgutil.iter_modules(package.__path__))]
+    return found
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_doctests(name):
+    torch.manual_seed(0)
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("op", [op for kernel in configs.KERNELS for op in kernel.ops])
+def test_op_is_documented(op):
+    function = getattr(thunderkittens, op)
+    text = inspect.getdoc(function) or ""
+    for section in ("Args:", "Returns:", "Raises:", ">>> "):
+        assert section in text, f"{op}: its docstring has no {section}"
+    for argument in inspect.signature(function).parameters:
+        assert re.search(rf"\b{argument}\b", text), f"{op}: {argument} is not documented"
+    assert f"`{op}(" in (ROOT / "README.md").read_text(), f"README's table of ops lacks {op}"
+
+
+@pytest.mark.parametrize("name", [n for n in thunderkittens.__all__ if not n.startswith("__")])
+def test_public_name_is_documented(name):
+    assert inspect.getdoc(getattr(thunderkittens, name))
+
+
+def test_nn_names_are_documented():
+    for name in thunderkittens.nn.__all__:
+        assert inspect.getdoc(getattr(thunderkittens.nn, name)), name
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_python_snippets_run(document, monkeypatch):
+    """In one namespace, as a reader would type them; on the CPU, compiled without a C++ backend."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    compile_function = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **k: compile_function(f, backend="eager", **k))
+    simulator = Path(thunderkittens.__file__).parent / "lib" / "_simulator.so"
+    namespace: dict = {}
+    for block in blocks(ROOT / document, "python"):
+        if 'backend("simulator"' in block and not simulator.exists():
+            continue
+        exec(compile(block, document, "exec"), namespace)
+
+
+@pytest.mark.parametrize("document", NAMES)
+def test_links_resolve(document):
+    path = ROOT / document
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    internal = [t for t in targets if not re.match(r"[a-z]+:", t)]
+    assert not [t for t in internal if not (path.parent / t).exists()]
+
+
+@pytest.mark.parametrize("document", NAMES)
+def test_commands_exist(document):
+    text = (ROOT / document).read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", text, re.M))
+    assert named <= targets, f"not in the Makefile: {named - targets}"
+    modules = set(re.findall(r"python -m ([\w.]+)", text)) - {"pip", "venv"}
+    missing = [m for m in modules if not importlib.util.find_spec(m)]
+    assert not missing, f"no such module: {missing}"
+    scripts = set(re.findall(r"python (?!-)([\w/]+\.py)", text))
+    assert not [s for s in scripts if not (ROOT / s).exists()]
+
+
+def test_environment_variables_of_the_readme_are_read_somewhere():
+    sources = [
+        p for tree in ("build_tools", "csrc", "thunderkittens") for p in (ROOT / tree).rglob("*")
+    ]
+    code = "".join(p.read_text() for p in sources if p.suffix in {".py", ".cpp", ".h", ".hpp"})
+    named = set(re.findall(r"THUNDERKITTENS_[A-Z]+", (ROOT / "README.md").read_text()))
+    assert not [name for name in named if name not in code]
+
+
+def test_changelog_begins_with_this_version():
+    versions = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert versions[0] == thunderkittens.__version__
+
+
+def test_info_command_answers():
+    command = [sys.executable, "-m", "thunderkittens", "info"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert thunderkittens.__version__ in done.stdout
