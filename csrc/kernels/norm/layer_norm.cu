@@ -72,8 +72,9 @@ void launch_forward(const layer_norm_forward_params& p, stream s) {
 template <class Config>
 void launch_backward_fused(const layer_norm_backward_params& p, stream s) {
   const auto shape = layer_norm_backward_shape::of(p.width);
-  const int64_t shared = shape.groups * sizeof(group_sum<3>::shared) +
-                         shape.warps * Config::vector::length * sizeof(float);
+  const int64_t exchanged = shape.groups > 1 ? shape.groups * shape.warps : 0;  // warps
+  const int64_t shared =
+      shape.groups * sizeof(group_sum<3>::shared) + exchanged * sizeof(group_sums<Config>);
   launch(layer_norm_backward<Config>,
          {{p.partial_rows}, {shape.groups * shape.warps * kWarp}, shared}, s, p,
          layout_of(p.width, shape.warps));

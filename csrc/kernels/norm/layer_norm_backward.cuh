@@ -84,33 +84,36 @@ KITTENS_DEVICE void row_gradient(V& dx, V& d, const DY& dy, const V& weight, con
   map(gradient, dx, dy, weight, d);
 }
 
-// Adds the groups' vectors in order and lets the first group's warps write them. scratch holds one
-// vector a warp of a group, in the lanes' order. Every thread of the block takes part.
+// What a block's groups leave in shared memory for its first group to add up, when there are
+// several.
 template <class Config>
-KITTENS_DEVICE void store_partial(const layer_norm_backward_params& p, int which,
-                                  typename Config::vector& v, float* scratch, int group, int groups,
-                                  int warp) {
-  using vector = typename Config::vector;
-  const auto for_each = [&](auto f) {
-    float* mine = scratch + warp * vector::length + arch::lane_id();
-#pragma unroll
-    for (int c = 0; c < vector::chunks; ++c) {
-#pragma unroll
-      for (int i = 0; i < vector::run_length; ++i) {
-        f(v.data[c].words[i], mine + (c * vector::run_length + i) * kWarp);
-      }
-    }
-  };
-  for (int turn = 1; turn < groups; ++turn) {
-    arch::sync_block();
-    if (group == turn) for_each([](float& v, float* at) { arch::store_shared(at, v); });
-    arch::sync_block();
-    if (group == 0) for_each([](float& v, float* at) { v += arch::load_shared(at); });
+struct group_sums {
+  sv<float, Config::length> dweight, dbias;  // of one warp
+};
+
+// Adds the groups' vectors in order; the first group writes them as one row of `partial`. Every
+// thread of the block takes part.
+template <class Config>
+KITTENS_DEVICE void store_partial(const layer_norm_backward_params& p,
+                                  typename Config::vector& dweight, typename Config::vector& dbias,
+                                  group_sums<Config>* shared, int groups, int warps) {
+  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
+  if (group > 0) {
+    store(shared[arch::warp_id()].dweight, dweight);
+    store(shared[arch::warp_id()].dbias, dbias);
   }
-  if (group == 0) {
-    store(matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width), v,
-          {.r = which * p.partial_rows + arch::block_x(), .c = warp});
+  if (groups > 1) arch::sync_block();
+  if (group > 0) return;
+  for (int other = 1; other < groups; ++other) {
+    typename Config::vector v;
+    load(v, shared[other * warps + warp].dweight);
+    add(dweight, dweight, v);
+    load(v, shared[other * warps + warp].dbias);
+    add(dbias, dbias, v);
   }
+  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+  store(partial, dweight, {.r = arch::block_x(), .c = warp});
+  store(partial, dbias, {.r = p.partial_rows + arch::block_x(), .c = warp});
 }
 
 // Grid: partial_rows blocks, whether or not a weight gradient is wanted.
@@ -160,9 +163,8 @@ __global__ void __launch_bounds__(Config::max_threads)
     if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
   }
   if (p.partial == nullptr) return;
-  auto* scratch = reinterpret_cast<float*>(shared + groups);
-  store_partial<Config>(p, 0, dweight, scratch, group, groups, warp);
-  store_partial<Config>(p, 1, dbias, scratch, group, groups, warp);
+  store_partial<Config>(p, dweight, dbias, reinterpret_cast<group_sums<Config>*>(shared + groups),
+                        groups, warps);
 }
 
 // Grid: one block a row, which walks over the row's slices twice.

@@ -43,7 +43,7 @@ void check_copy(int64_t rows, int64_t cols, int64_t stride) {
 }
 
 TEST(every_layout_copies_whole_and_ragged_rows) {
-  testing::for_each_vector<kLength>([]<class V>() {
+  testing::for_each_vector<kLength>([&]<class V>() {
     using T = typename V::dtype;
     for (const int64_t runs : {1, 3, 31, 32, 33, 64, 100}) {
       check_copy<V, T, T>(2, runs * V::run_length, (runs + 2) * V::run_length);
@@ -155,6 +155,33 @@ TEST(asynchronous_loads_arrive_with_zeros_past_the_end) {
     check_async<float, ducks::rv_layout::runs<8>>(cols);
     check_async<float, ducks::rv_layout::naive>(cols);
   }
+}
+
+// Through a shared vector, in which another layout finds the same elements.
+template <class V, class T>
+__global__ void through_shared(const float* in, float* out) {
+  auto& shared = *reinterpret_cast<sv<T, kLength>*>(arch::dynamic_shared());
+  V v;
+  load(v, gl<const float>::vector(in, kLength));
+  store(shared, v);
+  arch::sync_warp();
+  rv<float, kLength> w;
+  load(w, shared);
+  store(gl<float>::vector(out, kLength), w);
+}
+
+TEST(shared_vectors_keep_the_order_of_elements) {
+  const buffer<float> in(testing::exact_values<float>(kLength)), out(static_cast<size_t>(kLength));
+  const auto check_through = [&]<class V, class T>(V, T) {
+    run(through_shared<V, T>, {.grid = {1}, .block = {32}, .shared_bytes = kLength * sizeof(T)},
+        in.data(), out.data());
+    for (int i = 0; i < kLength; ++i) CHECK_EQUAL(out.get()[i], exact_value(i));
+  };
+  testing::for_each_vector<kLength>([&]<class V>() {
+    check_through(V{}, float{});
+    check_through(V{}, bf16{});
+    check_through(V{}, half{});
+  });
 }
 
 }  // namespace

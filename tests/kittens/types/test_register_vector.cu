@@ -18,7 +18,7 @@ __global__ void write_owners(float* owner) {
 }
 
 TEST(a_lane_holds_runs_of_neighbours) {
-  testing::for_each_vector<kLength>([]<class V>() {
+  testing::for_each_vector<kLength>([&]<class V>() {
     const buffer<float> owner(kLength);
     run(write_owners<V>, {.grid = {1}, .block = {32}}, owner.data());
     const std::vector<float> got = owner.get();

@@ -62,6 +62,14 @@ struct run_access {
     }
     std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
   }
+  KITTENS_DEVICE static void store_shared(T* dst, const lane_run<T, N>& src) {
+    word_type words[kWords];
+    std::memcpy(&words, &src, sizeof(src));
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      arch::store_shared(reinterpret_cast<word_type*>(dst) + i, words[i]);
+    }
+  }
   KITTENS_DEVICE static void load_async(T* dst, const T* src, bool inside) {
     static_assert(kBytes >= 4, "an asynchronous copy moves 4, 8 or 16 bytes");
 #pragma unroll
@@ -153,6 +161,20 @@ KITTENS_DEVICE void load(V& dst, const S& src) {
     detail::run_access<T, V::run_length>::load_shared(loaded,
                                                       &src.data[V::first(c, arch::lane_id())]);
     convert_run(dst.data[c], loaded);
+  }
+}
+
+// dst = src, from registers to shared memory.
+template <shared_vector S, register_vector V>
+  requires(V::length == S::length)
+KITTENS_DEVICE void store(S& dst, const V& src) {
+  using T = typename S::dtype;
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    lane_run<T, V::run_length> stored;
+    convert_run(stored, src.data[c]);
+    detail::run_access<T, V::run_length>::store_shared(&dst.data[V::first(c, arch::lane_id())],
+                                                       stored);
   }
 }
 
