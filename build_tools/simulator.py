@@ -129,7 +129,16 @@ def link_executable(
     """Links a test; its own folder is where the libraries that it needs are looked for."""
     compiler = toolchain.find_compiler()
     folders = tuple(f"-Wl,-rpath,{Path(library).parent}" for library in libraries)
-    command = (compiler.path, "-o", "{output}", "{inputs}", *libraries, *folders, "-lpthread")
+    command = (
+        compiler.path,
+        "-o",
+        "{output}",
+        "{inputs}",
+        ops.CXX_LIBRARY,
+        *libraries,
+        *folders,
+        "-lpthread",
+    )
     job = compile.Job(
         name=f"{source.with_suffix('')}.{target}",
         command=command,
