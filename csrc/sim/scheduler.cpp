@@ -1,8 +1,6 @@
 #include "sim/scheduler.hpp"
 
-#include <bit>
 #include <cstdlib>
-#include <utility>
 
 namespace kittens::sim {
 
@@ -11,7 +9,7 @@ constinit thread_local const thread_view* self = nullptr;
 void scheduler::start(const thread_view& common, stacks& memory, void (*entry)()) {
   const int threads = common.block_threads;
   fibers_ = std::vector<fiber>(threads);
-  queue_.assign(std::bit_ceil(static_cast<unsigned>(threads)), nullptr);
+  ready_.start(threads);
   alive_ = threads;
   for (int i = 0; i < threads; ++i) {
     fibers_[i].view = common;
@@ -25,21 +23,8 @@ void scheduler::start(const thread_view& common, stacks& memory, void (*entry)()
 
 void scheduler::make_ready(fiber& f) {
   if (f.ready || f.exited) return;
-  f.ready = true;
   if (f.waits_for != nullptr) ++wakeups_;
-  place(ready_++) = &f;
-}
-
-fiber* scheduler::pick() {
-  if (ready_ == 0) return nullptr;
-  if (policy_ == policy::random && ready_ > 1) {
-    std::swap(place(0), place(random_.below(ready_)));
-  }
-  fiber* next = place(0);
-  ++first_;
-  --ready_;
-  next->ready = false;
-  return next;
+  ready_.push(f);
 }
 
 void scheduler::switch_from(void** save, fiber& next) {
@@ -51,7 +36,7 @@ void scheduler::switch_from(void** save, fiber& next) {
 void scheduler::leave() {
   fiber& mine = *current_;
   if (policy_ == policy::random) beside_.maybe_do_one();
-  fiber* next = pick();
+  fiber* next = ready_.pop();
   if (next == &mine) return;
   if (next != nullptr) {
     switch_from(&mine.stack_pointer, *next);
@@ -73,6 +58,7 @@ void scheduler::wait(const waitable& on, call_site site) {
 }
 
 void scheduler::yield() {
+  ready_.let_others(*current_);
   make_ready(*current_);
   leave();
 }
@@ -92,7 +78,7 @@ void scheduler::abandon() {
 }
 
 void scheduler::run_ready() {
-  if (fiber* next = pick()) switch_from(&outside_, *next);
+  if (fiber* next = ready_.pop()) switch_from(&outside_, *next);
   current_ = nullptr;
   self = nullptr;
 }

@@ -10,6 +10,7 @@
 #include "sim/fiber.hpp"
 #include "sim/options.hpp"
 #include "sim/random.hpp"
+#include "sim/ready_queue.hpp"
 
 namespace kittens::sim {
 
@@ -26,7 +27,7 @@ class scheduler {
  public:
   // `beside`: the work that goes on beside the fibers, some of it at a switch from one to the next.
   scheduler(policy p, random_sequence& random, async_work& beside)
-      : policy_(p), random_(random), beside_(beside) {}
+      : policy_(p), ready_(p, random), beside_(beside) {}
 
   // Makes the fibers of a block, all ready, each of which will run `entry` on a stack of `memory`.
   void start(const thread_view& common, stacks& memory, void (*entry)());
@@ -49,17 +50,13 @@ class scheduler {
   uint64_t wakeups() const { return wakeups_; }  // and exits: a measure of progress
 
  private:
-  fiber*& place(size_t i) { return queue_[(first_ + i) & (queue_.size() - 1)]; }  // in the queue
-  fiber* pick();
   void leave();  // the current fiber, for the next one, or for run_ready when there is none
   void switch_from(void** save, fiber& next);
 
   const policy policy_;
-  random_sequence& random_;
+  ready_queue ready_;
   async_work& beside_;
   std::vector<fiber> fibers_;
-  std::vector<fiber*> queue_;  // a ring: a power of two places, at least one for each fiber
-  size_t first_ = 0, ready_ = 0;
   fiber* current_ = nullptr;
   void* outside_ = nullptr;  // where run_ready goes on
   int alive_ = 0;

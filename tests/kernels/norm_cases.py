@@ -165,3 +165,16 @@ def check(case: Case, inputs, results) -> None:
     assert y.dtype == x.dtype
     assert y.is_contiguous()
     assert dx.is_contiguous()
+
+
+def check_large_mean(device: str) -> None:
+    """Asserts that a mean of 10⁶ standard deviations costs y and dx nothing."""
+    x = (1e4 + 1e-2 * torch.randn(5, 1000, dtype=FP32)).to(device).requires_grad_()
+    dy = torch.randn(5, 1000, dtype=FP32).to(device)
+    exact = x.detach().double().requires_grad_()
+    y = thunderkittens.layer_norm(x, eps=0.0)
+    want = torch.nn.functional.layer_norm(exact, (1000,), eps=0.0)
+    assert (y - want).abs().max() < 1e-5
+    (dx,) = torch.autograd.grad(y, x, dy)
+    (want_dx,) = torch.autograd.grad(want, exact, dy.double())
+    assert (dx - want_dx).abs().max() < 2e-5 * want_dx.abs().max()

@@ -18,6 +18,7 @@ ROWS = (1, 2, 131, 132, 133, 263, 264, 265, 1000, 65537)
 ALL = [
     *cases.widths(WIDTHS),
     *(Case(w, (r,), BF16, d, d) for r in ROWS for w, d in ((64, BF16), (129, FP32))),
+    *(Case(w, (130,), d, d, d) for w in (cases.WIDE, 20000) for d in (BF16, FP32)),
     *cases.options(129),
     *cases.options(1024),
     *cases.layouts(33),
@@ -45,6 +46,10 @@ def test_against_float64(case):
     results = check_memory(lambda *t: cases.run(*t, case.eps), *inputs)
     assert launches() == before + 4  # two runs, forward and backward
     cases.check(case, inputs, results)
+
+
+def test_large_mean():
+    cases.check_large_mean("cuda")
 
 
 @pytest.mark.parametrize("case", cases.widths((9, 768, 4096, 16384), leading=(1000,)), ids=str)

@@ -24,6 +24,7 @@ ALL = [
     *cases.layouts(9)[::2],
     *cases.regimes(40),
     Case(64, (150,), BF16, BF16, BF16),  # more rows than the grid has places
+    Case(cases.WIDE, (66,), BF16, BF16, BF16),  # and than a wide row's sums have parts
     Case(5, (), FP32),
 ]
 POLICIES = (
@@ -53,6 +54,11 @@ def test_against_float64(case):
         results = check_memory(lambda *t: cases.run(*t, case.eps), *inputs)
     assert launches() == before + 4  # two runs, forward and backward
     cases.check(case, inputs, results)
+
+
+def test_large_mean():
+    with thunderkittens.backend("simulator"):
+        cases.check_large_mean("cpu")
 
 
 @pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)

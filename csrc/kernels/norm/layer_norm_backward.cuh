@@ -8,17 +8,16 @@
 // with a stride; each thread keeps the running sums of its columns' dweight and dbias in registers.
 // The next row's dy and x are loaded before this row's sums are taken.
 //
-//   block            groups × warps; a group works on one row, a warp on 512 of its columns
-//   per row          one sum over the group's warps (three numbers), one barrier
-//   at the end       the groups' dweight and dbias are added through shared memory, in order, and
-//                    each block writes one row of `partial` [2, partial_rows, width];
-//                    layer_norm_backward_reduce adds those, in order: the same bits on every run
-//   width > 8192     layer_norm_backward_dx_wide reads each row twice;
-//   layer_norm_backward_sums_wide
-//                    makes the partial sums, a warp per 512 columns
+//   block           groups × warps; a group works on one row, a warp on 512 of its columns
+//   per row         one sum over the group's warps (three numbers), one barrier
+//   at the end      the groups' dweight and dbias are added in order, through shared memory, into
+//                   one row of `partial` [2, partial_rows, width] a block, and those in order by
+//                   layer_norm_backward_reduce: the same bits on every run
+//   width > 8192    layer_norm_backward_dx_wide reads each row twice, a block a row;
+//                   layer_norm_backward_sums_wide makes the partial sums, a warp per 512 columns
 //
-// Numerics: the mean as saved is rounded to float; the mean of what is left, delta = mean(x −
-// mean), corrects x̂ where a row is read as a whole.
+// Numerics: the mean as saved is rounded to float. What it lacks, delta = mean(x − mean), corrects
+// x̂ where a row is read as a whole.
 #pragma once
 
 #include "kernels/norm/layer_norm.h"

@@ -191,4 +191,36 @@ TEST(options_are_set_from_c) {
   CHECK_EQUAL(sim::to_string(sim::current_options()), "random:9");
 }
 
+// Each warp leaves a number for the other, one barrier a round; `halves`: of the memory, used in
+// turn. With one half, a fast warp overwrites what the other has not read yet.
+__global__ void exchanges(float* wrong, int halves) {
+  float* shared = reinterpret_cast<float*>(arch::dynamic_shared());
+  const int warp = arch::warp_id(), lane = arch::lane_id();
+  for (int round = 0; round < 8; ++round) {
+    float* half = shared + round % halves * 2;
+    if (lane == 0) arch::store_shared(half + warp, static_cast<float>(round));
+    arch::sync_block();
+    const float other = arch::load_shared(half + 1 - warp);
+    for (int i = 0; i < 8; ++i) arch::shuffle_xor(other, 1);  // lanes go on in step
+    if (other != static_cast<float>(round)) wrong[warp] = 1.0f;
+  }
+}
+
+float wrong_exchanges(const std::string& policy, int halves) {
+  const with_options chosen(policy);
+  const buffer<float> wrong(std::vector<float>{0, 0});
+  run(exchanges, {.grid = {1}, .block = {64}, .shared_bytes = 16}, wrong.data(), halves);
+  return wrong.get()[0] + wrong.get()[1];
+}
+
+TEST(random_lets_a_warp_run_ahead) {
+  int seen = 0;
+  for (int seed = 1; seed <= 8; ++seed) {
+    const std::string policy = "random:" + std::to_string(seed);
+    CHECK_EQUAL(wrong_exchanges(policy, 2), 0.0f);
+    seen += wrong_exchanges(policy, 1) > 0;
+  }
+  CHECK(seen >= 4);
+}
+
 }  // namespace
