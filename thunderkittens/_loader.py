@@ -11,7 +11,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
-REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+REBUILD = f"{sys.executable} -m pip install --no-build-isolation --force-reinstall --no-deps ."
+REBUILD_IN_PLACE = f"{sys.executable} -m build_tools ops"
 
 
 def load() -> bool:
@@ -32,8 +33,7 @@ def load() -> bool:
             torch.ops.load_library(str(LIBRARY))
         except OSError as error:  # such as a CUDA runtime that is gone
             raise ImportError(
-                f"thunderkittens: the ops library cannot be loaded ({error}); "
-                f"in the source folder, run `{REBUILD}`"
+                f"thunderkittens: the ops library cannot be loaded ({error}); {_remedy()}"
             ) from error
         importlib.import_module("thunderkittens._C")
         return True
@@ -45,23 +45,17 @@ def load() -> bool:
 def why_not() -> str | None:
     """Why the libraries cannot be loaded, found out without loading them; None when they can."""
     if not LIBRARY.is_file():
-        return f"the ops library {LIBRARY} is missing; in the source folder, run `{REBUILD}`"
+        return f"the ops library {LIBRARY} is missing; {_remedy()}"
     try:
         import torch
     except ImportError:
         return "PyTorch is not installed; run `pip install torch`"
     built, running = _minor(built_for().get("torch", "")), _minor(torch.__version__)
     if built != running:
-        return (
-            f"built for torch {built}, but torch {running} is running; "
-            f"in the source folder, run `{REBUILD}`"
-        )
+        return f"built for torch {built}, but torch {running} is running; {_remedy()}"
     if importlib.util.find_spec("thunderkittens._C") is None:
         version = ".".join(map(str, sys.version_info[:2]))
-        return (
-            f"the module _C was not built for Python {version}; "
-            f"in the source folder, run `{REBUILD}`"
-        )
+        return f"the module _C was not built for Python {version}; {_remedy()}"
     return None
 
 
@@ -81,6 +75,14 @@ def include_dir() -> str:
     """
     installed = PACKAGE / "include"
     return str(installed if installed.is_dir() else PACKAGE.parent / "csrc" / "include")
+
+
+def _remedy() -> str:
+    """What to do to have the libraries for this torch and this Python."""
+    source = PACKAGE.parent
+    if (source / "build_tools" / "ops.py").is_file():  # used in place, or installed editable
+        return f"run `cd {source} && {REBUILD_IN_PLACE}`"
+    return f"in the source folder, run `{REBUILD}`"
 
 
 def _minor(version: str) -> str:

@@ -94,6 +94,15 @@ def test_other_torch(copy):
     message = import_error(copy)
     assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
     assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
+    assert _loader.REBUILD in message
+
+
+def test_in_place_the_command_builds_in_place(copy):
+    """There an installation elsewhere would not be what the source folder imports."""
+    (copy / "lib" / "libthunderkittens.so").unlink()
+    (copy.parent / "build_tools").mkdir()
+    (copy.parent / "build_tools" / "ops.py").touch()
+    assert f"run `cd {copy.parent} && {_loader.REBUILD_IN_PLACE}`" in import_error(copy)
 
 
 def test_built_for_is_what_the_library_says():

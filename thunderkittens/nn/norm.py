@@ -77,6 +77,5 @@ class LayerNorm(nn.Module):
         return layer_norm(flat, weight, bias, self.eps).view(x.shape)
 
     def extra_repr(self) -> str:
-        """As torch prints it."""
-        affine = self.elementwise_affine
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
+        """As the torch at hand prints its own, which has the same attributes."""
+        return nn.LayerNorm.extra_repr(self)

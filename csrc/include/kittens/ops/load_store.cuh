@@ -88,10 +88,13 @@ struct run_access {
   }
 };
 
-// How many elements of a vector of `length` at column c·length lie before the last column.
-KITTENS_DEVICE int columns_left(int64_t cols, int64_t c, int length) {
-  const int64_t left = cols - c * length;
-  return left < length ? int(left) : length;
+// How many elements of vector number c lie from this lane's first one up to the last column. The
+// lane holds run i where V::first(i, 0) is less: compared with constants, the runs' columns take no
+// registers.
+template <class V>
+KITTENS_DEVICE int columns_left(int64_t cols, int64_t c) {
+  const int64_t left = cols - c * V::length;
+  return (left < V::length ? int(left) : V::length) - V::first(0, arch::lane_id());
 }
 
 }  // namespace detail
@@ -104,12 +107,12 @@ template <register_vector V, global_tensor G>
 KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   using T = typename G::dtype;
   const T* start = src.row(at) + at.c * V::length;
-  const int left = detail::columns_left(src.cols, at.c, V::length);
+  const int left = detail::columns_left<V>(src.cols, at.c);
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     const int first = V::first(c, arch::lane_id());
     lane_run<T, V::run_length> loaded;
-    detail::run_access<T, V::run_length>::load(loaded, start + first, first < left);
+    detail::run_access<T, V::run_length>::load(loaded, start + first, V::first(c, 0) < left);
     convert_run(dst.data[c], loaded);
   }
 }
@@ -119,11 +122,11 @@ template <global_tensor G, register_vector V>
 KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
   using T = typename G::dtype;
   T* start = dst.row(at) + at.c * V::length;
-  const int left = detail::columns_left(dst.cols, at.c, V::length);
+  const int left = detail::columns_left<V>(dst.cols, at.c);
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     const int first = V::first(c, arch::lane_id());
-    if (first < left) {
+    if (V::first(c, 0) < left) {
       lane_run<T, V::run_length> stored;
       convert_run(stored, src.data[c]);
       detail::run_access<T, V::run_length>::store(start + first, stored);
@@ -141,12 +144,12 @@ KITTENS_DEVICE void load_async(V& dst, const G& src, coord at = {}) {
   using T = typename V::dtype;
   using vector = rv<T, V::length, Layout>;
   const T* start = src.row(at) + at.c * V::length;
-  const int left = detail::columns_left(src.cols, at.c, V::length);
+  const int left = detail::columns_left<vector>(src.cols, at.c);
 #pragma unroll
   for (int c = 0; c < vector::chunks; ++c) {
     const int first = vector::first(c, arch::lane_id());
     detail::run_access<T, vector::run_length>::load_async(&dst.data[first], start + first,
-                                                          first < left);
+                                                          vector::first(c, 0) < left);
   }
 }
 
