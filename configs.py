@@ -1,4 +1,4 @@
-"""What there is to build: one record per kernel family. Data only; it ships with the package.
+"""What there is to build: one record per kernel family. Data only.
 
 To add a family, add a record to `KERNELS`: its sources are found by name in
 `csrc/kernels/<name>/` (`*.cpp` always, `*.cu` where the record is selected and a CUDA
@@ -6,7 +6,7 @@ compiler is there). To leave a family's CUDA code out, write `selected=False`; f
 only, set THUNDERKITTENS_KERNELS or THUNDERKITTENS_ARCHITECTURES (comma-separated names).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -16,26 +16,21 @@ class Kernel:
     Attributes:
         name: The family: its folder under csrc/kernels, its test, its benchmark.
         ops: Public functions, by the name they have in Python and in torch's op registry.
-        dtypes: Element types that the CUDA code covers; anything else runs on ATen.
-        head_dims: Head dimensions compiled in; empty where the family has none.
-        limits: Inclusive range of each size that the CUDA code covers, by name.
-        architectures: Where its CUDA code can run. A file `*_sm90.cu` is for sm_90a alone.
+        architectures: Where its CUDA code can run; empty before there is any. A file `*_sm90.cu`
+            is for sm_90a alone.
         selected: Whether its CUDA code is built.
     """
 
     name: str
     ops: tuple[str, ...]
-    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
-    head_dims: tuple[int, ...] = ()
-    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     architectures: tuple[str, ...] = ("sm_80", "sm_89", "sm_90a")
     selected: bool = True
 
 
 KERNELS: tuple[Kernel, ...] = (
-    Kernel(name="norm", ops=("layer_norm",), limits={"width": (1, 65536)}),
+    Kernel(name="norm", ops=("layer_norm",)),
     # Attention has no CUDA code yet: its op runs on ATen.
-    Kernel(name="attention", ops=("attention",), dtypes=(), architectures=()),
+    Kernel(name="attention", ops=("attention",), architectures=()),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -17,6 +17,11 @@ from setuptools.command.install import install  # noqa: E402
 from build_tools import ops, settings  # noqa: E402
 
 
+def copy_headers(folder: Path) -> None:
+    """Copies the headers for nvcc; the simulator's twins need csrc/sim, which is not packaged."""
+    shutil.copytree(ROOT / "csrc" / "include", folder, ignore=shutil.ignore_patterns("sim"))
+
+
 class BuildWithLibraries(build_py):
     """Builds the libraries, and puts them and the headers beside the Python files."""
 
@@ -31,7 +36,7 @@ class BuildWithLibraries(build_py):
             shutil.rmtree(package, ignore_errors=True)
             super().run()
             ops.build(package)
-            shutil.copytree(ROOT / "csrc" / "include", package / "include")
+            copy_headers(package / "include")
         except settings.BuildError as error:
             sys.exit(f"error: {error}")
 

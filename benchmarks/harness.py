@@ -100,7 +100,7 @@ class Result:
     work: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    yardstick: str = ""  # "copy", "matrix product", or for host cases the "limit" we promise
+    yardstick: str = ""  # "copy", "matrix product", or for host cases a "limit" if we promise one
     yardstick_rate: float = 0.0  # in `unit`
     method: str = "median, L2 flushed"
 

@@ -12,14 +12,18 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench_host import promised
 from benchmarks.harness import Result
 from benchmarks.report import columns, figure_text
 
 ROOT = Path(__file__).parent.parent
-METHOD = (
-    "Calls under 30 µs are replays of a CUDA graph over rotating buffers; longer ones run one at a "
-    "time with the L2 cache flushed, or under lasting load, in turn, where FLOPs are the limit."
-)
+METHODS = {  # how a Result's `method` begins: what README says of it
+    "CUDA graph": "Where our call takes under 30 µs, all are timed as replays of a CUDA graph over "
+    "rotating buffers.",
+    "median": "Where it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
+    "sustained": "Where FLOPs are the limit, contenders run in turn under lasting load.",
+    "host time": "Host times are taken with the GPU's queue empty.",
+}
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
@@ -50,7 +54,8 @@ def table(results: list[Result]) -> str:
         for name in names:
             text = figure_text(result, name)
             cells.append(f"**{text}**" if result.seconds.get(name) == best else text)
-        cells.append(f"{result.yardstick_rate:.{digits}f}" + (" µs" if timed else ""))
+        rate = f"{result.yardstick_rate:.{digits}f}" + (" µs" if timed else "")
+        cells.append(rate if result.yardstick and (not timed or promised(result.op)) else "–")
         lines.append(row(cells))
     title = "Host time per call" if timed else f"`{results[0].op}`, {results[0].unit} (time)"
     return "\n".join([f"**{title}**", "", *lines])
@@ -59,10 +64,15 @@ def table(results: list[Result]) -> str:
 def render(record: dict[str, Any]) -> str:
     """The whole generated section, markers excluded."""
     about = record["machine"]
+    used = [entry["method"] for results in record["results"].values() for entry in results]
+    methods = [
+        text for start, text in METHODS.items() if any(name.startswith(start) for name in used)
+    ]
     parts = [
         f"{about['gpu']}, driver {about['driver']}, CUDA {about['cuda']}, torch {about['torch']}, "
         f"triton {about['triton']}; {about['date']}, commit `{about['commit']}`; clocks as found: "
-        f"{about['clocks']}. Every result was checked against float64 before it was timed. {METHOD}"
+        f"{about['clocks']}. Every result was checked against float64 before it was timed. "
+        + " ".join(methods)
     ]
     groups: dict[str, list[Result]] = defaultdict(list)
     skipped: dict[str, str] = {}

@@ -95,7 +95,8 @@ def print_result(result: Result) -> None:
         figure, seconds = result.figure(name), result.seconds[name]
         time = "" if result.unit == "µs" else f"{time_text(seconds):>10}"
         print(f"  {name:<20}{figure:8.2f} {result.unit}{time}")
-    print(f"  {result.yardstick:<20}{result.yardstick_rate:8.2f} {result.unit}")
+    if result.yardstick:
+        print(f"  {result.yardstick:<20}{result.yardstick_rate:8.2f} {result.unit}")
     for name, why in result.skipped.items():
         print(f"  {name:<20}skipped: {why}")
 

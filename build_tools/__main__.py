@@ -34,7 +34,10 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
             command.add_argument("--torch", metavar="VERSION")
         if name == "environment":
             command.add_argument("--purpose", choices=("demo", "test", "lint"), default="test")
-    return parser.parse_known_args()
+    arguments, rest = parser.parse_known_args()
+    if rest and arguments.command not in PASS_ON:
+        parser.error(f"{arguments.command} takes no {' '.join(rest)}")
+    return arguments, rest
 
 
 def _ops(arguments: argparse.Namespace, rest: list[str]) -> None:
@@ -135,7 +138,7 @@ def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
     folders = [settings.build_dir(), PACKAGE / "lib", PACKAGE / "include", ROOT / "dist"]
     for folder in [*folders, *ROOT.glob("*.egg-info")]:
         shutil.rmtree(folder, ignore_errors=True)
-    for file in [*PACKAGE.glob("_C.*.so"), PACKAGE / "_configs.py"]:
+    for file in PACKAGE.glob("_C.*.so"):
         file.unlink(missing_ok=True)
 
 
@@ -153,6 +156,7 @@ COMMANDS = {
     "format": _format,
     "clean": _clean,
 }
+PASS_ON = ("test", "demo", "bench")  # what they do not know is for pytest, the demo, the benchmarks
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def _setuptools():
             found = "none"
         sys.exit(
             f"error: setuptools: found {found}, needed ≥ {toolchain.dotted(MINIMUM_SETUPTOOLS)}; "
-            f"install it with `{toolchain.pip()} '{SETUPTOOLS}'`"
+            f"install it with `{toolchain.pip()} '{SETUPTOOLS}'`, or leave out --no-build-isolation"
         )
     from setuptools import build_meta
 

@@ -166,8 +166,7 @@ def _expand(job: Job, output: Path) -> list[str]:
             command += [str(path) for path in job.inputs]
         else:
             command.append(argument.replace("{output}", str(output)))
-    strict = os.environ.get("THUNDERKITTENS_WARNINGS", "error") == "error"
-    return command + list(job.strict if strict else ())
+    return command + list(job.strict if settings.warnings_are_errors() else ())
 
 
 def _is_current(job: Job) -> bool:

@@ -110,8 +110,7 @@ def build_test(path: str | Path) -> Path:
     if cuda is None:
         raise BuildError(reason)
     source = Path(path).resolve().relative_to(ROOT)
-    harness = sorted(ROOT.glob("tests/kittens/*.cpp"))
-    host = [simulator.host_job(path) for path in (*harness, *ROOT.glob("csrc/host/*.cpp"))]
+    host = [simulator.host_job(path) for path in sorted(ROOT.glob("csrc/host/*.cpp"))]
     cuda_jobs = [job(cuda, source, "sm_90a"), device_job(cuda)]
     objects = compile.run([*cuda_jobs, *host], f"{source} for the GPU")
     return simulator.link_executable(source, "cuda", objects, (str(cuda.cudart),))

@@ -47,6 +47,12 @@ def prepare(purpose: str, torch: str | None = None) -> str:
     inside = Path(sys.prefix).resolve() == folder.resolve()
     if not inside and _holds(packages):
         missing = [package for package in packages if not _is_installed(package)]
+        if missing and purpose == "demo":
+            raise BuildError(
+                f"demo: found no {', '.join(missing)} beside {sys.executable}, needed to run it; "
+                f"install what it lacks with `{sys.executable} -m pip install -r "
+                "requirements/demo.txt`"
+            )
         if missing:
             print(
                 f"Not installed beside {sys.executable}, what needs it is skipped: "
@@ -59,7 +65,7 @@ def prepare(purpose: str, torch: str | None = None) -> str:
     wanted = _fingerprint(packages)
     if not stamp.is_file() or wanted not in stamp.read_text().split() or not python.exists():
         _make(folder)
-        size = " (with PyTorch, some 5 GB the first time)" if purpose != "lint" else ""
+        size = " (with PyTorch, some 5 GB and minutes the first time)" if purpose != "lint" else ""
         print(f"Installing the pinned packages into {folder.name}{size}", flush=True)
         _pip(folder, packages)
         _add_repository(folder)
@@ -145,7 +151,7 @@ def _pip(folder: Path, packages: list[str]) -> None:
     python = str(folder / "bin" / "python")
     own = subprocess.run([python, "-c", "import pip"], capture_output=True).returncode == 0
     pip = [python, "-m", "pip"] if own else [sys.executable, "-m", "pip", "--python", python]
-    command = [*pip, "--disable-pip-version-check", "--no-input", "install", *packages]
+    command = [*pip, "--quiet", "--disable-pip-version-check", "--no-input", "install", *packages]
     if subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0:
         raise BuildError(
             f"pip could not install the pinned packages into {folder.name}: the messages above "

@@ -23,9 +23,7 @@ CXX_PATTERNS = (
     "csrc/**/*.cpp",
     "csrc/**/*.cu",
     "tests/**/*.h",
-    "tests/**/*.cpp",
     "tests/**/*.cu",
-    "demos/**/*.cu",
 )
 
 

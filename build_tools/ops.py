@@ -39,7 +39,6 @@ def build(package: Path = settings.PACKAGE) -> None:
     compile.print_times(results)
     compile.install(library.output, package / "lib" / LIBRARY)
     compile.install(extension.output, package / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}")
-    compile.install(ROOT / "configs.py", package / "_configs.py")
 
 
 def sources() -> list[Path]:
@@ -54,11 +53,11 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
 
     Args:
         source: Relative to the repository.
-        header: The generated header, in a folder to include from; only binding/ reads it.
+        header: The generated header, in a folder to include from, which one source reads.
     """
     compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     free = source.parts[1] == "host"  # no torch there, so no other object for another torch
-    generated = ("-I", str(header.parent)) if header and source.parts[1] == "binding" else ()
+    generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
     return compile.Job(
         name=str(source.with_suffix("")),
         command=(

@@ -70,6 +70,14 @@ def cuda_mode() -> str:
     return mode
 
 
+def warnings_are_errors() -> bool:
+    """Returns whether THUNDERKITTENS_WARNINGS is "error", which it is unless set to "show"."""
+    mode = os.environ.get("THUNDERKITTENS_WARNINGS") or "error"
+    if mode not in ("error", "show"):
+        raise BuildError(f"THUNDERKITTENS_WARNINGS must be error or show, got {mode!r}")
+    return mode == "error"
+
+
 def jobs() -> int:
     """Returns how many compilers to run at once: THUNDERKITTENS_JOBS, MAX_JOBS, or what fits."""
     for variable in ("THUNDERKITTENS_JOBS", "MAX_JOBS"):

@@ -62,7 +62,7 @@ def headers() -> toolchain.Cuda:
 
 
 def host_job(path: Path) -> compile.Job:
-    """Returns the compilation of a source with neither torch nor CUDA, in csrc/ or tests/."""
+    """Returns the compilation of a source with neither torch nor CUDA, in csrc/host or csrc/sim."""
     source, compiler = path.relative_to(ROOT), toolchain.find_compiler()
     if source.parts[:2] == ("csrc", "host"):
         return ops.compile_job(source)
@@ -73,8 +73,6 @@ def host_job(path: Path) -> compile.Job:
             *configs.CXX_FLAGS,
             "-g1",
             *ops.INCLUDES,
-            "-I",
-            "tests/kittens",
             "-c",
             str(source),
             "-o",
@@ -116,7 +114,7 @@ def build_test(path: str | Path) -> Path:
         The executable.
     """
     source = Path(path).resolve()
-    parts = ("csrc/host/*.cpp", "csrc/sim/*.cpp", "tests/kittens/*.cpp")
+    parts = ("csrc/host/*.cpp", "csrc/sim/*.cpp")
     host = [host_job(path) for pattern in parts for path in sorted(ROOT.glob(pattern))]
     name = source.relative_to(ROOT)
     objects = compile.run([*host, kernel_job(headers(), source)], f"{name} for the simulator")

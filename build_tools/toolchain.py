@@ -94,6 +94,12 @@ def find_compiler() -> Compiler:
         if version_tuple(compiler.name.split()[1])[0] >= minimum:
             return compiler
     what = f"{', '.join(dict.fromkeys(found))}" if found else "none"
+    if os.environ.get("CXX"):
+        raise BuildError(
+            f"CXX={os.environ['CXX']!r}: found {what} there, needed the path of one program, g++ ≥ "
+            f"{MINIMUM_GCC} or clang++ ≥ {MINIMUM_CLANG}, with no words before or after; set it "
+            "so, or `unset CXX` to use what is on PATH"
+        )
     raise BuildError(
         f"C++ compiler: found {what}, needed one for C++20 (g++ ≥ {MINIMUM_GCC} or "
         f"clang++ ≥ {MINIMUM_CLANG}); install one with `apt-get install g++`, "
@@ -167,7 +173,11 @@ def nvcc_requirement() -> str | None:
 def describe(cuda: Cuda | None, reason: str) -> str:
     """Returns one line that says what is built with."""
     torch, compiler = find_torch(), find_compiler()
-    nvcc = f"nvcc {cuda.version} from {cuda.origin} ({cuda.nvcc})" if cuda else f"no CUDA: {reason}"
+    short = reason.split(";")[0].split(" (as ")[0]
+    without = "no nvcc: " if short.startswith("nvcc: ") else ""
+    nvcc = f"{without}CUDA kernels left out ({short.removeprefix('nvcc: ')})"
+    if cuda:
+        nvcc = f"nvcc {cuda.version} from {cuda.origin} ({cuda.nvcc})"
     return f"Building with PyTorch {torch.version}, {compiler.name} ({compiler.path}), {nvcc}"
 
 

@@ -1,20 +1,26 @@
 """The choice of backend, a property of the calling thread that the ops read in C++."""
 
 import contextlib
+import copy
 import ctypes
 import functools
-import os
+import threading
 
 from thunderkittens import _C
 from thunderkittens._loader import SIMULATOR
 
 POLICIES = ("eager", "lazy", "random")
+LARGEST_SEED = 2**64 - 1
+MOST_THREADS = 2**31 - 1
 
 
 class backend(contextlib.ContextDecorator):
     """Chooses, for this thread and for as long as the context lasts, who computes the ops.
 
-    A backward runs on the backend of its forward.
+    In eager code a backward runs on the backend of its forward, also outside of the context. Under
+    `torch.compile` both run on the backend of the thread that executes them, at that time: for CPU
+    tensors the caller's, for a backward of CUDA tensors that of autograd's own thread ("auto").
+    Enter the context outside of compiled code, around the calls of it.
 
     Args:
         name: "auto": our kernels for CUDA tensors that they cover, torch for the rest. "torch":
@@ -22,13 +28,13 @@ class backend(contextlib.ContextDecorator):
             CPU tensors only; built by `make test`).
         policy: Simulator only: when asynchronous work completes, and in which order threads run:
             "eager" (at once, ascending), "lazy" (as late as allowed, descending) or "random" (drawn
-            from `seed`). None, with `threads` None too, leaves both as they are.
-        seed: Simulator only: of "random".
+            from `seed`). None, with `threads` None too, leaves both as this thread has them.
+        seed: Simulator only: of "random", which alone takes one; 0 to 2⁶⁴ − 1, None for 0.
         threads: Simulator only: the operating system's threads over which blocks are spread; None
             for as many as there are cores.
 
     Raises:
-        ValueError: The name or an option is not one of those above.
+        ValueError: The name or an option is not one of those above, or is not for that name.
         RuntimeError: The simulator is not built.
 
     Example:
@@ -42,52 +48,90 @@ class backend(contextlib.ContextDecorator):
         name: str,
         *,
         policy: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         threads: int | None = None,
     ) -> None:
-        if name not in _C.Backend.__members__:
-            expected = ", ".join(map(repr, _C.Backend.__members__))
-            raise ValueError(f"backend: name must be one of {expected}, got {name!r}")
-        if policy not in (None, *POLICIES):
-            expected = ", ".join(POLICIES)
-            raise ValueError(f"backend: policy must be one of {expected}, got {policy!r}")
-        if threads is not None and threads < 1:
-            raise ValueError(f"backend: threads must be at least 1, got {threads}")
+        _check_options(name, policy, seed, threads)
         self.name = name
         self._options: str | None = None  # None: leave the simulator's as they are
-        if policy or threads:
-            order = f"random:{seed}" if policy == "random" else policy or "eager"
-            self._options = f"{order},threads={threads}" if threads else order
-        self._previous: list[tuple[_C.Backend, str]] = []
+        if policy is not None or threads is not None:
+            order = f"random:{seed or 0}" if policy == "random" else policy or "eager"
+            self._options = order if threads is None else f"{order},threads={threads}"
+        self._entered = _Entered()
 
     def __enter__(self) -> "backend":
+        previous, options = _C.backend(), None
         if self.name == "simulator":
             _simulator()
-        previous = (_C.backend(), _options)
-        if self.name == "simulator" and self._options is not None:
-            _configure_simulator(self._options)
+            if self._options is not None:
+                options = _simulator_options()
+                _configure_simulator(self._options)
         _C.set_backend(_C.Backend.__members__[self.name])
-        self._previous.append(previous)
+        self._entered.previous.append((previous, options))
         return self
 
     def __exit__(self, *error: object) -> None:
-        previous, options = self._previous.pop()
+        previous, options = self._entered.previous.pop()
         _C.set_backend(previous)
-        if options != _options:
+        if options is not None:
             _configure_simulator(options)
 
+    def _recreate_cm(self) -> "backend":
+        """As a decorator: what contextlib enters for each call."""
+        again = copy.copy(self)
+        again._entered = _Entered()
+        return again
 
-# Of the simulator, which has one set of them for the whole process; its own environment variable
-# says what they are at first.
-_options = os.environ.get("KITTENS_SIM") or "eager"
+
+class _Entered(threading.local):
+    """What each thread's entries of one context object found, to be put back in reverse."""
+
+    def __init__(self) -> None:
+        self.previous: list[tuple[_C.Backend, str | None]] = []
+
+
+def _check_options(name: object, policy: object, seed: object, threads: object) -> None:
+    def refuse(what: str, expected: str, got: object) -> None:
+        raise ValueError(f"backend: {what} must be {expected}, got {got!r}")
+
+    def is_integer(value: object, least: int, most: int) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+    if not isinstance(name, str) or name not in _C.Backend.__members__:
+        refuse("name", f"one of {', '.join(map(repr, _C.Backend.__members__))}", name)
+    if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
+        refuse("policy", f"one of {', '.join(POLICIES)}", policy)
+    if seed is not None and not is_integer(seed, 0, LARGEST_SEED):
+        refuse("seed", f"an integer from 0 to {LARGEST_SEED}", seed)
+    if threads is not None and not is_integer(threads, 1, MOST_THREADS):
+        refuse("threads", f"an integer from 1 to {MOST_THREADS}", threads)
+    if name != "simulator":
+        for what, value in (("policy", policy), ("seed", seed), ("threads", threads)):
+            if value is not None:
+                refuse(what, f"None for {name!r}, being an option of 'simulator'", value)
+    if seed is not None and policy != "random":
+        refuse("seed", "None unless policy is 'random'", seed)
 
 
 def _configure_simulator(options: str) -> None:
-    global _options
+    """Sets this thread's options."""
     library = _simulator()
     if library.kittens_sim_configure(options.encode()) != 0:
         raise RuntimeError(f"simulator: {library.kittens_sim_last_error().decode()}")
-    _options = options
+
+
+def _simulator_options() -> str:
+    """This thread's options: those of the environment's KITTENS_SIM until they are set."""
+    library = _simulator()
+    options = library.kittens_sim_options()
+    if options is None:
+        raise RuntimeError(f"simulator: {library.kittens_sim_last_error().decode()}")
+    return options.decode()
+
+
+def loaded_simulator() -> ctypes.CDLL | None:
+    """The simulator, if something has loaded it."""
+    return _simulator() if _simulator.cache_info().currsize else None
 
 
 @functools.cache
@@ -98,7 +142,18 @@ def _simulator() -> ctypes.CDLL:
             f"backend: the simulator is not built ({SIMULATOR} is missing); in the source folder, "
             "run `python -m build_tools simulator`"
         )
-    library = ctypes.CDLL(str(SIMULATOR))
+    try:
+        library = ctypes.CDLL(str(SIMULATOR))
+    except OSError as error:
+        raise RuntimeError(
+            f"backend: the simulator cannot be loaded ({error}); in the source folder, run "
+            "`python -m build_tools simulator`"
+        ) from error
     library.kittens_sim_configure.argtypes = [ctypes.c_char_p]
+    library.kittens_sim_options.restype = ctypes.c_char_p
     library.kittens_sim_last_error.restype = ctypes.c_char_p
+    library.kittens_sim_guard.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    library.kittens_sim_guard.restype = None
+    library.kittens_sim_release_guards.argtypes = [ctypes.c_void_p]
+    library.kittens_sim_release_guards.restype = None
     return library

@@ -42,7 +42,8 @@ def explain(op: str, *args: object, **kwargs: object) -> Explanation:
 
     Raises:
         ValueError: There is no such op.
-        Exception: Whatever the call itself would raise for these arguments.
+        Exception: Whatever the call itself would raise for these arguments, also where
+            THUNDERKITTENS_STRICT=1 makes a fallback an error.
 
     Example:
         >>> import torch, thunderkittens

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
 REBUILD = f"{sys.executable} -m pip install --no-build-isolation --force-reinstall --no-deps ."
 REBUILD_IN_PLACE = f"{sys.executable} -m build_tools ops"
+
+problem: str | None = None
+"""Why `load` did not load the libraries; None when it did."""
 
 
 def load() -> bool:
@@ -25,21 +29,25 @@ def load() -> bool:
     Raises:
         ImportError: They cannot be loaded; the message names the command that helps.
     """
-    reason = why_not()
-    if reason is None:
+    global problem
+    problem, cause = why_not(), None
+    if problem is None:
         import torch
 
         try:
             torch.ops.load_library(str(LIBRARY))
-        except OSError as error:  # such as a CUDA runtime that is gone
-            raise ImportError(
-                f"thunderkittens: the ops library cannot be loaded ({error}); {_remedy()}"
-            ) from error
-        importlib.import_module("thunderkittens._C")
+        except (OSError, RuntimeError) as error:  # such as a CUDA runtime that is gone
+            problem, cause = f"the ops library cannot be loaded ({error}); {_remedy()}", error
+    if problem is None:
+        try:
+            importlib.import_module("thunderkittens._C")
+        except ImportError as error:
+            problem, cause = f"the module _C cannot be loaded ({error}); {_remedy()}", error
+    if problem is None:
         return True
     if _is_the_program():
         return False
-    raise ImportError(f"thunderkittens: {reason}")
+    raise ImportError(f"thunderkittens: {problem}") from cause
 
 
 def why_not() -> str | None:
@@ -50,7 +58,10 @@ def why_not() -> str | None:
         import torch
     except ImportError:
         return "PyTorch is not installed; run `pip install torch`"
-    built, running = _minor(built_for().get("torch", "")), _minor(torch.__version__)
+    built_with = built_for()
+    if not built_with:
+        return f"the ops library {LIBRARY} is damaged; {_remedy()}"
+    built, running = _minor(built_with.get("torch", "")), _minor(torch.__version__)
     if built != running:
         return f"built for torch {built}, but torch {running} is running; {_remedy()}"
     if importlib.util.find_spec("thunderkittens._C") is None:
@@ -60,9 +71,27 @@ def why_not() -> str | None:
 
 
 def built_for() -> dict:
-    """What the library was built from, read from the file: loading it needs the right torch."""
-    found = re.search(rb'\{\s*"version": .*?\}\x00', LIBRARY.read_bytes(), re.DOTALL)
-    return json.loads(found[0][:-1]) if found else {}
+    """What the library was built from, read from the file: loading it needs the right torch.
+
+    Empty when the file is damaged.
+    """
+    content = LIBRARY.read_bytes()
+    found = re.search(rb'\{\s*"version": .*?\}\x00', content, re.DOTALL)
+    if not found or _is_cut_off(content):
+        return {}
+    try:
+        return json.loads(found[0][:-1])
+    except ValueError:
+        return {}
+
+
+def _is_cut_off(library: bytes) -> bool:
+    """Whether the end of an ELF file is missing; loading one kills the process."""
+    if len(library) < 64:  # its header
+        return True
+    (table,) = struct.unpack_from("<Q", library, 0x28)  # e_shoff: the sections' headers come last
+    size, count = struct.unpack_from("<HH", library, 0x3A)
+    return table + size * count > len(library)
 
 
 def include_dir() -> str:

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import os
 import platform
 import re
+import sys
 from pathlib import Path
 
 from thunderkittens import _loader
@@ -19,13 +21,16 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args(argv)
     found = collect()
-    print(json.dumps(found, indent=1) if arguments.json else render(found))
+    try:
+        print(json.dumps(found, indent=1) if arguments.json else render(found), flush=True)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
     return 1 if found["problem"] else 0
 
 
 def collect() -> dict:
     """Everything that `info` shows; works when the libraries cannot be loaded."""
-    problem = _loader.why_not()
+    problem = _loader.problem
     library = _loader.LIBRARY
     return {
         "problem": problem,
@@ -40,14 +45,19 @@ def collect() -> dict:
 def render(found: dict) -> str:
     """`collect()` for people."""
     build, running = found["build"], found["running"]
+
+    def text(value: object) -> str:
+        return "none" if value is None else str(value)
+
     lines = [
-        f"thunderkittens {build.get('version', '(not built)')}, revision {build.get('revision')}",
-        f"  running  Python {running['python']}, torch {running['torch']}, "
-        f"CUDA of torch {running['torch_cuda']}, driver {running['driver']}",
+        f"thunderkittens {build.get('version', '(not built)')}, "
+        f"revision {text(build.get('revision'))}",
+        f"  running  Python {running['python']}, torch {text(running['torch'])}, "
+        f"CUDA of torch {text(running['torch_cuda'])}, driver {text(running['driver'])}",
     ]
     if build:
         lines.append(
-            f"  built    with {build.get('compiler')} for torch {build.get('torch')}, "
+            f"  built    with {text(build.get('compiler'))} for torch {text(build.get('torch'))}, "
             + (f"CUDA toolkit {build['cuda']}" if build.get("cuda") else "without CUDA kernels")
         )
     for family, architectures in dict(build.get("kernels") or {}).items():

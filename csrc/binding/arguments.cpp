@@ -176,9 +176,7 @@ std::string python_name(at::ScalarType type) {
                    ", got ", python_name(got));
 }
 
-// Layout, dtype and device; `first` is the call's first tensor, which the others follow.
-void check_kind(const argument_table& table, const argument& a, const at::Tensor& t,
-                const at::Tensor& first) {
+void check_layout(const argument_table& table, const argument& a, const at::Tensor& t) {
   TORCH_CHECK_TYPE(t.defined(), table.op, ": ", a.name, " must be a tensor, got None");
   const bool strided = t.layout() == at::kStrided && !t.is_nested();
   if (!strided) {
@@ -190,6 +188,12 @@ void check_kind(const argument_table& table, const argument& a, const at::Tensor
     TORCH_CHECK_NOT_IMPLEMENTED(false, table.op, ": ", a.name,
                                 " must be a dense (strided) tensor, got ", layout.str());
   }
+}
+
+// Layout, dtype and device; `first` is the call's first tensor, which the others follow.
+void check_kind(const argument_table& table, const argument& a, const at::Tensor& t,
+                const at::Tensor& first) {
+  check_layout(table, a, t);
   if (!allowed(a.dtype, t.scalar_type(), first.scalar_type())) {
     fail_dtype(table, a, t.scalar_type(), table.arguments[0].name, first.scalar_type());
   }
@@ -245,6 +249,14 @@ void check(const argument_table& table, std::initializer_list<value> values) {
     if (symbolic) return check_values<c10::SymInt>(table, values);
   }
   check_values<int64_t>(table, values);
+}
+
+void check_dense(const argument_table& table, std::initializer_list<value> values) {
+  const argument* a = table.arguments.data();
+  for (const value& v : values) {
+    if (v.tensor != nullptr) check_layout(table, *a, *v.tensor);
+    ++a;
+  }
 }
 
 std::span<const argument_table* const> all_argument_tables() { return tables(); }

@@ -156,6 +156,10 @@ struct value {
 // Symbolic sizes (torch.compile) are compared without specialising them.
 void check(const argument_table& table, std::initializer_list<value> values);
 
+// Raises unless every required tensor is given and all are strided: what an Autograd kernel checks
+// before it saves tensors. `check` repeats it.
+void check_dense(const argument_table& table, std::initializer_list<value> values);
+
 // The tables of every op, for Python. An op enters its own at load time.
 KITTENS_EXPORT std::span<const argument_table* const> all_argument_tables();
 

@@ -72,19 +72,26 @@ void warn_or_raise(const kernel& wanted, std::string_view reason) {
   const std::string sentence =
       std::string(wanted.op) + ": computed by torch: " + std::string(reason);
   TORCH_CHECK(!strict(), sentence, " (THUNDERKITTENS_STRICT=1 makes this an error)");
+  if (thread_explanation != nullptr) return;
   {
     const std::lock_guard lock(warned_mutex);
     if (!warned().insert(sentence).second) return;
   }
-  tell.load()(sentence.c_str());
+  try {
+    tell.load()(sentence.c_str());
+  } catch (...) {  // a warning made an error: the next call raises too
+    const std::lock_guard lock(warned_mutex);
+    warned().erase(sentence);
+    throw;
+  }
 }
 
 decision torch_decision(const kernel& wanted, std::string_view reason, bool fallback) {
+  if (fallback) warn_or_raise(wanted, reason);
   if (thread_explanation != nullptr) {
     *thread_explanation = {std::string(wanted.op), "torch", std::string(reason), {}};
     return {&wanted, nullptr, false, true};
   }
-  if (fallback) warn_or_raise(wanted, reason);
   return {&wanted, nullptr, false, false};
 }
 

@@ -1,8 +1,11 @@
 // Which backend serves a call, and why. The choice is made here and nowhere else; `explain` asks
 // the same function, so what it says is what happens.
 //
-//   auto       CUDA tensors on a GPU that a kernel was built for go to that kernel; the rest to
-//   ATen. torch      ATen, always. simulator  the kernels compiled for the CPU; CPU tensors only.
+// - auto: CUDA tensors on a GPU that a kernel was built for go to that kernel, the rest to ATen.
+//
+// - torch: ATen, always.
+//
+// - simulator: the kernels compiled for the CPU, for CPU tensors only.
 //
 // ATen serving a CPU tensor under auto is the CPU path. ATen serving a call that a kernel was
 // wanted for is a fallback: it warns once per reason, or raises under THUNDERKITTENS_STRICT=1.

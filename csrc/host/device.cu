@@ -21,6 +21,13 @@ bool query_device(int index, device& found, std::string& why_not) {
   get(found.minor, cudaDevAttrComputeCapabilityMinor);
   get(found.multiprocessors, cudaDevAttrMultiProcessorCount);
   if (status == cudaSuccess) return true;
+  int driver = 0;
+  if (status == cudaErrorInsufficientDriver &&
+      (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)) {
+    cudaGetLastError();
+    why_not = "no NVIDIA driver";
+    return false;
+  }
   cudaGetLastError();  // told in why_not; the next launch shall not find it
   why_not = std::string("CUDA finds no device: ") + cudaGetErrorString(status);
   return false;

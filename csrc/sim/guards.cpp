@@ -63,7 +63,7 @@ std::string why_guarded(const guarded_buffers& all, const void* p, int64_t bytes
   if (after != all.begin()) {
     const auto& [start, b] = *std::prev(after);
     const int64_t past_end = static_cast<int64_t>(address - start) + bytes - b.bytes;
-    if (past_end > 0 && past_end <= b.guard_bytes + bytes) {
+    if (past_end > 0 && past_end < b.guard_bytes + bytes) {
       return distance(past_end, "past the end", b);
     }
   }

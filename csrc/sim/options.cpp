@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <mutex>
 
 #include "kittens/host/launchers.h"
 
@@ -44,21 +43,18 @@ void parse_part(std::string_view part, options& o) {
   }
 }
 
-struct shared_options {
-  std::mutex mutex;
-  options value;
+options from_environment() {
+  const char* text = std::getenv("KITTENS_SIM");
+  return text != nullptr ? parse_options(text) : options{};
+}
 
-  shared_options() {
-    if (const char* text = std::getenv("KITTENS_SIM")) value = parse_options(text);
-  }
-};
-
-shared_options& chosen() {
-  static shared_options the_options;
+// The calling thread's, so that no thread changes what another one asked for.
+options& chosen() {
+  thread_local options the_options = from_environment();
   return the_options;
 }
 
-thread_local std::string last_error;
+thread_local std::string last_error, last_text;
 
 }  // namespace
 
@@ -80,24 +76,15 @@ std::string to_string(const options& o) {
   return text;
 }
 
-options current_options() {
-  shared_options& s = chosen();
-  const std::lock_guard lock(s.mutex);
-  return s.value;
-}
-
-void set_options(const options& o) {
-  shared_options& s = chosen();
-  const std::lock_guard lock(s.mutex);
-  s.value = o;
-}
+options current_options() { return chosen(); }
+void set_options(const options& o) { chosen() = o; }
 
 }  // namespace kittens::sim
 
 // The same for Python, by ctypes.
 extern "C" {
 
-// Sets the options; 0, or −1 with the reason in kittens_sim_last_error().
+// Sets this thread's options; 0, or −1 with the reason in kittens_sim_last_error().
 KITTENS_EXPORT int kittens_sim_configure(const char* text) {
   using namespace kittens::sim;
   try {
@@ -109,6 +96,20 @@ KITTENS_EXPORT int kittens_sim_configure(const char* text) {
   }
 }
 
-// Why this thread's last kittens_sim_configure failed.
+// This thread's options, as kittens_sim_configure reads them, until its next call; null with the
+// reason in kittens_sim_last_error().
+KITTENS_EXPORT const char* kittens_sim_options() {
+  using namespace kittens::sim;
+  try {
+    const options o = current_options();
+    last_text = to_string(o) + ",spin=" + std::to_string(o.spin_seconds);
+    return last_text.c_str();
+  } catch (const std::exception& e) {
+    last_error = e.what();
+    return nullptr;
+  }
+}
+
+// Why this thread's last call of the above failed.
 KITTENS_EXPORT const char* kittens_sim_last_error() { return kittens::sim::last_error.c_str(); }
 }

@@ -25,7 +25,7 @@ struct options {
 options parse_options(std::string_view text);
 std::string to_string(const options& o);
 
-// The options of the launches to come: from the environment's KITTENS_SIM, until set.
+// The options of this thread's launches to come: from the environment's KITTENS_SIM, until set.
 options current_options();
 void set_options(const options& o);
 

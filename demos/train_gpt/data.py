@@ -44,6 +44,8 @@ def read_documents(pattern: str | None) -> list[str]:
     names = {path: "/".join(_within(path, root)) for path in files if path.is_file()}
     files = sorted(names, key=lambda path: hashlib.sha256(names[path].encode()).digest())
     documents = [text for text in map(_read_text, files) if text]
+    if not files and not root.exists():
+        raise DataError(f"--data {pattern or root}: there is no such file, and none that matches")
     if not documents:
         raise DataError(f"--data {pattern or root}: there is no UTF-8 text there")
     return documents

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from build_tools import compile, toolchain
+from build_tools import build_info, compile, toolchain
 from build_tools.settings import BuildError
 
 
@@ -100,6 +100,23 @@ def test_warnings_are_errors_unless_installing(tree, monkeypatch):
         was_built("-Wall")
     monkeypatch.setenv("THUNDERKITTENS_WARNINGS", "show")
     assert was_built("-Wall")
+
+
+def test_unknown_warnings_mode_is_refused(tree, monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_WARNINGS", "foo")
+    with pytest.raises(BuildError, match="must be error or show, got 'foo'"):
+        was_built()
+
+
+def test_trees_that_share_a_build_folder_have_their_own_build_info(tree, monkeypatch):
+    says = {"revision": "0123456789ab"}
+    monkeypatch.setattr(build_info, "collect", lambda toolkit: says)
+    first = build_info.write(None)
+    says["revision"] = None
+    second = build_info.write(None)
+    assert first != second and "0123456789ab" in first.read_text()
+    says["revision"] = "0123456789ab"
+    assert build_info.write(None) == first
 
 
 def test_install_replaces_only_what_differs(tmp_path):

@@ -36,6 +36,26 @@ def test_interpreter_with_the_pinned_torch_is_used_as_it_is(monkeypatch, capsys)
     assert "what needs it is skipped: " in capsys.readouterr().out
 
 
+def test_demo_without_its_packages_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "prefix", "/an/environment/of/the/users")
+    monkeypatch.setattr(environment, "_pip", None)  # a download would fail
+    monkeypatch.setattr(
+        environment, "_is_installed", lambda name, exactly=False: name.startswith("torch=")
+    )
+    fix = f"`{sys.executable} -m pip install -r requirements/demo.txt`"
+    with pytest.raises(BuildError, match=r"^demo: found no .*rich==.*, needed to run it") as caught:
+        environment.enter("demo")
+    assert str(caught.value).endswith(fix)
+
+
+@pytest.mark.parametrize("command", ["ops", "simulator", "lint", "clean"])
+def test_surplus_arguments_are_refused(command):
+    words = [sys.executable, "-m", "build_tools", command, "everything"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"{command} takes no everything" in done.stderr
+
+
 def test_packages_are_installed_once(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     installed = []

@@ -22,6 +22,10 @@ def test_ruff(command):
     assert not problems, f"{problems}\n`make format` repairs what can be repaired"
 
 
+def test_every_pattern_finds_files():
+    assert not [pattern for pattern in lint.CXX_PATTERNS if not any(ROOT.glob(pattern))]
+
+
 def test_clang_format():
     problems = complaints("clang-format", lint.cxx_command())
     assert not problems, f"{problems}\n`make format` repairs them"

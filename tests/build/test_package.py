@@ -1,6 +1,7 @@
 """The package as others get it: wheels, installations, and what stops them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import backend, settings, toolchain
+from build_tools import backend, cuda, settings, toolchain
 from build_tools.settings import ROOT
 
 PARTS = ("build_tools", "csrc", "requirements", "thunderkittens")
-MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*", "_configs.py", "__pycache__")
+MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*", "__pycache__")
 INCLUDE_TREE = shutil.ignore_patterns("__pycache__")
 
 
@@ -76,16 +77,21 @@ IMPORT = (
 )
 
 
-def test_wheel(tree, tmp_path):
-    succeed(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, tree)
-    (wheel,) = tmp_path.glob("*.whl")
+@pytest.fixture(scope="module")
+def wheel(tree, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    succeed(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, tree)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_wheel(wheel):
     abi = f"cp{sys.version_info.major}{sys.version_info.minor}"
     platform = sysconfig.get_platform().replace("-", "_")
     assert wheel.name == f"thunderkittens-{settings.version()}-{abi}-{abi}-{platform}.whl"
     names = zipfile.ZipFile(wheel).namelist()
     for name in (
         "thunderkittens/__init__.py",
-        "thunderkittens/_configs.py",
         "thunderkittens/lib/libthunderkittens.so",
         "thunderkittens/include/kittens.cuh",
         "thunderkittens/include/kittens/arch/thread.cuh",
@@ -94,7 +100,49 @@ def test_wheel(tree, tmp_path):
     assert sum(name.startswith("thunderkittens/_C.") for name in names) == 1
     folders = {name.split("/")[0] for name in names}
     assert folders == {"thunderkittens", f"thunderkittens-{settings.version()}.dist-info"}
-    assert not any("_simulator" in name for name in names)
+    assert not any("_simulator" in name or "/sim/" in name for name in names)
+
+
+LAUNCHES = """
+#include <kittens.cuh>
+#include <kittens/host/launch.cuh>
+
+__global__ void writes(int* out) { out[kittens::arch::block_x()] = 1; }
+
+int main() {
+  const int64_t blocks = kittens::host::multiprocessors();
+  kittens::host::launch(writes, {.grid = {blocks}, .block = {32}}, nullptr, nullptr);
+}
+"""
+
+
+def test_packaged_headers_need_no_library(wheel, tmp_path):
+    """A program of the user's: nvcc, -I include_dir(), CUDA's runtime, and nothing else of ours."""
+    try:
+        toolkit, reason = cuda.toolkit()
+    except settings.BuildError as error:
+        toolkit, reason = None, str(error)
+    if toolkit is None:
+        pytest.skip(reason)
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    include = tmp_path / "site" / "thunderkittens" / "include"
+    (kernel,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    compiler = toolchain.find_compiler().path
+    nvcc = (toolkit.nvcc, "-std=c++20", "-arch=sm_90a", "-ccbin", compiler, "-I", include, "-c")
+    for name, text in (("kernel", kernel), ("program", LAUNCHES)):
+        (tmp_path / f"{name}.cu").write_text(text)
+        succeed(*nvcc, tmp_path / f"{name}.cu", "-o", tmp_path / f"{name}.o")
+    objects = (tmp_path / "kernel.o", tmp_path / "program.o")
+    succeed(compiler, "-o", tmp_path / "program", *objects, toolkit.cudart)
+
+
+def test_old_setuptools_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(backend.importlib.metadata, "version", lambda name: "65.5.0")
+    with pytest.raises(SystemExit) as caught:
+        backend._setuptools()
+    sentence = str(caught.value)
+    assert sentence.startswith("error: setuptools: found 65.5.0, needed ≥ 70.1; install it with `")
+    assert sentence.endswith("or leave out --no-build-isolation")
 
 
 @pytest.mark.parametrize("isolation", [[], ["--no-build-isolation"]], ids=["isolated", "direct"])
@@ -124,7 +172,7 @@ def test_source_archive(tree, tmp_path):
     top = f"unpacked/thunderkittens-{settings.version()}"
     for name in ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh"):
         assert f"{top}/{name}" in names
-    assert not any(name.endswith((".so", "_configs.py")) for name in names)
+    assert not any(name.endswith(".so") for name in names)
 
 
 def test_install_without_torch_is_one_sentence(tree, tmp_path):

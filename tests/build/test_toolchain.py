@@ -1,6 +1,7 @@
 """A tool that is missing or too old ends in one sentence: found, needed, what fixes it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,27 @@ def test_named_compiler_is_taken(tools, monkeypatch):
     macros = "#define __GNUC__ 13\n#define __GNUC_MINOR__ 2\n#define __GNUC_PATCHLEVEL__ 0"
     monkeypatch.setenv("CXX", str(write_tool(tools, "my-compiler", macros)))
     assert toolchain.find_compiler().name == "g++ 13.2.0"
+
+
+@pytest.mark.parametrize("words", ["ccache g++", "nothing-like-it"])
+def test_named_compiler_must_be_one_program(tools, monkeypatch, words):
+    monkeypatch.setenv("CXX", words)
+    with pytest.raises(BuildError, match=rf"CXX='{re.escape(words)}': found none there, needed"):
+        toolchain.find_compiler()
+
+
+def test_what_is_built_with_is_one_short_line(tools, monkeypatch):
+    write_torch(tools, "2.11.0+cu130")
+    monkeypatch.setattr(sys, "path", [str(tools)])
+    macros = "#define __GNUC__ 13\n#define __GNUC_MINOR__ 2\n#define __GNUC_PATCHLEVEL__ 0"
+    write_tool(tools, "g++", macros)
+    line = toolchain.describe(*cuda.toolkit())
+    assert line.endswith(
+        ", no nvcc: CUDA kernels left out (found none, needed ≥ 12.3 of major version 13)"
+    )
+    monkeypatch.setenv("THUNDERKITTENS_CUDA", "0")
+    line = toolchain.describe(*cuda.toolkit())
+    assert line.endswith(", CUDA kernels left out (THUNDERKITTENS_CUDA=0)")
 
 
 def test_no_torch(tools, monkeypatch):

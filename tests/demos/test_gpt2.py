@@ -7,6 +7,10 @@ import pytest
 import torch
 from models.gpt2 import GPT2, THUNDERKITTENS_OPS, TORCH_OPS, KVCache, generate, sample
 
+# A logit, of size 1, is in fp32 the end of some 1000 additions in a row (ten sums of about 100
+# terms): 1000 × 6e-8, rounded up.
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
 
 def reference_logits(state: dict, config, tokens: torch.Tensor) -> torch.Tensor:
     """GPT-2 as its paper and checkpoints define it, in float64, from the tensors by name."""
@@ -54,12 +58,14 @@ def test_logits_equal_the_formula(tiny_model, ops, tied):
         parameter.normal_(0.0, 0.2, generator=generator)
     tokens = random_tokens(config, 3, 17)
     expected = reference_logits(model.state_dict(), config, tokens)
-    torch.testing.assert_close(model(tokens).double(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model(tokens).double(), expected, **CLOSE)
 
 
 @torch.no_grad()
 def test_logits_equal_transformers(tiny_model):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed (requirements/test.txt)"
+    )
     keys = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     sizes = {key: getattr(tiny_model.config, key) for key in keys}
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
@@ -67,7 +73,7 @@ def test_logits_equal_transformers(tiny_model):
     assert missing == ["lm_head.weight"] and not unexpected
     theirs.tie_weights()
     tokens = random_tokens(tiny_model.config, 2, 21)
-    torch.testing.assert_close(tiny_model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(tiny_model(tokens), theirs(tokens).logits, **CLOSE)
 
 
 @pytest.mark.parametrize("ops", [THUNDERKITTENS_OPS, TORCH_OPS], ids=["thunderkittens", "torch"])
@@ -83,7 +89,7 @@ def test_cached_decode_equals_the_full_forward(tiny_model, ops, prompt):
     pieces = [model(tokens[:, :prompt], cache)]
     pieces += [model(tokens[:, i : i + 1], cache) for i in range(prompt, tokens.size(1))]
     assert cache.length == config.n_positions
-    torch.testing.assert_close(torch.cat(pieces, 1), full[:, prompt - 1 :], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.cat(pieces, 1), full[:, prompt - 1 :], **CLOSE)
 
 
 @torch.no_grad()
@@ -95,7 +101,7 @@ def test_a_prompt_in_pieces_equals_the_full_forward(tiny_model):
         cache = KVCache(model.config, 1, torch.float32, torch.device("cpu"))
         model(tokens[:, :5], cache)
         torch.testing.assert_close(
-            model(tokens[:, 5:], cache)[:, -1], model(tokens)[:, -1], rtol=1e-4, atol=1e-4
+            model(tokens[:, 5:], cache)[:, -1], model(tokens)[:, -1], **CLOSE
         )
 
 
@@ -118,7 +124,7 @@ def test_generate_is_greedy_argmax_and_goes_past_the_last_position(tiny_model):
         if len(text) <= positions:
             with torch.no_grad():
                 full = tiny_model(torch.tensor([text]))[0, -1]
-            torch.testing.assert_close(logits, full, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(logits, full, **CLOSE)
         text.append(token)
     assert len(text) == count + 3
 

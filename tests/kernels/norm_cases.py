@@ -168,7 +168,12 @@ def check(case: Case, inputs, results) -> None:
 
 
 def check_large_mean(device: str) -> None:
-    """Asserts that a mean of 10⁶ standard deviations costs y and dx nothing."""
+    """Asserts that a mean of 10⁶ standard deviations costs y and dx nothing.
+
+    x − mean is exact here (both lie within a factor of two), so what is left are the roundings of sums
+    of 1000 numbers of one deviation, about 1000 · 2⁻²⁴ / √1000 = 2e-6: 1e-5 for y, twice that for dx,
+    which has two such sums. A mean rounded to float alone would cost 5e-2.
+    """
     x = (1e4 + 1e-2 * torch.randn(5, 1000, dtype=FP32)).to(device).requires_grad_()
     dy = torch.randn(5, 1000, dtype=FP32).to(device)
     exact = x.detach().double().requires_grad_()
@@ -178,3 +183,23 @@ def check_large_mean(device: str) -> None:
     (dx,) = torch.autograd.grad(y, x, dy)
     (want_dx,) = torch.autograd.grad(want, exact, dy.double())
     assert (dx - want_dx).abs().max() < 2e-5 * want_dx.abs().max()
+
+
+def check_tiny_eps(device: str) -> None:
+    """Asserts that a row of equal values gives the bias under the smallest positive eps."""
+    x = torch.full((2, 40), 3.0, device=device)
+    bias = torch.randn(40, device=device)
+    for eps in (1e-45, 1e-39, 1e-37):
+        assert torch.equal(thunderkittens.layer_norm(x, None, bias, eps), bias.expand(2, 40))
+
+
+def check_not_finite(device: str) -> None:
+    """Asserts that a NaN or an infinity spoils its row, statistics included, and no other."""
+    x = torch.randn(4, 1100, dtype=FP32, device=device)
+    want = torch.ops.thunderkittens.layer_norm_forward(x, None, None, 1e-5)
+    x[1, 700], x[2, 3] = float("nan"), float("inf")
+    got = torch.ops.thunderkittens.layer_norm_forward(x, None, None, 1e-5)
+    for spoilt, whole, name in zip(got, want, ("y", "mean", "rstd"), strict=True):
+        assert torch.equal(spoilt[::3], whole[::3]), name
+        assert spoilt[1].isnan().all(), name
+        assert not spoilt[2].isfinite().any(), name

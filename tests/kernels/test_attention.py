@@ -247,6 +247,22 @@ def test_inconsistent_cu_seqlens_are_clamped(ends, compiled):
         assert not o[: inside[0]].any() and not o[inside[-1] :].any()
 
 
+@pytest.mark.parametrize("ends", [[0, 4, 1, 5], [3, 1, 9, 2, 6]], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_cu_seqlens_out_of_order(ends, causal):
+    """Both forms take the running maximum, so that eager and compiled code agree."""
+    q, k, v, places = pack([3, 4], [3, 4])
+    places["cu_seqlens_q"] = places["cu_seqlens_k"] = torch.tensor(ends)
+    torch._dynamo.reset()
+    compiled = torch.compile(thunderkittens.attention, fullgraph=True, backend="aot_eager")
+    want = thunderkittens.attention(q, k, v, causal=causal, **places, return_lse=True)
+    got = compiled(q, k, v, causal=causal, **places, return_lse=True)
+    torch.testing.assert_close(got, want)
+    places["cu_seqlens_q"] = places["cu_seqlens_k"] = torch.tensor(ends).clamp(0, 7).cummax(0)[0]
+    in_order = thunderkittens.attention(q, k, v, causal=causal, **places, return_lse=True)
+    assert all(map(torch.equal, in_order, want))
+
+
 def test_packed_gradients():
     q, k, v, places = pack([2, 0, 3], [3, 1, 2], FP64)
     leaves = [t.requires_grad_() for t in (q, k, v)]
@@ -285,6 +301,32 @@ def test_autocast(dtype):
     )
     with pytest.raises(TypeError, match="attention: k must have dtype float32"):
         thunderkittens.attention(*mixed)
+
+
+@pytest.mark.parametrize("dtype", [FP32, FP16, BF16])
+def test_autocast_of_sinks(dtype):
+    """Sinks are cast with q, k and v, but float32 ones keep their precision."""
+    q, k, v = make(dtype=FP16)
+    sinks = torch.randn(4).to(dtype)
+    with torch.autocast("cpu", dtype=BF16):
+        o = thunderkittens.attention(q, k, v, sinks=sinks)
+    cast = [t.to(BF16) for t in (q, k, v)]
+    want = thunderkittens.attention(*cast, sinks=sinks if dtype == FP32 else sinks.to(BF16))
+    assert memory.bits_equal(o, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stepped", ["q", "k", "v"])
+def test_decoding_with_strided_rows(stepped):
+    """FlashAttention wants contiguous rows; without them, or without it, torch chooses another."""
+    tensors = dict(zip("qkv", (t.cuda() for t in make(sq=1, d=64, dv=64, dtype=BF16)), strict=True))
+    want = thunderkittens.attention(*tensors.values()).float()
+    tensors[stepped] = tensors[stepped].repeat_interleave(2, -1)[..., ::2]
+    got = thunderkittens.attention(*tensors.values()).float()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        switched_off = thunderkittens.attention(*tensors.values()).float()
+    torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(switched_off, want, rtol=2e-2, atol=2e-2)
 
 
 SAMPLES = [

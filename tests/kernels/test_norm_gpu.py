@@ -48,8 +48,11 @@ def test_against_float64(case):
     cases.check(case, inputs, results)
 
 
-def test_large_mean():
-    cases.check_large_mean("cuda")
+@pytest.mark.parametrize(
+    "check", (cases.check_large_mean, cases.check_tiny_eps, cases.check_not_finite)
+)
+def test_numbers_at_the_edge(check):
+    check("cuda")
 
 
 @pytest.mark.parametrize("case", cases.widths((9, 768, 4096, 16384), leading=(1000,)), ids=str)

@@ -1,5 +1,7 @@
 """layer_norm's kernels, lane by lane on the CPU: the list of test_norm.py in small."""
 
+import threading
+
 import pytest
 import torch
 
@@ -56,9 +58,12 @@ def test_against_float64(case):
     cases.check(case, inputs, results)
 
 
-def test_large_mean():
+@pytest.mark.parametrize(
+    "check", (cases.check_large_mean, cases.check_tiny_eps, cases.check_not_finite)
+)
+def test_numbers_at_the_edge(check):
     with thunderkittens.backend("simulator"):
-        cases.check_large_mean("cpu")
+        check("cpu")
 
 
 @pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)
@@ -131,7 +136,32 @@ def test_options_are_restored():
     with thunderkittens.backend("simulator", policy="lazy"):
         with thunderkittens.backend("simulator", policy="random", seed=7):
             pass
-        assert _backend._options == "lazy"
+        assert _backend._simulator_options().startswith("lazy,")
+
+
+def test_options_belong_to_the_thread():
+    """Whichever context is left last, no thread is left with another's options."""
+    seen, inside, first_left = [], threading.Event(), threading.Event()
+
+    def other():
+        with thunderkittens.backend("simulator"):
+            before = _backend._simulator_options()
+        with thunderkittens.backend("simulator", policy="random", seed=3, threads=1):
+            inside.set()
+            assert first_left.wait(10)
+        seen.append((before, _backend._simulator_options()))
+
+    thread = threading.Thread(target=other)
+    with thunderkittens.backend("simulator"):
+        start = _backend._simulator_options()
+        with thunderkittens.backend("simulator", policy="lazy"):
+            thread.start()
+            assert inside.wait(10)
+            assert _backend._simulator_options().startswith("lazy,")
+    first_left.set()
+    thread.join()
+    assert _backend._simulator_options() == start
+    assert seen == [(start, start)]
 
 
 def test_cuda_tensors_are_refused():

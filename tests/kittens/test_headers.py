@@ -43,6 +43,26 @@ def test_header_compiles_alone(header: str, command: list[str], tmp_path: Path):
     compiles(command, tmp_path / "alone.cpp", f"#include <{header}>\n#include <{header}>\n")
 
 
+@pytest.mark.parametrize("before", ["", "static ", "extern "])
+def test_static_shared_memory_is_refused_with_our_sentence(before: str, command, tmp_path: Path):
+    source = tmp_path / "shared.cu"
+    body = f"{{ {before}__shared__ float tile[4]; (void)tile; }}"
+    source.write_text(f"#include <kittens.cuh>\n__global__ void kernel() {body}\n")
+    done = subprocess.run([*command, str(source)], cwd=ROOT, capture_output=True, text=True)
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert len(errors) == 1 and "no __shared__: use arch::dynamic_shared()" in errors[0], errors
+
+
+def test_without_the_simulator_a_cpp_compiler_gets_our_sentence(command, tmp_path: Path):
+    """As from an installed package: `-I include_dir()` and no nvcc."""
+    source = tmp_path / "plain.cpp"
+    source.write_text("#include <kittens.cuh>\n")
+    words = [command[0], "-std=c++20", "-fsyntax-only", "-I", str(INCLUDE), str(source)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "kittens: compile with nvcc" in done.stderr
+
+
 def test_kernels_of_the_readme_compile(command: list[str], tmp_path: Path):
     kernels = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     assert kernels

@@ -49,7 +49,4 @@ def test_in_the_simulator(name: str, policy: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if not name.startswith("sim/")])
 def test_on_the_gpu(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no GPU")
     run(cuda.build_test(FOLDER / name), name)

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,8 +68,32 @@ def test_wrong_shapes():
         nn.LayerNorm(8)(torch.randn(2, 9))
     with pytest.raises(ValueError, match=r"LayerNorm: x must have shape \[\*, 4, 8\], got \[8\]"):
         nn.LayerNorm((4, 8))(torch.randn(8))
+    with pytest.raises(ValueError, match=r"LayerNorm: x must have shape \[\*, 8\], got \[2, 9\]"):
+        nn.LayerNorm(8, elementwise_affine=False)(torch.randn(2, 9))
     with pytest.raises(ValueError, match="normalized_shape must have a size"):
         nn.LayerNorm(())
+
+
+@pytest.mark.parametrize("shape", [8, (4, 8)], ids=str)
+@pytest.mark.parametrize("affine", [True, False])
+def test_what_is_no_dense_tensor(shape, affine):
+    module = nn.LayerNorm(shape, elementwise_affine=affine)
+    with pytest.raises(TypeError, match="^LayerNorm: x must be a tensor, got None$"):
+        module(None)
+    nested = torch.nested.nested_tensor([torch.randn(2, 4, 8)])
+    with pytest.raises(NotImplementedError, match="^layer_norm: x must be a dense .*nested tensor"):
+        module(nested)
+
+
+def test_normalized_shape():
+    assert nn.LayerNorm(np.int64(8)).normalized_shape == (8,)
+    assert nn.LayerNorm([np.int32(4), 8]).normalized_shape == (4, 8)
+    for wrong in (8.0, None, "ab", (4, 8.0)):
+        message = "^LayerNorm: normalized_shape must be an integer or a sequence of integers, got "
+        with pytest.raises(TypeError, match=message):
+            nn.LayerNorm(wrong)
+    with pytest.raises(ValueError, match=r"normalized_shape must have sizes >= 0, got \(-1,\)$"):
+        nn.LayerNorm(-1, elementwise_affine=False)
 
 
 def test_copies_and_compiles():

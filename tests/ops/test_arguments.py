@@ -12,6 +12,7 @@ SIZES = {"*": 3, "N": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv
 SIZES |= {"Tq": 5, "Tk": 7, "B1": 3}
 OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}  # the rest: float16 for float32
 NUMBERS = {"eps": 1e-5, "scale": 0.5, "softcap": 0.0, "max_seqlen_q": 3, "max_seqlen_k": 4}
+OTHER_SIZE = 4  # of a dimension that a new op brings along
 TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
 
 
@@ -23,11 +24,14 @@ def good(table) -> dict:
 def accepted(argument):
     """A value that the table allows."""
     if argument["kind"] == "tensor":
-        shape = [SIZES[name] for name in argument["shape"].split(",")]
+        shape = [SIZES.get(name, OTHER_SIZE) for name in argument["shape"].split(",")]
         if argument["dtype"] == "index":
             return torch.zeros(shape, dtype=torch.int32)
         return torch.randn(shape)
-    return False if argument["kind"] == "boolean" else NUMBERS.get(argument["name"], 1)
+    if argument["kind"] == "boolean":
+        return False
+    default = max(argument["minimum"], 0) + 1  # an allowed number, if a new op brings one along
+    return NUMBERS.get(argument["name"], int(default) if argument["kind"] == "integer" else default)
 
 
 def bad(table):
@@ -175,12 +179,46 @@ def test_window_must_be_a_pair(window):
         thunderkittens.attention(q, q, q, window=window)
 
 
+@pytest.mark.parametrize("side", [1.5, True, "a", -1, math.nan], ids=repr)
+def test_sides_of_the_window(side):
+    q = torch.randn(1, 2, 1, 8)
+    for name, window in (("left", (side, 0)), ("right", (None, side))):
+        message = f"^attention: window's {name} must be an integer >= 0 or None, got {side!r}$"
+        with pytest.raises(ValueError, match=message):
+            thunderkittens.attention(q, q, q, window=window)
+    want = thunderkittens.attention(q, q, q, window=(1, 0))
+    got = thunderkittens.attention(q, q, q, window=(torch.tensor(1), 0))
+    assert torch.equal(got, want)
+
+
 def test_nested_and_complex_tensors_are_refused():
-    nested = torch.nested.nested_tensor([torch.randn(2, 8), torch.randn(3, 8)])
-    with pytest.raises((NotImplementedError, RuntimeError), match="layer_norm"):
+    parts = [torch.randn(2, 8), torch.randn(3, 8)]
+    nested = torch.nested.nested_tensor(parts)
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    message = r"^layer_norm(_backward)?: (x|dy|weight) must be a dense .*, got a nested tensor$"
+    weight = torch.ones(8, requires_grad=True)
+    backward = torch.ops.thunderkittens.layer_norm_backward
+    for x in (nested, jagged):
+        for call in (
+            lambda x: thunderkittens.layer_norm(x),
+            lambda x: thunderkittens.layer_norm(x, weight),
+            lambda x: thunderkittens.layer_norm(torch.ones(2, 8), x),
+            lambda x: torch.ops.thunderkittens.layer_norm_forward(x, weight, None, 1e-5),
+            lambda x: backward(x, x, weight, None, x, x, [True, True, False]),
+        ):
+            with pytest.raises(NotImplementedError, match=message) as error:
+                call(x)
+            assert "\n" not in str(error.value)
+    with torch.inference_mode(), pytest.raises(NotImplementedError, match=message):
         thunderkittens.layer_norm(nested)
     with pytest.raises(TypeError, match="x must have dtype .*, got complex64"):
         thunderkittens.layer_norm(torch.randn(2, 8, dtype=torch.complex64))
+
+
+def test_none_beside_a_weight_that_needs_a_gradient():
+    weight = torch.ones(8, requires_grad=True)
+    with pytest.raises(TypeError, match="^layer_norm: x must be a tensor, got None$"):
+        thunderkittens.layer_norm(None, weight)
 
 
 def test_zero_eps_is_allowed():

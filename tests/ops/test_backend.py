@@ -48,6 +48,46 @@ def test_decorator():
     assert (call(), active()) == ("torch", "auto")
 
 
+def test_recursive_decorator():
+    @thunderkittens.backend("torch")
+    def call(depth):
+        with thunderkittens.backend("auto"):
+            if depth:
+                call(depth - 1)
+        return active()
+
+    assert (call(2), active()) == ("torch", "auto")
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+def test_one_context_object_in_two_threads(decorated):
+    """Each thread gets its own backend back, whichever leaves first."""
+    scope = thunderkittens.backend("torch")
+    seen, inside, first_left = [], threading.Event(), threading.Event()
+
+    def wait():
+        inside.set()
+        assert first_left.wait(10)
+
+    def other():
+        _C.set_backend(_C.Backend.simulator)
+        if decorated:
+            scope(wait)()
+        else:
+            with scope:
+                wait()
+        seen.append(active())
+
+    thread = threading.Thread(target=other)
+    with scope:
+        thread.start()
+        assert inside.wait(10)
+    seen.append(active())
+    first_left.set()
+    thread.join()
+    assert seen == ["auto", "simulator"]
+
+
 def test_choice_belongs_to_the_thread():
     seen = []
     with thunderkittens.backend("torch"):
@@ -62,7 +102,22 @@ def test_choice_belongs_to_the_thread():
     [
         (("cuda",), "backend: name must be one of 'auto', 'torch', 'simulator', got 'cuda'"),
         (("simulator", {"policy": "slow"}), "backend: policy must be one of eager, lazy, random"),
-        (("simulator", {"threads": 0}), "backend: threads must be at least 1, got 0"),
+        ((["auto"],), r"backend: name must be one of .*, got \['auto'\]"),
+        ((None,), "backend: name must be one of .*, got None"),
+        (("simulator", {"policy": ["eager"]}), r"policy must be one of .*, got \['eager'\]"),
+        (("simulator", {"policy": ""}), "policy must be one of .*, got ''"),
+        (("simulator", {"threads": 0}), "backend: threads must be an integer from 1 to .*, got 0"),
+        (("simulator", {"threads": 2.0}), "backend: threads must be an integer .*, got 2.0"),
+        (("simulator", {"threads": True}), "backend: threads must be an integer .*, got True"),
+        (("simulator", {"threads": 2**31}), "backend: threads must be .*, got 2147483648"),
+        (("simulator", {"policy": "random", "seed": -1}), "seed must be an integer .*, got -1"),
+        (("simulator", {"policy": "random", "seed": 2**64}), "seed must be an integer from 0 to"),
+        (("simulator", {"policy": "random", "seed": "1"}), "seed must be an integer .*, got '1'"),
+        (("simulator", {"policy": "lazy", "seed": 1}), "seed must be None unless policy is 'rando"),
+        (("simulator", {"seed": 1}), "seed must be None unless policy is 'random', got 1"),
+        (("torch", {"policy": "lazy"}), "policy must be None for 'torch', .*, got 'lazy'"),
+        (("auto", {"seed": 1}), "seed must be None for 'auto'"),
+        (("auto", {"threads": 1}), "threads must be None for 'auto'"),
     ],
 )
 def test_bad_options(arguments, message):
@@ -78,6 +133,15 @@ def test_simulator_that_is_not_built(monkeypatch, tmp_path):
     with pytest.raises(
         RuntimeError, match="the simulator is not built .*`python -m build_tools simulator`"
     ):
+        thunderkittens.backend("simulator").__enter__()
+    assert active() == "auto"
+
+
+def test_simulator_that_is_damaged(monkeypatch, tmp_path):
+    (tmp_path / "_simulator.so").write_bytes(b"not ELF")
+    monkeypatch.setattr(_backend, "SIMULATOR", tmp_path / "_simulator.so")
+    _backend._simulator.cache_clear()
+    with pytest.raises(RuntimeError, match="^backend: the simulator cannot be loaded"):
         thunderkittens.backend("simulator").__enter__()
     assert active() == "auto"
 
@@ -118,9 +182,11 @@ def test_fallback_warns_once_per_reason(simulator_choice, monkeypatch):
 def test_a_warning_can_be_an_error(simulator_choice):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="float64 is computed by torch"):
-            thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
-    thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
+        for _ in range(2):  # each call, until it has been a warning
+            with pytest.raises(UserWarning, match="float64 is computed by torch"):
+                thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
+    with pytest.warns(UserWarning, match="float64 is computed by torch"):
+        thunderkittens.layer_norm(torch.ones(2, 8, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("value", "raises"), [("1", True), ("0", False), ("", False)])

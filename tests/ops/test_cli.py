@@ -1,6 +1,7 @@
 """python -m thunderkittens, and what a broken installation says."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import configs
 import thunderkittens
-from thunderkittens import _loader, cli
+from thunderkittens import _C, _loader, cli
 
 PACKAGE = Path(thunderkittens.__file__).parent
 
@@ -32,10 +34,39 @@ def test_info_as_json():
     found = json.loads(done.stdout)
     assert found["problem"] is None
     assert found["running"]["torch"] == torch.__version__
-    assert {op["op"] for op in found["ops"]} == {"attention", "layer_norm"}
+    assert {op["op"] for op in found["ops"]} == {
+        op for family in configs.KERNELS for op in family.ops
+    }
     for op in found["ops"]:
         assert op["devices"]["cpu"] == "torch"
         assert any(device.startswith("cuda") for device in op["devices"])
+
+
+def test_reader_that_leaves():
+    """As in `info | head -1`."""
+    command = [sys.executable, "-m", "thunderkittens", "info"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=PACKAGE.parent)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_what_there_is_not_is_none():
+    found = cli.collect()
+    found["build"]["revision"] = found["running"]["driver"] = None
+    found["running"]["torch_cuda"] = None
+    text = cli.render(found)
+    assert "None" not in text
+    assert "revision none" in text and "CUDA of torch none, driver none" in text
+
+
+def test_no_driver_is_called_so():
+    if cli.DRIVER.is_file() or torch.cuda.is_available():
+        pytest.skip("there is a driver")
+    if not cli.collect()["build"].get("kernels"):
+        pytest.skip("no CUDA kernel is built in")
+    assert _C.why_not("layer_norm", 0) == "no NVIDIA driver"
 
 
 @pytest.fixture
@@ -71,6 +102,41 @@ def test_missing_module(copy):
     message = import_error(copy)
     assert "the module _C was not built for Python" in message
     assert _loader.REBUILD in message
+    assert "the module _C was not built for Python" in problem_of_info(copy)
+
+
+def problem_of_info(copy) -> str:
+    """What `info` says is wrong, which `info --json` says too."""
+    text, data = run("info", cwd=copy.parent), run("info", "--json", cwd=copy.parent)
+    assert (text.returncode, data.returncode) == (1, 1)
+    assert "Traceback" not in text.stderr + data.stderr
+    found = json.loads(data.stdout)
+    assert found["ops"] == []
+    assert text.stdout.endswith(f"The ops cannot be loaded: {found['problem']}.\n")
+    return found["problem"]
+
+
+def test_damaged_module(copy):
+    for module in copy.glob("_C*.so"):
+        module.unlink()
+        module.write_bytes(b"not ELF")
+    message = import_error(copy)
+    assert "the module _C cannot be loaded" in message
+    assert _loader.REBUILD in message
+    assert "the module _C cannot be loaded" in problem_of_info(copy)
+
+
+@pytest.mark.parametrize("size", [0, 1000, -1000])
+def test_damaged_library(copy, size):
+    """Loading a file whose end is missing would kill the process."""
+    library = copy / "lib" / "libthunderkittens.so"
+    text = library.read_bytes()
+    library.unlink()
+    library.write_bytes(text[:size])
+    message = import_error(copy)
+    assert "libthunderkittens.so is damaged" in message
+    assert _loader.REBUILD in message
+    assert "libthunderkittens.so is damaged" in problem_of_info(copy)
 
 
 def test_broken_library(copy):
@@ -81,6 +147,7 @@ def test_broken_library(copy):
     message = import_error(copy)
     assert "the ops library cannot be loaded" in message
     assert _loader.REBUILD in message
+    assert "the ops library cannot be loaded" in problem_of_info(copy)
 
 
 def test_other_torch(copy):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import configs
 import thunderkittens
 from thunderkittens import _C
 
@@ -38,9 +39,8 @@ def test_a_call_that_would_be_refused_is_refused():
 
 
 def test_unknown_op():
-    with pytest.raises(
-        ValueError, match="explain: op must be one of attention, layer_norm, got 'x'"
-    ):
+    names = ", ".join(sorted(op for family in configs.KERNELS for op in family.ops))
+    with pytest.raises(ValueError, match=f"explain: op must be one of {names}, got 'x'"):
         thunderkittens.explain("x")
 
 
@@ -62,3 +62,16 @@ def test_fallback_reason_without_warning(recwarn):
         _C.set_backend(_C.Backend.auto)
     assert (found.backend, found.reason) == ("torch", "float64 is computed by torch")
     assert not recwarn.list
+
+
+def test_strict_raises_as_the_call_does(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    x = torch.ones(2, 8, dtype=torch.float64)
+    _C.set_backend(_C.Backend.simulator)
+    try:
+        for ask in (thunderkittens.layer_norm, lambda x: thunderkittens.explain("layer_norm", x)):
+            with pytest.raises(RuntimeError, match="layer_norm: .*float64.*THUNDERKITTENS_STRICT"):
+                ask(x)
+    finally:
+        _C.set_backend(_C.Backend.auto)
+    assert thunderkittens.explain("layer_norm", x).reason == "the tensors are on the cpu"

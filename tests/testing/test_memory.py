@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import thunderkittens
+from thunderkittens import _loader
 from thunderkittens.testing import Poisoned, check_memory, memory
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int32]
@@ -57,3 +59,16 @@ def test_bits_equal():
     assert not memory.bits_equal(torch.zeros(2), torch.zeros(2, dtype=torch.int32))
     assert memory.bits_equal(None, None)
     assert not memory.bits_equal(None, nan)
+
+
+@pytest.mark.skipif(not _loader.SIMULATOR.is_file(), reason="the simulator is not built")
+def test_the_simulator_reports_a_stray_access():
+    """With the kernel's line, while the tensor is guarded and no longer."""
+    with thunderkittens.backend("simulator"):
+        with Poisoned() as guards:
+            x = guards.guard(torch.randn(2, 8))
+            wider = x.as_strided((3, 8), (8, 1), x.storage_offset())
+            with pytest.raises(RuntimeError, match="past the end of a buffer of 64 bytes") as error:
+                thunderkittens.layer_norm(wider)
+            assert ".cuh:" in str(error.value)
+        thunderkittens.layer_norm(wider)

@@ -1,5 +1,6 @@
 """Norm modules."""
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -39,10 +40,7 @@ class LayerNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        is_width = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if is_width else tuple(normalized_shape)
-        if not self.normalized_shape:
-            raise ValueError("LayerNorm: normalized_shape must have a size, got ()")
+        self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
 
@@ -63,9 +61,12 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises x, [..., *normalized_shape]; the result is contiguous and has x's dtype."""
-        if len(self.normalized_shape) == 1:
-            return layer_norm(x, self.weight, self.bias, self.eps)
+        if not isinstance(x, Tensor):
+            got = "None" if x is None else type(x).__name__
+            raise TypeError(f"LayerNorm: x must be a tensor, got {got}")
         dims = len(self.normalized_shape)
+        if (dims == 1 and self.weight is not None) or x.is_nested:  # the op has the sentence
+            return layer_norm(x, self.weight, self.bias, self.eps)
         if x.shape[-dims:] != self.normalized_shape:
             raise ValueError(
                 f"LayerNorm: x must have shape [*, {', '.join(map(str, self.normalized_shape))}], "
@@ -79,3 +80,26 @@ class LayerNorm(nn.Module):
     def extra_repr(self) -> str:
         """As the torch at hand prints its own, which has the same attributes."""
         return nn.LayerNorm.extra_repr(self)
+
+
+def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Whatever counts as an integer, numpy's too, or a sequence of those."""
+    try:
+        return _checked((operator.index(normalized_shape),))
+    except TypeError:
+        pass
+    try:
+        return _checked(tuple(operator.index(size) for size in normalized_shape))
+    except TypeError:
+        raise TypeError(
+            "LayerNorm: normalized_shape must be an integer or a sequence of integers, "
+            f"got {normalized_shape!r}"
+        ) from None
+
+
+def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if not sizes:
+        raise ValueError("LayerNorm: normalized_shape must have a size, got ()")
+    if min(sizes) < 0:
+        raise ValueError(f"LayerNorm: normalized_shape must have sizes >= 0, got {sizes}")
+    return sizes

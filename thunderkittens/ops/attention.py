@@ -1,5 +1,7 @@
 """Softmax attention."""
 
+import operator
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,7 @@ def attention(
         ValueError: A shape, a device or a number is not as above.
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested.
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype. Under
@@ -96,4 +99,18 @@ def attention(
 def _pair(window: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"attention: window must be (left, right) or None, got {window!r}")
-    return window[0], window[1]
+    return _side("left", window[0]), _side("right", window[1])
+
+
+def _side(name: str, size: int | None) -> int | None:
+    if size is None:
+        return None
+    try:
+        number = None if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise ValueError(
+            f"attention: window's {name} must be an integer >= 0 or None, got {size!r}"
+        )
+    return number

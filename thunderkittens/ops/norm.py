@@ -28,6 +28,8 @@ def layer_norm(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
         Statistics and products in float32 (float64 for float64), rounded once to x's dtype. Against

@@ -1,11 +1,14 @@
 """Memory that shows what a kernel touched: guard bands, poison, a run with other neighbours."""
 
 import contextlib
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+from thunderkittens import _backend
 
 GUARD = 4096  # bytes of guard on each side; keeps the alignment of what lies between
 NEIGHBOURS = (math.nan, 1e4)  # what surrounds the tensors in the first and the second run
@@ -15,7 +18,8 @@ class Poisoned:
     """Puts tensors between guard bands, and poisons what torch allocates, for as long as it lasts.
 
     On leaving it asserts that no byte of any tensor's buffer has changed: neither the guards and
-    gaps nor the tensors themselves.
+    gaps nor the tensors themselves. A kernel in the simulator that reads or writes the guards is
+    reported at once, with its line, if the simulator was loaded before the tensor was guarded.
 
     Args:
         neighbours: The value of the guards, and of the gaps between strided elements.
@@ -31,6 +35,7 @@ class Poisoned:
     def __init__(self, neighbours: float = math.nan) -> None:
         self.neighbours = neighbours
         self._buffers: list[tuple[Tensor, Tensor]] = []  # buffer, and its bytes as they must stay
+        self._watched: list[tuple[ctypes.CDLL, int]] = []  # simulator, address known to it
         self._outputs = poisoned_outputs()
 
     def __enter__(self) -> "Poisoned":
@@ -39,6 +44,7 @@ class Poisoned:
 
     def __exit__(self, kind: type | None, *error: object) -> None:
         self._outputs.__exit__(kind, *error)
+        self._unwatch()
         if kind is None:
             self.check()
         self._buffers.clear()
@@ -63,6 +69,7 @@ class Poisoned:
         else:
             inside.copy_(values_only)
         self._buffers.append((buffer, buffer.clone()))
+        self._watch(inside, span)
         return inside.requires_grad_(values.requires_grad)
 
     def check(self) -> None:
@@ -73,6 +80,18 @@ class Poisoned:
                 f"tensor {index}: {len(changed)} bytes of it or its guards were changed, the first "
                 f"at byte {int(changed[0]) - GUARD} of the tensor"
             )
+
+    def _watch(self, inside: Tensor, span: int) -> None:
+        simulator = _backend.loaded_simulator()
+        if simulator is None or not inside.is_cpu or not inside.numel():
+            return
+        simulator.kittens_sim_guard(inside.data_ptr(), span * inside.element_size(), GUARD)
+        self._watched.append((simulator, inside.data_ptr()))
+
+    def _unwatch(self) -> None:
+        for simulator, address in self._watched:
+            simulator.kittens_sim_release_guards(address)
+        self._watched.clear()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@
 // Two ops: `attention` gives o, `attention_forward` also lse. Both are compositions of
 // differentiable ATen ops, so autograd, Meta and torch.compile follow from those.
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -200,8 +201,11 @@ two_tensors formula(const call& c, const Tensor& q, const Tensor& k, const Tenso
 // With a mask [total_q, total_k], built on the device: nothing is read back.
 two_tensors packed_by_mask(const call& c) {
   const SymInt rows = c.q.sym_size(0), columns = c.k.sym_size(0);
-  const Tensor cu_q = c.cu_seqlens_q->to(at::kLong).clamp(0, at::Scalar(rows));
-  const Tensor cu_k = c.cu_seqlens_k->to(at::kLong).clamp(0, at::Scalar(columns));
+  // The running maximum, as in offsets(): bucketize wants them in order.
+  const auto in_order = [](const Tensor& cu_seqlens, const SymInt& total) {
+    return std::get<0>(at::cummax(cu_seqlens.to(at::kLong).clamp(0, at::Scalar(total)), 0));
+  };
+  const Tensor cu_q = in_order(*c.cu_seqlens_q, rows), cu_k = in_order(*c.cu_seqlens_k, columns);
   const token_places query(cu_q, rows), key(cu_k, columns);
   const Tensor diagonal = positions(rows, c.q) - query.start + lengths(cu_k, query.sequence) -
                           lengths(cu_q, query.sequence);
@@ -271,11 +275,17 @@ bool plain(const call& c) {
 
 // Whether to ask for FlashAttention by name. For one row, which is decoding, torch's first choice
 // on a GPU is cuDNN, and that plans anew for each number of keys: 25 ms a token, measured on an
-// H200.
-bool decodes_by_flash(const Tensor& q, const Tensor& v) {
+// H200. What FlashAttention cannot take, or the user has switched off, is left to torch's choice.
+bool decodes_by_flash(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!q.is_cuda() || !at::globalContext().userEnabledFlashSDP()) return false;
+  const kittens::host::device* const gpu = kittens::host::find_device(q.device().index());
+  if (gpu == nullptr || gpu->major < 8) return false;
   const at::ScalarType type = q.scalar_type();
-  return q.is_cuda() && (type == at::kHalf || type == at::kBFloat16) &&
-         TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) &&
+  const auto contiguous_rows = [](const Tensor& t) {
+    return TORCH_GUARD_OR_FALSE(t.sym_stride(-1).sym_eq(1));
+  };
+  return (type == at::kHalf || type == at::kBFloat16) && contiguous_rows(q) && contiguous_rows(k) &&
+         contiguous_rows(v) && TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) &&
          TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_eq(v.sym_size(3))) &&
          TORCH_GUARD_OR_FALSE((q.sym_size(3) % 8).sym_eq(0)) &&
          TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_le(256));
@@ -286,7 +296,7 @@ Tensor fused(const call& c) {
   const bool grouped = !TORCH_GUARD_OR_FALSE(c.q.sym_size(2).sym_eq(c.k.sym_size(2)));
   const Tensor q = c.q.transpose(1, 2), k = c.k.transpose(1, 2), v = c.v.transpose(1, 2);
   const Tensor o =
-      decodes_by_flash(c.q, c.v)
+      decodes_by_flash(c.q, c.k, c.v)
           ? std::get<0>(at::_scaled_dot_product_flash_attention(
                 q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
                 c.scale))
@@ -327,8 +337,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                              /*wants_lse=*/false));
 }
 
-// Under autocast q, k and v take its dtype; sinks stay as they are, and the formula's float32 stays
-// float32.
+// Under autocast q, k and v take its dtype; so do sinks, except that float32 sinks stay float32, as
+// the formula's float32 does.
 template <c10::DeviceType Device, auto Op>
 struct autocast;
 
@@ -340,7 +350,19 @@ struct autocast<Device, Op> {
         c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(Device)));
     const at::ScalarType type = at::autocast::get_autocast_dtype(Device);
     const auto cast = [&](const Tensor& t) { return at::autocast::cached_cast(type, t, Device); };
-    return Op(cast(q), cast(k), cast(v), options...);
+    return Op(cast(q), cast(k), cast(v), option<std::decay_t<Options>>(type, options)...);
+  }
+
+ private:
+  // An optional tensor is sinks, or offsets of integers, which cached_cast leaves as they are.
+  template <class T>
+  static T option(at::ScalarType type, const T& given) {
+    if constexpr (std::is_same_v<T, optional_tensor>) {
+      if (given && given->scalar_type() != at::kFloat) {
+        return at::autocast::cached_cast(type, *given, Device);
+      }
+    }
+    return given;
   }
 };
 

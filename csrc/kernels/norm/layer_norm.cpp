@@ -325,6 +325,7 @@ struct once_differentiable : torch::autograd::Function<once_differentiable> {
 
 Tensor layer_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const optional_tensor& weight,
                            const optional_tensor& bias, double eps) {
+  check_dense(kForwardTable, {x, weight, bias, eps});
   refuse_forward_mode("layer_norm", x, weight, bias);
   if (records_gradient(x, weight, bias)) {
     return differentiable_layer_norm<false>::apply(x, weight, bias, eps)[0];
@@ -336,6 +337,7 @@ Tensor layer_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const opti
 
 three_tensors layer_norm_forward_autograd(const Tensor& x, const optional_tensor& weight,
                                           const optional_tensor& bias, double eps) {
+  check_dense(kForwardTable, {x, weight, bias, eps});
   refuse_forward_mode("layer_norm", x, weight, bias);
   const variable_list outputs = differentiable_layer_norm<true>::apply(x, weight, bias, eps);
   return {outputs[0], outputs[1], outputs[2]};
@@ -345,6 +347,7 @@ three_tensors layer_norm_backward_autograd(c10::DispatchKeySet keys, const Tenso
                                            const Tensor& x, const optional_tensor& weight,
                                            const optional_tensor& bias, const Tensor& mean,
                                            const Tensor& rstd, std::array<bool, 3> needs) {
+  check_dense(kBackwardTable, {dy, x, weight, bias, mean, rstd});
   if (!records_gradient(dy, x, weight)) {
     static const auto op = find_op("thunderkittens::layer_norm_backward", layer_norm_backward);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -366,18 +369,20 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
       {at::Tag::pt2_compliant_tag});
   m.def(
       "layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor "
-      "rstd, "
-      "bool[3] needs) -> (Tensor dx, Tensor dweight, Tensor dbias)",
+      "rstd, bool[3] needs) -> (Tensor dx, Tensor dweight, Tensor dbias)",
       {at::Tag::pt2_compliant_tag});
 }
 
-// One kernel for every device: it looks at the tensors itself, so that a sparse tensor or a foreign
-// device gets our sentence and not the dispatcher's.
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) {
+// One kernel for every device: it looks at the tensors itself, so that a sparse or nested
+// tensor or a foreign device gets our sentence and not the dispatcher's.
+void every_op(torch::Library& m) {
   m.impl("layer_norm", layer_norm);
   m.impl("layer_norm_forward", layer_norm_forward);
   m.impl("layer_norm_backward", layer_norm_backward);
 }
+TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
+TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { every_op(m); }
+TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
 
 TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
   m.impl("layer_norm", layer_norm_meta);

@@ -15,6 +15,8 @@
 // where |mean| is 10⁶ standard deviations.
 #pragma once
 
+#include <cfloat>
+
 #include "kernels/norm/layer_norm.h"
 #include "kernels/norm/row.cuh"
 
@@ -52,12 +54,16 @@ struct row_moments {
   float m, delta, rstd;
 };
 
-// From the sums of d = x − m and of d² over the row.
+// From the sums of d = x − m and of d² over the row. The reciprocal root takes subnormal numbers
+// for zero; a positive eps below 1.2e-38 must not make it infinite. Comparisons keep a NaN, fmaxf
+// not.
 KITTENS_DEVICE row_moments moments_of(float m, const float (&sums)[2], float inverse_width,
                                       float eps) {
   const float delta = sums[0] * inverse_width;
-  const float variance = fmaxf(fmaf(-delta, delta, sums[1] * inverse_width), 0.0f);
-  return {m, delta, arch::rsqrt_approx(variance + eps)};
+  const float variance = fmaf(-delta, delta, sums[1] * inverse_width);
+  const float radicand = (variance < 0.0f ? 0.0f : variance) + eps;
+  const float smallest = eps > 0.0f ? FLT_MIN : 0.0f;
+  return {m, delta, arch::rsqrt_approx(radicand < smallest ? smallest : radicand)};
 }
 
 template <class V>

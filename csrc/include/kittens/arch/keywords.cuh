@@ -16,6 +16,10 @@
 
 #define KITTENS_SIMULATED 1
 
+#if !__has_include("sim/api.hpp")
+#error "kittens: compile with nvcc (a C++ compiler needs the simulator: csrc/ of the source tree)"
+#endif
+
 // The toolkit's own definitions of the keywords come first, because they would complain about ours.
 #include <vector_types.h>
 
@@ -35,7 +39,9 @@
 #define __launch_bounds__(...)
 #define __forceinline__ __inline__ __attribute__((always_inline))
 // Static shared memory would be one copy for all blocks. Take it from arch::dynamic_shared().
-#define __shared__ _Static_assert(0, "the simulator has no __shared__: use arch::dynamic_shared()");
+// (The preprocessor's own error: an assertion could not stand behind `static` or `extern`.)
+#define __shared__ \
+  _Pragma("GCC error \"the simulator has no __shared__: use arch::dynamic_shared()\"")
 
 #define KITTENS_DEVICE __forceinline__
 #define KITTENS_INLINE __forceinline__

@@ -6,6 +6,8 @@
 // the device; in the simulator the kernel has run when launch returns.
 //
 //   int multiprocessors()   of the current device, for persistent kernels
+//
+// With nvcc, this header needs no library but CUDA's runtime.
 #pragma once
 
 #include "kittens/arch/keywords.cuh"

@@ -36,7 +36,32 @@ constexpr bool launchable(const launch_config& c) {
          c.grid.x % c.cluster == 0;
 }
 
-// What is wrong with a config that is not launchable: `grid x must be 1 … 2147483647, got 0`.
-KITTENS_EXPORT std::string why_not_launchable(const launch_config& config);
+// What is wrong with a config that is not launchable: `grid x must be 1 to 2147483647, got 0`.
+inline std::string why_not_launchable(const launch_config& config) {
+  struct rule {
+    const char* what;
+    int64_t least, most, got;
+  };
+  const rule rules[] = {
+      {"grid x", 1, kMaxGridX, config.grid.x},
+      {"grid y", 1, kMaxGridYZ, config.grid.y},
+      {"grid z", 1, kMaxGridYZ, config.grid.z},
+      {"block x", 1, kMaxBlockThreads, config.block.x},
+      {"block y", 1, 1, config.block.y},
+      {"block z", 1, 1, config.block.z},
+      {"shared_bytes", 0, kMaxSharedBytes, config.shared_bytes},
+      {"cluster", 1, kMaxClusterBlocks, config.cluster},
+  };
+  for (const rule& r : rules) {
+    if (r.got >= r.least && r.got <= r.most) continue;
+    return std::string(r.what) + " must be " + std::to_string(r.least) + " to " +
+           std::to_string(r.most) + ", got " + std::to_string(r.got);
+  }
+  if (config.grid.x % config.cluster != 0) {
+    return "grid x must be a multiple of cluster (" + std::to_string(config.cluster) + "), got " +
+           std::to_string(config.grid.x);
+  }
+  return "";
+}
 
 }  // namespace kittens::host

@@ -95,12 +95,14 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
 }
 
 inline int multiprocessors() {
-  int index = 0;
-  if (const cudaError_t status = cudaGetDevice(&index); status != cudaSuccess) {
-    throw error(std::string("multiprocessors: no CUDA device: ") + cudaGetErrorString(status));
+  int index = 0, count = 0;
+  cudaError_t status = cudaGetDevice(&index);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, index);
   }
-  if (const device* found = find_device(index)) return found->multiprocessors;
-  throw error("multiprocessors: " + why_no_device(index));
+  if (status == cudaSuccess) return count;
+  cudaGetLastError();  // ours is reported here; the next launch shall not find it
+  throw error(std::string("multiprocessors: no CUDA device: ") + cudaGetErrorString(status));
 }
 
 }  // namespace kittens::host
