@@ -170,8 +170,8 @@ def check(case: Case, inputs, results) -> None:
 def check_large_mean(device: str) -> None:
     """Asserts that a mean of 10⁶ standard deviations costs y and dx nothing.
 
-    x − mean is exact here (both lie within a factor of two), so what is left are the roundings of sums
-    of 1000 numbers of one deviation, about 1000 · 2⁻²⁴ / √1000 = 2e-6: 1e-5 for y, twice that for dx,
+    x − mean is exact here (both lie within a factor of two), so what is left are the roundings of
+    sums of 1000 numbers of one deviation, about √1000 · 2⁻²⁴ = 2e-6: 1e-5 for y, twice that for dx,
     which has two such sums. A mean rounded to float alone would cost 5e-2.
     """
     x = (1e4 + 1e-2 * torch.randn(5, 1000, dtype=FP32)).to(device).requires_grad_()
