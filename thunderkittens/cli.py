@@ -89,7 +89,12 @@ def _driver() -> str | None:
     """The version of NVIDIA's driver; None when there is none."""
     if not DRIVER.is_file():
         return None
-    found = re.search(r"Kernel Module\D*?([\d.]+)", DRIVER.read_text())
+    return _driver_version(DRIVER.read_text())
+
+
+def _driver_version(text: str) -> str | None:
+    """From a line such as `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04 …`."""
+    found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
     return found[1] if found else None
 
 

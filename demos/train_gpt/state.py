@@ -17,7 +17,7 @@ from models.gpt2 import GPT2
 from tokenizers import Tokenizer
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-_FACTS = {"step": int, "best_loss": float, "text": str, "options": dict}
+_FACTS = {"device": str, "step": int, "best_loss": float, "text": str, "options": dict}
 
 
 def newest(out: Path) -> Path:
@@ -55,7 +55,7 @@ def save(
         for key, value in optimizer.state[parameter].items():
             tensors[f"optimizer.{name}.{key}"] = value
     checkpoint.write_tensors(scratch / "training.safetensors", tensors)
-    checkpoint.write_json(scratch / "training.json", facts)
+    checkpoint.write_json(scratch / "training.json", {**facts, "device": _device(model).type})
     older = list(out.glob("step-*[0-9]"))
     scratch.rename(folder)
     for path in older:
@@ -65,6 +65,12 @@ def save(
 def restore(folder: Path, model: GPT2, optimizer: torch.optim.AdamW) -> dict:
     """Sets the optimizer and the random generators; returns the facts."""
     facts = read_facts(folder)
+    device = _device(model).type
+    if facts["device"] != device:  # other random numbers: not the same run
+        raise checkpoint.CheckpointError(
+            f"{folder}: the run was made on {facts['device']}, got {device}; "
+            f"resume it with --device {facts['device']}"
+        )
     shapes = {name: tuple(value.shape) for name, value in _generators(model).items()}
     for name, parameter in model.named_parameters():
         shapes[f"optimizer.{name}.step"] = ()

@@ -94,10 +94,20 @@ def test_sigint_saves_and_minutes_stop(text, tmp_path, start_program):
     step = state.read_facts(state.newest(out))["step"]
     assert list(log(out, "loss")) == list(range(1, step + 1))
     start = time.monotonic()
-    assert program.main(["--out", str(out), "--resume", "--minutes", "0.01"]) == 0
+    resume = ["--out", str(out), "--resume", "--device", "cpu", "--minutes", "0.01"]
+    assert program.main(resume) == 0
     assert time.monotonic() - start < 30
     assert state.read_facts(state.newest(out))["step"] > step
     assert len(list(out.glob("step-*"))) == 1
+
+
+def test_a_run_resumes_on_its_device(text, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert run(text, out) == 0
+    path = state.newest(out) / "training.json"
+    path.write_text(path.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    assert program.main(["--out", str(out), "--resume", "--device", "cpu"]) == 2
+    assert "made on cuda, got cpu; resume it with --device cuda" in capsys.readouterr().err
 
 
 def test_weight_decay_is_for_matrices(tiny_model):

@@ -61,6 +61,13 @@ def test_what_there_is_not_is_none():
     assert "revision none" in text and "CUDA of torch none, driver none" in text
 
 
+@pytest.mark.parametrize("kind", ["Open Kernel Module for x86_64", "x86_64 Kernel Module"])
+def test_driver_version(kind):
+    line = f"NVRM version: NVIDIA UNIX {kind}  580.159.04  Release Build  (root@builder)\n"
+    assert cli._driver_version(line) == "580.159.04"
+    assert cli._driver_version("something else") is None
+
+
 def test_no_driver_is_called_so():
     if cli.DRIVER.is_file() or torch.cuda.is_available():
         pytest.skip("there is a driver")

@@ -10,9 +10,10 @@
 //   width ≤ 16384:  one block a row, each warp holds 1024 columns; one barrier a sum
 //   above:          layer_norm_forward_wide reads the row three times, from L2 after the first
 //
-// Numerics: the variance is taken about the rounded mean m, and both are corrected by the mean of
-// what is left, delta = mean(x − m):  var = mean((x − m)²) − delta². So x − m − delta is right even
-// where |mean| is 10⁶ standard deviations.
+// Numerics: the variance is taken about the mean rounded to float, m, and both are corrected by the
+// mean of what is left, delta = mean(x − m):  var = mean((x − m)²) − delta². So x − m − delta is
+// right even where |mean| is 10⁶ standard deviations. (x − m is exact there; as an fma of the
+// product behind m it would not be, and a row of equal values not zero.)
 #pragma once
 
 #include <cfloat>
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     float sums[2] = {0.0f, 0.0f};
     sum(sums[0], d);
     add(sums);
-    const float m = sums[0] * layout.inverse_width;
+    const float m = arch::mul_rounded(sums[0], layout.inverse_width);
 
     sub(d, d, m);
     right_fill(d, d, int(p.width) - warp * vector::length, 0.0f);
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
 
 // Grid: one block a row, which walks over the row's slices three times.
 template <class Config>
-__global__ void __launch_bounds__(Config::max_threads)
+__global__ void __launch_bounds__(Config::max_threads, 1)
     layer_norm_forward_wide(const __grid_constant__ layer_norm_forward_params p,
                             row_layout layout) {
   using vector = typename Config::vector;
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     sums[0] += here;
   }
   add(sums);
-  const float m = sums[0] * layout.inverse_width;
+  const float m = arch::mul_rounded(sums[0], layout.inverse_width);
 
   const auto load_centred = [&](int64_t slice) {
     load(d, x, {.r = r, .c = slice});

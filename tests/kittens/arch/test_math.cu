@@ -99,17 +99,19 @@ TEST(functions_at_their_edges) {
 
 __global__ void exact(const float* in, float* out, int* bits) {
   out[0] = arch::fma(in[0], in[1], in[2]);
+  out[1] = arch::mul_rounded(in[0], in[1]) + in[2];
   bits[0] = arch::popc(0);
   bits[1] = arch::popc(0xffffffffu);
   bits[2] = arch::popc(0x80010003u);
 }
 
-TEST(fma_rounds_once_and_popc_counts) {
+TEST(fma_rounds_once_mul_twice_and_popc_counts) {
   const float x = 1 + FLT_EPSILON;  // x² − 1 − 2ε = ε², which a rounded product loses
-  const buffer<float> in(std::vector<float>{x, x, -(1 + 2 * FLT_EPSILON)}), out(1);
+  const buffer<float> in(std::vector<float>{x, x, -(1 + 2 * FLT_EPSILON)}), out(2);
   const buffer<int> bits(3);
   run(exact, {.grid = {1}, .block = {1}}, in.data(), out.data(), bits.data());
   CHECK_EQUAL(out.get()[0], FLT_EPSILON * FLT_EPSILON);
+  CHECK_EQUAL(out.get()[1], 0.0f);
   CHECK_EQUAL(bits.get()[0], 0);
   CHECK_EQUAL(bits.get()[1], 32);
   CHECK_EQUAL(bits.get()[2], 4);

@@ -27,7 +27,7 @@ TEST(shared_access_out_of_bounds) {
     CHECK_CONTAINS(report, "load_shared by thread ");
     CHECK_CONTAINS(report, "16 bytes at offset " + std::to_string(offset) +
                                " are outside of the block's 4096 bytes");
-    CHECK_CONTAINS(report, "in loads_shared");
+    CHECK_CONTAINS(report, "loads_shared");
   }
 }
 

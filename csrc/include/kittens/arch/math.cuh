@@ -7,6 +7,7 @@
 //   float reciprocal_approx(x)    1/x, within 1 ulp
 //   float tanh_approx(x)          tanh(x), within 2^-11 relative
 //   float fma(a, b, c)            a·b + c, rounded once
+//   float mul_rounded(a, b)       a·b, rounded; the compiler never fuses it into an fma
 //   int popc(unsigned x)          number of bits set
 //
 // bf16 and half conversions come from cuda_bf16.h and cuda_fp16.h in both worlds.

@@ -23,6 +23,8 @@ KITTENS_DEVICE float rsqrt_approx(float x) {
 KITTENS_DEVICE float reciprocal_approx(float x) { return detail::flush(1.0f / detail::flush(x)); }
 KITTENS_DEVICE float tanh_approx(float x) { return std::tanh(x); }
 KITTENS_DEVICE float fma(float a, float b, float c) { return std::fma(a, b, c); }
+// Compiled with -ffp-contract=off.
+KITTENS_DEVICE float mul_rounded(float a, float b) { return a * b; }
 KITTENS_DEVICE int popc(unsigned x) { return std::popcount(x); }
 
 }  // namespace kittens::arch
