@@ -93,7 +93,7 @@ def _driver() -> str | None:
 
 
 def _driver_version(text: str) -> str | None:
-    """From a line such as `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04 …`."""
+    """From a line like `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04 …`."""
     found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
     return found[1] if found else None
 
