@@ -1,5 +1,5 @@
-// All that kernels see of the simulator: what arch/sim and host/sim call. How it works is told in
-// block.hpp.
+// What kernels see of the simulator: what arch/sim and host/sim call (bulk_api.hpp has the rest).
+// How it works is told in cluster.hpp.
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,7 @@ struct position {
 struct thread_view {
   int thread = 0, block_threads = 0;
   position block, grid;
+  int cluster_rank = 0, cluster_blocks = 1;
   uint8_t* shared = nullptr;  // [shared_bytes], aligned to 1024
   int64_t shared_bytes = 0;
   const guarded_buffers* guards = nullptr;  // of global memory; null: none

@@ -7,7 +7,7 @@ namespace kittens::sim {
 async_work::ticket async_work::submit(std::function<void()> work) {
   const ticket t = next_++;
   if (policy_ == policy::eager) {
-    work();
+    perform(std::move(work));
   } else {
     pending_.emplace_hint(pending_.end(), t, std::move(work));
   }
@@ -17,9 +17,15 @@ async_work::ticket async_work::submit(std::function<void()> work) {
 void async_work::finish(ticket t) {
   const auto found = pending_.find(t);
   if (found == pending_.end()) return;
-  const std::function<void()> work = std::move(found->second);
+  std::function<void()> work = std::move(found->second);
   pending_.erase(found);
-  work();
+  perform(std::move(work));
+}
+
+void async_work::perform(std::function<void()> work) {
+  running_ = std::move(work);
+  running_();
+  running_ = nullptr;
 }
 
 bool async_work::do_one() {

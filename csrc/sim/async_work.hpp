@@ -20,6 +20,7 @@ class async_work {
   // Whether `work` may still be under way after submit: what it writes is then undefined.
   bool is_delayed() const { return policy_ != policy::eager; }
   ticket submit(std::function<void()> work);
+  bool is_done(ticket t) const { return !pending_.contains(t); }
   // Does it now, unless it is done.
   void finish(ticket t);
   // Does one piece, if there is one: some piece under policy::random, else the oldest.
@@ -28,10 +29,14 @@ class async_work {
   void maybe_do_one();
 
  private:
+  void perform(std::function<void()> work);
+
   const policy policy_;
   random_sequence& random_;
   std::map<ticket, std::function<void()>> pending_;  // by age
   ticket next_ = 1;
+  // What is done now. Not on the stack, because a fiber that fails never goes on to destroy it.
+  std::function<void()> running_;
 };
 
 }  // namespace kittens::sim

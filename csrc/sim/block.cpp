@@ -1,119 +1,78 @@
 #include "sim/block.hpp"
 
-#include <chrono>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
-#include <exception>
 
 namespace kittens::sim {
-namespace {
-
-constinit thread_local block* running_block = nullptr;
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 const char* file_name(const char* path) {
   const char* slash = std::strrchr(path, '/');
   return slash != nullptr ? slash + 1 : path;
 }
 
-block& block::running() { return *running_block; }
+block& block::running() { return cluster::running().block_at(self->cluster_rank); }
 
-block::block(const grid_launch& launch, const position& place, uint64_t seed, workspace& memory)
-    : launch_(launch),
+block::block(cluster& in, const position& place, int rank, shared_memory& memory)
+    : cluster_(in),
       place_(place),
+      rank_(rank),
       memory_(memory),
-      random_(seed),
-      asynchronous_(launch.chosen.policy, random_),
-      threads_(launch.chosen.policy, random_, asynchronous_),
-      warps_((launch.block_threads + 31) / 32) {
+      alive_(in.launch().block_threads),
+      warps_((in.launch().block_threads + 31) / 32),
+      warpgroups_((warps_.size() + 3) / 4),
+      mbarriers_(*this) {
   for (int i = 0; i < barrier::kCount; ++i) barriers_[i].set_id(i);
   const int warps = static_cast<int>(warps_.size());
   for (int i = 0; i < warps; ++i) {
-    const int lanes = i + 1 < warps ? 32 : launch.block_threads - 32 * i;
+    const int lanes = i + 1 < warps ? 32 : in.launch().block_threads - 32 * i;
     warps_[i].start(i, 0xffffffffu >> (32 - lanes));
   }
+  for (size_t i = 0; i < warpgroups_.size(); ++i) warpgroups_[i].start(*this, static_cast<int>(i));
+  registers_.start(in.launch().block_threads);
 }
 
-std::string block::run() {
-  memory_.shared.start(launch_.shared_bytes);
+thread_view block::start() {
+  const grid_launch& launch = cluster_.launch();
+  memory_.start(launch.shared_bytes);
   thread_view view;
-  view.block_threads = launch_.block_threads;
+  view.block_threads = launch.block_threads;
   view.block = place_;
-  view.grid = launch_.grid;
-  view.shared = memory_.shared.base();
-  view.shared_bytes = launch_.shared_bytes;
-  view.guards = launch_.guards.get();
-  threads_.start(view, memory_.fiber_stacks, &block::enter_thread);
-  running_block = this;
-  do {
-    threads_.run_ready();
-  } while (found_.kind == nullptr && asynchronous_.do_one());
-  if (found_.kind == nullptr) check_end();
-  std::string report;
-  if (found_.kind != nullptr) {
-    report = compose_report(found_, launch_.kernel, place_, launch_.grid, threads_);
-  }
-  running_block = nullptr;
-  return report;
+  view.grid = launch.grid;
+  view.cluster_rank = rank_;
+  view.cluster_blocks = launch.cluster_blocks;
+  view.shared = memory_.base();
+  view.shared_bytes = launch.shared_bytes;
+  view.guards = launch.guards.get();
+  return view;
 }
 
-void block::check_end() {
-  if (threads_.alive() > 0) {
-    found_.kind = "DEADLOCK";
-    std::snprintf(found_.text, sizeof found_.text,
-                  "no thread can run, and no asynchronous work is under way");
-  } else if (const auto offset = memory_.shared.find_damage()) {
-    found_.kind = "SHARED MEMORY";
-    std::snprintf(found_.text, sizeof found_.text,
-                  "the block wrote at offset %lld, outside of its %lld bytes",
-                  static_cast<long long>(*offset), static_cast<long long>(launch_.shared_bytes));
-  }
+void block::leave_thread() {
+  current_warpgroup().leave();
+  current_warp().leave(*this);
+  check_stores_at_exit(*this);
+  if (--alive_ > 0 || copies_.empty()) return;
+  const copy_origin& from = copies_.begin()->second;
+  fail_at(
+      "BULK COPY", from.site, from.where,
+      "all threads of rank %d exit while a copy of this line, by thread %d of rank %d, is still "
+      "under way to its shared memory",
+      rank_, from.thread, from.by->rank());
 }
 
-void block::enter_thread() {
-  block& b = running();
-  try {
-    b.launch_.thread(b.launch_.context);
-  } catch (const std::exception& e) {
-    b.fail("EXCEPTION", {}, "thread %d throws: %s", self->thread, e.what());
-  }
-  b.current_warp().leave(b);
-  b.threads_.exit();
-}
+void block::await_copy(const void* copy, const copy_origin& from) { copies_.emplace(copy, from); }
+
+void block::forget_copy(const void* copy) { copies_.erase(copy); }
 
 void block::fail(const char* kind, call_site site, const char* format, ...) {
-  found_.kind = kind;
-  found_.site = site;
-  found_.where = trace::capture();
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(found_.text, sizeof found_.text, format, arguments);
-  va_end(arguments);
-  threads_.abandon();
+  cluster_.fail(rank_, kind, site, trace::capture(), format, arguments);
 }
 
-void block::spin(call_site site) {
-  constexpr uint64_t kSpinsBetweenClocks = 1 << 12;
-  if (++spins_ % kSpinsBetweenClocks == 0) {
-    const double now = seconds_now();
-    if (spinning_since_ == 0 || threads_.wakeups() != progress_before_) {
-      spinning_since_ = now;
-      progress_before_ = threads_.wakeups();
-    } else if (now - spinning_since_ > launch_.chosen.spin_seconds) {
-      fail("LIVELOCK", site,
-           "for %g seconds, threads have spun here and no other has made progress",
-           launch_.chosen.spin_seconds);
-    }
-  }
-  threads_.yield();
+void block::fail_at(const char* kind, call_site site, const trace& where, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  cluster_.fail(rank_, kind, site, where, format, arguments);
 }
-
-void spin(call_site site) { block::running().spin(site); }
 
 }  // namespace kittens::sim

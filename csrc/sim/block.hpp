@@ -1,86 +1,74 @@
-// One block of a simulated grid.
-//
-// Its threads are fibers on one OS thread. A fiber runs until it waits: for a barrier, for the
-// other lanes of a collective. When no fiber is ready, asynchronous work is done; when there is
-// none either, the block is at its end or in a deadlock. Different blocks run on different OS
-// threads.
-//
-// Nothing unwinds across a switch: what is wrong is noted, all fibers are left where they are, and
-// the report is composed outside of them.
+// One block of a simulated grid: its shared memory, its barriers, its warps. cluster.hpp tells how
+// its threads run.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <string>
+#include <map>
 #include <vector>
 
 #include "sim/api.hpp"
-#include "sim/async_work.hpp"
 #include "sim/barrier.hpp"
+#include "sim/bulk_copy.hpp"
+#include "sim/cluster.hpp"
 #include "sim/collective.hpp"
-#include "sim/options.hpp"
-#include "sim/report.hpp"
-#include "sim/scheduler.hpp"
-#include "sim/shared_memory.hpp"
+#include "sim/mbarrier.hpp"
+#include "sim/register_pool.hpp"
+#include "sim/wgmma.hpp"
 
 namespace kittens::sim {
 
-// What is the same for all blocks of a launch.
-struct grid_launch {
-  const void* kernel = nullptr;
-  thread_function thread = nullptr;
-  const void* context = nullptr;
-  position grid;  // blocks
-  int block_threads = 0;
-  int64_t shared_bytes = 0;
-  options chosen;
-  std::shared_ptr<const guarded_buffers> guards;
-};
-
-// The memory that a block needs, used again for the next.
-struct workspace {
-  stacks fiber_stacks;
-  shared_memory shared;
-};
-
 class block {
  public:
-  block(const grid_launch& launch, const position& place, uint64_t seed, workspace& memory);
+  block(cluster& in, const position& place, int rank, shared_memory& memory);
 
-  // Runs it to its end. Returns the report, or nothing.
-  std::string run();
+  // Makes its shared memory new. Returns what all its threads know.
+  thread_view start();
+  // The current thread ends.
+  void leave_thread();
 
-  // The block of the calling fiber.
+  // The block of the calling fiber. (Asynchronous work may run beside the fibers of any block:
+  // it keeps a reference to its own.)
   static block& running();
 
-  scheduler& threads() { return threads_; }
-  async_work& asynchronous() { return asynchronous_; }
+  cluster& in_cluster() { return cluster_; }
+  scheduler& threads() { return cluster_.threads(); }
+  async_work& asynchronous() { return cluster_.asynchronous(); }
   barrier& barrier_at(int id) { return barriers_[id]; }
-  warp& current_warp() { return warps_[threads_.current().warp()]; }
+  warp& current_warp() { return warps_[threads().current().warp()]; }
+  warpgroup& current_warpgroup() { return warpgroups_[threads().current().warp() / 4]; }
+  register_pool& registers() { return registers_; }
+  mbarrier_table& mbarriers() { return mbarriers_; }
+  // A copy to this block's shared memory is under way, until forgotten. `copy`: its name only.
+  void await_copy(const void* copy, const copy_origin& from);
+  void forget_copy(const void* copy);
 
-  // Notes what is wrong, and ends the block. From inside of a fiber.
+  const position& place() const { return place_; }
+  int rank() const { return rank_; }
+  int alive() const { return alive_; }  // threads that have not exited
+  uint8_t* shared() const { return memory_.base(); }
+  int64_t shared_bytes() const { return cluster_.launch().shared_bytes; }
+
+  // Notes what is wrong, and ends the cluster. From inside of a fiber.
   [[noreturn]] [[gnu::format(printf, 4, 5)]] void fail(const char* kind, call_site site,
                                                        const char* format, ...);
-  // The current thread only spins, for now.
-  void spin(call_site site);
+  // The same for what was started at `where`, and is found wrong in asynchronous work.
+  [[noreturn]] [[gnu::format(printf, 5, 6)]] void fail_at(const char* kind, call_site site,
+                                                          const trace& where, const char* format,
+                                                          ...);
 
  private:
-  static void enter_thread();  // what each fiber runs
-  void check_end();            // of a block that nothing was wrong with before
-
-  const grid_launch& launch_;
+  cluster& cluster_;
   const position place_;
-  workspace& memory_;
-  random_sequence random_;
-  async_work asynchronous_;
-  scheduler threads_;
+  const int rank_;  // in its cluster
+  shared_memory& memory_;
+  int alive_ = 0;
   std::array<barrier, barrier::kCount> barriers_;
   std::vector<warp> warps_;
-  finding found_;
-  uint64_t spins_ = 0;
-  double spinning_since_ = 0;  // seconds of the steady clock
-  uint64_t progress_before_ = 0;
+  std::vector<warpgroup> warpgroups_;
+  register_pool registers_;
+  mbarrier_table mbarriers_;
+  std::map<const void*, copy_origin> copies_;  // under way to it
 };
 
 // The file of a path.

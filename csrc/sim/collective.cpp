@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "sim/block.hpp"
+#include "sim/bulk_api.hpp"
+#include "sim/random.hpp"
 #include "sim/report.hpp"
 
 namespace kittens::sim {
@@ -164,6 +166,17 @@ unsigned ballot(const char* name, bool vote, call_site site) {
   vote_lane mine{vote, 0};
   meet_warp(name, kAllLanes, &mine, &do_ballot, site);
   return mine.result;
+}
+
+bool elect_one(call_site site) {
+  meet_warp("elect_one", kAllLanes, nullptr, nullptr, site);
+  const options& chosen = cluster::running().launch().chosen;
+  const int warp = self->thread / 32, lane = self->thread % 32;
+  switch (chosen.policy) {
+    case policy::eager: return lane == 0;
+    case policy::lazy: return lane == 31;
+    default: return lane == static_cast<int>(hash(chosen.seed + warp) % 32);
+  }
 }
 
 }  // namespace kittens::sim

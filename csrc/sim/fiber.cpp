@@ -36,23 +36,28 @@ kittens_sim_switch:
 
 namespace kittens::sim {
 
-stacks::stacks() {
-  void* p = mmap(nullptr, host::kMaxBlockThreads * kStackBytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) throw std::bad_alloc();
-  memory_ = static_cast<uint8_t*>(p);
+stacks::~stacks() {
+  for (uint8_t* piece : pieces_) munmap(piece, kPieceBytes);
 }
 
-stacks::~stacks() { munmap(memory_, host::kMaxBlockThreads * kStackBytes); }
+uint8_t* stacks::bottom(int index) {
+  while (static_cast<int>(pieces_.size()) <= index / kPiece) {
+    void* p = mmap(nullptr, kPieceBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    pieces_.push_back(static_cast<uint8_t*>(p));
+  }
+  return pieces_[index / kPiece] + index % kPiece * kStackBytes;
+}
 
 void* stacks::prepare(int index, void (*entry)()) {
   for (; guarded_ <= index; ++guarded_) {
     // Best effort: where the system grants no more mappings, the stack is used without its guard.
-    mprotect(memory_ + guarded_ * kStackBytes, kGuardBytes, PROT_NONE);
+    mprotect(bottom(guarded_), kGuardBytes, PROT_NONE);
   }
   // Tops that are apart by a multiple of the stack size would share the same cache sets.
   constexpr size_t kCacheLine = 64, kColours = 32;
-  uint8_t* const top = memory_ + (index + 1) * kStackBytes - (index % kColours) * kCacheLine;
+  uint8_t* const top = bottom(index) + kStackBytes - (index % kColours) * kCacheLine;
   // As kittens_sim_switch leaves a stack: six registers, then where to return to. Above it is the
   // return address of `entry`: null, where unwinding ends.
   constexpr int kRegisters = 6;

@@ -5,10 +5,10 @@
 
 namespace kittens::sim {
 
-void ready_queue::start(int threads) {
-  ring_.assign(std::bit_ceil(static_cast<unsigned>(threads)), nullptr);
+void ready_queue::start(int fibers, int warps) {
+  ring_.assign(std::bit_ceil(static_cast<unsigned>(fibers)), nullptr);
   first_ = ready_ = 0;
-  warps_.assign((threads + kLanes - 1) / kLanes, {});
+  warps_.assign(warps, {});
   if (policy_ != policy::random) return;
   for (warp& w : warps_) w.priority = random_.below(std::numeric_limits<uint64_t>::max());
 }
@@ -16,7 +16,7 @@ void ready_queue::start(int threads) {
 void ready_queue::push(fiber& f) {
   f.ready = true;
   if (policy_ == policy::random) {
-    warp& w = warps_[f.warp()];
+    warp& w = warps_[f.queue_warp];
     w.lanes[w.ready++] = &f;
   } else {
     ring_[(first_ + ready_) & (ring_.size() - 1)] = &f;
@@ -50,7 +50,7 @@ fiber* ready_queue::pop_preferred() {
 }
 
 void ready_queue::let_others(const fiber& f) {
-  if (policy_ == policy::random) warps_[f.warp()].priority = 0;
+  if (policy_ == policy::random) warps_[f.queue_warp].priority = 0;
 }
 
 }  // namespace kittens::sim

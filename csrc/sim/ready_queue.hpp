@@ -1,4 +1,4 @@
-// The fibers of a block that can run, and which of them is next.
+// The fibers of a cluster that can run, and which of them is next.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class ready_queue {
  public:
   ready_queue(policy p, random_sequence& random) : policy_(p), random_(random) {}
 
-  void start(int threads);  // empty, for fibers of threads 0 … threads − 1
+  void start(int fibers, int warps);  // empty, for so many
   void push(fiber& f);
   fiber* pop();                     // null when there is none
   void let_others(const fiber& f);  // f spins: its warp goes last

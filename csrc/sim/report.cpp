@@ -18,22 +18,29 @@ std::string describe_state(const fiber& f, const symbols& known) {
   return "wait at " + kernel_line(known, f.where, f.site) + " for " + f.waits_for->describe();
 }
 
-// What the threads of a block do, in groups of those that do the same, by their first threads.
-std::string describe_threads(scheduler& threads, const symbols& known) {
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
+// What the threads of a cluster do, in groups of those of a block that do the same, by their first
+// threads.
+std::string describe_threads(scheduler& threads, int cluster_blocks, const symbols& known) {
+  struct group {
+    std::string state;
+    int rank;
+    std::vector<int> members;
+  };
+  std::vector<group> groups;
   for (const fiber& f : threads.fibers()) {
     const std::string state = describe_state(f, known);
     if (state.empty()) continue;
-    const auto same = [&](const auto& group) { return group.first == state; };
-    auto group = std::find_if(groups.begin(), groups.end(), same);
-    if (group == groups.end()) group = groups.insert(group, {state, {}});
-    group->second.push_back(f.view.thread);
+    const int rank = f.view.cluster_rank;
+    const auto same = [&](const group& g) { return g.state == state && g.rank == rank; };
+    auto mine = std::find_if(groups.begin(), groups.end(), same);
+    if (mine == groups.end()) mine = groups.insert(mine, {state, rank, {}});
+    mine->members.push_back(f.view.thread);
   }
   std::string text;
-  for (const auto& [state, members] : groups) {
+  for (const auto& [state, rank, members] : groups) {
     text += "\n  " + std::to_string(members.size()) +
             (members.size() == 1 ? " thread [" : " threads [") + describe_ranges(members) + "] " +
-            state;
+            (cluster_blocks > 1 ? "of rank " + std::to_string(rank) + " " : "") + state;
   }
   return text;
 }
@@ -54,8 +61,8 @@ std::string describe_ranges(const std::vector<int>& numbers) {
   return text;
 }
 
-std::string compose_report(const finding& f, const void* kernel, const position& block,
-                           const position& grid, scheduler& threads) {
+std::string compose_report(const finding& f, const void* kernel, const block_place& place,
+                           scheduler& threads) {
   threads.trace_waiting();
   symbols known;
   known.add(f.where);
@@ -64,8 +71,12 @@ std::string compose_report(const finding& f, const void* kernel, const position&
   std::string text = f.kind;
   if (f.site.line != 0) text += " at " + kernel_line(known, f.where, f.site);
   text += ": " + std::string(f.text) + "\n  in " + kernel_name(kernel) + ", block " +
-          to_text(block) + " of " + to_text(grid);
-  return text + describe_threads(threads, known);
+          to_text(place.block) + " of " + to_text(place.grid);
+  if (place.cluster_blocks > 1) {
+    text += ", rank " + std::to_string(place.rank) + " of a cluster of " +
+            std::to_string(place.cluster_blocks);
+  }
+  return text + describe_threads(threads, place.cluster_blocks, known);
 }
 
 }  // namespace kittens::sim

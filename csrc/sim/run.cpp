@@ -1,4 +1,4 @@
-// Runs a grid: its blocks over the cores, in an order that depends on the policy.
+// Runs a grid: its clusters over the cores, in an order that depends on the policy.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/api.hpp"
-#include "sim/block.hpp"
+#include "sim/cluster.hpp"
 #include "sim/options.hpp"
 #include "sim/trace.hpp"
 
@@ -42,24 +42,24 @@ workspace_pool& pool() {
   return *the_pool;
 }
 
-// The order in which blocks start: step i is block `at(i)`, each block once.
-class block_order {
+// The order in which clusters start: step i is cluster `at(i)`, each once.
+class cluster_order {
  public:
-  block_order(int64_t blocks, const options& o) : blocks_(blocks), policy_(o.policy) {
+  cluster_order(int64_t clusters, const options& o) : clusters_(clusters), policy_(o.policy) {
     if (policy_ != policy::random) return;
-    offset_ = static_cast<int64_t>(hash(o.seed) % static_cast<uint64_t>(blocks));
-    stride_ = static_cast<int64_t>(hash(o.seed + 1) % static_cast<uint64_t>(blocks)) | 1;
-    while (std::gcd(stride_, blocks) != 1) ++stride_;
+    offset_ = static_cast<int64_t>(hash(o.seed) % static_cast<uint64_t>(clusters));
+    stride_ = static_cast<int64_t>(hash(o.seed + 1) % static_cast<uint64_t>(clusters)) | 1;
+    while (std::gcd(stride_, clusters) != 1) ++stride_;
   }
 
   int64_t at(int64_t step) const {
     if (policy_ == policy::eager) return step;
-    if (policy_ == policy::lazy) return blocks_ - 1 - step;
-    return static_cast<int64_t>((static_cast<__int128>(step) * stride_ + offset_) % blocks_);
+    if (policy_ == policy::lazy) return clusters_ - 1 - step;
+    return static_cast<int64_t>((static_cast<__int128>(step) * stride_ + offset_) % clusters_);
   }
 
  private:
-  int64_t blocks_;
+  int64_t clusters_;
   policy policy_;
   int64_t offset_ = 0, stride_ = 1;
 };
@@ -68,14 +68,15 @@ class grid_run {
  public:
   explicit grid_run(const grid_launch& launch)
       : launch_(launch),
-        blocks_(int64_t{launch.grid.x} * launch.grid.y * launch.grid.z),
-        order_(blocks_, launch.chosen) {}
+        row_clusters_(launch.grid.x / launch.cluster_blocks),
+        clusters_(row_clusters_ * launch.grid.y * launch.grid.z),
+        order_(clusters_, launch.chosen) {}
 
   // Returns the report, or nothing: the report of the earliest step, so that it is always the same.
   std::string run() {
     int cores = launch_.chosen.os_threads;
     if (cores == 0) cores = std::max(1u, std::thread::hardware_concurrency());
-    const int64_t workers = std::min<int64_t>(cores, blocks_);
+    const int64_t workers = std::min<int64_t>(cores, clusters_);
     std::vector<std::jthread> others;
     for (int64_t i = 1; i < workers; ++i) others.emplace_back([this] { work(); });
     work();
@@ -89,8 +90,8 @@ class grid_run {
     for (;;) {
       const int64_t step = next_.fetch_add(1);
       // Steps before the first failure always run, so that the same one is always the first.
-      if (step >= blocks_ || step > first_failure_) break;
-      const std::string report = run_block(order_.at(step), *memory);
+      if (step >= clusters_ || step > first_failure_) break;
+      const std::string report = run_cluster(order_.at(step), *memory);
       if (!report.empty()) note_failure(step, report);
     }
     pool().give_back(std::move(memory));
@@ -103,17 +104,17 @@ class grid_run {
     report_ = report;
   }
 
-  std::string run_block(int64_t index, workspace& memory) const {
-    const auto [x, y, z] = launch_.grid;
-    const position place{static_cast<int>(index % x), static_cast<int>(index / x % y),
-                         static_cast<int>(index / x / y)};
+  std::string run_cluster(int64_t index, workspace& memory) const {
+    const int64_t x = row_clusters_, y = launch_.grid.y;
+    const position first{static_cast<int>(index % x) * launch_.cluster_blocks,
+                         static_cast<int>(index / x % y), static_cast<int>(index / x / y)};
     const uint64_t seed = hash(launch_.chosen.seed) ^ static_cast<uint64_t>(index);
-    return block(launch_, place, seed, memory).run();
+    return cluster(launch_, first, seed, memory).run();
   }
 
   const grid_launch& launch_;
-  const int64_t blocks_;
-  const block_order order_;
+  const int64_t row_clusters_, clusters_;  // along x, and all
+  const cluster_order order_;
   std::atomic<int64_t> next_ = 0;
   std::atomic<int64_t> first_failure_ = std::numeric_limits<int64_t>::max();  // a step
   std::mutex mutex_;
@@ -127,10 +128,6 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
   if (!host::launchable(config)) {
     throw host::error(kernel_name(kernel) + ": " + host::why_not_launchable(config));
   }
-  if (config.cluster != 1) {
-    throw host::error(kernel_name(kernel) + ": the simulator runs clusters of 1 block, got " +
-                      std::to_string(config.cluster));
-  }
   if (self != nullptr) {
     throw host::error(kernel_name(kernel) + ": a kernel cannot launch a kernel");
   }
@@ -140,6 +137,7 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
   launch.context = context;
   launch.grid = {static_cast<int>(config.grid.x), static_cast<int>(config.grid.y),
                  static_cast<int>(config.grid.z)};
+  launch.cluster_blocks = static_cast<int>(config.cluster);
   launch.block_threads = static_cast<int>(config.block.x);
   launch.shared_bytes = config.shared_bytes;
   launch.chosen = current_options();

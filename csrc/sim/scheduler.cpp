@@ -6,15 +6,19 @@ namespace kittens::sim {
 
 constinit thread_local const thread_view* self = nullptr;
 
-void scheduler::start(const thread_view& common, stacks& memory, void (*entry)()) {
-  const int threads = common.block_threads;
+void scheduler::start(std::span<const thread_view> blocks, stacks& memory, void (*entry)()) {
+  const int block_threads = blocks[0].block_threads, block_warps = (block_threads + 31) / 32;
+  const int threads = static_cast<int>(blocks.size()) * block_threads;
   fibers_ = std::vector<fiber>(threads);
-  ready_.start(threads);
+  ready_.start(threads, static_cast<int>(blocks.size()) * block_warps);
   alive_ = threads;
   for (int i = 0; i < threads; ++i) {
-    fibers_[i].view = common;
-    fibers_[i].view.thread = i;
-    fibers_[i].stack_pointer = memory.prepare(i, entry);
+    const int rank = i / block_threads;
+    fiber& f = fibers_[i];
+    f.view = blocks[rank];
+    f.view.thread = i % block_threads;
+    f.queue_warp = rank * block_warps + f.warp();
+    f.stack_pointer = memory.prepare(i, entry);
   }
   for (int i = 0; i < threads; ++i) {
     make_ready(fibers_[policy_ == policy::lazy ? threads - 1 - i : i]);
@@ -43,6 +47,10 @@ void scheduler::leave() {
   } else {
     kittens_sim_switch(&mine.stack_pointer, outside_);
   }
+  trace_when_asked(mine);
+}
+
+void scheduler::trace_when_asked(fiber& mine) {
   while (tracing_) {
     mine.where = trace::capture();
     kittens_sim_switch(&mine.stack_pointer, outside_);
@@ -72,9 +80,10 @@ void scheduler::exit() {
 }
 
 void scheduler::abandon() {
-  void* nowhere = nullptr;
-  kittens_sim_switch(&nowhere, outside_);
-  std::abort();  // not reached: the block is over
+  fiber& mine = *current_;
+  kittens_sim_switch(&mine.stack_pointer, outside_);
+  trace_when_asked(mine);  // it may be one that waits, and did some asynchronous work meanwhile
+  std::abort();            // not reached: the cluster is over
 }
 
 void scheduler::run_ready() {

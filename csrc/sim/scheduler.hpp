@@ -1,4 +1,4 @@
-// Which fiber of a block runs next. One OS thread runs a block; a fiber runs until it waits.
+// Which fiber of a cluster runs next. One OS thread runs a cluster; a fiber runs until it waits.
 #pragma once
 
 #include <cstdint>
@@ -29,20 +29,22 @@ class scheduler {
   scheduler(policy p, random_sequence& random, async_work& beside)
       : policy_(p), ready_(p, random), beside_(beside) {}
 
-  // Makes the fibers of a block, all ready, each of which will run `entry` on a stack of `memory`.
-  void start(const thread_view& common, stacks& memory, void (*entry)());
+  // Makes the fibers of some blocks, all ready, each of which will run `entry` on a stack of
+  // `memory`. `blocks`: what the threads of each block know.
+  void start(std::span<const thread_view> blocks, stacks& memory, void (*entry)());
 
-  // Runs fibers until none is ready, or one abandons the block. From outside of the fibers.
+  // Runs fibers until none is ready, or one abandons the cluster. From outside of the fibers.
   void run_ready();
   // Notes the call stack of each fiber that waits. From outside of the fibers.
   void trace_waiting();
 
   // From inside of a fiber:
+  bool is_running() const { return current_ != nullptr; }  // whether this is inside of one
   fiber& current() { return *current_; }
   void wait(const waitable& on, call_site site);  // until someone makes this fiber ready
   void yield();                                   // lets the others run
   [[noreturn]] void exit();                       // the thread ends
-  [[noreturn]] void abandon();                    // the block ends: no fiber runs again
+  [[noreturn]] void abandon();                    // the cluster ends: no fiber runs again
 
   void make_ready(fiber& f);
   std::span<fiber> fibers() { return fibers_; }
@@ -52,6 +54,7 @@ class scheduler {
  private:
   void leave();  // the current fiber, for the next one, or for run_ready when there is none
   void switch_from(void** save, fiber& next);
+  void trace_when_asked(fiber& mine);
 
   const policy policy_;
   ready_queue ready_;

@@ -41,13 +41,11 @@ std::optional<int64_t> shared_memory::find_damage() const {
 }
 
 uint32_t shared_address(const void* p, call_site site) {
-  // On the device, the first KiB of the window belongs to the system.
-  constexpr int64_t kReserved = 1024;
   const auto offset = static_cast<const uint8_t*>(p) - self->shared;
   if (offset < 0 || offset > self->shared_bytes) {
     report_shared_access("shared_address", p, 1, site);
   }
-  return static_cast<uint32_t>(offset + kReserved);
+  return static_cast<uint32_t>(offset + kSharedWindowStart);
 }
 
 void report_shared_access(const char* name, const void* p, int64_t bytes, call_site site) {

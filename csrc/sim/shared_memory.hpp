@@ -11,6 +11,10 @@ namespace kittens::sim {
 // first two, so that arithmetic cannot leave it as it is.
 inline constexpr uint32_t kPoison = 0x7fad7fad;
 
+// Where a block's shared memory begins in the shared window: on the device, the first KiB of it
+// belongs to the system.
+inline constexpr int64_t kSharedWindowStart = 1024;
+
 // Fills [p, p + bytes) with kPoison. p is aligned to 4.
 void poison(uint8_t* p, int64_t bytes);
 

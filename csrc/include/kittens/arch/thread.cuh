@@ -6,6 +6,8 @@
 //   int block_threads()   threads of a block
 //   int block_x() block_y() block_z()   place of the block in the grid
 //   int grid_x()  grid_y()  grid_z()    blocks of the grid
+//   bool elect_one()      true for one lane of the warp, always the same; all lanes call together.
+//                         Which one is not said: it need not be lane 0.
 #pragma once
 
 #include "kittens/arch/keywords.cuh"

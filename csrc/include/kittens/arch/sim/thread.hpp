@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kittens/arch/keywords.cuh"
-#include "sim/api.hpp"
+#include "sim/bulk_api.hpp"
 
 namespace kittens::arch {
 
@@ -16,5 +16,8 @@ KITTENS_DEVICE int block_z() { return sim::self->block.z; }
 KITTENS_DEVICE int grid_x() { return sim::self->grid.x; }
 KITTENS_DEVICE int grid_y() { return sim::self->grid.y; }
 KITTENS_DEVICE int grid_z() { return sim::self->grid.z; }
+
+// A fixed lane of each warp, not always 0: it depends on the policy.
+KITTENS_DEVICE bool elect_one(KITTENS_CALL_SITE) { return sim::elect_one(site); }
 
 }  // namespace kittens::arch

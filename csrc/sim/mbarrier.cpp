@@ -1,0 +1,249 @@
+#include "sim/mbarrier.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "sim/block.hpp"
+#include "sim/bulk_api.hpp"
+#include "sim/random.hpp"
+
+namespace kittens::sim {
+namespace {
+
+// PTX ISA, mbarrier: the ranges of the counts.
+constexpr int64_t kMaxCount = (1 << 20) - 1;
+
+int64_t offset_of(const void* p) { return static_cast<const uint8_t*>(p) - self->shared; }
+
+mbarrier& barrier_at(const void* p, const char* operation, call_site site) {
+  check_shared(operation, p, sizeof(uint64_t), site);
+  return block::running().mbarriers().find(offset_of(p), operation, site);
+}
+
+}  // namespace
+
+uint64_t mbarrier::token() const { return hash(static_cast<uint64_t>(offset_) + 1); }
+
+uint8_t* mbarrier::word() const { return in_.shared() + offset_; }
+
+void mbarrier::fail(const origin& from, const char* format, ...) const {
+  char text[384];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  const int rank = in_.rank();
+  char place[64];
+  std::snprintf(place, sizeof place,
+                in_.in_cluster().size() > 1 ? "offset %lld of rank %d" : "offset %lld",
+                static_cast<long long>(offset_), rank);
+  in_.fail_at("MBARRIER", from.site, from.where != nullptr ? *from.where : trace::capture(),
+              "mbarrier at %s: %s", place, text);
+}
+
+void mbarrier::check(const char* operation, const origin& from) const {
+  if (!alive_) fail(from, "%s, but it was invalidated", operation);
+  const uint64_t expected = token();
+  if (std::memcmp(word(), &expected, sizeof expected) != 0) {
+    fail(from, "%s, but its 8 bytes have been written over since mbarrier_init", operation);
+  }
+}
+
+void mbarrier::init(int arrivals, call_site site) {
+  if (alive_) fail({site}, "mbarrier_init, but it is initialised, and not invalidated since");
+  if (arrivals < 1 || arrivals > kMaxCount) {
+    fail({site}, "mbarrier_init: arrivals must be 1 to %lld, got %d",
+         static_cast<long long>(kMaxCount), arrivals);
+  }
+  alive_ = true;
+  fenced_ = false;
+  initialiser_ = self->thread;
+  expected_ = missing_ = arrivals;
+  bytes_ = phase_ = 0;
+  last_phase_.assign(self->block_threads, kNever);
+  const uint64_t value = token();
+  std::memcpy(word(), &value, sizeof value);
+}
+
+void mbarrier::invalidate(call_site site) {
+  if (!waiting_.empty()) {
+    fail({site}, "mbarrier_invalidate by thread %d, but thread %d waits for it", self->thread,
+         waiting_[0]->view.thread);
+  }
+  alive_ = false;
+  poison(word(), sizeof(uint64_t));
+}
+
+void mbarrier::fence(int thread) {
+  if (initialiser_ == thread) fenced_ = true;
+}
+
+void mbarrier::check_fenced(const char* operation, const origin& from) {
+  if (fenced_) return;
+  fail(from, "%s, but thread %d, which initialised it, has not called fence_mbarrier_init",
+       operation, initialiser_);
+}
+
+void mbarrier::arrive(int count, const origin& from) {
+  if (count < 1 || count > kMaxCount) {
+    fail(from, "mbarrier_arrive: count must be 1 to %lld, got %d",
+         static_cast<long long>(kMaxCount), count);
+  }
+  if (count > missing_) {
+    fail(from, "%d more arrivals than the %d expected in a phase: %d were missing, %d came",
+         count - missing_, expected_, missing_, count);
+  }
+  missing_ -= count;
+  complete_if_all();
+  if (missing_ == 0 && bytes_ < 0) {
+    fail(from, "%lld bytes more than expected came in phase %lld", static_cast<long long>(-bytes_),
+         static_cast<long long>(phase_));
+  }
+}
+
+void mbarrier::expect(int64_t bytes, const origin& from) {
+  if (bytes < 0 || bytes > kMaxCount || bytes_ + bytes > kMaxCount) {
+    fail(from, "at most %lld bytes can be expected in a phase, got %lld and %lld before",
+         static_cast<long long>(kMaxCount), static_cast<long long>(bytes),
+         static_cast<long long>(bytes_));
+  }
+  bytes_ += bytes;
+  complete_if_all();
+}
+
+void mbarrier::complete_bytes(int64_t bytes, const origin& from) {
+  check("a copy of this line completes here", from);
+  bytes_ -= bytes;
+  complete_if_all();
+  if (bytes_ < -kMaxCount || (missing_ == 0 && bytes_ < 0)) {
+    fail(from, "%lld bytes more than expected came in phase %lld, the last by a copy of this line",
+         static_cast<long long>(-bytes_), static_cast<long long>(phase_));
+  }
+}
+
+void mbarrier::complete_if_all() {
+  if (missing_ > 0 || bytes_ != 0) return;
+  missing_ = expected_;
+  ++phase_;
+  for (fiber* f : std::exchange(waiting_, {})) in_.threads().make_ready(*f);
+}
+
+// The phase that the current thread means by a parity: the one after the last it waited for, if
+// the parity fits, and then the barrier must not be further on than that; else what the hardware
+// takes it for, the current phase or the one before.
+int64_t mbarrier::meant_phase(uint32_t parity, call_site site) {
+  if (parity > 1) fail({site}, "parity must be 0 or 1, got %u", parity);
+  const int64_t last = last_phase_[self->thread], next = last + 1;
+  if (last != kNever && (next & 1) == parity) {
+    if (phase_ > next + 1) {
+      fail({site},
+           "thread %d waits for phase %lld (parity %u) only now that phase %lld is over too: its "
+           "parity stands for another phase",
+           self->thread, static_cast<long long>(next), parity, static_cast<long long>(phase_ - 1));
+    }
+    return next;
+  }
+  return (phase_ & 1) == parity ? phase_ : phase_ - 1;
+}
+
+bool mbarrier::test(uint32_t parity, call_site site) {
+  const int64_t phase = meant_phase(parity, site);
+  if (phase_ <= phase) return false;
+  last_phase_[self->thread] = phase;
+  return true;
+}
+
+void mbarrier::wait(uint32_t parity, call_site site) {
+  const int64_t phase = meant_phase(parity, site);
+  last_phase_[self->thread] = phase;
+  if (phase_ > phase) return;
+  scheduler& s = in_.threads();
+  waiting_.push_back(&s.current());
+  s.wait(*this, site);
+}
+
+std::string mbarrier::describe() const {
+  std::string text = "mbarrier at offset " + std::to_string(offset_);
+  if (in_.in_cluster().size() > 1) text += " of rank " + std::to_string(in_.rank());
+  text += ", phase " + std::to_string(phase_) + " (parity " + std::to_string(phase_ & 1) +
+          "): " + std::to_string(missing_) + " of " + std::to_string(expected_) + " arrivals and " +
+          std::to_string(bytes_) + " bytes are missing";
+  return text;
+}
+
+mbarrier& mbarrier_table::find(int64_t offset, const char* operation, call_site site) {
+  const auto found = barriers_.find(offset);
+  if (found == barriers_.end()) {
+    in_.fail("MBARRIER", site, "%s by thread %d: no mbarrier was initialised at offset %lld",
+             operation, self->thread, static_cast<long long>(offset));
+  }
+  found->second.check(operation, {site});
+  return found->second;
+}
+
+mbarrier& mbarrier_table::find_or_make(int64_t offset) {
+  return barriers_.try_emplace(offset, in_, offset).first->second;
+}
+
+void mbarrier_table::fence(int thread) {
+  for (auto& [offset, b] : barriers_) b.fence(thread);
+}
+
+void mbarrier_init(void* barrier, int arrivals, call_site site) {
+  check_shared("mbarrier_init", barrier, sizeof(uint64_t), site);
+  block::running().mbarriers().find_or_make(offset_of(barrier)).init(arrivals, site);
+}
+
+void mbarrier_invalidate(void* barrier, call_site site) {
+  barrier_at(barrier, "mbarrier_invalidate", site).invalidate(site);
+}
+
+void fence_mbarrier_init() { block::running().mbarriers().fence(self->thread); }
+
+void mbarrier_arrive(void* barrier, int count, call_site site) {
+  barrier_at(barrier, "mbarrier_arrive", site).arrive(count, {site});
+}
+
+void mbarrier_expect_bytes(void* barrier, int bytes, call_site site) {
+  barrier_at(barrier, "mbarrier_expect_bytes", site).expect(bytes, {site});
+}
+
+void mbarrier_arrive_expect_bytes(void* barrier, int bytes, call_site site) {
+  mbarrier& b = barrier_at(barrier, "mbarrier_arrive_expect_bytes", site);
+  b.expect(bytes, {site});
+  b.arrive(1, {site});
+}
+
+void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site site) {
+  constexpr const char* kName = "mbarrier_arrive_remote";
+  check_shared(kName, barrier, sizeof(uint64_t), site);
+  block& mine = block::running();
+  if (block_rank < 0 || block_rank >= mine.in_cluster().size()) {
+    mine.fail("CLUSTER", site, "%s by thread %d: rank %d is not in the cluster of %d blocks", kName,
+              self->thread, block_rank, mine.in_cluster().size());
+  }
+  block& other = mine.in_cluster().block_at(block_rank);
+  if (other.alive() == 0) {
+    mine.fail(
+        "CLUSTER", site,
+        "%s by thread %d: all threads of rank %d have exited, and its shared memory with them",
+        kName, self->thread, block_rank);
+  }
+  mbarrier& b = other.mbarriers().find(offset_of(barrier), kName, site);
+  if (block_rank != mine.rank()) b.check_fenced(kName, {site});
+  b.arrive(count, {site});
+}
+
+bool mbarrier_test(void* barrier, uint32_t parity, call_site site) {
+  if (barrier_at(barrier, "mbarrier_test", site).test(parity, site)) return true;
+  spin(site);  // whoever tests in a loop waits for others
+  return false;
+}
+
+void mbarrier_wait(void* barrier, uint32_t parity, call_site site) {
+  barrier_at(barrier, "mbarrier_wait", site).wait(parity, site);
+}
+
+}  // namespace kittens::sim

@@ -1,0 +1,134 @@
+// mma.sync, ldmatrix and stmatrix: what the lanes of a warp do together.
+#include <cstring>
+
+#include "sim/block.hpp"
+#include "sim/matrix_api.hpp"
+#include "sim/tensor_core.hpp"
+
+namespace kittens::sim {
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kRowBytes = 16;
+
+struct mma_lane {
+  matrix_type type;
+  float* d;
+  const uint32_t *a, *b;
+  const float* c;
+};
+
+// Row `row` of count matrices is where lane 8·i + row points.
+struct matrix_lane {
+  uint8_t* row;
+  uint32_t* words;
+  int count;
+  bool transposed;
+};
+
+template <class Lane>
+Lane& lane_at(const meeting::contributions& lanes, int i) {
+  return *static_cast<Lane*>(lanes[i]);
+}
+
+// Two 16-bit elements of a word become floats.
+void widen(matrix_type type, uint32_t word, float& low, float& high) {
+  low = to_float(type, static_cast<uint16_t>(word));
+  high = to_float(type, static_cast<uint16_t>(word >> 16));
+}
+
+void do_mma(const meeting::contributions& lanes) {
+  float a[16][16], b[8][16];  // b by columns
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& mine = lane_at<mma_lane>(lanes, lane);
+    const int group = lane / 4, pair = lane % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+      float* const at = &a[group + i % 2 * 8][pair + i / 2 * 8];
+      widen(mine.type, mine.a[i], at[0], at[1]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      float* const at = &b[group][pair + i * 8];
+      widen(mine.type, mine.b[i], at[0], at[1]);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& mine = lane_at<mma_lane>(lanes, lane);
+    for (int i = 0; i < 4; ++i) {
+      const float* const row = a[lane / 4 + i / 2 * 8];
+      const float* const column = b[lane % 4 * 2 + i % 2];
+      float sum = mine.c[i];
+      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
+      mine.d[i] = sum;
+    }
+  }
+}
+
+uint8_t* element_at(const meeting::contributions& lanes, int matrix, int row, int column) {
+  return lane_at<matrix_lane>(lanes, 8 * matrix + row).row + 2 * column;
+}
+
+// Calls f(word, low, high) for each word of the lanes, with where its two elements are.
+template <class F>
+void for_each_word(const meeting::contributions& lanes, F f) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& mine = lane_at<matrix_lane>(lanes, lane);
+    const int line = lane / 4, pair = lane % 4 * 2;
+    for (int i = 0; i < mine.count; ++i) {
+      f(mine.words[i],
+        mine.transposed ? element_at(lanes, i, pair, line) : element_at(lanes, i, line, pair),
+        mine.transposed ? element_at(lanes, i, pair + 1, line)
+                        : element_at(lanes, i, line, pair + 1));
+    }
+  }
+}
+
+void do_load(const meeting::contributions& lanes) {
+  for_each_word(lanes, [](uint32_t& word, const uint8_t* low, const uint8_t* high) {
+    uint16_t elements[2];
+    std::memcpy(&elements[0], low, sizeof elements[0]);
+    std::memcpy(&elements[1], high, sizeof elements[1]);
+    word = elements[0] | uint32_t{elements[1]} << 16;
+  });
+}
+
+void do_store(const meeting::contributions& lanes) {
+  for_each_word(lanes, [](uint32_t word, uint8_t* low, uint8_t* high) {
+    const uint16_t elements[2] = {static_cast<uint16_t>(word), static_cast<uint16_t>(word >> 16)};
+    std::memcpy(low, &elements[0], sizeof elements[0]);
+    std::memcpy(high, &elements[1], sizeof elements[1]);
+  });
+}
+
+void meet(const char* operation, void* contribution, meeting::work work, call_site site) {
+  block& b = block::running();
+  b.current_warp().meet(b, operation, kAllLanes, contribution, work, site);
+}
+
+void check_row(const char* operation, const void* row, int count, call_site site) {
+  const bool is_used = self->thread % 32 < 8 * count;
+  if (is_used) check_shared(operation, row, kRowBytes, site);
+}
+
+}  // namespace
+
+void mma_m16n8k16(matrix_type type, float* d, const uint32_t* a, const uint32_t* b, const float* c,
+                  call_site site) {
+  // d may be c: lanes are done one after the other, and each reads its own c only.
+  mma_lane mine{type, d, a, b, c};
+  meet(type == matrix_type::half ? "mma_m16n8k16<half>" : "mma_m16n8k16<bf16>", &mine, &do_mma,
+       site);
+}
+
+void load_matrix(uint32_t* d, int count, bool transposed, const void* row, call_site site) {
+  check_row("load_matrix", row, count, site);
+  matrix_lane mine{static_cast<uint8_t*>(const_cast<void*>(row)), d, count, transposed};
+  meet("load_matrix", &mine, &do_load, site);
+}
+
+void store_matrix(void* row, const uint32_t* s, int count, bool transposed, call_site site) {
+  check_row("store_matrix", row, count, site);
+  matrix_lane mine{static_cast<uint8_t*>(row), const_cast<uint32_t*>(s), count, transposed};
+  meet("store_matrix", &mine, &do_store, site);
+}
+
+}  // namespace kittens::sim
