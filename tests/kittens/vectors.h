@@ -37,13 +37,15 @@ constexpr double rounding() {
   return std::is_same_v<T, float> ? 0x1p-24 : std::is_same_v<T, half> ? 0x1p-11 : 0x1p-8;
 }
 
-// Calls f.operator()<V>() for vectors of `Length` elements T and every run.
+// Calls f.operator()<V>() for vectors of `Length` elements T and every layout.
 template <class T, int Length, class F>
 void for_each_layout(F f) {
   f.template operator()<rv<T, Length, ducks::rv_layout::naive>>();
   f.template operator()<rv<T, Length, ducks::rv_layout::runs<2>>>();
   f.template operator()<rv<T, Length, ducks::rv_layout::runs<4>>>();
   f.template operator()<rv<T, Length, ducks::rv_layout::runs<8>>>();
+  f.template operator()<rv<T, Length, ducks::rv_layout::ortho>>();
+  f.template operator()<rv<T, Length, ducks::rv_layout::align>>();
 }
 
 template <int Length, class F>

@@ -1,7 +1,7 @@
 // ops/load_store.cuh: global memory, shared vectors and registers, with ragged ends and strides.
 #include <cstring>
 
-#include "vectors.h"
+#include "tiles.h"
 
 using namespace kittens;
 using testing::buffer;
@@ -181,6 +181,124 @@ TEST(shared_vectors_keep_the_order_of_elements) {
     check_through(V{}, float{});
     check_through(V{}, bf16{});
     check_through(V{}, half{});
+  });
+}
+
+// ---- the vectors of tiles, whose elements several lanes hold
+
+template <class V, class T>
+__global__ void load_vector(gl<const T> in, coord at, float* out) {
+  V v;
+  load(v, in, at);
+  testing::scatter(out, v);
+}
+
+template <class V, class T>
+__global__ void load_pointer(const T* in, float* out) {
+  V v;
+  load(v, in);
+  testing::scatter(out, v);
+}
+
+template <class V, class T>
+__global__ void store_pointer(const T* in, T* out) {
+  V v;
+  load(v, in);
+  store(out, v);
+}
+
+// Vector number 1 of a row, at any address and with any number of columns.
+template <class V, class T>
+void check_tile_vector(int offset, int cols) {
+  const int n = offset + 2 * V::length;
+  const buffer<T> in(testing::exact_values<T>(n)), out(static_cast<size_t>(n));
+  const buffer<float> shown(static_cast<size_t>(V::length));
+  run(load_vector<V, T>, {.grid = {1}, .block = {32}},
+      gl<const T>::vector(in.data() + offset, cols), {.c = 1}, shown.data());
+  for (int i = 0; i < V::length; ++i) {
+    const int at = V::length + i;
+    CHECK_EQUAL(shown.get()[i], at < cols ? exact_value(offset + at) : 0.0f);
+  }
+  run(load_pointer<V, T>, {.grid = {1}, .block = {32}}, in.data() + offset, shown.data());
+  for (int i = 0; i < V::length; ++i) CHECK_EQUAL(shown.get()[i], exact_value(offset + i));
+
+  const std::vector<T> before = out.get();
+  run(store_pointer<V, T>, {.grid = {1}, .block = {32}}, in.data(), out.data() + offset);
+  run(copy_slice<V, T, T>, {.grid = {1}, .block = {32}},
+      gl<const T>::vector(in.data() + offset, cols), gl<T>::vector(out.data() + offset, cols),
+      {.c = 1});
+  const std::vector<T> after = out.get();
+  for (int i = 0; i < n; ++i) {
+    const int at = i - offset;  // in the row
+    if (at < 0 || (at >= cols && at >= V::length)) {
+      CHECK(std::memcmp(static_cast<const void*>(&after[i]), &before[i], sizeof(T)) == 0);
+    } else {
+      CHECK_EQUAL(convert<float>(after[i]), exact_value(at < V::length ? at : i));
+    }
+  }
+}
+
+TEST(vectors_of_tiles_take_any_address) {
+  testing::for_each_dtype([&]<class T>() {
+    testing::for_each_dtype([&]<class U>() {
+      for (const int offset : {0, 1, 2}) {
+        for (const int cols : {0, 48, 49, 62, 96}) {
+          check_tile_vector<typename rt<T, 48, 16>::col_vec, U>(offset, cols);
+          check_tile_vector<typename rt<T, 16, 48>::row_vec, U>(offset, cols);
+        }
+      }
+    });
+  });
+}
+
+template <class V, class T>
+__global__ void through_both(const float* in, float* out) {
+  auto& shared = *reinterpret_cast<sv<T, V::length>*>(arch::dynamic_shared());
+  V v;
+  testing::gather(v, in);
+  store(shared, v);
+  arch::sync_warp();
+  store(gl<float>::vector(out, V::length), shared);
+  load(v, shared);
+  testing::scatter(out + V::length, v);
+}
+
+TEST(vectors_of_tiles_through_shared_memory) {
+  testing::for_each_dtype([&]<class T>() {
+    const auto check_through = [&]<class V>() {
+      const buffer<float> in(testing::exact_values<float>(V::length)), out(size_t{2 * V::length});
+      run(through_both<V, T>, {.grid = {1}, .block = {32}, .shared_bytes = V::length * sizeof(T)},
+          in.data(), out.data());
+      for (int i = 0; i < 2 * V::length; ++i) {
+        CHECK_EQUAL(out.get()[i], exact_value(i % V::length));
+      }
+    };
+    check_through.template operator()<rt_fl<48, 16>::col_vec>();
+    check_through.template operator()<rt_fl<16, 48>::row_vec>();
+    check_through.template operator()<rt_bf<16, 48>::row_vec>();
+  });
+}
+
+// A shared vector from a tensor: zeros past the last column.
+template <class T>
+__global__ void fill_shared(gl<const T> in, coord at, gl<float> out) {
+  auto& shared = *reinterpret_cast<sv<float, 40>*>(arch::dynamic_shared());
+  load(shared, in, at);
+  arch::sync_warp();
+  store(out, shared);
+}
+
+TEST(shared_vectors_from_tensors) {
+  testing::for_each_dtype([&]<class T>() {
+    for (const int cols : {3, 40, 41, 80}) {
+      const buffer<T> in(testing::exact_values<T>(cols));
+      const buffer<float> out(size_t{40});
+      run(fill_shared<T>, {.grid = {1}, .block = {32}, .shared_bytes = 40 * sizeof(float)},
+          gl<const T>::vector(in.data(), cols), {.c = 1}, gl<float>::vector(out.data(), 40));
+      for (int i = 0; i < 40; ++i) {
+        CHECK_EQUAL(out.get()[i], 40 + i < cols ? exact_value(40 + i) : 0.0f);
+      }
+    }
   });
 }
 

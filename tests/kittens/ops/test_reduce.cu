@@ -48,12 +48,13 @@ void check_reductions(const std::vector<float>& values) {
     want[kDot] += x * x;
   }
   for (int i = 0; i < kResults; ++i) {
-    // At most kLength / 32 + 5 roundings on the way of any element; a product has kLength in all.
+    // Roundings on the way of any element: one for each that its lane holds, and five over lanes. A
+    // product has kLength in all.
     const double scale = i == kProd  ? std::fabs(want[i]) * 20
                          : i == kDot ? want[i]
                                      : magnitude + 100;
     for (int lane = 0; lane < 32; ++lane) {
-      CHECK_CLOSE(got[i * 32 + lane], want[i], scale * (kLength / 32 + 6) * 0x1p-24);
+      CHECK_CLOSE(got[i * 32 + lane], want[i], scale * (V::chunks * V::run_length + 6) * 0x1p-24);
       CHECK_EQUAL(got[i * 32 + lane], got[i * 32]);
     }
   }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLength = 512;
 
-// owner[i] = the lane that holds element i.
+// owner[i] = the lane that holds element i: the first of several.
 template <class V>
 __global__ void write_owners(float* owner) {
   V v;
@@ -17,12 +17,17 @@ __global__ void write_owners(float* owner) {
   store(gl<float>::vector(owner, V::length), v);
 }
 
-TEST(a_lane_holds_runs_of_neighbours) {
+TEST(a_lane_holds_what_its_layout_says) {
   testing::for_each_vector<kLength>([&]<class V>() {
     const buffer<float> owner(kLength);
     run(write_owners<V>, {.grid = {1}, .block = {32}}, owner.data());
     const std::vector<float> got = owner.get();
-    for (int i = 0; i < kLength; ++i) CHECK_EQUAL(got[i], i / V::run_length % 32);
+    constexpr bool kOrtho = std::same_as<typename V::layout, ducks::rv_layout::ortho>;
+    constexpr bool kAlign = std::same_as<typename V::layout, ducks::rv_layout::align>;
+    for (int i = 0; i < kLength; ++i) {
+      const int lane = kOrtho ? i % 8 * 4 : kAlign ? i % 8 / 2 : i / V::run_length % 32;
+      CHECK_EQUAL(got[i], lane);
+    }
   });
 }
 

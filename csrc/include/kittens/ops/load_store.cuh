@@ -1,13 +1,22 @@
-// Movement between global memory, shared vectors and register vectors, destination first. Element
-// types convert on the way to and from registers.
+// Movement of vectors between global memory, shared memory and registers, destination first.
+// Element types convert on the way.
+//
+//   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
+//   load(rv, ptr)          store(ptr, rv)
+//   load(sv, tensor, at)   store(tensor, sv, at)
+//   load(rv, sv)           store(sv, rv)
+//   load_async<Layout>(sv, tensor, at)             cp.async
+//
+// Of a tensor, what lies past its last column reads as zero and is not written. Of what several
+// lanes hold, one lane stores it. Shared vectors are for threads alone: a write to one ends with no
+// proxy fence.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
-#include "kittens/arch/async_copy.cuh"
-#include "kittens/arch/memory.cuh"
 #include "kittens/arch/thread.cuh"
+#include "kittens/ops/run_access.cuh"
 #include "kittens/types/global_tensor.cuh"
 #include "kittens/types/register_vector.cuh"
 #include "kittens/types/shared_vector.cuh"
@@ -15,78 +24,6 @@
 namespace kittens {
 
 namespace detail {
-
-// The unsigned vector type of a given size: what one memory instruction moves.
-template <int Bytes>
-struct word;
-template <>
-struct word<2> {
-  using type = unsigned short;
-};
-template <>
-struct word<4> {
-  using type = unsigned;
-};
-template <>
-struct word<8> {
-  using type = uint2;
-};
-template <>
-struct word<16> {
-  using type = uint4;
-};
-
-// A lane's run, in accesses of up to 16 bytes.
-template <class T, int N>
-struct run_access {
-  static constexpr int kBytes = N * int(sizeof(T)) < 16 ? N * int(sizeof(T)) : 16;
-  static constexpr int kWords = N * int(sizeof(T)) / kBytes;
-  using word_type = typename word<kBytes>::type;
-
-  // From global memory; zero where not `inside`.
-  KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
-    word_type words[kWords] = {};
-    if (inside) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        words[i] = arch::load_global(reinterpret_cast<const word_type*>(src) + i);
-      }
-    }
-    std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
-  }
-  KITTENS_DEVICE static void load_shared(lane_run<T, N>& dst, const T* src) {
-    word_type words[kWords];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      words[i] = arch::load_shared(reinterpret_cast<const word_type*>(src) + i);
-    }
-    std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
-  }
-  KITTENS_DEVICE static void store_shared(T* dst, const lane_run<T, N>& src) {
-    word_type words[kWords];
-    std::memcpy(&words, &src, sizeof(src));
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      arch::store_shared(reinterpret_cast<word_type*>(dst) + i, words[i]);
-    }
-  }
-  KITTENS_DEVICE static void load_async(T* dst, const T* src, bool inside) {
-    static_assert(kBytes >= 4, "an asynchronous copy moves 4, 8 or 16 bytes");
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      arch::cp_async<kBytes>(dst + i * kBytes / int(sizeof(T)), src + i * kBytes / int(sizeof(T)),
-                             inside);
-    }
-  }
-  KITTENS_DEVICE static void store(T* dst, const lane_run<T, N>& src) {
-    word_type words[kWords];
-    std::memcpy(&words, &src, sizeof(src));
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      arch::store_global(reinterpret_cast<word_type*>(dst) + i, words[i]);
-    }
-  }
-};
 
 // How many elements of vector number c lie from this lane's first one up to the last column. The
 // lane holds run i where V::first(i, 0) is less: compared with constants, the runs' columns take no
@@ -97,41 +34,120 @@ KITTENS_DEVICE int columns_left(int64_t cols, int64_t c) {
   return (left < V::length ? int(left) : V::length) - V::first(0, arch::lane_id());
 }
 
+// Whether this lane stores its elements: the first of those that hold the same ones does.
+template <class V>
+KITTENS_DEVICE bool stores_elements() {
+  if constexpr (V::lane_bits == kWarp - 1) {
+    return true;
+  } else {
+    return (arch::lane_id() & ~V::lane_bits) == 0;
+  }
+}
+
+// A tile's vector takes any address and any number of columns, so its runs may have to move element
+// by element. With runs<R>, who chooses R knows that they move as a whole.
+template <class V>
+inline constexpr bool takes_any_address =
+    std::same_as<typename V::layout, ducks::rv_layout::align> ||
+    std::same_as<typename V::layout, ducks::rv_layout::ortho>;
+
+template <class V, class T>
+KITTENS_DEVICE bool moves_in_runs(const T* start, int left) {
+  if constexpr (takes_any_address<V> && V::run_length > 1) {
+    return reinterpret_cast<uintptr_t>(start) % (V::run_length * sizeof(T)) == 0 &&
+           left % V::run_length == 0;
+  } else {
+    return true;
+  }
+}
+
+// dst = start[0 …], of which `left` elements are there, counted from this lane's first one.
+template <register_vector V, class T>
+KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
+  constexpr int kRun = V::run_length;
+  const bool whole = moves_in_runs<V>(start, left);
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    const T* src = start + V::first(c, arch::lane_id());
+    lane_run<T, kRun> loaded;
+    if (whole) {
+      run_access<T, kRun>::load(loaded, src, V::first(c, 0) < left);
+    } else {
+      lane_run<T, 1> elements[kRun];
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        run_access<T, 1>::load(elements[i], src + i, V::first(c, 0) + i < left);
+      }
+      join(loaded, elements);
+    }
+    convert_run(dst.data[c], loaded);
+  }
+}
+
+// start[0 …] = src, as far as `left` says.
+template <class T, register_vector V>
+KITTENS_DEVICE void store_vector(T* start, const V& src, int left) {
+  constexpr int kRun = V::run_length;
+  if (!stores_elements<V>()) return;
+  const bool whole = moves_in_runs<V>(start, left);
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    T* dst = start + V::first(c, arch::lane_id());
+    if (V::first(c, 0) >= left) continue;
+    lane_run<T, kRun> stored;
+    convert_run(stored, src.data[c]);
+    if (whole) {
+      run_access<T, kRun>::store(dst, stored);
+    } else {
+      lane_run<T, 1> elements[kRun];
+      split(elements, stored);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        if (V::first(c, 0) + i < left) run_access<T, 1>::store(dst + i, elements[i]);
+      }
+    }
+  }
+}
+
+template <class V, class S>
+KITTENS_INLINE constexpr void check_lengths() {
+  static_assert(V::length == S::length,
+                "a register vector moves to and from a shared vector of the same length");
+}
+
 }  // namespace detail
 
 // dst = src[at.b, at.d, at.r, at.c·length …]; elements past the last column read as zero.
 //
 // With runs<R>, every run moves as a whole: R divides the number of columns, and every row starts
-// at a multiple of R elements' bytes (16 at most). runs<1> takes anything.
+// at a multiple of R elements' bytes (16 at most). runs<1> takes anything, and so do the vectors of
+// tiles (ortho, align).
 template <register_vector V, global_tensor G>
 KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   using T = typename G::dtype;
   const T* start = src.row(at) + at.c * V::length;
-  const int left = detail::columns_left<V>(src.cols, at.c);
-#pragma unroll
-  for (int c = 0; c < V::chunks; ++c) {
-    const int first = V::first(c, arch::lane_id());
-    lane_run<T, V::run_length> loaded;
-    detail::run_access<T, V::run_length>::load(loaded, start + first, V::first(c, 0) < left);
-    convert_run(dst.data[c], loaded);
-  }
+  detail::load_vector(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
 // dst[at.b, at.d, at.r, at.c·length …] = src; elements past the last column are not written.
 template <global_tensor G, register_vector V>
 KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
-  using T = typename G::dtype;
-  T* start = dst.row(at) + at.c * V::length;
-  const int left = detail::columns_left<V>(dst.cols, at.c);
-#pragma unroll
-  for (int c = 0; c < V::chunks; ++c) {
-    const int first = V::first(c, arch::lane_id());
-    if (V::first(c, 0) < left) {
-      lane_run<T, V::run_length> stored;
-      convert_run(stored, src.data[c]);
-      detail::run_access<T, V::run_length>::store(start + first, stored);
-    }
-  }
+  static_assert(!std::is_const_v<std::remove_pointer_t<decltype(dst.data)>>,
+                "store(tensor, vector): the tensor is const");
+  detail::store_vector(dst.row(at) + at.c * V::length, src,
+                       detail::columns_left<V>(dst.cols, at.c));
+}
+
+// The same, of all elements from a pointer on.
+template <register_vector V, class T>
+  requires element<T>
+KITTENS_DEVICE void load(V& dst, const T* src) {
+  detail::load_vector(dst, src, detail::columns_left<V>(V::length, 0));
+}
+template <class T, register_vector V>
+  requires element<T>
+KITTENS_DEVICE void store(T* dst, const V& src) {
+  detail::store_vector(dst, src, detail::columns_left<V>(V::length, 0));
 }
 
 // dst = src[at.b, at.d, at.r, at.c·length …], asynchronously; elements past the last column become
@@ -155,9 +171,9 @@ KITTENS_DEVICE void load_async(V& dst, const G& src, coord at = {}) {
 
 // dst = src, from shared memory to registers.
 template <register_vector V, shared_vector S>
-  requires(V::length == S::length)
 KITTENS_DEVICE void load(V& dst, const S& src) {
   using T = typename S::dtype;
+  detail::check_lengths<V, S>();
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     lane_run<T, V::run_length> loaded;
@@ -169,15 +185,45 @@ KITTENS_DEVICE void load(V& dst, const S& src) {
 
 // dst = src, from registers to shared memory.
 template <shared_vector S, register_vector V>
-  requires(V::length == S::length)
 KITTENS_DEVICE void store(S& dst, const V& src) {
   using T = typename S::dtype;
+  detail::check_lengths<V, S>();
+  if (!detail::stores_elements<V>()) return;
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     lane_run<T, V::run_length> stored;
     convert_run(stored, src.data[c]);
     detail::run_access<T, V::run_length>::store_shared(&dst.data[V::first(c, arch::lane_id())],
                                                        stored);
+  }
+}
+
+// Between shared and global memory, by the lanes of a warp in turn; any address and length.
+template <shared_vector S, global_tensor G>
+KITTENS_DEVICE void load(S& dst, const G& src, coord at = {}) {
+  using T = typename G::dtype;
+  const T* start = src.row(at) + at.c * S::length;
+#pragma unroll
+  for (int i = arch::lane_id(); i < S::length; i += kWarp) {
+    lane_run<T, 1> loaded;
+    lane_run<typename S::dtype, 1> stored;
+    detail::run_access<T, 1>::load(loaded, start + i, at.c * S::length + i < src.cols);
+    convert_run(stored, loaded);
+    detail::run_access<typename S::dtype, 1>::store_shared(&dst.data[i], stored);
+  }
+}
+template <global_tensor G, shared_vector S>
+KITTENS_DEVICE void store(const G& dst, const S& src, coord at = {}) {
+  using T = typename G::dtype;
+  static_assert(!std::is_const_v<std::remove_pointer_t<decltype(dst.data)>>,
+                "store(tensor, vector): the tensor is const");
+  T* start = dst.row(at) + at.c * S::length;
+  for (int i = arch::lane_id(); i < S::length && at.c * S::length + i < dst.cols; i += kWarp) {
+    lane_run<typename S::dtype, 1> loaded;
+    lane_run<T, 1> stored;
+    detail::run_access<typename S::dtype, 1>::load_shared(loaded, &src.data[i]);
+    convert_run(stored, loaded);
+    detail::run_access<T, 1>::store(start + i, stored);
   }
 }
 

@@ -1,5 +1,6 @@
-// Element-wise maths on register vectors. The destination comes first and may be a source. 16-bit
-// elements are computed in float and rounded once.
+// Element-wise maths on what a warp holds in registers: vectors, and tiles with ops/tile_map.cuh.
+// The destination comes first and may be a source. 16-bit elements are computed in float and
+// rounded once.
 #pragma once
 
 #include <cmath>
@@ -7,9 +8,18 @@
 
 #include "kittens/arch/math.cuh"
 #include "kittens/arch/thread.cuh"
+#include "kittens/types/register_tile.cuh"
 #include "kittens/types/register_vector.cuh"
 
 namespace kittens {
+
+// What the named operations take. Each of them is a map(f, dst, src…), which vectors have here and
+// tiles in ops/tile_map.cuh.
+template <class R>
+concept in_registers = register_vector<R> || register_tile<R>;
+
+// A constant, because device code may not call numeric_limits.
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 namespace detail {
 
@@ -41,27 +51,6 @@ KITTENS_DEVICE void map(F f, D& dst, const S&... src) {
   }
 }
 
-template <register_vector V>
-KITTENS_DEVICE void fill(V& dst, float value) {
-  map([=] { return value; }, dst);
-}
-template <register_vector V>
-KITTENS_DEVICE void zero(V& dst) {
-  fill(dst, 0.0f);
-}
-template <register_vector V>
-KITTENS_DEVICE void one(V& dst) {
-  fill(dst, 1.0f);
-}
-template <register_vector V>
-KITTENS_DEVICE void pos_infty(V& dst) {
-  fill(dst, std::numeric_limits<float>::infinity());
-}
-template <register_vector V>
-KITTENS_DEVICE void neg_infty(V& dst) {
-  fill(dst, -std::numeric_limits<float>::infinity());
-}
-
 // Copies, converting the element type.
 template <register_vector D, register_vector S>
   requires same_layout<D, S>
@@ -70,8 +59,29 @@ KITTENS_DEVICE void copy(D& dst, const S& src) {
   for (int c = 0; c < D::chunks; ++c) convert_run(dst.data[c], src.data[c]);
 }
 
+template <in_registers R>
+KITTENS_DEVICE void fill(R& dst, float value) {
+  map([=] { return value; }, dst);
+}
+template <in_registers R>
+KITTENS_DEVICE void zero(R& dst) {
+  fill(dst, 0.0f);
+}
+template <in_registers R>
+KITTENS_DEVICE void one(R& dst) {
+  fill(dst, 1.0f);
+}
+template <in_registers R>
+KITTENS_DEVICE void pos_infty(R& dst) {
+  fill(dst, kInfinity);
+}
+template <in_registers R>
+KITTENS_DEVICE void neg_infty(R& dst) {
+  fill(dst, -kInfinity);
+}
+
 #define KITTENS_UNARY(name, expression)                \
-  template <register_vector D, register_vector S>      \
+  template <in_registers D, in_registers S>            \
   KITTENS_DEVICE void name(D& dst, const S& src) {     \
     map([](float x) { return expression; }, dst, src); \
   }
@@ -83,15 +93,15 @@ KITTENS_UNARY(abs, fabsf(x))
 KITTENS_UNARY(relu, fmaxf(x, 0.0f))
 #undef KITTENS_UNARY
 
-// name(dst, a, b) with b a vector or a number.
-#define KITTENS_BINARY(name, expression)                             \
-  template <register_vector D, register_vector A, register_vector B> \
-  KITTENS_DEVICE void name(D& dst, const A& a, const B& b) {         \
-    map([](float x, float y) { return expression; }, dst, a, b);     \
-  }                                                                  \
-  template <register_vector D, register_vector A>                    \
-  KITTENS_DEVICE void name(D& dst, const A& a, float y) {            \
-    map([=](float x) { return expression; }, dst, a);                \
+// name(dst, a, b) with b like a, or a number.
+#define KITTENS_BINARY(name, expression)                         \
+  template <in_registers D, in_registers A, in_registers B>      \
+  KITTENS_DEVICE void name(D& dst, const A& a, const B& b) {     \
+    map([](float x, float y) { return expression; }, dst, a, b); \
+  }                                                              \
+  template <in_registers D, in_registers A>                      \
+  KITTENS_DEVICE void name(D& dst, const A& a, float y) {        \
+    map([=](float x) { return expression; }, dst, a);            \
   }
 // clang-format off
 KITTENS_BINARY(add, x + y)
@@ -104,7 +114,7 @@ KITTENS_BINARY(min, fminf(x, y))
 #undef KITTENS_BINARY
 
 // dst = a·b + c, rounded once.
-template <register_vector D, register_vector A, register_vector B, register_vector C>
+template <in_registers D, in_registers A, in_registers B, in_registers C>
 KITTENS_DEVICE void fma(D& dst, const A& a, const B& b, const C& c) {
   map([](float x, float y, float z) { return fmaf(x, y, z); }, dst, a, b, c);
 }

@@ -9,17 +9,19 @@
 
 namespace kittens {
 
-// op over the lanes of the warp, by a butterfly: all lanes get the same bits, in a fixed order.
-template <class F>
+// op over the lanes that differ in `LaneBits` of their numbers alone (a whole warp: all five), by a
+// butterfly: all of them get the same bits, in a fixed order.
+template <int LaneBits = kWarp - 1, class F>
 KITTENS_DEVICE float reduce_lanes(F op, float value) {
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) {
-    value = op(value, arch::shuffle_xor(value, step));
+    if (LaneBits & step) value = op(value, arch::shuffle_xor(value, step));
   }
   return value;
 }
 
-// op over the vector's elements, in float: those of a lane in order, then over the lanes.
+// op over the vector's elements, in float: those of a lane in order, then over the lanes that hold
+// others.
 template <class F, register_vector V>
 KITTENS_DEVICE float reduce(F op, const V& src) {
   float value = 0.0f;
@@ -29,7 +31,7 @@ KITTENS_DEVICE float reduce(F op, const V& src) {
 #pragma unroll
     for (int i = 0; i < V::run_length; ++i) value = c + i == 0 ? run[0] : op(value, run[i]);
   }
-  return reduce_lanes(op, value);
+  return reduce_lanes<V::lane_bits>(op, value);
 }
 
 // dst = Σ a[i] · b[i].
@@ -44,7 +46,7 @@ KITTENS_DEVICE void dot(float& dst, const A& a, const B& b) {
 #pragma unroll
     for (int i = 0; i < A::run_length; ++i) value = fmaf(x[i], y[i], value);
   }
-  dst = reduce_lanes([](float x, float y) { return x + y; }, value);
+  dst = reduce_lanes<A::lane_bits>([](float x, float y) { return x + y; }, value);
 }
 
 // name(dst, src): dst = op over src; name(dst, src, accum): that, and accum.

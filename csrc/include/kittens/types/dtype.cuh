@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 
 #include <concepts>
+#include <cstdint>
+#include <cstring>
 
 #include "kittens/arch/keywords.cuh"
 
@@ -29,6 +31,39 @@ KITTENS_INLINE To convert(From value) {
     return __float2bfloat16_rn(value);
   } else {
     return __float2half_rn(value);
+  }
+}
+
+// Two neighbouring 16-bit elements share a register, the first in its low half, and convert
+// together.
+template <class T>
+concept half_width = std::same_as<T, bf16> || std::same_as<T, half>;
+
+template <half_width T>
+KITTENS_INLINE uint32_t pack(float low, float high) {
+  uint32_t both;
+  if constexpr (std::same_as<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    std::memcpy(&both, &pair, sizeof(both));
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    std::memcpy(&both, &pair, sizeof(both));
+  }
+  return both;
+}
+
+template <half_width T>
+KITTENS_INLINE void unpack(float& low, float& high, uint32_t both) {
+  if constexpr (std::same_as<T, bf16>) {  // two bf16 are the upper halves of two floats
+    const uint32_t bits[2] = {both << 16, both & 0xffff0000u};
+    std::memcpy(&low, &bits[0], sizeof(low));
+    std::memcpy(&high, &bits[1], sizeof(high));
+  } else {
+    __half2 pair;
+    std::memcpy(static_cast<void*>(&pair), &both, sizeof(both));
+    const float2 wide = __half22float2(pair);
+    low = wide.x;
+    high = wide.y;
   }
 }
 

@@ -22,15 +22,17 @@ struct extent {
 
 template <>
 struct extent<kDynamic> {
-  int64_t n = 1;
-  KITTENS_INLINE constexpr extent(int64_t value) : n(value) {}
+  int64_t n;
+  KITTENS_INLINE constexpr extent(int64_t value = 1) : n(value) {}
   KITTENS_INLINE constexpr operator int64_t() const { return n; }
 };
 
 }  // namespace detail
 
-// Where a vector or tile starts. `b`, `d` and `r` count elements; `c` counts vectors (or tiles) of
-// the length being moved, so a warp that owns slice w of a row says {0, 0, row, w}.
+// Where a vector or tile starts. `b` and `d` count elements, and `c` counts vectors (or tiles) of
+// the length being moved, so a warp that owns slice w of a row says {0, 0, row, w}. `r` counts
+// elements where a vector is moved, and tiles where a tile is: tile (i, j) of a matrix is {0, 0, i,
+// j}.
 struct coord {
   int64_t b = 0, d = 0, r = 0, c = 0;
 };

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "kittens/arch/keywords.cuh"
@@ -23,7 +22,7 @@ struct lane_run {
   KITTENS_DEVICE void get(float (&dst)[N]) const {
     if constexpr (kPairs) {
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) widen(dst[2 * i], dst[2 * i + 1], words[i]);
+      for (int i = 0; i < kWords; ++i) unpack<T>(dst[2 * i], dst[2 * i + 1], words[i]);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i) dst[i] = convert<float>(words[i]);
@@ -33,37 +32,11 @@ struct lane_run {
   KITTENS_DEVICE void set(const float (&src)[N]) {
     if constexpr (kPairs) {
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) words[i] = narrow(src[2 * i], src[2 * i + 1]);
+      for (int i = 0; i < kWords; ++i) words[i] = pack<T>(src[2 * i], src[2 * i + 1]);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i) words[i] = convert<T>(src[i]);
     }
-  }
-
- private:
-  static KITTENS_DEVICE void widen(float& low, float& high, uint32_t both) {
-    if constexpr (std::same_as<T, bf16>) {  // two bf16 are the upper halves of two floats
-      const uint32_t bits[2] = {both << 16, both & 0xffff0000u};
-      std::memcpy(&low, &bits[0], sizeof(low));
-      std::memcpy(&high, &bits[1], sizeof(high));
-    } else {
-      __half2 pair;
-      std::memcpy(static_cast<void*>(&pair), &both, sizeof(both));
-      const float2 wide = __half22float2(pair);
-      low = wide.x;
-      high = wide.y;
-    }
-  }
-  static KITTENS_DEVICE uint32_t narrow(float low, float high) {
-    uint32_t both;
-    if constexpr (std::same_as<T, bf16>) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-      std::memcpy(&both, &pair, sizeof(both));
-    } else {
-      const __half2 pair = __floats2half2_rn(low, high);
-      std::memcpy(&both, &pair, sizeof(both));
-    }
-    return both;
   }
 };
 

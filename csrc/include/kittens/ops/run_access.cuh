@@ -1,0 +1,96 @@
+// Moves one lane's run of neighbours, in as few memory instructions as possible.
+#pragma once
+
+#include <cstring>
+
+#include "kittens/arch/async_copy.cuh"
+#include "kittens/arch/memory.cuh"
+#include "kittens/types/lane_run.cuh"
+
+namespace kittens::detail {
+
+// The unsigned vector type of a given size: what one memory instruction moves.
+template <int Bytes>
+struct word;
+template <>
+struct word<2> {
+  using type = unsigned short;
+};
+template <>
+struct word<4> {
+  using type = unsigned;
+};
+template <>
+struct word<8> {
+  using type = uint2;
+};
+template <>
+struct word<16> {
+  using type = uint4;
+};
+
+// A lane's run, in accesses of up to 16 bytes.
+template <class T, int N>
+struct run_access {
+  static constexpr int kBytes = N * int(sizeof(T)) < 16 ? N * int(sizeof(T)) : 16;
+  static constexpr int kWords = N * int(sizeof(T)) / kBytes;
+  using word_type = typename word<kBytes>::type;
+
+  // From global memory; zero where not `inside`.
+  KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
+    word_type words[kWords] = {};
+    if (inside) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[i] = arch::load_global(reinterpret_cast<const word_type*>(src) + i);
+      }
+    }
+    std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
+  }
+  KITTENS_DEVICE static void load_shared(lane_run<T, N>& dst, const T* src) {
+    word_type words[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      words[i] = arch::load_shared(reinterpret_cast<const word_type*>(src) + i);
+    }
+    std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
+  }
+  KITTENS_DEVICE static void store_shared(T* dst, const lane_run<T, N>& src) {
+    word_type words[kWords];
+    std::memcpy(&words, &src, sizeof(src));
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      arch::store_shared(reinterpret_cast<word_type*>(dst) + i, words[i]);
+    }
+  }
+  KITTENS_DEVICE static void load_async(T* dst, const T* src, bool inside) {
+    static_assert(kBytes >= 4, "an asynchronous copy moves 4, 8 or 16 bytes");
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      arch::cp_async<kBytes>(dst + i * kBytes / int(sizeof(T)), src + i * kBytes / int(sizeof(T)),
+                             inside);
+    }
+  }
+  KITTENS_DEVICE static void store(T* dst, const lane_run<T, N>& src) {
+    word_type words[kWords];
+    std::memcpy(&words, &src, sizeof(src));
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      arch::store_global(reinterpret_cast<word_type*>(dst) + i, words[i]);
+    }
+  }
+};
+
+// A run as its single elements, and back; no bit changes.
+template <class T, int N>
+KITTENS_DEVICE void split(lane_run<T, 1> (&dst)[N], const lane_run<T, N>& src) {
+  static_assert(sizeof(dst) == sizeof(src));
+  std::memcpy(static_cast<void*>(&dst), &src, sizeof(src));
+}
+template <class T, int N>
+KITTENS_DEVICE void join(lane_run<T, N>& dst, const lane_run<T, 1> (&src)[N]) {
+  static_assert(sizeof(dst) == sizeof(src));
+  std::memcpy(static_cast<void*>(&dst), &src, sizeof(src));
+}
+
+}  // namespace kittens::detail

@@ -1,0 +1,105 @@
+"""What warpgroup products, TMA and the pipeline refuse to compile, and the sentence they say."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from build_tools import ops, simulator, toolchain
+from build_tools.settings import ROOT, BuildError
+
+PRODUCT = "D d; A a; B b; warpgroup::"
+MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
+    "d must be a register tile in row layout": (
+        "using D = st_fl<64, 64>; using A = st_bf<64, 64>; using B = A;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "d must be rt_fl<16, N>": (
+        "using D = rt_bf<16, 64>; using A = st_bf<64, 64>; using B = A;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "b must be a swizzled shared tile": (
+        "using D = rt_fl<16, 64>; using A = st_bf<64, 64>; "
+        "using B = st_bf<64, 64, ducks::st_layout::naive>;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "a must be a swizzled shared tile, or a register tile in row layout": (
+        "using D = rt_fl<16, 64>; using A = rt_bf<16, 64, ducks::rt_layout::col>; "
+        "using B = st_bf<64, 64>;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "transposed, a must be a shared tile": (
+        "using D = rt_fl<16, 64>; using A = rt_bf<16, 64>; using B = st_bf<16, 64>;",
+        PRODUCT + "mm_AtB(d, a, b);",
+    ),
+    "the left side must have 64 rows": (
+        "using D = rt_fl<16, 64>; using A = st_bf<128, 64>; using B = st_bf<64, 64>;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "the inner extents of a and b must be equal": (
+        "using D = rt_fl<16, 64>; using A = st_bf<64, 32>; using B = st_bf<64, 64>;",
+        PRODUCT + "mma_ABt(d, a, b);",
+    ),
+    "d must have a column per column of the right side": (
+        "using D = rt_fl<16, 64>; using A = st_bf<64, 64>; using B = st_bf<64, 128>;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "at most 256 columns": (
+        "using D = rt_fl<16, 272>; using A = st_bf<64, 64>; using B = st_bf<272, 64>;",
+        PRODUCT + "mma_ABt(d, a, b);",
+    ),
+    "a and b must hold bf16 or half": (
+        "using D = rt_fl<16, 64>; using A = st_fl<64, 64>; using B = A;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "a and b must hold the same type": (
+        "using D = rt_fl<16, 64>; using A = st_bf<64, 64>; using B = st_hf<64, 64>;",
+        PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "asynchronous products are of a warpgroup": ("", "group<2>::mma_fence();"),
+    "registers move between warpgroups": ("", "group<2>::raise_registers<64>();"),
+    "TMA moves swizzled tiles": (
+        "",
+        "tma_map<st_bf<16, 16, ducks::st_layout::naive>> map; (void)map;",
+    ),
+    "TMA moves tiles of up to 256 rows": ("", "tma_map<st_bf<272, 16>> map; (void)map;"),
+    "TMA does not convert": ("", "tma_map<st_bf<16, 16>>::of(gl<float>::vector(nullptr, 16));"),
+    "TMA moves the tile that the map was made for": (
+        "",
+        "st_bf<16, 16> tile; tma_map<st_bf<32, 16>> map; semaphore s; "
+        "tma::load_async(tile, map, s, {});",
+    ),
+    "named barriers are numbers 1 to 15": ("", "turns<2, 15>::wait(0);"),
+    "a ring has at least one stage": ("", "ring<0> stages; (void)stages;"),
+}
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The errors of one file that makes all the mistakes."""
+    try:
+        toolkit = simulator.headers()
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    lines = [
+        f"void mistake_{i}() {{ {types} {body} }}"
+        for i, (types, body) in enumerate(MISTAKES.values())
+    ]
+    source: Path = tmp_path_factory.mktemp("errors") / "mistakes.cpp"
+    source.write_text("#include <kittens.cuh>\nusing namespace kittens;\n" + "\n".join(lines))
+    words = [toolchain.find_compiler().path, "-std=c++20", "-fsyntax-only", "-Wno-unknown-pragmas"]
+    words += [*ops.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
+    words += ["-fmax-errors=0", "-x", "c++", str(source)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode != 0
+    return [line for line in done.stderr.splitlines() if "error: " in line]
+
+
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_mistake_gets_its_sentence(sentence: str, errors: list[str]) -> None:
+    assert sum(sentence in line for line in errors) == 1
+
+
+def test_a_mistake_gets_no_other_error(errors: list[str]) -> None:
+    others = [line for line in errors if not any(sentence in line for sentence in MISTAKES)]
+    assert not others, "\n".join(others)
