@@ -29,8 +29,7 @@ class Kernel:
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm",)),
-    # Attention has no CUDA code yet: its op runs on ATen.
-    Kernel(name="attention", ops=("attention",), architectures=()),
+    Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -208,10 +208,20 @@ def test_packed(lengths, options):
 
 @pytest.mark.parametrize("lengths", PACKINGS[:3], ids=str)
 def test_packed_and_compiled(lengths):
-    """Compiled code takes the form that reads nothing back."""
+    """Compiled code that records takes the form that reads nothing back."""
+    check_packed(compiled_form_by_mask(), lengths, {"causal": True})
+
+
+def compiled_form_by_mask():
+    """`attention` compiled into ATen ops: what happens where a gradient is recorded."""
     torch._dynamo.reset()
-    call = torch.compile(thunderkittens.attention, fullgraph=True, backend="aot_eager")
-    check_packed(call, lengths, {"causal": True})
+    compiled = torch.compile(thunderkittens.attention, fullgraph=True, backend="aot_eager")
+
+    def call(q, k, v, **options):
+        results = compiled(q.clone().requires_grad_(), k, v, **options)
+        return torch.utils._pytree.tree_map(torch.Tensor.detach, results)
+
+    return call
 
 
 def check_packed(call, lengths, options):
@@ -233,10 +243,7 @@ def test_inconsistent_cu_seqlens_are_clamped(ends, compiled):
     """Wrong offsets give some defined result; tokens of no sequence give 0, whatever they hold."""
     q, k, v, places = pack([3, 4], [3, 4])
     places["cu_seqlens_q"] = places["cu_seqlens_k"] = torch.tensor(ends)
-    call = thunderkittens.attention
-    if compiled:
-        torch._dynamo.reset()
-        call = torch.compile(call, fullgraph=True, backend="aot_eager")
+    call = compiled_form_by_mask() if compiled else thunderkittens.attention
     inside = sorted(min(max(e, 0), 7) for e in ends)
     if ends == sorted(ends):
         for t in (q, k, v):
@@ -253,8 +260,7 @@ def test_cu_seqlens_out_of_order(ends, causal):
     """Both forms take the running maximum, so that eager and compiled code agree."""
     q, k, v, places = pack([3, 4], [3, 4])
     places["cu_seqlens_q"] = places["cu_seqlens_k"] = torch.tensor(ends)
-    torch._dynamo.reset()
-    compiled = torch.compile(thunderkittens.attention, fullgraph=True, backend="aot_eager")
+    compiled = compiled_form_by_mask()
     want = thunderkittens.attention(q, k, v, causal=causal, **places, return_lse=True)
     got = compiled(q, k, v, causal=causal, **places, return_lse=True)
     torch.testing.assert_close(got, want)

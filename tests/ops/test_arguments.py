@@ -89,7 +89,7 @@ def call(table, arguments):
     overload = getattr(torch.ops.thunderkittens, table["op"]).default
     names = [a.name for a in overload._schema.arguments if not a.kwarg_only]
     arguments = dict(arguments)
-    if table["op"] == "layer_norm_backward":
+    if "needs" in names:
         arguments["needs"] = [True, True, True]
     positional = [arguments.pop(name) for name in names]
     return overload(*positional, **arguments)

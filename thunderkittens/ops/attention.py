@@ -63,13 +63,22 @@ def attention(
         NotImplementedError: A tensor is sparse or nested.
         RuntimeError: An argument has the wrong Python type (torch's own message).
 
+    Backends:
+        The kernel (sm_90a) takes bfloat16 and float16, D = Dv of 64 or 128, scale > 0, any lengths,
+        `causal` and any number of query heads per key head; not a window, softcap, sinks or packed
+        sequences, which torch computes, as it does the rest. q, k and v are read where they lie if
+        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
+        0; otherwise they are copied, and `explain` says so. The kernel's gradients are torch's,
+        from the saved o and lse: first order only, and not the same bits on every run.
+
     Numerics:
-        Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype. Under
-        autocast q, k and v take its dtype.
+        Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
+        rounds the softmax's weights to q's dtype before they meet v. Under autocast q, k and v take
+        its dtype. The kernel's o and lse are the same bits on every run.
 
     Source:
-        csrc/kernels/attention/attention.cpp. This release has no CUDA kernel of it: torch computes,
-        with its fused attention where no window, cap, sink or lse is asked for.
+        csrc/kernels/attention: attention_forward.cuh is the kernel, attention_reference.cpp what
+        torch computes.
 
     Example:
         >>> import torch, thunderkittens
@@ -77,14 +86,18 @@ def attention(
         >>> thunderkittens.attention(q, k, k, causal=True).shape
         torch.Size([2, 3, 8, 64])
     """
-    left, right = (None, None) if window is None else _pair(window)
     op = _attention_forward if return_lse else _attention
+    packed = cu_seqlens_q is not None or cu_seqlens_k is not None
+    packed = packed or max_seqlen_q is not None or max_seqlen_k is not None
+    if window is None and sinks is None and softcap == 0.0 and not packed:
+        return op(q, k, v, causal, scale)  # each keyword costs the host a third of a microsecond
+    left, right = (None, None) if window is None else _pair(window)
     return op(
         q,
         k,
         v,
-        causal=causal,
-        scale=scale,
+        causal,
+        scale,
         window_left=left,
         window_right=right,
         softcap=softcap,

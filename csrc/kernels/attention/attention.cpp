@@ -1,24 +1,21 @@
-// attention as a torch op, computed by ATen: this release has no CUDA kernel of it.
+// attention as a torch op: schema, checks, outputs, backends, fakes. Autograd and autocast are in
+// attention_autograd.cpp, the ATen implementation in attention_reference.cpp.
 //
-//   s = scale · q kᵀ;  s = softcap · tanh(s / softcap);  masked;  o = softmax(s) v
+//   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
 //
-// Query head h reads key head h // (Hq / Hk). The diagonal of row i is i + Sk − Sq. A sink is one
-// more logit of each row, without a value. A row with no key gives 0, and lse = its sink (−inf
-// without).
-//
-// Two ops: `attention` gives o, `attention_forward` also lse. Both are compositions of
-// differentiable ATen ops, so autograd, Meta and torch.compile follow from those.
+// Three ops: `attention` gives o, `attention_forward` also lse, `attention_backward` the gradients
+// of what the kernel computed; it is ATen's as yet, from the saved o and lse.
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <limits>
-#include <vector>
 
 #include "binding/arguments.h"
-#include "binding/backend.h"
+#include "binding/launch.h"
+#include "binding/layout.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_call.hpp"
+#include "kernels/attention/attention_reference.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -26,11 +23,8 @@ namespace {
 using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
-using optional_int = std::optional<int64_t>;
-using optional_size = std::optional<SymInt>;
 using two_tensors = std::tuple<Tensor, Tensor>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using three_tensors = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr arguments kDenseArguments({
     tensor("q", dtype_rule::floating, "B,Sq,Hq,D"),
@@ -58,26 +52,225 @@ constexpr arguments kPackedArguments({
     integer("max_seqlen_q", 0),
     integer("max_seqlen_k", 0),
 });
+constexpr arguments kBackwardArguments({
+    tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv"),
+    optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq")),
+    tensor("q", dtype_rule::same, "B,Sq,Hq,D"),
+    tensor("k", dtype_rule::same, "B,Sk,Hk,D"),
+    tensor("v", dtype_rule::same, "B,Sk,Hk,Dv"),
+    tensor("o", dtype_rule::same, "B,Sq,Hq,Dv"),
+    tensor("lse", dtype_rule::statistics, "B,Hq,Sq"),
+    boolean("causal"),
+    optional(number("scale")),
+});
 constexpr divisibility kHeads{"Hq", "Hk"};
 constexpr argument_table kDenseTable = kDenseArguments.table("attention", "", kHeads);
 constexpr argument_table kPackedTable = kPackedArguments.table("attention", "packed", kHeads);
-const enter_arguments enter_dense(kDenseTable), enter_packed(kPackedTable);
+constexpr argument_table kBackwardTable =
+    kBackwardArguments.table("attention_backward", "", kHeads);
+const enter_arguments enter_dense(kDenseTable), enter_packed(kPackedTable),
+    enter_backward(kBackwardTable);
 
-const kernel kKernel("attention", "");
+const kernel kForwardKernel("attention", "attention_forward");
 
-struct call {
-  Tensor q, k, v;
-  bool causal;
-  std::optional<double> scale;
-  optional_int window_left, window_right;
-  double softcap;
-  optional_tensor sinks, cu_seqlens_q, cu_seqlens_k;
-  optional_size max_seqlen_q, max_seqlen_k;
+// ---- The kernel ---------------------------------------------------------------------------------
 
-  bool masked() const { return causal || window_left || window_right; }
-};
+// The kernel counts rows, keys and tiles of 64 rows in int.
+constexpr int64_t kMostRows = int64_t{1} << 30;
+constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
 
-void check_call(const call& c) {
+std::string why_too_large(const attention_call& c) {
+  const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
+  const int64_t rows = size(c.q.sym_size(1)), keys = size(c.k.sym_size(1));
+  if (rows > kMostRows) return c10::str(rows, " queries are above ", kMostRows);
+  if (keys > kMostRows) return c10::str(keys, " keys are above ", kMostRows);
+  const int64_t tiles = (rows + 63) / 64, heads = size(c.q.sym_size(2)),
+                batch = size(c.q.sym_size(0));
+  if (heads > kMostTiles || batch > kMostTiles || (tiles > 0 && heads > kMostTiles / tiles) ||
+      (tiles * heads > 0 && batch > kMostTiles / (tiles * heads))) {
+    return c10::str(batch, " batches of ", heads, " heads of ", rows, " queries are too many");
+  }
+  return "";
+}
+
+// Why the kernel does not take the call, "" when it does. Symbolic sizes count as small.
+std::string why_unsupported(const attention_call& c) {
+  if (c.cu_seqlens_q) return "packed sequences are computed by torch";
+  if (c.window_left || c.window_right) return "a window is computed by torch";
+  if (c.softcap > 0) return "a softcap is computed by torch";
+  if (c.sinks) return "sinks are computed by torch";
+  const at::ScalarType type = c.q.scalar_type();
+  if (type == at::kFloat) return "float32 is computed by torch";
+  if (type == at::kDouble) return "float64 is computed by torch";
+  const int64_t width = c.q.sym_size(3).guard_int(__FILE__, __LINE__);
+  const int64_t value_width = c.v.sym_size(3).guard_int(__FILE__, __LINE__);
+  if (width != 64 && width != 128) return c10::str("head dimension ", width, " is not 64 or 128");
+  if (value_width != width) {
+    return c10::str("v's head dimension ", value_width, " is not that of q, ", width);
+  }
+  const double scale = attention_scale(c.scale, width);
+  if (!(scale >= 1e-30 && scale <= 1e30)) {  // the kernel computes with scale · log₂e in float
+    return c10::str("scale ", scale, " is not within 1e-30 and 1e30");
+  }
+  return why_too_large(c);
+}
+
+// Why TMA cannot read a tensor [B, S, H, D] of 16-bit elements where it lies; null when it can.
+// Strides of dimensions of size 1 mean nothing.
+const char* why_copied(const Tensor& t) {
+  constexpr int64_t kStrideLimit = int64_t{1} << 39;  // 2⁴⁰ bytes
+  if (t.stride(3) != 1) return "the elements of a row are not neighbours";
+  if (reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 != 0) {
+    return "its address is not a multiple of 16 bytes";
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (t.size(i) == 1) continue;
+    const int64_t stride = t.stride(i);
+    if (stride == 0) return "an expanded dimension has stride 0";
+    if (stride % 8 != 0) return "its strides are not multiples of 16 bytes";
+    if (stride >= kStrideLimit) return "its strides reach 2^40 bytes";
+  }
+  return nullptr;
+}
+
+// The tensor as the kernel reads it: keep it until the launch has returned.
+Tensor operand(const Tensor& t) {
+  if (t.numel() == 0 || why_copied(t) == nullptr) return t;
+  return t.clone(at::MemoryFormat::Contiguous);  // contiguous() would keep a bad address
+}
+
+void take_notes(const attention_call& c) {
+  for (const auto& [t, name] : {std::pair(&c.q, "q"), {&c.k, "k"}, {&c.v, "v"}}) {
+    const char* reason = t->numel() == 0 ? nullptr : why_copied(*t);
+    if (reason == nullptr) continue;
+    explaining()->notes.push_back(
+        c10::str(name, " is copied first: ", reason, " (strides ", t->strides(), ")"));
+  }
+  if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
+    explaining()->notes.push_back("its backward is computed by torch");
+  }
+}
+
+attention_strides strides_of(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
+
+// lse may be undefined: not wanted.
+void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
+                    const Tensor& lse) {
+  const Tensor q = operand(c.q), k = operand(c.k), v = operand(c.v);
+  launch(d,
+         attention_forward_params{
+             .q = q.const_data_ptr(),
+             .k = k.const_data_ptr(),
+             .v = v.const_data_ptr(),
+             .o = o.mutable_data_ptr(),
+             .lse = lse.defined() ? lse.mutable_data_ptr<float>() : nullptr,
+             .batch = q.size(0),
+             .rows = q.size(1),
+             .keys = k.size(1),
+             .heads = q.size(2),
+             .key_heads = k.size(2),
+             .head_dim = q.size(3),
+             .q_strides = strides_of(q),
+             .k_strides = strides_of(k),
+             .v_strides = strides_of(v),
+             .scale = static_cast<float>(attention_scale(c.scale, q.size(3))),
+             .causal = c.causal,
+             .type = *kernel_dtype(q.scalar_type()),
+         },
+         q.device());
+}
+
+// ---- Ops ----------------------------------------------------------------------------------------
+
+Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
+
+// Contiguous whatever the strides of `like`.
+Tensor empty_contiguous(const Tensor& like) {
+  return at::empty_symint(like.sym_sizes(), like.options());
+}
+
+// [B, Sq, Hq, Dv], packed [Tq, Hq, Dv].
+Tensor empty_output(const attention_call& c) {
+  c10::SmallVector<SymInt, 4> sizes(c.q.sym_sizes());
+  sizes.back() = c.v.sym_sizes().back();
+  return at::empty_symint(sizes, c.q.options());
+}
+
+// [B, Hq, Sq], packed [Hq, Tq].
+Tensor empty_lse(const attention_call& c) {
+  const auto sizes = c.q.sym_sizes();
+  const auto options = c.q.options().dtype(attention_computing_dtype(c.q));
+  return sizes.size() == 3 ? at::empty_symint({sizes[1], sizes[0]}, options)
+                           : at::empty_symint({sizes[0], sizes[2], sizes[1]}, options);
+}
+
+// The same numbers with the strides that Meta promises, also of dimensions of size 1.
+Tensor exactly_contiguous(const Tensor& t) {
+  return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
+}
+
+// lse is undefined when it is not wanted.
+two_tensors compute(const attention_call& c, bool wants_lse) {
+  check_call(c);
+  const bool no_rows = c.q.numel() == 0 && c.q.sizes().back() != 0;
+  if (no_rows && explaining() == nullptr) return {empty_output(c), empty_lse(c)};
+  const decision d = decide(kForwardKernel, c.q.device(), why_unsupported(c));
+  if (d.explained) {
+    if (d.run != nullptr) take_notes(c);
+    return {none(c.q), none(c.q)};
+  }
+  if (d.run == nullptr) {
+    const auto [o, lse] = attention_by_aten(c, wants_lse);
+    return {exactly_contiguous(o), exactly_contiguous(lse)};
+  }
+  const Tensor o = empty_output(c);
+  const Tensor lse = wants_lse ? empty_lse(c) : Tensor();
+  if (c.k.size(1) == 0) {  // nothing for TMA to read
+    o.zero_();
+    if (wants_lse) lse.fill_(-std::numeric_limits<double>::infinity());
+  } else {
+    forward_kernel(d, c, o, lse);
+  }
+  return {o, lse};
+}
+
+// ---- Meta: shapes, dtypes and strides, also of symbolic sizes -----------------------------------
+
+Tensor attention_meta(const attention_call& c) {
+  check_call(c);
+  return empty_output(c);
+}
+two_tensors attention_forward_meta(const attention_call& c) {
+  check_call(c);
+  return {empty_output(c), empty_lse(c)};
+}
+
+three_tensors attention_backward_meta(const Tensor& dout, const optional_tensor& dlse,
+                                      const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const Tensor& o, const Tensor& lse, bool causal,
+                                      std::optional<double> scale, std::array<bool, 3> needs) {
+  check(kBackwardTable, {dout, dlse, q, k, v, o, lse, causal, scale});
+  return {needs[0] ? empty_contiguous(q) : none(q), needs[1] ? empty_contiguous(k) : none(k),
+          needs[2] ? empty_contiguous(v) : none(v)};
+}
+
+constexpr const char* kOptions =
+    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, *, "
+    "int? window_left=None, int? window_right=None, float softcap=0.0, Tensor? sinks=None, "
+    "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, SymInt? max_seqlen_q=None, "
+    "SymInt? max_seqlen_k=None) -> ";
+
+// One kernel for every device: it looks at the tensors itself, so that a sparse or nested
+// tensor or a foreign device gets our sentence and not the dispatcher's.
+void every_op(torch::Library& m) {
+  m.impl("attention", with_call<attention>);
+  m.impl("attention_forward", with_call<attention_forward>);
+  m.impl("attention_backward", attention_backward);
+}
+
+}  // namespace
+
+void check_call(const attention_call& c) {
   const bool packed = c.cu_seqlens_q || c.cu_seqlens_k;
   if (!packed) {
     TORCH_CHECK_VALUE(
@@ -88,12 +281,10 @@ void check_call(const call& c) {
     return;
   }
   TORCH_CHECK_VALUE(c.cu_seqlens_q && c.cu_seqlens_k,
-                    "attention: cu_seqlens_q and cu_seqlens_k must be given "
-                    "together, got ",
+                    "attention: cu_seqlens_q and cu_seqlens_k must be given together, got ",
                     c.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q", " None");
   TORCH_CHECK_VALUE(c.max_seqlen_q && c.max_seqlen_k,
-                    "attention: max_seqlen_q and max_seqlen_k must be given "
-                    "with cu_seqlens, got ",
+                    "attention: max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
                     c.max_seqlen_q ? "max_seqlen_k" : "max_seqlen_q", " None");
   check(kPackedTable, {c.q, c.k, c.v, c.causal, c.scale, c.window_left, c.window_right, c.softcap,
                        c.sinks, c.cu_seqlens_q, c.cu_seqlens_k, c.max_seqlen_q, c.max_seqlen_k});
@@ -101,297 +292,58 @@ void check_call(const call& c) {
                     "attention: cu_seqlens_q must have shape [sequences + 1], got [0]");
 }
 
-at::ScalarType computing_dtype(const Tensor& q) {
-  return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+void check_dense_call(const attention_call& c) {
+  check_dense(kDenseTable, {c.q, c.k, c.v, c.causal, c.scale, c.window_left, c.window_right,
+                            c.softcap, c.sinks});
 }
 
-// ---- Which keys a row sees ----------------------------------------------------------------------
-
-Tensor positions(const SymInt& count, const Tensor& like) {
-  return at::arange(at::Scalar(count), like.options().dtype(at::kLong));
+void check_dense_backward(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
+                          const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse) {
+  check_dense(kBackwardTable, {dout, dlse, q, k, v, o, lse, /*causal=*/false, /*scale=*/1.0});
 }
 
-// `diagonal` [Sq]: the key position of each row's diagonal; `column` [Sk]. Returns bool [Sq, Sk].
-Tensor band(const call& c, const Tensor& diagonal, const Tensor& column) {
-  const Tensor distance = column.unsqueeze(0) - diagonal.unsqueeze(1);
-  optional_int right = c.window_right;
-  if (c.causal) right = 0;
-  Tensor seen = at::ones_like(distance, distance.options().dtype(at::kBool));
-  if (right) seen = seen & distance.le(*right);
-  if (c.window_left) seen = seen & distance.ge(-*c.window_left);
-  return seen;
-}
-
-optional_tensor dense_mask(const call& c) {
-  if (!c.masked()) return std::nullopt;
-  const SymInt rows = c.q.sym_size(1), columns = c.k.sym_size(1);
-  const Tensor diagonal = positions(rows, c.q) + at::Scalar(columns - rows);
-  return band(c, diagonal, positions(columns, c.q));
-}
-
-// Of each of `count` packed tokens: its sequence (-1 when none), and where that starts and how long
-// it is.
-struct token_places {
-  Tensor sequence, start;
-
-  token_places(const Tensor& cu_seqlens, const SymInt& count)
-      : sequence(at::bucketize(positions(count, cu_seqlens), cu_seqlens, false, /*right=*/true) -
-                 1) {
-    sequence = sequence.masked_fill(sequence >= at::Scalar(cu_seqlens.sym_size(0) - 1), -1);
-    start = cu_seqlens.index_select(0, sequence.clamp_min(0));
+bool is_served_by_kernel(const attention_call& c) {
+  const std::string unsupported = why_unsupported(c);
+  const c10::Device device = c.q.device();
+  if (is_stand_in(c.q)) {
+    const bool built = !device.is_cuda() || why_not(kForwardKernel, device.index()).empty();
+    if (built && unsupported.empty()) return true;
   }
-};
-
-// The length of each token's sequence in another packing.
-Tensor lengths(const Tensor& cu_seqlens, const Tensor& sequence) {
-  const Tensor first = sequence.clamp_min(0);
-  const Tensor next = (first + 1).clamp_max(at::Scalar(cu_seqlens.sym_size(0) - 1));
-  return cu_seqlens.index_select(0, next) - cu_seqlens.index_select(0, first);
+  return decide(kForwardKernel, device, unsupported).run != nullptr;
 }
 
-// ---- The formula --------------------------------------------------------------------------------
+Tensor attention(const attention_call& c) { return std::get<0>(compute(c, /*wants_lse=*/false)); }
+two_tensors attention_forward(const attention_call& c) { return compute(c, /*wants_lse=*/true); }
 
-// q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv], seen [Sq, Sk] → o [B, Sq, Hq, Dv], lse [B,
-// Hq, Sq].
-two_tensors formula(const call& c, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const optional_tensor& seen) {
-  const at::ScalarType type = computing_dtype(q);
-  const SymInt batch = q.sym_size(0), rows = q.sym_size(1), heads = q.sym_size(2),
-               keys = k.sym_size(1), key_heads = k.sym_size(2), width = q.sym_size(3),
-               value_width = v.sym_size(3);
-  const SymInt group = TORCH_GUARD_OR_FALSE(key_heads.sym_eq(0)) ? SymInt(1) : heads / key_heads;
-  const double default_scale =
-      1.0 / std::sqrt(static_cast<double>(width.guard_int(__FILE__, __LINE__)));
-  const double scale = c.scale.value_or(std::isfinite(default_scale) ? default_scale : 1.0);
-
-  // The query heads of one key head stand under one another, so that one product serves them.
-  const Tensor queries = q.to(type)
-                             .reshape_symint({batch, rows, key_heads, group, width})
-                             .permute({0, 2, 3, 1, 4})
-                             .reshape_symint({batch, key_heads, group * rows, width});
-  Tensor scores = at::matmul(queries, k.to(type).permute({0, 2, 3, 1})) * scale;
-  if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
-  scores = scores.reshape_symint({batch, key_heads, group, rows, keys});
-  if (seen) scores = scores.masked_fill(seen->logical_not(), -kInfinity);
-
-  // The sink is one more key without a value; without sinks its logit is −inf, which adds nothing.
-  const Tensor sink = c.sinks ? c.sinks->to(type).reshape_symint({key_heads, group, 1, 1})
-                              : at::full({}, -kInfinity, scores.options());
-  const Tensor logits =
-      at::cat({scores, sink.expand_symint({batch, key_heads, group, rows, 1})}, /*dim=*/-1);
-  const Tensor row_max = logits.detach().amax(-1, /*keepdim=*/true);
-  const Tensor anchor = row_max.masked_fill(row_max == -kInfinity, 0);
-  const Tensor weights = at::exp(logits - anchor);
-  const Tensor sum = weights.sum(-1, /*keepdim=*/true);
-  const Tensor no_key = sum == 0;
-  const Tensor divisor = sum.masked_fill(no_key, 1);
-  const Tensor probabilities = weights.narrow_symint(-1, 0, keys) / divisor;
-
-  const Tensor o = at::matmul(probabilities.reshape_symint({batch, key_heads, group * rows, keys}),
-                              v.to(type).permute({0, 2, 1, 3}))
-                       .reshape_symint({batch, heads, rows, value_width})
-                       .transpose(1, 2)
-                       .to(q.scalar_type());
-  const Tensor lse = (at::log(divisor) + anchor).masked_fill(no_key, -kInfinity);
-  return {o.contiguous(), lse.reshape_symint({batch, heads, rows})};
+three_tensors attention_backward(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const Tensor& o,
+                                 const Tensor& lse, bool causal, std::optional<double> scale,
+                                 std::array<bool, 3> needs) {
+  check(kBackwardTable, {dout, dlse, q, k, v, o, lse, causal, scale});
+  const attention_call c{operand(q), operand(k), operand(v), causal, scale};
+  auto [dq, dk, dv] = attention_backward_by_aten(c, operand(o), lse, operand(dout), dlse);
+  return {needs[0] ? exactly_contiguous(dq) : none(q), needs[1] ? exactly_contiguous(dk) : none(k),
+          needs[2] ? exactly_contiguous(dv) : none(v)};
 }
-
-// ---- Packed sequences ---------------------------------------------------------------------------
-
-// With a mask [total_q, total_k], built on the device: nothing is read back.
-two_tensors packed_by_mask(const call& c) {
-  const SymInt rows = c.q.sym_size(0), columns = c.k.sym_size(0);
-  // The running maximum, as in offsets(): bucketize wants them in order.
-  const auto in_order = [](const Tensor& cu_seqlens, const SymInt& total) {
-    return std::get<0>(at::cummax(cu_seqlens.to(at::kLong).clamp(0, at::Scalar(total)), 0));
-  };
-  const Tensor cu_q = in_order(*c.cu_seqlens_q, rows), cu_k = in_order(*c.cu_seqlens_k, columns);
-  const token_places query(cu_q, rows), key(cu_k, columns);
-  const Tensor diagonal = positions(rows, c.q) - query.start + lengths(cu_k, query.sequence) -
-                          lengths(cu_q, query.sequence);
-  const Tensor same =
-      (query.sequence.unsqueeze(1) == key.sequence.unsqueeze(0)) & (key.sequence >= 0);
-  const Tensor seen = band(c, diagonal, positions(columns, c.q) - key.start) & same;
-  // A token of no sequence may hold anything: 0 · NaN must not reach the product.
-  const Tensor v = c.v.masked_fill((key.sequence < 0).unsqueeze(-1).unsqueeze(-1), 0);
-  auto [o, lse] = formula(c, c.q.unsqueeze(0), c.k.unsqueeze(0), v.unsqueeze(0), seen);
-  return {o.squeeze(0), lse.squeeze(0)};
-}
-
-std::vector<int64_t> offsets(const Tensor& cu_seqlens, int64_t total) {
-  const Tensor values = cu_seqlens.to(at::kLong).contiguous();
-  std::vector<int64_t> list(values.const_data_ptr<int64_t>(),
-                            values.const_data_ptr<int64_t>() + values.numel());
-  int64_t last = 0;
-  for (int64_t& offset : list) last = offset = std::min(std::max(offset, last), total);
-  return list;
-}
-
-// One sequence at a time; reads cu_seqlens, which must hold data on the CPU.
-two_tensors packed_by_sequence(const call& c) {
-  const std::vector<int64_t> query = offsets(*c.cu_seqlens_q, c.q.size(0));
-  const std::vector<int64_t> key = offsets(*c.cu_seqlens_k, c.k.size(0));
-  std::vector<Tensor> outputs, sums;
-  const auto append = [&](int64_t row, int64_t rows, int64_t column, int64_t columns) {
-    call one = c;
-    one.q = c.q.narrow(0, row, rows).unsqueeze(0);
-    one.k = c.k.narrow(0, column, columns).unsqueeze(0);
-    one.v = c.v.narrow(0, column, columns).unsqueeze(0);
-    auto [o, lse] = formula(c, one.q, one.k, one.v, dense_mask(one));
-    outputs.push_back(o.squeeze(0));
-    sums.push_back(lse.squeeze(0));
-  };
-  append(0, query.front(), 0, 0);  // tokens before and after all sequences see no key
-  for (size_t i = 0; i + 1 < query.size(); ++i) {
-    append(query[i], query[i + 1] - query[i], key[i], key[i + 1] - key[i]);
-  }
-  append(query.back(), c.q.size(0) - query.back(), 0, 0);
-  return {at::cat(outputs), at::cat(sums, /*dim=*/-1)};
-}
-
-// Whether the tensor's numbers can be read here: on the CPU, and not one of torch.compile's or
-// vmap's stand-ins.
-bool readable(const Tensor& t) {
-  using c10::DispatchKey;
-  constexpr c10::DispatchKeySet kStandIns({DispatchKey::Python, DispatchKey::Functionalize,
-                                           DispatchKey::FuncTorchBatched,
-                                           DispatchKey::FuncTorchGradWrapper});
-  return t.is_cpu() && !t.key_set().has_any(kStandIns);
-}
-
-// ---- Ops ----------------------------------------------------------------------------------------
-
-// The case that torch's own fused attention computes: [B, H, S, D], causal aligned to the top left.
-bool plain(const call& c) {
-  if (c.cu_seqlens_q || c.sinks || c.softcap > 0 || c.window_left || c.window_right) return false;
-  const SymInt rows = c.q.sym_size(1), keys = c.k.sym_size(1);
-  if (TORCH_GUARD_OR_FALSE(c.q.sym_numel().sym_eq(0)) ||
-      TORCH_GUARD_OR_FALSE(c.v.sym_numel().sym_eq(0))) {
-    return false;
-  }
-  return !c.causal || TORCH_GUARD_OR_FALSE(rows.sym_eq(keys)) ||
-         TORCH_GUARD_OR_FALSE(rows.sym_eq(1));
-}
-
-// Whether to ask for FlashAttention by name. For one row, which is decoding, torch's first choice
-// on a GPU is cuDNN, and that plans anew for each number of keys: 25 ms a token, measured on an
-// H200. What FlashAttention cannot take, or the user has switched off, is left to torch's choice.
-bool decodes_by_flash(const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!q.is_cuda() || !at::globalContext().userEnabledFlashSDP()) return false;
-  const kittens::host::device* const gpu = kittens::host::find_device(q.device().index());
-  if (gpu == nullptr || gpu->major < 8) return false;
-  const at::ScalarType type = q.scalar_type();
-  const auto contiguous_rows = [](const Tensor& t) {
-    return TORCH_GUARD_OR_FALSE(t.sym_stride(-1).sym_eq(1));
-  };
-  return (type == at::kHalf || type == at::kBFloat16) && contiguous_rows(q) && contiguous_rows(k) &&
-         contiguous_rows(v) && TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) &&
-         TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_eq(v.sym_size(3))) &&
-         TORCH_GUARD_OR_FALSE((q.sym_size(3) % 8).sym_eq(0)) &&
-         TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_le(256));
-}
-
-Tensor fused(const call& c) {
-  const bool one_row = TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_eq(1));  // sees every key
-  const bool grouped = !TORCH_GUARD_OR_FALSE(c.q.sym_size(2).sym_eq(c.k.sym_size(2)));
-  const Tensor q = c.q.transpose(1, 2), k = c.k.transpose(1, 2), v = c.v.transpose(1, 2);
-  const Tensor o =
-      decodes_by_flash(c.q, c.k, c.v)
-          ? std::get<0>(at::_scaled_dot_product_flash_attention(
-                q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
-                c.scale))
-          : at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                             /*is_causal=*/c.causal && !one_row, c.scale, grouped);
-  return o.transpose(1, 2).contiguous();
-}
-
-// lse is undefined when it is not wanted.
-two_tensors compute(const call& c, bool wants_lse) {
-  check_call(c);
-  const decision d = decide(kKernel, c.q.device(), "");
-  if (d.explained) return {at::empty({0}, c.q.options()), at::empty({0}, c.q.options())};
-  if (!wants_lse && plain(c)) return {fused(c), Tensor()};
-  if (!c.cu_seqlens_q) return formula(c, c.q, c.k, c.v, dense_mask(c));
-  return readable(*c.cu_seqlens_q) && readable(*c.cu_seqlens_k) ? packed_by_sequence(c)
-                                                                : packed_by_mask(c);
-}
-
-two_tensors attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                              std::optional<double> scale, optional_int window_left,
-                              optional_int window_right, double softcap,
-                              const optional_tensor& sinks, const optional_tensor& cu_seqlens_q,
-                              const optional_tensor& cu_seqlens_k, optional_size max_seqlen_q,
-                              optional_size max_seqlen_k) {
-  return compute({q, k, v, causal, scale, window_left, window_right, softcap, sinks, cu_seqlens_q,
-                  cu_seqlens_k, max_seqlen_q, max_seqlen_k},
-                 /*wants_lse=*/true);
-}
-
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                 std::optional<double> scale, optional_int window_left, optional_int window_right,
-                 double softcap, const optional_tensor& sinks, const optional_tensor& cu_seqlens_q,
-                 const optional_tensor& cu_seqlens_k, optional_size max_seqlen_q,
-                 optional_size max_seqlen_k) {
-  return std::get<0>(compute({q, k, v, causal, scale, window_left, window_right, softcap, sinks,
-                              cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k},
-                             /*wants_lse=*/false));
-}
-
-// Under autocast q, k and v take its dtype; so do sinks, except that float32 sinks stay float32, as
-// the formula's float32 does.
-template <c10::DeviceType Device, auto Op>
-struct autocast;
-
-template <c10::DeviceType Device, class Result, class... Options,
-          Result (*Op)(const Tensor&, const Tensor&, const Tensor&, Options...)>
-struct autocast<Device, Op> {
-  static Result run(const Tensor& q, const Tensor& k, const Tensor& v, Options... options) {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-        c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(Device)));
-    const at::ScalarType type = at::autocast::get_autocast_dtype(Device);
-    const auto cast = [&](const Tensor& t) { return at::autocast::cached_cast(type, t, Device); };
-    return Op(cast(q), cast(k), cast(v), option<std::decay_t<Options>>(type, options)...);
-  }
-
- private:
-  // An optional tensor is sinks, or offsets of integers, which cached_cast leaves as they are.
-  template <class T>
-  static T option(at::ScalarType type, const T& given) {
-    if constexpr (std::is_same_v<T, optional_tensor>) {
-      if (given && given->scalar_type() != at::kFloat) {
-        return at::autocast::cached_cast(type, *given, Device);
-      }
-    }
-    return given;
-  }
-};
-
-constexpr const char* kOptions =
-    "(Tensor q, Tensor k, Tensor v, *, bool causal=False, float? scale=None, int? "
-    "window_left=None, "
-    "int? window_right=None, float softcap=0.0, Tensor? sinks=None, Tensor? cu_seqlens_q=None, "
-    "Tensor? cu_seqlens_k=None, SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None) -> ";
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   m.def(c10::str("attention", kOptions, "Tensor").c_str(), {at::Tag::pt2_compliant_tag});
   m.def(c10::str("attention_forward", kOptions, "(Tensor o, Tensor lse)").c_str(),
         {at::Tag::pt2_compliant_tag});
+  m.def(
+      "attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, "
+      "Tensor lse, bool causal, float? scale, bool[3] needs) -> (Tensor dq, Tensor dk, Tensor dv)",
+      {at::Tag::pt2_compliant_tag});
 }
 
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeImplicitAutograd, m) {
-  m.impl("attention", attention);
-  m.impl("attention_forward", attention_forward);
+TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
+TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { every_op(m); }
+TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
+
+TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
+  m.impl("attention", with_call<attention_meta>);
+  m.impl("attention_forward", with_call<attention_forward_meta>);
+  m.impl("attention_backward", attention_backward_meta);
 }
 
-TORCH_LIBRARY_IMPL(thunderkittens, AutocastCPU, m) {
-  m.impl("attention", autocast<at::kCPU, &attention>::run);
-  m.impl("attention_forward", autocast<at::kCPU, &attention_forward>::run);
-}
-
-TORCH_LIBRARY_IMPL(thunderkittens, AutocastCUDA, m) {
-  m.impl("attention", autocast<at::kCUDA, &attention>::run);
-  m.impl("attention_forward", autocast<at::kCUDA, &attention_forward>::run);
-}
-
-}  // namespace
 }  // namespace thunderkittens

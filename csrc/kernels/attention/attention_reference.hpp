@@ -1,0 +1,27 @@
+// attention by ATen: what the kernels do not cover, and the backward. Torch, unlike attention.h.
+#pragma once
+
+#include "kernels/attention/attention_call.hpp"
+
+namespace thunderkittens {
+
+// The dtype of lse, and of everything in between.
+at::ScalarType attention_computing_dtype(const at::Tensor& q);
+
+// `scale`, or its default for that head dimension.
+double attention_scale(std::optional<double> scale, int64_t head_dim);
+
+// Whether the tensor is one of torch.compile's or vmap's, whose numbers cannot be read here.
+bool is_stand_in(const at::Tensor& t);
+
+// o and lse, of differentiable ATen ops. Without `wants_lse`, lse may be undefined, and torch's own
+// fused attention is used where it computes the same.
+std::tuple<at::Tensor, at::Tensor> attention_by_aten(const attention_call& c, bool wants_lse);
+
+// dq, dk and dv of a call without window, softcap, sinks and packing, from its o and lse. `dlse` is
+// the incoming gradient of lse, if there is one.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_by_aten(
+    const attention_call& c, const at::Tensor& o, const at::Tensor& lse, const at::Tensor& dout,
+    const std::optional<at::Tensor>& dlse);
+
+}  // namespace thunderkittens
