@@ -57,6 +57,13 @@ def _cuda(arguments: argparse.Namespace, rest: list[str]) -> None:
     compile.print_times(compile.run(cuda.kernel_jobs(toolkit), "Compiling CUDA kernels"))
 
 
+def _resources(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Compiles the CUDA kernels and writes the table of their registers and shared memory."""
+    from build_tools import resources
+
+    print(resources.write_table())
+
+
 def _simulator(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Builds the kernels for the CPU."""
     from build_tools import simulator
@@ -95,6 +102,14 @@ def _test(arguments: argparse.Namespace, rest: list[str]) -> int:
             f"install it with `{sys.executable} -m pip install -r requirements/test.txt`"
         )
     return suite.run(arguments.tier, rest)
+
+
+def _tiles(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, builds, and runs the C++ tests of the tile layer; parts of names choose some."""
+    from build_tools import environment, tiles
+
+    environment.enter("test")
+    return tiles.suite(rest)
 
 
 def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -145,18 +160,20 @@ def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
 COMMANDS = {
     "ops": _ops,
     "cuda": _cuda,
+    "resources": _resources,
     "simulator": _simulator,
     "all": _all,
     "environment": _environment,
     "missing-nvcc": _missing_nvcc,
     "test": _test,
+    "tiles": _tiles,
     "demo": _demo,
     "bench": _bench,
     "lint": _lint,
     "format": _format,
     "clean": _clean,
 }
-PASS_ON = ("test", "demo", "bench")  # what they do not know is for pytest, the demo, the benchmarks
+PASS_ON = ("test", "tiles", "demo", "bench")  # they pass on what is not theirs, as to pytest
 
 
 if __name__ == "__main__":

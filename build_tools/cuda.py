@@ -1,5 +1,6 @@
 """Compiles the CUDA kernels with nvcc, each for its architectures."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import configs
@@ -103,14 +104,47 @@ def build_test(path: str | Path) -> Path:
     Returns:
         The executable.
     """
+    return build_tests([path])[0]
+
+
+def build_tests(paths: Iterable[str | Path]) -> list[Path]:
+    """Builds tests of the tile layer, as many at a time as the machine can.
+
+    Returns:
+        The executables, in order.
+    """
+    cuda = tests_toolkit()
+    sources = [Path(path).resolve().relative_to(ROOT) for path in paths]
+    return build_programs(cuda, [job(cuda, source, "sm_90a") for source in sources])
+
+
+def build_programs(cuda: toolchain.Cuda, jobs: list[compile.Job]) -> list[Path]:
+    """Compiles programs for the GPU, each of one source, and links them with what they need.
+
+    Returns:
+        The executables, in order.
+    """
     from build_tools import simulator
 
+    host = [simulator.host_job(path) for path in sorted(ROOT.glob("csrc/host/*.cpp"))]
+    host.append(device_job(cuda))
+    what = jobs[0].name if len(jobs) == 1 else "Tests of the tile layer for the GPU"
+    objects = compile.run([*host, *jobs], what)
+    links = [
+        simulator.link_job(one.job.name, [*objects[: len(host)], one], (str(cuda.cudart),))
+        for one in objects[len(host) :]
+    ]
+    return [result.output for result in compile.run(links, "Linking")]
+
+
+def tests_toolkit() -> toolchain.Cuda:
+    """Returns the toolkit to build tests with.
+
+    Raises:
+        BuildError: There is none.
+    """
     torch = toolchain.find_torch()
     cuda, reason = toolchain.find_cuda(int(torch.cuda.split(".")[0]) if torch.cuda else None)
     if cuda is None:
         raise BuildError(reason)
-    source = Path(path).resolve().relative_to(ROOT)
-    host = [simulator.host_job(path) for path in sorted(ROOT.glob("csrc/host/*.cpp"))]
-    cuda_jobs = [job(cuda, source, "sm_90a"), device_job(cuda)]
-    objects = compile.run([*cuda_jobs, *host], f"{source} for the GPU")
-    return simulator.link_executable(source, "cuda", objects, (str(cuda.cudart),))
+    return cuda

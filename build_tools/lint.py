@@ -22,6 +22,9 @@ CXX_PATTERNS = (
     "csrc/**/*.hpp",
     "csrc/**/*.cpp",
     "csrc/**/*.cu",
+    "demos/**/*.h",
+    "demos/**/*.cpp",
+    "demos/**/*.cu",
     "tests/**/*.h",
     "tests/**/*.cu",
 )

@@ -1,5 +1,6 @@
 """Builds the simulator: the same kernels, compiled by the C++ compiler to run on the CPU."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import configs
@@ -12,6 +13,7 @@ SIMULATOR_FLAGS = (
     "-g1",
     "-fno-strict-aliasing",
     "-ffp-contract=off",
+    "-Wno-psabi",  # tensor maps are passed by value: kernels and their callers are one compiler's
     "-DKITTENS_TARGET=simulator",
     "-x",
     "c++",
@@ -120,18 +122,37 @@ def build_test(path: str | Path) -> Path:
     Returns:
         The executable.
     """
-    source = Path(path).resolve()
+    return build_tests([path])[0]
+
+
+def build_tests(paths: Iterable[str | Path]) -> list[Path]:
+    """Builds tests of the tile layer, as many at a time as the machine can.
+
+    Returns:
+        The executables, in order.
+    """
+    toolkit = headers()
+    return build_programs([kernel_job(toolkit, Path(path).resolve()) for path in paths])
+
+
+def build_programs(jobs: list[compile.Job]) -> list[Path]:
+    """Compiles programs for the simulator, each of one source, and links them with it.
+
+    Returns:
+        The executables, in order.
+    """
     parts = ("csrc/host/*.cpp", "csrc/sim/*.cpp")
     host = [host_job(path) for pattern in parts for path in sorted(ROOT.glob(pattern))]
-    name = source.relative_to(ROOT)
-    objects = compile.run([*host, kernel_job(headers(), source)], f"{name} for the simulator")
-    return link_executable(name, "simulator", objects)
+    what = jobs[0].name if len(jobs) == 1 else "Tests of the tile layer for the simulator"
+    objects = compile.run([*host, *jobs], what)
+    links = [link_job(one.job.name, [*objects[: len(host)], one]) for one in objects[len(host) :]]
+    return [result.output for result in compile.run(links, "Linking")]
 
 
-def link_executable(
-    source: Path, target: str, objects: list[compile.Result], libraries: tuple[str, ...] = ()
-) -> Path:
-    """Links a test; its own folder is where the libraries that it needs are looked for."""
+def link_job(
+    name: str, objects: list[compile.Result], libraries: tuple[str, ...] = ()
+) -> compile.Job:
+    """Returns the linking of a program; libraries are looked for where they are now."""
     compiler = toolchain.find_compiler()
     folders = tuple(f"-Wl,-rpath,{Path(library).parent}" for library in libraries)
     command = (
@@ -144,12 +165,11 @@ def link_executable(
         *folders,
         "-lpthread",
     )
-    job = compile.Job(
-        name=f"{source.with_suffix('')}.{target}",
+    return compile.Job(
+        name=name,
         command=command,
         tool=compiler.name,
         suffix=".exe",
         inputs=tuple(result.output for result in objects),
         depends=False,
     )
-    return compile.run([job], f"Linking {source.stem}")[0].output

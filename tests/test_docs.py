@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
 ]
-DOCUMENTS += [p for tree in ("benchmarks", "demos") for p in sorted((ROOT / tree).rglob("*.md"))]
+TREES = ("benchmarks", "demos", "docs")
+DOCUMENTS += [path for tree in TREES for path in sorted((ROOT / tree).rglob("*.md"))]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 
@@ -105,6 +106,35 @@ def test_commands_exist(document):
     assert not missing, f"no such module: {missing}"
     scripts = set(re.findall(r"python (?!-)([\w/]+\.py)", text))
     assert not [s for s in scripts if not (ROOT / s).exists()]
+
+
+def operations(text: str) -> set[str]:
+    """The functions that a header of the tile layer offers, macros' included."""
+    inner = r"namespace (?:kittens::)?detail"
+    text = re.sub(rf"^{inner} \{{.*?^\}}  // {inner}$", "", text, flags=re.M | re.S)
+    text = re.sub(r"//[^\n]*", "", text)
+    found = set(re.findall(r"^KITTENS_DEVICE [\w<>:&]+ (\w+)\(", text, re.M))
+    for macro, name, more in re.findall(r"^ *KITTENS_([A-Z_]+)\((\w+)(.*?)\)$", text, re.M):
+        if macro in ("UNARY", "BINARY", "REDUCE", "REDUCE_TILE"):
+            found.add(name)
+        elif macro == "BROADCAST":
+            found |= {f"{name}_row", f"{name}_col"}
+        elif macro in ("MMA", "PRODUCT"):
+            found |= {f"mma_{name}"}
+        elif macro == "PARTIAL_SUM":
+            found |= set(re.findall(r"\w+", more))
+    return found
+
+
+def test_the_manual_has_every_operation_of_the_tile_layer():
+    manual = (ROOT / "docs/tiles.md").read_text()
+    headers = ROOT / "csrc/include/kittens"
+    names = set()
+    for folder in ("ops", "pipeline", "types"):
+        names |= {n for p in (headers / folder).glob("*.cuh") for n in operations(p.read_text())}
+    assert len(names) > 80
+    within = {"convert_run"}  # what the layer uses itself
+    assert not [n for n in sorted(names - within) if not re.search(rf"\b{n}\b", manual)]
 
 
 def test_environment_variables_of_the_readme_are_read_somewhere():

@@ -1,52 +1,49 @@
 """The C++ tests of the tile layer, the seam and the simulator: each `test_*.cu` is a program.
 
-Built by the C++ compiler, a program runs in the simulator, once under each policy; built by nvcc,
-it runs on the GPU. `tests/kittens/sim` tests the simulator itself, and has no GPU side.
+`make -C tests` runs these alone, with a summary.
 """
 
-import os
-import subprocess
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from build_tools import cuda, simulator
+from build_tools import simulator, tiles
 from build_tools.settings import BuildError
 
-FOLDER = Path(__file__).parent
-PROGRAMS = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("test_*.cu"))
-POLICIES = ["eager", "lazy", "random:1", "random:2"]
-TIMEOUT_SECONDS = 120
+
+@pytest.fixture(scope="session")
+def built(request) -> None:
+    """Builds what is going to run, all at once; a test whose program fails to build says so."""
+    places: dict[str, set[str]] = {}
+    for item in request.session.items:
+        if item.path == Path(__file__) and not item.get_closest_marker("skip"):
+            place = tiles.GPU if item.get_closest_marker("gpu") else tiles.POLICIES[0]
+            places.setdefault(place, set()).add(item.callspec.params["name"])
+    with contextlib.suppress(BuildError):
+        for place, names in places.items():
+            tiles.build(sorted(names), place)
 
 
-def run(program: Path, name: str, **environment: str) -> None:
-    """Runs a program, and fails with what it printed unless all its tests pass."""
-    done = subprocess.run(
-        [program],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    setting = "".join(f"{key}={value} " for key, value in environment.items())
-    failed = [line for line in done.stdout.splitlines() if not line.startswith("ok ")]
-    assert done.returncode == 0, "\n".join(
-        [f"{setting}{program} ({name}) exits with {done.returncode}:", *failed, done.stderr]
-    )
+def check(name: str, where: str) -> None:
+    """Builds a program, runs it, and fails with what it printed unless all its tests pass."""
+    executable = tiles.build([name], where)[name]
+    outcome = tiles.run(name, executable, where)
+    assert not outcome.failed, outcome.report
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_in_the_simulator(name: str, policy: str) -> None:
+@pytest.mark.parametrize("policy", tiles.POLICIES)
+@pytest.mark.parametrize("name", tiles.programs())
+def test_in_the_simulator(name: str, policy: str, request) -> None:
     try:
         simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
-    run(simulator.build_test(FOLDER / name), name, KITTENS_SIM=policy)
+    request.getfixturevalue("built")
+    check(name, policy)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if not name.startswith("sim/")])
-def test_on_the_gpu(name: str) -> None:
-    run(cuda.build_test(FOLDER / name), name)
+@pytest.mark.parametrize("name", tiles.programs(tiles.GPU))
+def test_on_the_gpu(name: str, built) -> None:
+    check(name, tiles.GPU)

@@ -1,0 +1,194 @@
+"""What each kernel takes: registers, shared memory, and what must not be there.
+
+The table of it is checked in (`tests/ptxas/resources.md`), so that a change of a kernel shows what
+it costs; `python -m build_tools resources` writes it anew.
+"""
+
+import ctypes
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import configs
+from build_tools import compile, cuda, ops, settings, simulator, toolchain
+from build_tools.settings import ROOT, BuildError
+
+TABLE = ROOT / "tests/ptxas/resources.md"
+ARCHITECTURE = "sm_90a"
+TITLE = "Compiling CUDA kernels"
+HEADER = """# Registers and shared memory of the kernels
+
+Of each kernel for {architecture}, compiled by nvcc {version}. After a change,
+`python -m build_tools resources` writes this file; tests/ptxas compares it wherever nvcc has the
+same major and minor version.
+
+Registers of a thread and named barriers are what ptxas says. Shared memory of a block, in bytes: of
+kernel `k`, the size of its `k_shared`; a kernel without one takes as much as its launch asks for,
+which depends on the sizes of the problem.
+"""
+COLUMNS = ("kernel", "registers", "barriers", "shared memory")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel, as ptxas compiled it."""
+
+    name: str  # short, with its template arguments
+    registers: int
+    barriers: int
+    static: int  # bytes of shared memory that ptxas knows of
+
+    def row(self, dynamic: int | None) -> str:
+        """Returns its row of the table.
+
+        Args:
+            dynamic: The bytes of shared memory that its launch asks for; None if that varies.
+        """
+        if dynamic is None:
+            shared = f"{self.static} + at launch" if self.static else "at launch"
+        else:
+            shared = str(self.static + dynamic)
+        return f"| `{self.name}` | {self.registers} | {self.barriers} | {shared} |"
+
+
+def reports(toolkit: toolchain.Cuda) -> dict[str, str]:
+    """Compiles the selected kernels and returns what ptxas printed, by source and architecture."""
+    results = compile.run(cuda.kernel_jobs(toolkit), TITLE)
+    return {result.job.name: result.job.log_path.read_text() for result in results}
+
+
+def kernels(report: str) -> list[Kernel]:
+    """Returns the kernels that ptxas has compiled, by name."""
+    found, name = [], ""
+    for line in report.splitlines():
+        entry = re.search(r"Compiling entry function '(\w+)'", line)
+        name = entry[1] if entry else name
+        used = re.search(r"Used (\d+) registers", line)
+        if used and name:
+            sizes = [re.search(rf"(\d+) {what}\b", line) for what in ("barriers", "bytes smem")]
+            counts = [int(size[1]) if size else 0 for size in sizes]
+            found.append(Kernel(short_name(name), int(used[1]), *counts))
+            name = ""
+    return sorted(found, key=lambda kernel: kernel.name)
+
+
+def complaints(report: str) -> list[str]:
+    """Returns the lines that a report must not have, each with its function.
+
+    Those are stack frames, spills, and the notes C75xx: wgmma in series, waits injected for want of
+    a fence, setmaxnreg without effect. ptxas calls these notes information, not warnings, so that
+    -Werror passes them over.
+    """
+    found, function = [], "?"
+    for line in report.splitlines():
+        name = re.search(r"(?:Function properties for|Compiling entry function) '?(\w+)", line)
+        function = name[1] if name else function
+        sizes = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", line)
+        note = re.search(r"\(C75\d\d\)", line)
+        own = re.search(r"function '(\w+)'", line) if note else None
+        if note or any(int(size) for size in sizes):
+            found.append(f"{short_name(own[1] if own else function)}: {line.strip()}")
+    return found
+
+
+def short_name(symbol: str) -> str:
+    """Returns a kernel's name and template arguments, without namespaces and parameters."""
+    name = _demangle(symbol).removeprefix("void ")
+    depth, end = 0, len(name)
+    for i, character in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0 and not name.startswith("(anonymous", i):
+            end = i
+            break
+    name = re.sub(r"(?:[A-Za-z_]\w*|\(anonymous namespace\))::", "", name[:end])
+    name = re.sub(r"\(\w+\)(-?\d)", r"\1", name)  # (bool)1
+    for theirs, ours in (("__nv_bfloat16", "bf16"), ("__half", "half"), ("> >", ">>")):
+        name = name.replace(theirs, ours)
+    return name
+
+
+def sections(toolkit: toolchain.Cuda, texts: dict[str, str]) -> dict[str, list[str]]:
+    """Returns the rows of the table, by the heading that they stand under."""
+    found = {}
+    for name, text in sorted(texts.items()):
+        source, _, architecture = name.rpartition(".")
+        if architecture == ARCHITECTURE:
+            compiled = kernels(text)
+            sizes = dynamic_shared(toolkit, source, [kernel.name for kernel in compiled])
+            found[source] = [kernel.row(sizes.get(kernel.name)) for kernel in compiled]
+    return found
+
+
+def dynamic_shared(toolkit: toolchain.Cuda, source: str, names: list[str]) -> dict[str, int]:
+    """Returns the sizes of the kernels' `<kernel>_shared`, where they have one.
+
+    The C++ compiler knows them: they are asked for as the lengths of arrays, and read from its
+    assembly.
+    """
+    family = "".join(path.read_text() for path in (ROOT / source).parent.glob("*.cu*"))
+    own = [name for name in names if re.search(rf"\bstruct {name.split('<')[0]}_shared\b", family)]
+    if not own:
+        return {}
+    lines = [f'#include "{ROOT / source}.cu"', "namespace thunderkittens {"]
+    for i, name in enumerate(own):
+        kernel, angle, rest = name.partition("<")
+        lines.append(
+            f'extern "C" const char shared_{i}[sizeof({kernel}_shared{angle}{rest})] = {{}};'
+        )
+    text = "\n".join([*lines, "}", ""])
+    path = settings.build_dir() / "generated/resources" / f"{Path(source).name}.cu"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
+    compiler = toolchain.find_compiler()
+    flags = (*configs.CXX_FLAGS, "-O0", *simulator.SIMULATOR_FLAGS, "-Wno-unknown-pragmas")
+    includes = (*ops.INCLUDES, "-isystem", str(toolkit.include))
+    job = compile.Job(
+        name=f"{source}.shared",
+        command=(compiler.path, *flags, *includes, "-S", str(path), "-o", "{output}"),
+        tool=f"{compiler.name}, CUDA {toolkit.version}",
+        suffix=".s",
+    )
+    (result,) = compile.run([job], f"Shared memory of {source}")
+    sizes = dict(re.findall(r"\.size\s+shared_(\d+), (\d+)", result.output.read_text()))
+    return {name: int(sizes[str(i)]) for i, name in enumerate(own)}
+
+
+def read_table(text: str) -> tuple[str, dict[str, list[str]]]:
+    """Returns the version of nvcc that a table names, and its rows by their heading."""
+    version = re.search(r"compiled by nvcc ([\d.]+\d)", text)[1]
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    rows = {
+        heading: re.findall(r"^\| `.*$", part, re.MULTILINE)
+        for heading, part in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    return version, rows
+
+
+def write_table() -> Path:
+    """Compiles the kernels and writes the table."""
+    toolkit, reason = cuda.toolkit()
+    if toolkit is None:
+        raise BuildError(reason)
+    lines = [HEADER.format(architecture=ARCHITECTURE, version=toolkit.version)]
+    for name, rows in sections(toolkit, reports(toolkit)).items():
+        head = [f"| {' | '.join(COLUMNS)} |", "| --- | --: | --: | --: |"]
+        lines += [f"## {name}\n", *head, *rows, ""]
+    TABLE.write_text("\n".join(lines).rstrip() + "\n")
+    return TABLE
+
+
+def _demangle(symbol: str) -> str:
+    """Returns the C++ name of a symbol, by the C++ library that every compiler here links with."""
+    library = ctypes.CDLL("libstdc++.so.6")
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    library.__cxa_demangle.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
+    status = ctypes.c_int()
+    text = library.__cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
+    if not text:
+        return symbol
+    name = ctypes.string_at(text).decode()
+    libc = ctypes.CDLL(None)
+    libc.free.argtypes = [ctypes.c_void_p]
+    libc.free(text)
+    return name

@@ -1,0 +1,125 @@
+"""Kernels in CUDA's classic style on `<kittens.cuh>` alone: compiled for every GPU, and right.
+
+They stand in CUDA's own words (`__shared__`, `threadIdx`, `<<<>>>`). For the simulator those are
+replaced by the seam's, and nothing else; on a GPU they run as they are. The manual's examples are
+among them.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+import thunderkittens
+from build_tools import compile, cuda, resources, settings, simulator, tiles, toolchain
+from build_tools.settings import ROOT, BuildError
+
+FOLDER = Path(__file__).parent
+MANUAL = ROOT / "docs/tiles.md"
+KERNELS = {
+    "attention": FOLDER / "attention.cu",
+    "demo": ROOT / "demos/custom_kernel/attention.cu",
+    "projection": FOLDER / "projection.cu",
+    "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
+}
+COMPILED = [
+    (name, architecture)
+    for name in KERNELS
+    for architecture in settings.KNOWN_ARCHITECTURES
+    if name != "manual" or architecture == "sm_90a"
+]
+WORDS = {
+    r"extern __shared__ alignment_dummy __shm\[\];": (
+        "auto* __shm = reinterpret_cast<alignment_dummy*>(arch::dynamic_shared());"
+    ),
+    r"__syncthreads\(\)": "arch::sync_block()",
+    r"\bthreadIdx\.x": "unsigned(arch::thread_id())",
+    r"\bblockIdx\.(\w)": r"unsigned(arch::block_\1())",
+    r"(\w+)<<<([^,]+), ([^,]+), (\w+)>>>\(": r"\1<<<\2, \3, \4, nullptr>>>(",
+    r"(\w+)<<<(.+)>>>\(": r"kittens::testing::launch_classic(\1, \2, ",
+}
+
+
+def source_of(name: str, for_simulator: bool) -> Path:
+    """Writes a kernel's source to a file of its own and returns that."""
+    text = KERNELS[name].read_text()
+    if KERNELS[name] == MANUAL:
+        text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
+    if for_simulator:
+        for theirs, ours in WORDS.items():
+            text = re.sub(theirs, ours, text)
+    world = "simulator" if for_simulator else "cuda"
+    path = settings.build_dir() / "generated/classic" / world / f"{name}.cu"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
+    return path
+
+
+def check_job(job: compile.Job, name: str, for_simulator: bool) -> compile.Job:
+    """The job that compiles check_NAME.cu, told where the kernel is."""
+    kernel = source_of(name, for_simulator)
+    flags = (f'-DKITTENS_CLASSIC_KERNEL="{kernel}"', "-I", str(KERNELS[name].parent))
+    return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
+
+
+@pytest.fixture(scope="module")
+def toolkit() -> toolchain.Cuda:
+    found, reason = toolchain.find_cuda(None)
+    if found is None:
+        pytest.skip(reason)
+    return found
+
+
+@pytest.mark.tier(4)
+@pytest.mark.parametrize(("name", "architecture"), COMPILED)
+def test_compiles_without_warnings_and_spills(name, architecture, toolkit):
+    """As README says: `nvcc -std=c++20 -I include_dir()`."""
+    number = architecture.removeprefix("sm_")
+    includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
+    target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
+    source = str(source_of(name, for_simulator=False))
+    job = compile.Job(
+        name=f"tests/kittens/classic/{name}.{architecture}",
+        command=(toolkit.nvcc, "-std=c++20", *target, *includes, "-c", source, "-o", "{output}"),
+        tool=f"nvcc {toolkit.version}",
+        strict=("-Werror", "all-warnings"),
+        log=".ptxas.txt",
+    )
+    compile.run([job], f"{name} for {architecture}")
+    report = job.log_path.read_text()
+    assert resources.kernels(report) and not resources.complaints(report)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_right_in_the_simulator(name):
+    try:
+        headers = simulator.headers()
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    check = f"classic/check_{name}.cu"
+    job = simulator.kernel_job(headers, tiles.FOLDER / check)
+    (program,) = simulator.build_programs([check_job(job, name, for_simulator=True)])
+    for policy in tiles.POLICIES:
+        outcome = tiles.run(check, program, policy)
+        assert not outcome.failed, outcome.report
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_right_on_the_gpu(name):
+    check = f"classic/check_{name}.cu"
+    compiler = cuda.tests_toolkit()
+    job = cuda.job(compiler, (tiles.FOLDER / check).relative_to(ROOT), "sm_90a")
+    (program,) = cuda.build_programs(compiler, [check_job(job, name, for_simulator=False)])
+    outcome = tiles.run(check, program, tiles.GPU)
+    assert not outcome.failed, outcome.report
+
+
+def test_the_demo_is_under_100_lines_and_needs_one_header_of_ours():
+    for name in ("attention", "demo", "projection"):
+        text = KERNELS[name].read_text()
+        includes = set(re.findall(r"#include (.+)", text)) - {'"attention.h"'}
+        assert includes == {"<kittens.cuh>"}, name
+        assert len(text.splitlines()) < 100, name
