@@ -28,6 +28,8 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
         command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
+        if name == "sim":
+            command.add_argument("kernel", help="a family of kernels, such as attention")
         if name == "test":
             command.add_argument("--tier", type=int, choices=range(1, 6))
         if name in ("test", "environment"):
@@ -112,6 +114,21 @@ def _tiles(arguments: argparse.Namespace, rest: list[str]) -> int:
     return tiles.suite(rest)
 
 
+def _conformance(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Compares the simulator with what hardware answered, or asks a GPU (--regenerate)."""
+    from build_tools import conformance
+
+    return conformance.main(rest)
+
+
+def _sim(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, builds, and runs one case of a kernel in the simulator; arguments go to the case."""
+    from build_tools import environment, sim
+
+    environment.enter("test")
+    return sim.run(arguments.kernel, rest)
+
+
 def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and generates text; further arguments go to the demo."""
     from build_tools import environment, ops
@@ -167,13 +184,16 @@ COMMANDS = {
     "missing-nvcc": _missing_nvcc,
     "test": _test,
     "tiles": _tiles,
+    "conformance": _conformance,
+    "sim": _sim,
     "demo": _demo,
     "bench": _bench,
     "lint": _lint,
     "format": _format,
     "clean": _clean,
 }
-PASS_ON = ("test", "tiles", "demo", "bench")  # they pass on what is not theirs, as to pytest
+# They pass on what is not theirs, as to pytest.
+PASS_ON = ("test", "tiles", "conformance", "sim", "demo", "bench")
 
 
 if __name__ == "__main__":

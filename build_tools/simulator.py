@@ -27,7 +27,6 @@ def build(package: Path = settings.PACKAGE) -> None:
         BuildError: CUDA's headers are not on this machine.
     """
     toolkit = headers()
-    compiler = toolchain.find_compiler()
     kernels = [
         path
         for kernel in configs.KERNELS
@@ -36,8 +35,18 @@ def build(package: Path = settings.PACKAGE) -> None:
     jobs = [host_job(path) for path in sorted(ROOT.glob("csrc/sim/*.cpp"))]
     jobs += [kernel_job(toolkit, path) for path in kernels]
     results = compile.run(jobs, "Compiling for the simulator")
-    library = compile.Job(
-        name="lib/_simulator",
+    linked = compile.run([library_job(results, package)], "Linking the simulator")
+    compile.print_times(results)
+    compile.install(linked[0].output, package / "lib" / LIBRARY)
+
+
+def library_job(
+    objects: list[compile.Result], package: Path, name: str = "lib/_simulator"
+) -> compile.Job:
+    """Returns the linking of the simulator, which calls the ops library of a package folder."""
+    compiler = toolchain.find_compiler()
+    return compile.Job(
+        name=name,
         command=(
             *ops.shared_library(compiler, LIBRARY),
             "{inputs}",
@@ -50,12 +59,9 @@ def build(package: Path = settings.PACKAGE) -> None:
         ),
         tool=compiler.name,
         suffix=".so",
-        inputs=(*(result.output for result in results), package / "lib" / ops.LIBRARY),
+        inputs=(*(result.output for result in objects), package / "lib" / ops.LIBRARY),
         depends=False,
     )
-    linked = compile.run([library], "Linking the simulator")
-    compile.print_times(results)
-    compile.install(linked[0].output, package / "lib" / LIBRARY)
 
 
 def headers() -> toolchain.Cuda:

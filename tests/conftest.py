@@ -1,7 +1,8 @@
 """Tiers, GPU skips, seeds, and the line that reproduces a failure.
 
 Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos and
-benchmarks; 3 the tile layer (tests/kittens) and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
+benchmarks; 3 tests/kittens (the tile layer), tests/conformance and `*_simulator.py`; 4 tests/ptxas;
+5 marked `gpu`.
 """
 
 import functools
@@ -21,6 +22,7 @@ TIER_OF_FOLDER = {
     "testing": 2,
     "demos": 2,
     "benchmarks": 2,
+    "conformance": 3,
     "kittens": 3,
     "ptxas": 4,
 }

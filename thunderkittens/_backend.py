@@ -4,14 +4,15 @@ import contextlib
 import copy
 import ctypes
 import functools
+import os
 import threading
 
 from thunderkittens import _C
 from thunderkittens._loader import SIMULATOR
 
 POLICIES = ("eager", "lazy", "random")
-LARGEST_SEED = 2**64 - 1
-MOST_THREADS = 2**31 - 1
+LIMITS = {"seed": (0, 2**64 - 1), "threads": (1, 2**31 - 1), "block": (0, 2**63 - 1)}
+KEPT_OPTIONS = ("spin=", "trace=", "block=", "facts=")  # of a thread, under another policy
 
 
 class backend(contextlib.ContextDecorator):
@@ -32,6 +33,12 @@ class backend(contextlib.ContextDecorator):
         seed: Simulator only: of "random", which alone takes one; 0 to 2⁶⁴ − 1, None for 0.
         threads: Simulator only: the operating system's threads over which blocks are spread; None
             for as many as there are cores.
+        trace: Simulator only: a file for the timeline of one block of each launch, to look at in
+            chrome://tracing or ui.perfetto.dev. None leaves this thread's as it is.
+        block: Simulator only: which block `trace` is of, as x + grid.x · (y + grid.y · z); None
+            for 0. Needs `trace`.
+        facts: Simulator only: a file for what each launch executes: instructions, bytes, bank
+            conflicts. None leaves this thread's as it is.
 
     Raises:
         ValueError: The name or an option is not one of those above, or is not for that name.
@@ -50,22 +57,29 @@ class backend(contextlib.ContextDecorator):
         policy: str | None = None,
         seed: int | None = None,
         threads: int | None = None,
+        trace: str | os.PathLike | None = None,
+        block: int | None = None,
+        facts: str | os.PathLike | None = None,
     ) -> None:
-        _check_options(name, policy, seed, threads)
+        files = {"trace": trace, "block": block, "facts": facts}
+        _check_options(name, {"policy": policy, "seed": seed, "threads": threads, **files})
         self.name = name
-        self._options: str | None = None  # None: leave the simulator's as they are
+        self._order: str | None = None  # None: leave the simulator's as it is
         if policy is not None or threads is not None:
             order = f"random:{seed or 0}" if policy == "random" else policy or "eager"
-            self._options = order if threads is None else f"{order},threads={threads}"
+            self._order = order if threads is None else f"{order},threads={threads}"
+        if trace is not None:
+            files["block"] = block or 0
+        self._files = [f"{key}={value}" for key, value in files.items() if value is not None]
         self._entered = _Entered()
 
     def __enter__(self) -> "backend":
         previous, options = _C.backend(), None
         if self.name == "simulator":
             _simulator()
-            if self._options is not None:
+            if self._order is not None or self._files:
                 options = _simulator_options()
-                _configure_simulator(self._options)
+                _configure_simulator(self._changed(options))
         _C.set_backend(_C.Backend.__members__[self.name])
         self._entered.previous.append((previous, options))
         return self
@@ -75,6 +89,13 @@ class backend(contextlib.ContextDecorator):
         _C.set_backend(previous)
         if options is not None:
             _configure_simulator(options)
+
+    def _changed(self, options: str) -> str:
+        """This thread's options with ours in their place; of two of a kind, the last counts."""
+        if self._order is not None:
+            kept = [part for part in options.split(",") if part.startswith(KEPT_OPTIONS)]
+            options = ",".join([self._order, *kept])
+        return ",".join([options, *self._files])
 
     def _recreate_cm(self) -> "backend":
         """As a decorator: what contextlib enters for each call."""
@@ -90,27 +111,35 @@ class _Entered(threading.local):
         self.previous: list[tuple[_C.Backend, str | None]] = []
 
 
-def _check_options(name: object, policy: object, seed: object, threads: object) -> None:
+def _check_options(name: object, options: dict[str, object]) -> None:
     def refuse(what: str, expected: str, got: object) -> None:
         raise ValueError(f"backend: {what} must be {expected}, got {got!r}")
 
     def is_integer(value: object, least: int, most: int) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
+    def is_path(value: object) -> bool:  # in a list that commas separate
+        return isinstance(value, str | os.PathLike) and bool(str(value)) and "," not in str(value)
+
     if not isinstance(name, str) or name not in _C.Backend.__members__:
         refuse("name", f"one of {', '.join(map(repr, _C.Backend.__members__))}", name)
+    policy = options["policy"]
     if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
         refuse("policy", f"one of {', '.join(POLICIES)}", policy)
-    if seed is not None and not is_integer(seed, 0, LARGEST_SEED):
-        refuse("seed", f"an integer from 0 to {LARGEST_SEED}", seed)
-    if threads is not None and not is_integer(threads, 1, MOST_THREADS):
-        refuse("threads", f"an integer from 1 to {MOST_THREADS}", threads)
+    for what, (least, most) in LIMITS.items():
+        if options[what] is not None and not is_integer(options[what], least, most):
+            refuse(what, f"an integer from {least} to {most}", options[what])
+    for what in ("trace", "facts"):
+        if options[what] is not None and not is_path(options[what]):
+            refuse(what, "a path without a comma", options[what])
     if name != "simulator":
-        for what, value in (("policy", policy), ("seed", seed), ("threads", threads)):
+        for what, value in options.items():
             if value is not None:
                 refuse(what, f"None for {name!r}, being an option of 'simulator'", value)
-    if seed is not None and policy != "random":
-        refuse("seed", "None unless policy is 'random'", seed)
+    if options["seed"] is not None and policy != "random":
+        refuse("seed", "None unless policy is 'random'", options["seed"])
+    if options["block"] is not None and options["trace"] is None:
+        refuse("block", "None without trace", options["block"])
 
 
 def _configure_simulator(options: str) -> None:

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "kittens/arch/arch.cuh"
+#include "kittens/ops/cluster.cuh"
 #include "kittens/ops/group.cuh"
 #include "kittens/ops/load_store.cuh"
 #include "kittens/ops/map.cuh"
 #include "kittens/ops/reduce.cuh"
 #include "kittens/ops/semaphore.cuh"
+#include "kittens/ops/shared_fold.cuh"
+#include "kittens/ops/shared_maths.cuh"
 #include "kittens/ops/tile_layout.cuh"
 #include "kittens/ops/tile_load_store.cuh"
 #include "kittens/ops/tile_map.cuh"

@@ -28,6 +28,8 @@ struct call_site {
 // The last parameter of an arch function in the simulator.
 #define KITTENS_CALL_SITE ::kittens::sim::call_site site = ::kittens::sim::call_site::current()
 
+class fact_counter;
+
 struct position {
   int x = 0, y = 0, z = 0;
 };
@@ -40,6 +42,7 @@ struct thread_view {
   uint8_t* shared = nullptr;  // [shared_bytes], aligned to 1024
   int64_t shared_bytes = 0;
   const guarded_buffers* guards = nullptr;  // of global memory; null: none
+  fact_counter* facts = nullptr;            // of its cluster; null: nobody asks for them
 };
 
 // The thread that this core runs now. One word, because it changes at each switch.
@@ -65,6 +68,13 @@ unsigned ballot(const char* name, bool vote, call_site site);
 [[gnu::cold]] void report_shared_access(const char* name, const void* p, int64_t bytes,
                                         call_site site);
 
+// Counts the calling lane's part of an instruction (facts.hpp).
+[[gnu::cold]] void count_lane(const char* name, const void* p, int64_t bytes, call_site site);
+
+inline void count(const char* name, const void* p, int64_t bytes, call_site site) {
+  if (self->facts != nullptr) count_lane(name, p, bytes, site);
+}
+
 // Reports an access to the guards of a buffer of global memory.
 void check_guards(const char* name, const void* p, int64_t bytes, call_site site);
 
@@ -83,6 +93,7 @@ inline bool is_valid_address(const void* p, int64_t bytes) {
 inline void check_address(const char* name, const void* p, int64_t bytes, call_site site) {
   if (!is_valid_address(p, bytes)) report_access(name, p, bytes, site);
   if (self->guards != nullptr) check_guards(name, p, bytes, site);
+  count(name, p, bytes, site);
 }
 
 inline void check_global(const char* name, const void* p, int64_t bytes, call_site site) {
@@ -95,6 +106,7 @@ inline void check_shared(const char* name, const void* p, int64_t bytes, call_si
   if (offset < 0 || offset + bytes > self->shared_bytes || offset % bytes != 0) {
     report_shared_access(name, p, bytes, site);
   }
+  count(name, p, bytes, site);
 }
 
 uint32_t shared_address(const void* p, call_site site);

@@ -1,6 +1,7 @@
 #include "sim/barrier.hpp"
 
 #include "sim/block.hpp"
+#include "sim/facts.hpp"
 
 namespace kittens::sim {
 
@@ -32,6 +33,7 @@ void barrier::arrive(block& in, int threads, bool waits, call_site site) {
   }
   who_.set(s.current().view.thread);
   if (++arrived_ == expected_) {
+    if (id_ == 0 && self->facts != nullptr) self->facts->meet_block();
     complete(s);
   } else if (waits) {
     waiting_.push_back(&s.current());
@@ -53,6 +55,7 @@ std::string barrier::describe() const {
 }
 
 void sync_block(call_site site) {
+  count("sync_block", nullptr, 0, site);
   block& b = block::running();
   b.barrier_at(0).arrive(b, self->block_threads, true, site);
 }
@@ -69,6 +72,7 @@ void use_named_barrier(int id, int threads, bool waits, call_site site) {
            "threads of barrier %d must be a multiple of 32 up to the block's %d, got %d", id,
            self->block_threads, threads);
   }
+  count(waits ? "named_barrier_sync" : "named_barrier_arrive", nullptr, 0, site);
   b.barrier_at(id).arrive(b, threads, waits, site);
 }
 

@@ -55,8 +55,8 @@ void block::leave_thread() {
   fail_at(
       "BULK COPY", from.site, from.where,
       "all threads of rank %d exit while a copy of this line, by thread %d of rank %d, is still "
-      "under way to its shared memory",
-      rank_, from.thread, from.by->rank());
+      "under way %s its shared memory",
+      rank_, from.thread, from.by->rank(), from.reads ? "from" : "to");
 }
 
 void block::await_copy(const void* copy, const copy_origin& from) { copies_.emplace(copy, from); }

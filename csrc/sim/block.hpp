@@ -39,7 +39,8 @@ class block {
   warpgroup& current_warpgroup() { return warpgroups_[threads().current().warp() / 4]; }
   register_pool& registers() { return registers_; }
   mbarrier_table& mbarriers() { return mbarriers_; }
-  // A copy to this block's shared memory is under way, until forgotten. `copy`: its name only.
+  // A copy to this block's shared memory is under way (or from it, if the origin says so), until
+  // forgotten. `copy`: its name only.
   void await_copy(const void* copy, const copy_origin& from);
   void forget_copy(const void* copy);
 
@@ -68,7 +69,7 @@ class block {
   std::vector<warpgroup> warpgroups_;
   register_pool registers_;
   mbarrier_table mbarriers_;
-  std::map<const void*, copy_origin> copies_;  // under way to it
+  std::map<const void*, copy_origin> copies_;  // under way to it, or from it
 };
 
 // The file of a path.

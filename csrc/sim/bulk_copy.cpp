@@ -7,17 +7,31 @@
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
+#include "sim/timeline.hpp"
 
 namespace kittens::sim {
 namespace {
+
+// A copy on the timeline, where there is one.
+int begin_span(const copy_origin& from) {
+  timeline* const traced = from.by->in_cluster().traced();
+  if (traced == nullptr) return 0;
+  return traced->begin(from.by->rank(), "TMA", from.name, from.site, from.where);
+}
+
+void end_span(const copy_origin& from, int span) {
+  if (timeline* const traced = from.by->in_cluster().traced()) traced->end(span);
+}
 
 struct load {
   copy_origin from;
   std::vector<copy_target> targets;
   int64_t bytes = 0;
   load_steps steps;
+  int span = begin_span(from);
 
   void run() {
+    end_span(from, span);
     for (const copy_target& t : targets) {
       steps.fill(from, t.dst);
       t.in->forget_copy(this);
@@ -31,6 +45,7 @@ struct store {
   store_steps steps;
   std::vector<uint8_t> packed;
   bool is_read = false;
+  int span = begin_span(from);
 
   void read() {
     if (!std::exchange(is_read, true)) steps.read(packed.data());
@@ -38,6 +53,7 @@ struct store {
   void write() {
     read();
     steps.write(from, packed.data());
+    end_span(from, span);
   }
 };
 
@@ -50,7 +66,7 @@ bool is_over(block& in, const std::vector<pending_store>& group) {
 }  // namespace
 
 copy_origin copy_origin::here(const char* name, call_site site) {
-  return {name, &block::running(), self->thread, site, trace::capture()};
+  return {name, &block::running(), self->thread, site, trace::capture(), false};
 }
 
 void copy_origin::check_guards(const uint8_t* p, int64_t bytes) const {

@@ -24,6 +24,7 @@ struct copy_origin {
   int thread = 0;
   call_site site;
   trace where;
+  bool reads = false;  // the shared memory that it is about, to write another block's
 
   // Of the current thread.
   static copy_origin here(const char* name, call_site site);

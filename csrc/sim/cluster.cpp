@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "sim/block.hpp"
+#include "sim/residents.hpp"
 
 namespace kittens::sim {
 namespace {
@@ -17,6 +18,9 @@ double seconds_now() {
 
 // Ends asynchronous work that found something wrong, where there is no fiber to leave.
 struct stopped {};
+
+// What is "wrong" with a cluster that is not needed any more.
+constexpr const char* kDropped = "DROPPED";
 
 }  // namespace
 
@@ -39,15 +43,16 @@ cluster::cluster(const grid_launch& launch, const position& first, uint64_t seed
 
 cluster::~cluster() = default;
 
-std::string cluster::run() {
+std::string cluster::run(fact_counter* facts, timeline* traced) {
+  traced_ = traced;
   std::vector<thread_view> views;
-  for (const auto& b : blocks_) views.push_back(b->start());
-  threads_.start(views, memory_.fiber_stacks, &cluster::enter_thread);
+  for (const auto& b : blocks_) views.emplace_back(b->start()).facts = facts;
+  threads_.start(views, memory_.fiber_stacks, &cluster::enter_thread, traced);
   running_cluster = this;
   run_to_end();
   if (found_.kind == nullptr) check_end();
   std::string report;
-  if (found_.kind != nullptr) {
+  if (found_.kind != nullptr && found_.kind != kDropped) {
     const block_place where{blocks_[found_.rank]->place(), launch_.grid, found_.rank, size()};
     report = compose_report(found_, launch_.kernel, where, threads_);
   }
@@ -111,14 +116,28 @@ void cluster::check_progress(call_site site) {
   constexpr uint64_t kSpinsBetweenClocks = 1 << 12;
   if (++spins_ % kSpinsBetweenClocks != 0) return;
   const double now = seconds_now();
-  if (spinning_since_ == 0 || threads_.wakeups() != progress_before_) {
+  const uint64_t progress = threads_.wakeups() + launch_.all->events();
+  if (spinning_since_ == 0 || progress != progress_before_ ||
+      launch_.all->others_work(is_spinning_)) {
     spinning_since_ = now;
-    progress_before_ = threads_.wakeups();
+    progress_before_ = progress;
   } else if (now - spinning_since_ > launch_.chosen.spin_seconds) {
+    char room[96] = "";
+    launch_.all->describe(room, sizeof room);
     block::running().fail("LIVELOCK", site,
-                          "for %g seconds, threads have spun here and no other has made progress",
-                          launch_.chosen.spin_seconds);
+                          "for %g seconds, threads have spun here and no other has made progress%s",
+                          launch_.chosen.spin_seconds, room);
   }
+}
+
+// Nothing in this cluster can end the spinning: so it waits for another one.
+void cluster::pause() {
+  const bool has_worked = threads_.wakeups() != wakeups_at_pause_;
+  wakeups_at_pause_ = threads_.wakeups();
+  is_spinning_ = launch_.all->pause(is_spinning_, has_worked);
+  if (!launch_.all->has_failed()) return;
+  found_.kind = kDropped;  // what it waits for may never come
+  threads_.abandon();
 }
 
 void cluster::spin(call_site site) {
@@ -130,7 +149,7 @@ void cluster::spin(call_site site) {
     idle_spins_ = 0;
   } else if (++idle_spins_ > static_cast<uint64_t>(threads_.alive())) {
     idle_spins_ = 0;
-    asynchronous_.do_one();
+    if (!asynchronous_.do_one()) pause();
   }
   threads_.yield();
 }

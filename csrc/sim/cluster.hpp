@@ -3,7 +3,8 @@
 // The threads of its blocks are fibers on one OS thread. A fiber runs until it waits: for a
 // barrier, for the other lanes of a collective. When no fiber is ready, asynchronous work is done;
 // when there is none either, the cluster is at its end or in a deadlock. Different clusters run on
-// different OS threads.
+// different OS threads. When all that a cluster's threads do is spin, they may wait for another
+// cluster, and this one lets others have its core (residents.hpp).
 //
 // Nothing unwinds across a switch: what is wrong is noted, all fibers are left where they are, and
 // the report is composed outside of them.
@@ -26,6 +27,8 @@
 namespace kittens::sim {
 
 class block;
+class residents;
+class timeline;
 
 // What is the same for all blocks of a launch.
 struct grid_launch {
@@ -38,6 +41,7 @@ struct grid_launch {
   int64_t shared_bytes = 0;  // of a block
   options chosen;
   std::shared_ptr<const guarded_buffers> guards;
+  residents* all = nullptr;  // its clusters that run
 };
 
 // The memory that a cluster needs, used again for the next.
@@ -52,8 +56,8 @@ class cluster {
   cluster(const grid_launch& launch, const position& first, uint64_t seed, workspace& memory);
   ~cluster();
 
-  // Runs it to its end. Returns the report, or nothing.
-  std::string run();
+  // Runs it to its end, watched by those that are not null. Returns the report, or nothing.
+  std::string run(fact_counter* facts, timeline* traced);
 
   // The cluster of the calling fiber.
   static cluster& running();
@@ -62,6 +66,7 @@ class cluster {
   scheduler& threads() { return threads_; }
   async_work& asynchronous() { return asynchronous_; }
   cluster_barrier& barrier() { return barrier_; }
+  timeline* traced() { return traced_; }  // null: nobody asked for it
   int size() const { return static_cast<int>(blocks_.size()); }
   block& block_at(int rank) { return *blocks_[rank]; }
 
@@ -71,12 +76,14 @@ class cluster {
                          const char* format, va_list arguments);
   // The current thread only spins, for now.
   void spin(call_site site);
+  bool is_spinning() const { return is_spinning_; }
 
  private:
   static void enter_thread();  // what each fiber runs
   void run_to_end();
   void check_end();  // of a cluster that nothing was wrong with before
   void check_progress(call_site site);
+  void pause();
 
   const grid_launch& launch_;
   workspace& memory_;
@@ -86,10 +93,13 @@ class cluster {
   cluster_barrier barrier_;
   std::vector<std::unique_ptr<block>> blocks_;  // by rank
   finding found_;
+  timeline* traced_ = nullptr;
   uint64_t spins_ = 0;
   double spinning_since_ = 0;  // seconds of the steady clock
   uint64_t progress_before_ = 0;
   uint64_t idle_spins_ = 0, wakeups_before_ = 0;  // spins since the last wakeup
+  uint64_t wakeups_at_pause_ = 0;
+  bool is_spinning_ = false;  // as `all` knows
 };
 
 }  // namespace kittens::sim

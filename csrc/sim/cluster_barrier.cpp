@@ -54,11 +54,13 @@ std::string cluster_barrier::describe() const {
 }
 
 void cluster_arrive(call_site site) {
+  count("cluster_arrive", nullptr, 0, site);
   cluster& c = cluster::running();
   c.barrier().arrive(c, site);
 }
 
 void cluster_wait(call_site site) {
+  count("cluster_wait", nullptr, 0, site);
   cluster& c = cluster::running();
   c.barrier().wait(c, site);
 }

@@ -15,6 +15,7 @@ class cluster_barrier final : public waitable {
   void arrive(cluster& in, call_site site);  // the current thread
   void wait(cluster& in, call_site site);    // until all have arrived that the thread arrived with
   void leave(cluster& in);                   // the current thread exits
+  bool was_passed() const { return phase_ > 1; }  // so that all blocks of the cluster run
   std::string describe() const override;
 
  private:

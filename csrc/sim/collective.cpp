@@ -5,6 +5,7 @@
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
+#include "sim/facts.hpp"
 #include "sim/random.hpp"
 #include "sim/report.hpp"
 
@@ -95,6 +96,7 @@ void warp::meet(block& in, const char* operation, unsigned mask, void* contribut
   scheduler& s = in.threads();
   m.add(s.current(), contribution);
   if (m.is_complete()) {
+    if (mask == lanes_ && self->facts != nullptr) self->facts->meet_warp();
     m.complete(s, w);
   } else {
     s.wait(m, site);
@@ -146,6 +148,7 @@ void do_ballot(const meeting::contributions& lanes) {
 
 void meet_warp(const char* operation, unsigned mask, void* contribution, meeting::work w,
                call_site site) {
+  count(operation, nullptr, 0, site);
   block& b = block::running();
   b.current_warp().meet(b, operation, mask, contribution, w, site);
 }

@@ -15,6 +15,7 @@ void mma_m16n8k16(matrix_type type, float* d, const uint32_t* a, const uint32_t*
                   call_site site);
 void load_matrix(uint32_t* d, int count, bool transposed, const void* row, call_site site);
 void store_matrix(void* row, const uint32_t* s, int count, bool transposed, call_site site);
+uint32_t transpose_matrix(uint32_t word, call_site site);
 
 // ---- products of a warpgroup
 

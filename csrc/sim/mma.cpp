@@ -115,6 +115,7 @@ void mma_m16n8k16(matrix_type type, float* d, const uint32_t* a, const uint32_t*
                   call_site site) {
   // d may be c: lanes are done one after the other, and each reads its own c only.
   mma_lane mine{type, d, a, b, c};
+  count("mma_m16n8k16", nullptr, 0, site);
   meet(type == matrix_type::half ? "mma_m16n8k16<half>" : "mma_m16n8k16<bf16>", &mine, &do_mma,
        site);
 }

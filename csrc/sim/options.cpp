@@ -10,8 +10,8 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view part) {
   throw host::error(
-      "simulator options: expected eager, lazy, random:SEED, threads=N or "
-      "spin=SECONDS, separated by commas, got " +
+      "simulator options: expected eager, lazy, random:SEED, threads=N, spin=SECONDS, facts=FILE, "
+      "trace=FILE or block=N, separated by commas, got " +
       std::string(part));
 }
 
@@ -38,6 +38,12 @@ void parse_part(std::string_view part, options& o) {
     o.os_threads = parse_number<int>(after("threads="), part, 0);
   } else if (part.starts_with("spin=")) {
     o.spin_seconds = parse_number<double>(after("spin="), part, 0.0);
+  } else if (part.starts_with("facts=")) {
+    o.facts = after("facts=");
+  } else if (part.starts_with("trace=")) {
+    o.trace = after("trace=");
+  } else if (part.starts_with("block=")) {
+    o.trace_block = parse_number<int64_t>(after("block="), part, 0);
   } else {
     refuse(part);
   }
@@ -73,6 +79,9 @@ std::string to_string(const options& o) {
                      : o.policy == policy::lazy ? "lazy"
                                                 : "random:" + std::to_string(o.seed);
   if (o.os_threads != 0) text += ",threads=" + std::to_string(o.os_threads);
+  if (!o.facts.empty()) text += ",facts=" + o.facts;
+  if (!o.trace.empty()) text += ",trace=" + o.trace;
+  if (o.trace_block != 0) text += ",block=" + std::to_string(o.trace_block);
   return text;
 }
 

@@ -1,4 +1,5 @@
-// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", and ",threads=N".
+// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", ",threads=N", and which
+// files are to be written about its launches: ",facts=FILE", ",trace=FILE,block=N".
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,13 @@ struct options {
   uint64_t seed = 1;         // of policy::random
   int os_threads = 0;        // cores to spread blocks over; 0: all
   double spin_seconds = 10;  // after so long with threads that only spin, a launch is reported
+  std::string facts;         // the file for what its launches do (facts.hpp); empty: none
+  std::string trace;         // the file for the timeline of one block (timeline.hpp); empty: none
+  int64_t trace_block = 0;   // which one: x + grid.x · (y + grid.y · z)
 };
 
-// Reads e.g. "random:7,threads=2,spin=0.5"; throws host::error when it is none of ours.
+// Reads e.g. "random:7,threads=2,spin=0.5,trace=pipeline.json"; throws host::error when it is none
+// of ours.
 options parse_options(std::string_view text);
 std::string to_string(const options& o);
 

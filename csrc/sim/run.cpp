@@ -6,13 +6,14 @@
 #include <mutex>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "sim/api.hpp"
 #include "sim/cluster.hpp"
 #include "sim/options.hpp"
+#include "sim/residents.hpp"
 #include "sim/trace.hpp"
+#include "sim/watch.hpp"
 
 namespace kittens::sim {
 namespace {
@@ -66,31 +67,30 @@ class cluster_order {
 
 class grid_run {
  public:
-  explicit grid_run(const grid_launch& launch)
+  explicit grid_run(grid_launch& launch)
       : launch_(launch),
         row_clusters_(launch.grid.x / launch.cluster_blocks),
         clusters_(row_clusters_ * launch.grid.y * launch.grid.z),
-        order_(clusters_, launch.chosen) {}
+        order_(clusters_, launch.chosen),
+        watch_(launch, row_clusters_),
+        all_(launch, clusters_, [this] { work(); }) {
+    launch.all = &all_;
+  }
 
   // Returns the report, or nothing: the report of the earliest step, so that it is always the same.
   std::string run() {
-    int cores = launch_.chosen.os_threads;
-    if (cores == 0) cores = std::max(1u, std::thread::hardware_concurrency());
-    const int64_t workers = std::min<int64_t>(cores, clusters_);
-    std::vector<std::jthread> others;
-    for (int64_t i = 1; i < workers; ++i) others.emplace_back([this] { work(); });
-    work();
-    others.clear();  // joins
+    all_.run();
+    watch_.finish(report_.empty());
     return report_;
   }
 
  private:
+  // What each OS thread does.
   void work() {
     std::unique_ptr<workspace> memory = pool().take();
-    for (;;) {
-      const int64_t step = next_.fetch_add(1);
-      // Steps before the first failure always run, so that the same one is always the first.
-      if (step >= clusters_ || step > first_failure_) break;
+    // Steps before the first failure always run, so that the same one is always the first.
+    for (int64_t step = all_.take_step(); step <= first_failure_ && step < clusters_;
+         step = all_.take_step()) {
       const std::string report = run_cluster(order_.at(step), *memory);
       if (!report.empty()) note_failure(step, report);
     }
@@ -99,26 +99,31 @@ class grid_run {
 
   void note_failure(int64_t step, const std::string& report) {
     const std::lock_guard lock(mutex_);
+    all_.note_failure();
     if (step > first_failure_) return;
     first_failure_ = step;
     report_ = report;
   }
 
-  std::string run_cluster(int64_t index, workspace& memory) const {
+  std::string run_cluster(int64_t index, workspace& memory) {
     const int64_t x = row_clusters_, y = launch_.grid.y;
     const position first{static_cast<int>(index % x) * launch_.cluster_blocks,
                          static_cast<int>(index / x % y), static_cast<int>(index / x / y)};
     const uint64_t seed = hash(launch_.chosen.seed) ^ static_cast<uint64_t>(index);
-    return cluster(launch_, first, seed, memory).run();
+    cluster c(launch_, first, seed, memory);
+    std::string report = watch_.run(c, index, first);
+    all_.end(c.is_spinning());
+    return report;
   }
 
   const grid_launch& launch_;
   const int64_t row_clusters_, clusters_;  // along x, and all
   const cluster_order order_;
-  std::atomic<int64_t> next_ = 0;
+  launch_watch watch_;
   std::atomic<int64_t> first_failure_ = std::numeric_limits<int64_t>::max();  // a step
   std::mutex mutex_;
   std::string report_;  // of the first failure
+  residents all_;
 };
 
 }  // namespace

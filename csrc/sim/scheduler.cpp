@@ -2,11 +2,15 @@
 
 #include <cstdlib>
 
+#include "sim/timeline.hpp"
+
 namespace kittens::sim {
 
 constinit thread_local const thread_view* self = nullptr;
 
-void scheduler::start(std::span<const thread_view> blocks, stacks& memory, void (*entry)()) {
+void scheduler::start(std::span<const thread_view> blocks, stacks& memory, void (*entry)(),
+                      timeline* traced) {
+  traced_ = traced;
   const int block_threads = blocks[0].block_threads, block_warps = (block_threads + 31) / 32;
   const int threads = static_cast<int>(blocks.size()) * block_threads;
   fibers_ = std::vector<fiber>(threads);
@@ -27,11 +31,15 @@ void scheduler::start(std::span<const thread_view> blocks, stacks& memory, void 
 
 void scheduler::make_ready(fiber& f) {
   if (f.ready || f.exited) return;
-  if (f.waits_for != nullptr) ++wakeups_;
+  if (f.waits_for != nullptr) {
+    ++wakeups_;
+    if (traced_ != nullptr) traced_->wakes(f);
+  }
   ready_.push(f);
 }
 
 void scheduler::switch_from(void** save, fiber& next) {
+  if (traced_ != nullptr && !tracing_) traced_->runs(next);
   current_ = &next;
   self = &next.view;
   kittens_sim_switch(save, next.stack_pointer);
@@ -61,6 +69,7 @@ void scheduler::wait(const waitable& on, call_site site) {
   fiber& mine = *current_;
   mine.waits_for = &on;
   mine.site = site;
+  if (traced_ != nullptr) traced_->waits(mine, on, site);
   leave();
   mine.waits_for = nullptr;
 }
@@ -73,6 +82,7 @@ void scheduler::yield() {
 
 void scheduler::exit() {
   current_->exited = true;
+  if (traced_ != nullptr) traced_->exits(*current_);
   ++wakeups_;
   --alive_;
   leave();

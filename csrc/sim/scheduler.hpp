@@ -23,6 +23,8 @@ class waitable {
   ~waitable() = default;
 };
 
+class timeline;
+
 class scheduler {
  public:
   // `beside`: the work that goes on beside the fibers, some of it at a switch from one to the next.
@@ -31,7 +33,9 @@ class scheduler {
 
   // Makes the fibers of some blocks, all ready, each of which will run `entry` on a stack of
   // `memory`. `blocks`: what the threads of each block know.
-  void start(std::span<const thread_view> blocks, stacks& memory, void (*entry)());
+  // `traced`: what is told of them, or null.
+  void start(std::span<const thread_view> blocks, stacks& memory, void (*entry)(),
+             timeline* traced);
 
   // Runs fibers until none is ready, or one abandons the cluster. From outside of the fibers.
   void run_ready();
@@ -65,6 +69,7 @@ class scheduler {
   int alive_ = 0;
   uint64_t wakeups_ = 0;
   bool tracing_ = false;
+  timeline* traced_ = nullptr;
 };
 
 }  // namespace kittens::sim

@@ -1,12 +1,14 @@
 // The bulk copies of bulk_api.hpp: what they check, and what they do with bytes.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
 #include "sim/bulk_copy.hpp"
+#include "sim/facts.hpp"
 #include "sim/tensor_box.hpp"
 
 namespace kittens::sim {
@@ -68,10 +70,19 @@ void fill_box(const tensor_box& box, const copy_origin& from, uint8_t* dst) {
   }
 }
 
+// `copies`: how many blocks' shared memory it goes to or comes from.
+void count_box(const char* name, const tensor_box& box, int copies, call_site site) {
+  if (self->facts == nullptr) return;
+  fact f{.shared_bytes = copies * box.bytes()};
+  for (int64_t r = 0; r < box.rows(); ++r) f.global_bytes += box.row_at(r).bytes;
+  count_work(name, f, site);
+}
+
 void load_box(const char* name, void* dst, const tensor_map* map, void* full, unsigned blocks,
               const coordinates& c, call_site site) {
   const tensor_box box = find_box(name, map, c, site);
   check_place(name, box, dst, site);
+  count_box(name, box, std::popcount(blocks), site);
   std::vector<copy_target> targets = find_targets(name, dst, full, blocks, site);
   start_load(copy_origin::here(name, site), std::move(targets), box.bytes(),
              {[box](uint8_t* to) { spoil_box(box, to); },
@@ -88,6 +99,7 @@ void store_box(const char* name, const tensor_map* map, const void* src, bool ad
         "%s by thread %d: the coordinates of a store must not be negative, got %d", name,
         self->thread, *std::min_element(c.at, c.at + c.count));
   }
+  count_box(name, box, 1, site);
   const auto* shared = static_cast<const uint8_t*>(src);
   const auto read = [box, shared](uint8_t* packed) {
     for (int64_t r = 0; r < box.rows(); ++r) box.gather(shared, r, packed + r * box.row_bytes());
@@ -119,6 +131,7 @@ void check_bulk(const char* name, const void* shared, const void* global, int by
   if (is_shared(global) || !is_valid_address(global, kBulkAlignment)) {
     report_access(name, global, kBulkAlignment, site);
   }
+  count_work(name, {.shared_bytes = bytes, .global_bytes = bytes}, site);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -106,22 +107,29 @@ void symbols::resolve() {
     if (const place p = find_place(pc); !p.path.empty()) by_file[p.path].push_back(pc);
   }
   for (const auto& [path, addresses] : by_file) {
-    std::string command = "addr2line -a -i -f -C -e " + quoted(path);
-    for (const void* pc : addresses) {
-      char text[32];
-      std::snprintf(text, sizeof text, " 0x%zx", static_cast<size_t>(find_place(pc).offset));
-      command += text;
+    constexpr size_t kMost = 4096;  // that a command line holds for sure
+    for (size_t i = 0; i < addresses.size(); i += kMost) {
+      resolve(path, {addresses.data() + i, std::min(kMost, addresses.size() - i)});
     }
-    const std::vector<std::string> answers = output_lines(command + " 2>/dev/null");
-    size_t next = 0;  // among the addresses: each answer starts with its own
-    for (size_t i = 0; i < answers.size(); ++i) {
-      if (answers[i].starts_with("0x")) {
-        ++next;
-      } else if (i + 1 < answers.size() && next >= 1 && next <= addresses.size()) {
-        const source_line line = parse_answer(answers[i], answers[i + 1]);
-        if (line.line > 0) lines_[addresses[next - 1]].push_back(line);
-        ++i;
-      }
+  }
+}
+
+void symbols::resolve(const std::string& path, std::span<const void* const> addresses) {
+  std::string command = "addr2line -a -i -f -C -e " + quoted(path);
+  for (const void* pc : addresses) {
+    char text[32];
+    std::snprintf(text, sizeof text, " 0x%zx", static_cast<size_t>(find_place(pc).offset));
+    command += text;
+  }
+  const std::vector<std::string> answers = output_lines(command + " 2>/dev/null");
+  size_t next = 0;  // among the addresses: each answer starts with its own
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].starts_with("0x")) {
+      ++next;
+    } else if (i + 1 < answers.size() && next >= 1 && next <= addresses.size()) {
+      const source_line line = parse_answer(answers[i], answers[i + 1]);
+      if (line.line > 0) lines_[addresses[next - 1]].push_back(line);
+      ++i;
     }
   }
 }
@@ -152,6 +160,11 @@ std::string kernel_name(const void* kernel) {
   char text[32];
   std::snprintf(text, sizeof text, "kernel at %p", kernel);
   return text;
+}
+
+std::string short_name(const std::string& kernel) {
+  const std::string name = kernel.substr(0, kernel.find_first_of("<("));
+  return name.substr(name.find_last_of(": ") + 1);
 }
 
 }  // namespace kittens::sim

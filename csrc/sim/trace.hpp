@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class symbols {
   const std::vector<source_line>& find(const void* pc) const;
 
  private:
+  void resolve(const std::string& path, std::span<const void* const> addresses);  // of one file
+
   std::map<const void*, std::vector<source_line>> lines_;
 };
 
@@ -42,5 +45,7 @@ std::string kernel_line(const symbols& known, const trace& where, call_site site
 
 // The name of a kernel, from its address.
 std::string kernel_name(const void* kernel);
+// `attention_forward` of `void ns::attention_forward<ns::config<64>>(ns::params)`.
+std::string short_name(const std::string& kernel);
 
 }  // namespace kittens::sim

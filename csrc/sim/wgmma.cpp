@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "sim/block.hpp"
+#include "sim/facts.hpp"
 #include "sim/shared_memory.hpp"
+#include "sim/timeline.hpp"
 
 namespace kittens::sim {
 namespace {
@@ -87,7 +89,7 @@ void warpgroup::issue(const wgmma_request& request, float* d, const uint32_t* a,
   own->last = mine.issued++;
   own->site = site;
   if (request.a_in_registers) std::memcpy(p.a[thread], a, sizeof p.a[thread]);
-  if (++p.arrived == kWarpgroupThreads) complete();
+  if (++p.arrived == kWarpgroupThreads) complete(p);
 }
 
 // The loan of `d`, if it is lent.
@@ -153,7 +155,22 @@ void warpgroup::check_agreement(const product& p, const wgmma_request& request, 
 
 // ---- doing it
 
-void warpgroup::complete() {
+// For the facts and the timeline.
+void warpgroup::note_complete(product& p) {
+  const int width = p.request.width;
+  const int64_t element = 2, a_rows = p.request.a_in_registers ? 0 : kProductRows;
+  count_work("wgmma",
+             {.shared_bytes = (a_rows + width) * kProductDepth * element,
+              .flops = 2 * kProductRows * kProductDepth * width},
+             p.site);
+  if (timeline* const traced = block_->in_cluster().traced()) {
+    p.span = traced->begin(block_->rank(), "wgmma of warpgroup " + std::to_string(index_),
+                           "m64n" + std::to_string(width) + "k16", p.site, trace::capture());
+  }
+}
+
+void warpgroup::complete(product& p) {
+  note_complete(p);
   async_work& work = block_->asynchronous();
   while (!tickets_.empty() && work.is_done(tickets_.front())) tickets_.pop_front();
   // A ticket does whichever product is next: there are as many of them as products to do.
@@ -174,6 +191,7 @@ void warpgroup::do_next() {
   shared_operand(r.b, r.b_is_mn_major, r.width).read(block_->shared(), r.type, b);
   if (!r.accumulate) std::fill(p.sum->values.begin(), p.sum->values.end(), 0.0f);
   multiply_add(p.sum->values.data(), a, b, r.width);
+  if (timeline* const traced = block_->in_cluster().traced()) traced->end(p.span);
   queue_.pop_front();
   ++done_;
 }

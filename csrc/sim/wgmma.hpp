@@ -49,6 +49,7 @@ class warpgroup final : public waitable {
     accumulator* sum = nullptr;
     bool continues = false;  // `sum` was in flight already
     int first_thread = 0, arrived = 0;
+    int span = 0;  // on the timeline
     uint32_t a[kWarpgroupThreads][4];
   };
   // What a thread has lent to the tensor core.
@@ -73,8 +74,9 @@ class warpgroup final : public waitable {
                      call_site site);
   loan* find_loan(thread_state& mine, const float* d, int width, call_site site);
   product& begin(const wgmma_request& request, const loan* own, call_site site);
-  void complete();  // the newest product has all its threads
-  void do_next();   // the oldest product
+  void complete(product& p);  // it has all its threads
+  void note_complete(product& p);
+  void do_next();  // the oldest product
   void give_back(thread_state& mine, uint64_t done, call_site site);
 
   block* block_ = nullptr;

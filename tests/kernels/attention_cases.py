@@ -120,6 +120,19 @@ def forward(case: Case, q, k, v) -> tuple[torch.Tensor, torch.Tensor]:
     return thunderkittens.attention(q, k, v, causal=case.causal, scale=case.scale, return_lse=True)
 
 
+EXAMPLE = Case(230, 600, key_heads=6)  # of `make sim`: 12 tiles, for 4 blocks
+
+
+def run_case(case: Case, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """The call of a case, by the backend in force."""
+    return forward(case, *inputs)
+
+
+def check_case(case: Case, inputs, results) -> None:
+    """Asserts what `run_case` gave against float64."""
+    Reference(case, *inputs).check(*results)
+
+
 class Reference:
     """attention in float64 on the rounded inputs, with the quantities that its bounds are made of.
 

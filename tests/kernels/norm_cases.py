@@ -167,6 +167,19 @@ def check(case: Case, inputs, results) -> None:
     assert dx.is_contiguous()
 
 
+EXAMPLE = Case(1024, (20,), BF16, BF16, BF16)  # of `make sim`
+
+
+def run_case(case: Case, inputs) -> list[torch.Tensor | None]:
+    """The calls of a case, forward and backward, by the backend in force."""
+    return run(*inputs, case.eps)
+
+
+def check_case(case: Case, inputs, results) -> None:
+    """Asserts what `run_case` gave against float64."""
+    check(case, inputs, results)
+
+
 def check_large_mean(device: str) -> None:
     """Asserts that a mean of 10⁶ standard deviations costs y and dx nothing.
 

@@ -139,6 +139,24 @@ def test_options_are_restored():
         assert _backend._simulator_options().startswith("lazy,")
 
 
+def test_files_stay_under_another_policy(tmp_path):
+    """What is asked for outside is written inside too, and neither outlives its context."""
+    before = _backend._simulator_options()
+    trace, facts = tmp_path / "t.json", tmp_path / "f.json"
+    with thunderkittens.backend("simulator", trace=trace, block=2, facts=facts):
+        own = _backend._simulator_options()
+        assert own == f"eager,facts={facts},trace={trace},block=2,{own.split(',')[-1]}"
+        with thunderkittens.backend("simulator", policy="random", seed=3, threads=2):
+            changed = own.replace("eager", "random:3,threads=2")
+            assert _backend._simulator_options() == changed
+        with thunderkittens.backend("simulator", trace=facts):
+            assert _backend._simulator_options() == own.replace(str(trace), str(facts)).replace(
+                ",block=2", ""
+            )
+        assert _backend._simulator_options() == own
+    assert _backend._simulator_options() == before
+
+
 def test_options_belong_to_the_thread():
     """Whichever context is left last, no thread is left with another's options."""
     seen, inside, first_left = [], threading.Event(), threading.Event()

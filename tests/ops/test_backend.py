@@ -118,6 +118,22 @@ def test_choice_belongs_to_the_thread():
         (("torch", {"policy": "lazy"}), "policy must be None for 'torch', .*, got 'lazy'"),
         (("auto", {"seed": 1}), "seed must be None for 'auto'"),
         (("auto", {"threads": 1}), "threads must be None for 'auto'"),
+        (
+            ("simulator", {"trace": "a,b"}),
+            "backend: trace must be a path without a comma, got 'a,b'",
+        ),
+        (("simulator", {"facts": ""}), "backend: facts must be a path without a comma, got ''"),
+        (("simulator", {"trace": 3}), "backend: trace must be a path without a comma, got 3"),
+        (
+            ("simulator", {"trace": "a", "block": -1}),
+            "block must be an integer from 0 to .*, got -1",
+        ),
+        (("simulator", {"block": 2}), "backend: block must be None without trace, got 2"),
+        (
+            ("torch", {"trace": "a"}),
+            "trace must be None for 'torch', being an option of 'simulator'",
+        ),
+        (("auto", {"facts": "a"}), "facts must be None for 'auto'"),
     ],
 )
 def test_bad_options(arguments, message):

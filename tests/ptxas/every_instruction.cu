@@ -89,6 +89,26 @@ __global__ void mbarriers(int* out) {
   mbarrier_invalidate(b);
 }
 
+template <class V>
+__device__ void reach(V* p, int rank) {
+  store_cluster(p, rank, load_cluster(p + 1, rank));
+}
+
+__global__ void cluster_memory(int rank) {
+  uint8_t* s = dynamic_shared();
+  reach(s, rank);
+  reach(reinterpret_cast<uint16_t*>(s), rank);
+  reach(reinterpret_cast<unsigned*>(s), rank);
+  reach(reinterpret_cast<uint2*>(s), rank);
+  reach(reinterpret_cast<uint4*>(s), rank);
+  atomic_add(map_shared(reinterpret_cast<int*>(s), rank), 1);
+  auto* full = reinterpret_cast<mbarrier*>(s + 4096);
+  bulk_copy_cluster(s, rank, s + 1024, 512, full);
+  mbarrier_arrive_cluster(full, rank);
+  mbarrier_arrive_cluster(full, rank, 2);
+  mbarrier_wait_cluster(full, 0);
+}
+
 template <class... C>
 __device__ void tensors_of(const tensor_map& map, mbarrier* full, C... c) {
   uint8_t* s = dynamic_shared();
@@ -122,7 +142,8 @@ __device__ void matrices_of(uint8_t* row) {
   store_matrix<Transposed, Count>(row + 512, d);
 }
 
-__global__ void matrices() {
+__global__ void matrices(uint32_t* words) {
+  words[lane_id()] = transpose_matrix(words[lane_id()]);
   uint8_t* row = dynamic_shared() + lane_id() * 16;
   matrices_of<false, 1>(row);
   matrices_of<false, 2>(row);

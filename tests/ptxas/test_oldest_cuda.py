@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from build_tools.conformance import seam_functions
 from build_tools.settings import MINIMUM_CUDA, ROOT
 from build_tools.toolchain import dotted
 
@@ -13,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import oldest_cuda
 
-SEAM = ROOT / "csrc/include/kittens/arch"
 EVERY_INSTRUCTION = Path(__file__).with_name("every_instruction.cu")
 
 ATTENTION = """
@@ -57,16 +57,7 @@ def test_errors_are_seen():
 def test_no_function_of_the_seam_is_left_out():
     """Of those that a contract's header comment names or a twin defines."""
     text = EVERY_INSTRUCTION.read_text()
-    functions = set()
-    for path in (SEAM / "ptx").glob("*.cuh"):
-        outside = re.sub(
-            r"^namespace detail \{.*?^\}  // namespace detail$",
-            "",
-            path.read_text(),
-            flags=re.M | re.S,
-        )
-        functions |= set(re.findall(r"^KITTENS_(?:DEVICE|INLINE) .*?\b(\w+)\(", outside, re.M))
-    functions -= {"__syncthreads"}
+    functions = seam_functions()
     assert len(functions) > 70
     assert not [name for name in sorted(functions) if not re.search(rf"\b{name}\b", text)]
 

@@ -108,6 +108,21 @@ void check_stores() {
   for (int i = 0; i < kElements; ++i) CHECK_EQUAL(got[i], want[i]);
 }
 
+__global__ void transposes(const uint32_t* in, uint32_t* out) {
+  out[arch::thread_id()] = arch::transpose_matrix(in[arch::thread_id()]);
+}
+
+TEST(transposes_in_registers) {
+  const std::vector<uint16_t> elements = distinct_elements(kWarps * 64);
+  const buffer<uint32_t> in(pack_elements(elements)), out(kWarps * 32);
+  run(transposes, kLaunch, in.data(), out.data());
+  const std::vector<uint16_t> got = unpack_elements(out.get());
+  for (int i = 0; i < kWarps * 64; ++i) {
+    const int row = i % 64 / 8, column = i % 8;
+    CHECK_EQUAL(got[i], elements[i / 64 * 64 + column * 8 + row]);
+  }
+}
+
 TEST(loads_1_2_and_4_matrices) {
   check_loads<false, 1>();
   check_loads<false, 2>();

@@ -6,6 +6,7 @@
 #include "kittens/arch/atomic.cuh"
 #include "kittens/arch/barrier.cuh"
 #include "kittens/arch/cluster.cuh"
+#include "kittens/arch/cluster_memory.cuh"
 #include "kittens/arch/fence.cuh"
 #include "kittens/arch/keywords.cuh"
 #include "kittens/arch/math.cuh"

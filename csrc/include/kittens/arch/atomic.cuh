@@ -1,6 +1,8 @@
 // Atomic operations on global and shared memory, at the scope of the device, and fences.
 //
-//   T atomic_add(T* p, T v)            float, int, unsigned, uint64_t; returns what was there
+//   T atomic_add(T* p, T v)            float, int, unsigned, uint64_t; returns what was there.
+//                                      A float in global memory takes and becomes zero for
+//                                      subnormal numbers.
 //   T atomic_max(T* p, T v)            int, unsigned
 //   T atomic_min(T* p, T v)            int, unsigned
 //   T atomic_exchange(T* p, T v)       int, unsigned, uint64_t

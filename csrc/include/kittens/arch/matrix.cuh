@@ -1,8 +1,9 @@
-// ldmatrix and stmatrix: 8 × 8 matrices of 16-bit elements between shared memory and the registers
-// of a warp. All lanes call, from the same place.
+// ldmatrix, stmatrix and movmatrix: 8 × 8 matrices of 16-bit elements between shared memory and the
+// registers of a warp, and among those. All lanes call, from the same place.
 //
 //   load_matrix<Transposed, Count>(d, row)    Count = 1, 2 or 4 matrices; d is uint32_t[Count]
 //   store_matrix<Transposed, Count>(row, s)   sm_90 and the simulator: where kHasStoreMatrix
+//   uint32_t transpose_matrix(word)           the transpose of the matrix that the lanes hold
 //
 // `row` is the row of 16 bytes that this lane points at, aligned to 16: lane 8·i + r at row r of
 // matrix i. (Of lanes 8·Count and above it is not used.) Word i of lane l holds the elements

@@ -3,10 +3,12 @@
 //
 //   group<8>::load(tile, tensor, at);       a shared tile, together (ops/tile_load_store.cuh)
 //   warpgroup::store(tile, registers);      registers: of warp w, rows w·rows … of the tile
+//   warpgroup::add(tile, tile, other);      shared tiles, together (ops/shared_maths.cuh)
+//   warpgroup::row_sum(vector, tile);       (ops/shared_fold.cuh)
 //   warpgroup::sync(1);                     named barrier 1, of these warps
 //   warpgroup::mma_AB(d, a, b);             ops/warpgroup_mma.cuh
 //
-// Maths on register tiles and vectors is each warp's own: there the bare calls are for any scope.
+// Maths on register tiles is each warp's own part, at any scope.
 #pragma once
 
 #include "kittens/arch/barrier.cuh"
@@ -14,6 +16,8 @@
 #include "kittens/arch/registers.cuh"
 #include "kittens/arch/thread.cuh"
 #include "kittens/arch/wgmma.cuh"
+#include "kittens/ops/cluster.cuh"
+#include "kittens/ops/shared_fold.cuh"
 #include "kittens/ops/tile_load_store.cuh"
 #include "kittens/ops/warpgroup_mma.cuh"
 #include "kittens/types/register_tile.cuh"
@@ -22,9 +26,10 @@
 namespace kittens {
 
 template <int Warps>
-struct group : tile_movement<Warps> {
+struct group : tile_movement<Warps>, tile_folds<Warps> {
   static_assert(Warps >= 1 && Warps <= 32, "a group is 1 to 32 warps, as many as a block can have");
   static constexpr int warps = Warps, threads = Warps * kWarp;
+  using cluster = cluster_movement<Warps>;  // other blocks' shared memory (ops/cluster.cuh)
 
   KITTENS_DEVICE static int warpid() { return arch::warp_id() % Warps; }      // in the group
   KITTENS_DEVICE static int laneid() { return arch::thread_id() % threads; }  // in the group
@@ -33,6 +38,11 @@ struct group : tile_movement<Warps> {
 
   // Named barrier `id`, 1 to 15. Two groups that meet at one time take two barriers.
   KITTENS_DEVICE static void sync(int id) { arch::named_barrier_sync(id, threads); }
+  // Where all_threads meet, of which this group's are some: it counts as there, and goes on. The
+  // others wait by arch::named_barrier_sync(id, all_threads).
+  KITTENS_DEVICE static void arrive(int id, int all_threads) {
+    arch::named_barrier_arrive(id, all_threads);
+  }
 
   // Registers that a thread may use from here on: 24, 32 … 256, the same in all four warps of a
   // warpgroup. One that needs few lowers them; one that needs many waits until they are there.

@@ -1,22 +1,27 @@
-// Element-wise maths on what a warp holds in registers: vectors, and tiles with ops/tile_map.cuh.
-// The destination comes first and may be a source. 16-bit elements are computed in float and
-// rounded once.
+// Element-wise maths on tiles and vectors, by one warp: here on vectors in registers; tiles in
+// registers are in ops/tile_map.cuh, and what is in shared memory in ops/shared_maths.cuh. The
+// destination comes first and may be a source. 16-bit elements are computed in float and rounded
+// once.
 #pragma once
 
-#include <cmath>
 #include <limits>
 
-#include "kittens/arch/math.cuh"
 #include "kittens/arch/thread.cuh"
+#include "kittens/ops/functions.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/register_vector.cuh"
+#include "kittens/types/shared_tile.cuh"
+#include "kittens/types/shared_vector.cuh"
 
 namespace kittens {
 
-// What the named operations take. Each of them is a map(f, dst, src…), which vectors have here and
-// tiles in ops/tile_map.cuh.
+// What the named operations take. Each of them is a map(f, dst, src…) of its operands' kind.
 template <class R>
 concept in_registers = register_vector<R> || register_tile<R>;
+template <class S>
+concept in_shared = shared_vector<S> || shared_tile<S>;
+template <class X>
+concept operand = in_registers<X> || in_shared<X>;
 
 // A constant, because device code may not call numeric_limits.
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -59,64 +64,62 @@ KITTENS_DEVICE void copy(D& dst, const S& src) {
   for (int c = 0; c < D::chunks; ++c) convert_run(dst.data[c], src.data[c]);
 }
 
-template <in_registers R>
-KITTENS_DEVICE void fill(R& dst, float value) {
-  map([=] { return value; }, dst);
+template <operand D>
+KITTENS_DEVICE void fill(D& dst, float value) {
+  map(detail::constant{value}, dst);
 }
-template <in_registers R>
-KITTENS_DEVICE void zero(R& dst) {
+template <operand D>
+KITTENS_DEVICE void zero(D& dst) {
   fill(dst, 0.0f);
 }
-template <in_registers R>
-KITTENS_DEVICE void one(R& dst) {
+template <operand D>
+KITTENS_DEVICE void one(D& dst) {
   fill(dst, 1.0f);
 }
-template <in_registers R>
-KITTENS_DEVICE void pos_infty(R& dst) {
+template <operand D>
+KITTENS_DEVICE void pos_infty(D& dst) {
   fill(dst, kInfinity);
 }
-template <in_registers R>
-KITTENS_DEVICE void neg_infty(R& dst) {
+template <operand D>
+KITTENS_DEVICE void neg_infty(D& dst) {
   fill(dst, -kInfinity);
 }
 
-#define KITTENS_UNARY(name, expression)                \
-  template <in_registers D, in_registers S>            \
-  KITTENS_DEVICE void name(D& dst, const S& src) {     \
-    map([](float x) { return expression; }, dst, src); \
+#define KITTENS_UNARY(name)                        \
+  template <operand D, operand S>                  \
+  KITTENS_DEVICE void name(D& dst, const S& src) { \
+    map(detail::name##_function{}, dst, src);      \
   }
-KITTENS_UNARY(exp, expf(x))
-KITTENS_UNARY(exp2, arch::exp2_approx(x))
-KITTENS_UNARY(log, logf(x))
-KITTENS_UNARY(log2, arch::log2_approx(x))
-KITTENS_UNARY(abs, fabsf(x))
-KITTENS_UNARY(relu, fmaxf(x, 0.0f))
+KITTENS_UNARY(exp)
+KITTENS_UNARY(exp2)
+KITTENS_UNARY(log)
+KITTENS_UNARY(log2)
+KITTENS_UNARY(abs)
+KITTENS_UNARY(relu)
 #undef KITTENS_UNARY
 
 // name(dst, a, b) with b like a, or a number.
-#define KITTENS_BINARY(name, expression)                         \
-  template <in_registers D, in_registers A, in_registers B>      \
-  KITTENS_DEVICE void name(D& dst, const A& a, const B& b) {     \
-    map([](float x, float y) { return expression; }, dst, a, b); \
-  }                                                              \
-  template <in_registers D, in_registers A>                      \
-  KITTENS_DEVICE void name(D& dst, const A& a, float y) {        \
-    map([=](float x) { return expression; }, dst, a);            \
+#define KITTENS_BINARY(name)                                      \
+  template <operand D, operand A, operand B>                      \
+  KITTENS_DEVICE void name(D& dst, const A& a, const B& b) {      \
+    map(detail::name##_function{}, dst, a, b);                    \
+  }                                                               \
+  template <operand D, operand A>                                 \
+  KITTENS_DEVICE void name(D& dst, const A& a, float y) {         \
+    map(detail::with_number<detail::name##_function>{y}, dst, a); \
   }
-// clang-format off
-KITTENS_BINARY(add, x + y)
-KITTENS_BINARY(sub, x - y)
-KITTENS_BINARY(mul, x * y)
-KITTENS_BINARY(div, x / y)
-KITTENS_BINARY(max, fmaxf(x, y))
-KITTENS_BINARY(min, fminf(x, y))
-// clang-format on
+KITTENS_BINARY(add)
+KITTENS_BINARY(sub)
+KITTENS_BINARY(mul)
+KITTENS_BINARY(div)
+KITTENS_BINARY(max)
+KITTENS_BINARY(min)
 #undef KITTENS_BINARY
 
 // dst = a·b + c, rounded once.
-template <in_registers D, in_registers A, in_registers B, in_registers C>
+template <operand D, operand A, operand B, operand C>
 KITTENS_DEVICE void fma(D& dst, const A& a, const B& b, const C& c) {
-  map([](float x, float y, float z) { return fmaf(x, y, z); }, dst, a, b, c);
+  map(detail::fma_function{}, dst, a, b, c);
 }
 
 namespace detail {

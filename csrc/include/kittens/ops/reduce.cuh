@@ -1,7 +1,6 @@
-// Reductions of a register vector to one number, the same in every lane of the warp.
+// Reductions of a vector to one number, the same in every lane of the warp. (Of shared vectors,
+// reduce and dot are in ops/shared_maths.cuh.)
 #pragma once
-
-#include <cmath>
 
 #include "kittens/arch/shuffle.cuh"
 #include "kittens/ops/map.cuh"
@@ -50,23 +49,22 @@ KITTENS_DEVICE void dot(float& dst, const A& a, const B& b) {
 }
 
 // name(dst, src): dst = op over src; name(dst, src, accum): that, and accum.
-#define KITTENS_REDUCE(name, expression)                                      \
-  template <register_vector V>                                                \
-  KITTENS_DEVICE void name(float& dst, const V& src) {                        \
-    dst = reduce([](float x, float y) { return expression; }, src);           \
-  }                                                                           \
-  template <register_vector V>                                                \
-  KITTENS_DEVICE void name(float& dst, const V& src, float accum) {           \
-    const float x = reduce([](float x, float y) { return expression; }, src); \
-    const float y = accum;                                                    \
-    dst = expression;                                                         \
+#define KITTENS_REDUCE(name, function)                              \
+  template <class V>                                                \
+    requires(register_vector<V> || shared_vector<V>)                \
+  KITTENS_DEVICE void name(float& dst, const V& src) {              \
+    dst = reduce(detail::function##_function{}, src);               \
+  }                                                                 \
+  template <class V>                                                \
+    requires(register_vector<V> || shared_vector<V>)                \
+  KITTENS_DEVICE void name(float& dst, const V& src, float accum) { \
+    constexpr detail::function##_function kOp;                      \
+    dst = kOp(reduce(kOp, src), accum);                             \
   }
-// clang-format off
-KITTENS_REDUCE(sum, x + y)
-KITTENS_REDUCE(prod, x * y)
-KITTENS_REDUCE(max, fmaxf(x, y))
-KITTENS_REDUCE(min, fminf(x, y))
-// clang-format on
+KITTENS_REDUCE(sum, add)
+KITTENS_REDUCE(prod, mul)
+KITTENS_REDUCE(max, max)
+KITTENS_REDUCE(min, min)
 #undef KITTENS_REDUCE
 
 }  // namespace kittens

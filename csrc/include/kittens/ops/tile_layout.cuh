@@ -13,6 +13,7 @@
 #include <new>
 #include <type_traits>
 
+#include "kittens/arch/matrix.cuh"
 #include "kittens/arch/shuffle.cuh"
 #include "kittens/arch/thread.cuh"
 #include "kittens/types/register_tile.cuh"
@@ -44,15 +45,8 @@ KITTENS_DEVICE void transpose_8x8(float& x, float& y) {
   y = odd ? first : second;
 }
 
-// The same for two 16-bit elements in one register: each of the two lanes sends both of its own, of
-// which one is wanted.
-KITTENS_DEVICE void transpose_8x8(uint32_t& both) {
-  const int lane = arch::lane_id();
-  const int even_row = lane % 4 * 8 + lane / 8, half_bits = lane / 4 % 2 * 16;
-  const uint32_t low = arch::shuffle(both, even_row) >> half_bits;
-  const uint32_t high = arch::shuffle(both, even_row + 4) >> half_bits;
-  both = (low & 0xffffu) | high << 16;
-}
+// The same for two 16-bit elements in one register: an instruction of its own.
+KITTENS_DEVICE void transpose_8x8(uint32_t& both) { both = arch::transpose_matrix(both); }
 
 // The same for a pair of tile R.
 template <register_tile R>

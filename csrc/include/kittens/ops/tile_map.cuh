@@ -3,10 +3,9 @@
 //
 // ops/map.cuh names the operations on whole tiles: zero one fill pos_infty neg_infty exp exp2 log
 // log2 abs relu add sub mul div max min fma. Here are add_row … min_row, which take one value per
-// row of the tile (its col_vec), and add_col … min_col, which take one per column (its row_vec).
+// row of the tile (its col_vec), and add_col … min_col, which take one per column (its row_vec);
+// broadcast_row and broadcast_col make a tile of them.
 #pragma once
-
-#include <cmath>
 
 #include "kittens/ops/map.cuh"
 #include "kittens/types/register_tile.cuh"
@@ -134,24 +133,35 @@ KITTENS_DEVICE void copy(D& dst, const S& src) {
   }
 }
 
-// name_row(dst, src, vec): a value per row; name_col(dst, src, vec): a value per column.
-#define KITTENS_BROADCAST(name, expression)                               \
-  template <register_tile D, register_tile S, register_vector V>          \
-  KITTENS_DEVICE void name##_row(D& dst, const S& src, const V& vec) {    \
-    map_rows([](float x, float y) { return expression; }, dst, src, vec); \
-  }                                                                       \
-  template <register_tile D, register_tile S, register_vector V>          \
-  KITTENS_DEVICE void name##_col(D& dst, const S& src, const V& vec) {    \
-    map_cols([](float x, float y) { return expression; }, dst, src, vec); \
+// name_row(dst, src, vec): a value per row; name_col(dst, src, vec): a value per column. Of shared
+// tiles too, with shared vectors.
+#define KITTENS_BROADCAST(name)                                        \
+  template <tile D, tile S, class V>                                   \
+  KITTENS_DEVICE void name##_row(D& dst, const S& src, const V& vec) { \
+    map_rows(detail::name##_function{}, dst, src, vec);                \
+  }                                                                    \
+  template <tile D, tile S, class V>                                   \
+  KITTENS_DEVICE void name##_col(D& dst, const S& src, const V& vec) { \
+    map_cols(detail::name##_function{}, dst, src, vec);                \
   }
-// clang-format off
-KITTENS_BROADCAST(add, x + y)
-KITTENS_BROADCAST(sub, x - y)
-KITTENS_BROADCAST(mul, x * y)
-KITTENS_BROADCAST(div, x / y)
-KITTENS_BROADCAST(max, fmaxf(x, y))
-KITTENS_BROADCAST(min, fminf(x, y))
-// clang-format on
+KITTENS_BROADCAST(add)
+KITTENS_BROADCAST(sub)
+KITTENS_BROADCAST(mul)
+KITTENS_BROADCAST(div)
+KITTENS_BROADCAST(max)
+KITTENS_BROADCAST(min)
 #undef KITTENS_BROADCAST
+
+// dst[r][c] = vec[r]; broadcast_col: vec[c].
+template <register_tile D, register_vector V>
+KITTENS_DEVICE void broadcast_row(D& dst, const V& vec) {
+  zero(dst);
+  map_rows(detail::second_function{}, dst, dst, vec);
+}
+template <register_tile D, register_vector V>
+KITTENS_DEVICE void broadcast_col(D& dst, const V& vec) {
+  zero(dst);
+  map_cols(detail::second_function{}, dst, dst, vec);
+}
 
 }  // namespace kittens

@@ -11,10 +11,6 @@
 #include "kittens/types/shared_tile.cuh"
 
 namespace kittens {
-
-template <class Tile>
-concept tile = register_tile<Tile> || shared_tile<Tile>;
-
 namespace detail {
 
 // A group of warps is Warps neighbours, the first of them a multiple of Warps. It moves a shared

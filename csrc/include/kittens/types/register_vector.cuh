@@ -83,4 +83,11 @@ concept same_layout =
     std::remove_cvref_t<A>::length == std::remove_cvref_t<B>::length &&
     std::same_as<typename std::remove_cvref_t<A>::layout, typename std::remove_cvref_t<B>::layout>;
 
+template <int Length, class Layout = ducks::rv_layout::naive>
+using rv_bf = rv<bf16, Length, Layout>;
+template <int Length, class Layout = ducks::rv_layout::naive>
+using rv_hf = rv<half, Length, Layout>;
+template <int Length, class Layout = ducks::rv_layout::naive>
+using rv_fl = rv<float, Length, Layout>;
+
 }  // namespace kittens

@@ -7,6 +7,7 @@
 #include "kittens/arch/keywords.cuh"
 #include "kittens/types/dtype.cuh"
 #include "kittens/types/register_tile.cuh"
+#include "kittens/types/shared_vector.cuh"
 
 namespace kittens {
 
@@ -46,6 +47,10 @@ struct alignas(detail::swizzle_bytes<Layout>(Cols * sizeof(T)) == 0
   static_assert(Rows > 0 && Rows % kBase == 0 && Cols > 0 && Cols % kBase == 0,
                 "a tile's rows and columns must be multiples of 16");
 
+  // One value per column, and one per row.
+  using row_vec = sv<T, Cols>;
+  using col_vec = sv<T, Rows>;
+
   static constexpr int swizzle_bytes = detail::swizzle_bytes<Layout>(Cols * sizeof(T));
   static constexpr bool is_swizzled = swizzle_bytes != 0;
   static constexpr int chunk_cols = is_swizzled ? swizzle_bytes / int(sizeof(T)) : Cols;
@@ -75,6 +80,8 @@ inline constexpr bool is_shared_tile<st<T, R, C, L>> = true;
 
 template <class S>
 concept shared_tile = is_shared_tile<std::remove_cvref_t<S>>;
+template <class Tile>
+concept tile = register_tile<Tile> || shared_tile<Tile>;
 // What wgmma reads.
 template <class S>
 concept swizzled_tile = shared_tile<S> && std::remove_cvref_t<S>::is_swizzled;

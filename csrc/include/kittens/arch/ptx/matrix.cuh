@@ -1,4 +1,5 @@
-// arch/matrix.cuh on the device. PTX ISA, Warp Level Matrix Instructions: ldmatrix, stmatrix.
+// arch/matrix.cuh on the device. PTX ISA, Warp Level Matrix Instructions: ldmatrix, stmatrix,
+// movmatrix.
 #pragma once
 
 #include "kittens/arch/keywords.cuh"
@@ -64,5 +65,11 @@ KITTENS_DEVICE void store_matrix(void* row, const uint32_t (&s)[Count]) {
 
 #undef KITTENS_STORE_MATRICES
 #undef KITTENS_STORE_MATRIX
+
+KITTENS_DEVICE uint32_t transpose_matrix(uint32_t word) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(word));
+  return transposed;
+}
 
 }  // namespace kittens::arch

@@ -8,6 +8,7 @@
 
 #include "kittens/arch/atomic.cuh"
 #include "kittens/arch/keywords.cuh"
+#include "kittens/arch/sim/math.hpp"
 #include "sim/api.hpp"
 
 namespace kittens::arch {
@@ -22,7 +23,12 @@ KITTENS_DEVICE std::atomic_ref<T> atomic_at(const char* name, T* p, sim::call_si
 }  // namespace detail
 
 KITTENS_DEVICE float atomic_add(float* p, float v, KITTENS_CALL_SITE) {
-  return detail::atomic_at("atomic_add", p, site).fetch_add(v);
+  const auto word = detail::atomic_at("atomic_add", p, site);
+  if (sim::is_shared(p)) return word.fetch_add(v);
+  float old = word.load();
+  while (!word.compare_exchange_weak(old, detail::flush(detail::flush(old) + detail::flush(v)))) {
+  }
+  return old;
 }
 
 template <atomic_word T>

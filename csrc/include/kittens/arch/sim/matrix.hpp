@@ -21,4 +21,8 @@ KITTENS_DEVICE void store_matrix(void* row, const uint32_t (&s)[Count], KITTENS_
   sim::stay_on_stack();
 }
 
+KITTENS_DEVICE uint32_t transpose_matrix(uint32_t word, KITTENS_CALL_SITE) {
+  return sim::transpose_matrix(word, site);
+}
+
 }  // namespace kittens::arch

@@ -1,0 +1,65 @@
+"""What each kernel executes in one small case: instructions, bytes, bank conflicts, wavefronts.
+
+`python -m tests.kernels.budgets` writes budgets.json anew. Where a change of it is meant, its diff
+belongs into the commit; where none is, test_budgets_simulator.py says so.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import thunderkittens
+from tests.kernels import attention_cases, norm_cases
+from tests.kernels.attention_cases import BF16
+
+FILE = Path(__file__).with_suffix(".json")
+CASES = {
+    "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
+    "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
+    "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
+    "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
+}
+
+
+def measure(name: str, **options) -> dict[str, dict]:
+    """Runs a case in the simulator.
+
+    Args:
+        name: One of CASES.
+        options: Of `thunderkittens.backend`.
+
+    Returns:
+        By kernel, its instructions by name, then the rest of its sums.
+    """
+    cases, case = CASES[name]
+    torch.manual_seed(0)
+    inputs = cases.make(case)
+    with tempfile.TemporaryDirectory() as folder:
+        facts = Path(folder, "facts.json")
+        with thunderkittens.backend("simulator", facts=facts, **options):
+            cases.run_case(case, inputs)
+        launches = json.loads(facts.read_text())["launches"]
+    return {launch["kernel"]: _budget(launch) for launch in launches}
+
+
+def _budget(launch: dict) -> dict:
+    total = launch["total"]
+    sums = {k: total.get(k, 0) for k in ("shared_bytes", "global_bytes", "sectors", "wavefronts")}
+    conflicts = {"conflicts": total.get("wavefronts", 0) - total.get("passes", 0)}
+    return launch["instructions"] | sums | conflicts
+
+
+def main() -> None:
+    """Writes the budgets."""
+    os.environ["THUNDERKITTENS_STRICT"] = "1"
+    budgets = {name: measure(name) for name in CASES}
+    FILE.write_text(json.dumps(budgets, indent=1) + "\n")
+    print(FILE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
