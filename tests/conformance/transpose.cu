@@ -1,4 +1,5 @@
 // movmatrix: an 8 × 8 matrix of 16-bit elements turned round in a warp's registers.
+#include "kittens/arch/arch.cuh"
 #include "record.h"
 
 namespace {
@@ -11,8 +12,8 @@ __global__ void turns_round(uint32_t* out) {
 }
 
 TEST(matrices_in_registers) {
-  const buffer<uint32_t> out(kWarp);
-  run(turns_round, {.grid = {1}, .block = {kWarp}}, out.data());
+  const buffer<uint32_t> out(32);
+  run(turns_round, {.grid = {1}, .block = {32}}, out.data());
   record("transpose_matrix", out.get());
 }
 
