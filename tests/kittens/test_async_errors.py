@@ -1,12 +1,8 @@
 """What warpgroup products, TMA and the pipeline refuse to compile, and the sentence they say."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from build_tools import ops, simulator, toolchain
-from build_tools.settings import ROOT, BuildError
+from tests.kittens.refusals import errors_of
 
 PRODUCT = "D d; A a; B b; warpgroup::"
 MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
@@ -77,22 +73,11 @@ MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The errors of one file that makes all the mistakes."""
-    try:
-        toolkit = simulator.headers()
-    except BuildError as reason:
-        pytest.skip(str(reason))
-    lines = [
+    functions = (
         f"void mistake_{i}() {{ {types} {body} }}"
         for i, (types, body) in enumerate(MISTAKES.values())
-    ]
-    source: Path = tmp_path_factory.mktemp("errors") / "mistakes.cpp"
-    source.write_text("#include <kittens.cuh>\nusing namespace kittens;\n" + "\n".join(lines))
-    words = [toolchain.find_compiler().path, "-std=c++20", "-fsyntax-only", "-Wno-unknown-pragmas"]
-    words += [*ops.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
-    words += ["-fmax-errors=0", "-x", "c++", str(source)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode != 0
-    return [line for line in done.stderr.splitlines() if "error: " in line]
+    )
+    return errors_of(tmp_path_factory.mktemp("errors"), functions)
 
 
 @pytest.mark.parametrize("sentence", MISTAKES)

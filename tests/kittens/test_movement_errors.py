@@ -1,11 +1,8 @@
 """What loads and stores of tiles and vectors refuse to compile, and the sentence they say."""
 
-import subprocess
-
 import pytest
 
-from build_tools import ops, simulator, toolchain
-from build_tools.settings import ROOT, BuildError
+from tests.kittens.refusals import errors_of
 
 MISTAKES = {  # the sentence: the parameters of a function, and its body
     "a register tile moves to and from a shared tile of as many columns": (
@@ -55,21 +52,12 @@ MISTAKES = {  # the sentence: the parameters of a function, and its body
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The sentences of one file that makes all the mistakes."""
-    try:
-        toolkit = simulator.headers()
-    except BuildError as reason:
-        pytest.skip(str(reason))
-    functions = [
+    functions = (
         f"void mistake_{i}({parameters}) {{ {body} }}"
         for i, (parameters, body) in enumerate(MISTAKES.values())
-    ]
-    source = tmp_path_factory.mktemp("errors") / "mistakes.cpp"
-    source.write_text("\n".join(["#include <kittens.cuh>", "using namespace kittens;", *functions]))
-    words = [toolchain.find_compiler().path, "-std=c++20", "-fsyntax-only", "-Wno-unknown-pragmas"]
-    words += [*ops.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
-    done = subprocess.run([*words, str(source)], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode != 0
-    return [line for line in done.stderr.splitlines() if "static assertion failed" in line]
+    )
+    found = errors_of(tmp_path_factory.mktemp("errors"), functions)
+    return [line for line in found if "static assertion failed" in line]
 
 
 @pytest.mark.parametrize("sentence", MISTAKES)

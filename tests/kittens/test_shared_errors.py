@@ -1,12 +1,8 @@
 """What maths on shared memory and clusters refuse to compile, and the sentence they say."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from build_tools import ops, simulator, toolchain
-from build_tools.settings import ROOT, BuildError
+from tests.kittens.refusals import errors_of
 
 TILES = "st_bf<64, 32> a; st_fl<64, 64> wide; rt_fl<16, 32> r; rt_fl<64, 32> tall;"
 VECTORS = "sv_fl<64> rows; sv_fl<32> cols; rt_fl<64, 32>::col_vec v; semaphore s;"
@@ -37,22 +33,11 @@ MISTAKES = {  # the sentence: what makes the mistake, once
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The errors of one file that makes all the mistakes."""
-    try:
-        toolkit = simulator.headers()
-    except BuildError as reason:
-        pytest.skip(str(reason))
-    lines = [
+    functions = (
         f"void mistake_{i}() {{ {TILES} {VECTORS} {body} }}"
         for i, body in enumerate(MISTAKES.values())
-    ]
-    source: Path = tmp_path_factory.mktemp("errors") / "mistakes.cpp"
-    source.write_text("#include <kittens.cuh>\nusing namespace kittens;\n" + "\n".join(lines))
-    words = [toolchain.find_compiler().path, "-std=c++20", "-fsyntax-only", "-Wno-unknown-pragmas"]
-    words += [*ops.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
-    words += ["-fmax-errors=0", "-x", "c++", str(source)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode != 0
-    return [line for line in done.stderr.splitlines() if "error: " in line]
+    )
+    return errors_of(tmp_path_factory.mktemp("errors"), functions)
 
 
 @pytest.mark.parametrize("sentence", MISTAKES)

@@ -6,94 +6,22 @@
 #include "kittens/arch/tma.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/tensor_map.cuh"
-#include "tensors.h"
+#include "tensor_copies.h"
 
 using namespace kittens;
 using host::dtype;
 using testing::box_case;
 using testing::buffer;
+using testing::corner_of;
+using testing::kBefore;
+using testing::kBoxOffset;
+using testing::kThreads;
+using testing::launch_of;
+using testing::loads;
 using testing::run;
+using testing::stores;
 
 namespace {
-
-constexpr int kThreads = 64;
-constexpr uint8_t kBefore = 0xe7;  // what is in shared memory before a load
-constexpr int kBoxOffset = 1024;   // of the box in shared memory; the barrier is at 0
-
-struct corner {
-  int at[5];
-};
-
-template <int Rank>
-__global__ void loads(const __grid_constant__ arch::tensor_map map, corner c, int bytes,
-                      uint8_t* out, int shared_bytes) {
-  auto* full = reinterpret_cast<arch::mbarrier*>(arch::dynamic_shared());
-  uint8_t* box = arch::dynamic_shared() + kBoxOffset;
-  for (int i = arch::thread_id(); i < shared_bytes; i += kThreads) box[i] = kBefore;
-  arch::fence_async_proxy();
-  arch::sync_block();
-  if (arch::thread_id() == 0) {
-    arch::tma_prefetch_map(&map);
-    arch::mbarrier_init(full, 1);
-    arch::fence_mbarrier_init();
-    arch::mbarrier_arrive_expect_bytes(full, bytes);
-    if constexpr (Rank == 1) arch::tma_load(box, &map, full, c.at[0]);
-    if constexpr (Rank == 2) arch::tma_load(box, &map, full, c.at[0], c.at[1]);
-    if constexpr (Rank == 3) arch::tma_load(box, &map, full, c.at[0], c.at[1], c.at[2]);
-    if constexpr (Rank == 4) arch::tma_load(box, &map, full, c.at[0], c.at[1], c.at[2], c.at[3]);
-    if constexpr (Rank == 5) {
-      arch::tma_load(box, &map, full, c.at[0], c.at[1], c.at[2], c.at[3], c.at[4]);
-    }
-  }
-  arch::sync_block();
-  if (arch::thread_id() == 0) return;  // the copy goes on without who asked for it
-  arch::mbarrier_wait(full, 0);
-  for (int i = arch::thread_id() - 1; i < shared_bytes; i += kThreads - 1) out[i] = box[i];
-}
-
-template <int Rank>
-__global__ void stores(const __grid_constant__ arch::tensor_map map, corner c, int bytes,
-                       const uint8_t* in) {
-  uint8_t* box = arch::dynamic_shared() + kBoxOffset;
-  for (int i = arch::thread_id(); i < bytes; i += kThreads) box[i] = in[i];
-  arch::fence_async_proxy();
-  arch::sync_block();
-  if (arch::thread_id() != 0) return;
-  if constexpr (Rank == 1) arch::tma_store(&map, box, c.at[0]);
-  if constexpr (Rank == 2) arch::tma_store(&map, box, c.at[0], c.at[1]);
-  if constexpr (Rank == 3) arch::tma_store(&map, box, c.at[0], c.at[1], c.at[2]);
-  if constexpr (Rank == 4) arch::tma_store(&map, box, c.at[0], c.at[1], c.at[2], c.at[3]);
-  if constexpr (Rank == 5) {
-    arch::tma_store(&map, box, c.at[0], c.at[1], c.at[2], c.at[3], c.at[4]);
-  }
-  arch::bulk_commit();
-  arch::bulk_wait<0>();
-}
-
-template <int Rank>
-__global__ void adds(const __grid_constant__ arch::tensor_map map, corner c, int bytes,
-                     const uint8_t* in) {
-  uint8_t* box = arch::dynamic_shared() + kBoxOffset;
-  for (int i = arch::thread_id(); i < bytes; i += kThreads) box[i] = in[i];
-  arch::fence_async_proxy();
-  arch::sync_block();
-  if (arch::thread_id() != 0) return;
-  if constexpr (Rank == 1) arch::tma_store_add(&map, box, c.at[0]);
-  if constexpr (Rank == 2) arch::tma_store_add(&map, box, c.at[0], c.at[1]);
-  if constexpr (Rank == 3) arch::tma_store_add(&map, box, c.at[0], c.at[1], c.at[2]);
-  if constexpr (Rank == 4) arch::tma_store_add(&map, box, c.at[0], c.at[1], c.at[2], c.at[3]);
-  if constexpr (Rank == 5) {
-    arch::tma_store_add(&map, box, c.at[0], c.at[1], c.at[2], c.at[3], c.at[4]);
-  }
-  arch::bulk_commit();
-  arch::bulk_wait<0>();
-}
-
-corner corner_of(const box_case& b) {
-  corner c{};
-  std::copy_n(b.corner, 5, c.at);
-  return c;
-}
 
 // Loads the box of a tensor of random bytes, and compares all bytes of shared memory.
 void check_load(const box_case& b) {
@@ -101,9 +29,7 @@ void check_load(const box_case& b) {
   const buffer<uint8_t> in(tensor), out(b.shared_bytes());
   const arch::tensor_map map = host::encode_tensor_map(b.request(in.data()));
   host::dispatch<1, 2, 3, 4, 5>("rank", b.rank, [&]<int Rank> {
-    run(loads<Rank>,
-        {.grid = {1}, .block = {kThreads}, .shared_bytes = kBoxOffset + b.shared_bytes()}, map,
-        corner_of(b), b.box_bytes(), out.data(), b.shared_bytes());
+    run(loads<Rank>, launch_of(b), map, corner_of(b), b.box_bytes(), out.data(), b.shared_bytes());
   });
   CHECK_EQUAL(testing::first_difference(out.get(), b.in_shared(tensor, kBefore)), -1);
 }
@@ -115,9 +41,7 @@ void check_store(const box_case& b) {
   const buffer<uint8_t> tensor(before), in(box);
   const arch::tensor_map map = host::encode_tensor_map(b.request(tensor.data()));
   host::dispatch<1, 2, 3, 4, 5>("rank", b.rank, [&]<int Rank> {
-    run(stores<Rank>,
-        {.grid = {1}, .block = {kThreads}, .shared_bytes = kBoxOffset + b.shared_bytes()}, map,
-        corner_of(b), b.shared_bytes(), in.data());
+    run(stores<Rank, false>, launch_of(b), map, corner_of(b), b.shared_bytes(), in.data());
   });
   CHECK_EQUAL(testing::first_difference(tensor.get(), b.after_store(before, box)), -1);
 }
@@ -234,7 +158,7 @@ void check_sums() {
   const buffer<T> tensor(before), in(added);
   const arch::tensor_map map = host::encode_tensor_map(b.request(tensor.data()));
   constexpr int kBlocks = 3;  // each adds the same
-  run(adds<3>,
+  run(stores<3, true>,
       {.grid = {kBlocks}, .block = {kThreads}, .shared_bytes = kBoxOffset + b.shared_bytes()}, map,
       corner_of(b), b.shared_bytes(), reinterpret_cast<const uint8_t*>(in.data()));
 
