@@ -1,15 +1,18 @@
 #include "sim/async_work.hpp"
 
+#include <iterator>
 #include <utility>
 
 namespace kittens::sim {
 
 async_work::ticket async_work::submit(std::function<void()> work) {
-  const ticket t = next_++;
+  constexpr uint64_t kOneLateIn = 4;
+  const bool late = policy_ == policy::random && random_.below(kOneLateIn) == 0;
+  const ticket t = next_++ | (late ? kLate : 0);
   if (policy_ == policy::eager) {
     perform(std::move(work));
   } else {
-    pending_.emplace_hint(pending_.end(), t, std::move(work));
+    pending_.emplace(t, std::move(work));
   }
   return t;
 }
@@ -32,7 +35,8 @@ bool async_work::do_one() {
   if (pending_.empty()) return false;
   auto chosen = pending_.begin();
   if (policy_ == policy::random) {
-    const ticket oldest = chosen->first, newest = pending_.rbegin()->first;
+    const auto end = is_late(chosen->first) ? pending_.end() : pending_.lower_bound(kLate);
+    const ticket oldest = chosen->first, newest = std::prev(end)->first;
     chosen = pending_.lower_bound(oldest + random_.below(newest - oldest + 1));
   }
   finish(chosen->first);
@@ -41,7 +45,8 @@ bool async_work::do_one() {
 
 void async_work::maybe_do_one() {
   constexpr uint64_t kSwitchesPerPiece = 4;
-  if (!pending_.empty() && random_.below(kSwitchesPerPiece) == 0) {
+  if (!pending_.empty() && !is_late(pending_.begin()->first) &&
+      random_.below(kSwitchesPerPiece) == 0) {
     do_one();
   }
 }

@@ -25,15 +25,21 @@ class async_work {
   void finish(ticket t);
   // Does one piece, if there is one: some piece under policy::random, else the oldest.
   bool do_one();
-  // Sometimes does some piece.
+  // Sometimes does some piece that is not late.
   void maybe_do_one();
 
  private:
+  // Under policy::random, some pieces are late: they are done when nothing else can be. Threads are
+  // many, so that what any switch between them may do is soon done: without these, nothing would
+  // ever be slower than hundreds of threads.
+  static constexpr ticket kLate = ticket{1} << 63;
+  bool is_late(ticket t) const { return t >= kLate; }
+
   void perform(std::function<void()> work);
 
   const policy policy_;
   random_sequence& random_;
-  std::map<ticket, std::function<void()>> pending_;  // by age
+  std::map<ticket, std::function<void()>> pending_;  // by age, the late ones last
   ticket next_ = 1;
   // What is done now. Not on the stack, because a fiber that fails never goes on to destroy it.
   std::function<void()> running_;
