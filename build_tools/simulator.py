@@ -8,13 +8,13 @@ from build_tools import compile, ops, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 LIBRARY = "_simulator.so"
+RACE_LIBRARY = "_simulator_race.so"
 # Shared memory is read as other types than it was written; only arch::fma is one instruction.
 SIMULATOR_FLAGS = (
     "-g1",
     "-fno-strict-aliasing",
     "-ffp-contract=off",
     "-Wno-psabi",  # tensor maps are passed by value: kernels and their callers are one compiler's
-    "-DKITTENS_TARGET=simulator",
     "-x",
     "c++",
 )
@@ -22,6 +22,8 @@ SIMULATOR_FLAGS = (
 
 def build(package: Path = settings.PACKAGE) -> None:
     """Builds `lib/_simulator.so` beside the ops library, which must have been built.
+
+    And `lib/_simulator_race.so`, whose kernels tell the simulator of each access to memory.
 
     Raises:
         BuildError: CUDA's headers are not on this machine.
@@ -32,12 +34,24 @@ def build(package: Path = settings.PACKAGE) -> None:
         for kernel in configs.KERNELS
         for path in sorted(ROOT.glob(f"csrc/kernels/{kernel.name}/*.cu"))
     ]
-    jobs = [host_job(path) for path in sorted(ROOT.glob("csrc/sim/*.cpp"))]
-    jobs += [kernel_job(toolkit, path) for path in kernels]
-    results = compile.run(jobs, "Compiling for the simulator")
-    linked = compile.run([library_job(results, package)], "Linking the simulator")
+    host = [host_job(path) for path in sources()]
+    plain = [kernel_job(toolkit, path) for path in kernels]
+    race = [kernel_job(toolkit, path, race=True) for path in kernels]
+    results = compile.run([*host, *plain, *race], "Compiling for the simulator")
+    first, second = len(host), len(host) + len(plain)
+    libraries = [
+        library_job([*results[:first], *results[first:second]], package),
+        library_job([*results[:first], *results[second:]], package, "lib/_simulator_race"),
+    ]
+    linked = compile.run(libraries, "Linking the simulator")
     compile.print_times(results)
-    compile.install(linked[0].output, package / "lib" / LIBRARY)
+    for result, name in zip(linked, (LIBRARY, RACE_LIBRARY), strict=True):
+        compile.install(result.output, package / "lib" / name)
+
+
+def sources() -> list[Path]:
+    """Returns the C++ sources of the simulator itself."""
+    return sorted(ROOT.glob("csrc/sim/**/*.cpp"))
 
 
 def library_job(
@@ -48,7 +62,7 @@ def library_job(
     return compile.Job(
         name=name,
         command=(
-            *ops.shared_library(compiler, LIBRARY),
+            *ops.shared_library(compiler, f"{Path(name).name}.so"),
             "{inputs}",
             ops.CXX_LIBRARY,
             "-lpthread",
@@ -97,17 +111,20 @@ def host_job(path: Path) -> compile.Job:
     )
 
 
-def kernel_job(toolkit: toolchain.Cuda, path: Path) -> compile.Job:
-    """Returns the compilation of a CUDA source by the C++ compiler."""
+def kernel_job(toolkit: toolchain.Cuda, path: Path, *, race: bool = False) -> compile.Job:
+    """Returns the compilation of a CUDA source by the C++ compiler, for race mode too or not."""
     source, compiler = path.relative_to(ROOT), toolchain.find_compiler()
     is_kernel = source.parts[:2] == ("csrc", "kernels")
+    target = "simulator_race" if race else "simulator"
     return compile.Job(
-        name=f"{source.with_suffix('')}.simulator",
+        name=f"{source.with_suffix('')}.{target}",
         command=(
             compiler.path,
             *configs.CXX_FLAGS,
             "-Wno-unknown-pragmas",  # nvcc's #pragma unroll
             *SIMULATOR_FLAGS,
+            f"-DKITTENS_TARGET={target}",
+            *(_race_flags(compiler) if race else ()),
             *ops.INCLUDES,
             *(() if is_kernel else ("-I", "tests/kittens")),
             "-isystem",
@@ -118,27 +135,38 @@ def kernel_job(toolkit: toolchain.Cuda, path: Path) -> compile.Job:
             "{output}",
         ),
         tool=f"{compiler.name}, CUDA {toolkit.version}",
-        kernel=f"{source.parent.name}/{source.stem} simulator" if is_kernel else "",
+        kernel=f"{source.parent.name}/{source.stem} {target}" if is_kernel else "",
     )
 
 
-def build_test(path: str | Path) -> Path:
+def _race_flags(compiler: toolchain.Compiler) -> tuple[str, ...]:
+    """Have the compiler call csrc/sim/race/hooks.cpp at each access, and nowhere else."""
+    if "clang" in compiler.name:
+        return ("-fsanitize=thread", "-mllvm", "-tsan-instrument-func-entry-exit=0")
+    return ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0")
+
+
+def build_test(path: str | Path, *, race: bool = False) -> Path:
     """Builds a test of the tile layer, `tests/kittens/**/test_*.cu`, for the simulator.
+
+    Args:
+        path: The source.
+        race: Whether KITTENS_SIM=race is to be possible.
 
     Returns:
         The executable.
     """
-    return build_tests([path])[0]
+    return build_tests([path], race=race)[0]
 
 
-def build_tests(paths: Iterable[str | Path]) -> list[Path]:
+def build_tests(paths: Iterable[str | Path], *, race: bool = False) -> list[Path]:
     """Builds tests of the tile layer, as many at a time as the machine can.
 
     Returns:
         The executables, in order.
     """
     toolkit = headers()
-    return build_programs([kernel_job(toolkit, Path(path).resolve()) for path in paths])
+    return build_programs([kernel_job(toolkit, Path(path).resolve(), race=race) for path in paths])
 
 
 def build_programs(jobs: list[compile.Job]) -> list[Path]:
@@ -147,8 +175,7 @@ def build_programs(jobs: list[compile.Job]) -> list[Path]:
     Returns:
         The executables, in order.
     """
-    parts = ("csrc/host/*.cpp", "csrc/sim/*.cpp")
-    host = [host_job(path) for pattern in parts for path in sorted(ROOT.glob(pattern))]
+    host = [host_job(path) for path in (*sorted(ROOT.glob("csrc/host/*.cpp")), *sources())]
     what = jobs[0].name if len(jobs) == 1 else "Tests of the tile layer for the simulator"
     objects = compile.run([*host, *jobs], what)
     links = [link_job(one.job.name, [*objects[: len(host)], one]) for one in objects[len(host) :]]

@@ -1,7 +1,8 @@
 """Builds and runs the C++ tests of the tile layer: each `tests/kittens/**/test_*.cu` is a program.
 
-Built by the C++ compiler, a program runs in the simulator, once under each policy; built by nvcc,
-it runs on the GPU. `tests/kittens/sim` tests the simulator itself, and has no GPU side.
+Built by the C++ compiler, a program runs in the simulator, once under each policy, of which one is
+in race mode; built by nvcc, it runs on the GPU. `tests/kittens/sim` tests the simulator itself, and
+has no GPU side.
 """
 
 import os
@@ -17,7 +18,7 @@ from build_tools import cuda, settings, simulator
 from build_tools.settings import ROOT, BuildError
 
 FOLDER = ROOT / "tests/kittens"
-POLICIES = ("eager", "lazy", "random:1", "random:2")
+POLICIES = ("eager", "lazy", "random:1", "random:2,race")
 GPU = "gpu"
 TIMEOUT_SECONDS = 120
 
@@ -52,8 +53,9 @@ def programs(where: str = "") -> list[str]:
 def build(names: Iterable[str], where: str) -> dict[str, Path]:
     """Builds programs, as many at a time as the machine can, and returns their executables."""
     names = list(names)
-    builder = cuda.build_tests if where == GPU else simulator.build_tests
-    return dict(zip(names, builder([FOLDER / name for name in names]), strict=True))
+    paths = [FOLDER / name for name in names]
+    built = cuda.build_tests(paths) if where == GPU else simulator.build_tests(paths, race=True)
+    return dict(zip(names, built, strict=True))
 
 
 def run(name: str, executable: Path, where: str) -> Outcome:

@@ -8,8 +8,9 @@ import os
 import threading
 
 from thunderkittens import _C
-from thunderkittens._loader import SIMULATOR
+from thunderkittens._loader import SIMULATOR, SIMULATOR_RACE
 
+NAMES = ("auto", "torch", "simulator")
 POLICIES = ("eager", "lazy", "random")
 LIMITS = {"seed": (0, 2**64 - 1), "threads": (1, 2**31 - 1), "block": (0, 2**63 - 1)}
 KEPT_OPTIONS = ("spin=", "trace=", "block=", "facts=")  # of a thread, under another policy
@@ -39,6 +40,8 @@ class backend(contextlib.ContextDecorator):
             for 0. Needs `trace`.
         facts: Simulator only: a file for what each launch executes: instructions, bytes, bank
             conflicts. None leaves this thread's as it is.
+        race: Simulator only: whether accesses to shared memory that nothing orders are errors too,
+            under every policy; several times slower.
 
     Raises:
         ValueError: The name or an option is not one of those above, or is not for that name.
@@ -57,13 +60,15 @@ class backend(contextlib.ContextDecorator):
         policy: str | None = None,
         seed: int | None = None,
         threads: int | None = None,
+        race: bool = False,
         trace: str | os.PathLike | None = None,
         block: int | None = None,
         facts: str | os.PathLike | None = None,
     ) -> None:
         files = {"trace": trace, "block": block, "facts": facts}
-        _check_options(name, {"policy": policy, "seed": seed, "threads": threads, **files})
+        _check_options(name, {"policy": policy, "seed": seed, "threads": threads, **files}, race)
         self.name = name
+        self.race = race
         self._order: str | None = None  # None: leave the simulator's as it is
         if policy is not None or threads is not None:
             order = f"random:{seed or 0}" if policy == "random" else policy or "eager"
@@ -76,11 +81,12 @@ class backend(contextlib.ContextDecorator):
     def __enter__(self) -> "backend":
         previous, options = _C.backend(), None
         if self.name == "simulator":
-            _simulator()
-            if self._order is not None or self._files:
-                options = _simulator_options()
-                _configure_simulator(self._changed(options))
-        _C.set_backend(_C.Backend.__members__[self.name])
+            library = _simulator(self.race)
+            if self._order is not None or self._files or self.race:
+                options = _options(library)
+                _configure(library, self._changed(options))
+        member = "simulator_race" if self.race else self.name
+        _C.set_backend(_C.Backend.__members__[member])
         self._entered.previous.append((previous, options))
         return self
 
@@ -88,14 +94,14 @@ class backend(contextlib.ContextDecorator):
         previous, options = self._entered.previous.pop()
         _C.set_backend(previous)
         if options is not None:
-            _configure_simulator(options)
+            _configure(_simulator(self.race), options)
 
     def _changed(self, options: str) -> str:
         """This thread's options with ours in their place; of two of a kind, the last counts."""
         if self._order is not None:
             kept = [part for part in options.split(",") if part.startswith(KEPT_OPTIONS)]
             options = ",".join([self._order, *kept])
-        return ",".join([options, *self._files])
+        return ",".join([options, *self._files, *(["race"] if self.race else [])])
 
     def _recreate_cm(self) -> "backend":
         """As a decorator: what contextlib enters for each call."""
@@ -111,7 +117,7 @@ class _Entered(threading.local):
         self.previous: list[tuple[_C.Backend, str | None]] = []
 
 
-def _check_options(name: object, options: dict[str, object]) -> None:
+def _check_options(name: object, options: dict[str, object], race: object) -> None:
     def refuse(what: str, expected: str, got: object) -> None:
         raise ValueError(f"backend: {what} must be {expected}, got {got!r}")
 
@@ -121,8 +127,8 @@ def _check_options(name: object, options: dict[str, object]) -> None:
     def is_path(value: object) -> bool:  # in a list that commas separate
         return isinstance(value, str | os.PathLike) and bool(str(value)) and "," not in str(value)
 
-    if not isinstance(name, str) or name not in _C.Backend.__members__:
-        refuse("name", f"one of {', '.join(map(repr, _C.Backend.__members__))}", name)
+    if not isinstance(name, str) or name not in NAMES:
+        refuse("name", f"one of {', '.join(map(repr, NAMES))}", name)
     policy = options["policy"]
     if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
         refuse("policy", f"one of {', '.join(POLICIES)}", policy)
@@ -132,7 +138,11 @@ def _check_options(name: object, options: dict[str, object]) -> None:
     for what in ("trace", "facts"):
         if options[what] is not None and not is_path(options[what]):
             refuse(what, "a path without a comma", options[what])
+    if not isinstance(race, bool):
+        refuse("race", "True or False", race)
     if name != "simulator":
+        if race:
+            refuse("race", f"False for {name!r}, being an option of 'simulator'", race)
         for what, value in options.items():
             if value is not None:
                 refuse(what, f"None for {name!r}, being an option of 'simulator'", value)
@@ -142,37 +152,39 @@ def _check_options(name: object, options: dict[str, object]) -> None:
         refuse("block", "None without trace", options["block"])
 
 
-def _configure_simulator(options: str) -> None:
+def _configure(library: ctypes.CDLL, options: str) -> None:
     """Sets this thread's options."""
-    library = _simulator()
     if library.kittens_sim_configure(options.encode()) != 0:
         raise RuntimeError(f"simulator: {library.kittens_sim_last_error().decode()}")
 
 
-def _simulator_options() -> str:
+def _options(library: ctypes.CDLL) -> str:
     """This thread's options: those of the environment's KITTENS_SIM until they are set."""
-    library = _simulator()
     options = library.kittens_sim_options()
     if options is None:
         raise RuntimeError(f"simulator: {library.kittens_sim_last_error().decode()}")
     return options.decode()
 
 
-def loaded_simulator() -> ctypes.CDLL | None:
-    """The simulator, if something has loaded it."""
-    return _simulator() if _simulator.cache_info().currsize else None
+_loaded: list[ctypes.CDLL] = []
+
+
+def loaded_simulators() -> list[ctypes.CDLL]:
+    """The simulator's libraries that something has loaded."""
+    return list(_loaded)
 
 
 @functools.cache
-def _simulator() -> ctypes.CDLL:
+def _simulator(race: bool) -> ctypes.CDLL:
     """Loads the simulator, whose kernels enter themselves beside the CUDA ones."""
-    if not SIMULATOR.is_file():
+    path = SIMULATOR_RACE if race else SIMULATOR
+    if not path.is_file():
         raise RuntimeError(
-            f"backend: the simulator is not built ({SIMULATOR} is missing); in the source folder, "
+            f"backend: the simulator is not built ({path} is missing); in the source folder, "
             "run `python -m build_tools simulator`"
         )
     try:
-        library = ctypes.CDLL(str(SIMULATOR))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
         raise RuntimeError(
             f"backend: the simulator cannot be loaded ({error}); in the source folder, run "
@@ -185,4 +197,5 @@ def _simulator() -> ctypes.CDLL:
     library.kittens_sim_guard.restype = None
     library.kittens_sim_release_guards.argtypes = [ctypes.c_void_p]
     library.kittens_sim_release_guards.restype = None
+    _loaded.append(library)
     return library

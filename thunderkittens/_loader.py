@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
+SIMULATOR_RACE = PACKAGE / "lib" / "_simulator_race.so"
 REBUILD = f"{sys.executable} -m pip install --no-build-isolation --force-reinstall --no-deps ."
 REBUILD_IN_PLACE = f"{sys.executable} -m build_tools ops"
 

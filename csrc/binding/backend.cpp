@@ -37,7 +37,7 @@ launcher entry_for_device(const kernel& k, const kittens::host::device& device) 
 std::string built_architectures(const kernel& k) {
   std::string list;
   for (const architecture a : kittens::host::kAllArchitectures) {
-    if (a == architecture::simulator || entry_for(k, a) == nullptr) continue;
+    if (a >= architecture::simulator || entry_for(k, a) == nullptr) continue;
     if (!list.empty()) list += ", ";
     list += kittens::host::name(a);
   }
@@ -100,7 +100,10 @@ decision simulator_decision(const kernel& wanted, c10::Device device,
   TORCH_CHECK_VALUE(device.is_cpu(), wanted.op,
                     ": tensors must be on the cpu under backend('simulator'), got ", device);
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
-  const launcher run = wanted.launchers ? entry_for(wanted, architecture::simulator) : nullptr;
+  const architecture built_for = thread_backend == backend::simulator_race
+                                     ? architecture::simulator_race
+                                     : architecture::simulator;
+  const launcher run = wanted.launchers ? entry_for(wanted, built_for) : nullptr;
   if (run == nullptr) return torch_decision(wanted, "the simulator has no kernel of this op", true);
   if (thread_explanation != nullptr) {
     *thread_explanation = {
@@ -125,7 +128,9 @@ decision decide(const kernel& wanted, c10::Device device, std::string_view unsup
   if (thread_backend == backend::torch) {
     return torch_decision(wanted, "backend('torch') is active", false);
   }
-  if (thread_backend == backend::simulator) return simulator_decision(wanted, device, unsupported);
+  if (thread_backend == backend::simulator || thread_backend == backend::simulator_race) {
+    return simulator_decision(wanted, device, unsupported);
+  }
   if (!device.is_cuda()) {
     const bool cpu = device.is_cpu();
     return torch_decision(wanted, cpu ? "the tensors are on the cpu" : "the tensors hold no data",

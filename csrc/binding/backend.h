@@ -5,7 +5,8 @@
 //
 // - torch: ATen, always.
 //
-// - simulator: the kernels compiled for the CPU, for CPU tensors only.
+// - simulator: the kernels compiled for the CPU, for CPU tensors only; simulator_race: the same,
+//   built for the simulator's race mode.
 //
 // ATen serving a CPU tensor under auto is the CPU path. ATen serving a call that a kernel was
 // wanted for is a fallback: it warns once per reason, or raises under THUNDERKITTENS_STRICT=1.
@@ -22,7 +23,7 @@
 
 namespace thunderkittens {
 
-enum class backend : int8_t { automatic, torch, simulator };
+enum class backend : int8_t { automatic, torch, simulator, simulator_race };
 
 // The calling thread's choice. Autograd runs a backward on another thread, so a Function saves the
 // backend of its forward and restores it with `backend_scope`.

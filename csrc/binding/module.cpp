@@ -105,7 +105,8 @@ PYBIND11_MODULE(_C, m) {
   py::enum_<tk::backend>(m, "Backend")
       .value("auto", tk::backend::automatic)
       .value("torch", tk::backend::torch)
-      .value("simulator", tk::backend::simulator);
+      .value("simulator", tk::backend::simulator)
+      .value("simulator_race", tk::backend::simulator_race);
   tk::set_warning_handler(&warn);
   m.def("build_info", &tk::build_info_json, "What the library was built from, as JSON.");
   m.def("backend", &tk::current_backend, "This thread's backend.");

@@ -11,6 +11,10 @@
 
 namespace kittens::sim {
 
+namespace race {
+class thread;
+}
+
 // The line that called an arch function, by default. (std::source_location needs a newer clang.)
 struct call_site {
   const char* file = "";
@@ -43,6 +47,7 @@ struct thread_view {
   int64_t shared_bytes = 0;
   const guarded_buffers* guards = nullptr;  // of global memory; null: none
   fact_counter* facts = nullptr;            // of its cluster; null: nobody asks for them
+  race::thread* race = nullptr;             // what race mode knows of it; null: it is off
 };
 
 // The thread that this core runs now. One word, because it changes at each switch.
@@ -110,6 +115,9 @@ inline void check_shared(const char* name, const void* p, int64_t bytes, call_si
 }
 
 uint32_t shared_address(const void* p, call_site site);
+
+// Between this thread's accesses to memory before and after it.
+void fence_memory();
 
 // ---- asynchronous copies
 void cp_async(void* dst, const void* src, int bytes, bool predicate, call_site site);

@@ -2,6 +2,7 @@
 
 #include "sim/block.hpp"
 #include "sim/facts.hpp"
+#include "sim/race/race.hpp"
 
 namespace kittens::sim {
 
@@ -32,8 +33,10 @@ void barrier::arrive(block& in, int threads, bool waits, call_site site) {
     first_site_ = site;
   }
   who_.set(s.current().view.thread);
+  race::release(self->race, order_);
   if (++arrived_ == expected_) {
     if (id_ == 0 && self->facts != nullptr) self->facts->meet_block();
+    if (waits) race::acquire(self->race, order_.sum());
     complete(s);
   } else if (waits) {
     waiting_.push_back(&s.current());
@@ -42,8 +45,12 @@ void barrier::arrive(block& in, int threads, bool waits, call_site site) {
 }
 
 void barrier::complete(scheduler& s) {
-  for (fiber* f : waiting_) s.make_ready(*f);
+  for (fiber* f : waiting_) {
+    race::acquire(f->view.race, order_.sum());
+    s.make_ready(*f);
+  }
   waiting_.clear();
+  order_ = {};
   who_.reset();
   warps_ = {};
   arrived_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/race/clock.hpp"
 #include "sim/scheduler.hpp"
 
 namespace kittens::sim {
@@ -39,6 +40,7 @@ class barrier final : public waitable {
   std::bitset<host::kMaxBlockThreads> who_;
   std::array<warp_arrival, host::kMaxBlockThreads / 32> warps_;
   std::vector<fiber*> waiting_;
+  race::gathering order_;  // what those know that have arrived
 };
 
 }  // namespace kittens::sim

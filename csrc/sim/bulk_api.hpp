@@ -26,6 +26,8 @@ void cluster_wait(call_site site);
 bool elect_one(call_site site);
 
 // ---- bulk copies
+void fence_async_proxy();
+
 struct coordinates {
   int count = 0;
   int at[tensor_map::kMaxRank] = {};  // innermost first

@@ -7,6 +7,8 @@
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
+#include "sim/race/copies.hpp"
+#include "sim/race/race.hpp"
 #include "sim/timeline.hpp"
 
 namespace kittens::sim {
@@ -35,7 +37,7 @@ struct load {
     for (const copy_target& t : targets) {
       steps.fill(from, t.dst);
       t.in->forget_copy(this);
-      t.full->complete_bytes(bytes, {from.site, &from.where});
+      t.full->complete_bytes(bytes, t.order, {from.site, &from.where});
     }
   }
 };
@@ -56,6 +58,24 @@ struct store {
     end_span(from, span);
   }
 };
+
+// Notes what a copy that the thread starts touches in the shared memory of `in`, from `start` on.
+void note_pieces(race::thread& t, const race::agent_access& copy, block& in, const uint8_t* start,
+                 const touched_pieces& pieces) {
+  pieces(start, [&](const uint8_t* p, int64_t bytes) {
+    t.in.access_agent(t, copy, in.rank(), p - in.shared(), bytes);
+  });
+}
+
+void note_load(race::thread& t, std::vector<copy_target>& targets, const touched_pieces& pieces) {
+  for (copy_target& to : targets) {
+    const race::agent_access copy =
+        race::start_load(t, to.full->loads(), to.in->rank(), to.full->offset());
+    note_pieces(t, copy, *to.in, to.dst, pieces);
+    to.order = copy.time;
+  }
+  ++t.time;
+}
 
 bool is_over(block& in, const std::vector<pending_store>& group) {
   return std::all_of(group.begin(), group.end(), [&](const pending_store& s) {
@@ -115,6 +135,7 @@ std::vector<copy_target> find_targets(const char* name, void* dst, void* full, u
                 "them",
                 name, self->thread, rank);
     }
+    race::access_barrier(rank, full_offset, false);
     b.mbarriers().find(full_offset, name, site).check_fenced(name, {site});
   }
   std::vector<copy_target> targets;
@@ -128,6 +149,7 @@ std::vector<copy_target> find_targets(const char* name, void* dst, void* full, u
 
 void start_load(copy_origin from, std::vector<copy_target> targets, int64_t bytes,
                 load_steps steps) {
+  if (self->race != nullptr) note_load(*self->race, targets, steps.pieces);
   async_work& work = from.by->asynchronous();
   auto l =
       std::make_shared<load>(load{std::move(from), std::move(targets), bytes, std::move(steps)});
@@ -138,7 +160,11 @@ void start_load(copy_origin from, std::vector<copy_target> targets, int64_t byte
   work.submit([l = std::move(l)] { l->run(); });
 }
 
-void start_store(copy_origin from, int64_t bytes, store_steps steps) {
+void start_store(copy_origin from, const uint8_t* src, int64_t bytes, store_steps steps) {
+  if (race::thread* const t = self->race) {
+    note_pieces(*t, race::start_store(*t), *from.by, src, steps.pieces);
+    ++t->time;
+  }
   async_work& work = from.by->asynchronous();
   std::vector<pending_store>& open = from.by->threads().current().open_bulk_stores;
   open.push_back({0, 0, false, from.site, from.where});
@@ -151,11 +177,13 @@ void start_store(copy_origin from, int64_t bytes, store_steps steps) {
 void bulk_commit() {
   fiber& me = block::running().threads().current();
   me.bulk_groups.push_back(std::exchange(me.open_bulk_stores, {}));
+  if (self->race != nullptr) self->race->stores.close();
 }
 
 void bulk_wait(int groups_under_way) {
   block& b = block::running();
   fiber& me = b.threads().current();
+  if (self->race != nullptr) race::wait_for(*self->race, self->race->stores, groups_under_way);
   while (static_cast<int>(me.bulk_groups.size()) > groups_under_way) {
     for (const pending_store& s : me.bulk_groups.front()) {
       b.asynchronous().finish(s.read);
@@ -167,6 +195,7 @@ void bulk_wait(int groups_under_way) {
 
 void bulk_wait_read(int groups_under_way) {
   block& b = block::running();
+  if (self->race != nullptr) race::wait_for(*self->race, self->race->stores, groups_under_way);
   auto& groups = b.threads().current().bulk_groups;
   const int count = static_cast<int>(groups.size()) - groups_under_way;
   for (int i = 0; i < count; ++i) {

@@ -37,7 +37,13 @@ struct copy_target {
   block* in = nullptr;
   uint8_t* dst = nullptr;
   mbarrier* full = nullptr;
+  uint32_t order = 0;  // of the copy, for race mode
 };
+
+// The shared memory that a copy touches: calls f(address, bytes) for each piece of it, given where
+// the whole of it starts.
+using touched_pieces = std::function<void(const uint8_t* shared,
+                                          const std::function<void(const uint8_t*, int64_t)>& f)>;
 
 // The targets in the blocks of a bit mask of ranks, checked. dst and full: of the calling block.
 std::vector<copy_target> find_targets(const char* name, void* dst, void* full, unsigned blocks,
@@ -47,6 +53,7 @@ std::vector<copy_target> find_targets(const char* name, void* dst, void* full, u
 struct load_steps {
   std::function<void(uint8_t* dst)> spoil;
   std::function<void(const copy_origin&, uint8_t* dst)> fill;
+  touched_pieces pieces;
 };
 void start_load(copy_origin from, std::vector<copy_target> targets, int64_t bytes,
                 load_steps steps);
@@ -55,8 +62,9 @@ void start_load(copy_origin from, std::vector<copy_target> targets, int64_t byte
 struct store_steps {
   std::function<void(uint8_t* packed)> read;
   std::function<void(const copy_origin&, const uint8_t* packed)> write;
+  touched_pieces pieces;
 };
-void start_store(copy_origin from, int64_t bytes, store_steps steps);
+void start_store(copy_origin from, const uint8_t* src, int64_t bytes, store_steps steps);
 
 // Reports a range of shared memory that is not the block's, or not aligned.
 void check_shared_range(const char* name, const void* p, int64_t bytes, int64_t alignment,

@@ -45,19 +45,35 @@ cluster::~cluster() = default;
 
 std::string cluster::run(fact_counter* facts, timeline* traced) {
   traced_ = traced;
-  std::vector<thread_view> views;
-  for (const auto& b : blocks_) views.emplace_back(b->start()).facts = facts;
-  threads_.start(views, memory_.fiber_stacks, &cluster::enter_thread, traced);
+  start(facts);
   running_cluster = this;
   run_to_end();
   if (found_.kind == nullptr) check_end();
-  std::string report;
-  if (found_.kind != nullptr && found_.kind != kDropped) {
-    const block_place where{blocks_[found_.rank]->place(), launch_.grid, found_.rank, size()};
-    report = compose_report(found_, launch_.kernel, where, threads_);
-  }
+  const std::string report = compose();
   running_cluster = nullptr;
   return report;
+}
+
+void cluster::start(fact_counter* facts) {
+  std::vector<thread_view> views;
+  for (const auto& b : blocks_) views.emplace_back(b->start()).facts = facts;
+  threads_.start(views, memory_.fiber_stacks, &cluster::enter_thread, traced_);
+  if (!launch_.chosen.race) return;
+  races_ = std::make_unique<race::detector>(*this);
+  const std::span<fiber> fibers = threads_.fibers();
+  for (size_t i = 0; i < fibers.size(); ++i) fibers[i].view.race = &races_->thread_at(i);
+}
+
+// A race may be the cause of the rest, so it comes first.
+std::string cluster::compose() {
+  if (found_.kind == kDropped) return "";
+  const block_place where{blocks_[found_.rank]->place(), launch_.grid, found_.rank, size()};
+  const std::string races = races_ != nullptr ? races_->report() : "";
+  if (races.empty()) {
+    return found_.kind != nullptr ? compose_report(found_, launch_.kernel, where, threads_) : "";
+  }
+  if (found_.kind == nullptr) return races + describe_place(launch_.kernel, where);
+  return races + "\n" + compose_report(found_, launch_.kernel, where, threads_);
 }
 
 void cluster::run_to_end() {
@@ -96,6 +112,7 @@ void cluster::enter_thread() {
   } catch (const std::exception& e) {
     b.fail("EXCEPTION", {}, "thread %d throws: %s", self->thread, e.what());
   }
+  if (self->race != nullptr) c.races_->leave(*self->race);
   b.leave_thread();
   c.barrier_.leave(c);
   c.threads_.exit();

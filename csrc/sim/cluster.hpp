@@ -30,6 +30,10 @@ class block;
 class residents;
 class timeline;
 
+namespace race {
+class detector;
+}
+
 // What is the same for all blocks of a launch.
 struct grid_launch {
   const void* kernel = nullptr;
@@ -80,8 +84,10 @@ class cluster {
 
  private:
   static void enter_thread();  // what each fiber runs
+  void start(fact_counter* facts);
   void run_to_end();
-  void check_end();  // of a cluster that nothing was wrong with before
+  std::string compose();  // the report
+  void check_end();       // of a cluster that nothing was wrong with before
   void check_progress(call_site site);
   void pause();
 
@@ -92,6 +98,7 @@ class cluster {
   scheduler threads_;
   cluster_barrier barrier_;
   std::vector<std::unique_ptr<block>> blocks_;  // by rank
+  std::unique_ptr<race::detector> races_;       // null: race mode is off
   finding found_;
   timeline* traced_ = nullptr;
   uint64_t spins_ = 0;

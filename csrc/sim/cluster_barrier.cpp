@@ -4,6 +4,7 @@
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
+#include "sim/race/race.hpp"
 
 namespace kittens::sim {
 
@@ -12,6 +13,7 @@ void cluster_barrier::complete_if_all(cluster& in, int alive) {
   if (arrived_ == 0 || arrived_ < alive) return;
   arrived_ = 0;
   ++phase_;
+  order_before_ = std::exchange(order_, {});
   for (fiber* f : std::exchange(waiting_, {})) in.threads().make_ready(*f);
 }
 
@@ -24,6 +26,7 @@ void cluster_barrier::arrive(cluster& in, call_site site) {
                           me.view.thread);
   }
   me.cluster_phase = phase_;
+  race::release(me.view.race, order_);
   ++arrived_;
   complete_if_all(in, in.threads().alive());
 }
@@ -39,6 +42,7 @@ void cluster_barrier::wait(cluster& in, call_site site) {
     waiting_.push_back(&me);
     in.threads().wait(*this, site);
   }
+  race::acquire(me.view.race, order_before_.sum());
   me.cluster_phase = 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/race/clock.hpp"
 #include "sim/scheduler.hpp"
 
 namespace kittens::sim {
@@ -25,6 +26,8 @@ class cluster_barrier final : public waitable {
   int threads_ = 0;     // that the phase needs, as of the last arrival
   uint64_t phase_ = 1;  // that arrivals belong to
   std::vector<fiber*> waiting_;
+  // What those know that have arrived: in this phase, and in the one before.
+  race::gathering order_, order_before_;
 };
 
 }  // namespace kittens::sim

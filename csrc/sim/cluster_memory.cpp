@@ -70,7 +70,8 @@ void bulk_copy_cluster(void* dst, int block_rank, const void* src, int bytes, vo
               [from_here, bytes, reading](const copy_origin& from, uint8_t* to) {
                 std::memcpy(to, from_here, bytes);
                 from.by->forget_copy(reading.get());
-              }});
+              },
+              [bytes](const uint8_t* at, const auto& f) { f(at, bytes); }});
 }
 
 }  // namespace kittens::sim

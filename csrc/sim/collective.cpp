@@ -6,6 +6,7 @@
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
 #include "sim/facts.hpp"
+#include "sim/race/race.hpp"
 #include "sim/random.hpp"
 #include "sim/report.hpp"
 
@@ -146,6 +147,12 @@ void do_ballot(const meeting::contributions& lanes) {
   for (int i = 0; i < 32; ++i) lane_at<vote_lane>(lanes, i).result = votes;
 }
 
+void order_lanes(const meeting::contributions& lanes) {
+  race::gathering order;
+  for (void* lane : lanes) race::release(static_cast<race::thread*>(lane), order);
+  for (void* lane : lanes) race::acquire(static_cast<race::thread*>(lane), order.sum());
+}
+
 void meet_warp(const char* operation, unsigned mask, void* contribution, meeting::work w,
                call_site site) {
   count(operation, nullptr, 0, site);
@@ -155,8 +162,10 @@ void meet_warp(const char* operation, unsigned mask, void* contribution, meeting
 
 }  // namespace
 
+// The only collective that orders memory. (The others exchange registers.)
 void sync_warp(unsigned mask, call_site site) {
-  meet_warp("sync_warp", mask, nullptr, nullptr, site);
+  const bool has_race = self->race != nullptr;
+  meet_warp("sync_warp", mask, self->race, has_race ? &order_lanes : nullptr, site);
 }
 
 uint64_t shuffle(const char* name, uint64_t bits, int lane, call_site site) {

@@ -7,6 +7,7 @@
 
 #include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
+#include "sim/race/race.hpp"
 #include "sim/random.hpp"
 
 namespace kittens::sim {
@@ -19,6 +20,7 @@ int64_t offset_of(const void* p) { return static_cast<const uint8_t*>(p) - self-
 
 mbarrier& barrier_at(const void* p, const char* operation, call_site site) {
   check_shared(operation, p, sizeof(uint64_t), site);
+  race::access_barrier(self->cluster_rank, offset_of(p), false);
   return block::running().mbarriers().find(offset_of(p), operation, site);
 }
 
@@ -95,6 +97,7 @@ void mbarrier::arrive(int count, const origin& from) {
     fail(from, "%d more arrivals than the %d expected in a phase: %d were missing, %d came",
          count - missing_, expected_, missing_, count);
   }
+  race::release(self->race, coming_);
   missing_ -= count;
   complete_if_all();
   if (missing_ == 0 && bytes_ < 0) {
@@ -113,8 +116,9 @@ void mbarrier::expect(int64_t bytes, const origin& from) {
   complete_if_all();
 }
 
-void mbarrier::complete_bytes(int64_t bytes, const origin& from) {
+void mbarrier::complete_bytes(int64_t bytes, uint32_t order, const origin& from) {
   check("a copy of this line completes here", from);
+  if (order > 0) coming_.raise(loads_.actor, order);
   bytes_ -= bytes;
   complete_if_all();
   if (bytes_ < -kMaxCount || (missing_ == 0 && bytes_ < 0)) {
@@ -127,7 +131,11 @@ void mbarrier::complete_if_all() {
   if (missing_ > 0 || bytes_ != 0) return;
   missing_ = expected_;
   ++phase_;
-  for (fiber* f : std::exchange(waiting_, {})) in_.threads().make_ready(*f);
+  over_ = coming_.sum();
+  for (fiber* f : std::exchange(waiting_, {})) {
+    race::acquire(f->view.race, over_);
+    in_.threads().make_ready(*f);
+  }
 }
 
 // The phase that the current thread means by a parity: the one after the last it waited for, if
@@ -152,13 +160,14 @@ bool mbarrier::test(uint32_t parity, call_site site) {
   const int64_t phase = meant_phase(parity, site);
   if (phase_ <= phase) return false;
   last_phase_[self->thread] = phase;
+  race::acquire(self->race, over_);
   return true;
 }
 
 void mbarrier::wait(uint32_t parity, call_site site) {
   const int64_t phase = meant_phase(parity, site);
   last_phase_[self->thread] = phase;
-  if (phase_ > phase) return;
+  if (phase_ > phase) return race::acquire(self->race, over_);
   scheduler& s = in_.threads();
   waiting_.push_back(&s.current());
   s.wait(*this, site);
@@ -192,25 +201,32 @@ void mbarrier_table::fence(int thread) {
 }
 
 void mbarrier_init(void* barrier, int arrivals, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_init", site);
   check_shared("mbarrier_init", barrier, sizeof(uint64_t), site);
+  race::access_barrier(self->cluster_rank, offset_of(barrier), true);
   block::running().mbarriers().find_or_make(offset_of(barrier)).init(arrivals, site);
 }
 
 void mbarrier_invalidate(void* barrier, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_invalidate", site);
   barrier_at(barrier, "mbarrier_invalidate", site).invalidate(site);
+  race::access_barrier(self->cluster_rank, offset_of(barrier), true);
 }
 
 void fence_mbarrier_init() { block::running().mbarriers().fence(self->thread); }
 
 void mbarrier_arrive(void* barrier, int count, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_arrive", site);
   barrier_at(barrier, "mbarrier_arrive", site).arrive(count, {site});
 }
 
 void mbarrier_expect_bytes(void* barrier, int bytes, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_expect_bytes", site);
   barrier_at(barrier, "mbarrier_expect_bytes", site).expect(bytes, {site});
 }
 
 void mbarrier_arrive_expect_bytes(void* barrier, int bytes, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_arrive_expect_bytes", site);
   mbarrier& b = barrier_at(barrier, "mbarrier_arrive_expect_bytes", site);
   b.expect(bytes, {site});
   b.arrive(1, {site});
@@ -218,6 +234,7 @@ void mbarrier_arrive_expect_bytes(void* barrier, int bytes, call_site site) {
 
 void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site site) {
   constexpr const char* kName = "mbarrier_arrive_remote";
+  KITTENS_RACE_CALL(kName, site);
   check_shared(kName, barrier, sizeof(uint64_t), site);
   block& mine = block::running();
   if (block_rank < 0 || block_rank >= mine.in_cluster().size()) {
@@ -233,16 +250,19 @@ void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site 
   }
   mbarrier& b = other.mbarriers().find(offset_of(barrier), kName, site);
   if (block_rank != mine.rank()) b.check_fenced(kName, {site});
+  race::access_barrier(block_rank, offset_of(barrier), false);
   b.arrive(count, {site});
 }
 
 bool mbarrier_test(void* barrier, uint32_t parity, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_test", site);
   if (barrier_at(barrier, "mbarrier_test", site).test(parity, site)) return true;
   spin(site);  // whoever tests in a loop waits for others
   return false;
 }
 
 void mbarrier_wait(void* barrier, uint32_t parity, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_wait", site);
   barrier_at(barrier, "mbarrier_wait", site).wait(parity, site);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/api.hpp"
+#include "sim/race/detector.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/trace.hpp"
 
@@ -32,7 +33,8 @@ class mbarrier final : public waitable {
   void fence(int thread);  // makes the inits of `thread` visible to asynchronous copies
   void arrive(int count, const origin& from);
   void expect(int64_t bytes, const origin& from);
-  void complete_bytes(int64_t bytes, const origin& from);  // of a copy
+  // Of a copy, which race mode knows as the `order`th of loads().
+  void complete_bytes(int64_t bytes, uint32_t order, const origin& from);
   // Whether the phase of `parity`, as the current thread means it, is over.
   bool test(uint32_t parity, call_site site);
   void wait(uint32_t parity, call_site site);
@@ -41,6 +43,8 @@ class mbarrier final : public waitable {
   // Reports a use of it when it is not there any more, or was written over.
   void check(const char* operation, const origin& from) const;
   std::string describe() const override;
+  int64_t offset() const { return offset_; }
+  race::agent& loads() { return loads_; }  // who does the copies that complete here
 
  private:
   static constexpr int64_t kNever = -2;  // there is a phase −1: what a new barrier's parity 1 means
@@ -61,6 +65,10 @@ class mbarrier final : public waitable {
   int64_t phase_ = 0;                // the current one: how many are over
   std::vector<int64_t> last_phase_;  // that each thread waited for
   std::vector<fiber*> waiting_;
+  // For race mode: what those know that have arrived, up to now and in the phases that are over.
+  race::gathering coming_;
+  race::history over_;
+  race::agent loads_;
 };
 
 class mbarrier_table {

@@ -3,6 +3,7 @@
 
 #include "sim/block.hpp"
 #include "sim/matrix_api.hpp"
+#include "sim/race/race.hpp"
 #include "sim/tensor_core.hpp"
 
 namespace kittens::sim {
@@ -104,9 +105,11 @@ void meet(const char* operation, void* contribution, meeting::work work, call_si
   b.current_warp().meet(b, operation, kAllLanes, contribution, work, site);
 }
 
-void check_row(const char* operation, const void* row, int count, call_site site) {
+void check_row(const char* operation, const void* row, int count, bool writes, call_site site) {
   const bool is_used = self->thread % 32 < 8 * count;
-  if (is_used) check_shared(operation, row, kRowBytes, site);
+  if (!is_used) return;
+  check_shared(operation, row, kRowBytes, site);
+  race::access(row, kRowBytes, writes);
 }
 
 }  // namespace
@@ -121,13 +124,15 @@ void mma_m16n8k16(matrix_type type, float* d, const uint32_t* a, const uint32_t*
 }
 
 void load_matrix(uint32_t* d, int count, bool transposed, const void* row, call_site site) {
-  check_row("load_matrix", row, count, site);
+  KITTENS_RACE_CALL("load_matrix", site);
+  check_row("load_matrix", row, count, false, site);
   matrix_lane mine{static_cast<uint8_t*>(const_cast<void*>(row)), d, count, transposed};
   meet("load_matrix", &mine, &do_load, site);
 }
 
 void store_matrix(void* row, const uint32_t* s, int count, bool transposed, call_site site) {
-  check_row("store_matrix", row, count, site);
+  KITTENS_RACE_CALL("store_matrix", site);
+  check_row("store_matrix", row, count, true, site);
   matrix_lane mine{static_cast<uint8_t*>(row), const_cast<uint32_t*>(s), count, transposed};
   meet("store_matrix", &mine, &do_store, site);
 }

@@ -10,8 +10,8 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view part) {
   throw host::error(
-      "simulator options: expected eager, lazy, random:SEED, threads=N, spin=SECONDS, facts=FILE, "
-      "trace=FILE or block=N, separated by commas, got " +
+      "simulator options: expected eager, lazy, random:SEED, race, threads=N, spin=SECONDS, "
+      "facts=FILE, trace=FILE or block=N, separated by commas, got " +
       std::string(part));
 }
 
@@ -34,6 +34,8 @@ void parse_part(std::string_view part, options& o) {
   } else if (part.starts_with("random:")) {
     o.policy = policy::random;
     o.seed = parse_number<uint64_t>(after("random:"), part, 0);
+  } else if (part == "race") {
+    o.race = true;
   } else if (part.starts_with("threads=")) {
     o.os_threads = parse_number<int>(after("threads="), part, 0);
   } else if (part.starts_with("spin=")) {
@@ -78,6 +80,7 @@ std::string to_string(const options& o) {
   std::string text = o.policy == policy::eager  ? "eager"
                      : o.policy == policy::lazy ? "lazy"
                                                 : "random:" + std::to_string(o.seed);
+  if (o.race) text += ",race";
   if (o.os_threads != 0) text += ",threads=" + std::to_string(o.os_threads);
   if (!o.facts.empty()) text += ",facts=" + o.facts;
   if (!o.trace.empty()) text += ",trace=" + o.trace;

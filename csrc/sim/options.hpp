@@ -1,5 +1,5 @@
-// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", ",threads=N", and which
-// files are to be written about its launches: ",facts=FILE", ",trace=FILE,block=N".
+// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", ",threads=N", ",race",
+// and which files are to be written about its launches: ",facts=FILE", ",trace=FILE,block=N".
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct options {
   sim::policy policy = policy::eager;
   uint64_t seed = 1;         // of policy::random
   int os_threads = 0;        // cores to spread blocks over; 0: all
+  bool race = false;         // look for accesses to shared memory that nothing orders
   double spin_seconds = 10;  // after so long with threads that only spin, a launch is reported
   std::string facts;         // the file for what its launches do (facts.hpp); empty: none
   std::string trace;         // the file for the timeline of one block (timeline.hpp); empty: none

@@ -61,6 +61,16 @@ std::string describe_ranges(const std::vector<int>& numbers) {
   return text;
 }
 
+std::string describe_place(const void* kernel, const block_place& place) {
+  std::string text = "\n  in " + kernel_name(kernel) + ", block " + to_text(place.block) + " of " +
+                     to_text(place.grid);
+  if (place.cluster_blocks > 1) {
+    text += ", rank " + std::to_string(place.rank) + " of a cluster of " +
+            std::to_string(place.cluster_blocks);
+  }
+  return text;
+}
+
 std::string compose_report(const finding& f, const void* kernel, const block_place& place,
                            scheduler& threads) {
   threads.trace_waiting();
@@ -70,12 +80,7 @@ std::string compose_report(const finding& f, const void* kernel, const block_pla
   known.resolve();
   std::string text = f.kind;
   if (f.site.line != 0) text += " at " + kernel_line(known, f.where, f.site);
-  text += ": " + std::string(f.text) + "\n  in " + kernel_name(kernel) + ", block " +
-          to_text(place.block) + " of " + to_text(place.grid);
-  if (place.cluster_blocks > 1) {
-    text += ", rank " + std::to_string(place.rank) + " of a cluster of " +
-            std::to_string(place.cluster_blocks);
-  }
+  text += ": " + std::string(f.text) + describe_place(kernel, place);
   return text + describe_threads(threads, place.cluster_blocks, known);
 }
 

@@ -29,6 +29,9 @@ struct block_place {
   int rank = 0, cluster_blocks = 1;
 };
 
+// `\n  in kernel<…>, block (0, 0, 0) of (4, 1, 1)`.
+std::string describe_place(const void* kernel, const block_place& place);
+
 // The whole report: the finding, then what each thread of the cluster waits for, and where.
 std::string compose_report(const finding& f, const void* kernel, const block_place& place,
                            scheduler& threads);

@@ -11,6 +11,7 @@
 #include "sim/api.hpp"
 #include "sim/cluster.hpp"
 #include "sim/options.hpp"
+#include "sim/race/hooks.hpp"
 #include "sim/residents.hpp"
 #include "sim/trace.hpp"
 #include "sim/watch.hpp"
@@ -43,10 +44,12 @@ workspace_pool& pool() {
   return *the_pool;
 }
 
-// The order in which clusters start: step i is cluster `at(i)`, each once.
+// The order in which clusters start: step i is cluster `at(i)`, each once. Race mode has one order
+// for all policies, because the first cluster's report is the grid's.
 class cluster_order {
  public:
-  cluster_order(int64_t clusters, const options& o) : clusters_(clusters), policy_(o.policy) {
+  cluster_order(int64_t clusters, const options& o)
+      : clusters_(clusters), policy_(o.race ? policy::eager : o.policy) {
     if (policy_ != policy::random) return;
     offset_ = static_cast<int64_t>(hash(o.seed) % static_cast<uint64_t>(clusters));
     stride_ = static_cast<int64_t>(hash(o.seed + 1) % static_cast<uint64_t>(clusters)) | 1;
@@ -146,6 +149,11 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
   launch.block_threads = static_cast<int>(config.block.x);
   launch.shared_bytes = config.shared_bytes;
   launch.chosen = current_options();
+  if (launch.chosen.race && !race::is_instrumented()) {
+    throw host::error(kernel_name(kernel) +
+                      ": race mode needs kernels compiled with -fsanitize=thread, as build_tools "
+                      "does for _simulator_race.so and for programs with race=True");
+  }
   launch.guards = current_guards();
   const std::string report = grid_run(launch).run();
   if (!report.empty()) throw host::error(report);

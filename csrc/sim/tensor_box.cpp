@@ -11,8 +11,6 @@
 namespace kittens::sim {
 namespace {
 
-constexpr int kPieceBytes = 16;  // what a swizzle moves
-
 template <class Element, class Add>
 void add_each(uint8_t* to, const uint8_t* from, int64_t bytes, Add&& add) {
   for (int64_t i = 0; i < bytes; i += sizeof(Element)) {

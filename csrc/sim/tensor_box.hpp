@@ -9,6 +9,8 @@
 namespace kittens::sim {
 
 struct tensor_box {
+  static constexpr int64_t kPieceBytes = 16;  // what a swizzle moves
+
   tensor_map map;  // a copy: the kernel's own ends with the thread that started the operation
   coordinates corner;
 
@@ -29,6 +31,18 @@ struct tensor_box {
   // The same for a store, which writes whole 16-byte pieces: up to the end of the one in which the
   // tensor's row ends.
   row stored_row_at(int64_t index) const;
+
+  // Calls f(address, bytes) for each piece of the box at `shared`.
+  template <class F>
+  void for_each_piece(const uint8_t* shared, F f) const {
+    if (row_bytes() == pitch()) return f(shared, bytes());  // the swizzle stays within a row
+    for (int64_t i = 0; i < rows(); ++i) {
+      const auto start = reinterpret_cast<intptr_t>(shared) + i * pitch();
+      for (int64_t at = 0; at < row_bytes(); at += kPieceBytes) {
+        f(reinterpret_cast<const uint8_t*>(swizzled(start + at, map.swizzle_bytes)), kPieceBytes);
+      }
+    }
+  }
 
   // Copies a row between its packed form and its places in the box at `shared`.
   void scatter(uint8_t* shared, int64_t index, const uint8_t* packed) const;

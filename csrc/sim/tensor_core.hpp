@@ -27,6 +27,15 @@ struct shared_operand {
 
   // Why the operand cannot be read, into `why`; false: it can.
   bool is_refused(int64_t shared_bytes, char (&why)[256]) const;
+  // Calls f(offset, bytes) for each piece of it.
+  template <class F>
+  void for_each_piece(F f) const {
+    for (int line = 0; line < lines(); ++line) {
+      for (int piece = 0; piece < pieces(); ++piece) {
+        f(swizzled(start + line_offset(line) + piece_offset(piece)), 16);
+      }
+    }
+  }
   // Its elements, as [kProductDepth][extent].
   void read(const uint8_t* shared, matrix_type type, float* to) const;
 

@@ -9,6 +9,7 @@
 #include "sim/bulk_api.hpp"
 #include "sim/bulk_copy.hpp"
 #include "sim/facts.hpp"
+#include "sim/race/race.hpp"
 #include "sim/tensor_box.hpp"
 
 namespace kittens::sim {
@@ -86,7 +87,8 @@ void load_box(const char* name, void* dst, const tensor_map* map, void* full, un
   std::vector<copy_target> targets = find_targets(name, dst, full, blocks, site);
   start_load(copy_origin::here(name, site), std::move(targets), box.bytes(),
              {[box](uint8_t* to) { spoil_box(box, to); },
-              [box](const copy_origin& from, uint8_t* to) { fill_box(box, from, to); }});
+              [box](const copy_origin& from, uint8_t* to) { fill_box(box, from, to); },
+              [box](const uint8_t* at, const auto& f) { box.for_each_piece(at, f); }});
 }
 
 void store_box(const char* name, const tensor_map* map, const void* src, bool adds,
@@ -117,7 +119,8 @@ void store_box(const char* name, const tensor_map* map, const void* src, bool ad
       }
     }
   };
-  start_store(copy_origin::here(name, site), box.bytes(), {read, write});
+  const auto pieces = [box](const uint8_t* at, const auto& f) { box.for_each_piece(at, f); };
+  start_store(copy_origin::here(name, site), shared, box.bytes(), {read, write, pieces});
 }
 
 void check_bulk(const char* name, const void* shared, const void* global, int bytes,
@@ -137,19 +140,23 @@ void check_bulk(const char* name, const void* shared, const void* global, int by
 }  // namespace
 
 void tma_load(void* dst, const tensor_map* map, void* full, const coordinates& c, call_site site) {
+  KITTENS_RACE_CALL("tma_load", site);
   load_box("tma_load", dst, map, full, 1u << self->cluster_rank, c, site);
 }
 
 void tma_load_multicast(void* dst, const tensor_map* map, void* full, uint16_t blocks,
                         const coordinates& c, call_site site) {
+  KITTENS_RACE_CALL("tma_load_multicast", site);
   load_box("tma_load_multicast", dst, map, full, blocks, c, site);
 }
 
 void tma_store(const tensor_map* map, const void* src, const coordinates& c, call_site site) {
+  KITTENS_RACE_CALL("tma_store", site);
   store_box("tma_store", map, src, false, c, site);
 }
 
 void tma_store_add(const tensor_map* map, const void* src, const coordinates& c, call_site site) {
+  KITTENS_RACE_CALL("tma_store_add", site);
   store_box("tma_store_add", map, src, true, c, site);
 }
 
@@ -164,6 +171,7 @@ void tma_prefetch_map(const tensor_map* map, call_site site) {
 
 void bulk_load(void* dst, const void* src, int bytes, void* full, call_site site) {
   constexpr const char* kName = "bulk_load";
+  KITTENS_RACE_CALL(kName, site);
   check_bulk(kName, dst, src, bytes, site);
   const auto* global = static_cast<const uint8_t*>(src);
   std::vector<copy_target> targets = find_targets(kName, dst, full, 1u << self->cluster_rank, site);
@@ -172,11 +180,13 @@ void bulk_load(void* dst, const void* src, int bytes, void* full, call_site site
               [global, bytes](const copy_origin& from, uint8_t* to) {
                 from.check_guards(global, bytes);
                 std::memcpy(to, global, bytes);
-              }});
+              },
+              [bytes](const uint8_t* at, const auto& f) { f(at, bytes); }});
 }
 
 void bulk_store(void* dst, const void* src, int bytes, call_site site) {
   constexpr const char* kName = "bulk_store";
+  KITTENS_RACE_CALL(kName, site);
   check_bulk(kName, src, dst, bytes, site);
   const auto* shared = static_cast<const uint8_t*>(src);
   auto* global = static_cast<uint8_t*>(dst);
@@ -185,7 +195,8 @@ void bulk_store(void* dst, const void* src, int bytes, call_site site) {
     from.check_guards(global, bytes);
     std::memcpy(global, packed, bytes);
   };
-  start_store(copy_origin::here(kName, site), bytes, {read, write});
+  const auto pieces = [bytes](const uint8_t* at, const auto& f) { f(at, bytes); };
+  start_store(copy_origin::here(kName, site), shared, bytes, {read, write, pieces});
 }
 
 }  // namespace kittens::sim

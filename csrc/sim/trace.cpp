@@ -65,13 +65,28 @@ std::vector<std::string> output_lines(const std::string& command) {
   return lines;
 }
 
+// A function's name without its parameters and without unnamed namespaces: addr2line has these
+// where it takes the name from the symbol table.
+std::string plain_name(std::string name) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  for (size_t at; (at = name.find(kUnnamed)) != std::string::npos;) name.erase(at, kUnnamed.size());
+  if (!name.ends_with(')')) return name;
+  size_t at = name.size();
+  int depth = 0;
+  do {
+    --at;
+    depth += name[at] == ')' ? 1 : name[at] == '(' ? -1 : 0;
+  } while (at > 0 && depth > 0);
+  return name.substr(0, at);
+}
+
 // One of addr2line's answers: a line with the function, then one with `file:line (discriminator
 // 3)`.
 source_line parse_answer(const std::string& function, const std::string& location) {
   const size_t colon = location.rfind(':');
   if (colon == std::string::npos) return {};
   const int line = std::atoi(location.c_str() + colon + 1);
-  return {function, location.substr(0, colon), line};
+  return {plain_name(function), location.substr(0, colon), line};
 }
 
 }  // namespace
@@ -149,6 +164,18 @@ std::string kernel_line(const symbols& known, const trace& where, call_site site
     }
   }
   return called;
+}
+
+std::string kernel_line(const symbols& known, const void* pc) {
+  std::string through;
+  for (const source_line& l : known.find(pc)) {
+    const std::string line = to_text(l.file, l.line);
+    if (!is_library(l.file)) return through.empty() ? line : line + " (through " + through + ")";
+    const bool is_ours = l.file.find("include/kittens/") != std::string::npos;
+    const bool is_arch = l.file.find("include/kittens/arch/") != std::string::npos;
+    if (through.empty() && is_ours && !is_arch) through = line;
+  }
+  return through.empty() ? "an unknown line" : through;
 }
 
 std::string kernel_name(const void* kernel) {

@@ -43,6 +43,9 @@ class symbols {
 // header that it came through, if it did: `layer_norm.cuh:55 (through reduce.cuh:14)`.
 std::string kernel_line(const symbols& known, const trace& where, call_site site);
 
+// The same for a single return address, with the line of the library nearest to the arch function.
+std::string kernel_line(const symbols& known, const void* pc);
+
 // The name of a kernel, from its address.
 std::string kernel_name(const void* kernel);
 // `attention_forward` of `void ns::attention_forward<ns::config<64>>(ns::params)`.

@@ -7,6 +7,7 @@
 
 #include "sim/block.hpp"
 #include "sim/facts.hpp"
+#include "sim/race/race.hpp"
 #include "sim/shared_memory.hpp"
 #include "sim/timeline.hpp"
 
@@ -85,11 +86,15 @@ void warpgroup::issue(const wgmma_request& request, float* d, const uint32_t* a,
     poison(reinterpret_cast<uint8_t*>(d), request.width / 2 * int64_t{sizeof(float)});
     ++p.sum->holders;
     own = &mine.loans.emplace_back(loan{p.sum, d});
+    if (self->race != nullptr) race::lend(*self->race, d, request.width / 2 * sizeof(float));
   }
   own->last = mine.issued++;
   own->site = site;
   if (request.a_in_registers) std::memcpy(p.a[thread], a, sizeof p.a[thread]);
-  if (++p.arrived == kWarpgroupThreads) complete(p);
+  if (self->race != nullptr) p.start.add(*self->race);
+  if (++p.arrived < kWarpgroupThreads) return;
+  if (self->race != nullptr) note_reads(p);
+  complete(p);
 }
 
 // The loan of `d`, if it is lent.
@@ -179,6 +184,20 @@ void warpgroup::complete(product& p) {
   for (fiber* f : std::exchange(waiting_, {})) block_->threads().make_ready(*f);
 }
 
+void warpgroup::note_reads(const product& p) {
+  race::thread& t = *self->race;
+  const race::agent_access read = agent_.next(t);
+  const race::history past = p.start.common();
+  const auto note = [&](const shared_operand& operand) {
+    operand.for_each_piece([&](int64_t offset, int64_t bytes) {
+      t.in.access_product(read, past, p.start.site(), block_->rank(), offset, bytes);
+    });
+  };
+  const wgmma_request& r = p.request;
+  if (!r.a_in_registers) note({r.a, r.a_is_mn_major, kProductRows});
+  note({r.b, r.b_is_mn_major, r.width});
+}
+
 void warpgroup::do_next() {
   const product& p = queue_.front();
   const wgmma_request& r = p.request;
@@ -224,6 +243,7 @@ void warpgroup::wait(int groups_under_way, call_site site) {
   }
   mine.groups.erase(mine.groups.begin(), mine.groups.begin() + closed);
   mine.fenced = false;
+  if (self->race != nullptr) agent_.wait(*self->race, static_cast<uint32_t>(needed));
   give_back(mine, needed, site);
 }
 
@@ -238,6 +258,7 @@ void warpgroup::give_back(thread_state& mine, uint64_t done, call_site site) {
                    self->thread, i, l.sum->width, file_name(l.site.file), l.site.line);
     }
     l.sum->exchange(thread, l.registers, true);
+    if (self->race != nullptr) race::give_back(*self->race, l.registers);
     if (--l.sum->holders == 0) {
       accumulators_.remove_if([&](const accumulator& a) { return &a == l.sum; });
     }
@@ -289,6 +310,7 @@ std::string warpgroup::describe() const {
 // ---- what kernels call
 
 void wgmma(const wgmma_request& request, float* d, const uint32_t* a, call_site site) {
+  KITTENS_RACE_CALL("wgmma", site);
   block::running().current_warpgroup().issue(request, d, a, site);
 }
 void wgmma_fence() { block::running().current_warpgroup().fence(); }

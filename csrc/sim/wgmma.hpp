@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/async_work.hpp"
+#include "sim/race/product.hpp"
 #include "sim/scheduler.hpp"
 #include "sim/tensor_core.hpp"
 
@@ -51,6 +52,7 @@ class warpgroup final : public waitable {
     int first_thread = 0, arrived = 0;
     int span = 0;  // on the timeline
     uint32_t a[kWarpgroupThreads][4];
+    race::product_start start;  // for race mode
   };
   // What a thread has lent to the tensor core.
   struct loan {
@@ -76,7 +78,8 @@ class warpgroup final : public waitable {
   product& begin(const wgmma_request& request, const loan* own, call_site site);
   void complete(product& p);  // it has all its threads
   void note_complete(product& p);
-  void do_next();  // the oldest product
+  void note_reads(const product& p);  // for race mode
+  void do_next();                     // the oldest product
   void give_back(thread_state& mine, uint64_t done, call_site site);
 
   block* block_ = nullptr;
@@ -87,6 +90,7 @@ class warpgroup final : public waitable {
   uint64_t done_ = 0;                       // products
   std::deque<async_work::ticket> tickets_;  // of products that all threads have asked for
   std::vector<fiber*> waiting_;
+  race::product_agent agent_;  // for race mode
 };
 
 }  // namespace kittens::sim

@@ -74,6 +74,18 @@ def test_policies_agree(case):
                 assert memory.bits_equal(got, first), options
 
 
+@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
+def test_no_races(case):
+    """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
+    tensors = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        want = cases.forward(case, *tensors)
+    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
+        for got, first in zip(cases.forward(case, *tensors), want, strict=True):
+            assert memory.bits_equal(got, first)
+
+
 @pytest.mark.parametrize("layout", cases.LAYOUTS)
 def test_strides_change_no_bit(layout):
     with thunderkittens.backend("simulator"):

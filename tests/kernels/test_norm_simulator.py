@@ -47,6 +47,11 @@ def launches() -> int:
     return sum(_C.launch_counts().values())
 
 
+def options(race: bool = False) -> str:
+    """This thread's options of the simulator, in race mode or not."""
+    return _backend._options(_backend._simulator(race))
+
+
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
     """Right, within its tensors, and the same bits with other neighbours."""
@@ -76,6 +81,32 @@ def test_policies_agree(case):
         with thunderkittens.backend("simulator", **options):
             for got, first in zip(cases.run(*inputs), want, strict=True):
                 assert memory.bits_equal(got, first), options
+
+
+@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)
+def test_no_races(case):
+    """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        want = cases.run(*inputs)
+    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
+        for got, first in zip(cases.run(*inputs), want, strict=True):
+            assert memory.bits_equal(got, first)
+
+
+def test_race_mode_needs_kernels_that_it_can_look_into():
+    library = _backend._simulator(False)
+    before = options()
+    _backend._configure(library, "eager,race")
+    try:
+        with (
+            thunderkittens.backend("simulator"),
+            pytest.raises(RuntimeError, match="race mode needs kernels compiled with -fsanitize"),
+        ):
+            thunderkittens.layer_norm(torch.randn(2, 8))
+    finally:
+        _backend._configure(library, before)
 
 
 def test_no_statistics_without_gradients():
@@ -132,29 +163,39 @@ def test_explain():
     assert "x is copied first: its strides [8, 48, 1]" in str(copied)
 
 
+@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+def test_race_mode_has_options_of_its_own():
+    start = options(), options(race=True)
+    with thunderkittens.backend("simulator", race=True, policy="lazy"):
+        assert options(race=True).startswith("lazy,race,")
+        with thunderkittens.backend("simulator", race=True):
+            assert options(race=True).startswith("lazy,race,")
+        with thunderkittens.backend("simulator"):
+            assert options() == start[0]
+    assert (options(), options(race=True)) == start
+
+
 def test_options_are_restored():
     with thunderkittens.backend("simulator", policy="lazy"):
         with thunderkittens.backend("simulator", policy="random", seed=7):
             pass
-        assert _backend._simulator_options().startswith("lazy,")
+        assert options().startswith("lazy,")
 
 
 def test_files_stay_under_another_policy(tmp_path):
     """What is asked for outside is written inside too, and neither outlives its context."""
-    before = _backend._simulator_options()
+    before = options()
     trace, facts = tmp_path / "t.json", tmp_path / "f.json"
     with thunderkittens.backend("simulator", trace=trace, block=2, facts=facts):
-        own = _backend._simulator_options()
+        own = options()
         assert own == f"eager,facts={facts},trace={trace},block=2,{own.split(',')[-1]}"
         with thunderkittens.backend("simulator", policy="random", seed=3, threads=2):
             changed = own.replace("eager", "random:3,threads=2")
-            assert _backend._simulator_options() == changed
+            assert options() == changed
         with thunderkittens.backend("simulator", trace=facts):
-            assert _backend._simulator_options() == own.replace(str(trace), str(facts)).replace(
-                ",block=2", ""
-            )
-        assert _backend._simulator_options() == own
-    assert _backend._simulator_options() == before
+            assert options() == own.replace(str(trace), str(facts)).replace(",block=2", "")
+        assert options() == own
+    assert options() == before
 
 
 def test_options_belong_to_the_thread():
@@ -163,22 +204,22 @@ def test_options_belong_to_the_thread():
 
     def other():
         with thunderkittens.backend("simulator"):
-            before = _backend._simulator_options()
+            before = options()
         with thunderkittens.backend("simulator", policy="random", seed=3, threads=1):
             inside.set()
             assert first_left.wait(10)
-        seen.append((before, _backend._simulator_options()))
+        seen.append((before, options()))
 
     thread = threading.Thread(target=other)
     with thunderkittens.backend("simulator"):
-        start = _backend._simulator_options()
+        start = options()
         with thunderkittens.backend("simulator", policy="lazy"):
             thread.start()
             assert inside.wait(10)
-            assert _backend._simulator_options().startswith("lazy,")
+            assert options().startswith("lazy,")
     first_left.set()
     thread.join()
-    assert _backend._simulator_options() == start
+    assert options() == start
     assert seen == [(start, start)]
 
 

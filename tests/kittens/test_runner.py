@@ -57,7 +57,7 @@ def test_the_suite_fails_with_one_program(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tiles, "build", lambda names, where: {n: programs[n] for n in names})
     monkeypatch.setattr(tiles, "_gpu", lambda: ("", "none here"))
     assert tiles.suite([]) == 1
-    assert "2 programs under eager, lazy, random:1, random:2: 12 passed, 4 failed" in (
+    assert "2 programs under eager, lazy, random:1, random:2,race: 12 passed, 4 failed" in (
         capsys.readouterr().out
     )
     assert tiles.suite(["good"]) == 0

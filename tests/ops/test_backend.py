@@ -134,6 +134,12 @@ def test_choice_belongs_to_the_thread():
             "trace must be None for 'torch', being an option of 'simulator'",
         ),
         (("auto", {"facts": "a"}), "facts must be None for 'auto'"),
+        (("simulator", {"race": 1}), "race must be True or False, got 1"),
+        (
+            ("torch", {"race": True}),
+            "race must be False for 'torch', being an option of 'simulator'",
+        ),
+        (("simulator_race",), "backend: name must be one of 'auto', 'torch', 'simulator', got"),
     ],
 )
 def test_bad_options(arguments, message):

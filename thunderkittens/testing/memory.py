@@ -82,11 +82,11 @@ class Poisoned:
             )
 
     def _watch(self, inside: Tensor, span: int) -> None:
-        simulator = _backend.loaded_simulator()
-        if simulator is None or not inside.is_cpu or not inside.numel():
+        if not inside.is_cpu or not inside.numel():
             return
-        simulator.kittens_sim_guard(inside.data_ptr(), span * inside.element_size(), GUARD)
-        self._watched.append((simulator, inside.data_ptr()))
+        for simulator in _backend.loaded_simulators():
+            simulator.kittens_sim_guard(inside.data_ptr(), span * inside.element_size(), GUARD)
+            self._watched.append((simulator, inside.data_ptr()))
 
     def _unwatch(self) -> None:
         for simulator, address in self._watched:

@@ -99,7 +99,7 @@ def test_right_in_the_simulator(name):
     except BuildError as reason:
         pytest.skip(str(reason))
     check = f"classic/check_{name}.cu"
-    job = simulator.kernel_job(headers, tiles.FOLDER / check)
+    job = simulator.kernel_job(headers, tiles.FOLDER / check, race=True)
     (program,) = simulator.build_programs([check_job(job, name, for_simulator=True)])
     for policy in tiles.POLICIES:
         outcome = tiles.run(check, program, policy)

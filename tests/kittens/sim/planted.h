@@ -23,6 +23,13 @@ class with_options {
   sim::options before_;
 };
 
+// No race mode in this scope: for kernels that read what nobody has written, on purpose.
+inline with_options without_race_mode() {
+  sim::options o = sim::current_options();
+  o.race = false;
+  return with_options(sim::to_string(o));
+}
+
 // What a launch throws; empty when it throws nothing. With threads only: one block.
 template <class... P>
 std::string report_of(void (*kernel)(P...), const host::launch_config& config,

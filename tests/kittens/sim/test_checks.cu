@@ -117,6 +117,7 @@ __global__ void reads_unwritten(float* as_float, __nv_bfloat16* as_bf16, __half*
 }
 
 TEST(unwritten_shared_memory_is_nan) {
+  const auto chosen = testing::without_race_mode();
   const buffer<float> as_float(32);
   const buffer<__nv_bfloat16> as_bf16(32);
   const buffer<__half> as_half(32);

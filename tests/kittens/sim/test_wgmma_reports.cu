@@ -210,6 +210,7 @@ __global__ void lanes_disagree(uint64_t a, uint64_t b, int what) {
 }
 
 TEST(threads_that_disagree) {
+  const auto chosen = testing::without_race_mode();
   for (int what = 0; what < 3; ++what) {
     const std::string report =
         report_of_product(lanes_disagree, encode(0), encode(kOperandBytes), what);
@@ -277,6 +278,7 @@ __global__ void asks_for(uint64_t b) {
 }
 
 TEST(operands_out_of_shared_memory) {
+  const auto chosen = testing::without_race_mode();
   const std::string report = report_of_product(asks_for<major::k>, encode(512));
   CHECK_CONTAINS(report, "WGMMA at ");
   CHECK_CONTAINS(report, "operand b (K-major, descriptor 0x");
@@ -328,6 +330,7 @@ __global__ void stores_matrix(int offset) {
 }
 
 TEST(rows_of_a_matrix) {
+  const auto chosen = testing::without_race_mode();
   CHECK_EQUAL(report_of(loads_matrix, 32, 4096 - 256), "");
   CHECK_CONTAINS(report_of(loads_matrix, 32, 4096 - 240), "load_matrix by thread 15: 16 bytes at");
   CHECK_CONTAINS(report_of(loads_matrix, 32, 8), " is not aligned to 16 bytes");

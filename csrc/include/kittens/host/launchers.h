@@ -28,13 +28,15 @@ struct KITTENS_EXPORT error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class architecture { sm80, sm89, sm90a, simulator };
+// simulator_race: the simulator, of kernels that its race mode can look into.
+enum class architecture { sm80, sm89, sm90a, simulator, simulator_race };
 
 inline constexpr std::array kAllArchitectures = {architecture::sm80, architecture::sm89,
-                                                 architecture::sm90a, architecture::simulator};
+                                                 architecture::sm90a, architecture::simulator,
+                                                 architecture::simulator_race};
 
 constexpr const char* name(architecture a) {
-  constexpr std::array kNames = {"sm_80", "sm_89", "sm_90a", "simulator"};
+  constexpr std::array kNames = {"sm_80", "sm_89", "sm_90a", "simulator", "simulator_race"};
   return kNames[static_cast<size_t>(a)];
 }
 
@@ -89,7 +91,8 @@ struct entered_launcher {
 }  // namespace kittens::host
 
 // KITTENS_TARGET names the architecture that a file is being compiled for (sm80, sm89, sm90a,
-// simulator). The build gives it; without it the file is for whom its compiler compiles.
+// simulator, simulator_race). The build gives it; without it the file is for whom its compiler
+// compiles.
 #if !defined(KITTENS_TARGET) && !defined(__CUDACC__)
 #define KITTENS_TARGET simulator
 #endif
