@@ -4,7 +4,7 @@ PYTHON ?= python3
 BUILD_TOOLS := $(PYTHON) -m build_tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim bench lint format clean
+.PHONY: help demo test sim mutation bench lint format clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
@@ -17,6 +17,9 @@ test:  ## Run every test that this machine can (TIER=1..5, TORCH=2.15.0, ARGS="-
 
 sim:  ## Run one case of a kernel on the CPU (KERNEL=attention, ARGS="--rows 64 --trace t.json")
 	@$(BUILD_TOOLS) sim $(or $(KERNEL),attention) $(ARGS)
+
+mutation:  ## Plant every mistake in the kernels; the simulator has to find it (ARGS="--help")
+	@$(BUILD_TOOLS) mutation $(ARGS)
 
 bench:  ## Measure the kernels (ARGS="--help")
 	@$(BUILD_TOOLS) bench $(ARGS)

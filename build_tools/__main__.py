@@ -129,6 +129,15 @@ def _sim(arguments: argparse.Namespace, rest: list[str]) -> int:
     return sim.run(arguments.kernel, rest)
 
 
+def _mutation(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and judges mutants of the kernels in the simulator; arguments go to that job."""
+    from build_tools import environment
+
+    environment.enter("test")
+    command = [sys.executable, "-m", "tests.mutation", *rest]
+    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+
+
 def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and generates text; further arguments go to the demo."""
     from build_tools import environment, ops
@@ -186,6 +195,7 @@ COMMANDS = {
     "tiles": _tiles,
     "conformance": _conformance,
     "sim": _sim,
+    "mutation": _mutation,
     "demo": _demo,
     "bench": _bench,
     "lint": _lint,
@@ -193,7 +203,7 @@ COMMANDS = {
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "demo", "bench")
+PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "bench")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Tiers, GPU skips, seeds, and the line that reproduces a failure.
 
 Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos and
-benchmarks; 3 tests/kittens (the tile layer), tests/conformance and `*_simulator.py`; 4 tests/ptxas;
-5 marked `gpu`.
+benchmarks; 3 tests/kittens (the tile layer), tests/conformance, tests/mutation and
+`*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
 import functools
@@ -24,6 +24,7 @@ TIER_OF_FOLDER = {
     "benchmarks": 2,
     "conformance": 3,
     "kittens": 3,
+    "mutation": 3,
     "ptxas": 4,
 }
 GPU_TIER, SIMULATOR_TIER = 5, 3

@@ -1,0 +1,193 @@
+"""Builds mutants and runs them in race mode under the simulator's policies, until one notices.
+
+What does not depend on the mutant is built once: the simulator, the checks, and a precompiled
+header. A verdict is kept under a hash of everything that it depends on, so what has not changed
+since the last run costs nothing.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import resource
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from build_tools import compile, settings, simulator, toolchain
+from build_tools.settings import ROOT
+from tests.mutation.operators import Mutant
+from tests.mutation.targets import CASES, Program
+
+POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
+OPTIONS = "race,threads=1,spin=1"
+TIMEOUT_SECONDS = 10  # a right program takes 0.5 s
+MEMORY_BYTES = 2 << 30
+# No warnings; an element that an array of the kernel does not have ends the program.
+MUTANT_FLAGS = ("-w", "-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
+NOTICED = ("report", "numbers", "crash", "timeout")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant.
+
+    Attributes:
+        outcome: One of NOTICED, "survived", or "compile" where it is no program.
+        where: The program and the policy that noticed it, or "".
+        said: What that one printed.
+    """
+
+    outcome: str
+    where: str = ""
+    said: str = ""
+
+    @property
+    def noticed(self) -> bool:
+        """Whether it was killed."""
+        return self.outcome in NOTICED
+
+
+class Bench:
+    """Judges mutants with the given programs."""
+
+    def __init__(self, programs: list[Program]) -> None:
+        toolkit = simulator.headers()
+        self._kernels = {p: _job(toolkit, p.kernel, p) for p in programs}
+        checks = {p: _job(toolkit, p.check, p) for p in programs}
+        parts = [*sorted(ROOT.glob("csrc/host/*.cpp")), *simulator.sources()]
+        jobs = [*map(simulator.host_job, parts), *checks.values()]
+        built = [result.output for result in compile.run(jobs, "Cases of the mutants")]
+        self._library = built[: len(parts)]
+        self._checks = dict(zip(checks, built[len(parts) :], strict=True))
+        self._compiler = toolchain.find_compiler()
+        self._prelude = self._precompiled(toolkit)
+
+    def judge_all(self, work: list[tuple[Mutant, str, tuple[Program, ...]]]) -> list[Verdict]:
+        """The verdicts on mutants of sources, each by the programs that run it, in order."""
+        verdicts = []
+        with ThreadPoolExecutor(settings.jobs()) as pool:
+            for verdict in pool.map(lambda one: self.judge(*one), work):
+                verdicts.append(verdict)
+                if len(verdicts) % 50 == 0:
+                    print(f"  [{len(verdicts)}/{len(work)}]", flush=True)
+        return verdicts
+
+    def judge(self, mutant: Mutant, text: str, programs: tuple[Program, ...]) -> Verdict:
+        """The verdict on one mutant of a source."""
+        return self.judge_text(mutant.file, mutant.applied(text), programs)
+
+    def judge_text(self, file: str, text: str, programs: tuple[Program, ...]) -> Verdict:
+        """The verdict on a source with the text that it is to have."""
+        family = str(Path("csrc", file).parent)
+        parts = (file, text, *(self._world(program, family) for program in programs))
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        record = settings.build_dir() / "mutation" / key[:2] / f"{key[2:20]}.json"
+        if record.is_file():
+            return Verdict(**json.loads(record.read_text()))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=record.parent) as folder:
+            changed = Path(folder, file)
+            changed.parent.mkdir(parents=True)
+            changed.write_text(text)
+            verdict = self._try(Path(folder), programs)
+        scratch = record.with_name(f"{record.name}.{os.getpid()}")
+        scratch.write_text(json.dumps(dataclasses.asdict(verdict)))
+        scratch.replace(record)
+        return verdict
+
+    def _try(self, folder: Path, programs: tuple[Program, ...]) -> Verdict:
+        for program in programs:
+            executable = folder / "program"
+            said = self._build(folder, program, executable)
+            if said:
+                return Verdict("compile", program.name, said)
+            for policy in POLICIES:
+                outcome, said = _run(executable, policy)
+                if outcome:
+                    return Verdict(outcome, f"{program.name}, {policy}", said)
+        return Verdict("survived")
+
+    def _build(self, folder: Path, program: Program, executable: Path) -> str:
+        """Returns the compiler's first error, or nothing."""
+        output = folder / "kernel.o"
+        compiler, *arguments = self._kernels[program].command
+        command = [compiler, "-I", str(folder), *self._prelude, *arguments]
+        command = [argument.replace("{output}", str(output)) for argument in command]
+        link = [compiler, "-o", executable, output, self._checks[program], *self._library]
+        for one in (command, [*link, "-lpthread"]):
+            done = subprocess.run(one, cwd=ROOT, capture_output=True, text=True, errors="replace")
+            if done.returncode != 0:
+                return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)
+        return ""
+
+    def _precompiled(self, toolkit: toolchain.Cuda) -> tuple[str, ...]:
+        """Compiles the prelude; returns the flags that use it, none where only g++ could."""
+        if not self._compiler.name.startswith("g++"):
+            return ()
+        job = _job(toolkit, "prelude.hpp", Program("prelude.hpp", ""))
+        command = tuple("c++-header" if word == "c++" else word for word in job.command)
+        job = dataclasses.replace(job, command=command, suffix=".gch")
+        output = compile.run([job], "Header of the mutants")[0].output
+        header = output.with_suffix("")
+        header.write_text(f'#include "{ROOT / CASES / "prelude.hpp"}"\n')
+        return "-include", str(header)
+
+    @functools.cache  # noqa: B019 (a bench lives as long as the job)
+    def _world(self, program: Program, family: str) -> str:
+        """A hash of all that a verdict depends on but for the mutant."""
+        words = (self._compiler.name, *POLICIES, OPTIONS, str(TIMEOUT_SECONDS))
+        trees = ("csrc/include/**/*.*h*", "csrc/sim/**/*.h*", f"{family}/*.h", f"{family}/*.cuh")
+        headers = [path for tree in (*trees, f"{CASES}/*.h*") for path in sorted(ROOT.glob(tree))]
+        files = (*headers, ROOT / CASES / program.kernel, *self._library, self._checks[program])
+        return _hash((*words, *self._kernels[program].command), files)
+
+
+def _job(toolkit: toolchain.Cuda, source: str, program: Program) -> compile.Job:
+    """A compilation like those of the simulator; a kernel's is fast, because there are hundreds."""
+    is_kernel = source != program.check
+    job = simulator.kernel_job(toolkit, ROOT / CASES / source, race=is_kernel)
+    compiler, *arguments = job.command
+    if is_kernel:
+        arguments = ["-O1" if word == "-O2" else word for word in arguments] + [*MUTANT_FLAGS]
+    command = (compiler, *(f"-D{define}" for define in program.defines), *arguments)
+    name = ".".join((job.name, *program.defines))
+    return dataclasses.replace(job, name=name, command=command)
+
+
+def _run(executable: Path, policy: str) -> tuple[str, str]:
+    """Runs a program; returns how it noticed a mistake and what it said, or twice nothing."""
+    process = subprocess.Popen(
+        [executable],
+        env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    try:
+        text, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return "timeout", f"has not ended after {TIMEOUT_SECONDS} s"
+    if process.returncode == 0:
+        return "", ""
+    thrown = re.search(r" throws (.*)", text)
+    if thrown:
+        return "report", thrown[1]
+    if process.returncode < 0:
+        return "crash", f"ends by signal {-process.returncode}"
+    return "numbers", next((line for line in text.splitlines() if ":" in line), "").strip()
+
+
+def _hash(words: tuple[str, ...], files: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256("\0".join(words).encode())
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

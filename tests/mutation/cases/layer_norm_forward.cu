@@ -1,0 +1,47 @@
+// The kernels that the mutants change: few blocks, so that each has several rows, and 256 columns a
+// warp, so that short rows have several warps.
+#include "layer_norm_forward.h"
+
+#include "kernels/norm/layer_norm_forward.cuh"
+#include "kittens/host/launch.cuh"
+
+using namespace thunderkittens;
+using kittens::host::launch;
+
+namespace {
+
+constexpr int kElements = 8, kBlocks = 2, kWideWarps = 4;
+
+template <class Config>
+int64_t warps_of(int64_t width) {
+  return (width + Config::vector::length - 1) / Config::vector::length;
+}
+
+template <class T, int Run, int Rows>
+void launch_rows(const layer_norm_forward_params& p) {
+  using config = layer_norm_forward_config<T, Run, kElements, Rows>;
+  const int64_t warps = warps_of<config>(p.width);
+  const int64_t shared = sizeof(group_sum<2>::shared) + Rows * warps * config::stream::kSharedBytes;
+  launch(layer_norm_forward<config>, {{kBlocks}, {Rows * warps * kWarp}, shared}, nullptr, p,
+         {int(warps), 1.0f / float(p.width)});
+}
+
+template <class T, int Run>
+void launch_wide(const layer_norm_forward_params& p) {
+  using config = layer_norm_forward_config<T, Run, kElements, 1>;
+  launch(layer_norm_forward_wide<config>,
+         {{p.rows}, {kWideWarps * kWarp}, sizeof(group_sum<2>::shared)}, nullptr, p,
+         {kWideWarps, 1.0f / float(p.width)});
+}
+
+}  // namespace
+
+void run_forward(forward_form form, const layer_norm_forward_params& p) {
+  switch (form) {
+    case forward_form::rows_of_warps: return launch_rows<bf16, 8, 4>(p);
+    case forward_form::rows_of_blocks: return launch_rows<bf16, 8, 1>(p);
+    case forward_form::single_elements: return launch_rows<float, 1, 1>(p);
+    case forward_form::wide: return launch_wide<bf16, 8>(p);
+    case forward_form::wide_single_elements: return launch_wide<float, 1>(p);
+  }
+}

@@ -1,0 +1,157 @@
+"""Mutants that no run can notice, each with the reason: they are as right as the kernel."""
+
+import re
+from dataclasses import dataclass
+
+from tests.mutation.operators import Mutant
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Mutants that are alike.
+
+    Attributes:
+        file: The end of the source's name.
+        line: A part of the line that they change; where it has «», of where they change it.
+        change: Their change, as a regular expression for all of `operator: before → after`.
+        reason: Why it cannot be noticed.
+    """
+
+    file: str
+    line: str
+    change: str
+    reason: str
+
+    def covers(self, mutant: Mutant) -> bool:
+        """Whether a mutant is one of these."""
+        return (
+            mutant.file.endswith(self.file)
+            and self.line in (mutant.context if "«" in self.line else mutant.plain_line)
+            and re.fullmatch(self.change, mutant.change, re.DOTALL) is not None
+        )
+
+
+ATTENTION, FORWARD, BACKWARD, ROW = (
+    "attention_forward.cuh",
+    "layer_norm_forward.cuh",
+    "layer_norm_backward.cuh",
+    "row.cuh",
+)
+TUNING = "the kernel is right with any such number; this one is the fastest"
+SAME = "both sides are equal there, and so is what is chosen"
+ANOTHER = "another thread of the same warpgroup does it"
+PAST = "one slice of a row more, which has no columns"
+SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
+ANY_BARRIER = "any barrier but the whole block's would do"
+HIDDEN = "one block of keys more, all of which the mask hides"
+
+LISTED: tuple[Listed, ...] = (
+    # How the work is cut.
+    Listed(
+        ATTENTION,
+        "int consumers = ",
+        "comparison: .*|constant: 64 → .*|constant: 3 → 2|constant: 2 → 3",
+        TUNING,
+    ),
+    Listed(ATTENTION, "int stages = ", "constant: 2 → 1", TUNING),
+    Listed(FORWARD, "using stream = ", "constant: 3 → [24]", TUNING),
+    Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
+    Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
+    # Which blocks of keys a tile reads, and which of them it masks.
+    Listed(ATTENTION, "/ N, «1»};", ".*", "`masked` of a full call, which nobody reads"),
+    Listed(ATTENTION, "int last_end = ", "constant: 1 → 0", HIDDEN),
+    Listed(ATTENTION, "int end = ", "comparison: < → <=", SAME),
+    Listed(ATTENTION, "last_end < «0»", "constant: .*", "−1 key is 0 blocks, as 0 keys are"),
+    Listed(ATTENTION, "? «0» : last_end", "constant: 0 → -1", "−1 key is 0 blocks, as 0 are"),
+    Listed(ATTENTION, "int whole = ", "comparison: < → <=", SAME),
+    Listed(ATTENTION, "int whole = first_end < «0»", "constant: 0 → -?1", "±1 / N is 0"),
+    Listed(
+        ATTENTION,
+        "count - whole > 0",
+        "comparison: .*|constant: 0 → -?1|constant: 1 → [02]",
+        "the last block is masked whatever `masked` is, and to mask a whole one changes nothing",
+    ),
+    Listed(BACKWARD, "int warps = «16»", "constant: .*", TUNING),
+    # Slices of a row.
+    Listed(
+        BACKWARD,
+        "if (columns <= 0) return;",
+        "condition: .* → false|comparison: <= → <|constant: 0 → -1",
+        "a warp that has no columns loads and stores none",
+    ),
+    Listed(
+        BACKWARD,
+        "«2» * p.partial_rows, p.width, p.width)",
+        "constant: 2 → [13]",
+        "a view's number of rows, which no load or store of a vector looks at",
+    ),
+    Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(
+        BACKWARD,
+        "store(matrix<T>(out, 1, p.width, 0), total",
+        "constant: 1 → [02]|constant: 0 → -?1",
+        "a view's number of rows, and how far apart they are: there is one",
+    ),
+    # Sums of which nothing is missing.
+    Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
+    Listed(FORWARD, "float here[«2»];", "constant: 2 → 3", "one more, which nobody uses"),
+    # How a row's sums and slots lie in shared memory.
+    Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
+    Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
+    Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
+    Listed(ROW, "kSharedBytes = kAsync ?", "constant: 0 → -?1", "16 bytes that nobody uses"),
+    Listed(ROW, "bool kAsync = ", ".*", "a float may be copied either way; 16 bits do not compile"),
+    Listed(ROW, "gl<", "constant: 1 → [02]", "what is loaded lies in the first row all the same"),
+    # One thread of a group, whichever it is, and those that have nothing to wait for.
+    Listed(ATTENTION, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
+    Listed(ATTENTION, "arch::thread_id() == «0») {", "constant: 0 → 1", ANOTHER),
+    Listed(ATTENTION, "arch::warp_id() == «0» &&", "constant: 0 → 1", ANOTHER),
+    Listed(
+        ATTENTION,
+        "if («signals()») tma::store_async_read_wait",
+        "condition: .* → true",
+        "a thread that has stored nothing waits for nothing",
+    ),
+    Listed(
+        ATTENTION, "turn::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"
+    ),
+    Listed(
+        ATTENTION,
+        "raise_registers",
+        "delete: .*",
+        "how many registers ptxas may use; tier 4 would see it spill",
+    ),
+    # Equal numbers, whichever is taken.
+    Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
+    Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
+    # Barriers and lanes, of which any would do.
+    Listed(FORWARD, "group_sum<2> add{*shared", "constant: 1 → 2", ANY_BARRIER),
+    Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(
+        FORWARD,
+        "if (arch::thread_id() == 0) store_moments",
+        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
+        SAME_SUMS,
+    ),
+    Listed(
+        BACKWARD,
+        "if (groups > 1) arch::sync_block()",
+        "condition: .* → true|comparison: > → >=|constant: 1 → 0",
+        "all threads of a single group pass the barrier too",
+    ),
+    Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
+    Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
+    Listed(FORWARD, "if («warp == 0 && arch::lane_id() == 0»)", "condition: .* → true", SAME_SUMS),
+    Listed(FORWARD, "lane_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
+    Listed(FORWARD, "lane_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
+)
+
+
+def find(mutant: Mutant) -> Listed | None:
+    """The entry that a mutant is listed in, if any."""
+    return next((entry for entry in LISTED if entry.covers(mutant)), None)

@@ -1,0 +1,99 @@
+"""The job kills what it must, says so of what it does not, and a sample of the mutants dies."""
+
+import sys
+
+import pytest
+
+from build_tools.settings import BuildError
+from tests.mutation import __main__ as command
+from tests.mutation import job, targets
+from tests.mutation.bench import Bench, Verdict
+from tests.mutation.listed import Listed
+
+SAMPLE = 60  # a minute of 2 cores, where nothing is known of them
+ATTENTION = "kernels/attention/attention_forward.cuh"
+ROW = "kernels/norm/row.cuh"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    try:
+        return Bench(targets.programs())
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+def judge(bench: Bench, file: str, right: str, wrong: str) -> Verdict:
+    text = targets.text(file)
+    assert text.count(right) == 1, "the kernel has changed"
+    return bench.judge_text(file, text.replace(right, wrong), targets.TARGETS[file])
+
+
+@pytest.mark.parametrize("file", targets.TARGETS)
+def test_nothing_is_noticed_where_nothing_is(bench, file):
+    assert bench.judge_text(file, targets.text(file), targets.TARGETS[file]) == Verdict("survived")
+
+
+@pytest.mark.parametrize(
+    "file, right, wrong, outcome, said",
+    [
+        (ATTENTION, "s.k_ring.wait_empty(at);", "", "report", "arriv|bytes|phase"),
+        (ATTENTION, "p.keys - first_key, kHidden", "p.keys, kHidden", "numbers", "lse|o:"),
+        (ATTENTION, "turn::pass(w);", "", "report", "DEADLOCK"),
+        (ATTENTION, "turn::pass(w);", "turn::pass(w)", "compile", "error"),
+        (ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "report", "RACE"),
+        (ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "report", "shared"),
+        (ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "timeout", "10 s"),
+        (ROW, "half ^= 1;", "__builtin_trap();", "crash", "signal"),
+    ],
+)
+def test_mistake_is_noticed(bench, file, right, wrong, outcome, said):
+    verdict = judge(bench, file, right, wrong)
+    assert verdict.outcome == outcome
+    assert any(word in verdict.said for word in said.split("|")), verdict
+    assert verdict.noticed == (outcome != "compile")
+    assert judge(bench, file, right, wrong) == verdict  # as it is remembered
+
+
+def result(outcome: str, entry: Listed | None = None) -> job.Result:
+    return job.Result(job.mutants()[0], Verdict(outcome), entry)
+
+
+EQUIVALENT = Listed("", "", "", "no difference")
+
+
+def test_score_counts_what_could_be_noticed():
+    dead = [result(outcome) for outcome in ("report", "numbers", "crash", "timeout")]
+    free = [result("compile"), result("survived", EQUIVALENT)]
+    assert job.score(dead + free) == 1
+    assert job.score([*dead, *free, result("survived")]) == pytest.approx(4 / 5)
+
+
+def test_survivors_and_untrue_entries_are_complained_of():
+    assert not job.complaints([result("report"), result("survived", EQUIVALENT)])
+    assert job.complaints([result("survived")])[0].startswith("survived: kernels/")
+    assert "but noticed" in job.complaints([result("report", EQUIVALENT)])[0]
+
+
+@pytest.mark.parametrize("outcome, status", [("survived", 1), ("report", 0)])
+def test_command_fails_where_one_survives(monkeypatch, capsys, outcome, status):
+    monkeypatch.setattr(sys, "argv", ["mutation", "--sample", "2"])
+    monkeypatch.setattr(job, "run", lambda chosen: [result(outcome) for _ in chosen])
+    assert command.main() == status
+    assert ("survived: " in capsys.readouterr().out) == (status == 1)
+
+
+def test_kernel_that_fails_itself_is_not_mutated(bench, monkeypatch):
+    text = targets.text
+    monkeypatch.setattr(targets, "text", lambda file: text(file).replace("half ^= 1;", ""))
+    mutants = [mutant for mutant in job.mutants() if mutant.file == ROW]
+    with pytest.raises(BuildError, match="row.cuh itself fails in layer_norm_"):
+        job.run(mutants, bench)
+
+
+def test_sampled_mutants_are_noticed(bench):
+    results = job.run(job.sample(job.mutants(), SAMPLE), bench)
+    assert not job.complaints(results), "\n".join(job.complaints(results))
+    print(job.table(results))
