@@ -3,18 +3,31 @@
 import dataclasses
 import itertools
 import math
+from random import Random
 
 import torch
 
 import thunderkittens
-from thunderkittens.testing import assert_close, memory, tolerance
+from tests.kernels.attention_reference import Reference
+from thunderkittens.testing import memory
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-SHORT = {FP16: "fp16", BF16: "bf16"}
+SHORT = {FP64: "fp64", FP32: "fp32", FP16: "fp16", BF16: "bf16"}
 GROUPS = (1, 4, 8)
-LAYOUTS = ("transposed", "packed", "expanded", "offset", "stepped", "odd strides", "odd ones")
+LAYOUTS = (
+    "transposed",
+    "packed",
+    "expanded",
+    "offset",
+    "shifted",
+    "stepped",
+    "odd strides",
+    "odd ones",
+)
 COPIED = ("expanded", "offset", "stepped", "odd strides")
 REGIMES = ("normal", "peaked", "negative", "mostly zeros", "tiny", "large values")
+# 0 to 2, and around the ends of tiles of 64, 128 and 192 rows or keys.
+EDGES = (0, 1, 2, *(n + d for n in (64, 128, 192, 256, 320, 384) for d in (-1, 0, 1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +39,21 @@ class Case:
         keys: Sk.
         causal: As given to the op.
         group: Query heads of one key head.
-        head_dim: 64 or 128.
+        head_dim: D.
         dtype: Of q, k and v.
         key_heads: Hk.
         batch: B.
         layout: How q, k and v lie in memory: contiguous, or one of LAYOUTS.
         regime: What values they have, one of REGIMES.
         scale: As given to the op.
+        value_dim: Dv; None for D.
+        window_left: As given to the op.
+        window_right: As given to the op.
+        softcap: As given to the op.
+        sinks: Their dtype; None for none.
+        cu_seqlens_q: Of packed sequences, whose rows and keys are then those of all together, and
+            batch is 1; empty for none.
+        cu_seqlens_k: The same of keys.
     """
 
     rows: int
@@ -46,14 +67,61 @@ class Case:
     layout: str = "contiguous"
     regime: str = "normal"
     scale: float | None = None
+    value_dim: int | None = None
+    window_left: int | None = None
+    window_right: int | None = None
+    softcap: float = 0.0
+    sinks: torch.dtype | None = None
+    cu_seqlens_q: tuple[int, ...] = ()
+    cu_seqlens_k: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{self.rows}x{self.keys}", SHORT[self.dtype], f"d{self.head_dim}"]
         parts += ["causal"] if self.causal else []
-        for name in ("group", "key_heads", "batch", "layout", "regime", "scale"):
-            if getattr(self, name) != Case.__dataclass_fields__[name].default:
-                parts.append(f"{name}={getattr(self, name)}")
+        named = ("rows", "keys", "dtype", "head_dim", "causal")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in named and value != field.default:
+                value = SHORT[value] if field.name == "sinks" else value
+                value = "-".join(map(str, value)) if isinstance(value, tuple) else value
+                parts.append(f"{field.name}={value}")
         return ",".join(parts).replace(" ", "_")
+
+    @property
+    def heads(self) -> int:
+        """Hq."""
+        return self.key_heads * self.group
+
+    @property
+    def packed(self) -> bool:
+        """Whether q, k and v are [total, heads, D]."""
+        return bool(self.cu_seqlens_q)
+
+    @property
+    def values(self) -> int:
+        """Dv."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    def sequences(self) -> list[tuple[slice, slice]]:
+        """The rows and keys of each sequence; of a call that is not packed, all."""
+        if not self.packed:
+            return [(slice(0, self.rows), slice(0, self.keys))]
+        ends = (itertools.pairwise(ends) for ends in (self.cu_seqlens_q, self.cu_seqlens_k))
+        return [(slice(*rows), slice(*keys)) for rows, keys in zip(*ends, strict=True)]
+
+    def seen(self) -> torch.Tensor:
+        """Which row sees which key, bool [rows, keys]."""
+        seen = torch.zeros(self.rows, self.keys, dtype=torch.bool)
+        right = 0 if self.causal else self.window_right
+        for rows, keys in self.sequences():
+            height, width = rows.stop - rows.start, keys.stop - keys.start
+            diagonal = torch.arange(height).unsqueeze(1) + width - height
+            distance = torch.arange(width) - diagonal
+            inside = torch.ones_like(distance, dtype=torch.bool)
+            inside &= distance <= (math.inf if right is None else right)
+            inside &= distance >= (-math.inf if self.window_left is None else -self.window_left)
+            seen[rows, keys] = inside
+        return seen
 
 
 def rotate(pairs) -> list[Case]:
@@ -69,13 +137,15 @@ def lay_out(tensors: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
     """q, k and v [B, S, H, D] with the same values and other strides."""
     if layout == "transposed":  # slices of [B, H, S, D]
         return [t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors]
-    if layout == "packed":  # slices of [B, S, Hq + 2 Hk, D]; needs as many rows as keys
+    if layout == "packed":  # slices of [B, S, Hq + 2 Hk, D]; needs as many rows as keys, and Dv = D
         heads = [t.shape[2] for t in tensors]
         return list(torch.cat(tensors, 2).split(heads, 2))
     if layout == "expanded":  # one batch of keys and values for all
         return [tensors[0], *(t[:1].expand_as(t) for t in tensors[1:])]
     if layout == "offset":
         return [t.new_zeros(t.numel() + 1)[1:].view(t.shape).copy_(t) for t in tensors]
+    if layout == "shifted":  # by 16 bytes
+        return [t.new_zeros(t.numel() + 8)[8:].view(t.shape).copy_(t) for t in tensors]
     if layout == "stepped":
         return [t.repeat_interleave(2, -1)[..., ::2] for t in tensors]
     if layout == "odd strides":
@@ -92,11 +162,12 @@ def lay_out(tensors: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
 
 def values(case: Case, device: str) -> list[torch.Tensor]:
     """q, k and v in the case's regime, contiguous, before rounding."""
-    heads = case.key_heads * case.group
-    sizes = ((case.rows, heads), (case.keys, case.key_heads), (case.keys, case.key_heads))
-    q, k, v = (
-        torch.randn(case.batch, s, h, case.head_dim, dtype=FP32, device=device) for s, h in sizes
+    sizes = (
+        (case.rows, case.heads, case.head_dim),
+        (case.keys, case.key_heads, case.head_dim),
+        (case.keys, case.key_heads, case.values),
     )
+    q, k, v = (torch.randn(case.batch, *size, dtype=FP32, device=device) for size in sizes)
     if case.regime == "peaked":  # weights of nearly one key
         q = q * 20
     elif case.regime == "negative":  # scores around −80000 (−113000 at 128)
@@ -111,13 +182,104 @@ def values(case: Case, device: str) -> list[torch.Tensor]:
 
 
 def make(case: Case, device: str = "cpu") -> list[torch.Tensor]:
-    """q, k, v of a case."""
-    return lay_out([t.to(case.dtype) for t in values(case, device)], case.layout)
+    """q, k, v of a case; then sinks, cu_seqlens_q and cu_seqlens_k, where it has them."""
+    tensors = lay_out([t.to(case.dtype) for t in values(case, device)], case.layout)
+    if case.packed:
+        tensors = [t.squeeze(0) for t in tensors]
+    if case.sinks is not None:
+        tensors.append(2 * torch.randn(case.heads, device=device).to(case.sinks))
+    if case.packed:  # both of the dtypes that are allowed
+        tensors.append(torch.tensor(case.cu_seqlens_q, dtype=torch.int32, device=device))
+        tensors.append(torch.tensor(case.cu_seqlens_k, dtype=torch.int64, device=device))
+    return tensors
 
 
-def forward(case: Case, q, k, v) -> tuple[torch.Tensor, torch.Tensor]:
+def options(case: Case, *extra: torch.Tensor) -> dict:
+    """The keywords of a case's call, from what `make` gives beside q, k and v."""
+    names = ["sinks"] * (case.sinks is not None) + ["cu_seqlens_q", "cu_seqlens_k"] * case.packed
+    keywords = {"causal": case.causal, "scale": case.scale, "softcap": case.softcap}
+    if (case.window_left, case.window_right) != (None, None):
+        keywords["window"] = (case.window_left, case.window_right)
+    if case.packed:
+        for name, side in (("max_seqlen_q", 0), ("max_seqlen_k", 1)):
+            lengths = (pair[side].stop - pair[side].start for pair in case.sequences())
+            keywords[name] = max([0, *lengths])
+    return keywords | dict(zip(names, extra, strict=True))
+
+
+def forward(case: Case, q, k, v, *extra) -> tuple[torch.Tensor, torch.Tensor]:
     """o and lse, by the backend in force."""
-    return thunderkittens.attention(q, k, v, causal=case.causal, scale=case.scale, return_lse=True)
+    return thunderkittens.attention(q, k, v, **options(case, *extra), return_lse=True)
+
+
+def served_by(case: Case, q, k, v, *extra) -> str:
+    """The backend that takes the call: "torch" where no kernel does."""
+    return thunderkittens.explain("attention", q, k, v, **options(case, *extra)).backend
+
+
+def kernel_takes(case: Case, *tensors: torch.Tensor) -> bool:
+    """Whether the call launches the kernel: it is served, and there is something to do."""
+    return served_by(case, *tensors) != "torch" and 0 not in (case.rows, case.keys)
+
+
+def random(seed: int, count: int, longest: int = 385, widest: int = 256) -> list[Case]:
+    """Cases that cross everything that attention offers.
+
+    Args:
+        seed: The same seed and sizes, the same cases.
+        count: How many.
+        longest: The most rows or keys of a sequence.
+        widest: The largest D and Dv beside 64 and 128, a multiple of 8.
+    """
+    numbers = Random(f"{seed} {longest} {widest}")
+    return [_random_case(numbers, longest, widest) for _ in range(count)]
+
+
+def _random_case(numbers: Random, longest: int, widest: int) -> Case:
+    edges = [n for n in EDGES if n <= longest]
+
+    def length() -> int:
+        return numbers.choice(edges) if numbers.random() < 0.7 else numbers.randint(0, longest)
+
+    def sometimes(chance: float, choices, otherwise=None):
+        return numbers.choice(choices) if numbers.random() < chance else otherwise
+
+    def offsets(lengths) -> tuple[int, ...]:
+        first = sometimes(0.25, (1, 2, 3), 0)  # tokens of no sequence
+        return tuple(itertools.accumulate(lengths, initial=first))
+
+    places = {"rows": length(), "keys": length(), "batch": numbers.choice((1, 1, 2, 3))}
+    if numbers.random() < 0.3:
+        places["keys"] = places["rows"]
+    if numbers.random() < 0.3:
+        sequences = range(numbers.randint(0, 4))
+        ends = [offsets([length() for _ in sequences]) for _ in "qk"]
+        totals = [end[-1] + sometimes(0.25, (1, 64), 0) for end in ends]
+        places = {"rows": totals[0], "keys": totals[1]}
+        places |= {"cu_seqlens_q": ends[0], "cu_seqlens_k": ends[1]}
+    dtype = numbers.choice((BF16, FP16))
+    widths = range(8, widest + 1, 8)
+    head_dim, value_dim = sometimes(0.5, widths, numbers.choice((64, 128))), sometimes(0.3, widths)
+    sides = (None, 0, 1, numbers.randint(0, longest))
+    windowed = numbers.random() < 0.3
+    alike = places["rows"] == places["keys"] and value_dim in (None, head_dim)
+    layouts = [layout for layout in LAYOUTS if alike or layout != "packed"]
+    return Case(
+        **places,
+        causal=numbers.random() < 0.5,
+        group=numbers.choice((1, 1, 2, 3, 4, 8)),
+        head_dim=head_dim,
+        dtype=dtype,
+        key_heads=numbers.choice((1, 2, 3)),
+        layout=sometimes(0.5, layouts, "contiguous"),
+        regime=sometimes(0.25, ("peaked", "mostly zeros", "tiny"), "normal"),
+        scale=sometimes(0.25, (0.01, 0.3, 1.0)),
+        value_dim=value_dim,
+        window_left=numbers.choice(sides) if windowed else None,
+        window_right=numbers.choice(sides) if windowed else None,
+        softcap=sometimes(0.25, (1.0, 5.0, 30.0), 0.0),
+        sinks=sometimes(0.25, (FP32, dtype)),
+    )
 
 
 EXAMPLE = Case(230, 600, key_heads=6)  # of `make sim`: 12 tiles, for 4 blocks
@@ -133,106 +295,33 @@ def check_case(case: Case, inputs, results) -> None:
     Reference(case, *inputs).check(*results)
 
 
-class Reference:
-    """attention in float64 on the rounded inputs, with the quantities that its bounds are made of.
-
-    All are [B, Hk, group, Sq, …].
-    """
-
-    def __init__(self, case: Case, q, k, v) -> None:
-        self.case = case
-        q, k, v = q.detach(), k.detach(), v.detach()
-        self.scale = 1 / math.sqrt(case.head_dim) if case.scale is None else case.scale
-        self.q = self.by_key_head(q)
-        self.k, self.v = (t.double().permute(0, 2, 1, 3).unsqueeze(2) for t in (k, v))
-        score = self.q @ self.k.transpose(-1, -2) * self.scale
-        if case.causal:
-            seen = torch.ones(case.rows, case.keys, dtype=torch.bool, device=q.device)
-            score = score.masked_fill(~seen.tril(case.keys - case.rows), -math.inf)
-        self.lse = score.logsumexp(-1, keepdim=True)
-        self.weights = (score - self.lse).nan_to_num(nan=-math.inf).exp()
-        self.o = self.weights @ self.v
-        self.spread = self.weights @ self.v.abs()
-        largest = self.q.abs() @ self.k.abs().transpose(-1, -2) if k.numel() else torch.zeros(1)
-        # The bounds allow 8 units of the largest score; a sum of head_dim terms may be off by
-        # `accumulation`, in the weight's numerator and in its denominator.
-        units = 2 * tolerance.accumulation(case.head_dim) / (8 * tolerance.unit(FP32))
-        self.score = units * float(largest.max()) * self.scale
-
-    def by_key_head(self, t):
-        """[B, Sq, Hq, …] → [B, Hk, group, Sq, …] in float64."""
-        return t.double().transpose(1, 2).unflatten(1, (self.case.key_heads, self.case.group))
-
-    def as_output(self, t):
-        """The inverse."""
-        return t.flatten(1, 2).transpose(1, 2)
-
-    def check(self, o, lse=None) -> None:
-        """Asserts o and lse, element by element and row by row."""
-        want, spread = self.as_output(self.o), self.as_output(self.spread)
-        assert (o.dtype, o.is_contiguous()) == (self.case.dtype, True)
-        bound = tolerance.attention(want, spread, o.dtype, self.case.keys, self.score)
-        assert_close(o, want, bound, "o")
-        if lse is None:
-            return
-        assert (lse.dtype, lse.is_contiguous()) == (FP32, True)
-        want = self.lse.flatten(1, 2).squeeze(-1)
-        size = want.abs().nan_to_num(posinf=0.0)
-        assert_close(lse, want, 1e-5 + 1e-6 * size + 8 * tolerance.unit(FP32) * self.score, "lse")
-
-    def check_gradients(self, dout, dlse, dq, dk, dv) -> None:
-        """Asserts the gradients.
-
-        What rounds to 16 bits on the way: o (in Σ do ∘ o), the weights, ds, a query head's own part
-        of dk and dv, and the result: two units each of S, the same sums over absolute values.
-        """
-        dout, o = self.by_key_head(dout), self.o
-        dp, size = dout @ self.v.transpose(-1, -2), dout.abs() @ self.v.abs().transpose(-1, -2)
-        delta = (dout * o).sum(-1, keepdim=True)
-        delta_size = (dout.abs() * o.abs()).sum(-1, keepdim=True)
-        if dlse is not None:
-            dlse = dlse.double().unflatten(1, (self.case.key_heads, self.case.group)).unsqueeze(-1)
-            delta, delta_size = delta - dlse, delta_size + dlse.abs()
-        ds = self.weights * (dp - delta) * self.scale
-        ds_size = self.weights * (size + delta_size) * self.scale
-        wants = (
-            (dq, self.as_output(ds @ self.k), self.as_output(ds_size @ self.k.abs()), "dq"),
-            (dk, *self.over_group(ds, ds_size, self.q), "dk"),
-            (dv, *self.over_group(self.weights, self.weights, dout), "dv"),
-        )
-        unit, length = tolerance.unit(self.case.dtype), max(self.case.rows, self.case.keys)
-        slack = tolerance.accumulation(length * self.case.group)
-        slack += 8 * tolerance.unit(FP32) * (4 + self.score)
-        for got, want, total, name in wants:
-            bound = (6 * unit + slack) * total + 2 * unit * want.abs()
-            assert got.dtype == self.case.dtype, name
-            assert got.is_contiguous(), name
-            assert_close(got, want, bound + tolerance.floor(self.case.dtype), name)
-
-    def over_group(self, left, size, right):
-        """Σ leftᵀ right over the query heads of a key head, and that of absolute values."""
-        total = (left.transpose(-1, -2) @ right).sum(2).transpose(1, 2)
-        return total, (size.transpose(-1, -2) @ right.abs()).sum(2).transpose(1, 2)
-
-
-def gradients(case: Case, q, k, v, dout, dlse=None) -> list[torch.Tensor]:
-    """dq, dk, dv by the backend in force."""
-    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+def gradients(case: Case, q, k, v, dout, dlse=None, extra=()) -> list[torch.Tensor]:
+    """dq, dk, dv, and dsinks where there are some, by the backend in force."""
+    tensors = [t.detach() for t in (q, k, v, *extra)]
+    leaves = [t.requires_grad_() for t in tensors if t.is_floating_point()]
     if dlse is None:
-        o = thunderkittens.attention(*leaves, causal=case.causal, scale=case.scale)
+        o = thunderkittens.attention(*tensors[:3], **options(case, *tensors[3:]))
         return list(torch.autograd.grad(o, leaves, dout))
-    o, lse = forward(case, *leaves)
+    o, lse = forward(case, *tensors)
     return list(torch.autograd.grad((o, lse), leaves, (dout, dlse)))
+
+
+def incoming(case: Case, device: str, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Random gradients of o and, if wanted, of lse."""
+    batch = [] if case.packed else [case.batch]
+    dout = torch.randn(*batch, case.rows, case.heads, case.values, dtype=FP32, device=device)
+    dlse = torch.randn(*batch, case.heads, case.rows, device=device) if with_lse else None
+    return dout.to(case.dtype), dlse
 
 
 def check_gradients(case: Case, device: str, with_lse: bool) -> None:
     """Asserts the gradients of a case with a random incoming one."""
-    q, k, v = make(case, device)
-    shape = (case.batch, case.rows, case.key_heads * case.group, case.head_dim)
-    dout = torch.randn(shape, dtype=FP32, device=device).to(case.dtype)
-    dlse = torch.randn(shape[0], shape[2], shape[1], device=device) if with_lse else None
-    got = gradients(case, q, k, v, dout, dlse)
-    Reference(case, q, k, v).check_gradients(dout, dlse, *got)
+    tensors = make(case, device)
+    dout, dlse = incoming(case, device, with_lse)
+    got = gradients(case, *tensors[:3], dout, dlse, tensors[3:])
+    if served_by(case, *tensors) != "torch":
+        assert all(t.is_contiguous() for t in got)
+    Reference(case, *tensors).check_gradients(dout, dlse, *got)
 
 
 def check_not_finite(case: Case, device: str) -> None:

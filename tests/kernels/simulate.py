@@ -101,7 +101,7 @@ def _option(field: dataclasses.Field) -> dict:
         return {"type": _dtype, "metavar": "{" + ",".join(DTYPES) + "}"}
     if field.type == tuple[int, ...]:
         return {"type": lambda text: tuple(map(int, text.split(","))), "metavar": "N,N,…"}
-    number = {int: int, float: float, float | None: float}.get(field.type)
+    number = {int: int, float: float, int | None: int, float | None: float}.get(field.type)
     return {"type": number, "metavar": "N"} if number else {"metavar": "NAME"}
 
 

@@ -38,6 +38,7 @@ ALL = [
     *(Case(1000, 1000, causal, 4, 128, key_heads=8, batch=5) for causal in (False, True)),
     *(Case(3, 5, causal, 4, key_heads=4, batch=4096) for causal in (False, True)),
 ]
+RANDOM = cases.random(seed=1, count=2000)
 GRADIENTS = [
     *(Case(129, 193, *kind, key_heads=2, batch=2) for kind in KINDS),
     *(Case(n, m, True, 2) for n, m in ((1, 1), (1, 300), (300, 1), (300, 64), (1025, 1025))),
@@ -49,6 +50,12 @@ GRADIENTS = [
 def strict(monkeypatch):
     """A fallback would test torch, not the kernel."""
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.fixture
+def fallbacks(strict, monkeypatch):
+    """Where torch may compute what the kernel does not take yet."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
 
 
 def launches() -> int:
@@ -63,6 +70,24 @@ def test_against_float64(case):
     results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
     assert launches() == before + 2
     cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.usefixtures("fallbacks")
+@pytest.mark.parametrize("case", RANDOM, ids=str)
+def test_random_cases(case):
+    """The kernel computes those that `explain` says it takes, torch the others; all are right."""
+    tensors = cases.make(case, "cuda")
+    taken, before = cases.kernel_takes(case, *tensors), launches()
+    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
+    cases.check_gradients(case, "cuda", with_lse=True)
+    assert launches() == before + 3 * taken
+    cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_the_kernel_takes_random_cases():
+    assert any(cases.kernel_takes(case, *cases.make(case, "cuda")) for case in RANDOM[:100])
 
 
 @pytest.mark.parametrize("layout", cases.LAYOUTS)

@@ -28,6 +28,7 @@ ALL = [
     Case(70, 90, True, group=2, key_heads=3, batch=2),  # more tiles than blocks
     Case(66, 66, scale=0.4),
 ]
+RANDOM = cases.random(seed=1, count=64, longest=130, widest=128)
 POLICIES = (
     {"policy": "lazy"},
     {"policy": "random", "seed": 1},
@@ -47,6 +48,12 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture
+def fallbacks(strict, monkeypatch):
+    """Where torch may compute what the kernel does not take yet."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+
+
 def launches() -> int:
     return _C.launch_counts()["attention_forward"]
 
@@ -60,6 +67,27 @@ def test_against_float64(case):
         results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
     assert launches() == before + 2
     cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.usefixtures("fallbacks")
+@pytest.mark.parametrize("case", RANDOM, ids=str)
+def test_random_cases(case):
+    """The kernel computes those that `explain` says it takes, torch the others; all are right."""
+    tensors = cases.make(case)
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        taken = cases.kernel_takes(case, *tensors)
+        results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
+        cases.check_gradients(case, "cpu", with_lse=True)
+    assert launches() == before + 3 * taken
+    cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_the_kernel_takes_random_cases():
+    with thunderkittens.backend("simulator"):
+        assert any(cases.kernel_takes(case, *cases.make(case)) for case in RANDOM)
 
 
 @pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
@@ -270,9 +298,9 @@ def test_opcheck(op):
         if op == "attention_backward":
             o, lse = cases.forward(case, *tensors)
             dout, dlse = torch.randn_like(o), torch.randn_like(lse)
-            needs = [True, False, True]
+            needs = [True, False, True, False]
             torch.library.opcheck(overload, (dout, dlse, *tensors, o, lse, True, None, needs))
-            torch.library.opcheck(overload, (dout, None, *tensors, o, lse, True, 0.3, [True] * 3))
+            torch.library.opcheck(overload, (dout, None, *tensors, o, lse, True, 0.3, [True] * 4))
         else:
             leaves = tuple(t.requires_grad_() for t in tensors)
             torch.library.opcheck(overload, leaves, {"causal": True})

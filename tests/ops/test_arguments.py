@@ -87,11 +87,9 @@ BAD = [
 def call(table, arguments):
     """Calls the op as torch has it."""
     overload = getattr(torch.ops.thunderkittens, table["op"]).default
-    names = [a.name for a in overload._schema.arguments if not a.kwarg_only]
-    arguments = dict(arguments)
-    if "needs" in names:
-        arguments["needs"] = [True, True, True]
-    positional = [arguments.pop(name) for name in names]
+    schema = [a for a in overload._schema.arguments if not a.kwarg_only]
+    arguments = dict(arguments) | {a.name: [True] * a.N for a in schema if a.name == "needs"}
+    positional = [arguments.pop(a.name) for a in schema]
     return overload(*positional, **arguments)
 
 

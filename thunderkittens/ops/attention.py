@@ -68,8 +68,11 @@ def attention(
         `causal` and any number of query heads per key head; not a window, softcap, sinks or packed
         sequences, which torch computes, as it does the rest. q, k and v are read where they lie if
         the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
-        0; otherwise they are copied, and `explain` says so. The kernel's gradients are torch's,
-        from the saved o and lse: first order only, and not the same bits on every run.
+        0; otherwise they are copied, and `explain` says so. For the backward of a call that
+        the kernel takes, its tensors, o and lse are saved, never the weights; torch computes it:
+        first order only, the same bits on every run. But on a GPU, for D of q and v alike and no
+        window, softcap, sinks, packing and gradient of lse, it is torch's FlashAttention, whose dq
+        is the same only under torch.use_deterministic_algorithms(True).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel

@@ -1,5 +1,6 @@
-// attention as a torch op: schema, checks, outputs, backends, fakes. Autograd and autocast are in
-// attention_autograd.cpp, the ATen implementation in attention_reference.cpp.
+// attention as a torch op: schema, outputs, backends, fakes. The checks are in
+// attention_arguments.cpp, autograd and autocast in attention_autograd.cpp, the ATen implementation
+// in attention_reference.cpp and attention_gradients.cpp.
 //
 //   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
 //
@@ -10,7 +11,6 @@
 
 #include <limits>
 
-#include "binding/arguments.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "kernels/attention/attention.h"
@@ -24,52 +24,7 @@ using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
 using two_tensors = std::tuple<Tensor, Tensor>;
-using three_tensors = std::tuple<Tensor, Tensor, Tensor>;
-
-constexpr arguments kDenseArguments({
-    tensor("q", dtype_rule::floating, "B,Sq,Hq,D"),
-    tensor("k", dtype_rule::same, "B,Sk,Hk,D"),
-    tensor("v", dtype_rule::same, "B,Sk,Hk,Dv"),
-    boolean("causal"),
-    optional(number("scale")),
-    optional(integer("window_left", 0)),
-    optional(integer("window_right", 0)),
-    number("softcap", 0.0),
-    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")),
-});
-constexpr arguments kPackedArguments({
-    tensor("q", dtype_rule::floating, "Tq,Hq,D"),
-    tensor("k", dtype_rule::same, "Tk,Hk,D"),
-    tensor("v", dtype_rule::same, "Tk,Hk,Dv"),
-    boolean("causal"),
-    optional(number("scale")),
-    optional(integer("window_left", 0)),
-    optional(integer("window_right", 0)),
-    number("softcap", 0.0),
-    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")),
-    tensor("cu_seqlens_q", dtype_rule::index, "B1"),
-    tensor("cu_seqlens_k", dtype_rule::index, "B1"),
-    integer("max_seqlen_q", 0),
-    integer("max_seqlen_k", 0),
-});
-constexpr arguments kBackwardArguments({
-    tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv"),
-    optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq")),
-    tensor("q", dtype_rule::same, "B,Sq,Hq,D"),
-    tensor("k", dtype_rule::same, "B,Sk,Hk,D"),
-    tensor("v", dtype_rule::same, "B,Sk,Hk,Dv"),
-    tensor("o", dtype_rule::same, "B,Sq,Hq,Dv"),
-    tensor("lse", dtype_rule::statistics, "B,Hq,Sq"),
-    boolean("causal"),
-    optional(number("scale")),
-});
-constexpr divisibility kHeads{"Hq", "Hk"};
-constexpr argument_table kDenseTable = kDenseArguments.table("attention", "", kHeads);
-constexpr argument_table kPackedTable = kPackedArguments.table("attention", "packed", kHeads);
-constexpr argument_table kBackwardTable =
-    kBackwardArguments.table("attention_backward", "", kHeads);
-const enter_arguments enter_dense(kDenseTable), enter_packed(kPackedTable),
-    enter_backward(kBackwardTable);
+using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 const kernel kForwardKernel("attention", "attention_forward");
 
@@ -115,15 +70,15 @@ std::string why_unsupported(const attention_call& c) {
   return why_too_large(c);
 }
 
-// Why TMA cannot read a tensor [B, S, H, D] of 16-bit elements where it lies; null when it can.
+// Why TMA cannot read a tensor […, D] of 16-bit elements where it lies; null when it can.
 // Strides of dimensions of size 1 mean nothing.
 const char* why_copied(const Tensor& t) {
   constexpr int64_t kStrideLimit = int64_t{1} << 39;  // 2⁴⁰ bytes
-  if (t.stride(3) != 1) return "the elements of a row are not neighbours";
+  if (t.stride(-1) != 1) return "the elements of a row are not neighbours";
   if (reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 != 0) {
     return "its address is not a multiple of 16 bytes";
   }
-  for (int i = 0; i < 3; ++i) {
+  for (int64_t i = 0; i + 1 < t.dim(); ++i) {
     if (t.size(i) == 1) continue;
     const int64_t stride = t.stride(i);
     if (stride == 0) return "an expanded dimension has stride 0";
@@ -245,62 +200,34 @@ two_tensors attention_forward_meta(const attention_call& c) {
   return {empty_output(c), empty_lse(c)};
 }
 
-three_tensors attention_backward_meta(const Tensor& dout, const optional_tensor& dlse,
-                                      const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const Tensor& o, const Tensor& lse, bool causal,
-                                      std::optional<double> scale, std::array<bool, 3> needs) {
-  check(kBackwardTable, {dout, dlse, q, k, v, o, lse, causal, scale});
-  return {needs[0] ? empty_contiguous(q) : none(q), needs[1] ? empty_contiguous(k) : none(k),
-          needs[2] ? empty_contiguous(v) : none(v)};
+four_tensors attention_backward_meta(const attention_backward_call& b) {
+  check_backward(b);
+  const attention_call& c = b.forward;
+  return {b.needs[0] ? empty_contiguous(c.q) : none(c.q),
+          b.needs[1] ? empty_contiguous(c.k) : none(c.k),
+          b.needs[2] ? empty_contiguous(c.v) : none(c.v),
+          b.needs[3] && c.sinks ? empty_contiguous(*c.sinks) : none(c.q)};
 }
 
 constexpr const char* kOptions =
-    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, *, "
-    "int? window_left=None, int? window_right=None, float softcap=0.0, Tensor? sinks=None, "
+    "*, int? window_left=None, int? window_right=None, float softcap=0.0, Tensor? sinks=None, "
     "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, SymInt? max_seqlen_q=None, "
     "SymInt? max_seqlen_k=None) -> ";
+constexpr const char* kInputs =
+    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, ";
+constexpr const char* kBackwardInputs =
+    "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
+    "float? scale, bool[4] needs, ";
 
 // One kernel for every device: it looks at the tensors itself, so that a sparse or nested
 // tensor or a foreign device gets our sentence and not the dispatcher's.
 void every_op(torch::Library& m) {
   m.impl("attention", with_call<attention>);
   m.impl("attention_forward", with_call<attention_forward>);
-  m.impl("attention_backward", attention_backward);
+  m.impl("attention_backward", with_backward<attention_backward>);
 }
 
 }  // namespace
-
-void check_call(const attention_call& c) {
-  const bool packed = c.cu_seqlens_q || c.cu_seqlens_k;
-  if (!packed) {
-    TORCH_CHECK_VALUE(
-        !c.max_seqlen_q && !c.max_seqlen_k,
-        "attention: max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
-    check(kDenseTable,
-          {c.q, c.k, c.v, c.causal, c.scale, c.window_left, c.window_right, c.softcap, c.sinks});
-    return;
-  }
-  TORCH_CHECK_VALUE(c.cu_seqlens_q && c.cu_seqlens_k,
-                    "attention: cu_seqlens_q and cu_seqlens_k must be given together, got ",
-                    c.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q", " None");
-  TORCH_CHECK_VALUE(c.max_seqlen_q && c.max_seqlen_k,
-                    "attention: max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
-                    c.max_seqlen_q ? "max_seqlen_k" : "max_seqlen_q", " None");
-  check(kPackedTable, {c.q, c.k, c.v, c.causal, c.scale, c.window_left, c.window_right, c.softcap,
-                       c.sinks, c.cu_seqlens_q, c.cu_seqlens_k, c.max_seqlen_q, c.max_seqlen_k});
-  TORCH_CHECK_VALUE(!TORCH_GUARD_OR_FALSE(c.cu_seqlens_q->sym_numel().sym_eq(0)),
-                    "attention: cu_seqlens_q must have shape [sequences + 1], got [0]");
-}
-
-void check_dense_call(const attention_call& c) {
-  check_dense(kDenseTable, {c.q, c.k, c.v, c.causal, c.scale, c.window_left, c.window_right,
-                            c.softcap, c.sinks});
-}
-
-void check_dense_backward(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
-                          const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse) {
-  check_dense(kBackwardTable, {dout, dlse, q, k, v, o, lse, /*causal=*/false, /*scale=*/1.0});
-}
 
 bool is_served_by_kernel(const attention_call& c) {
   const std::string unsupported = why_unsupported(c);
@@ -315,25 +242,25 @@ bool is_served_by_kernel(const attention_call& c) {
 Tensor attention(const attention_call& c) { return std::get<0>(compute(c, /*wants_lse=*/false)); }
 two_tensors attention_forward(const attention_call& c) { return compute(c, /*wants_lse=*/true); }
 
-three_tensors attention_backward(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
-                                 const Tensor& k, const Tensor& v, const Tensor& o,
-                                 const Tensor& lse, bool causal, std::optional<double> scale,
-                                 std::array<bool, 3> needs) {
-  check(kBackwardTable, {dout, dlse, q, k, v, o, lse, causal, scale});
-  const attention_call c{operand(q), operand(k), operand(v), causal, scale};
-  auto [dq, dk, dv] = attention_backward_by_aten(c, operand(o), lse, operand(dout), dlse);
-  return {needs[0] ? exactly_contiguous(dq) : none(q), needs[1] ? exactly_contiguous(dk) : none(k),
-          needs[2] ? exactly_contiguous(dv) : none(v)};
+four_tensors attention_backward(const attention_backward_call& given) {
+  check_backward(given);
+  attention_backward_call b = given;
+  attention_call& c = b.forward;
+  for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = operand(*t);
+  const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
+  return {b.needs[0] ? exactly_contiguous(dq) : none(c.q),
+          b.needs[1] ? exactly_contiguous(dk) : none(c.q),
+          b.needs[2] ? exactly_contiguous(dv) : none(c.q),
+          b.needs[3] && c.sinks ? exactly_contiguous(dsinks) : none(c.q)};
 }
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  m.def(c10::str("attention", kOptions, "Tensor").c_str(), {at::Tag::pt2_compliant_tag});
-  m.def(c10::str("attention_forward", kOptions, "(Tensor o, Tensor lse)").c_str(),
-        {at::Tag::pt2_compliant_tag});
-  m.def(
-      "attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, "
-      "Tensor lse, bool causal, float? scale, bool[3] needs) -> (Tensor dq, Tensor dk, Tensor dv)",
-      {at::Tag::pt2_compliant_tag});
+  const auto define = [&](const char* name, const char* inputs, const char* outputs) {
+    m.def(c10::str(name, inputs, kOptions, outputs).c_str(), {at::Tag::pt2_compliant_tag});
+  };
+  define("attention", kInputs, "Tensor");
+  define("attention_forward", kInputs, "(Tensor o, Tensor lse)");
+  define("attention_backward", kBackwardInputs, "(Tensor dq, Tensor dk, Tensor dv, Tensor dsinks)");
 }
 
 TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
@@ -343,7 +270,7 @@ TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
 TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
   m.impl("attention", with_call<attention_meta>);
   m.impl("attention_forward", with_call<attention_forward_meta>);
-  m.impl("attention_backward", attention_backward_meta);
+  m.impl("attention_backward", with_backward<attention_backward_meta>);
 }
 
 }  // namespace thunderkittens

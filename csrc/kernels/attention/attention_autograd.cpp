@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 using two_tensors = std::tuple<Tensor, Tensor>;
-using three_tensors = std::tuple<Tensor, Tensor, Tensor>;
+using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -30,18 +30,19 @@ const auto& forward_op() {
   return op;
 }
 const auto& backward_op() {
-  static const auto op = find_op("thunderkittens::attention_backward", attention_backward);
+  static const auto op =
+      find_op("thunderkittens::attention_backward", with_backward<attention_backward>);
   return op;
 }
 
-template <class Op>
-auto call_op(const Op& op, const attention_call& c) {
+template <class Op, class Call>
+auto call_op(const Op& op, const Call& c) {
   return unpack(c, [&](const auto&... arguments) { return op.call(arguments...); });
 }
 
 // To the backends, with nothing to record.
-template <class Op>
-auto below_autograd(const Op& op, c10::DispatchKeySet keys, const attention_call& c) {
+template <class Op, class Call>
+auto below_autograd(const Op& op, c10::DispatchKeySet keys, const Call& c) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   return unpack(c, [&](const auto&... arguments) {
     return op.redispatch(keys & c10::after_autograd_keyset, arguments...);
@@ -50,38 +51,81 @@ auto below_autograd(const Op& op, c10::DispatchKeySet keys, const attention_call
 
 // ---- Autograd -----------------------------------------------------------------------------------
 
-// Returns o, and with Lse also lse. (Each output costs the caller half a microsecond.)
+void save(AutogradContext* ctx, const attention_call& c, const Tensor& o, const Tensor& lse) {
+  const auto or_undefined = [](const optional_tensor& t) { return t.value_or(Tensor()); };
+  ctx->save_for_backward({c.q, c.k, c.v, o, lse, or_undefined(c.sinks),
+                          or_undefined(c.cu_seqlens_q), or_undefined(c.cu_seqlens_k)});
+  auto& data = ctx->saved_data;
+  const auto keep = [&](const char* name, const auto& number) {
+    if (number) data[name] = *number;
+  };
+  data["causal"] = c.causal;
+  keep("scale", c.scale);
+  keep("window_left", c.window_left);
+  keep("window_right", c.window_right);
+  if (c.softcap > 0) data["softcap"] = c.softcap;
+  keep("max_seqlen_q", c.max_seqlen_q);
+  keep("max_seqlen_k", c.max_seqlen_k);
+}
+
+// What was saved, without the gradients.
+attention_backward_call saved(AutogradContext* ctx) {
+  const variable_list tensors = ctx->get_saved_variables();
+  const auto given = [&](size_t i) {
+    return tensors[i].defined() ? optional_tensor(tensors[i]) : std::nullopt;
+  };
+  auto& data = ctx->saved_data;  // None where nothing was kept
+  const auto integer = [&](const char* name) { return data[name].toOptional<int64_t>(); };
+  const auto size = [&](const char* name) { return data[name].toOptional<c10::SymInt>(); };
+  const attention_call c{.q = tensors[0],
+                         .k = tensors[1],
+                         .v = tensors[2],
+                         .causal = data["causal"].toBool(),
+                         .scale = data["scale"].toOptional<double>(),
+                         .window_left = integer("window_left"),
+                         .window_right = integer("window_right"),
+                         .softcap = data["softcap"].toOptional<double>().value_or(0),
+                         .sinks = given(5),
+                         .cu_seqlens_q = given(6),
+                         .cu_seqlens_k = given(7),
+                         .max_seqlen_q = size("max_seqlen_q"),
+                         .max_seqlen_k = size("max_seqlen_k")};
+  return {.forward = c, .o = tensors[3], .lse = tensors[4]};
+}
+
+// Returns o, and with Lse also lse. (Each output costs the caller half a microsecond.) What may
+// need a gradient is passed by itself too, for torch to see it.
 template <bool Lse>
 struct differentiable_attention : torch::autograd::Function<differentiable_attention<Lse>> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& q, const Tensor& k,
-                               const Tensor& v, bool causal, std::optional<double> scale) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& /*q*/, const Tensor& /*k*/,
+                               const Tensor& /*v*/, const optional_tensor& /*sinks*/,
+                               const attention_call& c) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [o, lse] = call_op(forward_op(), {q, k, v, causal, scale});
-    ctx->save_for_backward({q, k, v, o, lse});
+    auto [o, lse] = call_op(forward_op(), c);
+    save(ctx, c, o, lse);
     ctx->set_materialize_grads(false);
-    ctx->saved_data["causal"] = causal;
-    if (scale) ctx->saved_data["scale"] = *scale;
     if constexpr (!Lse) return {o};
     return {o, lse};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const variable_list saved = ctx->get_saved_variables();
-    const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &o = saved[3], &lse = saved[4];
-    Tensor dout = gradients[0];
-    optional_tensor dlse;
-    if (Lse && gradients[1].defined()) dlse = gradients[1];
-    if (!dout.defined() && !dlse) return variable_list(5);
-    if (!dout.defined()) dout = at::zeros_symint(o.sym_sizes(), o.options());
-    const std::array<bool, 3> needs = {ctx->needs_input_grad(0), ctx->needs_input_grad(1),
-                                       ctx->needs_input_grad(2)};
-    const bool causal = ctx->saved_data["causal"].toBool();
-    const auto scale = ctx->saved_data["scale"].toOptional<double>();  // None where none was saved
-    auto [dq, dk, dv] = backward_op().call(dout, dlse, q, k, v, o, lse, causal, scale, needs);
-    return {needs[0] ? dq : Tensor(), needs[1] ? dk : Tensor(), needs[2] ? dv : Tensor(), Tensor(),
-            Tensor()};
+    const Tensor dout = gradients[0], dlse = Lse ? gradients[1] : Tensor();
+    if (!dout.defined() && !dlse.defined()) return variable_list(5);
+    attention_backward_call b = saved(ctx);
+    b.dout = dout.defined() ? dout : at::zeros_symint(b.o.sym_sizes(), b.o.options());
+    if (dlse.defined()) b.dlse = dlse;
+    b.needs = {ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2),
+               b.forward.sinks && ctx->needs_input_grad(3)};
+    auto [dq, dk, dv, dsinks] = call_op(backward_op(), b);
+    const auto if_needed = [&](size_t i, const Tensor& t) { return b.needs[i] ? t : Tensor(); };
+    return {if_needed(0, dq), if_needed(1, dk), if_needed(2, dv), if_needed(3, dsinks), Tensor()};
   }
 };
+
+template <bool Lse>
+variable_list recorded(const attention_call& c) {
+  return differentiable_attention<Lse>::apply(c.q, c.k, c.v, c.sinks, c);
+}
 
 // Whether to record the call; raises what no path can differentiate.
 bool records(const attention_call& c) {
@@ -94,48 +138,43 @@ Tensor attention_autograd(c10::DispatchKeySet keys, const attention_call& c) {
   if (!records(c)) return below_autograd(attention_op(), keys, c);
   check_call(c);
   if (!is_served_by_kernel(c)) return std::get<0>(attention_by_aten(c, /*wants_lse=*/false));
-  return differentiable_attention<false>::apply(c.q, c.k, c.v, c.causal, c.scale)[0];
+  return recorded</*Lse=*/false>(c)[0];
 }
 
 two_tensors attention_forward_autograd(c10::DispatchKeySet keys, const attention_call& c) {
   if (!records(c)) return below_autograd(forward_op(), keys, c);
   check_call(c);
   if (!is_served_by_kernel(c)) return attention_by_aten(c, /*wants_lse=*/true);
-  const variable_list outputs =
-      differentiable_attention<true>::apply(c.q, c.k, c.v, c.causal, c.scale);
+  const variable_list outputs = recorded</*Lse=*/true>(c);
   return {outputs[0], outputs[1]};
 }
 
 // The gradients of attention, themselves not differentiable: without this a double backward would
 // be silently wrong.
 struct once_differentiable : torch::autograd::Function<once_differentiable> {
-  static variable_list forward(AutogradContext*, const Tensor& dout, const optional_tensor& dlse,
-                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                               const Tensor& lse, bool causal, std::optional<double> scale,
-                               std::array<bool, 3> needs) {
+  static variable_list forward(AutogradContext*, const Tensor& /*dout*/,
+                               const optional_tensor& /*dlse*/, const Tensor& /*q*/,
+                               const Tensor& /*k*/, const Tensor& /*v*/,
+                               const optional_tensor& /*sinks*/, const attention_backward_call& b) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [dq, dk, dv] = backward_op().call(dout, dlse, q, k, v, o, lse, causal, scale, needs);
-    return {dq, dk, dv};
+    auto [dq, dk, dv, dsinks] = call_op(backward_op(), b);
+    return {dq, dk, dv, dsinks};
   }
   static variable_list backward(AutogradContext*, variable_list) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "attention: double backward is not supported");
   }
 };
 
-three_tensors attention_backward_autograd(c10::DispatchKeySet keys, const Tensor& dout,
-                                          const optional_tensor& dlse, const Tensor& q,
-                                          const Tensor& k, const Tensor& v, const Tensor& o,
-                                          const Tensor& lse, bool causal,
-                                          std::optional<double> scale, std::array<bool, 3> needs) {
-  check_dense_backward(dout, dlse, q, k, v, o, lse);
-  if (!records_gradient(dout, dlse, q, k, v)) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return backward_op().redispatch(keys & c10::after_autograd_keyset, dout, dlse, q, k, v, o, lse,
-                                    causal, scale, needs);
+four_tensors attention_backward_autograd(c10::DispatchKeySet keys,
+                                         const attention_backward_call& b) {
+  check_dense_backward(b);
+  const attention_call& c = b.forward;
+  if (!records_gradient(b.dout, b.dlse, c.q, c.k, c.v, c.sinks)) {
+    return below_autograd(backward_op(), keys, b);
   }
   const variable_list gradients =
-      once_differentiable::apply(dout, dlse, q, k, v, o, lse, causal, scale, needs);
-  return {gradients[0], gradients[1], gradients[2]};
+      once_differentiable::apply(b.dout, b.dlse, c.q, c.k, c.v, c.sinks, b);
+  return {gradients[0], gradients[1], gradients[2], gradients[3]};
 }
 
 // ---- Autocast -----------------------------------------------------------------------------------
@@ -164,9 +203,9 @@ auto autocast(const attention_call& c) {
 // ---- Registration -------------------------------------------------------------------------------
 
 TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {
-  m.impl("attention", with_keys_and_call<attention_autograd>);
-  m.impl("attention_forward", with_keys_and_call<attention_forward_autograd>);
-  m.impl("attention_backward", attention_backward_autograd);
+  m.impl("attention", with_call<attention_autograd, c10::DispatchKeySet>);
+  m.impl("attention_forward", with_call<attention_forward_autograd, c10::DispatchKeySet>);
+  m.impl("attention_backward", with_backward<attention_backward_autograd, c10::DispatchKeySet>);
 }
 
 TORCH_LIBRARY_IMPL(thunderkittens, AutocastCPU, m) {

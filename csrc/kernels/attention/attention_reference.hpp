@@ -18,10 +18,12 @@ bool is_stand_in(const at::Tensor& t);
 // fused attention is used where it computes the same.
 std::tuple<at::Tensor, at::Tensor> attention_by_aten(const attention_call& c, bool wants_lse);
 
-// dq, dk and dv of a call without window, softcap, sinks and packing, from its o and lse. `dlse` is
-// the incoming gradient of lse, if there is one.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_by_aten(
-    const attention_call& c, const at::Tensor& o, const at::Tensor& lse, const at::Tensor& dout,
-    const std::optional<at::Tensor>& dlse);
+// Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
+bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+// dq, dk, dv and dsinks from o and lse, whatever computed those. What is not needed may be
+// undefined.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward_by_aten(
+    const attention_backward_call& b);
 
 }  // namespace thunderkittens
