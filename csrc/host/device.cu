@@ -33,7 +33,18 @@ bool query_device(int index, device& found, std::string& why_not) {
   return false;
 }
 
-[[maybe_unused]] const bool kRegistered = (set_device_query(&query_device), true);
+// A capture that has failed is one too: what it recorded may not be touched by others either.
+bool is_stream_capturing(stream s) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(s), &status) == cudaSuccess) {
+    return status != cudaStreamCaptureStatusNone;
+  }
+  cudaGetLastError();  // the launch that follows meets the error again, and reports it
+  return true;
+}
+
+constexpr cuda_queries kQueries{&query_device, &is_stream_capturing};
+[[maybe_unused]] const bool kRegistered = (set_cuda_queries(kQueries), true);
 
 }  // namespace
 }  // namespace kittens::host

@@ -14,7 +14,7 @@ struct answer {
 };
 
 struct device_table {
-  std::atomic<device_query> query = nullptr;
+  std::atomic<const cuda_queries*> queries = nullptr;
   std::mutex mutex;
   std::map<int, answer> answers;
 };
@@ -27,18 +27,18 @@ device_table& table() {
 const answer& ask(int index) {
   static const answer kNoQuery{false, {}, "no CUDA kernel is built in"};
   device_table& t = table();
-  const device_query query = t.query;
-  if (query == nullptr) return kNoQuery;
+  const cuda_queries* const queries = t.queries;
+  if (queries == nullptr) return kNoQuery;
   const std::lock_guard lock(t.mutex);
   const auto [place, is_new] = t.answers.try_emplace(index);
   answer& a = place->second;
-  if (is_new) a.found = query(index, a.value, a.why_not);
+  if (is_new) a.found = queries->find_device(index, a.value, a.why_not);
   return a;
 }
 
 }  // namespace
 
-void set_device_query(device_query query) { table().query = query; }
+void set_cuda_queries(const cuda_queries& queries) { table().queries = &queries; }
 
 const device* find_device(int index) {
   const answer& a = ask(index);
@@ -46,5 +46,10 @@ const device* find_device(int index) {
 }
 
 std::string why_no_device(int index) { return ask(index).why_not; }
+
+bool is_capturing(stream s) {
+  const cuda_queries* const queries = table().queries;
+  return queries != nullptr && queries->is_capturing(s);
+}
 
 }  // namespace kittens::host

@@ -11,6 +11,7 @@
 
 #include <limits>
 
+#include "binding/counter.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "kernels/attention/attention.h"
@@ -30,8 +31,12 @@ const kernel kForwardKernel("attention", "attention_forward");
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
-// The kernel counts rows, keys and tiles of 64 rows in int.
-constexpr int64_t kMostRows = int64_t{1} << 30;
+// The kernel counts rows, keys, their sums and tiles of 64 rows in int.
+constexpr int64_t kMostRows = int64_t{1} << 29;
+constexpr int64_t kWidest = 256;
+// It computes with scale · log₂e, softcap · log₂e and scale / softcap in float.
+constexpr double kLeastScale = 1e-30, kMostScale = 1e30;
+constexpr double kLeastCap = 1e-6, kMostCap = 1e6;
 constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
 
 std::string why_too_large(const attention_call& c) {
@@ -51,21 +56,22 @@ std::string why_too_large(const attention_call& c) {
 // Why the kernel does not take the call, "" when it does. Symbolic sizes count as small.
 std::string why_unsupported(const attention_call& c) {
   if (c.cu_seqlens_q) return "packed sequences are computed by torch";
-  if (c.window_left || c.window_right) return "a window is computed by torch";
-  if (c.softcap > 0) return "a softcap is computed by torch";
-  if (c.sinks) return "sinks are computed by torch";
   const at::ScalarType type = c.q.scalar_type();
   if (type == at::kFloat) return "float32 is computed by torch";
   if (type == at::kDouble) return "float64 is computed by torch";
   const int64_t width = c.q.sym_size(3).guard_int(__FILE__, __LINE__);
   const int64_t value_width = c.v.sym_size(3).guard_int(__FILE__, __LINE__);
-  if (width != 64 && width != 128) return c10::str("head dimension ", width, " is not 64 or 128");
-  if (value_width != width) {
-    return c10::str("v's head dimension ", value_width, " is not that of q, ", width);
+  for (const int64_t w : {width, value_width}) {
+    if (w % 8 != 0 || w > kWidest) {
+      return c10::str("head dimension ", w, " is not one of 8, 16 … ", kWidest);
+    }
   }
   const double scale = attention_scale(c.scale, width);
-  if (!(scale >= 1e-30 && scale <= 1e30)) {  // the kernel computes with scale · log₂e in float
-    return c10::str("scale ", scale, " is not within 1e-30 and 1e30");
+  if (!(scale >= kLeastScale && scale <= kMostScale)) {
+    return c10::str("scale ", scale, " is not within ", kLeastScale, " and ", kMostScale);
+  }
+  if (c.softcap > 0 && !(c.softcap >= kLeastCap && c.softcap <= kMostCap)) {
+    return c10::str("softcap ", c.softcap, " is not within ", kLeastCap, " and ", kMostCap);
   }
   return why_too_large(c);
 }
@@ -108,10 +114,21 @@ void take_notes(const attention_call& c) {
 
 attention_strides strides_of(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
 
+// How far a row sees to one side, at most `limit`.
+int64_t reach(const std::optional<int64_t>& window, int64_t limit) {
+  return window ? std::min(*window, limit) : limit;
+}
+
 // lse may be undefined: not wanted.
 void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
                     const Tensor& lse) {
   const Tensor q = operand(c.q), k = operand(c.k), v = operand(c.v);
+  const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
+  const int64_t left = reach(c.window_left, k.size(1));
+  const int64_t right = c.causal ? 0 : reach(c.window_right, q.size(1));
+  // Tiles of a mask differ in length.
+  const bool is_masked = left < k.size(1) || right < q.size(1);
+  const Tensor tiles_drawn = is_masked ? zero_counter(d, q.device()) : Tensor();
   launch(d,
          attention_forward_params{
              .q = q.const_data_ptr(),
@@ -119,17 +136,22 @@ void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
              .v = v.const_data_ptr(),
              .o = o.mutable_data_ptr(),
              .lse = lse.defined() ? lse.mutable_data_ptr<float>() : nullptr,
+             .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
+             .tiles_drawn = is_masked ? tiles_drawn.mutable_data_ptr<int>() : nullptr,
              .batch = q.size(0),
              .rows = q.size(1),
              .keys = k.size(1),
              .heads = q.size(2),
              .key_heads = k.size(2),
              .head_dim = q.size(3),
+             .value_dim = v.size(3),
              .q_strides = strides_of(q),
              .k_strides = strides_of(k),
              .v_strides = strides_of(v),
              .scale = static_cast<float>(attention_scale(c.scale, q.size(3))),
-             .causal = c.causal,
+             .softcap = static_cast<float>(c.softcap),
+             .left = left,
+             .right = right,
              .type = *kernel_dtype(q.scalar_type()),
          },
          q.device());
@@ -182,7 +204,11 @@ two_tensors compute(const attention_call& c, bool wants_lse) {
   const Tensor lse = wants_lse ? empty_lse(c) : Tensor();
   if (c.k.size(1) == 0) {  // nothing for TMA to read
     o.zero_();
-    if (wants_lse) lse.fill_(-std::numeric_limits<double>::infinity());
+    if (wants_lse && c.sinks) {
+      lse.copy_(c.sinks->view({1, -1, 1}).expand_as(lse));
+    } else if (wants_lse) {
+      lse.fill_(-std::numeric_limits<double>::infinity());
+    }
   } else {
     forward_kernel(d, c, o, lse);
   }

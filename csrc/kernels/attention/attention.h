@@ -16,20 +16,25 @@ struct attention_strides {
   int64_t batch, row, head;
 };
 
-// Launcher "attention_forward": bf16 and fp16, head dimensions 64 and 128, scale > 0.
+// Launcher "attention_forward": bf16 and fp16, head dimensions 8, 16 … 256, scale > 0.
 //
 // TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
 // dimension larger than 1.
 struct attention_forward_params {
-  const void* q;  // [batch, rows, heads, head_dim] of `type`
-  const void* k;  // [batch, keys, key_heads, head_dim] of `type`
-  const void* v;  // [batch, keys, key_heads, head_dim] of `type`
-  void* o;        // [batch, rows, heads, head_dim] of `type`, contiguous
-  float* lse;     // [batch, heads, rows], natural logarithm; or null: not wanted
-  int64_t batch, rows, keys, heads, key_heads, head_dim;
+  const void* q;       // [batch, rows, heads, head_dim] of `type`
+  const void* k;       // [batch, keys, key_heads, head_dim] of `type`
+  const void* v;       // [batch, keys, key_heads, value_dim] of `type`
+  void* o;             // [batch, rows, heads, value_dim] of `type`, contiguous
+  float* lse;          // [batch, heads, rows], natural logarithm; or null: not wanted
+  const float* sinks;  // [heads]: a logit more in each row's denominator; or null
+  // Zero before the launch and after it; or null: tiles are dealt out beforehand, which suits calls
+  // without a mask. Launches that may run at the same time have one each.
+  int* tiles_drawn;
+  int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides;
   float scale;
-  bool causal;  // row i sees the keys up to i + keys − rows
+  float softcap;        // score = softcap · tanh(score / softcap); 0: score as it is
+  int64_t left, right;  // row i sees the keys from i + keys − rows − left to … + right; at least 0
   dtype type;
 };
 

@@ -11,16 +11,15 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-// Causal tiles differ in length. The hardware hands out the longest of so many heads, then their
-// next ones: short tiles then fill the end of the grid, and those heads' keys and values stay in
-// the L2 cache (S = 2048, D = 128: 467 TFLOP/s with 1, 484 with 8).
-inline constexpr int kHeadsTogether = 8;
+// Tiles that differ in length are drawn longest first, those of so many heads together that their
+// keys and values, in bytes, stay in the L2 cache.
+inline constexpr int64_t kCacheBytes = int64_t{32} << 20;
 
 // [batch, length, heads, width] as the tile layer counts it: [batch, depth = heads, rows, cols].
 template <class T>
-gl<const T> attention_view(const void* data, int64_t batch, int64_t length, int64_t heads,
-                           int64_t width, const attention_strides& strides) {
-  return {static_cast<const T*>(data),
+gl<T> attention_view(const void* data, int64_t batch, int64_t length, int64_t heads, int64_t width,
+                     const attention_strides& strides) {
+  return {static_cast<T*>(const_cast<void*>(data)),
           batch,
           heads,
           length,
@@ -33,8 +32,8 @@ gl<const T> attention_view(const void* data, int64_t batch, int64_t length, int6
 template <class Config>
 void launch_attention_forward(const attention_forward_params& p, host::stream s) {
   using T = typename Config::type;
-  const int64_t D = Config::head_dim;
-  const attention_strides o_strides{p.rows * p.heads * D, p.heads * D, D};
+  const int64_t D = p.head_dim, Dv = p.value_dim;
+  const attention_strides o_strides{p.rows * p.heads * Dv, p.heads * Dv, Dv};
   const int64_t row_tiles = (p.rows + Config::rows - 1) / Config::rows;
   const int64_t tiles = row_tiles * p.heads * p.batch;
   if (tiles > std::numeric_limits<int>::max()) {
@@ -43,20 +42,27 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   }
   attention_forward_tensors<Config> t{};
   t.q = decltype(t.q)::of(attention_view<T>(p.q, p.batch, p.rows, p.heads, D, p.q_strides));
-  if (p.keys > 0) {  // else no tile reads them
-    t.k = decltype(t.k)::of(attention_view<T>(p.k, p.batch, p.keys, p.key_heads, D, p.k_strides));
-    t.v = decltype(t.v)::of(attention_view<T>(p.v, p.batch, p.keys, p.key_heads, D, p.v_strides));
-  }
-  t.o = decltype(t.o)::of(attention_view<T>(p.o, p.batch, p.rows, p.heads, D, o_strides));
+  t.k = decltype(t.k)::of(attention_view<T>(p.k, p.batch, p.keys, p.key_heads, D, p.k_strides));
+  t.v = decltype(t.v)::of(attention_view<T>(p.v, p.batch, p.keys, p.key_heads, Dv, p.v_strides));
+  t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
+  t.o = decltype(t.o)::of(t.o_rows);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
-  t.tiles = {int(row_tiles), int(p.heads), int(p.batch), Config::causal,
-             Config::causal ? kHeadsTogether : 1};
+  t.sinks = p.sinks;
+  const int64_t group = p.heads / p.key_heads;
+  const int64_t head_bytes = p.keys * (D + Dv) * int64_t{sizeof(T)};
+  const int64_t together = p.tiles_drawn != nullptr
+                               ? std::clamp<int64_t>(kCacheBytes * group / head_bytes, 1, tiles)
+                               : 1;
+  t.tiles = {int(row_tiles),           int(p.heads),  int(p.batch),
+             p.tiles_drawn != nullptr, int(together), p.tiles_drawn};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
-  t.heads_per_key = int(p.heads / p.key_heads);
-  t.scale = p.scale;
-  t.scale_log2 = p.scale * std::numbers::log2e_v<float>;
-  const int64_t blocks = Config::causal ? tiles : std::min<int64_t>(tiles, host::multiprocessors());
+  t.left = int(std::min(p.left, p.keys));
+  t.right = int(std::min(p.right, p.rows));
+  t.heads_per_key = int(group);
+  t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
+  t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>;
+  const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);
 }

@@ -1,4 +1,6 @@
 // attention: picks the configuration, and enters the launcher in the table.
+#include <algorithm>
+
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_launch.cuh"
 #include "kittens/host/dispatch.h"
@@ -7,10 +9,21 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
+// The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
+int64_t padded(int64_t width) {
+  for (const int64_t d : {64, 96, 128, 192}) {
+    if (width <= d) return d;
+  }
+  return 256;
+}
+
 void launch(const attention_forward_params& p, kittens::host::stream s) {
+  const int64_t width = padded(std::max(p.head_dim, p.value_dim));
   const auto with_type = [&]<class T>(T) {
-    kittens::host::dispatch<64, 128>("head_dim", p.head_dim, [&]<int D> {
-      if (p.causal) return launch_attention_forward<attention_forward_config<T, D, true>>(p, s);
+    kittens::host::dispatch<64, 96, 128, 192, 256>("head_dim", width, [&]<int D> {
+      if (p.softcap > 0) {
+        return launch_attention_forward<attention_forward_config<T, D, true>>(p, s);
+      }
       launch_attention_forward<attention_forward_config<T, D, false>>(p, s);
     });
   };

@@ -114,12 +114,16 @@ TEST(a_device_is_found_or_the_reason_given) {
 int queries = 0;
 
 TEST(the_device_query_is_asked_once_for_each_index) {
-  host::set_device_query([](int index, host::device& found, std::string& why_not) {
-    ++queries;
-    found = {.major = 9, .minor = 0, .multiprocessors = 132};
-    if (index != 0) why_not = "there is one device";
-    return index == 0;
-  });
+  static constexpr host::cuda_queries kAnswers{
+      [](int index, host::device& found, std::string& why_not) {
+        ++queries;
+        found = {.major = 9, .minor = 0, .multiprocessors = 132};
+        if (index != 0) why_not = "there is one device";
+        return index == 0;
+      },
+      [](host::stream s) { return s != nullptr; }};
+  CHECK(!host::is_capturing(nullptr));
+  host::set_cuda_queries(kAnswers);
   for (int round = 0; round < 3; ++round) {
     CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
     CHECK_EQUAL(host::why_no_device(0), "");
@@ -127,6 +131,9 @@ TEST(the_device_query_is_asked_once_for_each_index) {
     CHECK_EQUAL(host::why_no_device(1), "there is one device");
   }
   CHECK_EQUAL(queries, 2);
+  int stream = 0;
+  CHECK(host::is_capturing(&stream));
+  CHECK(!host::is_capturing(nullptr));
 }
 #endif
 

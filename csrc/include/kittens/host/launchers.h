@@ -66,15 +66,24 @@ struct device {
 // What the simulator says it is: few, so that persistent kernels go round their loops.
 inline constexpr int kSimulatedMultiprocessors = 4;
 
-// Asked once per device index; true: `found` is filled in, false: `why_not` is, with one sentence.
-using device_query = bool (*)(int index, device& found, std::string& why_not);
+// What the CUDA side answers.
+struct cuda_queries {
+  // Asked once per device index; true: `found` is filled in, false: `why_not` is, with one
+  // sentence.
+  bool (*find_device)(int index, device& found, std::string& why_not);
+  bool (*is_capturing)(stream s);
+};
 
-// The CUDA side, when there is one, calls this at load. No CUDA call is made before find_device.
-KITTENS_EXPORT void set_device_query(device_query query);
+// The CUDA side, when there is one, calls this at load, with what lives as long as the library. No
+// CUDA call is made before find_device.
+KITTENS_EXPORT void set_cuda_queries(const cuda_queries& queries);
 // The device, or null when there is none or no CUDA kernel is built in. The first answer stays.
 KITTENS_EXPORT const device* find_device(int index);
 // Why find_device returns null, in one sentence; empty when it does not.
 KITTENS_EXPORT std::string why_no_device(int index);
+// Whether what is launched on the stream is recorded into a CUDA graph, to run any number of times
+// later; false without CUDA.
+KITTENS_EXPORT bool is_capturing(stream s);
 
 namespace detail {
 

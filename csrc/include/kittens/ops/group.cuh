@@ -94,6 +94,12 @@ struct group : tile_movement<Warps>, tile_folds<Warps> {
   KITTENS_PRODUCT(AtBt, true, true)
 #undef KITTENS_PRODUCT
 
+  template <class D, class A, class B>
+  KITTENS_DEVICE static void mma_AB_row_sums(D& d, const A& a, const B& b) {
+    check_warpgroup();
+    detail::product_with_row_sums(d, a, b);
+  }
+
  private:
   KITTENS_INLINE static constexpr void check_warpgroup() {
     static_assert(

@@ -10,6 +10,14 @@
 // the product. b, and a, are swizzled shared tiles of bf16 or half. Untransposed a may also come
 // from registers, rt<T, 16, K> in row layout, of each warp its own rows.
 //
+//   warpgroup::mma_AB_row_sums(d, a, b)   columns 0 … N − 1 of d += a·b, as by mma_AB, and columns
+//                                         N … N + 7 += the sums of a's rows
+//   row_sums_of(vec, d)                   takes the sums out, after the wait
+//
+// There b is an st_ones<T, K, N>, its ones set, N up to 240; a comes from registers, and d is
+// rt_fl<16, N + 16>. The sums are of a's elements as the product takes them, rounded to T; they
+// cost eight columns more, and no instruction.
+//
 // All products are asynchronous:
 //
 //   warpgroup::mma_fence();              opens a group: registers written before are seen
@@ -38,6 +46,7 @@ namespace kittens::detail {
 inline constexpr int kProductRows = 64;      // of a warpgroup
 inline constexpr int kProductMaxCols = 256;  // of one instruction
 inline constexpr int kSlice = 16;            // of K, of one instruction
+inline constexpr int kSumCols = 8;  // of ones, in a product with row sums: the fewest there are
 
 // A shared tile as wgmma walks through it, a slice of K at a time. A chunk of columns (st) holds
 // groups of 8 rows, each of which is 8 · swizzle_bytes long.
@@ -150,4 +159,60 @@ KITTENS_DEVICE void warpgroup_product(D& d, const A& a, const B& b) {
   }
 }
 
+// What a product with row sums takes, in sentences. Returns whether the compiler should look
+// further.
+template <class D, class A, class B>
+KITTENS_INLINE constexpr bool check_product_with_row_sums() {
+  static_assert(tile_with_ones<B>, "product with row sums: b must be an st_ones<T, K, N>");
+  if constexpr (tile_with_ones<B>) {
+    using T = typename B::dtype;
+    constexpr bool kHalfWidth = half_width<T>;
+    constexpr bool kA = std::same_as<A, rt<T, 16, B::rows>>;
+    constexpr bool kD = std::same_as<D, rt_fl<16, B::cols + 16>>;
+    constexpr bool kNarrow = B::cols + kSumCols <= kProductMaxCols;
+    static_assert(kHalfWidth, "product with row sums: a and b must hold bf16 or half");
+    static_assert(kA, "product with row sums: a must be rt<T, 16, K> where b is st_ones<T, K, N>");
+    static_assert(kD,
+                  "product with row sums: d must be rt_fl<16, N + 16> where b is st_ones<T, K, N>");
+    static_assert(kNarrow, "product with row sums: b may have at most 240 columns");
+    return kHalfWidth && kA && kD && kNarrow;
+  }
+  return false;
+}
+
+// d's first N columns += a·b, and its next eight += the sums of a's rows: to the instruction the
+// ones are columns of b, in the chunk after its last.
+template <class D, class A, class B>
+KITTENS_DEVICE void product_with_row_sums(D& d, const A& a, const B& b) {
+  if constexpr (check_product_with_row_sums<D, A, B>()) {
+    using T = typename B::dtype;
+    using from_b = product_operand<arch::major::mn, typename B::tile_type>;
+    constexpr int kWidth = B::cols + kSumCols;
+    static_assert(sizeof(B) == sizeof(b.tile) + sizeof(b.ones));
+    const uint64_t b_start = from_b::descriptor(b.tile);
+    // The last four registers of d stay unused: no instruction, and no register, is spent on them.
+    auto& accumulators = reinterpret_cast<float (&)[kWidth / 2]>(d.data[0]);
+#pragma unroll
+    for (int k = 0; k < B::rows / kSlice; ++k) {
+      const uint32_t fragment[4] = {a.data[0][4 * k], a.data[0][4 * k + 1], a.data[0][4 * k + 2],
+                                    a.data[0][4 * k + 3]};
+      arch::wgmma<T, kWidth, arch::major::mn>(accumulators, fragment,
+                                              advance(b_start, from_b::offset(k)), true);
+    }
+  }
+}
+
 }  // namespace kittens::detail
+
+namespace kittens {
+
+// vec = the sums that mma_AB_row_sums has left in d (after the wait), in all lanes of a row.
+template <int Cols>
+KITTENS_DEVICE void row_sums_of(typename rt_fl<16, Cols>::col_vec& vec, const rt_fl<16, Cols>& d) {
+  static_assert(Cols > 16, "row_sums_of: d must be rt_fl<16, N + 16>, as mma_AB_row_sums takes it");
+  constexpr int kSums = (Cols - 16) / 2;  // the first register of that column; the next row's + 2
+  vec.data[0].set({d.data[0][kSums]});
+  vec.data[1].set({d.data[0][kSums + 2]});
+}
+
+}  // namespace kittens

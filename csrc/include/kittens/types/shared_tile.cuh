@@ -73,10 +73,28 @@ struct alignas(detail::swizzle_bytes<Layout>(Cols * sizeof(T)) == 0
   KITTENS_INLINE const T& operator()(int r, int c) const { return data[index(r, c)]; }
 };
 
+// A swizzled tile, and one more chunk of columns to its right, all ones: group<N>::one(s.ones) sets
+// them, once, whatever `tile` holds later. With it as b, warpgroup::mma_AB_row_sums also gives the
+// sums of a's rows. (It reads eight of the columns; the swizzle spreads them over the chunk.)
+template <element T, int Rows, int Cols>
+struct st_ones {
+  using dtype = T;
+  using tile_type = st<T, Rows, Cols>;
+  static constexpr int rows = Rows, cols = Cols;  // of `tile`
+
+  tile_type tile;
+  st<T, Rows, tile_type::chunk_cols> ones;
+};
+
 template <class S>
 inline constexpr bool is_shared_tile = false;
 template <class T, int R, int C, class L>
 inline constexpr bool is_shared_tile<st<T, R, C, L>> = true;
+
+template <class S>
+inline constexpr bool is_tile_with_ones = false;
+template <class T, int R, int C>
+inline constexpr bool is_tile_with_ones<st_ones<T, R, C>> = true;
 
 template <class S>
 concept shared_tile = is_shared_tile<std::remove_cvref_t<S>>;
@@ -85,6 +103,8 @@ concept tile = register_tile<Tile> || shared_tile<Tile>;
 // What wgmma reads.
 template <class S>
 concept swizzled_tile = shared_tile<S> && std::remove_cvref_t<S>::is_swizzled;
+template <class S>
+concept tile_with_ones = is_tile_with_ones<std::remove_cvref_t<S>>;
 
 template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
 using st_bf = st<bf16, Rows, Cols, Layout>;

@@ -1,0 +1,35 @@
+"""attention's softmax in the simulator: few rows, all kinds of logits."""
+
+import pytest
+
+import thunderkittens
+from tests.kernels import attention_softmax as softmax
+from tests.kernels.attention_softmax import BF16, FP16
+from thunderkittens import _loader
+
+pytestmark = pytest.mark.skipif(
+    not _loader.SIMULATOR.is_file(), reason="the simulator is not built"
+)
+
+
+@pytest.fixture(autouse=True)
+def simulated():
+    with thunderkittens.backend("simulator"):
+        yield
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+@pytest.mark.parametrize("family", softmax.FAMILIES, ids=str)
+def test_errors_are_those_of_a_running_maximum(family, dtype):
+    softmax.check_family(family, dtype, "cpu", rows=192, keys=800)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["normal values", "large values"])
+@pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+@pytest.mark.parametrize("by", [60, 127, 130, 500])
+def test_rows_that_jump_are_right_and_alone(by, dtype, large):
+    softmax.check_jump(by, dtype, "cpu", keys=700, large=large)
+
+
+def test_sinks_alone():
+    softmax.check_sinks_alone("cpu", rows=64, keys=300)
