@@ -12,7 +12,9 @@ if _loader.load():
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.norm import layer_norm
+    from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
 __all__ = [
     "Explanation",
@@ -23,6 +25,8 @@ __all__ = [
     "include_dir",
     "layer_norm",
     "nn",
+    "register_flash_attention",
+    "scaled_dot_product_attention",
 ]
 
 

@@ -11,34 +11,38 @@
 namespace thunderkittens {
 namespace {
 
-struct counters {
-  std::mutex mutex;
-  std::map<std::pair<c10::DeviceIndex, void*>, at::Tensor> by_stream;
-};
-
-// Never destroyed: at exit, CUDA may be gone before us.
-counters& all_counters() {
-  static auto* const the_counters = new counters;
-  return *the_counters;
-}
-
-at::Tensor zero(c10::Device device) {
-  return at::zeros({1}, at::TensorOptions(device).dtype(at::kInt));
+// Which of its device's counters a stream has, in the order of their first use. Null when there are
+// more streams than counters.
+int* counter_of(c10::DeviceIndex device, void* stream) {
+  struct device_counters {
+    kittens::host::counter_array all = kittens::host::find_counters();
+    std::map<void*, int> by_stream;
+  };
+  static std::mutex mutex;
+  static auto* const devices = new std::map<c10::DeviceIndex, device_counters>;
+  const std::lock_guard lock(mutex);
+  device_counters& mine = (*devices)[device];
+  const int next = static_cast<int>(mine.by_stream.size());
+  const auto found = mine.by_stream.find(stream);
+  if (found != mine.by_stream.end()) return mine.all.first + found->second;
+  if (next >= mine.all.count) return nullptr;
+  mine.by_stream.emplace(stream, next);
+  return mine.all.first + next;
 }
 
 }  // namespace
 
-at::Tensor zero_counter(const decision& d, c10::Device device) {
-  if (d.simulated) return zero(device);
-  const c10::DeviceGuard guard(device);
-  const c10::impl::VirtualGuardImpl interface(device.type());
-  void* const stream = interface.getStreamNativeHandle(interface.getStream(device));
-  if (kittens::host::is_capturing(stream)) return zero(device);
-  counters& all = all_counters();
-  const std::lock_guard lock(all.mutex);
-  at::Tensor& counter = all.by_stream[{device.index(), stream}];
-  if (!counter.defined()) counter = zero(device);
-  return counter;
+zero_counter find_zero_counter(const decision& d, c10::Device device) {
+  if (!d.simulated) {
+    const c10::DeviceGuard guard(device);
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    void* const stream = interface.getStreamNativeHandle(interface.getStream(device));
+    if (!kittens::host::is_capturing(stream)) {
+      if (int* const own = counter_of(device.index(), stream)) return {own, {}};
+    }
+  }
+  at::Tensor memory = at::zeros({1}, at::TensorOptions(device).dtype(at::kInt));
+  return {memory.mutable_data_ptr<int>(), memory};
 }
 
 }  // namespace thunderkittens

@@ -7,11 +7,17 @@
 
 namespace thunderkittens {
 
-// A single int32 that is 0 when the kernel launched next on the current stream of `device` starts;
-// the kernel must leave it 0. Keep the tensor until the launch has returned.
+struct zero_counter {
+  int* at = nullptr;
+  at::Tensor memory;  // that it is in, where it is torch's: keep it until the launch has returned
+};
+
+// A counter that is 0 when the kernel launched next on the current stream of `device` starts; the
+// kernel must leave it 0.
 //
-// Each stream has one, as launches on one stream do not overlap. A captured launch may: it gets its
-// own, and the graph sets that to 0.
-at::Tensor zero_counter(const decision& d, c10::Device device);
+// Each stream has one, as launches on one stream do not overlap; they are a small array of the
+// library, since what torch allocates now may belong to a memory pool of the caller's. A captured
+// launch may overlap with any other: it gets its own, which the graph sets to 0.
+zero_counter find_zero_counter(const decision& d, c10::Device device);
 
 }  // namespace thunderkittens

@@ -43,7 +43,19 @@ bool is_stream_capturing(stream s) {
   return true;
 }
 
-constexpr cuda_queries kQueries{&query_device, &is_stream_capturing};
+constexpr int kCounters = 256;
+__device__ int counters[kCounters];
+
+counter_array device_counters() {
+  void* first = nullptr;
+  if (cudaGetSymbolAddress(&first, counters) == cudaSuccess) {
+    return {static_cast<int*>(first), kCounters};
+  }
+  cudaGetLastError();  // the launch that follows meets the error again, and reports it
+  return {};
+}
+
+constexpr cuda_queries kQueries{&query_device, &is_stream_capturing, &device_counters};
 [[maybe_unused]] const bool kRegistered = (set_cuda_queries(kQueries), true);
 
 }  // namespace

@@ -52,4 +52,9 @@ bool is_capturing(stream s) {
   return queries != nullptr && queries->is_capturing(s);
 }
 
+counter_array find_counters() {
+  const cuda_queries* const queries = table().queries;
+  return queries != nullptr ? queries->find_counters() : counter_array{};
+}
+
 }  // namespace kittens::host

@@ -31,13 +31,15 @@ int64_t tensor_box::rows() const {
 }
 
 tensor_box::row tensor_box::row_at(int64_t index) const {
-  uint8_t* start = map.data;
+  // As the hardware does, modulo 2⁶⁴: tma_sequence_map depends on it.
+  auto address = reinterpret_cast<uint64_t>(map.data);
   for (int d = 1; d < map.rank; ++d) {
     const int64_t at = corner.at[d] + index % map.box[d];
     index /= map.box[d];
     if (at < 0 || at >= map.extent[d]) return {};
-    start += at * map.stride_bytes[d - 1];
+    address += static_cast<uint64_t>(at) * static_cast<uint64_t>(map.stride_bytes[d - 1]);
   }
+  auto* const start = reinterpret_cast<uint8_t*>(address);
   const int64_t element = host::bytes_of(map.kind), left = corner.at[0];
   const int64_t first = std::max<int64_t>(left, 0);
   const int64_t end = std::min<int64_t>(left + map.box[0], map.extent[0]);

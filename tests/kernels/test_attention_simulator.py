@@ -1,5 +1,7 @@
 """attention's kernel, lane by lane on the CPU: the list of test_attention_gpu.py in small."""
 
+import math
+
 import pytest
 import torch
 
@@ -240,15 +242,34 @@ def test_fallbacks_say_why(change, reason, monkeypatch):
     assert (found.backend, launches()) == ("torch", before)
 
 
-def test_packed_sequences_fall_back():
-    q = torch.randn(6, 2, 64).to(BF16)
-    ends = torch.tensor([0, 2, 6])
-    places = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": 4, "max_seqlen_k": 4}
-    with (
-        thunderkittens.backend("simulator"),
-        pytest.raises(RuntimeError, match="packed sequences are computed by torch"),
-    ):
-        thunderkittens.attention(q, q, q, **places)
+@pytest.mark.parametrize(
+    ("q_ends", "k_ends"),
+    [
+        ([0, 300], [0, 900]),  # past the last row and key
+        ([-5, 70, 300], [-9, 40, 500]),
+        ([0, 150, 80, 200], [0, 200, 100, 260]),  # backwards
+        ([90, 90, 90], [0, 0, 260]),  # rows of no sequence
+        ([5], [7]),  # no sequence
+    ],
+    ids=str,
+)
+def test_sequences_that_do_not_fit_are_clamped(q_ends, k_ends):
+    """As torch's implementation does it; what is poison outside of them is not looked at."""
+    q, k, v = (torch.randn(n, 2, 64).to(BF16) for n in (200, 260, 260))
+    first, last = max(0, k_ends[0]), min(260, max(k_ends))
+    for t in (k, v):
+        t[:first] = math.nan
+        t[last:] = math.nan
+    ends = [torch.tensor(ends) for ends in (q_ends, k_ends)]
+    options = {"max_seqlen_q": 200, "max_seqlen_k": 260, "return_lse": True}
+    options |= dict(zip(("cu_seqlens_q", "cu_seqlens_k"), ends, strict=True))
+    want, want_lse = thunderkittens.attention(
+        *(t.float().nan_to_num() for t in (q, k, v)), **options
+    )
+    with thunderkittens.backend("simulator"):
+        o, lse = check_memory(lambda *t: thunderkittens.attention(*t, **options), q, k, v)
+    torch.testing.assert_close(o.float(), want, rtol=0, atol=2**-7)
+    torch.testing.assert_close(lse, want_lse, rtol=1e-5, atol=1e-5)
 
 
 def test_explain():

@@ -44,13 +44,37 @@ MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
         "using D = rt_fl<16, 272>; using A = st_bf<64, 64>; using B = st_bf<272, 64>;",
         PRODUCT + "mma_ABt(d, a, b);",
     ),
-    "a and b must hold bf16 or half": (
+    "warpgroup product: a and b must hold bf16 or half": (
         "using D = rt_fl<16, 64>; using A = st_fl<64, 64>; using B = A;",
         PRODUCT + "mma_AB(d, a, b);",
     ),
     "a and b must hold the same type": (
         "using D = rt_fl<16, 64>; using A = st_bf<64, 64>; using B = st_hf<64, 64>;",
         PRODUCT + "mma_AB(d, a, b);",
+    ),
+    "b must be an st_ones<T, K, N>": (
+        "using D = rt_fl<16, 80>; using A = rt_bf<16, 64>; using B = st_bf<64, 64>;",
+        PRODUCT + "mma_AB_row_sums(d, a, b);",
+    ),
+    "row sums: a and b must hold bf16 or half": (
+        "using D = rt_fl<16, 80>; using A = rt_fl<16, 64>; using B = st_ones<float, 64, 64>;",
+        PRODUCT + "mma_AB_row_sums(d, a, b);",
+    ),
+    "a must be rt<T, 16, K> where b is st_ones": (
+        "using D = rt_fl<16, 80>; using A = st_bf<64, 64>; using B = st_ones<bf16, 64, 64>;",
+        PRODUCT + "mma_AB_row_sums(d, a, b);",
+    ),
+    "d must be rt_fl<16, N + 16> where b is st_ones": (
+        "using D = rt_fl<16, 64>; using A = rt_bf<16, 64>; using B = st_ones<bf16, 64, 64>;",
+        PRODUCT + "mma_AB_row_sums(d, a, b);",
+    ),
+    "b may have at most 240 columns": (
+        "using D = rt_fl<16, 272>; using A = rt_bf<16, 64>; using B = st_ones<bf16, 64, 256>;",
+        PRODUCT + "mma_AB_row_sums(d, a, b);",
+    ),
+    "row_sums_of: d must be rt_fl<16, N + 16>": (
+        "",
+        "rt_fl<16, 16> d; rt_fl<16, 16>::col_vec sums; row_sums_of(sums, d);",
     ),
     "asynchronous products are of a warpgroup": ("", "group<2>::mma_fence();"),
     "registers move between warpgroups": ("", "group<2>::raise_registers<64>();"),

@@ -41,11 +41,12 @@ constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
 
 std::string why_too_large(const attention_call& c) {
   const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
-  const int64_t rows = size(c.q.sym_size(1)), keys = size(c.k.sym_size(1));
+  const int64_t rows = size(c.q.sym_size(-3)), keys = size(c.k.sym_size(-3));
   if (rows > kMostRows) return c10::str(rows, " queries are above ", kMostRows);
   if (keys > kMostRows) return c10::str(keys, " keys are above ", kMostRows);
-  const int64_t tiles = (rows + 63) / 64, heads = size(c.q.sym_size(2)),
-                batch = size(c.q.sym_size(0));
+  const int64_t sequences = c.cu_seqlens_q ? size(c.cu_seqlens_q->sym_numel()) : 0;
+  const int64_t tiles = (rows + 63) / 64 + sequences, heads = size(c.q.sym_size(-2)),
+                batch = c.cu_seqlens_q ? 1 : size(c.q.sym_size(0));
   if (heads > kMostTiles || batch > kMostTiles || (tiles > 0 && heads > kMostTiles / tiles) ||
       (tiles * heads > 0 && batch > kMostTiles / (tiles * heads))) {
     return c10::str(batch, " batches of ", heads, " heads of ", rows, " queries are too many");
@@ -55,12 +56,11 @@ std::string why_too_large(const attention_call& c) {
 
 // Why the kernel does not take the call, "" when it does. Symbolic sizes count as small.
 std::string why_unsupported(const attention_call& c) {
-  if (c.cu_seqlens_q) return "packed sequences are computed by torch";
   const at::ScalarType type = c.q.scalar_type();
   if (type == at::kFloat) return "float32 is computed by torch";
   if (type == at::kDouble) return "float64 is computed by torch";
-  const int64_t width = c.q.sym_size(3).guard_int(__FILE__, __LINE__);
-  const int64_t value_width = c.v.sym_size(3).guard_int(__FILE__, __LINE__);
+  const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
+  const int64_t value_width = c.v.sym_size(-1).guard_int(__FILE__, __LINE__);
   for (const int64_t w : {width, value_width}) {
     if (w % 8 != 0 || w > kWidest) {
       return c10::str("head dimension ", w, " is not one of 8, 16 … ", kWidest);
@@ -80,6 +80,7 @@ std::string why_unsupported(const attention_call& c) {
 // Strides of dimensions of size 1 mean nothing.
 const char* why_copied(const Tensor& t) {
   constexpr int64_t kStrideLimit = int64_t{1} << 39;  // 2⁴⁰ bytes
+  constexpr int64_t kRowLimit = int64_t{1} << 33;     // 2³⁴ bytes, of packed rows
   if (t.stride(-1) != 1) return "the elements of a row are not neighbours";
   if (reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 != 0) {
     return "its address is not a multiple of 16 bytes";
@@ -90,6 +91,7 @@ const char* why_copied(const Tensor& t) {
     if (stride == 0) return "an expanded dimension has stride 0";
     if (stride % 8 != 0) return "its strides are not multiples of 16 bytes";
     if (stride >= kStrideLimit) return "its strides reach 2^40 bytes";
+    if (t.dim() == 3 && i == 0 && stride >= kRowLimit) return "its rows are 2^34 bytes apart";
   }
   return nullptr;
 }
@@ -112,7 +114,11 @@ void take_notes(const attention_call& c) {
   }
 }
 
-attention_strides strides_of(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
+// Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
+attention_strides strides_of(const Tensor& t) {
+  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
+  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
+}
 
 // How far a row sees to one side, at most `limit`.
 int64_t reach(const std::optional<int64_t>& window, int64_t limit) {
@@ -124,11 +130,15 @@ void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
                     const Tensor& lse) {
   const Tensor q = operand(c.q), k = operand(c.k), v = operand(c.v);
   const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
-  const int64_t left = reach(c.window_left, k.size(1));
-  const int64_t right = c.causal ? 0 : reach(c.window_right, q.size(1));
-  // Tiles of a mask differ in length.
-  const bool is_masked = left < k.size(1) || right < q.size(1);
-  const Tensor tiles_drawn = is_masked ? zero_counter(d, q.device()) : Tensor();
+  const bool packed = c.cu_seqlens_q.has_value();
+  const Tensor q_ends = packed ? c.cu_seqlens_q->contiguous() : Tensor();
+  const Tensor k_ends = packed ? c.cu_seqlens_k->contiguous() : Tensor();
+  const int64_t rows = q.size(-3), keys = k.size(-3);
+  const int64_t left = reach(c.window_left, keys);
+  const int64_t right = c.causal ? 0 : reach(c.window_right, rows);
+  // Tiles differ in length under a mask.
+  const bool is_drawn = packed || left < keys || right < rows;
+  const zero_counter tiles_drawn = is_drawn ? find_zero_counter(d, q.device()) : zero_counter();
   launch(d,
          attention_forward_params{
              .q = q.const_data_ptr(),
@@ -137,18 +147,23 @@ void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
              .o = o.mutable_data_ptr(),
              .lse = lse.defined() ? lse.mutable_data_ptr<float>() : nullptr,
              .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
-             .tiles_drawn = is_masked ? tiles_drawn.mutable_data_ptr<int>() : nullptr,
-             .batch = q.size(0),
-             .rows = q.size(1),
-             .keys = k.size(1),
-             .heads = q.size(2),
-             .key_heads = k.size(2),
-             .head_dim = q.size(3),
-             .value_dim = v.size(3),
+             .tiles_drawn = tiles_drawn.at,
+             .cu_seqlens_q = packed ? q_ends.const_data_ptr() : nullptr,
+             .cu_seqlens_k = packed ? k_ends.const_data_ptr() : nullptr,
+             .wide_seqlens_q = packed && q_ends.scalar_type() == at::kLong,
+             .wide_seqlens_k = packed && k_ends.scalar_type() == at::kLong,
+             .sequences = packed ? q_ends.numel() - 1 : 0,
+             .batch = packed ? 1 : q.size(0),
+             .rows = rows,
+             .keys = keys,
+             .heads = q.size(-2),
+             .key_heads = k.size(-2),
+             .head_dim = q.size(-1),
+             .value_dim = v.size(-1),
              .q_strides = strides_of(q),
              .k_strides = strides_of(k),
              .v_strides = strides_of(v),
-             .scale = static_cast<float>(attention_scale(c.scale, q.size(3))),
+             .scale = static_cast<float>(attention_scale(c.scale, q.size(-1))),
              .softcap = static_cast<float>(c.softcap),
              .left = left,
              .right = right,
@@ -202,10 +217,10 @@ two_tensors compute(const attention_call& c, bool wants_lse) {
   }
   const Tensor o = empty_output(c);
   const Tensor lse = wants_lse ? empty_lse(c) : Tensor();
-  if (c.k.size(1) == 0) {  // nothing for TMA to read
+  if (c.k.size(-3) == 0) {  // nothing for TMA to read
     o.zero_();
     if (wants_lse && c.sinks) {
-      lse.copy_(c.sinks->view({1, -1, 1}).expand_as(lse));
+      lse.copy_(c.sinks->unsqueeze(-1).expand_as(lse));
     } else if (wants_lse) {
       lse.fill_(-std::numeric_limits<double>::infinity());
     }

@@ -30,6 +30,13 @@ struct attention_forward_params {
   // Zero before the launch and after it; or null: tiles are dealt out beforehand, which suits calls
   // without a mask. Launches that may run at the same time have one each.
   int* tiles_drawn;
+  // Of packed sequences: batch is 1, and rows and keys are those of all together. Sequence i has
+  // the rows from cu_seqlens_q[i] to cu_seqlens_q[i + 1], and keys likewise; numbers that decrease
+  // or exceed the tensor's rows count as the nearest that do not. Rows of no sequence see no key.
+  // Null without sequences; else `sequences` + 1 numbers of int32, or of int64.
+  const void *cu_seqlens_q, *cu_seqlens_k;
+  bool wide_seqlens_q, wide_seqlens_k;
+  int64_t sequences;
   int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides;
   float scale;

@@ -3,9 +3,10 @@
 //   q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv] → o [B, Sq, Hq, Dv], lse [B, Hq, Sq]
 //
 // Query head h reads key head h / (Hq / Hk). Row i sees the keys from i + Sk − Sq − left to
-// i + Sk − Sq + right. A row that sees none gives o = 0 and lse = −inf. With a softcap, s is
-// softcap · tanh(scale · q kᵀ / softcap). A sink is one more logit of a head's rows, without value:
-// it counts in lse and in what o is divided by.
+// i + Sk − Sq + right. A row that sees none gives o = 0 and lse = −inf. Packed sequences, q [Tq,
+// Hq, D], k and v [Tk, Hk, D], have Sq and Sk of their own. With a softcap, s is softcap ·
+// tanh(scale · q kᵀ / softcap). A sink is one more logit of a head's rows, without value: it counts
+// in lse and in what o is divided by.
 //
 // A block works on tiles of 64 rows for each of its consumer warpgroups, one (rows, head, batch)
 // after the other:
@@ -18,7 +19,8 @@
 //   q_ring, k_ring, v_ring   full: 1 + bytes, empty: consumers. A stage of q, full, also says which
 //                            tile it is of; it is empty again when o, which takes its place, has
 //                            been stored
-//   judged                   consumer warps → producer: whether the tile has to be done again
+//   judged                   consumer warps → producer: whether the tile has to be done again. One
+//                            for even tiles, one for odd: a consumer may be a tile ahead of another
 //   turns                    2 warpgroups of named barriers: whose products the tensor cores work
 //   on
 //
@@ -86,12 +88,19 @@ struct attention_forward_config {
   using o_accumulator = rt_fl<16, HeadDim + (fast ? 16 : 0)>;
 };
 
+// A tile: number m of the row tiles of a head, and where its sequence lies.
+struct attention_tile {
+  int m, head, batch;    // batch 0 where sequences are packed
+  int q_start, k_start;  // the sequence's first row and key, where they are packed
+  int rows, keys;        // Sq, Sk
+};
+
 // What the producer tells the consumers.
 struct alignas(16) attention_item {
-  int m, head, batch;  // m = kEnd: there is no more
+  attention_tile tile;
   // 0: a new tile. n > 0: the tile n items before this one again, for the rows that failed.
   int again;
-  static constexpr int kEnd = -1;
+  static constexpr int kEnd = -1;  // there is no more
 };
 
 template <class Config>
@@ -103,23 +112,49 @@ struct attention_forward_shared {
   uint32_t failed[2][4 * Config::consumers];  // whether a row of the warp has, likewise
   ring<Config::q_stages> q_ring;
   ring<Config::stages> k_ring, v_ring;
-  semaphore judged;
+  semaphore judged[2];  // likewise
 };
+
+// cu_seqlens: where packed sequences start, and the last one ends.
+struct sequence_ends {
+  const void* numbers;
+  bool wide;  // int64, else int32
+
+  // Number i, but within `least` and `most`.
+  KITTENS_DEVICE int at(int i, int least, int most) const {
+    const int64_t n = wide ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
+                           : arch::load_global(static_cast<const int*>(numbers) + i);
+    return n < least ? least : n > most ? most : static_cast<int>(n);
+  }
+};
+
+inline constexpr int kNotPacked = -1;
 
 template <class Config>
 struct attention_forward_tensors {
-  tma_map<typename Config::q_tile> q, o;
-  tma_map<typename Config::k_tile> k, v;
+  tma_sequence_map<typename Config::q_tile> q, o;
+  tma_sequence_map<typename Config::k_tile> k, v;
   gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
   gl<float> lse;                     // [B, Hq, 1, Sq]; data is null when it is not wanted
   const float* sinks;                // [Hq], or null
   tile_scheduler tiles;
-  int rows, keys;     // Sq, Sk
+  int rows, keys;  // Sq, Sk; of packed sequences, all together
+  sequence_ends q_ends, k_ends;
+  int sequences;      // or kNotPacked
   int left, right;    // how far a row sees from its diagonal; at most Sk, and Sq
   int heads_per_key;  // Hq / Hk
   float cap;          // scale / softcap
   float scale_log2;   // what takes s, or tanh of the capped s, to units of log₂
 
+  // Where TMA finds the sequence of a tile.
+  KITTENS_DEVICE sequence_origin q_origin(const attention_tile& tile) const {
+    return sequences == kNotPacked ? sequence_origin::of(tile.batch)
+                                   : sequence_origin::packed(tile.q_start, tile.rows);
+  }
+  KITTENS_DEVICE sequence_origin k_origin(const attention_tile& tile) const {
+    return sequences == kNotPacked ? sequence_origin::of(tile.batch)
+                                   : sequence_origin::packed(tile.k_start, tile.keys);
+  }
   // l, and so lse, is needed.
   KITTENS_DEVICE bool sums() const {
     return lse.data != nullptr || sinks != nullptr || !std::same_as<typename Config::type, bf16>;
@@ -131,19 +166,19 @@ struct attention_forward_tensors {
 struct key_blocks {
   int first, end, first_fast, end_fast;
 
-  // For `count` rows from `row` on.
+  // For `count` rows of the tile's sequence, from `row` on.
   template <class Config>
-  KITTENS_DEVICE static key_blocks of(const attention_forward_tensors<Config>& p, int row,
-                                      int count) {
+  KITTENS_DEVICE static key_blocks of(const attention_forward_tensors<Config>& p,
+                                      const attention_tile& tile, int row, int count) {
     constexpr int N = Config::keys;
-    const int last = (row + count < p.rows ? row + count : p.rows) - 1;
-    const int diagonal = row + p.keys - p.rows;  // of the first row
+    const int last = least(row + count, tile.rows) - 1;
+    const int diagonal = row + tile.keys - tile.rows;  // of the first row
     const int steps = last - row;
     // Where the keys of the first and of the last row start and end.
     const int first_start = diagonal > p.left ? diagonal - p.left : 0;
     const int last_start = diagonal + steps > p.left ? diagonal + steps - p.left : 0;
-    const int first_end = least(p.keys, diagonal + p.right + 1);
-    const int last_end = least(p.keys, diagonal + steps + p.right + 1);
+    const int first_end = least(tile.keys, diagonal + p.right + 1);
+    const int last_end = least(tile.keys, diagonal + steps + p.right + 1);
     if (steps < 0 || last_end <= first_start) return {0, 0, 0, 0};
     const int first = first_start / N, end = (last_end + N - 1) / N;
     const int whole_end = first_end > 0 ? first_end / N : 0;
@@ -158,21 +193,95 @@ struct key_blocks {
   KITTENS_DEVICE static int least(int x, int y) { return x < y ? x : y; }
 };
 
+// The tiles of a call without packed sequences.
+template <class Config>
+class dense_walk {
+ public:
+  KITTENS_DEVICE explicit dense_walk(const attention_forward_tensors<Config>& p)
+      : p(p), walk(p.tiles) {}
+
+  KITTENS_DEVICE bool valid() const { return walk.valid(); }
+  KITTENS_DEVICE void next() { walk.next(); }
+  KITTENS_DEVICE attention_tile tile() const {
+    const auto [m, head, batch] = walk.place();
+    return {m, head, batch, 0, 0, p.rows, p.keys};
+  }
+
+ private:
+  const attention_forward_tensors<Config>& p;
+  tile_walk walk;
+};
+
+// The tiles of all sequences, one after the other: a sequence's last rows first, of all heads. The
+// rows before the first sequence and those behind the last one are a sequence each, without keys.
+template <class Config>
+class packed_walk {
+ public:
+  KITTENS_DEVICE explicit packed_walk(const attention_forward_tensors<Config>& p)
+      : p(p), drawn(static_cast<unsigned>(arch::block_x())) {
+    enter();
+    seek();
+  }
+
+  KITTENS_DEVICE bool valid() const { return sequence < p.sequences + 2; }
+  KITTENS_DEVICE void next() {
+    const int n = arch::atomic_add(p.tiles.drawn, 1);
+    drawn = static_cast<unsigned>(arch::grid_x()) + static_cast<unsigned>(n);
+    seek();
+    // Each block draws once in vain, and has counted all tiles then: this was the last one.
+    if (!valid() && static_cast<unsigned>(n) == first - 1) {
+      arch::atomic_exchange(p.tiles.drawn, 0);
+    }
+  }
+  KITTENS_DEVICE attention_tile tile() const {
+    const int inside = static_cast<int>(drawn - first), round = inside / p.tiles.heads;
+    return {row_tiles() - 1 - round, inside - round * p.tiles.heads, 0, q_start, k_start, rows,
+            sequence > 0 ? keys : 0};
+  }
+
+ private:
+  const attention_forward_tensors<Config>& p;
+  unsigned drawn, first = 0;  // this tile's number, and that of the sequence's first
+  int sequence = 0;           // 0: the rows before the first one
+  int q_start = 0, k_start = 0, rows, keys;
+
+  KITTENS_DEVICE int row_tiles() const { return (rows + Config::rows - 1) / Config::rows; }
+
+  // The sequence that starts where the last one ends.
+  KITTENS_DEVICE void enter() {
+    const bool inside = sequence <= p.sequences;
+    rows = (inside ? p.q_ends.at(sequence, q_start, p.rows) : p.rows) - q_start;
+    keys = inside ? p.k_ends.at(sequence, k_start, p.keys) - k_start : 0;
+  }
+  KITTENS_DEVICE void seek() {
+    for (;;) {
+      const unsigned end = first + static_cast<unsigned>(row_tiles() * p.tiles.heads);
+      if (drawn < end || !valid()) break;
+      first = end;
+      q_start += rows;
+      k_start += keys;
+      if (++sequence == p.sequences + 2) break;
+      enter();
+    }
+  }
+};
+
 // ---- Producer -----------------------------------------------------------------------------------
 
-template <class Config>
+// Walk: where the tiles come from.
+template <class Config, class Walk>
 class attention_producer {
  public:
   KITTENS_DEVICE attention_producer(const attention_forward_tensors<Config>& p,
-                                    attention_forward_shared<Config>& shared)
-      : p(p), shared(shared), tile(p.tiles) {}
+                                    attention_forward_shared<Config>& shared, Walk walk)
+      : p(p), shared(shared), walk(walk) {}
 
   KITTENS_DEVICE void produce() {
     for (;; ++number) {
       const attention_item item = choose();
       shared.q_ring.wait_empty(q_at);
       shared.items[number % 2] = item;
-      if (item.m == attention_item::kEnd) {
+      if (item.tile.m == attention_item::kEnd) {
         arrive(shared.q_ring.full[q_at.stage]);
         return;
       }
@@ -183,7 +292,7 @@ class attention_producer {
  private:
   const attention_forward_tensors<Config>& p;
   attention_forward_shared<Config>& shared;
-  tile_walk tile;
+  Walk walk;
   int number = 0;   // of the item
   int settled = 0;  // items whose judgement has been looked at
   cursor<Config::q_stages> q_at;
@@ -193,7 +302,7 @@ class attention_producer {
   // last one is waited for when there is nothing else to do.
   KITTENS_DEVICE attention_item choose() {
     if constexpr (Config::fast) {
-      for (; settled < number - (tile.valid() ? 1 : 0); ++settled) {
+      for (; settled < number - (walk.valid() ? 1 : 0); ++settled) {
         if (failed(settled)) {
           attention_item again = shared.items[settled % 2];
           again.again = number - settled++;
@@ -201,38 +310,44 @@ class attention_producer {
         }
       }
     }
-    if (!tile.valid()) return {attention_item::kEnd, 0, 0, 0};
-    const auto [m, head, batch] = tile.place();
-    tile.next();
-    return {m, head, batch, 0};
+    if (!walk.valid()) return {{attention_item::kEnd, 0, 0, 0, 0, 0, 0}, 0};
+    return {walk.tile(), 0};
   }
 
   KITTENS_DEVICE bool failed(int item) {
-    wait(shared.judged, item & 1);
+    wait(shared.judged[item % 2], item / 2 & 1);
     uint32_t any = 0;
     for (const uint32_t warp : shared.failed[item % 2]) any |= warp;
     return any != 0;
   }
 
+  // Goes on to the next tile when the first loads are under way: to draw it takes a while.
   KITTENS_DEVICE void load(const attention_item& item) {
+    const attention_tile& tile = item.tile;
+    bool goes_on = item.again == 0;
     constexpr int kBytes = tma::bytes<typename Config::k_tile>;
-    const key_blocks blocks = key_blocks::of(p, item.m * Config::rows, Config::rows);
+    const key_blocks blocks = key_blocks::of(p, tile, tile.m * Config::rows, Config::rows);
     shared.q_ring.expect(q_at, Config::consumers * tma::bytes<typename Config::q_tile>);
+    const sequence_origin queries = p.q_origin(tile), keys = p.k_origin(tile);
     for (int w = 0; w < Config::consumers; ++w) {
-      tma::load_async(shared.q[q_at.stage][w], p.q, shared.q_ring.full[q_at.stage],
-                      {item.batch, item.head, item.m * Config::consumers + w, 0});
+      tma::load_async(shared.q[q_at.stage][w], p.q, shared.q_ring.full[q_at.stage], queries,
+                      tile.m * Config::rows + w * 64, tile.head);
     }
     q_at.advance();
-    const int key_head = item.head / p.heads_per_key;
+    const int key_head = tile.head / p.heads_per_key;
     for (int j = blocks.end - 1; j >= blocks.first; --j, at.advance()) {
-      const coord block{item.batch, key_head, j, 0};
+      const int row = j * Config::keys;
       shared.k_ring.wait_empty(at);
       shared.k_ring.expect(at, kBytes);
-      tma::load_async(shared.k[at.stage], p.k, shared.k_ring.full[at.stage], block);
+      tma::load_async(shared.k[at.stage], p.k, shared.k_ring.full[at.stage], keys, row, key_head);
       shared.v_ring.wait_empty(at);
       shared.v_ring.expect(at, kBytes);
-      tma::load_async(values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage], block);
+      tma::load_async(values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage], keys, row,
+                      key_head);
+      if (goes_on) walk.next();
+      goes_on = false;
     }
+    if (goes_on) walk.next();
   }
 
   KITTENS_DEVICE static auto& values(typename Config::v_tile& v) {
@@ -260,30 +375,31 @@ class attention_consumer {
     turn::start(w);
     for (;; ++number) {
       shared.q_ring.wait_full(q_at);
-      const attention_item item = read();
-      if (item.m == attention_item::kEnd) break;
-      const key_blocks all = key_blocks::of(p, item.m * Config::rows, Config::rows);
-      key_blocks mine = key_blocks::of(p, (item.m * Config::consumers + w) * 64, 64);
+      tile = read();
+      if (tile.m == attention_item::kEnd) break;
+      const int again = detail::uniform(shared.items[number % 2].again);
+      const key_blocks all = key_blocks::of(p, tile, tile.m * Config::rows, Config::rows);
+      key_blocks mine = key_blocks::of(p, tile, warpgroup_row(), 64);
       if (mine.first == mine.end) mine.first = mine.end = all.end;
-      if (item.again > 0) mine.end_fast = mine.first_fast = mine.first;
+      if (again > 0) mine.end_fast = mine.first_fast = mine.first;
       zero(o);
       zero(l);
       neg_infty(m);
       for (int j = all.end; j > mine.end; --j) pass_over();
       if (mine.first < mine.end) {
-        attend(first_row(item), mine);
+        attend(mine);
       } else if (Config::q_stages > 1 && number > 0) {
         release_q();
       }
       for (int j = mine.first; j > all.first; --j) pass_over();
-      const uint32_t again = item.again == 0 ? 0 : failures >> 2 * (item.again - 1) & 3;
+      const uint32_t rows = again == 0 ? 0 : failures >> 2 * (again - 1) & 3;
       if constexpr (Config::fast) {
         failures = failures << 2 | judge(mine.first_fast < mine.end_fast);
       }
-      if (item.again == 0) {
-        store_tile(item);
+      if (again == 0) {
+        store_tile();
       } else {
-        store_rows(item, again);
+        store_rows(rows);
       }
       if constexpr (Config::q_stages == 1) release_q();
       q_at.advance();
@@ -309,6 +425,7 @@ class attention_consumer {
   attention_forward_shared<Config>& shared;
   const int w;
   int number = 0;  // of the item
+  attention_tile tile;
   cursor<Config::q_stages> q_at;
   cursor<Config::stages> k_at, v_at;
   scores s;
@@ -317,10 +434,9 @@ class attention_consumer {
   column m, l;  // reference of the exponents in units of log₂, and this lane's part of Σ p
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
-  // Of this warp's sixteen.
-  KITTENS_DEVICE int first_row(const attention_item& item) const {
-    return (item.m * Config::consumers + w) * 64 + arch::warp_id() % 4 * 16;
-  }
+  // The first of this warpgroup's rows in the sequence, and of this warp's sixteen.
+  KITTENS_DEVICE int warpgroup_row() const { return tile.m * Config::rows + w * 64; }
+  KITTENS_DEVICE int warp_row() const { return warpgroup_row() + arch::warp_id() % 4 * 16; }
 
   KITTENS_DEVICE void issue_scores() {
     warpgroup::mma_fence();
@@ -355,10 +471,11 @@ class attention_consumer {
 
   // The same in all lanes, which the compiler must know: else what it decides, down to the stage in
   // the products' descriptors, would be computed lane by lane.
-  KITTENS_DEVICE attention_item read() const {
-    const attention_item& item = shared.items[number % 2];
-    return {detail::uniform(item.m), detail::uniform(item.head), detail::uniform(item.batch),
-            detail::uniform(item.again)};
+  KITTENS_DEVICE attention_tile read() const {
+    const attention_tile& t = shared.items[number % 2].tile;
+    return {detail::uniform(t.m),       detail::uniform(t.head),    detail::uniform(t.batch),
+            detail::uniform(t.q_start), detail::uniform(t.k_start), detail::uniform(t.rows),
+            detail::uniform(t.keys)};
   }
 
   // A block that the tile's other rows see, and these do not. All have waited for it when one
@@ -384,9 +501,10 @@ class attention_consumer {
     }
   }
   // Hides the keys of block j that do not exist, or that this warp's rows do not see.
-  KITTENS_DEVICE void mask(int first_row, int j) {
-    const int first_key = j * Config::keys, diagonal = first_row + p.keys - p.rows - first_key;
-    right_fill(s, s, p.keys - first_key, kHidden);
+  KITTENS_DEVICE void mask(int j) {
+    const int first_key = j * Config::keys;
+    const int diagonal = warp_row() + tile.keys - tile.rows - first_key;
+    right_fill(s, s, tile.keys - first_key, kHidden);
     tril(s, s, diagonal + p.right, kHidden);
     triu(s, s, diagonal - p.left, kHidden);
   }
@@ -420,9 +538,9 @@ class attention_consumer {
     cap();
   }
 
-  KITTENS_DEVICE void careful_step(int first_row, int j) {
+  KITTENS_DEVICE void careful_step(int j) {
     products();
-    mask(first_row, j);
+    mask(j);
     column correction;
     careful_softmax(correction);
     warpgroup::mma_async_wait<0>();
@@ -475,7 +593,7 @@ class attention_consumer {
     }
   }
 
-  KITTENS_DEVICE void attend(int first_row, const key_blocks& blocks) {
+  KITTENS_DEVICE void attend(const key_blocks& blocks) {
     column unused;
     int j = blocks.end - 1;
     shared.k_ring.wait_full(k_at);
@@ -485,13 +603,13 @@ class attention_consumer {
     warpgroup::mma_async_wait<0>();
     release_k();
     cap();
-    mask(first_row, j);
+    mask(j);
     careful_softmax(unused);
     copy(weights, s);
     if (Config::q_stages > 1 && number > 0) release_q();
     --j;
 #pragma unroll 1
-    for (; j >= blocks.end_fast; --j) careful_step(first_row, j);
+    for (; j >= blocks.end_fast; --j) careful_step(j);
     if constexpr (Config::fast) {
       if (p.sums()) {
 #pragma unroll 1
@@ -501,7 +619,7 @@ class attention_consumer {
         for (; j >= blocks.first_fast; --j) fast_step<false>();
       }
 #pragma unroll 1
-      for (; j >= blocks.first; --j) careful_step(first_row, j);
+      for (; j >= blocks.first; --j) careful_step(j);
     }
     shared.v_ring.wait_full(v_at);
     issue_output();
@@ -531,13 +649,13 @@ class attention_consumer {
     const bool any = arch::vote_any(rows != 0);
     if (arch::lane_id() == 0) {
       shared.failed[number % 2][w * 4 + arch::warp_id() % 4] = any;
-      arrive(shared.judged);
+      arrive(shared.judged[number % 2]);
     }
     return rows;
   }
 
   // o's rows, divided by their sums, sinks counted; and lse in l.
-  KITTENS_DEVICE void finish(output& result, const attention_item& item) {
+  KITTENS_DEVICE void finish(output& result) {
     column inverse;
     if constexpr (Config::fast) {
       row_sums_of(inverse, o);
@@ -547,7 +665,7 @@ class attention_consumer {
     map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
     map([](float x, float sum) { return x + log2f(sum); }, l, m, l);  // in units of log₂
     if (p.sinks != nullptr) {
-      const float sink = p.sinks[item.head] * 1.442695041f;
+      const float sink = p.sinks[tile.head] * 1.442695041f;
       map(
           [=](float x, float log_sum) {
             return log_sum == kHidden ? 0.0f : x / (1.0f + exp2f(sink - log_sum));
@@ -566,35 +684,32 @@ class attention_consumer {
     mul_row(result, result, inverse);
   }
 
-  KITTENS_DEVICE void store_tile(const attention_item& item) {
+  KITTENS_DEVICE void store_tile() {
     output result;
-    finish(result, item);
+    finish(result);
     auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
     warpgroup::sync(kBarrier + w);
-    const int tile64 = item.m * Config::consumers + w;
     if (signals()) {
-      tma::store_async(p.o, staging, {item.batch, item.head, tile64, 0});
+      tma::store_async(p.o, staging, p.q_origin(tile), warpgroup_row(), tile.head);
       tma::store_commit_group();
     }
-    if (p.lse.data != nullptr) {
-      store(p.lse, l, {item.batch, item.head, 0, tile64 * 4 + arch::warp_id() % 4});
-    }
+    store_lse(3);
   }
 
   // The lane's rows whose bits are set, after the tile's first store has landed.
-  KITTENS_DEVICE void store_rows(const attention_item& item, uint32_t rows) {
+  KITTENS_DEVICE void store_rows(uint32_t rows) {
     output result;
-    finish(result, item);
+    finish(result);
     if (signals()) tma::store_async_wait<0>();
     warpgroup::sync(kBarrier + w);
     const int lane = arch::lane_id();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = first_row(item) + half * 8 + lane / 4;
-      if ((rows >> half & 1) == 0 || row >= p.rows) continue;
-      T* const to = p.o_rows.row({item.batch, item.head, row, 0});
+      const int row = warp_row() + half * 8 + lane / 4;
+      if ((rows >> half & 1) == 0 || row >= tile.rows) continue;
+      T* const to = p.o_rows.row({tile.batch, tile.head, tile.q_start + row, 0});
 #pragma unroll
       for (int i = half; i < Config::head_dim / 4; i += 2) {
         const int column = output::along(i / 4, i % 4, lane);
@@ -602,8 +717,19 @@ class attention_consumer {
         arch::store_global(reinterpret_cast<uint32_t*>(to + column),
                            pack<T>(result.data[0][2 * i], result.data[0][2 * i + 1]));
       }
-      if (p.lse.data != nullptr && lane % 4 == 0) {
-        arch::store_global(p.lse.row({item.batch, item.head, 0, 0}) + row, l.data[half].words[0]);
+    }
+    store_lse(rows);
+  }
+
+  KITTENS_DEVICE void store_lse(uint32_t rows) {
+    const int lane = arch::lane_id();
+    if (p.lse.data == nullptr || lane % 4 != 0) return;
+    float* const to = p.lse.row({tile.batch, tile.head, 0, 0}) + tile.q_start;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = warp_row() + half * 8 + lane / 4;
+      if ((rows >> half & 1) != 0 && row < tile.rows) {
+        arch::store_global(to + row, l.data[half].words[0]);
       }
     }
   }
@@ -614,7 +740,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     attention_forward(const __grid_constant__ attention_forward_tensors<Config> p) {
   auto& s = *reinterpret_cast<attention_forward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
-    init_semaphore(s.judged, 4 * Config::consumers);
+    for (semaphore& judged : s.judged) init_semaphore(judged, 4 * Config::consumers);
     s.q_ring.init(Config::consumers);
     s.k_ring.init(Config::consumers);
     s.v_ring.init(Config::consumers);
@@ -627,7 +753,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (group == 0) {
     warpgroup::lower_registers<Config::producer_registers>();
     if (arch::warp_id() == 0 && arch::elect_one()) {
-      attention_producer<Config>(p, s).produce();
+      if (p.sequences != kNotPacked) {
+        attention_producer(p, s, packed_walk(p)).produce();
+      } else {
+        attention_producer(p, s, dense_walk(p)).produce();
+      }
     }
   } else {
     warpgroup::raise_registers<Config::consumer_registers>();

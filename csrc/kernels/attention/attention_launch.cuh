@@ -34,18 +34,26 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   using T = typename Config::type;
   const int64_t D = p.head_dim, Dv = p.value_dim;
   const attention_strides o_strides{p.rows * p.heads * Dv, p.heads * Dv, Dv};
-  const int64_t row_tiles = (p.rows + Config::rows - 1) / Config::rows;
+  const bool packed = p.cu_seqlens_q != nullptr;
+  // Of packed sequences, each but one has a tile at most that is not full.
+  const int64_t row_tiles =
+      (p.rows + Config::rows - 1) / Config::rows + (packed ? p.sequences + 1 : 0);
   const int64_t tiles = row_tiles * p.heads * p.batch;
   if (tiles > std::numeric_limits<int>::max()) {
     throw host::error("attention_forward: at most 2147483647 tiles of " +
                       std::to_string(Config::rows) + " rows, got " + std::to_string(tiles));
   }
+  const auto set = [&]<class Tile>(tma_sequence_map<Tile>& map, const void* data, int64_t length,
+                                   int64_t heads, int64_t width, const attention_strides& strides) {
+    const gl<T> view = attention_view<T>(data, p.batch, length, heads, width, strides);
+    map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+  };
   attention_forward_tensors<Config> t{};
-  t.q = decltype(t.q)::of(attention_view<T>(p.q, p.batch, p.rows, p.heads, D, p.q_strides));
-  t.k = decltype(t.k)::of(attention_view<T>(p.k, p.batch, p.keys, p.key_heads, D, p.k_strides));
-  t.v = decltype(t.v)::of(attention_view<T>(p.v, p.batch, p.keys, p.key_heads, Dv, p.v_strides));
+  set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
+  set(t.k, p.k, p.keys, p.key_heads, D, p.k_strides);
+  set(t.v, p.v, p.keys, p.key_heads, Dv, p.v_strides);
+  set(t.o, p.o, p.rows, p.heads, Dv, o_strides);
   t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
-  t.o = decltype(t.o)::of(t.o_rows);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
   t.sinks = p.sinks;
   const int64_t group = p.heads / p.key_heads;
@@ -57,6 +65,9 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
              p.tiles_drawn != nullptr, int(together), p.tiles_drawn};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
+  t.q_ends = {p.cu_seqlens_q, p.wide_seqlens_q};
+  t.k_ends = {p.cu_seqlens_k, p.wide_seqlens_k};
+  t.sequences = packed ? int(p.sequences) : kNotPacked;
   t.left = int(std::min(p.left, p.keys));
   t.right = int(std::min(p.right, p.rows));
   t.heads_per_key = int(group);

@@ -121,8 +121,9 @@ TEST(the_device_query_is_asked_once_for_each_index) {
         if (index != 0) why_not = "there is one device";
         return index == 0;
       },
-      [](host::stream s) { return s != nullptr; }};
+      [](host::stream s) { return s != nullptr; }, [] { return host::counter_array{&queries, 1}; }};
   CHECK(!host::is_capturing(nullptr));
+  CHECK_EQUAL(host::find_counters().count, 0);
   host::set_cuda_queries(kAnswers);
   for (int round = 0; round < 3; ++round) {
     CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
@@ -133,6 +134,7 @@ TEST(the_device_query_is_asked_once_for_each_index) {
   CHECK_EQUAL(queries, 2);
   int stream = 0;
   CHECK(host::is_capturing(&stream));
+  CHECK(host::find_counters().first == &queries);
   CHECK(!host::is_capturing(nullptr));
 }
 #endif

@@ -1,4 +1,5 @@
-// pipeline/tile_scheduler.cuh and pipeline/turns.cuh: every tile once, in order; turn after turn.
+// pipeline/tile_scheduler.cuh and pipeline/turns.cuh: every tile once, in order, dealt out or
+// drawn; turn after turn.
 #include <set>
 #include <tuple>
 
@@ -69,6 +70,106 @@ TEST(blocks_share_the_tiles) {
         visits.data());
     for (const int n : visits.get()) CHECK_EQUAL(n, 1);
   }
+}
+
+// One thread draws, and tells the block. `drawn_by` and `turn` say of each tile which block has had
+// it, and after how many others; `visits` counts the threads that have been told of it.
+__global__ void draw(const __grid_constant__ tile_scheduler tiles, int* drawn_by, int* turn,
+                     int* visits) {
+  constexpr int kEnd = -1;
+  auto& told = *reinterpret_cast<volatile int*>(arch::dynamic_shared());
+  tile_walk tile(tiles);
+  for (int n = 0; n <= tiles.count(); ++n) {  // should there be no end, one more is enough
+    if (arch::thread_id() == 0) {
+      told = kEnd;
+      if (tile.valid()) {
+        const auto [m, head, batch] = tile.place();
+        told = (batch * tiles.heads + head) * tiles.rows + m;
+        drawn_by[told] = arch::block_x();
+        turn[told] = n;
+        tile.next();
+      }
+    }
+    arch::sync_block();
+    const int place = told;
+    arch::sync_block();
+    if (place == kEnd) return;
+    arch::atomic_add(&visits[place], 1);
+  }
+}
+
+// Launches twice with one counter.
+void check_drawing(tile_scheduler tiles, int blocks) {
+  constexpr int kThreads = 64;
+  const int count = tiles.count();
+  const buffer<int> drawn(std::vector<int>{0}), drawn_by(count), turn(count);
+  tiles.drawn = drawn.data();
+  const auto all = places(tiles);
+  for (int launch = 0; launch < 2; ++launch) {
+    const buffer<int> visits(std::vector<int>(count, 0));
+    run(draw, {.grid = {blocks}, .block = {kThreads}, .shared_bytes = 16}, tiles, drawn_by.data(),
+        turn.data(), visits.data());
+    CHECK_EQUAL(drawn.get()[0], 0);
+    const std::vector<int> by = drawn_by.get(), nth = turn.get(), visited = visits.get();
+    std::vector<int> turns_of(blocks, 0);  // so many tiles has the block had
+    for (int i = 0; i < count; ++i) {      // in the order of the scheduler
+      const auto [batch, head, m] = all[i];
+      const int place = (batch * tiles.heads + head) * tiles.rows + m;
+      CHECK_EQUAL(visited[place], kThreads);
+      if (i < blocks) CHECK_EQUAL(by[place], i);  // a block's first tile is its own
+      CHECK(by[place] >= 0 && by[place] < blocks);
+      if (by[place] < 0 || by[place] >= blocks) return;
+      CHECK_EQUAL(nth[place], turns_of[by[place]]++);
+    }
+  }
+}
+
+TEST(blocks_draw_each_tile_once_and_in_order) {
+  for (const int blocks : {1, 2, 4, 7, 41, 42, 43, 50}) {
+    check_drawing({.rows = 7, .heads = 3, .batches = 2}, blocks);
+  }
+  check_drawing({}, 1);
+  check_drawing({}, 3);
+  check_drawing({.rows = 100, .heads = 2}, 5);
+}
+
+TEST(drawing_keeps_to_the_order_that_is_asked_for) {
+  for (const int together : {1, 2, 4, 6, 100}) {
+    for (const bool last_first : {false, true}) {
+      check_drawing(
+          {.rows = 5, .heads = 3, .batches = 2, .last_first = last_first, .together = together}, 4);
+    }
+  }
+}
+
+// Block 0 does not end its first tile before all others have been done.
+__global__ void slow_first_tile(const __grid_constant__ tile_scheduler tiles, int* done, int* by) {
+  if (arch::thread_id() != 0) return;
+  int n = 0;
+  for (tile_walk tile(tiles); tile.valid(); tile.next()) {
+    const auto [m, head, batch] = tile.place();
+    by[m] = arch::block_x();
+    if (m == 0) {
+      while (arch::load_acquire(done) < tiles.count() - 1) {
+      }
+    }
+    arch::atomic_add(done, 1);
+    ++n;
+  }
+  if (arch::block_x() == 0) by[tiles.count()] = n;
+}
+
+TEST(a_block_with_a_long_tile_leaves_the_others_to_the_others) {
+  constexpr int kTiles = 30;
+  const buffer<int> drawn(std::vector<int>{0}), done(std::vector<int>{0}), by(kTiles + 1);
+  run(slow_first_tile, {.grid = {3}, .block = {32}}, {.rows = kTiles, .drawn = drawn.data()},
+      done.data(), by.data());
+  const std::vector<int> got = by.get();
+  CHECK_EQUAL(got[0], 0);
+  for (int i = 1; i < kTiles; ++i) CHECK(got[i] == 1 || got[i] == 2);
+  CHECK_EQUAL(got[kTiles], 1);
+  CHECK_EQUAL(done.get()[0], kTiles);
+  CHECK_EQUAL(drawn.get()[0], 0);
 }
 
 // A block's warpgroups write their numbers to a list, each in its turn.

@@ -66,12 +66,19 @@ struct device {
 // What the simulator says it is: few, so that persistent kernels go round their loops.
 inline constexpr int kSimulatedMultiprocessors = 4;
 
+// Numbers in a device's memory, all 0 when no kernel that uses them runs.
+struct counter_array {
+  int* first = nullptr;
+  int count = 0;
+};
+
 // What the CUDA side answers.
 struct cuda_queries {
   // Asked once per device index; true: `found` is filled in, false: `why_not` is, with one
   // sentence.
   bool (*find_device)(int index, device& found, std::string& why_not);
   bool (*is_capturing)(stream s);
+  counter_array (*find_counters)();
 };
 
 // The CUDA side, when there is one, calls this at load, with what lives as long as the library. No
@@ -84,6 +91,8 @@ KITTENS_EXPORT std::string why_no_device(int index);
 // Whether what is launched on the stream is recorded into a CUDA graph, to run any number of times
 // later; false without CUDA.
 KITTENS_EXPORT bool is_capturing(stream s);
+// Those of the current device: for a kernel that counts, and leaves 0 behind. None without CUDA.
+KITTENS_EXPORT counter_array find_counters();
 
 namespace detail {
 

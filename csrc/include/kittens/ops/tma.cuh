@@ -63,6 +63,27 @@ KITTENS_DEVICE void load_async(S& dst, const tma_map<M>& src, semaphore& full, c
   });
 }
 
+// The rows from `row` on of a sequence (types/tma_map.cuh): load_async(tile, map, full, origin,
+// row, head), store_async(map, tile, origin, row, head).
+template <shared_tile S>
+KITTENS_DEVICE void load_async(S& dst, const tma_sequence_map<S>& src, semaphore& full,
+                               const sequence_origin& at, int row, int head) {
+#pragma unroll
+  for (int i = 0; i < S::chunks; ++i) {
+    arch::tma_load(&dst.data[i * S::chunk_elements], &src.map, &full.barrier, i * S::chunk_cols,
+                   at.x + row, at.y, head, at.z);
+  }
+}
+template <shared_tile S>
+KITTENS_DEVICE void store_async(const tma_sequence_map<S>& dst, const S& src,
+                                const sequence_origin& at, int row, int head) {
+#pragma unroll
+  for (int i = 0; i < S::chunks; ++i) {
+    arch::tma_store(&dst.map, &src.data[i * S::chunk_elements], i * S::chunk_cols, at.x + row, at.y,
+                    head, at.z);
+  }
+}
+
 // To the same place in each block of the cluster whose bit is set in `blocks`, and to the semaphore
 // in the same place there, which must expect the bytes.
 template <shared_tile S, class M>

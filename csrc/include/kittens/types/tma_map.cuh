@@ -46,4 +46,71 @@ struct tma_map {
   }
 };
 
+// tma_sequence_map: how TMA finds tiles of rows of one sequence, of tensors [batch, rows, heads,
+// cols], or of sequences of any lengths that are packed one behind the other, [total rows, heads,
+// cols]. What lies past the sequence's end does not exist: it reads as zero, and is not written.
+//
+// TMA knows the tensor's end, not that of each sequence. So row r of a packed sequence of n rows
+// that starts at row s has the coordinates x = F − n + r, y = s + n, z = F of a tensor whose
+// dimension x ends at F; the strides of x and y are a row, and that of z is 2³⁴ bytes less a row.
+// With F = 2³⁰ the address, modulo 2⁶⁴, is that of row s + r.
+struct sequence_origin {
+  int x, y, z;  // of row 0
+
+  static constexpr int kFar = 1 << 30;
+  static constexpr int64_t kFarStride = int64_t{1} << 34;  // bytes; rows are less far apart
+
+  // The sequence number `batch` of a tensor.
+  KITTENS_INLINE static sequence_origin of(int batch) { return {0, 0, batch}; }
+  // The packed sequence of `length` rows from `start` on.
+  KITTENS_INLINE static sequence_origin packed(int start, int length) {
+    return {kFar - length, start + length, kFar};
+  }
+};
+
+template <shared_tile Tile>
+struct tma_sequence_map {
+  using tile = Tile;
+  static_assert(Tile::is_swizzled, "TMA moves swizzled tiles: st<T, rows, cols>");
+  static_assert(Tile::rows <= 256, "TMA moves tiles of up to 256 rows");
+
+  arch::tensor_map map;
+
+  // Views [batch, heads, rows, cols]; of packed sequences, batch is 1. They throw host::error when
+  // the hardware cannot take the tensor, and say why.
+  template <global_tensor G>
+  static tma_sequence_map of(const G& tensor) {
+    return encode(tensor, {tensor.rows, 1, tensor.batch}, {0, tensor.batch_stride * kBytes});
+  }
+  template <global_tensor G>
+  static tma_sequence_map of_packed(const G& tensor) {
+    const int64_t row_bytes = tensor.row_stride * kBytes;
+    return encode(tensor,
+                  {sequence_origin::kFar, tensor.rows + 1, int64_t{sequence_origin::kFar} + 1},
+                  {row_bytes, sequence_origin::kFarStride - row_bytes});
+  }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(typename Tile::dtype);
+
+  // extent: of x, y and z; stride: of y and z, in bytes.
+  template <class G>
+  static tma_sequence_map encode(const G& tensor, const int64_t (&extent)[3],
+                                 const int64_t (&stride)[2]) {
+    using T = typename Tile::dtype;
+    static_assert(std::same_as<typename G::dtype, T>,
+                  "TMA does not convert: tensor and tile must hold the same type");
+    const host::tensor_map_request request{
+        .data = tensor.data,
+        .kind = host::dtype_of<T>,
+        .rank = 5,
+        .extent = {tensor.cols, extent[0], extent[1], tensor.depth, extent[2]},
+        .stride_bytes = {tensor.row_stride * kBytes, stride[0], tensor.depth_stride * kBytes,
+                         stride[1]},
+        .box = {Tile::chunk_cols, Tile::rows, 1, 1, 1},
+        .swizzle_bytes = Tile::swizzle_bytes};
+    return {host::encode_tensor_map(request)};
+  }
+};
+
 }  // namespace kittens
