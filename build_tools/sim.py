@@ -41,7 +41,7 @@ def take_option(name: str, arguments: list[str]) -> tuple[str | None, list[str]]
     at = arguments.index(name)
     if at + 1 == len(arguments):
         raise BuildError(
-            f"{name} needs a value, such as a place to stop: attention_forward.cuh:243"
+            f"{name} needs a value, such as a place to stop: attention_consumer.cuh:211"
         )
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 

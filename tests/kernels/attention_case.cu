@@ -1,6 +1,11 @@
-// One small call of the attention kernel against a reference in double, as a program of its own:
-// the tests of planted mistakes (test_attention_mistakes.py) compile it with a kernel that they
-// have changed.
+// Small calls of the attention kernel against a reference in double, as a program of its own: the
+// tests of planted mistakes (test_attention_mistakes.py) compile it with a kernel that they have
+// changed.
+//
+// 8 tiles for 4 blocks, of which each draws its next one when it gets there, or has been dealt two.
+// In each head, or in all but some, a row overflows in the fast way, so that its tile is done
+// again, and another grows enough to be rescaled. Without these two rows, the others' bits must be
+// the same.
 #include <algorithm>
 #include <random>
 
@@ -12,7 +17,17 @@ using namespace thunderkittens;
 
 namespace {
 
-constexpr int kRows = 230, kKeys = 600, kHeads = 6, kHeadDim = 64;  // 12 tiles, for 4 blocks
+constexpr int kRows = 200, kKeys = 800, kHeads = 4, kKeyHeads = 2, kHeadDim = 64;
+constexpr float kScale = 0.125f;
+constexpr int kOverflows = 42, kGrows = 74;  // rows
+
+// Which keys are seen, and whether lse is wanted and the tiles are drawn.
+struct call {
+  int keys, left, right;
+  int their_key;  // at which the two rows are aimed
+  bool lse, drawn;
+  int calm_heads = 0;  // in which no row overflows
+};
 
 std::vector<bf16> random_values(size_t n, unsigned seed) {
   std::mt19937 generator(seed);
@@ -22,62 +37,150 @@ std::vector<bf16> random_values(size_t n, unsigned seed) {
   return values;
 }
 
-// [1, length, kHeads, kHeadDim], as doubles.
+// [1, length, heads, kHeadDim].
 struct tensor {
-  std::vector<double> values;
-  explicit tensor(const std::vector<bf16>& from) {
-    for (const bf16 value : from) values.push_back(kittens::convert<float>(value));
+  std::vector<bf16> values;
+  int heads;
+  size_t index(int row, int head) const {
+    return (static_cast<size_t>(row) * heads + head) * kHeadDim;
   }
   double at(int row, int head, int d) const {
-    return values[(static_cast<size_t>(row) * kHeads + head) * kHeadDim + d];
+    return kittens::convert<float>(values[index(row, head) + d]);
+  }
+  attention_strides strides() const {
+    return {static_cast<int64_t>(values.size()), int64_t{heads} * kHeadDim, kHeadDim};
   }
 };
 
-// The largest difference of a row's outputs from the formula; NaN stays.
-double error_of(int row, int head, const tensor& q, const tensor& k, const tensor& v,
-                const tensor& o, double lse, double scale) {
-  std::vector<double> p(kKeys);
-  double sum = 0;
-  for (int j = 0; j < kKeys; ++j) {
-    double score = 0;
-    for (int d = 0; d < kHeadDim; ++d) score += q.at(row, head, d) * k.at(j, head, d);
-    sum += p[j] = std::exp(score * scale);
+struct outputs {
+  tensor o;
+  std::vector<float> lse;
+};
+
+// A query `factor` times its key: its score is 8 · factor, others' are below 4 · factor.
+void aim(tensor& q, const tensor& k, int key, int row, int head, float factor) {
+  for (int d = 0; d < kHeadDim; ++d) {
+    const auto value = static_cast<float>(k.at(key, head / (kHeads / kKeyHeads), d));
+    q.values[q.index(row, head) + d] = kittens::convert<bf16>(factor * value);
   }
-  double worst = std::fabs(std::log(sum) - lse);
+}
+
+// One counter for all the calls: each leaves it as it must have been.
+const buffer<int>& drawn_tiles() {
+  static const buffer<int> drawn(std::vector<int>{0});
+  return drawn;
+}
+
+outputs run(const call& c, const tensor& queries, const tensor& keys, const tensor& values) {
+  const buffer<bf16> q(queries.values), k(keys.values), v(values.values), o(queries.values.size());
+  const buffer<float> lse(kHeads * kRows);
+  launch_attention_forward<attention_forward_config<bf16, kHeadDim>>(
+      {.q = q.data(),
+       .k = k.data(),
+       .v = v.data(),
+       .o = o.data(),
+       .lse = c.lse ? lse.data() : nullptr,
+       .sinks = nullptr,
+       .tiles_drawn = c.drawn ? drawn_tiles().data() : nullptr,
+       .batch = 1,
+       .rows = kRows,
+       .keys = c.keys,
+       .heads = kHeads,
+       .key_heads = kKeyHeads,
+       .head_dim = kHeadDim,
+       .value_dim = kHeadDim,
+       .q_strides = queries.strides(),
+       .k_strides = keys.strides(),
+       .v_strides = values.strides(),
+       .scale = kScale,
+       .softcap = 0,
+       .left = c.left,
+       .right = c.right,
+       .type = dtype::bfloat16},
+      nullptr);
+  CHECK_EQUAL(drawn_tiles().get()[0], 0);
+  return {{o.get(), kHeads}, lse.get()};
+}
+
+// NaN is larger than all.
+double larger(double x, double y) { return x >= y || std::isnan(x) ? x : y; }
+
+// The largest difference of a row's outputs from the formula, where 1 is half a unit in the last
+// place.
+double error_of(const call& c, int row, int head, const tensor& q, const tensor& k, const tensor& v,
+                const outputs& got) {
+  const int key_head = head / (kHeads / kKeyHeads), diagonal = row + c.keys - kRows;
+  const int first = std::max(0, diagonal - c.left), end = std::min(c.keys, diagonal + c.right + 1);
+  std::vector<double> p;
+  double top = -INFINITY, sum = 0;
+  for (int j = first; j < end; ++j) {
+    double score = 0;
+    for (int d = 0; d < kHeadDim; ++d) score += q.at(row, head, d) * k.at(j, key_head, d);
+    p.push_back(score * kScale);
+    top = std::max(top, p.back());
+  }
+  for (double& x : p) sum += x = std::exp(x - top);
+  const double lse = c.lse ? got.lse[static_cast<size_t>(head) * kRows + row] : 0;
+  double worst = c.lse ? std::fabs(top + std::log(sum) - lse) * 0x1p9 : 0;
   for (int d = 0; d < kHeadDim; ++d) {
     double want = 0;
-    for (int j = 0; j < kKeys; ++j) want += p[j] / sum * v.at(j, head, d);
-    const double error = std::fabs(want - o.at(row, head, d));
-    worst = error <= worst ? worst : error;
+    for (int j = first; j < end; ++j) want += p[j - first] / sum * v.at(j, key_head, d);
+    // Numbers in [0.5, 1) have a half of 2⁻⁹.
+    const double half = 0x1p-9 * std::max(1.0, 2 * std::fabs(want));
+    worst = larger(worst, std::fabs(want - got.o.at(row, head, d)) / half);
   }
   return worst;
 }
 
-}  // namespace
-
-TEST(attention_of_a_few_tiles) {
-  constexpr int64_t kRow = kHeads * kHeadDim;
-  const auto qs = random_values(kRows * kRow, 1), ks = random_values(kKeys * kRow, 2),
-             vs = random_values(kKeys * kRow, 3);
-  const buffer<bf16> q(qs), k(ks), v(vs), o(qs.size());
-  const buffer<float> lse(kHeads * kRows);
-  const float scale = 0.125f;
-  const attention_strides q_strides{kRows * kRow, kRow, kHeadDim};
-  const attention_strides k_strides{kKeys * kRow, kRow, kHeadDim};
-  launch_attention_forward<attention_forward_config<bf16, kHeadDim, false>>(
-      {q.data(), k.data(), v.data(), o.data(), lse.data(), 1, kRows, kKeys, kHeads, kHeads,
-       kHeadDim, q_strides, k_strides, k_strides, scale, false, dtype::bfloat16},
-      nullptr);
-  const tensor queries(qs), keys(ks), values(vs), outputs(o.get());
-  const std::vector<float> sums = lse.get();
+void check(const call& c) {
+  const tensor k{random_values(kKeys * kKeyHeads * kHeadDim, 2), kKeyHeads};
+  const tensor v{random_values(kKeys * kKeyHeads * kHeadDim, 3), kKeyHeads};
+  const tensor tame{random_values(kRows * kHeads * kHeadDim, 1), kHeads};
+  tensor q = tame;
+  for (int head = 0; head < kHeads; ++head) {
+    if (head >= c.calm_heads) aim(q, k, c.their_key, kOverflows, head, 40);
+    aim(q, k, c.their_key, kGrows, head, 15);
+  }
+  const outputs got = run(c, q, k, v), without = run(c, tame, k, v);
   double worst = 0;
+  int changed = 0;
   for (int head = 0; head < kHeads; ++head) {
     for (int row = 0; row < kRows; ++row) {
-      const double error = error_of(row, head, queries, keys, values, outputs,
-                                    sums[static_cast<size_t>(head) * kRows + row], scale);
-      worst = error <= worst ? worst : error;
+      worst = larger(worst, error_of(c, row, head, q, k, v, got));
+      if (row == kOverflows || row == kGrows) continue;
+      const size_t at = static_cast<size_t>(head) * kRows + row;
+      bool same = !c.lse || got.lse[at] == without.lse[at];
+      for (int d = 0; d < kHeadDim; ++d) {
+        same = same && got.o.at(row, head, d) == without.o.at(row, head, d);
+      }
+      changed += !same;
     }
   }
-  // |o| < 1 here: half a unit in the last place of o, and as much for the rounding of p.
-  CHECK_CLOSE(worst, 0.0, 2 * 0x1p-9);
+  CHECK_CLOSE(worst, 0.0, 2.0);  // the rounding of o, and as much for that of p
+  CHECK_EQUAL(changed, 0);       // rows that their neighbours changed
+}
+
+}  // namespace
+
+// Consumers pass over blocks at both ends.
+TEST(windows_of_tiles_that_are_drawn) {
+  check({.keys = kKeys, .left = 500, .right = 0, .their_key = 500, .lse = true, .drawn = true});
+}
+// A block's last tile overflows, and the one before it does not.
+TEST(all_of_the_keys_without_lse) {
+  check({.keys = 600,
+         .left = 600,
+         .right = kRows,
+         .their_key = 500,
+         .lse = false,
+         .drawn = false,
+         .calm_heads = 1});
+}
+// So short that the store of a tile is under way when it is done again …
+TEST(tiles_of_two_blocks) {
+  check({.keys = 256, .left = 256, .right = kRows, .their_key = 5, .lse = true, .drawn = false});
+}
+// … and that the producer is two tiles ahead at once, and a consumer one ahead of another.
+TEST(tiles_of_one_block) {
+  check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .drawn = true});
 }

@@ -3,13 +3,15 @@
 `python -m tests.kernels.quoted_reports` runs them again and writes what they print into the manual.
 """
 
-import dataclasses
 import re
 import sys
 
-from build_tools import settings, simulator
 from build_tools.settings import ROOT
-from tests.kernels.test_attention_mistakes import KERNEL, MISTAKES, PROGRAM, Mistake, run
+from tests.kernels import planted
+from tests.kernels.attention_mistakes import MISTAKES
+from tests.kernels.planted import Mistake
+
+PROGRAM = ROOT / "tests/kernels/attention_case.cu"
 
 MANUAL = ROOT / "docs/simulator.md"
 QUOTE = re.compile(r"(<!-- report: (\w+) (\S+) -->\n```text\n)(.*?)(```\n)", re.S)
@@ -24,17 +26,9 @@ def quotes() -> list[tuple[Mistake, str, str]]:
 
 def report(mistake: Mistake, policy: str) -> str:
     """What attention_case.cu prints under a policy with a kernel that has the mistake."""
-    job = simulator.kernel_job(simulator.headers(), PROGRAM)
-    source = (ROOT / "csrc" / KERNEL).read_text()
-    changed = settings.build_dir() / "mistakes" / mistake.name / KERNEL
-    changed.parent.mkdir(parents=True, exist_ok=True)
-    changed.write_text(source.replace(mistake.right, mistake.wrong))
-    command = (job.command[0], "-I", str(changed.parents[2]), *job.command[1:])
-    job = dataclasses.replace(job, name=f"{job.name}.{mistake.name}", command=command)
-    (program,) = simulator.build_programs([job])
-    printed = run(program, policy)
-    printed = re.sub(r"^ *\S+: throws ", "", printed)  # the harness's own words
-    return re.sub(r"^(FAILED|\d+ passed).*\n", "", printed, flags=re.M)
+    printed = planted.run(planted.build(PROGRAM, (mistake,), race=False)[mistake.name], policy)
+    printed = re.sub(r"^ *\S+: throws ", "", printed, flags=re.M)  # the harness's own words
+    return re.sub(r"^ok .*\n", "", printed, flags=re.M).partition("FAILED")[0]  # the first one
 
 
 def main() -> None:

@@ -31,7 +31,10 @@ class Listed:
         )
 
 
-ATTENTION, FORWARD, BACKWARD, ROW = (
+TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
+    "attention_tile.cuh",
+    "attention_producer.cuh",
+    "attention_consumer.cuh",
     "attention_forward.cuh",
     "layer_norm_forward.cuh",
     "layer_norm_backward.cuh",
@@ -48,29 +51,20 @@ HIDDEN = "one block of keys more, all of which the mask hides"
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
     Listed(
-        ATTENTION,
+        TILE,
         "int consumers = ",
         "comparison: .*|constant: 64 → .*|constant: 3 → 2|constant: 2 → 3",
         TUNING,
     ),
-    Listed(ATTENTION, "int stages = ", "constant: 2 → 1", TUNING),
+    Listed(TILE, "int keys = HeadDim", "comparison: .*", TUNING),
+    Listed(TILE, "keys = HeadDim <= «128»", "constant: 128 → 12[79]", TUNING),
+    Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
+    Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
+    Listed(TILE, "int stages = ", "constant: 2 → 1", TUNING),
     Listed(FORWARD, "using stream = ", "constant: 3 → [24]", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     # Which blocks of keys a tile reads, and which of them it masks.
-    Listed(ATTENTION, "/ N, «1»};", ".*", "`masked` of a full call, which nobody reads"),
-    Listed(ATTENTION, "int last_end = ", "constant: 1 → 0", HIDDEN),
-    Listed(ATTENTION, "int end = ", "comparison: < → <=", SAME),
-    Listed(ATTENTION, "last_end < «0»", "constant: .*", "−1 key is 0 blocks, as 0 keys are"),
-    Listed(ATTENTION, "? «0» : last_end", "constant: 0 → -1", "−1 key is 0 blocks, as 0 are"),
-    Listed(ATTENTION, "int whole = ", "comparison: < → <=", SAME),
-    Listed(ATTENTION, "int whole = first_end < «0»", "constant: 0 → -?1", "±1 / N is 0"),
-    Listed(
-        ATTENTION,
-        "count - whole > 0",
-        "comparison: .*|constant: 0 → -?1|constant: 1 → [02]",
-        "the last block is masked whatever `masked` is, and to mask a whole one changes nothing",
-    ),
     Listed(BACKWARD, "int warps = «16»", "constant: .*", TUNING),
     # Slices of a row.
     Listed(
@@ -106,18 +100,16 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "bool kAsync = ", ".*", "a float may be copied either way; 16 bits do not compile"),
     Listed(ROW, "gl<", "constant: 1 → [02]", "what is loaded lies in the first row all the same"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
-    Listed(ATTENTION, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
+    Listed(CONSUMER, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
     Listed(ATTENTION, "arch::thread_id() == «0») {", "constant: 0 → 1", ANOTHER),
     Listed(ATTENTION, "arch::warp_id() == «0» &&", "constant: 0 → 1", ANOTHER),
     Listed(
-        ATTENTION,
+        CONSUMER,
         "if («signals()») tma::store_async_read_wait",
         "condition: .* → true",
         "a thread that has stored nothing waits for nothing",
     ),
-    Listed(
-        ATTENTION, "turn::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"
-    ),
+    Listed(CONSUMER, "turn::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"),
     Listed(
         ATTENTION,
         "raise_registers",

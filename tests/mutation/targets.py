@@ -24,19 +24,22 @@ class Program:
 
     @property
     def name(self) -> str:
-        """E.g. `attention HEAD_DIM=64`."""
+        """E.g. `attention CONFIGS=0`."""
         return " ".join((Path(self.kernel).stem, *self.defines))
 
 
 ATTENTION = tuple(
-    Program("attention.cu", "attention_check.cu", (f"HEAD_DIM={width}",)) for width in (64, 128)
+    Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
 FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
 BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
 TARGETS: dict[str, tuple[Program, ...]] = {
+    "kernels/attention/attention_consumer.cuh": ATTENTION,
     "kernels/attention/attention_forward.cuh": ATTENTION,
+    "kernels/attention/attention_producer.cuh": ATTENTION,
+    "kernels/attention/attention_tile.cuh": ATTENTION,
     "kernels/norm/layer_norm_forward.cuh": (FORWARD,),
     "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
     "kernels/norm/row.cuh": (FORWARD, BACKWARD),

@@ -11,7 +11,8 @@ from tests.mutation.bench import Bench, Verdict
 from tests.mutation.listed import Listed
 
 SAMPLE = 60  # a minute of 2 cores, where nothing is known of them
-ATTENTION = "kernels/attention/attention_forward.cuh"
+CONSUMER = "kernels/attention/attention_consumer.cuh"
+PRODUCER = "kernels/attention/attention_producer.cuh"
 ROW = "kernels/norm/row.cuh"
 
 
@@ -39,10 +40,10 @@ def test_nothing_is_noticed_where_nothing_is(bench, file):
 @pytest.mark.parametrize(
     "file, right, wrong, outcome, said",
     [
-        (ATTENTION, "s.k_ring.wait_empty(at);", "", "report", "arriv|bytes|phase"),
-        (ATTENTION, "p.keys - first_key, kHidden", "p.keys, kHidden", "numbers", "lse|o:"),
-        (ATTENTION, "turn::pass(w);", "", "report", "DEADLOCK"),
-        (ATTENTION, "turn::pass(w);", "turn::pass(w)", "compile", "error"),
+        (PRODUCER, "shared.k_ring.wait_empty(at);", "", "report", "arriv|bytes|phase"),
+        (CONSUMER, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "numbers", "lse|o:"),
+        (CONSUMER, "turn::start(w);", "", "report", "DEADLOCK"),
+        (CONSUMER, "turn::start(w);", "turn::start(w)", "compile", "error"),
         (ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "report", "RACE"),
         (ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "report", "shared"),
         (ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "timeout", "10 s"),

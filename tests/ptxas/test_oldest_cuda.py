@@ -19,8 +19,8 @@ EVERY_INSTRUCTION = Path(__file__).with_name("every_instruction.cu")
 ATTENTION = """
 #include <kernels/attention/attention_forward.cuh>
 namespace thunderkittens::inline KITTENS_TARGET {
-template __global__ void attention_forward<attention_forward_config<bf16, 64, false>>(
-    const __grid_constant__ attention_forward_tensors<attention_forward_config<bf16, 64, false>>);
+template __global__ void attention_forward<attention_forward_config<bf16, 64>>(
+    const __grid_constant__ attention_forward_tensors<attention_forward_config<bf16, 64>>);
 template __global__ void attention_forward<attention_forward_config<half, 128, true>>(
     const __grid_constant__ attention_forward_tensors<attention_forward_config<half, 128, true>>);
 }

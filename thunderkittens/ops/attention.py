@@ -64,11 +64,11 @@ def attention(
         RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Backends:
-        The kernel (sm_90a) takes bfloat16 and float16, D = Dv of 64 or 128, scale > 0, any lengths,
-        `causal` and any number of query heads per key head; not a window, softcap, sinks or packed
-        sequences, which torch computes, as it does the rest. q, k and v are read where they lie if
-        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
-        0; otherwise they are copied, and `explain` says so. For the backward of a call that
+        The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
+        that the arguments offer; torch computes the rest. It is as fast at other widths as at the
+        next one of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
+        is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
+        are copied, and `explain` says so. For the backward of a call that
         the kernel takes, its tensors, o and lse are saved, never the weights; torch computes it:
         first order only, the same bits on every run. But on a GPU, for D of q and v alike and no
         window, softcap, sinks, packing and gradient of lse, it is torch's FlashAttention, whose dq
@@ -76,8 +76,11 @@ def attention(
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
-        rounds the softmax's weights to q's dtype before they meet v. Under autocast q, k and v take
-        its dtype. The kernel's o and lse are the same bits on every run.
+        rounds the softmax's weights to q's dtype before they meet v, and divides o by the sum of
+        the rounded ones; lse takes them unrounded. Exponents may be above 0, but a row that
+        overflows is computed again with its maximum, whatever the rows beside it. Under autocast q,
+        k and v take its dtype. The kernel's o and lse are the same bits on every run; o may differ
+        in its last bits where lse is returned too.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh is the kernel, attention_reference.cpp what

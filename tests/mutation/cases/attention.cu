@@ -1,4 +1,4 @@
-// The kernel that the mutants change, for one head dimension.
+// The kernels that the mutants change.
 #include "attention.h"
 
 #include "kernels/attention/attention_launch.cuh"
@@ -6,9 +6,13 @@
 using namespace thunderkittens;
 
 void run_attention(const attention_forward_params& p) {
-  if (p.causal) {
-    launch_attention_forward<attention_forward_config<bf16, HEAD_DIM, true>>(p, nullptr);
+#if CONFIGS == 0
+  launch_attention_forward<attention_forward_config<bf16, 64>>(p, nullptr);
+#else
+  if (p.softcap > 0) {
+    launch_attention_forward<attention_forward_config<half, 64, true>>(p, nullptr);
   } else {
-    launch_attention_forward<attention_forward_config<bf16, HEAD_DIM, false>>(p, nullptr);
+    launch_attention_forward<attention_forward_config<bf16, 192>>(p, nullptr);
   }
+#endif
 }

@@ -1,4 +1,5 @@
-// The attention kernel of a program, by its problem: head dimension HEAD_DIM, full or causal.
+// The attention kernels of a program: bf16 of head dimension 64 where CONFIGS is 0; where it is 1,
+// fp16 with a softcap and bf16 of head dimension 192.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -1,5 +1,6 @@
-// Small calls of attention against the formula in double: several tiles a block, ragged ends,
-// shared key heads, causal masks with rows that see nothing.
+// Small calls of attention against the formula in double: several tiles a block, drawn or dealt,
+// ragged ends, shared key heads, masks with rows that see nothing, sinks and a softcap, rows that
+// grow and rows that overflow.
 #include <kittens.cuh>
 
 #include "attention.h"
@@ -11,75 +12,363 @@ using kittens::bf16;
 
 namespace {
 
-constexpr int64_t kHeadDim = HEAD_DIM;
+constexpr int64_t kAll = 1 << 20;  // keys to a side
 
 struct problem {
   int64_t batch, rows, keys, heads, key_heads;
-  bool causal, wants_lse;
+  int64_t left = kAll, right = kAll;
+  bool lse = true, drawn = false, sinks = false;
+  int64_t value_dim = 64, head_dim = 64;
+  float softcap = 0;
+  // Every `aimed` rows one is aimed at a key, so that it scores so many times as much as others.
+  int64_t aimed = 0, aimed_key = 0;
+  float factor = 0;
 };
 
 struct outputs {
   std::vector<double> o, lse;
 };
 
-// Row i of one head: adds its outputs, and the logarithm of its sum.
-void attend(const problem& is, int64_t b, int64_t i, int64_t h, const std::vector<double>& q,
-            const std::vector<double>& k, const std::vector<double>& v, double scale, outputs& to) {
-  const int64_t seen = is.causal ? std::max<int64_t>(0, i + 1 + is.keys - is.rows) : is.keys;
-  const int64_t key_head = h / (is.heads / is.key_heads);
-  const auto key = [&](int64_t j) { return ((b * is.keys + j) * is.key_heads + key_head); };
-  const double* query = &q[((b * is.rows + i) * is.heads + h) * kHeadDim];
-  double* o = &to.o[((b * is.rows + i) * is.heads + h) * kHeadDim];
-  double sum = 0;
-  for (int64_t j = 0; j < seen; ++j) {
-    double score = 0;
-    for (int d = 0; d < kHeadDim; ++d) score += query[d] * k[key(j) * kHeadDim + d];
-    const double p = std::exp(score * scale);
-    sum += p;
-    for (int d = 0; d < kHeadDim; ++d) o[d] += p * v[key(j) * kHeadDim + d];
-  }
-  for (int d = 0; d < kHeadDim; ++d) o[d] = sum > 0 ? o[d] / sum : 0;
-  to.lse[(b * is.heads + h) * is.rows + i] = std::log(sum);
+float scale_of(const problem& is) {
+  // Twice what is usual: a few keys decide, so that none may be missing.
+  return 2 / std::sqrt(float(is.head_dim));
 }
 
+bool is_aimed(const problem& is, int64_t row) { return is.aimed > 0 && row % is.aimed == 5; }
+
+// Row i of one head: its outputs, and the logarithm of its sum.
+void attend(const problem& is, int64_t b, int64_t i, int64_t h, const std::vector<double>& q,
+            const std::vector<double>& k, const std::vector<double>& v,
+            const std::vector<float>& sinks, outputs& to) {
+  const int64_t diagonal = i + is.keys - is.rows;
+  const int64_t first = std::max<int64_t>(0, diagonal - is.left);
+  const int64_t end = std::min(is.keys, diagonal + is.right + 1);
+  const int64_t key_head = h / (is.heads / is.key_heads);
+  const auto key = [&](int64_t j) { return ((b * is.keys + j) * is.key_heads + key_head); };
+  const double* query = &q[((b * is.rows + i) * is.heads + h) * is.head_dim];
+  double* o = &to.o[((b * is.rows + i) * is.heads + h) * is.value_dim];
+  const double scale = scale_of(is);
+  std::vector<double> scores;
+  double top = is.sinks ? sinks[h] : -INFINITY;
+  for (int64_t j = first; j < end; ++j) {
+    double score = 0;
+    for (int d = 0; d < is.head_dim; ++d) score += query[d] * k[key(j) * is.head_dim + d];
+    score *= scale;
+    if (is.softcap > 0) score = is.softcap * std::tanh(score / is.softcap);
+    top = std::max(top, score);
+    scores.push_back(score);
+  }
+  double sum = is.sinks ? std::exp(sinks[h] - top) : 0;
+  for (int64_t j = first; j < end; ++j) {
+    const double p = std::exp(scores[j - first] - top);
+    sum += p;
+    for (int d = 0; d < is.value_dim; ++d) o[d] += p * v[key(j) * is.value_dim + d];
+  }
+  for (int d = 0; d < is.value_dim; ++d) o[d] = sum > 0 ? o[d] / sum : 0;
+  to.lse[(b * is.heads + h) * is.rows + i] = sum > 0 ? top + std::log(sum) : -INFINITY;
+}
+
+// Where packed sequences start, and the last one ends.
+struct ends {
+  std::vector<int> rows;
+  std::vector<int64_t> keys;
+};
+
+template <class T>
+struct results {
+  std::vector<T> o;
+  std::vector<float> lse;
+};
+
+template <class T>
+results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>& ks,
+               const std::vector<T>& vs, const std::vector<float>& sinks, const ends& packed = {}) {
+  const int64_t row = is.heads * is.head_dim, key_row = is.key_heads * is.head_dim;
+  const int64_t value_row = is.key_heads * is.value_dim;
+  const buffer<T> q(qs), k(ks), v(vs), o(is.batch * is.rows * is.heads * is.value_dim);
+  const buffer<float> lse(is.batch * is.heads * is.rows), sink(sinks);
+  const buffer<int> drawn(std::vector<int>{0}), row_ends(packed.rows);
+  const buffer<int64_t> key_ends(packed.keys);
+  const bool is_packed = !packed.rows.empty();
+  run_attention({.q = q.data(),
+                 .k = k.data(),
+                 .v = v.data(),
+                 .o = o.data(),
+                 .lse = is.lse ? lse.data() : nullptr,
+                 .sinks = is.sinks ? sink.data() : nullptr,
+                 .tiles_drawn = is.drawn ? drawn.data() : nullptr,
+                 .cu_seqlens_q = is_packed ? row_ends.data() : nullptr,
+                 .cu_seqlens_k = is_packed ? key_ends.data() : nullptr,
+                 .wide_seqlens_q = false,
+                 .wide_seqlens_k = true,
+                 .sequences = static_cast<int64_t>(packed.rows.size()) - 1,
+                 .batch = is.batch,
+                 .rows = is.rows,
+                 .keys = is.keys,
+                 .heads = is.heads,
+                 .key_heads = is.key_heads,
+                 .head_dim = is.head_dim,
+                 .value_dim = is.value_dim,
+                 .q_strides = {is.rows * row, row, is.head_dim},
+                 .k_strides = {is.keys * key_row, key_row, is.head_dim},
+                 .v_strides = {is.keys * value_row, value_row, is.value_dim},
+                 .scale = scale_of(is),
+                 .softcap = is.softcap,
+                 .left = is.left,
+                 .right = is.right,
+                 .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16});
+  CHECK_EQUAL(drawn.get()[0], 0);
+  return {o.get(), lse.get()};
+}
+
+// Rows that are not aimed have the same bits as where none is.
+template <class T>
+void check_neighbours(const problem& is, const results<T>& got, const results<T>& tame) {
+  int changed = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(got.o.size()); ++i) {
+    if (is_aimed(is, i / (is.heads * is.value_dim) % is.rows)) continue;
+    changed += kittens::convert<float>(got.o[i]) != kittens::convert<float>(tame.o[i]);
+  }
+  for (int64_t i = 0; is.lse && i < static_cast<int64_t>(got.lse.size()); ++i) {
+    if (is_aimed(is, i % is.rows)) continue;
+    changed += got.lse[i] != tame.lse[i];
+  }
+  CHECK_EQUAL(changed, 0);
+}
+
+template <class T>
 void check(const problem& is) {
-  const int64_t row = is.heads * kHeadDim, key_row = is.key_heads * kHeadDim;
-  const auto qs = normal_values<bf16>(is.batch * is.rows * row, 1);
-  const auto ks = normal_values<bf16>(is.batch * is.keys * key_row, 2);
-  const auto vs = normal_values<bf16>(is.batch * is.keys * key_row, 3);
-  const buffer<bf16> q(qs), k(ks), v(vs), o(qs.size());
-  const buffer<float> lse(is.batch * is.heads * is.rows);
-  // Twice what is usual: a few keys decide, so that none may be missing.
-  const float scale = 2 / std::sqrt(float(kHeadDim));
-  const attention_strides q_strides{is.rows * row, row, kHeadDim};
-  const attention_strides k_strides{is.keys * key_row, key_row, kHeadDim};
-  run_attention({q.data(), k.data(), v.data(), o.data(), is.wants_lse ? lse.data() : nullptr,
-                 is.batch, is.rows, is.keys, is.heads, is.key_heads, kHeadDim, q_strides, k_strides,
-                 k_strides, scale, is.causal, dtype::bfloat16});
-  outputs want{std::vector<double>(qs.size()), std::vector<double>(lse.size())};
+  const int64_t row = is.heads * is.head_dim;
+  auto qs = normal_values<T>(is.batch * is.rows * row, 1);
+  const auto ks = normal_values<T>(is.batch * is.keys * is.key_heads * is.head_dim, 2);
+  const auto vs = normal_values<T>(is.batch * is.keys * is.key_heads * is.value_dim, 3);
+  const auto sinks = normal_values<float>(is.heads, 4, 1, 2);
+  const auto tame = qs;
+  for (int64_t i = 0; i < static_cast<int64_t>(qs.size()); ++i) {
+    const int64_t at = i / row % is.rows, b = i / (row * is.rows);
+    if (!is_aimed(is, at)) continue;
+    const int64_t h = i / is.head_dim % is.heads, key_head = h / (is.heads / is.key_heads);
+    const int64_t key = (b * is.keys + is.aimed_key) * is.key_heads + key_head;
+    const float value = kittens::convert<float>(ks[key * is.head_dim + i % is.head_dim]);
+    qs[i] = kittens::convert<T>(is.factor * value);
+  }
+  const results<T> got = run(is, qs, ks, vs, sinks);
+  outputs want{std::vector<double>(got.o.size()), std::vector<double>(got.lse.size())};
   const auto qd = doubles(qs), kd = doubles(ks), vd = doubles(vs);
   for (int64_t b = 0; b < is.batch; ++b) {
     for (int64_t h = 0; h < is.heads; ++h) {
-      for (int64_t i = 0; i < is.rows; ++i) attend(is, b, i, h, qd, kd, vd, scale, want);
+      for (int64_t i = 0; i < is.rows; ++i) attend(is, b, i, h, qd, kd, vd, sinks, want);
     }
   }
   // The weights round, each by a unit of itself, and so do their sums with v, below 4.
-  check_all("o", o.get(), want.o, unit<bf16>(), 4 * unit<bf16>() / 2);
-  // Scores reach 16 in float; their errors come in as they are.
-  if (is.wants_lse) check_all("lse", lse.get(), want.lse, 0, 16 * 8 * unit<float>());
+  check_all("o", got.o, want.o, unit<T>(), 4 * unit<T>() / 2);
+  // Most scores reach 16 in float; their errors come in as they are.
+  if (is.lse) check_all("lse", got.lse, want.lse, 8 * unit<float>(), 16 * 8 * unit<float>());
+  if (is.aimed > 0) check_neighbours(is, got, run(is, tame, ks, vs, sinks));
 }
+
+#if CONFIGS == 0
+// Sequences among all the rows and keys of `is`; each by itself is what it would be alone.
+void check_packed(const problem& is, const ends& packed) {
+  const int64_t q_row = is.heads * is.head_dim, k_row = is.key_heads * is.head_dim;
+  const int64_t v_row = is.key_heads * is.value_dim, o_row = is.heads * is.value_dim;
+  const auto qs = normal_values<bf16>(is.rows * q_row, 1);
+  const auto ks = normal_values<bf16>(is.keys * k_row, 2);
+  const auto vs = normal_values<bf16>(is.keys * v_row, 3);
+  const results<bf16> got = run(is, qs, ks, vs, {}, packed);
+  const auto part = [](const std::vector<bf16>& of, int64_t row, int64_t first, int64_t end) {
+    return doubles(std::vector<bf16>(of.begin() + first * row, of.begin() + end * row));
+  };
+  std::vector<double> o(got.o.size()), lse(got.lse.size(), -INFINITY);
+  for (size_t n = 0; n + 1 < packed.rows.size(); ++n) {
+    const int64_t q0 = packed.rows[n], q1 = packed.rows[n + 1];
+    const int64_t k0 = packed.keys[n], k1 = packed.keys[n + 1];
+    problem alone = is;
+    alone.rows = q1 - q0, alone.keys = k1 - k0;
+    outputs want{std::vector<double>((q1 - q0) * o_row), std::vector<double>((q1 - q0) * is.heads)};
+    const auto q = part(qs, q_row, q0, q1), k = part(ks, k_row, k0, k1),
+               v = part(vs, v_row, k0, k1);
+    for (int64_t h = 0; h < is.heads; ++h) {
+      for (int64_t i = 0; i < alone.rows; ++i) {
+        attend(alone, 0, i, h, q, k, v, {}, want);
+        lse[h * is.rows + q0 + i] = want.lse[h * alone.rows + i];
+      }
+    }
+    std::copy(want.o.begin(), want.o.end(), o.begin() + q0 * o_row);
+  }
+  check_all("o", got.o, o, unit<bf16>(), 4 * unit<bf16>() / 2);
+  check_all("lse", got.lse, lse, 8 * unit<float>(), 16 * 8 * unit<float>());
+}
+#endif
 
 }  // namespace
 
-// At both edges of what the causal mask skips: rows − 1 is a multiple of a tile's 192, and the
-// first row sees 65 + 1 or 126 + 1 keys, so that a tile's last row sees 128 n + 1 keys, and a first
-// one a key less than whole blocks.
-TEST(many_tiles_a_block) { check({2, 230, 300, 4, 2, false, true}); }
-TEST(full_with_a_last_block_of_one_key) { check({1, 65, 257, 2, 2, false, true}); }
-TEST(causal_with_many_more_keys) { check({2, 200, 460, 2, 1, true, true}); }
-TEST(causal_with_a_last_block_of_one_key) { check({1, 193, 258, 1, 1, true, true}); }
-TEST(causal_with_a_first_block_less_one_key) { check({1, 193, 319, 1, 1, true, true}); }
-TEST(causal_with_rows_that_see_nothing) { check({1, 400, 150, 2, 2, true, true}); }
-TEST(one_short_tile) { check({1, 5, 7, 1, 1, false, false}); }
-TEST(no_keys) { check({1, 70, 0, 2, 1, false, true}); }
-TEST(causal_without_keys) { check({1, 193, 0, 1, 1, true, true}); }
+#if CONFIGS == 0
+
+// At both edges of what the mask skips: rows − 1 is a multiple of a tile's 192, and the first row
+// sees 65 + 1 or 126 + 1 keys, so that a tile's last row sees 128 n + 1 keys, and a first one a key
+// less than whole blocks.
+TEST(rows_overflow_and_are_drawn) {
+  check<bf16>({.batch = 1,
+               .rows = 100,
+               .keys = 500,
+               .heads = 5,
+               .key_heads = 1,
+               .left = 300,
+               .right = 0,
+               .drawn = true,
+               .value_dim = 40,
+               .aimed = 37,
+               .aimed_key = 300,
+               .factor = 20});
+}
+TEST(rows_overflow_without_sums) {
+  check<bf16>({.batch = 5,
+               .rows = 70,
+               .keys = 384,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .aimed = 45,
+               .aimed_key = 200,
+               .factor = 20});
+}
+TEST(rows_grow) {
+  check<bf16>({.batch = 1,
+               .rows = 20,
+               .keys = 512,
+               .heads = 1,
+               .key_heads = 1,
+               .aimed = 9,
+               .aimed_key = 300,
+               .factor = 3});
+}
+TEST(rows_grow_without_sums) {
+  check<bf16>({.batch = 1,
+               .rows = 20,
+               .keys = 640,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .aimed = 9,
+               .aimed_key = 400,
+               .factor = 7});
+}
+TEST(many_tiles_a_block) { check<bf16>({2, 230, 170, 2, 1}); }
+TEST(tiles_of_one_block) { check<bf16>({2, 200, 60, 2, 2}); }
+TEST(full_with_a_last_block_of_one_key) { check<bf16>({1, 65, 257, 2, 2}); }
+TEST(causal_with_many_more_keys) {
+  check<bf16>({.batch = 1,
+               .rows = 200,
+               .keys = 460,
+               .heads = 1,
+               .key_heads = 1,
+               .right = 0,
+               .drawn = true});
+}
+TEST(causal_with_a_last_block_of_one_key) { check<bf16>({1, 193, 258, 1, 1, kAll, 0}); }
+TEST(causal_with_a_first_block_less_one_key) { check<bf16>({1, 193, 319, 1, 1, kAll, 0}); }
+TEST(causal_with_whole_blocks) { check<bf16>({1, 193, 320, 1, 1, kAll, 0}); }
+TEST(causal_with_rows_that_see_nothing) { check<bf16>({1, 400, 150, 1, 1, kAll, 0}); }
+TEST(one_short_tile) { check<bf16>({1, 5, 7, 1, 1, kAll, kAll, false}); }
+TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
+TEST(window_of_whole_blocks) { check<bf16>({1, 193, 640, 1, 1, 384, 63}); }
+TEST(window_less_one_key) { check<bf16>({1, 193, 640, 1, 1, 383, 62}); }
+TEST(window_of_one_key) { check<bf16>({1, 130, 130, 1, 1, 0, 0}); }
+TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
+// Rows and keys before the first sequence and behind the last one; one without rows, one without
+// keys, one of a tile and a row.
+TEST(packed_sequences) {
+  check_packed({.batch = 1, .rows = 320, .keys = 410, .heads = 2, .key_heads = 1, .drawn = true},
+               {{4, 70, 70, 263, 298}, {3, 53, 80, 400, 400}});
+  check_packed({.batch = 1,
+                .rows = 200,
+                .keys = 300,
+                .heads = 2,
+                .key_heads = 1,
+                .right = 0,
+                .drawn = true,
+                .value_dim = 40},
+               {{0, 130, 200}, {0, 150, 300}});
+}
+TEST(sinks) {
+  check<bf16>(
+      {.batch = 1, .rows = 100, .keys = 90, .heads = 2, .key_heads = 1, .right = 0, .sinks = true});
+  check<bf16>({.batch = 1,
+               .rows = 30,
+               .keys = 300,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .sinks = true});
+}
+
+#else
+
+TEST(softcap) {
+  check<half>({.batch = 1,
+               .rows = 140,
+               .keys = 300,
+               .heads = 3,
+               .key_heads = 1,
+               .right = 0,
+               .drawn = true,
+               .softcap = 6});
+}
+TEST(softcap_of_a_window_without_lse) {
+  check<half>({.batch = 1,
+               .rows = 140,
+               .keys = 420,
+               .heads = 2,
+               .key_heads = 1,
+               .left = 280,
+               .right = 20,
+               .lse = false,
+               .softcap = 10});
+}
+TEST(rows_grow_and_overflow_in_fp16) {
+  check<half>({.batch = 1,
+               .rows = 130,
+               .keys = 512,
+               .heads = 2,
+               .key_heads = 1,
+               .softcap = 80,
+               .aimed = 30,
+               .aimed_key = 200,
+               .factor = 4});
+  check<half>({.batch = 1,
+               .rows = 130,
+               .keys = 512,
+               .heads = 2,
+               .key_heads = 1,
+               .softcap = 80,
+               .aimed = 30,
+               .aimed_key = 200,
+               .factor = 1.2f});
+}
+TEST(wide_heads) {
+  check<bf16>({.batch = 1,
+               .rows = 200,
+               .keys = 230,
+               .heads = 3,
+               .key_heads = 1,
+               .right = 0,
+               .drawn = true,
+               .value_dim = 192,
+               .head_dim = 192});
+}
+TEST(wide_heads_of_a_window_and_sinks) {
+  check<bf16>({.batch = 1,
+               .rows = 260,
+               .keys = 300,
+               .heads = 2,
+               .key_heads = 1,
+               .left = 70,
+               .right = 10,
+               .lse = false,
+               .sinks = true,
+               .value_dim = 136,
+               .head_dim = 192});
+}
+
+#endif

@@ -1,0 +1,145 @@
+// attention, forward: what producer and consumers share. A configuration of the kernel, its shared
+// memory and tensors; a tile, and the blocks of keys that its rows see. (attention_forward.cuh)
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kernels/attention/attention.h"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+template <class T, int HeadDim, bool Capped = false>
+struct attention_forward_config {
+  using type = T;
+  static constexpr int head_dim = HeadDim;  // D and Dv are at most this; TMA fills up with zeros
+  static constexpr bool capped = Capped;    // whether there is a softcap
+  // The accumulators o and s and the operand p take 160 registers a thread at head dimension 128,
+  // 128 at 64: room for two and three consumers. (Not with a softcap, which computes in more.)
+  static constexpr int consumers = HeadDim == 64 && !Capped ? 3 : 2;
+  static constexpr int rows = 64 * consumers;                                    // of a tile
+  static constexpr int keys = HeadDim <= 128 ? 128 : HeadDim <= 192 ? 112 : 80;  // of a block
+  static constexpr int stages = 2;
+  static constexpr int warpgroups = consumers + 1;
+  static constexpr int threads = 128 * warpgroups;
+  static constexpr int producer_registers = consumers == 2 ? 24 : 32;
+  static constexpr int consumer_registers = consumers == 2 ? 240 : 160;
+  // Beyond, the products take so much longer than the softmax that the careful way costs little;
+  // and the ones have no place beside v.
+  static constexpr bool fast = HeadDim <= 128;
+  // The next tile's queries come while this one is worked on, where there is room for them.
+  static constexpr int q_stages = HeadDim <= 128 ? 2 : 1;
+
+  using q_tile = st<T, 64, HeadDim>;  // of one consumer; o has the same shape
+  using k_tile = st<T, keys, HeadDim>;
+  using v_tile = std::conditional_t<fast, st_ones<T, keys, HeadDim>, k_tile>;
+  using o_accumulator = rt_fl<16, HeadDim + (fast ? 16 : 0)>;
+};
+
+// A tile: number m of the row tiles of a head, and where its sequence lies.
+struct attention_tile {
+  int m, head, batch;    // batch 0 where sequences are packed
+  int q_start, k_start;  // the sequence's first row and key, where they are packed
+  int rows, keys;        // Sq, Sk
+};
+
+// What the producer tells the consumers.
+struct alignas(16) attention_item {
+  attention_tile tile;
+  // 0: a new tile. n > 0: the tile n items before this one again, for the rows that failed.
+  int again;
+  static constexpr int kEnd = -1;  // there is no more
+};
+
+template <class Config>
+struct attention_forward_shared {
+  typename Config::q_tile q[Config::q_stages][Config::consumers];  // and then o
+  typename Config::k_tile k[Config::stages];
+  typename Config::v_tile v[Config::stages];
+  attention_item items[2];                    // of even and of odd numbers
+  uint32_t failed[2][4 * Config::consumers];  // whether a row of the warp has, likewise
+  ring<Config::q_stages> q_ring;
+  ring<Config::stages> k_ring, v_ring;
+  semaphore judged[2];  // likewise
+};
+
+// cu_seqlens: where packed sequences start, and the last one ends.
+struct sequence_ends {
+  const void* numbers;
+  bool wide;  // int64, else int32
+
+  // Number i, but within `least` and `most`.
+  KITTENS_DEVICE int at(int i, int least, int most) const {
+    const int64_t n = wide ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
+                           : arch::load_global(static_cast<const int*>(numbers) + i);
+    return n < least ? least : n > most ? most : static_cast<int>(n);
+  }
+};
+
+inline constexpr int kNotPacked = -1;
+
+template <class Config>
+struct attention_forward_tensors {
+  tma_sequence_map<typename Config::q_tile> q, o;
+  tma_sequence_map<typename Config::k_tile> k, v;
+  gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
+  gl<float> lse;                     // [B, Hq, 1, Sq]; data is null when it is not wanted
+  const float* sinks;                // [Hq], or null
+  tile_scheduler tiles;
+  int rows, keys;  // Sq, Sk; of packed sequences, all together
+  sequence_ends q_ends, k_ends;
+  int sequences;      // or kNotPacked
+  int left, right;    // how far a row sees from its diagonal; at most Sk, and Sq
+  int heads_per_key;  // Hq / Hk
+  float cap;          // scale / softcap
+  float scale_log2;   // what takes s, or tanh of the capped s, to units of log₂
+
+  // Where TMA finds the sequence of a tile.
+  KITTENS_DEVICE sequence_origin q_origin(const attention_tile& tile) const {
+    return sequences == kNotPacked ? sequence_origin::of(tile.batch)
+                                   : sequence_origin::packed(tile.q_start, tile.rows);
+  }
+  KITTENS_DEVICE sequence_origin k_origin(const attention_tile& tile) const {
+    return sequences == kNotPacked ? sequence_origin::of(tile.batch)
+                                   : sequence_origin::packed(tile.k_start, tile.keys);
+  }
+  // l, and so lse, is needed.
+  KITTENS_DEVICE bool sums() const {
+    return lse.data != nullptr || sinks != nullptr || !std::same_as<typename Config::type, bf16>;
+  }
+};
+
+// The blocks of keys that some rows see: [first, end), of which [first_fast, end_fast) may be done
+// fast, after those behind them have been done.
+struct key_blocks {
+  int first, end, first_fast, end_fast;
+
+  // For `count` rows of the tile's sequence, from `row` on.
+  template <class Config>
+  KITTENS_DEVICE static key_blocks of(const attention_forward_tensors<Config>& p,
+                                      const attention_tile& tile, int row, int count) {
+    constexpr int N = Config::keys;
+    const int last = least(row + count, tile.rows) - 1;
+    const int diagonal = row + tile.keys - tile.rows;  // of the first row
+    const int steps = last - row;
+    // Where the keys of the first and of the last row start and end.
+    const int first_start = diagonal > p.left ? diagonal - p.left : 0;
+    const int last_start = diagonal + steps > p.left ? diagonal + steps - p.left : 0;
+    const int first_end = least(tile.keys, diagonal + p.right + 1);
+    const int last_end = least(tile.keys, diagonal + steps + p.right + 1);
+    if (steps < 0 || last_end <= first_start) return {0, 0, 0, 0};
+    const int first = first_start / N, end = (last_end + N - 1) / N;
+    const int whole_end = first_end > 0 ? first_end / N : 0;
+    const int whole_first = (last_start + N - 1) / N;
+    if (!Config::fast || whole_end <= whole_first) return {first, end, first, first};
+    // Either the first row, and so each one, has seen keys in the blocks behind, or one more block
+    // is done with care.
+    return {first, end, whole_first, first_end > whole_end * N ? whole_end : whole_end - 1};
+  }
+
+ private:
+  KITTENS_DEVICE static int least(int x, int y) { return x < y ? x : y; }
+};
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,0 +1,133 @@
+"""Mistakes of synchronisation, planted in the norms' kernels: the simulator must find each one.
+
+Each case changes one place, and runs the cases of the mutation tests with it, in race mode, under
+one policy after the other until one notices: by a report that names the cause, or by wrong numbers
+where the mistake leaves nothing else to see.
+"""
+
+import re
+from functools import partial
+
+import pytest
+
+from build_tools.settings import BuildError
+from tests.kernels.planted import Mistake
+from tests.mutation import targets
+from tests.mutation.bench import Bench
+
+in_row = partial(Mistake, file="kernels/norm/row.cuh")
+in_forward = partial(Mistake, file="kernels/norm/layer_norm_forward.cuh")
+in_backward = partial(Mistake, file="kernels/norm/layer_norm_backward.cuh")
+
+RACE_OF_SUMS = r"RACE at row.cuh:\d+[^\n]* shared memory "
+WRONG = r"(y|mean|rstd|dx|dweight|dbias): "
+
+MISTAKES = (
+    in_row(
+        "sums_are_read_before_all_have_written",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "",
+        RACE_OF_SUMS,
+    ),
+    in_row(
+        "only_each_warp_meets_before_sums_are_read",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "arch::sync_warp();",
+        RACE_OF_SUMS,
+    ),
+    in_row(
+        "the_next_sum_overwrites_one_that_is_read",
+        "half ^= 1;",
+        "",
+        RACE_OF_SUMS,
+    ),
+    in_row(
+        "one_warp_too_many_is_waited_for",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "arch::named_barrier_sync(barrier, warps * kWarp + kWarp);",
+        r"DEADLOCK|BARRIER",
+    ),
+    in_row(
+        "all_groups_meet_at_one_barrier",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "arch::named_barrier_sync(1, warps * kWarp);",
+        r"RACE|BARRIER|DEADLOCK",
+    ),
+    in_row(
+        "a_warp_of_one_row_waits_alone",
+        "if (warps == 1) return;",
+        "if (warp > 0) return;",
+        r"DEADLOCK|RACE|BARRIER",
+    ),
+    in_row(
+        "a_row_is_read_before_it_has_come",
+        "arch::cp_async_wait<Stages - 2>();",
+        "",
+        r"RACE|" + WRONG,
+    ),
+    in_row(
+        "a_row_too_many_may_be_on_its_way",
+        "arch::cp_async_wait<Stages - 2>();",
+        "arch::cp_async_wait<Stages - 1>();",
+        r"RACE|" + WRONG,
+    ),
+    in_row(
+        "rows_past_the_last_are_not_counted",
+        "    row += stride;\n    arch::cp_async_commit();",
+        "    if (row < source.rows) arch::cp_async_commit();\n    row += stride;",
+        r"RACE|" + WRONG,
+    ),
+    in_row(
+        "rows_are_not_committed",
+        "    row += stride;\n    arch::cp_async_commit();",
+        "    row += stride;",
+        r"RACE|" + WRONG,
+    ),
+    in_row(
+        "the_next_row_overwrites_the_one_that_is_read",
+        "load(dst, slots[at]);\n      request(at == 0 ? Stages - 1 : at - 1);",
+        "request(at);\n      load(dst, slots[at]);",
+        r"RACE|" + WRONG,
+    ),
+    in_backward(
+        "groups_are_added_before_all_have_written",
+        "if (groups > 1) arch::sync_block();",
+        "",
+        r"RACE at layer_norm_backward.cuh",
+    ),
+    in_backward(
+        "a_group_leaves_before_the_barrier",
+        "  if (groups > 1) arch::sync_block();\n  if (group > 0) return;",
+        "  if (group > 0) return;\n  if (groups > 1) arch::sync_block();",
+        r"RACE|DEADLOCK|BARRIER",
+    ),
+    in_backward(
+        "partial_sums_are_added_before_all_have_written",
+        "  arch::sync_block();\n  if (warp != 0) return;",
+        "  if (warp != 0) return;",
+        r"RACE at layer_norm_backward.cuh",
+    ),
+    in_backward(
+        "two_groups_share_their_sums",
+        "group_sum<3> add{shared[group], warp, warps, 1 + group};",
+        "group_sum<3> add{shared[0], warp, warps, 1 + group};",
+        RACE_OF_SUMS,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    try:
+        return Bench(targets.programs())
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(bench: Bench, mistake: Mistake):
+    verdict = bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+    assert verdict.noticed, f"{mistake.name}: {verdict}"
+    assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"
