@@ -1,8 +1,9 @@
 """Mistakes of synchronisation, planted in the attention kernel: the simulator must find each one.
 
-Each case changes one place of the kernel, or of what it uses, compiles attention_case.cu with it, and runs that under several policies. At least one of them must end in a report that names
-the cause, or in wrong numbers where the mistake leaves nothing else to see. Race mode must find its
-own under each.
+Each case changes one place of the kernel, or of what it uses, compiles attention_case.cu with it,
+and runs that under several policies. At least one of them must end in a report that names the
+cause, or in wrong numbers where the mistake leaves nothing else to see. Race mode must find its own
+under each.
 """
 
 import re

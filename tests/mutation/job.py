@@ -41,7 +41,8 @@ def sample(among: list[Mutant], count: int) -> list[Mutant]:
     """So many of the mutants that should be noticed: others whenever a kernel has changed."""
     texts = "\0".join(targets.text(file) for file in targets.TARGETS)
     rank = {m: hashlib.sha256(f"{texts}\0{m}\0{m.begin}".encode()).digest() for m in among}
-    return sorted((m for m in among if listed.find(m) is None), key=rank.__getitem__)[:count]
+    fit = (m for m in among if m.file not in targets.UNJUDGED and listed.find(m) is None)
+    return sorted(fit, key=rank.__getitem__)[:count]
 
 
 def run(chosen: list[Mutant], bench: Bench | None = None) -> list[Result]:

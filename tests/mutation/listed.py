@@ -116,6 +116,22 @@ LISTED: tuple[Listed, ...] = (
         "delete: .*",
         "how many registers ptxas may use; tier 4 would see it spill",
     ),
+    # What makes no difference to the numbers.
+    Listed(TILE, "(last_end + N - «1») / N", "constant: 1 → 0", HIDDEN),
+    Listed(TILE, "diagonal + steps «>» p.left", "comparison: > → >=", SAME),
+    Listed(
+        CONSUMER,
+        "judge(mine.first_fast",
+        "comparison: < → <=",
+        "a tile done with care is judged too, and done with care again",
+    ),
+    Listed(
+        CONSUMER,
+        "for (int half = ",
+        "constant: 0 → -1|comparison: < → <=|constant: 2 → 3",
+        "no row has such a bit",
+    ),
+    Listed(PRODUCER, "- k_start : «0»;", "constant: 0 → -1", "fewer keys than none are none"),
     # Equal numbers, whichever is taken.
     Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),

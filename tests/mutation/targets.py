@@ -44,6 +44,8 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
     "kernels/norm/row.cuh": (FORWARD, BACKWARD),
 }
+# Whose mutants have not all been judged since the kernel was rewritten: CI samples the others.
+UNJUDGED = tuple(file for file in TARGETS if file.startswith("kernels/attention/"))
 # What the host alone reads: it decides how many threads and blocks there are.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "kernels/norm/layer_norm_forward.cuh": (
