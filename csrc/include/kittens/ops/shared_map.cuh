@@ -25,7 +25,7 @@ struct shared_runs {
   };
 
   const S& tile;
-  const shares mine;
+  const shares mine{};
   lane_run<T, N> runs[kBatch] = {};
 
   KITTENS_DEVICE explicit shared_runs(const S& tile) : tile(tile) {}
@@ -48,7 +48,7 @@ KITTENS_DEVICE void map_batches(F f, D& dst, Runs... src) {
   using T = typename D::dtype;
   using of_dst = shared_runs<Warps, N, D>;
   constexpr int kSteps = of_dst::shares::kSteps, kBatch = of_dst::kBatch;
-  const typename of_dst::shares mine;
+  const typename of_dst::shares mine{};
 #pragma unroll 1
   for (int first = 0; first < kSteps; first += kBatch) {
     (src.load(first), ...);

@@ -59,7 +59,7 @@ KITTENS_DEVICE void load_runs(S& dst, const tile_window<T, IsBounded>& src) {
   using from = std::remove_const_t<T>;
   using to = typename S::dtype;
   using shares = run_shares<Warps, S, N>;
-  const shares mine;
+  const shares mine{};
   const tile_window from_first = src.from(mine.first_row, mine.first_col);
 #pragma unroll(shares::kUnroll)
   for (int first = 0; first < shares::kSteps; first += shares::kBatch) {
@@ -84,7 +84,7 @@ template <int Warps, int N, shared_tile S, class T, bool IsBounded>
 KITTENS_DEVICE void store_runs(const tile_window<T, IsBounded>& dst, const S& src) {
   using from = typename S::dtype;
   using shares = run_shares<Warps, S, N>;
-  const shares mine;
+  const shares mine{};
   const tile_window from_first = dst.from(mine.first_row, mine.first_col);
 #pragma unroll(shares::kUnroll)
   for (int first = 0; first < shares::kSteps; first += shares::kBatch) {
@@ -128,7 +128,7 @@ KITTENS_DEVICE void load_tile_async(S& dst, const tile_window<T, IsBounded>& src
   using access = run_access<std::remove_const_t<T>, run_of<S, T>>;
   using shares = run_shares<Warps, S, run_of<S, T>>;
   if (!src.template moves_in_runs<run_of<S, T>>()) return load_runs<Warps, 1>(dst, src);
-  const shares mine;
+  const shares mine{};
   const tile_window from_first = src.from(mine.first_row, mine.first_col);
 #pragma unroll(shares::kUnroll* shares::kBatch)
   for (int step = 0; step < shares::kSteps; ++step) {
