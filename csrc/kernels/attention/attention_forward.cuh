@@ -21,14 +21,12 @@
 //                            been stored
 //   judged                   consumer warps → producer: whether the tile has to be done again. One
 //                            for even tiles, one for odd: a consumer may be a tile ahead of another
-//   turns                    2 warpgroups of named barriers: whose products the tensor cores work
-//   on
+//   turns                    named barriers of two warpgroups: whose products are computed now
 //
 // Timeline of a consumer. Its softmax runs while the tensor cores work on its own p v and on the
 // other consumers' products, which the turns keep apart:
 //
-//   s(0)  softmax(0) | s(1) o(0) | softmax(1) | s(2) o(1) | softmax(2) | …  o(n − 1) | o / l →
-//   store
+//   s(0)  softmax(0) | s(1) o(0) | softmax(1) | s(2) o(1) | softmax(2) | …  o(n − 1) | o / l, store
 //
 // The softmax of one block is computed in one of two ways. In units of log₂, p = exp2(s − m):
 //
