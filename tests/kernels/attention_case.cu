@@ -184,3 +184,21 @@ TEST(tiles_of_two_blocks) {
 TEST(tiles_of_one_block) {
   check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .drawn = true});
 }
+// All of them where keys are few: more would let the numbers of tiles leave an int.
+TEST(heads_go_together_while_their_keys_fit_the_cache) {
+  int drawn = 0;
+  attention_forward_params p{.tiles_drawn = &drawn,
+                             .batch = 3,
+                             .rows = 9'000'000,
+                             .keys = 1,
+                             .heads = 4,
+                             .key_heads = 2,
+                             .head_dim = 8,
+                             .value_dim = 8,
+                             .type = dtype::bfloat16};
+  CHECK_EQUAL(heads_together(p), 12);
+  p.keys = 1 << 20;
+  CHECK_EQUAL(heads_together(p), 2);
+  p.tiles_drawn = nullptr;
+  CHECK_EQUAL(heads_together(p), 1);
+}

@@ -65,8 +65,8 @@ def attention(
 
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
-        that the arguments offer; torch computes the rest. It is as fast at other widths as at the
-        next one of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
+        that the arguments offer; torch computes the rest. It computes other widths as the next one
+        of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
         is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
         are copied, and `explain` says so. For the backward of a call that
         the kernel takes, its tensors, o and lse are saved, never the weights; torch computes it:

@@ -15,6 +15,13 @@ namespace thunderkittens::inline KITTENS_TARGET {
 // keys and values, in bytes, stay in the L2 cache.
 inline constexpr int64_t kCacheBytes = int64_t{32} << 20;
 
+inline int64_t heads_together(const attention_forward_params& p) {
+  if (p.tiles_drawn == nullptr) return 1;
+  const int64_t group = p.heads / p.key_heads;
+  const int64_t head_bytes = p.keys * (p.head_dim + p.value_dim) * host::bytes_of(p.type);
+  return std::clamp<int64_t>(kCacheBytes * group / head_bytes, 1, p.heads * p.batch);
+}
+
 // [batch, length, heads, width] as the tile layer counts it: [batch, depth = heads, rows, cols].
 template <class T>
 gl<T> attention_view(const void* data, int64_t batch, int64_t length, int64_t heads, int64_t width,
@@ -56,13 +63,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
   t.sinks = p.sinks;
-  const int64_t group = p.heads / p.key_heads;
-  const int64_t head_bytes = p.keys * (D + Dv) * int64_t{sizeof(T)};
-  const int64_t together = p.tiles_drawn != nullptr
-                               ? std::clamp<int64_t>(kCacheBytes * group / head_bytes, 1, tiles)
-                               : 1;
-  t.tiles = {int(row_tiles),           int(p.heads),  int(p.batch),
-             p.tiles_drawn != nullptr, int(together), p.tiles_drawn};
+  t.tiles = {int(row_tiles),           int(p.heads),           int(p.batch),
+             p.tiles_drawn != nullptr, int(heads_together(p)), p.tiles_drawn};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
   t.q_ends = {p.cu_seqlens_q, p.wide_seqlens_q};
@@ -70,7 +72,7 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.sequences = packed ? int(p.sequences) : kNotPacked;
   t.left = int(std::min(p.left, p.keys));
   t.right = int(std::min(p.right, p.rows));
-  t.heads_per_key = int(group);
+  t.heads_per_key = int(p.heads / p.key_heads);
   t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
   t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());

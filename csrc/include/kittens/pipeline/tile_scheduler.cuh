@@ -30,7 +30,7 @@ struct tile_scheduler {
   // what the long ones leave.
   bool last_first = false;
   // So many (head, batch) pairs at a time go through their tiles together: all their first tiles,
-  // then all their second ones. 1: one pair after the other.
+  // then all their second ones. 1: one pair after the other; at most all.
   int together = 1;
   // Counts a launch's draws, in global memory: 0 before it, and 0 again after it. Launches that may
   // run at the same time have one each. Null: tiles are dealt out, not drawn.
