@@ -22,6 +22,7 @@
 #include "kittens/pipeline/tile_scheduler.cuh"
 #include "kittens/pipeline/turns.cuh"
 #include "kittens/types/dtype.cuh"
+#include "kittens/types/elements.cuh"
 #include "kittens/types/global_tensor.cuh"
 #include "kittens/types/lane_run.cuh"
 #include "kittens/types/register_tile.cuh"

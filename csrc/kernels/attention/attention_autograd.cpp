@@ -3,7 +3,6 @@
 // A call that a kernel serves is one node of the graph, whose backward is `attention_backward`.
 // Every other is computed by ATen ops, which differentiate themselves.
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "binding/autograd.h"
@@ -149,32 +148,14 @@ two_tensors attention_forward_autograd(c10::DispatchKeySet keys, const attention
   return {outputs[0], outputs[1]};
 }
 
-// The gradients of attention, themselves not differentiable: without this a double backward would
-// be silently wrong.
-struct once_differentiable : torch::autograd::Function<once_differentiable> {
-  static variable_list forward(AutogradContext*, const Tensor& /*dout*/,
-                               const optional_tensor& /*dlse*/, const Tensor& /*q*/,
-                               const Tensor& /*k*/, const Tensor& /*v*/,
-                               const optional_tensor& /*sinks*/, const attention_backward_call& b) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    auto [dq, dk, dv, dsinks] = call_op(backward_op(), b);
-    return {dq, dk, dv, dsinks};
-  }
-  static variable_list backward(AutogradContext*, variable_list) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "attention: double backward is not supported");
-  }
-};
-
 four_tensors attention_backward_autograd(c10::DispatchKeySet keys,
                                          const attention_backward_call& b) {
   check_dense_backward(b);
   const attention_call& c = b.forward;
-  if (!records_gradient(b.dout, b.dlse, c.q, c.k, c.v, c.sinks)) {
-    return below_autograd(backward_op(), keys, b);
-  }
-  const variable_list gradients =
-      once_differentiable::apply(b.dout, b.dlse, c.q, c.k, c.v, c.sinks, b);
-  return {gradients[0], gradients[1], gradients[2], gradients[3]};
+  const bool recorded = records_gradient(b.dout, b.dlse, c.q, c.k, c.v, c.sinks);
+  return unpack(b, [&](const auto&... arguments) {
+    return once_differentiable("attention", backward_op(), keys, recorded, arguments...);
+  });
 }
 
 // ---- Autocast -----------------------------------------------------------------------------------

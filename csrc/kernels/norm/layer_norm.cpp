@@ -9,7 +9,6 @@
 #include "kernels/norm/layer_norm.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "binding/arguments.h"
@@ -278,9 +277,7 @@ struct differentiable_layer_norm
     auto [y, mean, rstd] = op.call(x, weight, bias, eps);
     ctx->save_for_backward({x, weight.value_or(Tensor()), bias.value_or(Tensor()), mean, rstd});
     ctx->set_materialize_grads(false);
-    if (current_backend() != backend::automatic) {
-      ctx->saved_data["backend"] = static_cast<int64_t>(current_backend());
-    }
+    save_backend(ctx);
     if constexpr (!Statistics) return {y};
     ctx->mark_non_differentiable({mean, rstd});
     return {y, mean, rstd};
@@ -298,28 +295,10 @@ struct differentiable_layer_norm
     // Edges exist for the tensors that were given, in their order.
     const std::array<bool, 3> needs = {ctx->needs_input_grad(0), weight && ctx->needs_input_grad(1),
                                        bias && ctx->needs_input_grad(weight ? 2 : 1)};
-    const auto choice = ctx->saved_data.find("backend");
-    const backend_scope scope(choice == ctx->saved_data.end() ? backend::automatic
-                                                              : backend(choice->second.toInt()));
+    const backend_scope scope(saved_backend(ctx));
     auto [dx, dweight, dbias] = op.call(dy, saved[0], weight, bias, saved[3], saved[4], needs);
     return {needs[0] ? dx : Tensor(), needs[1] ? dweight : Tensor(), needs[2] ? dbias : Tensor(),
             Tensor()};
-  }
-};
-
-// The gradients of layer_norm, themselves not differentiable: without this a double backward would
-// be silently wrong.
-struct once_differentiable : torch::autograd::Function<once_differentiable> {
-  static variable_list forward(AutogradContext*, const Tensor& dy, const Tensor& x,
-                               const optional_tensor& weight, const optional_tensor& bias,
-                               const Tensor& mean, const Tensor& rstd, std::array<bool, 3> needs) {
-    static const auto op = find_op("thunderkittens::layer_norm_backward", layer_norm_backward);
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [dx, dweight, dbias] = op.call(dy, x, weight, bias, mean, rstd, needs);
-    return {dx, dweight, dbias};
-  }
-  static variable_list backward(AutogradContext*, variable_list) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "layer_norm: double backward is not supported");
   }
 };
 
@@ -348,14 +327,9 @@ three_tensors layer_norm_backward_autograd(c10::DispatchKeySet keys, const Tenso
                                            const optional_tensor& bias, const Tensor& mean,
                                            const Tensor& rstd, std::array<bool, 3> needs) {
   check_dense(kBackwardTable, {dy, x, weight, bias, mean, rstd});
-  if (!records_gradient(dy, x, weight)) {
-    static const auto op = find_op("thunderkittens::layer_norm_backward", layer_norm_backward);
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return op.redispatch(keys & c10::after_autograd_keyset, dy, x, weight, bias, mean, rstd, needs);
-  }
-  const variable_list gradients =
-      once_differentiable::apply(dy, x, weight, bias, mean, rstd, needs);
-  return {gradients[0], gradients[1], gradients[2]};
+  static const auto op = find_op("thunderkittens::layer_norm_backward", layer_norm_backward);
+  return once_differentiable("layer_norm", op, keys, records_gradient(dy, x, weight), dy, x, weight,
+                             bias, mean, rstd, needs);
 }
 
 // ---- Registration -------------------------------------------------------------------------------

@@ -19,32 +19,10 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 row_layout layout_of(int64_t width, int64_t warps) { return {int(warps), 1.0f / float(width)}; }
 
-// Calls f.operator()<T, Run>() with the element type and the widest run that every row allows: 16
-// bytes where all the addresses and row lengths are multiples of it, else one element.
-template <class F>
-void with_elements(dtype type, bool aligned, F f) {
-  const auto with_run = [&]<class T>(T) {
-    if (aligned) {
-      f.template operator()<T, 16 / int(sizeof(T))>();
-    } else {
-      f.template operator()<T, 1>();
-    }
-  };
-  switch (type) {
-    case dtype::float32: return with_run(float{});
-    case dtype::float16: return with_run(half{});
-    case dtype::bfloat16: return with_run(bf16{});
-  }
-}
-
-bool multiple_of_16(int64_t bytes) { return bytes % 16 == 0; }
-bool multiple_of_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 void launch_forward(const layer_norm_forward_params& p, stream s) {
   const int64_t size = bytes_of(p.type);
-  const bool aligned = multiple_of_16(p.width * size) && multiple_of_16(p.x_stride * size) &&
-                       multiple_of_16(p.x) && multiple_of_16(p.y) && multiple_of_16(p.weight) &&
-                       multiple_of_16(p.bias);
+  const bool aligned =
+      in_runs_of_16_bytes({p.x, p.y, p.weight, p.bias}, {p.width * size, p.x_stride * size});
   with_elements(p.type, aligned, [&]<class T, int Run>() {
     const auto launch_rows = [&]<class Config>(Config) {
       const int64_t warps = ceil_div(p.width, Config::vector::length);
@@ -95,9 +73,8 @@ void launch_backward_wide(const layer_norm_backward_params& p, stream s) {
 
 void launch_backward(const layer_norm_backward_params& p, stream s) {
   const int64_t size = bytes_of(p.type);
-  const bool aligned = multiple_of_16(p.width * size) && multiple_of_16(p.x_stride * size) &&
-                       multiple_of_16(p.dy_stride * size) && multiple_of_16(p.x) &&
-                       multiple_of_16(p.dy) && multiple_of_16(p.dx) && multiple_of_16(p.weight);
+  const bool aligned = in_runs_of_16_bytes({p.x, p.dy, p.dx, p.weight},
+                                           {p.width * size, p.x_stride * size, p.dy_stride * size});
   with_elements(p.type, aligned, [&]<class T, int Run>() {
     using config = layer_norm_backward_config<T, Run>;
     if (p.width <= kLayerNormFusedWidth) {
