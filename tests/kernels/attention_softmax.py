@@ -83,9 +83,11 @@ def with_maximum(s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return o.to(v.dtype).double()
 
 
-def check_family(family: Family, dtype: torch.dtype, device: str, rows: int, keys: int) -> None:
+def check_family(
+    family: Family, dtype: torch.dtype, device: str, rows: int, keys: int, width: int = 64
+) -> None:
     """Asserts that errors are about those of a softmax with the maximum, and lse's small."""
-    q, k, v = inputs(logits(family, rows, keys), dtype, device)
+    q, k, v = inputs(logits(family, rows, keys), dtype, device, width)
     want, want_lse, s = exact(q, k, v, family.softcap)
     best = (with_maximum(s, v) - want).abs()
     for return_lse in (True, False):
@@ -94,7 +96,7 @@ def check_family(family: Family, dtype: torch.dtype, device: str, rows: int, key
         )
         if return_lse:
             o, lse = o
-            # Scores are sums of 64 products in float, of which the largest sets the error.
+            # Scores are sums of products in float, of which the largest sets the error.
             of_scores = 2**-21 * (q.double().abs()[0, :, 0] @ k.double().abs()[0, :, 0].T).amax(-1)
             off = (lse[0, 0].double() - want_lse).abs()
             assert (off <= 1e-5 + 1e-6 * want_lse.abs() + of_scores).all()
@@ -103,10 +105,12 @@ def check_family(family: Family, dtype: torch.dtype, device: str, rows: int, key
         assert error.max() <= 1.6 * best.max() + 1e-7
 
 
-def check_jump(by: float, dtype: torch.dtype, device: str, keys: int, large: bool) -> None:
+def check_jump(
+    by: float, dtype: torch.dtype, device: str, keys: int, large: bool, width: int = 64
+) -> None:
     """Asserts o and lse where the first key's logit, which comes last, is so much larger (in units
     of log₂) for every third row, and that the other rows' bits do not depend on it."""
-    rows, width = 70, 64
+    rows = 70
     k = torch.zeros(keys, width)
     k[:, 1:9] = torch.randn(keys, 8)
     k[0, 0] = 1.0

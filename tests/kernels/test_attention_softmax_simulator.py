@@ -24,6 +24,18 @@ def test_errors_are_those_of_a_running_maximum(family, dtype):
     softmax.check_family(family, dtype, "cpu", rows=192, keys=800)
 
 
+@pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+@pytest.mark.parametrize("family", softmax.FAMILIES, ids=str)
+def test_errors_where_every_step_is_careful(family, dtype):
+    """Above head dimension 128: a reference that lags behind the maximum fails."""
+    softmax.check_family(family, dtype, "cpu", rows=64, keys=400, width=256)
+
+
+@pytest.mark.parametrize("by", [7, 9, 60, 500])
+def test_rows_that_jump_where_every_step_is_careful(by):
+    softmax.check_jump(by, FP16, "cpu", keys=200, large=True, width=256)
+
+
 @pytest.mark.parametrize("large", [False, True], ids=["normal values", "large values"])
 @pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
 @pytest.mark.parametrize("by", [60, 127, 130, 500])
