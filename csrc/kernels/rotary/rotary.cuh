@@ -170,14 +170,16 @@ struct token_heads {
         q_out(static_cast<T*>(p.q.out) + distance(p.q.out_strides, b, token)),
         k_out(static_cast<T*>(p.k.out) + distance(p.k.out_strides, b, token)) {}
 
-  // Heads count through q's and then k's.
+  // Heads count through q's and then k's. (Selected part by part, it takes no branch.)
   KITTENS_DEVICE const T* in(const rotary_params& p, int head) const {
-    return head < p.q.heads ? q_in + head * p.q.in_strides.head
-                            : k_in + (head - p.q.heads) * p.k.in_strides.head;
+    const bool of_k = head >= p.q.heads;
+    return (of_k ? k_in : q_in) + (of_k ? head - p.q.heads : head) *
+                                      (of_k ? p.k.in_strides.head : p.q.in_strides.head);
   }
   KITTENS_DEVICE T* out(const rotary_params& p, int head) const {
-    return head < p.q.heads ? q_out + head * p.q.out_strides.head
-                            : k_out + (head - p.q.heads) * p.k.out_strides.head;
+    const bool of_k = head >= p.q.heads;
+    return (of_k ? k_out : q_out) + (of_k ? head - p.q.heads : head) *
+                                        (of_k ? p.k.out_strides.head : p.q.out_strides.head);
   }
 
  private:
