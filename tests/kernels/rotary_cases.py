@@ -68,7 +68,7 @@ class Case:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value != field.default:
-                text = SHORT.get(value, value) if field.type != bool else field.name
+                text = SHORT.get(value, value) if field.type is not bool else field.name
                 known = field.name in ("dtype", "interleaved", "layout")
                 parts.append(str(text) if known else f"{field.name}={text}")
         return ",".join(parts).replace(" ", "") or "default"
@@ -187,8 +187,15 @@ def make(case: Case, device: str = "cpu") -> tuple[torch.Tensor | None, ...]:
     angle = 6.3 * torch.rand(longest + 3, case.pairs, dtype=FP64, device=device)
     cos, sin = angle.cos().to(case.table or case.dtype), angle.sin().to(case.table or case.dtype)
     dq, dk = (torch.randn(t.shape, dtype=FP32, device=device).to(case.dtype) for t in (q, k))
-    return q, k, cos, sin, offsets, cu_seqlens, lay_out(dq, case.gradient), lay_out(
-        dk, case.gradient
+    return (
+        q,
+        k,
+        cos,
+        sin,
+        offsets,
+        cu_seqlens,
+        lay_out(dq, case.gradient),
+        lay_out(dk, case.gradient),
     )
 
 
@@ -290,5 +297,7 @@ def check_wrong_lengths(device: str) -> None:
         turned, _ = memory.check_memory(call, q, k, cos, sin, cu_seqlens)
         rows = zip(cos, sin, strict=True)
         each = [tolerance.rotary(q, c.expand(9, -1), s.expand(9, -1))[0] for c, s in rows]
-        error = (turned.double() - torch.stack(each)).abs().amax((-1, -2))  # by row of the table and token
+        error = (
+            (turned.double() - torch.stack(each)).abs().amax((-1, -2))
+        )  # by row of the table and token
         assert (error.amin(0) < 1e-5).all()

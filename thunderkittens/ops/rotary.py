@@ -83,7 +83,15 @@ def rotary(
     offset, offsets = _split(offsets)
     if inplace:
         _rotary_(
-            q, k, cos, sin, offset, offsets, interleaved, cu_seqlens=cu_seqlens, max_seqlen=max_seqlen
+            q,
+            k,
+            cos,
+            sin,
+            offset,
+            offsets,
+            interleaved,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
         )
         return q, k
     if cu_seqlens is None and max_seqlen is None:  # each keyword costs a third of a microsecond

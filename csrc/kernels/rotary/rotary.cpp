@@ -71,8 +71,8 @@ void check_tables(const rotary_call& c) {
                    c.sin.scalar_type());
   const SymInt width = c.q.sym_size(-1), pairs = c.cos.sym_size(1);
   TORCH_CHECK_VALUE((pairs * 2).sym_le(width).expect_true(__FILE__, __LINE__),
-                    "rotary: cos.size(1) must be at most ", width / 2, " (half of q.size(-1)), got ",
-                    pairs);
+                    "rotary: cos.size(1) must be at most ", width / 2,
+                    " (half of q.size(-1)), got ", pairs);
   // A token that cu_seqlens leaves out needs a row too.
   const SymInt length = c.cu_seqlens ? c.max_seqlen->max(SymInt(1)) : c.q.sym_size(1);
   const SymInt rows = c.cos.sym_size(0), needed = length + c.offset;
@@ -91,9 +91,9 @@ Tensor table_rows(const rotary_call& c, int64_t offset) {
   if (c.cu_seqlens) {
     const Tensor starts = c.cu_seqlens->to(at::kLong).contiguous();
     const Tensor sequence = at::searchsorted(starts, position, false, /*right=*/true) - 1;
-    position = position - starts.index_select(0, sequence.clamp_min(0))
-                              .clamp_min(0)
-                              .masked_fill(sequence < 0, 0);
+    position =
+        position -
+        starts.index_select(0, sequence.clamp_min(0)).clamp_min(0).masked_fill(sequence < 0, 0);
     if (c.offsets) {  // zero before the first sequence and past the last
       position = position + at::cat({c.offsets->to(at::kLong), at::zeros({1}, options)})
                                 .index_select(0, sequence.remainder(starts.numel()));
@@ -160,9 +160,9 @@ Tensor operand(const Tensor& t) { return is_readable(t) ? t : t.contiguous(); }
 void take_notes(const rotary_call& c, bool in_place) {
   const auto note = [](const Tensor& t, const char* name, const char* how) {
     if (is_readable(t)) return;
-    explaining()->notes.push_back(c10::str(
-        name, " is copied first", how,
-        ": the elements of a row are not neighbours (strides ", t.strides(), ")"));
+    explaining()->notes.push_back(c10::str(name, " is copied first", how,
+                                           ": the elements of a row are not neighbours (strides ",
+                                           t.strides(), ")"));
   };
   note(c.q, "q", in_place ? ", and back" : "");
   note(c.k, "k", in_place ? ", and back" : "");
@@ -272,16 +272,14 @@ void check_rotary(const rotary_call& c) {
                          c.cu_seqlens, c.max_seqlen});
     check_packing(c);
   } else {
-    check(kBatchTable,
-          {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
+    check(kBatchTable, {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
   }
   check_tables(c);
 }
 
 void check_dense_rotary(const rotary_call& c) {
   const std::optional<SymInt> offset(c.offset);
-  check_dense(kBatchTable,
-              {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
+  check_dense(kBatchTable, {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
 }
 
 two_tensors rotary(const rotary_call& c) {

@@ -32,7 +32,8 @@ using host::dtype;
 template <class T, int Run, bool Interleaved, int Heads = 4, int Threads = 128>
 struct rotary_config {
   using type = T;
-  static constexpr int run = Run, heads = Heads, threads = Threads;
+  static constexpr int run = Run, heads = Heads;
+  static constexpr int threads = Threads;
   static constexpr int max_threads = Run > 1 ? 256 : 512;
   // Whether the pairs lie within a run. (A run of one element is half of a pair.)
   static constexpr bool pairs_in_run = Interleaved && Run > 1;
@@ -173,13 +174,13 @@ struct token_heads {
   // Heads count through q's and then k's. (Selected part by part, it takes no branch.)
   KITTENS_DEVICE const T* in(const rotary_params& p, int head) const {
     const bool of_k = head >= p.q.heads;
-    return (of_k ? k_in : q_in) + (of_k ? head - p.q.heads : head) *
-                                      (of_k ? p.k.in_strides.head : p.q.in_strides.head);
+    return (of_k ? k_in : q_in) +
+           (of_k ? head - p.q.heads : head) * (of_k ? p.k.in_strides.head : p.q.in_strides.head);
   }
   KITTENS_DEVICE T* out(const rotary_params& p, int head) const {
     const bool of_k = head >= p.q.heads;
-    return (of_k ? k_out : q_out) + (of_k ? head - p.q.heads : head) *
-                                        (of_k ? p.k.out_strides.head : p.q.out_strides.head);
+    return (of_k ? k_out : q_out) +
+           (of_k ? head - p.q.heads : head) * (of_k ? p.k.out_strides.head : p.q.out_strides.head);
   }
 
  private:

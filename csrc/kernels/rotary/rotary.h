@@ -36,8 +36,8 @@ struct rotary_params {
   const void* cu_seqlens;  // [sequences + 1], int32 or int64; null: not packed
   int64_t cos_stride, sin_stride, table_rows;  // at least one row
   int64_t offset, sequences;
-  int batch, tokens;   // packed: 1, and all tokens; their product is below 2³¹
-  int width, rotated;  // rotated: even and ≤ width
+  int batch, tokens;                // packed: 1, and all tokens; their product is below 2³¹
+  int width, rotated;               // rotated: even and ≤ width
   bool wide_offsets, wide_seqlens;  // int64
   bool interleaved;                 // pairs are neighbours, not an element of each half
   bool conjugate;                   // turns back: −sin for sin
