@@ -138,7 +138,7 @@ def test_in_place_gradcheck():
 
 def test_in_place_returns_its_arguments_and_counts_versions():
     q, k, cos, sin, *_ = cases.make(Case(dtype=FP32))
-    for scope in (torch.no_grad(), torch.enable_grad()):
+    for scope in (torch.no_grad(), torch.enable_grad(), torch.inference_mode()):
         versions = q._version, k._version
         with scope:
             turned = thunderkittens.rotary(q, k, cos, sin, inplace=True)

@@ -131,6 +131,21 @@ def test_explain():
     assert "q is copied first, and back: " in str(back)
 
 
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+@pytest.mark.parametrize("at", [0, 1, 32])
+def test_tables_that_are_slices(dtype, at):
+    """Of tables of full width, whose halves are alike, or at an address that is not aligned."""
+    q, k, cos, sin, *_ = cases.make(Case(dtype=dtype))
+    wide = [torch.cat([t.roll(at, 1)] * 2, 1)[:, at : at + 32] for t in (cos, sin)]
+    with thunderkittens.backend("simulator"):
+        results = [
+            check_memory(lambda *t: thunderkittens.rotary(*t), q, k, *tables)
+            for tables in ((cos, sin), wide)
+        ]
+    for got, want in zip(*results, strict=True):
+        assert memory.bits_equal(got, want)
+
+
 def test_more_tokens_than_a_block_has():
     """The grid counts the chunks of each batch; the last of them may be short."""
     for case in (Case(3, 50, 1, 1, 8, dtype=FP32), Case(5, 1, 1, 0, 16), Case(1, 131, 2, 1, 6)):

@@ -1,4 +1,4 @@
-// rotary above its backends: autograd.
+// rotary above its backends: autograd, and the versions of what is written in place.
 //
 // A rotation is linear, and its gradient is the rotation back: the same op with `conjugate`. So a
 // backward is differentiable like the forward, to any order.
@@ -33,11 +33,8 @@ auto call_op(const Op& op, const rotary_call& c) {
 }
 
 template <class Op>
-auto below_autograd(const Op& op, c10::DispatchKeySet keys, const rotary_call& c) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return unpack(c, [&](const auto&... arguments) {
-    return op.redispatch(keys & c10::after_autograd_keyset, arguments...);
-  });
+auto redispatch(const Op& op, c10::DispatchKeySet keys, const rotary_call& c) {
+  return unpack(c, [&](const auto&... arguments) { return op.redispatch(keys, arguments...); });
 }
 
 // What the backward of a call needs: all of it but q and k.
@@ -121,7 +118,10 @@ bool records(const rotary_call& c) {
 }
 
 two_tensors rotary_autograd(c10::DispatchKeySet keys, const rotary_call& c) {
-  if (!records(c)) return below_autograd(rotary_op(), keys, c);
+  if (!records(c)) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return redispatch(rotary_op(), keys & c10::after_autograd_keyset, c);
+  }
   const variable_list outputs = differentiable_rotary::apply(c.q, c.k, c);
   return {outputs[0], outputs[1]};
 }
@@ -131,19 +131,32 @@ void rotary_in_place_autograd(c10::DispatchKeySet keys, const rotary_call& c) {
   for (const Tensor* x : {&c.q, &c.k}) {  // before anything is written
     torch::autograd::check_inplace(*x, recorded && x->requires_grad());
   }
-  below_autograd(in_place_op(), keys, c);
-  for (const Tensor* x : {&c.q, &c.k}) {
-    if (recorded && x->requires_grad()) {
-      turned_in_place::apply(*x, c);
-    } else {
-      torch::autograd::increment_version(*x);
-    }
+  {
+    const at::AutoDispatchBelowAutograd guard;
+    redispatch(in_place_op(), keys & c10::after_autograd_keyset, c);
   }
+  for (const Tensor* x : {&c.q, &c.k}) {
+    if (recorded && x->requires_grad()) turned_in_place::apply(*x, c);
+  }
+}
+
+// Also in inference mode, which has no autograd: who saved q or k before has to notice.
+void rotary_in_place_counted(c10::DispatchKeySet keys, const rotary_call& c) {
+  {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    redispatch(in_place_op(), keys & c10::after_ADInplaceOrView_keyset, c);
+  }
+  torch::autograd::increment_version(c.q);
+  torch::autograd::increment_version(c.k);
 }
 
 TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {
   m.impl("rotary", with_rotary<rotary_autograd, c10::DispatchKeySet>);
   m.impl("rotary_", with_rotary<rotary_in_place_autograd, c10::DispatchKeySet>);
+}
+
+TORCH_LIBRARY_IMPL(thunderkittens, ADInplaceOrView, m) {
+  m.impl("rotary_", with_rotary<rotary_in_place_counted, c10::DispatchKeySet>);
 }
 
 }  // namespace
