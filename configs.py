@@ -30,6 +30,7 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm",)),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
+    Kernel(name="rotary", ops=("rotary",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

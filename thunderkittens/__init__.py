@@ -14,6 +14,7 @@ if _loader.load():
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.norm import layer_norm
+    from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "layer_norm",
     "nn",
     "register_flash_attention",
+    "rotary",
     "scaled_dot_product_attention",
 ]
 

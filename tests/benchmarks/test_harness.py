@@ -6,7 +6,17 @@ import json
 import pytest
 import torch
 
-from benchmarks import bench_attention, bench_host, bench_norm, cli, harness, peers, readme, report
+from benchmarks import (
+    bench_attention,
+    bench_host,
+    bench_norm,
+    bench_rotary,
+    cli,
+    harness,
+    peers,
+    readme,
+    report,
+)
 from benchmarks.harness import OURS, Case, MissingPeer, Result, WrongResult
 
 
@@ -160,11 +170,17 @@ def test_norm_minimum_bytes():
     assert bench_norm.minimum_bytes(True, 16384, 4096, 2) == 402_808_832
 
 
+def test_rotary_minimum_bytes():
+    assert bench_rotary.SHAPES[0].minimum_bytes() == 2 * 268_435_456 + 1_048_576
+
+
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
     monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    small = [bench_rotary.Shape(2, 3, 2, 1, 8, rotated, rotated < 8) for rotated in (8, 4)]
+    monkeypatch.setattr(bench_rotary, "SHAPES", small)
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
@@ -172,7 +188,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["attention", "norm"])
+@pytest.mark.parametrize("family", ["attention", "norm", "rotary"])
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

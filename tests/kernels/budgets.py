@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import thunderkittens
-from tests.kernels import attention_cases, norm_cases
+from tests.kernels import attention_cases, norm_cases, rotary_cases
 from tests.kernels.attention_cases import BF16
 
 FILE = Path(__file__).with_suffix(".json")
@@ -22,6 +22,8 @@ CASES = {
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
+    "rotary": (rotary_cases, rotary_cases.Case(1, 4, 32, 8, 128)),
+    "rotary, single elements": (rotary_cases, rotary_cases.Case(1, 4, 4, 2, 90)),
 }
 
 

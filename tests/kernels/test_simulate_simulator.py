@@ -17,7 +17,12 @@ pytestmark = pytest.mark.skipif(
     not _loader.SIMULATOR.is_file(),
     reason="the simulator is not built (python -m build_tools simulator)",
 )
-SMALL = {"attention": "--rows 64 --keys 64 --key-heads 1", "norm": "--width 72 --weight none"}
+SMALL = {
+    "attention": "--rows 64 --keys 64 --key-heads 1",
+    "norm": "--width 72 --weight none",
+    "rotary": "--tokens 2 --lengths 3,2",
+}
+FAMILIES = [kernel.name for kernel in configs.KERNELS]
 KERNEL = "attention_consumer.cuh"
 
 
@@ -26,11 +31,11 @@ def run(monkeypatch, words: str) -> int:
     return simulate.main(words.split())
 
 
-@pytest.mark.parametrize("family", [kernel.name for kernel in configs.KERNELS])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_case_of_each_family(family, monkeypatch, capsys):
     assert run(monkeypatch, f"{family} {SMALL[family]} --policy random:3") == 0
     printed = capsys.readouterr().out
-    assert "random:3, inputs of seed 0" in printed and "_forward × 1" in printed
+    assert "random:3, inputs of seed 0" in printed and " s: " in printed and " × " in printed
     assert "right: each element is within its bound" in printed
 
 
@@ -63,8 +68,8 @@ def test_a_call_that_is_refused(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "KERNEL must be one of norm, attention, got ''"),
-        ("atention", "KERNEL must be one of norm, attention, got 'atention'"),
+        ("", f"KERNEL must be one of {', '.join(FAMILIES)}, got ''"),
+        ("atention", f"KERNEL must be one of {', '.join(FAMILIES)}, got 'atention'"),
         ("norm --policy slow", "backend: policy must be one of eager, lazy, random, got 'slow'"),
         ("norm --block 3", "backend: block must be None without trace, got 3"),
     ],

@@ -31,7 +31,7 @@ class Listed:
         )
 
 
-TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
+TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW, ROTARY = (
     "attention_tile.cuh",
     "attention_producer.cuh",
     "attention_consumer.cuh",
@@ -39,6 +39,7 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
     "layer_norm_forward.cuh",
     "layer_norm_backward.cuh",
     "row.cuh",
+    "rotary.cuh",
 )
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
@@ -135,6 +136,14 @@ LISTED: tuple[Listed, ...] = (
     # Equal numbers, whichever is taken.
     Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
+    Listed(ROTARY, "start = entry «>» 0 ?", "comparison: > → >=", SAME),
+    Listed(ROTARY, "start = entry > «0» ?", "constant: 0 → -1", SAME),
+    Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
+    Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
+    # Heads and runs.
+    Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
+    Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
+    Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
     # Barriers and lanes, of which any would do.
     Listed(FORWARD, "group_sum<2> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),

@@ -33,6 +33,7 @@ ATTENTION = tuple(
 )
 FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
 BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
+ROTARY = Program("rotary.cu", "rotary_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
 TARGETS: dict[str, tuple[Program, ...]] = {
@@ -43,6 +44,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/layer_norm_forward.cuh": (FORWARD,),
     "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
     "kernels/norm/row.cuh": (FORWARD, BACKWARD),
+    "kernels/rotary/rotary.cuh": (ROTARY,),
 }
 # Whose mutants have not all been judged since the kernel was rewritten: CI samples the others.
 UNJUDGED = tuple(file for file in TARGETS if file.startswith("kernels/attention/"))
@@ -57,6 +59,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "max_blocks",
     ),
     "kernels/norm/layer_norm_backward.cuh": ("max_threads",),
+    "kernels/rotary/rotary.cuh": ("threads", "max_threads"),
 }
 # Sources of kernels that are run on the host alone.
 HOST_SIDE = ("kernels/attention/attention_launch.cuh",)

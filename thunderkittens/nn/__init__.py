@@ -1,5 +1,6 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
 from thunderkittens.nn.norm import LayerNorm
+from thunderkittens.nn.rotary import Rotary
 
-__all__ = ["LayerNorm"]
+__all__ = ["LayerNorm", "Rotary"]

@@ -138,6 +138,33 @@ def attention(o: Tensor, spread: Tensor, dtype: torch.dtype, keys: int, score: f
     return 2 * unit(dtype) * (o.abs() + spread) + slack * spread + floor(dtype)
 
 
+def rotary(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> tuple[Tensor, Tensor]:
+    """The reference of one tensor that rotary turns, and its bound, both float64.
+
+    Args:
+        x: [..., S, H, D], as the op got it.
+        cos: [..., S, R/2], the row of each token, as the op got it.
+        sin: The same; negative for the gradient.
+        interleaved: As the op got it.
+
+    Returns:
+        The result and the largest allowed error, x's shape. What is not turned is exact.
+    """
+    c, s, pairs = cos.double().unsqueeze(-2), sin.double().unsqueeze(-2), cos.shape[-1]
+    first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
+    second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
+    wide = x.double()
+    x1, x2 = wide[..., first], wide[..., second]
+    want, bound = wide.clone(), torch.zeros_like(wide)
+    # Two products and a sum, in the dtype computed in and again in this reference.
+    u = unit(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    for place, a, b in ((first, x1 * c, -x2 * s), (second, x1 * s, x2 * c)):
+        want[..., place] = a + b
+        slack = 8 * u * (a.abs() + b.abs()) + 2 * floor(x.dtype)
+        bound[..., place] = 2 * unit(x.dtype) * (a + b).abs() + slack
+    return want, bound
+
+
 def _normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(x − mean) · rstd, rstd, and how much a relative error of the mean is amplified."""
     mean = x.mean(-1, keepdim=True)

@@ -1,0 +1,89 @@
+"""Mistakes planted in rotary's kernel: the simulator's guards or the numbers must find each one.
+
+Each case changes one place, and runs the cases of the mutation tests with it.
+"""
+
+import re
+from functools import partial
+
+import pytest
+
+from build_tools.settings import BuildError
+from tests.kernels.planted import Mistake
+from tests.mutation import targets
+from tests.mutation.bench import Bench
+
+planted = partial(Mistake, file="kernels/rotary/rotary.cuh")
+
+PAST = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global [^\n]* past the end of a buffer"
+BEFORE = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global [^\n]* before the start of a buffer"
+WRONG = r"[qk]:\d+: is "
+
+MISTAKES = (
+    planted(
+        "the_table_is_read_past_its_last_row",
+        "if (shift > to_last) shift = to_last;",
+        "",
+        PAST,
+    ),
+    planted(
+        "the_table_is_read_before_its_first_row",
+        "return shift < -position ? 0 : position + shift;",
+        "return position + shift;",
+        BEFORE,
+    ),
+    planted(
+        "offsets_are_read_past_the_last_sequence",
+        "sequence >= 0 && sequence < count) {",
+        "sequence >= 0) {",
+        PAST,
+    ),
+    planted(
+        "a_sequence_starts_after_its_first_token",
+        "if (entry <= token) {",
+        "if (entry < token) {",
+        WRONG,
+    ),
+    planted(
+        "the_second_copied_run_is_always_there",
+        "return {first, second, second < p.width};",
+        "return {first, second, true};",
+        PAST,
+    ),
+    planted(
+        "x2_is_turned_with_the_new_x1",
+        "    const float turned = fmaf(x1, cos[i], -(x2 * sin[i]));\n"
+        "    x2 = fmaf(x1, sin[i], x2 * cos[i]);\n    x1 = turned;",
+        "    x1 = fmaf(x1, cos[i], -(x2 * sin[i]));\n    x2 = fmaf(x1, sin[i], x2 * cos[i]);",
+        WRONG,
+    ),
+    planted(
+        "neighbours_of_the_second_run_take_the_angles_of_the_first",
+        "turn_pair(b[2 * i], b[2 * i + 1], length + i);",
+        "turn_pair(b[2 * i], b[2 * i + 1], i);",
+        WRONG,
+    ),
+    planted(
+        "the_threads_past_the_last_token_work",
+        "if (of_block >= layout.tokens || token >= p.tokens) return;",
+        "if (of_block >= layout.tokens) return;",
+        PAST,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    try:
+        return Bench(targets.programs())
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(bench: Bench, mistake: Mistake):
+    verdict = bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+    assert verdict.noticed, f"{mistake.name}: {verdict}"
+    assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"

@@ -1,0 +1,108 @@
+"""Rotary position embedding."""
+
+import torch
+from torch import Tensor
+
+_rotary = torch.ops.thunderkittens.rotary.default
+_rotary_ = torch.ops.thunderkittens.rotary_.default
+
+
+def rotary(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    offsets: int | Tensor | None = None,
+    interleaved: bool = False,
+    inplace: bool = False,
+    cu_seqlens: Tensor | None = None,
+    max_seqlen: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Rotary position embedding of q and k, both in one launch.
+
+    With c and s the row of cos and sin for a token's position, and R twice their width, each pair
+    (x1, x2) of the first R elements of a head becomes (x1 · c − x2 · s, x1 · s + x2 · c); the other
+    elements stay. Pair i is elements i and i + R/2, or, interleaved, 2i and 2i + 1. The position of
+    token t is t, counted from the start of its sequence, plus the offset.
+
+    Args:
+        q: [B, S, Hq, D], float32, float16, bfloat16 or float64. Packed: [N, Hq, D].
+        k: [B, S, Hk, D], q's dtype; Hk may differ from Hq, and be 0. Packed: [N, Hk, D].
+        cos: [T, R/2], R ≤ D, q's dtype or float32: row p is for position p.
+        sin: The same of the sines, cos's dtype.
+        offsets: Added to the positions: an integer ≥ 0, or [B] (packed: [sequences]) int32 or int64
+            on q's device, negative ones too; None for 0.
+        interleaved: Pairs are neighbours (GPT-J), not an element of each half of R (GPT-NeoX).
+        inplace: Write q and k themselves, and return them. As for torch's own functions, neither
+            may be a leaf that requires a gradient, or overlap with itself or the other.
+        cu_seqlens: [sequences + 1], int32 or int64, on q's device, not decreasing: sequence i is
+            rows cu_seqlens[i] to cu_seqlens[i + 1] of a packed q and k. A row past the last counts
+            from there.
+        max_seqlen: At least the longest sequence; required with cu_seqlens, which is never read
+            back from the device.
+
+    Returns:
+        q and k turned, of their shapes and q's dtype: contiguous, or q and k themselves with
+        `inplace`. Differentiable in q and k, to any order: the gradient is turned back.
+
+    Raises:
+        ValueError: A shape, a device or a number is not as above; or the tables are too short:
+            T < S + offset (packed: max_seqlen + offset), with the offset 0 where it is a tensor.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, cos or sin requires a gradient, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or `inplace` cannot write q and k
+            (torch's own messages).
+
+    Positions past the table:
+        What the host cannot see, offsets and cu_seqlens on the device, is never trusted: a position
+        below 0 takes the table's first row, one of T or more its last. Nothing else is read,
+        whatever the numbers are; padding on the left may have negative positions.
+
+    Backends:
+        The kernel takes bfloat16, float16 and float32, any D up to 1024, and any strides whose last
+        is 1: slices of a fused projection and [B, H, S, D] transposed are read where they lie.
+        Otherwise there is a copy, in place one more back, and `explain` says so. It moves 16 bytes
+        at a time where addresses, strides, D and R/2 are multiples of 16 bytes, else single
+        elements.
+
+    Numerics:
+        Computed in float32 (float64 for float64), rounded once to q's dtype. The elements that are
+        not turned keep their bits. The same bits on every run.
+
+    Source:
+        csrc/kernels/rotary/rotary.cuh. Torch computes float64 and what is on the CPU.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, angle = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[torch.pi / 2]])
+        >>> thunderkittens.rotary(q, q, angle.cos(), angle.sin())[0].round().abs()
+        tensor([[[[0., 1.]]]])
+    """
+    offset, offsets = _split(offsets)
+    if inplace:
+        _rotary_(
+            q,
+            k,
+            cos,
+            sin,
+            offset,
+            offsets,
+            interleaved,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+        )
+        return q, k
+    if cu_seqlens is None and max_seqlen is None:  # each keyword costs a third of a microsecond
+        return _rotary(q, k, cos, sin, offset, offsets, interleaved)
+    return _rotary(
+        q, k, cos, sin, offset, offsets, interleaved, cu_seqlens=cu_seqlens, max_seqlen=max_seqlen
+    )
+
+
+def _split(offsets: int | Tensor | None) -> tuple[int, Tensor | None]:
+    """The offset that the host knows, and those on the device."""
+    if offsets is None:
+        return 0, None
+    return (0, offsets) if isinstance(offsets, Tensor) else (offsets, None)
