@@ -6,7 +6,17 @@ import json
 import pytest
 import torch
 
-from benchmarks import bench_attention, bench_host, bench_norm, cli, harness, peers, readme, report
+from benchmarks import (
+    bench_activation,
+    bench_attention,
+    bench_host,
+    bench_norm,
+    cli,
+    harness,
+    peers,
+    readme,
+    report,
+)
 from benchmarks.harness import OURS, Case, MissingPeer, Result, WrongResult
 
 
@@ -165,6 +175,8 @@ def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
     monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_activation, "GELU_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
@@ -172,7 +184,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["attention", "norm"])
+@pytest.mark.parametrize("family", ["activation", "attention", "norm"])
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

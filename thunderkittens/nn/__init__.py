@@ -1,5 +1,6 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
+from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.norm import LayerNorm
 
-__all__ = ["LayerNorm"]
+__all__ = ["GEGLU", "GELU", "GatedMLP", "LayerNorm", "SwiGLU"]
