@@ -47,9 +47,7 @@ FORMULAS: dict[str, Callable[[Inputs], Outputs]] = {
     "geglu": lambda i: (F.gelu(i["gate"], approximate="tanh") * i["up"],),
     "geglu_backward": torch_backward("gelu"),
     "gelu": lambda i: (F.gelu(i["x"], approximate="tanh"),),
-    "gelu_backward": lambda i: (
-        torch.ops.aten.gelu_backward(i["dy"], i["x"], approximate="tanh"),
-    ),
+    "gelu_backward": lambda i: (torch.ops.aten.gelu_backward(i["dy"], i["x"], approximate="tanh"),),
 }
 
 
@@ -82,8 +80,8 @@ def contiguous(i: Inputs) -> dict[str, torch.Tensor]:
 def liger(op: str) -> Peer:
     """Liger's Triton kernel.
 
-    Its backward writes dgate and dup over gate and up, here over copies that are made once: from the
-    second call on it differentiates other numbers, which costs it nothing.
+    Its backward writes dgate and dup over gate and up, here over copies that are made once: from
+    the second call on it differentiates other numbers, which costs it nothing.
     """
     function = op.removesuffix("_backward")
 

@@ -91,9 +91,7 @@ def layouts(width: int) -> list[Case]:
 
 def regimes(width: int, dtypes=(FP32, FP16, BF16)) -> list[Case]:
     """Values where 1 + tanh, 1 + erf and 1 − σ cancel, and where exponentials overflow."""
-    return [
-        case for regime in REGIMES for case in of_each_op(width, dtypes=dtypes, regime=regime)
-    ]
+    return [case for regime in REGIMES for case in of_each_op(width, dtypes=dtypes, regime=regime)]
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:

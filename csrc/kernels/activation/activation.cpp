@@ -31,9 +31,7 @@ Tensor activate_backward(activation f, const Tensor& dy, const Tensor& x) {
                                : at::gelu_backward(dy, x, name_of_gelu(f));
 }
 
-Tensor widened(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-}
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
 // With the strides that Meta promises, also of dimensions of size 1.
 Tensor rounded_like(const Tensor& x, const Tensor& result) {
@@ -69,9 +67,7 @@ void gated_forward_kernel(const decision& d, activation f, const Tensor& gate, c
 void gated_backward_kernel(const decision& d, activation f, const Tensor& dy, const Tensor& gate,
                            const Tensor& up, const Tensor& dgate, const Tensor& dup) {
   const operands_view<3> in({dy, gate, up});
-  const auto address = [](const Tensor& t) {
-    return t.defined() ? t.mutable_data_ptr() : nullptr;
-  };
+  const auto address = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   launch(d,
          gated_backward_params{
              .dy = in.data(0),

@@ -60,7 +60,8 @@ struct elementwise_config {
   static constexpr int bytes = Function::inputs == 1 ? 64 : 32;
   static constexpr int elements = Run > 1 ? bytes / int(sizeof(T)) : bytes / 4;
   using vector = rv<T, kWarp * elements, ducks::rv_layout::runs<Run>>;
-  static constexpr int warps = 4, threads = warps * kWarp;
+  static constexpr int warps = 4;
+  static constexpr int threads = warps * kWarp;
   // Lets ptxas take 64 registers. Without it, it takes 32 and puts the loads in between the
   // arithmetic, one or two on their way at a time (CUDA 13.0).
   static constexpr int min_blocks = 1024 / threads;

@@ -60,9 +60,9 @@ struct silu {
 template <class T>
 struct gelu_tanh {
   KITTENS_DEVICE static value_and_slope at(float x) {
-    constexpr float kLinear = 1.59576912f;           // 2 √(2/π)
-    constexpr float kCubic = 0.044715f * kLinear;    // of z(x), the argument of σ
-    constexpr float kSaturated = 1024.0f;            // x² from where on σ is 0 or 1
+    constexpr float kLinear = 1.59576912f;         // 2 √(2/π)
+    constexpr float kCubic = 0.044715f * kLinear;  // of z(x), the argument of σ
+    constexpr float kSaturated = 1024.0f;          // x² from where on σ is 0 or 1
     const float square = x * x;
     const logistic s = sigmoid<T>(x * fmaf(kCubic, square, kLinear));
     const float y = x * s.of;

@@ -84,8 +84,8 @@ two_tensors geglu_backward_autograd(c10::DispatchKeySet keys, const Tensor& dy, 
                                     const Tensor& up, std::array<bool, 2> needs,
                                     std::string_view approximate) {
   check_dense(kBackwardTable, {dy, gate, up});
-  return once_differentiable("geglu", backward_op(), keys, records_gradient(dy, gate, up), dy,
-                             gate, up, needs, approximate);
+  return once_differentiable("geglu", backward_op(), keys, records_gradient(dy, gate, up), dy, gate,
+                             up, needs, approximate);
 }
 
 // ---- Registration -------------------------------------------------------------------------------

@@ -22,13 +22,9 @@ void run_gated(const activation_tensors& t) {
   const int64_t f = slices(forward::vector::length), b = slices(backward::vector::length);
   launch(activation_forward<forward>, shape_of<forward>(t, f), nullptr,
          {{t.gate, t.up}, {t.stride, t.stride}, {t.y}, t.rows, t.width, f});
-  launch(activation_backward<backward>, shape_of<backward>(t, b), nullptr,
-         {{t.dy, t.gate, t.up},
-          {t.stride, t.stride, t.stride},
-          {t.dgate, t.dup},
-          t.rows,
-          t.width,
-          b});
+  launch(
+      activation_backward<backward>, shape_of<backward>(t, b), nullptr,
+      {{t.dy, t.gate, t.up}, {t.stride, t.stride, t.stride}, {t.dgate, t.dup}, t.rows, t.width, b});
 }
 
 template <class T, int Run, class F>

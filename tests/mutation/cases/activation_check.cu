@@ -35,8 +35,8 @@ value_and_slope activate(activation_form form, double x) {
 
 template <class T>
 void check(const problem& is) {
-  const bool gated = is.form == activation_form::silu_in_runs ||
-                     is.form == activation_form::tanh_in_runs;
+  const bool gated =
+      is.form == activation_form::silu_in_runs || is.form == activation_form::tanh_in_runs;
   const int64_t read = is.rows * is.stride, written = is.rows * is.width;
   auto xs = normal_values<T>(read, 1, 0, 3);
   xs[0] = kittens::convert<T>(-60.0f);  // whose square and cube are large
