@@ -29,6 +29,7 @@ class Kernel:
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm",)),
+    Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
     Kernel(name="rotary", ops=("rotary",)),
 )

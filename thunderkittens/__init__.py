@@ -11,6 +11,7 @@ if _loader.load():
     from thunderkittens._explain import Explanation, explain
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
+    from thunderkittens.ops.activation import geglu, gelu, swiglu
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.norm import layer_norm
@@ -23,12 +24,15 @@ __all__ = [
     "attention",
     "backend",
     "explain",
+    "geglu",
+    "gelu",
     "include_dir",
     "layer_norm",
     "nn",
     "register_flash_attention",
     "rotary",
     "scaled_dot_product_attention",
+    "swiglu",
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    bench_activation,
     bench_attention,
     bench_host,
     bench_norm,
@@ -181,6 +182,8 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
     small = [bench_rotary.Shape(2, 3, 2, 1, 8, rotated, rotated < 8) for rotated in (8, 4)]
     monkeypatch.setattr(bench_rotary, "SHAPES", small)
+    monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_activation, "GELU_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
@@ -188,7 +191,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["attention", "norm", "rotary"])
+@pytest.mark.parametrize("family", ["activation", "attention", "norm", "rotary"])
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

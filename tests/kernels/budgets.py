@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 
 import thunderkittens
-from tests.kernels import attention_cases, norm_cases, rotary_cases
+from tests.kernels import activation_cases, attention_cases, norm_cases, rotary_cases
 from tests.kernels.attention_cases import BF16
 
 FILE = Path(__file__).with_suffix(".json")
 CASES = {
+    "swiglu": (activation_cases, activation_cases.EXAMPLE),
+    "gelu": (activation_cases, activation_cases.Case("gelu", 1024, (5,), BF16)),
     "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),

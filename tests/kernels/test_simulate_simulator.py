@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
     reason="the simulator is not built (python -m build_tools simulator)",
 )
 SMALL = {
+    "activation": "--width 72",
     "attention": "--rows 64 --keys 64 --key-heads 1",
     "norm": "--width 72 --weight none",
     "rotary": "--tokens 2 --lengths 3,2",

@@ -31,6 +31,7 @@ class Listed:
         )
 
 
+ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
 TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW, ROTARY = (
     "attention_tile.cuh",
     "attention_producer.cuh",
@@ -65,6 +66,19 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "using stream = ", "constant: 3 → [24]", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
+    Listed(
+        ELEMENTWISE,
+        "int bytes = ",
+        "comparison: == → !=|constant: 1 → [02]|constant: 64 → .*|constant: 32 → .*",
+        TUNING,
+    ),
+    Listed(
+        ELEMENTWISE,
+        "int elements = ",
+        "comparison: > → >=|constant: 1 → [02]|constant: 4 → [358]",
+        TUNING,
+    ),
+    Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
     # Which blocks of keys a tile reads, and which of them it masks.
     Listed(BACKWARD, "int warps = «16»", "constant: .*", TUNING),
     # Slices of a row.
@@ -90,6 +104,13 @@ LISTED: tuple[Listed, ...] = (
         "constant: 1 → [02]|constant: 0 → -?1",
         "a view's number of rows, and how far apart they are: there is one",
     ),
+    Listed(
+        ELEMENTWISE,
+        "row = p.rows == «1» ?",
+        "constant: 1 → 0",
+        "a single row's slices divided by their number are row 0, too",
+    ),
+    Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
     # Sums of which nothing is missing.
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
     Listed(FORWARD, "float here[«2»];", "constant: 2 → 3", "one more, which nobody uses"),
@@ -134,6 +155,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(PRODUCER, "- k_start : «0»;", "constant: 0 → -1", "fewer keys than none are none"),
     # Equal numbers, whichever is taken.
+    Listed(FUNCTIONS, "x «<» 0.0f ? ", "comparison: < → <=", "at 0, both are one half"),
     Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
     Listed(ROTARY, "start = entry «>» 0 ?", "comparison: > → >=", SAME),

@@ -36,7 +36,9 @@ COUNTS = (
     (r"\bnamed_barrier_(?:sync|arrive)\(", 1, 32, "threads"),
     (r"\b(?:right_fill|left_fill|tril|triu)\(", 2, 1, "bound"),
 )
-DECLARED = re.compile(r"Config::\w+|Stages|Count|kMaxWarps")  # an array's length
+DECLARED = re.compile(
+    r"Config::\w+|F::\w+|Inputs|Outputs|Stages|Count|kMaxWarps"
+)  # an array's length
 COORDINATES = re.compile(r"\b(?:load_async|store_async|load|store)(?:<[^;()]*>)?\(")
 
 

@@ -35,8 +35,12 @@ FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
 BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
 ROTARY = Program("rotary.cu", "rotary_check.cu")
 
+ACTIVATION = Program("activation.cu", "activation_check.cu")
+
 # Device code, as #include has it → the programs that run it, those first that find the most.
 TARGETS: dict[str, tuple[Program, ...]] = {
+    "kernels/activation/elementwise.cuh": (ACTIVATION,),
+    "kernels/activation/functions.cuh": (ACTIVATION,),
     "kernels/attention/attention_consumer.cuh": ATTENTION,
     "kernels/attention/attention_forward.cuh": ATTENTION,
     "kernels/attention/attention_producer.cuh": ATTENTION,
@@ -50,6 +54,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
 UNJUDGED = tuple(file for file in TARGETS if file.startswith("kernels/attention/"))
 # What the host alone reads: it decides how many threads and blocks there are.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "kernels/activation/elementwise.cuh": ("min_blocks",),
     "kernels/norm/layer_norm_forward.cuh": (
         "max_warps",
         "max_threads",
@@ -62,7 +67,10 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     "kernels/rotary/rotary.cuh": ("threads", "max_threads"),
 }
 # Sources of kernels that are run on the host alone.
-HOST_SIDE = ("kernels/attention/attention_launch.cuh",)
+HOST_SIDE = (
+    "kernels/activation/elementwise_launch.cuh",
+    "kernels/attention/attention_launch.cuh",
+)
 
 
 def programs() -> list[Program]:

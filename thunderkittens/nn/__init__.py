@@ -1,6 +1,7 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
+from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.norm import LayerNorm
 from thunderkittens.nn.rotary import Rotary
 
-__all__ = ["LayerNorm", "Rotary"]
+__all__ = ["GEGLU", "GELU", "GatedMLP", "LayerNorm", "Rotary", "SwiGLU"]

@@ -1,0 +1,30 @@
+// geglu: launches, and enters the launchers in the table.
+#include "kernels/activation/activation.h"
+#include "kernels/activation/elementwise_launch.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+namespace {
+
+using kittens::host::stream;
+
+void launch_forward(const gated_forward_params& p, stream s) {
+  if (p.function == activation::gelu_tanh) {
+    launch_elementwise<gated_forward, gelu_tanh>(operands(p), p.type, s);
+  } else {
+    launch_elementwise<gated_forward, gelu_erf>(operands(p), p.type, s);
+  }
+}
+
+void launch_backward(const gated_backward_params& p, stream s) {
+  if (p.function == activation::gelu_tanh) {
+    launch_elementwise<gated_backward, gelu_tanh>(operands(p), p.type, s);
+  } else {
+    launch_elementwise<gated_backward, gelu_erf>(operands(p), p.type, s);
+  }
+}
+
+KITTENS_LAUNCHER("geglu_forward", gated_forward_params, launch_forward);
+KITTENS_LAUNCHER("geglu_backward", gated_backward_params, launch_backward);
+
+}  // namespace
+}  // namespace thunderkittens::inline KITTENS_TARGET

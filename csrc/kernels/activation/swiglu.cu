@@ -1,0 +1,22 @@
+// swiglu: launches, and enters the launchers in the table.
+#include "kernels/activation/activation.h"
+#include "kernels/activation/elementwise_launch.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+namespace {
+
+using kittens::host::stream;
+
+void launch_forward(const gated_forward_params& p, stream s) {
+  launch_elementwise<gated_forward, silu>(operands(p), p.type, s);
+}
+
+void launch_backward(const gated_backward_params& p, stream s) {
+  launch_elementwise<gated_backward, silu>(operands(p), p.type, s);
+}
+
+KITTENS_LAUNCHER("swiglu_forward", gated_forward_params, launch_forward);
+KITTENS_LAUNCHER("swiglu_backward", gated_backward_params, launch_backward);
+
+}  // namespace
+}  // namespace thunderkittens::inline KITTENS_TARGET

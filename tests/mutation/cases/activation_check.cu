@@ -1,0 +1,78 @@
+// Small calls of the element-wise kernels against the formulas in double.
+#include <kittens.cuh>
+
+#include "activation.h"
+#include "problem.h"
+
+using namespace kittens::testing;
+using kittens::bf16;
+
+namespace {
+
+struct problem {
+  activation_form form;
+  int64_t rows, width, stride;
+  bool dgate = true, dup = true;
+};
+
+struct value_and_slope {
+  double value, slope;
+};
+
+value_and_slope activate(activation_form form, double x) {
+  const double pi = std::acos(-1.0);
+  if (form == activation_form::erf_in_runs || form == activation_form::erf_single_elements) {
+    const double normal = std::erfc(-x / std::sqrt(2.0)) / 2;
+    return {x * normal, normal + x * std::exp(-x * x / 2) / std::sqrt(2 * pi)};
+  }
+  const bool silu = form == activation_form::silu_in_runs;
+  const double root = 2 * std::sqrt(2 / pi);
+  const double z = silu ? x : root * (x + 0.044715 * x * x * x);
+  const double dz = silu ? 1 : root * (1 + 3 * 0.044715 * x * x);
+  const double s = 1 / (1 + std::exp(-z)), rest = 1 / (1 + std::exp(z));
+  return {x * s, s + x * s * rest * dz};
+}
+
+template <class T>
+void check(const problem& is) {
+  const bool gated =
+      is.form == activation_form::silu_in_runs || is.form == activation_form::tanh_in_runs;
+  const int64_t read = is.rows * is.stride, written = is.rows * is.width;
+  auto xs = normal_values<T>(read, 1, 0, 3);
+  xs[0] = kittens::convert<T>(-60.0f);  // whose square and cube are large
+  const auto ups = normal_values<T>(read, 2), dys = normal_values<T>(read, 3);
+  const buffer<T> x(xs), up(ups), dy(dys), y(written), dgate(written), dup(written);
+  run_activation(is.form, {dy.data(), x.data(), gated ? up.data() : nullptr, y.data(),
+                           is.dgate ? dgate.data() : nullptr,
+                           gated && is.dup ? dup.data() : nullptr, is.rows, is.width, is.stride});
+  const auto xd = doubles(xs), upd = doubles(ups), dyd = doubles(dys);
+  std::vector<double> want_y, want_dgate, want_dup;
+  for (int64_t r = 0; r < is.rows; ++r) {
+    for (int64_t i = r * is.stride; i < r * is.stride + is.width; ++i) {
+      const value_and_slope f = activate(is.form, xd[i]);
+      const double factor = gated ? upd[i] : 1;
+      want_y.push_back(f.value * factor);
+      want_dgate.push_back(dyd[i] * factor * f.slope);
+      want_dup.push_back(dyd[i] * f.value);
+    }
+  }
+  // A slope near its zero has the error of terms about 1; floats' tails that of their exponents.
+  const double relative = (std::is_same_v<T, float> ? 256 : 1.1) * unit<T>();
+  const double absolute = 64 * (std::is_same_v<T, float> ? unit<T>() : 0x1p-20);
+  check_all("y", y.get(), want_y, relative, 1e-30);
+  if (is.dgate) check_all("dgate", dgate.get(), want_dgate, relative, absolute);
+  if (gated && is.dup) check_all("dup", dup.get(), want_dup, relative, 1e-30);
+}
+
+using enum activation_form;
+
+}  // namespace
+
+TEST(one_long_row) { check<bf16>({silu_in_runs, 1, 5000, 5000}); }
+TEST(rows_apart) { check<bf16>({silu_in_runs, 5, 1032, 1040}); }
+TEST(narrow_rows) { check<bf16>({silu_in_runs, 7, 16, 24}); }
+TEST(only_dgate) { check<bf16>({silu_in_runs, 2, 64, 64, true, false}); }
+TEST(only_dup) { check<bf16>({silu_in_runs, 2, 64, 64, false, true}); }
+TEST(floats) { check<float>({tanh_in_runs, 3, 644, 648}); }
+TEST(plain) { check<bf16>({erf_in_runs, 3, 2056, 2064}); }
+TEST(single_elements) { check<float>({erf_single_elements, 3, 1027, 1031}); }

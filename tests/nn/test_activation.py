@@ -1,0 +1,65 @@
+"""nn's activations beside torch's, and the gated MLP beside Llama's formula."""
+
+import pytest
+import torch
+
+from thunderkittens import nn
+
+
+@pytest.mark.parametrize("options", [{}, {"approximate": "tanh"}], ids=str)
+def test_gelu_is_like_torchs(options):
+    ours, theirs = nn.GELU(**options), torch.nn.GELU(**options)
+    assert repr(ours) == repr(theirs)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8)], ids=str)
+def test_gated_modules_take_halves(shape):
+    x = torch.randn(shape)
+    gate, up = x[..., :4], x[..., 4:]
+    torch.testing.assert_close(nn.SwiGLU()(x), torch.nn.functional.silu(gate) * up)
+    for approximate in ("tanh", "none"):
+        want = torch.nn.functional.gelu(gate, approximate=approximate) * up
+        torch.testing.assert_close(nn.GEGLU(approximate)(x), want)
+    assert repr(nn.GEGLU()) == "GEGLU(approximate='tanh')"
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3)], ids=str)
+def test_there_must_be_two_halves(shape):
+    for module in (nn.SwiGLU(), nn.GEGLU()):
+        name = type(module).__name__
+        with pytest.raises(ValueError, match=f"^{name}: x must have an even last dimension, got"):
+            module(torch.ones(shape))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        ("silu", torch.nn.functional.silu),
+        ("gelu", torch.nn.functional.gelu),
+        ("gelu_tanh", lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+    ],
+)
+def test_gated_mlp(activation, function, bias):
+    module = nn.GatedMLP(8, 24, activation, bias=bias)
+    x = torch.randn(2, 3, 8)
+    want = module.down_proj(function(module.gate_proj(x)) * module.up_proj(x))
+    torch.testing.assert_close(module(x), want)
+    module(x).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+    names = {name for name, _ in module.named_parameters()}
+    kinds = ("weight", "bias") if bias else ("weight",)
+    assert names == {f"{p}_proj.{kind}" for p in ("gate", "up", "down") for kind in kinds}
+
+
+def test_gated_mlp_compiles_and_says_what_it_is():
+    module = nn.GatedMLP(8, 24, dtype=torch.bfloat16)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    x = torch.randn(3, 8, dtype=torch.bfloat16)
+    assert torch.equal(compiled(x), module(x))
+    assert "activation='silu'" in repr(module)
+    message = "^GatedMLP: activation must be silu, gelu_tanh or gelu, got 'relu'$"
+    with pytest.raises(ValueError, match=message):
+        nn.GatedMLP(8, 24, "relu")

@@ -1,0 +1,131 @@
+"""Activation modules, and the gated feed-forward layer of Llama and its kind."""
+
+import torch
+from torch import Tensor, nn
+
+from thunderkittens.ops.activation import geglu, gelu, swiglu
+
+
+class GELU(nn.Module):
+    """`torch.nn.GELU` on `thunderkittens.gelu`.
+
+    Args:
+        approximate: "none" (the default, as in torch) or "tanh".
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.nn.GELU(approximate="tanh")(torch.zeros(2, 8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """gelu of each element; the result is contiguous."""
+        return gelu(x, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        """As torch prints its own."""
+        return f"approximate={self.approximate!r}"
+
+
+class SwiGLU(nn.Module):
+    """silu(gate) · up of the two halves of the last dimension, gate first, read in place.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.nn.SwiGLU()(torch.zeros(2, 8)).shape
+        torch.Size([2, 4])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., 2F] → [..., F]."""
+        return swiglu(*_halves("SwiGLU", x))
+
+
+class GEGLU(nn.Module):
+    """gelu(gate) · up of the two halves of the last dimension, gate first, read in place.
+
+    Args:
+        approximate: "tanh" or "none", as in `thunderkittens.geglu`.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.nn.GEGLU()(torch.zeros(2, 8)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, approximate: str = "tanh") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., 2F] → [..., F]."""
+        return geglu(*_halves("GEGLU", x), approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        """What was chosen."""
+        return f"approximate={self.approximate!r}"
+
+
+class GatedMLP(nn.Module):
+    """down_proj(f(gate_proj(x)) · up_proj(x)), with the parameter names of Llama's MLP.
+
+    Args:
+        hidden_size: Of x and the result.
+        intermediate_size: Of gate and up.
+        activation: f: "silu" (Llama, Mistral, Qwen), "gelu_tanh" (Gemma) or "gelu".
+        bias: Whether the three projections have one.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Attributes:
+        gate_proj: Linear, hidden_size → intermediate_size.
+        up_proj: Linear, hidden_size → intermediate_size.
+        down_proj: Linear, intermediate_size → hidden_size.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.nn.GatedMLP(8, 24)(torch.zeros(2, 8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: str = "silu",
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if activation not in ("silu", "gelu_tanh", "gelu"):
+            raise ValueError(
+                f"GatedMLP: activation must be silu, gelu_tanh or gelu, got {activation!r}"
+            )
+        self.activation = activation
+        options = {"bias": bias, "device": device, "dtype": dtype}
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, **options)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, **options)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., hidden_size] → [..., hidden_size]."""
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        if self.activation == "silu":
+            return self.down_proj(swiglu(gate, up))
+        approximate = "none" if self.activation == "gelu" else "tanh"
+        return self.down_proj(geglu(gate, up, approximate=approximate))
+
+    def extra_repr(self) -> str:
+        """What was chosen."""
+        return f"activation={self.activation!r}"
+
+
+def _halves(module: str, x: Tensor) -> tuple[Tensor, Tensor]:
+    if not x.is_nested and (x.dim() == 0 or x.shape[-1] % 2):
+        raise ValueError(f"{module}: x must have an even last dimension, got shape {list(x.shape)}")
+    return x.chunk(2, dim=-1)

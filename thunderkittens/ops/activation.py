@@ -1,0 +1,127 @@
+"""Activations of feed-forward layers: gated (SwiGLU, GEGLU) and plain (GELU)."""
+
+import torch
+from torch import Tensor
+
+_swiglu = torch.ops.thunderkittens.swiglu.default
+_geglu = torch.ops.thunderkittens.geglu.default
+_gelu = torch.ops.thunderkittens.gelu.default
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, element by element, differentiable once.
+
+    silu(x) = x · σ(x) with σ(x) = 1 / (1 + exp(−x)).
+
+    Args:
+        gate: [...], any shape, float32, float16, bfloat16 or float64, any strides. Contiguous
+            tensors are read in place, and so are rows that are one distance apart with contiguous
+            elements, such as the halves `x.chunk(2, dim=-1)` of one projection; others from a copy.
+        up: [...], gate's shape and dtype, any strides.
+
+    Returns:
+        y, [...], gate's dtype, contiguous.
+
+    Raises:
+        ValueError: A shape or a device is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        In float32 (float64 for float64), rounded once. |error| ≤ u · |y| for 16 bits, u an ulp of
+        the dtype at 1 (2⁻⁷, 2⁻¹⁰), and ≤ 2⁻²⁰ · |y| for float32, but where σ(gate) is below 2⁻¹²⁶,
+        which may count as 0. gate = −∞ gives NaN, as in torch. Forward and backward give the same
+        bits on every run.
+
+    Source:
+        Kernels for 16 and 32 bits: csrc/kernels/activation/swiglu.cu. Torch computes everything
+        else; `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.swiglu(torch.tensor([0.0, 100.0]), torch.tensor([3.0, 2.0]))
+        tensor([  0., 200.])
+    """
+    return _swiglu(gate, up)
+
+
+def geglu(gate: Tensor, up: Tensor, *, approximate: str = "tanh") -> Tensor:
+    """gelu(gate) · up, element by element, differentiable once.
+
+    Args:
+        gate: [...], any shape, float32, float16, bfloat16 or float64, any strides. Contiguous
+            tensors are read in place, and so are rows that are one distance apart with contiguous
+            elements, such as the halves `x.chunk(2, dim=-1)` of one projection; others from a copy.
+        up: [...], gate's shape and dtype, any strides.
+        approximate: Which gelu, as in `gelu`: "tanh" or "none" (torch's name for the exact one).
+
+    Returns:
+        y, [...], gate's dtype, contiguous.
+
+    Raises:
+        ValueError: A shape, a device or approximate is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        Those of `gelu`, with one product more before the rounding.
+
+    Source:
+        Kernels for 16 and 32 bits: csrc/kernels/activation/geglu.cu. Torch computes everything
+        else; `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.geglu(torch.tensor([0.0, 100.0]), torch.tensor([3.0, 2.0]))
+        tensor([  0., 200.])
+    """
+    return _geglu(gate, up, approximate=approximate)
+
+
+def gelu(x: Tensor, *, approximate: str = "tanh") -> Tensor:
+    """The Gaussian error linear unit, element by element, differentiable once.
+
+    approximate="none": x · Φ(x), Φ the normal distribution; "tanh":
+    x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2.
+
+    Args:
+        x: [...], any shape, float32, float16, bfloat16 or float64, any strides. A contiguous tensor
+            is read in place, and so are rows that are one distance apart with contiguous elements;
+            others from a copy.
+        approximate: "tanh", or "none" for the exact one. The names are those of
+            `torch.nn.functional.gelu`, where "none" is the default.
+
+    Returns:
+        y, [...], x's dtype, contiguous.
+
+    Raises:
+        ValueError: approximate is not as above, or a device is not supported.
+        TypeError: The dtype is not as above.
+        NotImplementedError: The tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        In float32 (float64 for float64), rounded once. |error| ≤ u · |y| for 16 bits, u an ulp of
+        the dtype at 1 (2⁻⁷, 2⁻¹⁰), and ≤ 2⁻²⁰ · (1 + ln(x / y) / 4) · |y| for float32, also in the
+        tail x < 0, where 1 + tanh and 1 + erf cancel, but where y / x is below 2⁻¹²⁶, which may
+        count as 0. x = −∞ gives NaN, as in torch. Same bits on every run. What torch computes has
+        torch's own errors.
+
+    Source:
+        Kernels for 16 and 32 bits: csrc/kernels/activation/gelu.cu. Torch computes everything else;
+        `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.gelu(torch.tensor([0.0, 100.0]))
+        tensor([  0., 100.])
+    """
+    return _gelu(x, approximate=approximate)
