@@ -30,6 +30,11 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm",)),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
+    Kernel(
+        name="cross_entropy",
+        ops=("cross_entropy", "linear_cross_entropy"),
+        architectures=("sm_90a",),
+    ),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -12,6 +12,7 @@ if _loader.load():
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.norm import layer_norm
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -21,9 +22,11 @@ __all__ = [
     "__version__",
     "attention",
     "backend",
+    "cross_entropy",
     "explain",
     "include_dir",
     "layer_norm",
+    "linear_cross_entropy",
     "nn",
     "register_flash_attention",
     "scaled_dot_product_attention",
