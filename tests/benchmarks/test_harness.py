@@ -6,7 +6,17 @@ import json
 import pytest
 import torch
 
-from benchmarks import bench_attention, bench_host, bench_norm, cli, harness, peers, readme, report
+from benchmarks import (
+    bench_attention,
+    bench_cross_entropy,
+    bench_host,
+    bench_norm,
+    cli,
+    harness,
+    peers,
+    readme,
+    report,
+)
 from benchmarks.harness import OURS, Case, MissingPeer, Result, WrongResult
 
 
@@ -160,11 +170,18 @@ def test_norm_minimum_bytes():
     assert bench_norm.minimum_bytes(True, 16384, 4096, 2) == 402_808_832
 
 
+def test_cross_entropy_minimum_bytes():
+    assert bench_cross_entropy.minimum_bytes(False, 8192, 50304, 2) == 824_246_272
+    assert bench_cross_entropy.minimum_bytes(True, 8192, 50304, 2) == 1_648_427_008
+
+
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
     monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_cross_entropy, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_cross_entropy, "LINEAR_SHAPES", ((12, 16, 64),))
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
@@ -172,7 +189,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["attention", "norm"])
+@pytest.mark.parametrize("family", ["attention", "cross_entropy", "norm"])
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

@@ -13,13 +13,18 @@ from pathlib import Path
 import torch
 
 import thunderkittens
-from tests.kernels import attention_cases, norm_cases
+from tests.kernels import attention_cases, cross_entropy_cases, norm_cases
 from tests.kernels.attention_cases import BF16
 
 FILE = Path(__file__).with_suffix(".json")
 CASES = {
     "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
+    "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
+    "cross_entropy, streamed": (
+        cross_entropy_cases,
+        cross_entropy_cases.Case(20001, (5,), BF16, dloss=0.5),
+    ),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
 }

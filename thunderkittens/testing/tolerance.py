@@ -198,7 +198,8 @@ def cross_entropy(
     spread = (p * weight).abs() * torch.where(p > 0, relative, 0.0)
     spread = spread + 4 * eps * (sharp * hit + smooth)
     total = counts.sum().double() if reduction == "mean" else 1.0
-    factor = torch.as_tensor(dloss, dtype=torch.float64, device=x.device).unsqueeze(-1) / total
+    given = torch.as_tensor(dloss, dtype=torch.float64, device=x.device).unsqueeze(-1)
+    factor = given / total
     gradient = (gradient * factor).masked_fill(~counts.unsqueeze(-1), 0)
     spread = (spread * factor.abs()).masked_fill(~counts.unsqueeze(-1), 0)
 
@@ -206,7 +207,7 @@ def cross_entropy(
     if reduction != "none":
         bound = (bound.sum() + accumulation(targets.numel(), inner) * loss.abs().sum()) / total
         loss = loss.sum() / total
-    rounded = 4 * unit(dtype) * gradient.abs() + floor(dtype) * (1 + factor.abs() * total)
+    rounded = 4 * unit(dtype) * gradient.abs() + floor(dtype) * (1 + given.abs())
     return [(loss, bound + 2 * floor(inner)), (gradient, spread + rounded)]
 
 

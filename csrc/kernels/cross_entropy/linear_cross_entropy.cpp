@@ -207,9 +207,12 @@ three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& 
 void check_dense_linear(const linear_call& c) {
   check_dense(kForwardTable, {c.x, c.weight, c.targets, c.bias, c.label_smoothing, c.z_loss});
 }
+void check_dense_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss) {
+  check_dense(kBackwardTable,
+              {c.x, dloss, loss, c.weight, c.targets, c.bias, c.label_smoothing, c.z_loss});
+}
 
 void check_linear(const linear_call& c) { static_cast<void>(checked(c)); }
-
 void check_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss) {
   check(kBackwardTable,
         {c.x, dloss, loss, c.weight, c.targets, c.bias, c.label_smoothing, c.z_loss});

@@ -31,8 +31,9 @@ four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool,
 three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& dloss,
                                             const Tensor& loss, std::array<bool, 3> needs);
 
-// Raise unless the call is allowed; the first looks at layouts alone.
+// Raise unless the call is allowed; the first two look at layouts alone.
 void check_dense_linear(const linear_call& c);
+void check_dense_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss);
 void check_linear(const linear_call& c);
 void check_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss);
 

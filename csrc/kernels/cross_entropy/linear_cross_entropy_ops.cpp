@@ -170,8 +170,8 @@ three_tensors backward_autograd(c10::DispatchKeySet keys, const Tensor& x, const
                                 const Tensor& loss, const Tensor& weight, const Tensor& targets,
                                 const optional_tensor& bias, std::array<bool, 3> needs,
                                 int64_t ignore_index, double label_smoothing, double z_loss) {
-  check_dense_linear(
-      {x, weight, targets, bias, ignore_index, "none", label_smoothing, z_loss, {}});
+  check_dense_linear_backward(
+      {x, weight, targets, bias, ignore_index, "none", label_smoothing, z_loss, {}}, dloss, loss);
   static const auto op =
       find_op("thunderkittens::linear_cross_entropy_backward", linear_backward_op);
   return once_differentiable("linear_cross_entropy", op, keys,
