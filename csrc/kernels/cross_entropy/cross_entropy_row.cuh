@@ -35,6 +35,14 @@ struct vector16 {
   KITTENS_DEVICE static run from_shared(const T* p) {
     return as_run(arch::load_shared(reinterpret_cast<const uint4*>(p)));
   }
+  KITTENS_DEVICE static run all(float value) {
+    float values[kLength];
+#pragma unroll
+    for (float& each : values) each = value;
+    run v;
+    v.set(values);
+    return v;
+  }
   // Where not `aligned`, element by element.
   KITTENS_DEVICE static void to_global(T* p, const run& v, bool aligned) {
     if (aligned) {
@@ -87,6 +95,24 @@ struct row_pieces {
 
 // ---- A row's sums -------------------------------------------------------------------------------
 
+// Of N values from the First on, by halves: short chains of operations, and small errors.
+template <int First, int N, class F, int Count>
+KITTENS_DEVICE float fold(const float (&x)[Count], F combine) {
+  if constexpr (N == 1) {
+    return x[First];
+  } else {
+    return combine(fold<First, N / 2>(x, combine), fold<First + N / 2, N - N / 2>(x, combine));
+  }
+}
+template <int N>
+KITTENS_DEVICE float largest_of(const float (&x)[N]) {
+  return fold<0, N>(x, [](float a, float b) { return fmaxf(a, b); });
+}
+template <int N>
+KITTENS_DEVICE float sum_of(const float (&x)[N]) {
+  return fold<0, N>(x, [](float a, float b) { return a + b; });
+}
+
 // Of some of a row's logits x. `top` is their largest times log2(e); it starts at a finite number,
 // from which −inf can be subtracted.
 struct softmax_sums {
@@ -94,32 +120,15 @@ struct softmax_sums {
   float total = 0.0f;  // Σ 2^(x · log2(e) − top)
   float plain = 0.0f;  // Σ x, where labels are smoothed
 
+  // Those that do not exist are −inf.
   template <int N>
   KITTENS_DEVICE void include(const float (&x)[N]) {
-    float largest[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) largest[i] = x[i];
-#pragma unroll
-    for (int half = N / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int i = 0; i < half; ++i) largest[i] = fmaxf(largest[i], largest[i + half]);
-    }
     const float before = top;
-    top = fmaxf(top, largest[0] * kLog2E);
-    total *= arch::exp2_approx(before - top);
-    float parts[4] = {};  // so that additions do not wait for each other
+    top = fmaxf(top, largest_of(x) * kLog2E);
+    float powers[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      parts[i % 4] += arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
-    }
-    total += (parts[0] + parts[1]) + (parts[2] + parts[3]);
-  }
-  template <int N>
-  KITTENS_DEVICE void include_plain(const float (&x)[N]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum += x[i];
-    plain += sum;
+    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
+    total = arch::fma(total, arch::exp2_approx(before - top), sum_of(powers));
   }
   KITTENS_DEVICE void include_one(float x, bool smoothing) {
     const float one[1] = {x};
@@ -178,6 +187,11 @@ KITTENS_DEVICE int64_t load_target(const Params& p, int64_t r) {
                 : int64_t(arch::load_global(static_cast<const int*>(p.targets) + r));
 }
 
+// The target's column; −1 where it is none.
+KITTENS_DEVICE int column_of(int64_t target, int64_t width) {
+  return target >= 0 && target < width ? int(target) : -1;
+}
+
 // 1 / (the sum of the parts), or 1 without them. The warp's lanes call together.
 KITTENS_DEVICE float inverse_count(const int64_t* counts) {
   static_assert(kCrossEntropyParts == kWarp);
@@ -195,11 +209,14 @@ struct row_gradient {
   int target;
 
   template <int N>
-  KITTENS_DEVICE void apply(float (&x)[N], int first_column) const {
+  KITTENS_DEVICE void apply(float (&x)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       x[i] = arch::fma(arch::exp2_approx(arch::fma(x[i], kLog2E, -top)), scale, shift);
     }
+  }
+  template <int N>
+  KITTENS_DEVICE void hit_target(float (&x)[N], int first_column) const {
     const int at = target - first_column;
     if (at < 0 || at >= N) return;
 #pragma unroll
@@ -212,13 +229,13 @@ struct row_result {
   row_gradient gradient;
 };
 
-// factor: what the gradient of the row is multiplied by. x_target: the target's logit, of which only
-// the loss depends; any number where there is no such column.
+// factor: what the gradient of the row is multiplied by. target: as column_of gives it. x_target: its
+// logit, of which only the loss depends; any number where there is none.
 KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
-                                     const softmax_sums& sums, int64_t target, float x_target,
+                                     const softmax_sums& sums, int target, float x_target,
                                      float factor) {
   const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
-  const bool defined = target >= 0 && target < p.width && sums.total > 0.0f;
+  const bool defined = target >= 0 && sums.total > 0.0f;
   const float lse =
       defined ? (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float> : kNaN;
   float loss = arch::fma(-sharp, x_target, lse);
@@ -226,7 +243,7 @@ KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
   if (p.z_loss > 0.0f) loss = arch::fma(p.z_loss * lse, lse, loss);
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = defined ? factor * weight / sums.total : kNaN;
-  return {loss, {sums.top, scale, -factor * smooth, -factor * sharp, int(target)}};
+  return {loss, {sums.top, scale, -factor * smooth, -factor * sharp, target}};
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -35,7 +35,7 @@ struct register_row {
   row_pieces<T> pieces;
   int first;  // vector of the body
   bool has_loose;
-  typename vector::run body[Config::vectors] = {};
+  typename vector::run body[Config::vectors];
   float loose = 0.0f;
 
   KITTENS_DEVICE register_row(const T* row, int64_t width, int warp)
@@ -44,46 +44,60 @@ struct register_row {
         has_loose(warp == 0 && pieces.has_loose(arch::lane_id())) {}
 
   KITTENS_DEVICE int vector_of(int i) const { return first + i * kWarp; }
+  KITTENS_DEVICE bool exists(int i) const { return vector_of(i) < pieces.vectors; }
 
   KITTENS_DEVICE void load(const T* row) {
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      if (vector_of(i) < pieces.vectors) {
-        body[i] = vector::from_global(row + pieces.column(vector_of(i)));
-      }
+      body[i] = vector::all(-kInfinity);
+      if (exists(i)) body[i] = vector::from_global(row + pieces.column(vector_of(i)));
     }
     if (has_loose) loose = convert<float>(arch::load_global(row + loose_column()));
   }
+  // 8 logits at a time, which leaves registers for the row.
   KITTENS_DEVICE void include_in(softmax_sums& sums, bool smoothing) const {
+    constexpr int kVectors = 8 / vector::kLength;
 #pragma unroll
-    for (int i = 0; i < Config::vectors; ++i) {
-      if (vector_of(i) >= pieces.vectors) break;
-      float x[vector::kLength];
-      body[i].get(x);
+    for (int i = 0; i < Config::vectors; i += kVectors) {
+      float x[8];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        float values[vector::kLength];
+        body[i + k].get(values);
+        if (smoothing && exists(i + k)) sums.plain += sum_of(values);
+#pragma unroll
+        for (int j = 0; j < vector::kLength; ++j) x[k * vector::kLength + j] = values[j];
+      }
       sums.include(x);
-      if (smoothing) sums.include_plain(x);
     }
     if (has_loose) sums.include_one(loose, smoothing);
   }
-  // Calls change(values, first column) for each run, and stores what becomes of it.
-  template <class F>
-  KITTENS_DEVICE void store(T* row, F change) const {
+  KITTENS_DEVICE void store_gradient(T* row, const row_gradient& rule) const {
     const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      if (vector_of(i) >= pieces.vectors) break;
+      if (!exists(i)) break;
       const int column = pieces.column(vector_of(i));
       float x[vector::kLength];
       body[i].get(x);
-      change(x, column);
+      rule.apply(x);
+      rule.hit_target(x, column);
       typename vector::run result;
       result.set(x);
       vector::to_global(row + column, result, aligned);
     }
     if (!has_loose) return;
     float x[1] = {loose};
-    change(x, loose_column());
+    rule.apply(x);
+    rule.hit_target(x, loose_column());
     arch::store_global(row + loose_column(), convert<T>(x[0]));
+  }
+  KITTENS_DEVICE void store_zeros(T* row) const {
+    const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
+    for (int i = 0; i < Config::vectors && exists(i); ++i) {
+      vector::to_global(row + pieces.column(vector_of(i)), vector::all(0.0f), aligned);
+    }
+    if (has_loose) arch::store_global(row + loose_column(), convert<T>(0.0f));
   }
 
  private:
@@ -107,26 +121,23 @@ __global__ void __launch_bounds__(Config::max_threads, 2)
   register_row<Config> row(x, p.width, warp);
   if (target == p.ignore_index) {
     if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
-    if (p.gradient == nullptr) return;
-    row.store(gradient, []<int N>(float(&values)[N], int) {
-      for (int i = 0; i < N; ++i) values[i] = 0.0f;
-    });
+    if (p.gradient != nullptr) row.store_zeros(gradient);
     return;
   }
 
   row.load(x);
-  const bool read_target = first && target >= 0 && target < p.width;
-  const float x_target = read_target ? convert<float>(arch::load_global(x + target)) : 0.0f;
-  const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const float factor = dloss * inverse_count(p.counts);
+  const int column = column_of(target, p.width);
+  const float x_target =
+      first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
   softmax_sums sums;
   row.include_in(sums, smoothing);
   combine(sums, reinterpret_cast<group_sums*>(arch::dynamic_shared())[group], 0, warp, warps,
           1 + group, smoothing);
-  const row_result result = finish_row(p, sums, target, x_target, factor);
+  const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
+  const row_result result =
+      finish_row(p, sums, column, x_target, dloss * inverse_count(p.counts));
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
-  if (p.gradient == nullptr) return;
-  row.store(gradient, [&](auto& values, int column) { result.gradient.apply(values, column); });
+  if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -81,7 +81,6 @@ struct chunked_row {
   using T = typename Config::type;
   using vector = typename Config::vector;
   using place = cursor<Config::slots>;
-  static constexpr int kColumns = Config::vectors * vector::kLength;
 
   cross_entropy_stream_shared<Config>& shared;
   row_pieces<T> pieces;
@@ -93,19 +92,21 @@ struct chunked_row {
   KITTENS_DEVICE int vector_of(int chunk, int i) const {
     return chunk * Config::chunk_vectors + i * Config::workers + thread;
   }
-  KITTENS_DEVICE void read(float (&x)[kColumns], int slot, int chunk) const {
+  KITTENS_DEVICE bool exists(int chunk, int i) const {
+    return vector_of(chunk, i) < pieces.vectors;
+  }
+  // This thread's logits of a chunk; −inf where there are none.
+  KITTENS_DEVICE void read(float (&x)[Config::vectors][vector::kLength], int slot,
+                           int chunk) const {
+    typename vector::run runs[Config::vectors];
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      float values[vector::kLength];
-#pragma unroll
-      for (float& value : values) value = -kInfinity;
-      if (vector_of(chunk, i) < pieces.vectors) {
-        const int at = (i * Config::workers + thread) * vector::kLength;
-        vector::from_shared(&shared.chunk[slot][at]).get(values);
-      }
-#pragma unroll
-      for (int k = 0; k < vector::kLength; ++k) x[i * vector::kLength + k] = values[k];
+      const int at = (i * Config::workers + thread) * vector::kLength;
+      runs[i] = vector::all(-kInfinity);
+      if (exists(chunk, i)) runs[i] = vector::from_shared(&shared.chunk[slot][at]);
     }
+#pragma unroll
+    for (int i = 0; i < Config::vectors; ++i) runs[i].get(x[i]);
   }
   // All of the warp has read the chunk.
   KITTENS_DEVICE void release(const place& at) const {
@@ -114,35 +115,36 @@ struct chunked_row {
   }
   KITTENS_DEVICE void include_chunk(softmax_sums& sums, int slot, int chunk,
                                     bool smoothing) const {
-    if (vector_of(chunk, 0) >= pieces.vectors) return;
-    float x[kColumns];
+    float x[Config::vectors][vector::kLength], all[Config::vectors * vector::kLength];
     read(x, slot, chunk);
-    sums.include(x);
+#pragma unroll
+    for (int i = 0; i < Config::vectors; ++i) {
+#pragma unroll
+      for (int k = 0; k < vector::kLength; ++k) all[i * vector::kLength + k] = x[i][k];
+    }
+    sums.include(all);
     if (!smoothing) return;
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      if (vector_of(chunk, i) >= pieces.vectors) break;
-      float values[vector::kLength];
-#pragma unroll
-      for (int k = 0; k < vector::kLength; ++k) values[k] = x[i * vector::kLength + k];
-      sums.include_plain(values);
+      if (exists(chunk, i)) sums.plain += sum_of(x[i]);
     }
   }
   KITTENS_DEVICE void store_chunk(const row_gradient& rule, const place& at, int chunk,
                                   bool aligned) const {
+    float x[Config::vectors][vector::kLength];
+    read(x, at.stage, chunk);
+    release(at);
+#pragma unroll
+    for (int i = 0; i < Config::vectors; ++i) rule.apply(x[i]);
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      if (vector_of(chunk, i) >= pieces.vectors) break;
+      if (!exists(chunk, i)) break;
       const int column = pieces.column(vector_of(chunk, i));
-      float values[vector::kLength];
-      vector::from_shared(&shared.chunk[at.stage][(i * Config::workers + thread) * vector::kLength])
-          .get(values);
-      rule.apply(values, column);
+      rule.hit_target(x[i], column);
       typename vector::run result;
-      result.set(values);
+      result.set(x[i]);
       vector::to_global(gradient + column, result, aligned);
     }
-    release(at);
   }
   KITTENS_DEVICE bool has_loose() const { return pieces.has_loose(thread); }
   KITTENS_DEVICE int loose_column() const { return pieces.loose_column(thread); }
@@ -172,11 +174,8 @@ struct chunked_row {
   }
   KITTENS_DEVICE void store_zeros() const {
     const bool aligned = elements_past_16_bytes(gradient + pieces.head) == 0;
-    constexpr float kZeros[vector::kLength] = {};
-    typename vector::run zeros;
-    zeros.set(kZeros);
     for (int v = thread; v < pieces.vectors; v += Config::workers) {
-      vector::to_global(gradient + pieces.column(v), zeros, aligned);
+      vector::to_global(gradient + pieces.column(v), vector::all(0.0f), aligned);
     }
     if (has_loose()) arch::store_global(gradient + loose_column(), convert<T>(0.0f));
   }
@@ -205,8 +204,9 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     }
 
     // Needed after the first pass alone.
-    const bool read_target = thread == 0 && target >= 0 && target < p.width;
-    const float x_target = read_target ? convert<float>(arch::load_global(x + target)) : 0.0f;
+    const int column = column_of(target, p.width);
+    const float x_target =
+        thread == 0 && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
     const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
     float loose[1] = {0.0f};
     if (row.has_loose()) loose[0] = convert<float>(arch::load_global(x + row.loose_column()));
@@ -218,12 +218,13 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     if (row.has_loose()) sums.include_one(loose[0], smoothing);
     combine(sums, shared.sums, half, arch::warp_id(), Config::warps, 1, smoothing);
     half ^= 1;
-    const row_result result = finish_row(p, sums, target, x_target, dloss * inverse);
+    const row_result result = finish_row(p, sums, column, x_target, dloss * inverse);
     if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
     if (gradient == nullptr) continue;
     row.store_chunks(result.gradient, at, kept, chunks);
     if (!row.has_loose()) continue;
-    result.gradient.apply(loose, row.loose_column());
+    result.gradient.apply(loose);
+    result.gradient.hit_target(loose, row.loose_column());
     arch::store_global(gradient + row.loose_column(), convert<T>(loose[0]));
   }
 }
