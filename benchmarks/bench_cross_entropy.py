@@ -112,7 +112,7 @@ LINEAR = {
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """The loss, then with its gradient, at each shape; then the linear layer; `quick`: two shapes."""
+    """The loss, then with its gradient, at each shape; then the linear layer; `quick`: a few."""
     for op, contenders in (("cross_entropy", LOSS), ("cross_entropy_backward", GRADIENT)):
         gradient = op.endswith("_backward")
         for rows, width, name in SHAPES[:2] if quick else SHAPES:

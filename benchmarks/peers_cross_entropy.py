@@ -56,7 +56,9 @@ def compiled_gradient(i: Inputs) -> Call:
 def liger_gradient(i: Inputs) -> Call:
     """Liger's Triton kernel, whose forward writes the gradient over the logits."""
     module = "liger_kernel.transformers.functional"
-    return with_gradient(i, peers.find(module, "liger_cross_entropy", "liger-kernel"), own_logits=True)
+    return with_gradient(
+        i, peers.find(module, "liger_cross_entropy", "liger-kernel"), own_logits=True
+    )
 
 
 def flash_gradient(i: Inputs) -> Call:
@@ -79,9 +81,7 @@ def linear_gradients(i: Inputs, loss: Callable[..., torch.Tensor]) -> Call:
     return call
 
 
-def linear_formula(
-    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
+def linear_formula(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """All logits at once."""
     logits = torch.nn.functional.linear(x, weight)
     return torch.nn.functional.cross_entropy(logits.float(), targets)

@@ -1,4 +1,4 @@
-"""The problems on which cross_entropy is judged, on every backend: one list, three files of tests."""
+"""The problems on which cross_entropy is judged, on every backend: one list for all tests."""
 
 import dataclasses
 import itertools

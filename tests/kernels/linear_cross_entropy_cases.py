@@ -54,7 +54,9 @@ class LinearCase:
 
 def every(width: int = 33, dtypes=(FP32, FP16, BF16)) -> list[LinearCase]:
     """Dtypes with and without a bias, several chunks, options, gradients that are not 1."""
-    cases = [LinearCase(width, dtype=d, bias=b) for d, b in itertools.product(dtypes, (False, True))]
+    cases = [
+        LinearCase(width, dtype=d, bias=b) for d, b in itertools.product(dtypes, (False, True))
+    ]
     cases += [
         LinearCase(width, dtype=d, bias=True, chunk_rows=c) for d in dtypes for c in (1, 4, 5)
     ]

@@ -205,7 +205,9 @@ def test_bad_options():
     ):
         with pytest.raises(ValueError, match='cross_entropy: reduction must be "mean", .* "men"'):
             op(reduction="men")
-        with pytest.raises(ValueError, match="cross_entropy: label_smoothing must be <= 1, got 1.5"):
+        with pytest.raises(
+            ValueError, match="cross_entropy: label_smoothing must be <= 1, got 1.5"
+        ):
             op(label_smoothing=1.5)
 
 

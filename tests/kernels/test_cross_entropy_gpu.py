@@ -1,4 +1,4 @@
-"""The kernels of cross_entropy on a GPU: the list of test_cross_entropy.py, and what only a GPU shows."""
+"""The kernels of cross_entropy on a GPU: a longer list, and what only a GPU can show."""
 
 import gc
 

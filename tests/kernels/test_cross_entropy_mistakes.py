@@ -21,7 +21,7 @@ in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cu
 in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backward.cuh")
 
 RACE_OF_SUMS = r"RACE at cross_entropy_row.cuh:\d+"
-WRONG = r"(loss|gradient|result|total|count): "
+WRONG = r"(loss|gradient|result|total|count):\d+: is "
 
 MISTAKES = (
     in_row(
@@ -106,7 +106,7 @@ MISTAKES = (
         "ignored_rows_are_loaded_all_the_same",
         "    if (load_target(p, r) == p.ignore_index) continue;\n",
         "",
-        r"RACE|DEADLOCK|MBARRIER|" + WRONG,
+        r"RACE|DEADLOCK|MBARRIER|BULK COPY|" + WRONG,
     ),
     in_stream(
         "barriers_are_used_before_they_are",

@@ -1,4 +1,4 @@
-"""The kernels of cross_entropy, lane by lane on the CPU: the list of test_cross_entropy.py in small."""
+"""The kernels of cross_entropy, lane by lane on the CPU: test_cross_entropy.py's list in small."""
 
 import pytest
 import torch
@@ -107,7 +107,7 @@ def test_no_races(case):
 
 
 def test_a_gradient_times_1_is_not_touched():
-    """In place, a row whose factor is 1 is neither read nor written: its NaN would become another."""
+    """In place, a row whose factor is 1 is not even read: its NaN would become another."""
     gradient = torch.full((3, 40), float("nan"))
     gradient.view(torch.int32).fill_(0x7FC01234)
     dloss = torch.tensor([1.0, 2.0, 1.0])

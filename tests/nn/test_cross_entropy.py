@@ -1,4 +1,4 @@
-"""nn.CrossEntropyLoss beside torch's, and nn.LinearCrossEntropyLoss beside a linear layer and it."""
+"""nn.CrossEntropyLoss beside torch's; nn.LinearCrossEntropyLoss beside a linear layer and that."""
 
 import pytest
 import torch

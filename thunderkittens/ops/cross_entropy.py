@@ -104,8 +104,8 @@ def linear_cross_entropy(
     more, and computes the logits again.
 
     A chunk has as many rows as a power of two can be with logits of at most 256 MiB, and 16 at
-    least. Beside it there are the gradients, and a float32 sum of weight's shape where weight has 16
-    bits and there are several chunks.
+    least. Beside it there are the gradients, and a float32 sum of weight's shape where weight has
+    16 bits and there are several chunks.
 
     Args:
         x: [..., H], float32, float16, bfloat16 or float64, any strides.

@@ -166,8 +166,8 @@ def cross_entropy(
         slack: How far each logit may already be off, as a product of matrices is.
 
     Returns:
-        The loss, reduced, then the gradient [..., V], which is rounded to `dtype` twice: once by the
-        forward, once more after it is multiplied by dloss.
+        The loss, reduced, then the gradient [..., V], which is rounded to `dtype` twice: by the
+        forward, and once more after it is multiplied by dloss.
     """
     dtype = dtype or logits.dtype
     inner = torch.float64 if dtype == torch.float64 else torch.float32
@@ -175,7 +175,9 @@ def cross_entropy(
     x, counts = logits.double(), targets != ignore_index
     column = targets.long().clamp(0, width - 1).unsqueeze(-1)
     hit = torch.zeros_like(x).scatter_(-1, column, 1.0)
-    lse = (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True).log() + x.amax(-1, keepdim=True)
+    lse = (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True).log() + x.amax(
+        -1, keepdim=True
+    )
     outside = (counts & (targets != column.squeeze(-1))).unsqueeze(-1)
     lse = lse.masked_fill(outside, math.nan)
     p, sharp, smooth = (x - lse).exp(), 1 - label_smoothing, label_smoothing / width

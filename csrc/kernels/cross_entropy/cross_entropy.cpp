@@ -5,8 +5,8 @@
 // `cross_entropy` and `cross_entropy_`, which may write over the logits, are public.
 // `cross_entropy_forward` also gives the gradient of the logits as if that of the loss were 1, and
 // `cross_entropy_forward_` leaves it in their place; `cross_entropy_backward` multiplies it by what
-// the loss's gradient is, `cross_entropy_backward_` in place. No autocast rule: whatever the dtype of
-// the logits, a loss is computed in float32. Autograd stands in cross_entropy_autograd.cpp.
+// the loss's gradient is, `cross_entropy_backward_` in place. No autocast rule: whatever the dtype
+// of the logits, a loss is computed in float32. Autograd stands in cross_entropy_autograd.cpp.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -101,8 +101,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
                      std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options =
-      checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
+  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
   return std::get<0>(compute_forward(logits, targets, options, wanted::loss));
 }
 
@@ -115,15 +114,13 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t ignore_inde
 two_tensors cross_entropy_forward(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
                                   std::string_view reduction, double label_smoothing,
                                   double z_loss) {
-  const auto options =
-      checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
+  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
   return compute_forward(logits, targets, options, wanted::gradient);
 }
 
 Tensor cross_entropy_forward_(Tensor& logits, const Tensor& targets, int64_t ignore_index,
                               std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options =
-      checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
+  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
   check_writable_rows(logits);
   return std::get<0>(compute_forward(logits, targets, options, wanted::gradient_in_place));
 }
@@ -181,8 +178,7 @@ namespace {
 
 Tensor cross_entropy_meta(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
                           std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options =
-      checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
+  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
   return options.reduce == reduction::none
              ? empty_losses(logits)
              : at::empty({}, logits.options().dtype(loss_dtype(logits)));
@@ -224,8 +220,7 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   define("cross_entropy_(Tensor(a!) logits, Tensor targets, *, " + options + " -> Tensor");
   define("cross_entropy_forward(Tensor logits, Tensor targets, *, " + options +
          " -> (Tensor loss, Tensor gradient)");
-  define("cross_entropy_forward_(Tensor(a!) logits, Tensor targets, *, " + options +
-         " -> Tensor");
+  define("cross_entropy_forward_(Tensor(a!) logits, Tensor targets, *, " + options + " -> Tensor");
   define("cross_entropy_backward(Tensor gradient, Tensor dloss, Tensor loss) -> Tensor");
   define("cross_entropy_backward_(Tensor(a!) gradient, Tensor dloss) -> ()");
 }

@@ -1,9 +1,9 @@
 // cross_entropy above its backends: autograd.
 //
 // A call that records a gradient computes it at once, as if the gradient of the loss were 1, and
-// saves it in place of the logits. Its backward multiplies: where the graph is not kept, in the same
-// memory, which nothing touches if the factor is 1; where it is kept, in memory of its own, so that
-// the next backward finds what this one found.
+// saves it in place of the logits. Its backward multiplies: where the graph is not kept, in the
+// same memory, which nothing touches if the factor is 1; where it is kept, in memory of its own, so
+// that the next backward finds what this one found.
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 

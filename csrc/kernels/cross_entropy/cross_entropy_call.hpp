@@ -53,10 +53,10 @@ at::Tensor count_targets(const decision& d, const loss_options& options, const a
 at::Tensor reduce_losses(const decision& d, const loss_options& options, const at::Tensor& loss,
                          const at::Tensor& targets);
 
-// What a backward returns for a gradient [..., V] that its forward has computed as if the loss's own
-// gradient `dloss` were 1: its product with dloss, [...] or one number. In the memory of `gradient`
-// where this backward is the graph's last. `loss`: what the forward returned; the product is
-// differentiable no more, and depends on it.
+// What a backward returns for a gradient [..., V] that its forward has computed as if the loss's
+// own gradient `dloss` were 1: its product with dloss, [...] or one number. In the memory of
+// `gradient` where this backward is the graph's last. `loss`: what the forward returned; the
+// product is differentiable no more, and depends on it.
 at::Tensor scale_gradient(const at::Tensor& gradient, const at::Tensor& dloss,
                           const at::Tensor& loss);
 

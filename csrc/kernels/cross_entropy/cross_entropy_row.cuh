@@ -1,5 +1,5 @@
-// What the kernels of cross_entropy share: a row's pieces in memory, its sums, and what follows from
-// them.
+// What the kernels of cross_entropy share: a row's pieces in memory, its sums, and what follows
+// from them.
 //
 // Kernels live in an inline namespace of their target: one file is compiled for several targets,
 // and the linker would merge the host sides of their template kernels.
@@ -88,9 +88,7 @@ struct row_pieces {
   // The first column of a vector of the body.
   KITTENS_DEVICE int column(int vector) const { return head + vector * kVector; }
   KITTENS_DEVICE bool has_loose(int i) const { return i < head + tail; }
-  KITTENS_DEVICE int loose_column(int i) const {
-    return i < head ? i : i + vectors * kVector;
-  }
+  KITTENS_DEVICE int loose_column(int i) const { return i < head ? i : i + vectors * kVector; }
 };
 
 // ---- A row's sums -------------------------------------------------------------------------------
@@ -150,15 +148,15 @@ struct softmax_sums {
   }
 };
 
-// Where the warps of a group leave their sums for each other: twice, since a fast warp may be at the
-// next row while a slow one still reads, so that one barrier a row is enough.
+// Where the warps of a group leave their sums for each other: twice, since a fast warp may be at
+// the next row while a slow one still reads, so that one barrier a row is enough.
 struct group_sums {
   static constexpr int kMaxWarps = 32;
   float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
 };
 
-// The sums of a row over `warps` warps that meet at a named barrier of their own; what a thread read
-// of global memory before, others may write afterwards.
+// The sums of a row over `warps` warps that meet at a named barrier of their own; what a thread
+// read of global memory before, others may write afterwards.
 KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, int warp, int warps,
                             int barrier, bool smoothing) {
   sums.combine_lanes(smoothing);
@@ -229,8 +227,8 @@ struct row_result {
   row_gradient gradient;
 };
 
-// factor: what the gradient of the row is multiplied by. target: as column_of gives it. x_target: its
-// logit, of which only the loss depends; any number where there is none.
+// factor: what the gradient of the row is multiplied by. target: as column_of gives it. x_target:
+// its logit, of which only the loss depends; any number where there is none.
 KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
                                      const softmax_sums& sums, int target, float x_target,
                                      float factor) {

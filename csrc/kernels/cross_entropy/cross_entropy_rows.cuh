@@ -2,9 +2,9 @@
 //
 //   logits [rows, width], targets [rows] → loss [rows], gradient [rows, width]
 //
-// Memory-bound: logits are read once and the gradient is written once. A group of warps has one row,
-// each lane 32 of its elements as they are loaded; several groups share a block, so that narrow rows
-// fill it. Many blocks are resident, which keeps enough loads on their way.
+// Memory-bound: logits are read once and the gradient is written once. A group of warps has one
+// row, each lane 32 of its elements as they are loaded; several groups share a block, so that
+// narrow rows fill it. Many blocks are resident, which keeps enough loads on their way.
 //
 //   width ≤ 1024    a warp a row, no barrier
 //   above           a warp per 1024 columns; one barrier a row
@@ -134,8 +134,7 @@ __global__ void __launch_bounds__(Config::max_threads, 2)
   combine(sums, reinterpret_cast<group_sums*>(arch::dynamic_shared())[group], 0, warp, warps,
           1 + group, smoothing);
   const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const row_result result =
-      finish_row(p, sums, column, x_target, dloss * inverse_count(p.counts));
+  const row_result result = finish_row(p, sums, column, x_target, dloss * inverse_count(p.counts));
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
   if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);
 }

@@ -7,7 +7,8 @@
 // warps go over a row's chunks twice: for its sums, while they arrive, then for its gradient, after
 // which their place is free for the next row.
 //
-//   ring            `slots` chunks; a row's last `kept` chunks stay there between the two passes, so
+//   ring            `slots` chunks; a row's last `kept` chunks stay there between the two passes,
+//   so
 //                   that two are left for what comes next
 //   wider rows      their first chunks are loaded a second time, behind the others: from L2, as far
 //                   as what all blocks read again fits there
@@ -113,8 +114,7 @@ struct chunked_row {
     arch::sync_warp();
     if (arch::lane_id() == 0) shared.stages.release(at);
   }
-  KITTENS_DEVICE void include_chunk(softmax_sums& sums, int slot, int chunk,
-                                    bool smoothing) const {
+  KITTENS_DEVICE void include_chunk(softmax_sums& sums, int slot, int chunk, bool smoothing) const {
     float x[Config::vectors][vector::kLength], all[Config::vectors * vector::kLength];
     read(x, slot, chunk);
 #pragma unroll
@@ -193,8 +193,8 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
   int half = 0;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
-    auto* gradient = p.gradient == nullptr ? nullptr
-                                           : static_cast<T*>(p.gradient) + r * p.gradient_stride;
+    auto* gradient =
+        p.gradient == nullptr ? nullptr : static_cast<T*>(p.gradient) + r * p.gradient_stride;
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
     const int64_t target = load_target(p, r);
     if (target == p.ignore_index) {

@@ -1,12 +1,12 @@
-// linear_cross_entropy as torch ops: cross_entropy of x · weightᵀ + bias, whose logits never stand in
-// memory all at once.
+// linear_cross_entropy as torch ops: cross_entropy of x · weightᵀ + bias, whose logits never stand
+// in memory all at once.
 //
 // The rows of x go through in chunks. Of each, torch's matrix product makes the logits, rounded to
 // x's dtype as torch.linear's are; cross_entropy's kernel makes the loss, and writes the logits'
 // gradient in their place; and two more products make of it dx, and a part of dweight, which is
 // summed up in float32 (float64 for float64). So the forward gives the gradients too, as if that of
-// the loss were 1, and the backward only multiplies. With a reduction of "none" that cannot be: there
-// the backward goes through the chunks once more.
+// the loss were 1, and the backward only multiplies. With a reduction of "none" that cannot be:
+// there the backward goes through the chunks once more.
 #include <ATen/ATen.h>
 
 #include "kernels/cross_entropy/cross_entropy_call.hpp"
@@ -113,8 +113,7 @@ std::tuple<Tensor, Tensor, Tensor> go_through(const decision& d, const linear_ca
   const Tensor targets = c.targets.contiguous().view(-1), weight_t = c.weight.t();
   const int64_t rows = targets.numel(), vocabulary = c.weight.size(0);
   const Tensor x = c.x.reshape({rows, c.x.size(-1)});
-  const int64_t chunk =
-      std::min(rows, c.chunk_rows.value_or(default_chunk_rows(x, vocabulary)));
+  const int64_t chunk = std::min(rows, c.chunk_rows.value_or(default_chunk_rows(x, vocabulary)));
   const bool differentiate = needs[0] || needs[1] || needs[2];
 
   // Each row begins at a multiple of 16 bytes: products and kernels are faster so.

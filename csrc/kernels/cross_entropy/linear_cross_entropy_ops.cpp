@@ -17,28 +17,28 @@ using torch::autograd::variable_list;
 // ---- The functions that torch registers ---------------------------------------------------------
 
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& targets,
-               const optional_tensor& bias, int64_t ignore_index, std::string_view reduction,
-               double label_smoothing, double z_loss) {
+                 const optional_tensor& bias, int64_t ignore_index, std::string_view reduction,
+                 double label_smoothing, double z_loss) {
   return linear_cross_entropy(
       {x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss, {}});
 }
 
 four_tensors linear_forward_op(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                                    const optional_tensor& bias, std::array<bool, 3> needs,
-                                    int64_t ignore_index, std::string_view reduction,
-                                    double label_smoothing, double z_loss,
-                                    std::optional<int64_t> chunk_rows) {
+                               const optional_tensor& bias, std::array<bool, 3> needs,
+                               int64_t ignore_index, std::string_view reduction,
+                               double label_smoothing, double z_loss,
+                               std::optional<int64_t> chunk_rows) {
   TORCH_CHECK_VALUE(!chunk_rows || *chunk_rows >= 1,
                     "linear_cross_entropy_forward: chunk_rows must be >= 1, got ", *chunk_rows);
-  return linear_cross_entropy_forward({x, weight, targets, bias, ignore_index, reduction,
-                                       label_smoothing, z_loss, chunk_rows},
-                                      needs);
+  return linear_cross_entropy_forward(
+      {x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss, chunk_rows},
+      needs);
 }
 
 three_tensors linear_backward_op(const Tensor& x, const Tensor& dloss, const Tensor& loss,
-                       const Tensor& weight, const Tensor& targets, const optional_tensor& bias,
-                       std::array<bool, 3> needs, int64_t ignore_index, double label_smoothing,
-                       double z_loss) {
+                                 const Tensor& weight, const Tensor& targets,
+                                 const optional_tensor& bias, std::array<bool, 3> needs,
+                                 int64_t ignore_index, double label_smoothing, double z_loss) {
   return linear_cross_entropy_backward(
       {x, weight, targets, bias, ignore_index, "none", label_smoothing, z_loss, {}}, dloss, loss,
       needs);
@@ -66,8 +66,8 @@ four_tensors forward_with_gradients_meta(const Tensor& x, const Tensor& weight,
                                          std::array<bool, 3> needs, int64_t ignore_index,
                                          std::string_view reduction, double label_smoothing,
                                          double z_loss, std::optional<int64_t>) {
-  const Tensor loss = forward_meta(x, weight, targets, bias, ignore_index, reduction,
-                                   label_smoothing, z_loss);
+  const Tensor loss =
+      forward_meta(x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss);
   return std::tuple_cat(std::tuple(loss), empty_gradients(x, weight, bias, needs));
 }
 
@@ -96,17 +96,15 @@ struct differentiable : torch::autograd::Function<differentiable<Reduced>> {
           find_op("thunderkittens::linear_cross_entropy_forward", linear_forward_op);
       const std::array<bool, 3> needs = {x.requires_grad(), weight.requires_grad(),
                                          bias && bias->requires_grad()};
-      auto [loss, dx, dweight, dbias] =
-          op.call(x, weight, targets, bias, needs, ignore_index, reduction, label_smoothing,
-                  z_loss, std::nullopt);
+      auto [loss, dx, dweight, dbias] = op.call(x, weight, targets, bias, needs, ignore_index,
+                                                reduction, label_smoothing, z_loss, std::nullopt);
       const auto wanted = [&](int i, const Tensor& t) { return needs[i] ? t : Tensor(); };
       ctx->save_for_backward({loss, wanted(0, dx), wanted(1, dweight), wanted(2, dbias)});
       return loss;
     } else {
-      static const auto op =
-          find_op("thunderkittens::linear_cross_entropy", linear_op);
-      const Tensor loss = op.call(x, weight, targets, bias, ignore_index, reduction,
-                                  label_smoothing, z_loss);
+      static const auto op = find_op("thunderkittens::linear_cross_entropy", linear_op);
+      const Tensor loss =
+          op.call(x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss);
       ctx->save_for_backward({loss, x, weight, targets, bias.value_or(Tensor())});
       ctx->saved_data["ignore_index"] = ignore_index;
       ctx->saved_data["label_smoothing"] = label_smoothing;
@@ -129,16 +127,16 @@ struct differentiable : torch::autograd::Function<differentiable<Reduced>> {
       results[1] = scaled(saved[2]);
       results[3] = scaled(saved[3]);
     } else {
-      static const auto op = find_op("thunderkittens::linear_cross_entropy_backward", linear_backward_op);
+      static const auto op =
+          find_op("thunderkittens::linear_cross_entropy_backward", linear_backward_op);
       const optional_tensor bias = saved[4].defined() ? optional_tensor(saved[4]) : std::nullopt;
       // Edges exist for the tensors that were given, in their order.
       const std::array<bool, 3> needs = {ctx->needs_input_grad(0), ctx->needs_input_grad(1),
                                          bias && ctx->needs_input_grad(3)};
       auto& data = ctx->saved_data;
       auto [dx, dweight, dbias] = op.call(
-          saved[1], dloss, saved[0], saved[2], saved[3], bias, needs,
-          data["ignore_index"].toInt(), data["label_smoothing"].toDouble(),
-          data["z_loss"].toDouble());
+          saved[1], dloss, saved[0], saved[2], saved[3], bias, needs, data["ignore_index"].toInt(),
+          data["label_smoothing"].toDouble(), data["z_loss"].toDouble());
       if (needs[0]) results[0] = dx;
       if (needs[1]) results[1] = dweight;
       if (needs[2]) results[3] = dbias;
