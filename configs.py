@@ -31,6 +31,11 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm",)),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
+    Kernel(
+        name="cross_entropy",
+        ops=("cross_entropy", "linear_cross_entropy"),
+        architectures=("sm_90a",),
+    ),
     Kernel(name="rotary", ops=("rotary",)),
 )
 

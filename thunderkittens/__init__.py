@@ -13,6 +13,7 @@ if _loader.load():
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.activation import geglu, gelu, swiglu
     from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.norm import layer_norm
     from thunderkittens.ops.rotary import rotary
@@ -23,11 +24,13 @@ __all__ = [
     "__version__",
     "attention",
     "backend",
+    "cross_entropy",
     "explain",
     "geglu",
     "gelu",
     "include_dir",
     "layer_norm",
+    "linear_cross_entropy",
     "nn",
     "register_flash_attention",
     "rotary",

@@ -9,6 +9,7 @@ import torch
 from benchmarks import (
     bench_activation,
     bench_attention,
+    bench_cross_entropy,
     bench_host,
     bench_norm,
     bench_rotary,
@@ -175,6 +176,11 @@ def test_rotary_minimum_bytes():
     assert bench_rotary.SHAPES[0].minimum_bytes() == 2 * 268_435_456 + 1_048_576
 
 
+def test_cross_entropy_minimum_bytes():
+    assert bench_cross_entropy.minimum_bytes(False, 8192, 50304, 2) == 824_246_272
+    assert bench_cross_entropy.minimum_bytes(True, 8192, 50304, 2) == 1_648_427_008
+
+
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
@@ -184,6 +190,8 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(bench_rotary, "SHAPES", small)
     monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
     monkeypatch.setattr(bench_activation, "GELU_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_cross_entropy, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_cross_entropy, "LINEAR_SHAPES", ((12, 16, 64),))
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
@@ -191,7 +199,9 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["activation", "attention", "norm", "rotary"])
+@pytest.mark.parametrize(
+    "family", ["activation", "attention", "cross_entropy", "norm", "rotary"]
+)
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

@@ -13,7 +13,13 @@ from pathlib import Path
 import torch
 
 import thunderkittens
-from tests.kernels import activation_cases, attention_cases, norm_cases, rotary_cases
+from tests.kernels import (
+    activation_cases,
+    attention_cases,
+    cross_entropy_cases,
+    norm_cases,
+    rotary_cases,
+)
 from tests.kernels.attention_cases import BF16
 
 FILE = Path(__file__).with_suffix(".json")
@@ -22,6 +28,11 @@ CASES = {
     "gelu": (activation_cases, activation_cases.Case("gelu", 1024, (5,), BF16)),
     "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
+    "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
+    "cross_entropy, streamed": (
+        cross_entropy_cases,
+        cross_entropy_cases.Case(20001, (5,), BF16, dloss=0.5),
+    ),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
     "rotary": (rotary_cases, rotary_cases.Case(1, 4, 32, 8, 128)),

@@ -31,6 +31,7 @@ class Program:
 ATTENTION = tuple(
     Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
+CROSS_ENTROPY = (Program("cross_entropy.cu", "cross_entropy_check.cu"),)
 FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
 BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
 ROTARY = Program("rotary.cu", "rotary_check.cu")
@@ -45,6 +46,11 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_forward.cuh": ATTENTION,
     "kernels/attention/attention_producer.cuh": ATTENTION,
     "kernels/attention/attention_tile.cuh": ATTENTION,
+    "kernels/cross_entropy/cross_entropy_backward.cuh": CROSS_ENTROPY,
+    "kernels/cross_entropy/cross_entropy_reduce.cuh": CROSS_ENTROPY,
+    "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,
+    "kernels/cross_entropy/cross_entropy_rows.cuh": CROSS_ENTROPY,
+    "kernels/cross_entropy/cross_entropy_stream.cuh": CROSS_ENTROPY,
     "kernels/norm/layer_norm_forward.cuh": (FORWARD,),
     "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
     "kernels/norm/row.cuh": (FORWARD, BACKWARD),
@@ -55,6 +61,14 @@ UNJUDGED = tuple(file for file in TARGETS if file.startswith("kernels/attention/
 # What the host alone reads: it decides how many threads and blocks there are.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "kernels/activation/elementwise.cuh": ("min_blocks",),
+    "kernels/cross_entropy/cross_entropy_backward.cuh": ("threads",),
+    "kernels/cross_entropy/cross_entropy_reduce.cuh": ("threads", "shared_bytes"),
+    "kernels/cross_entropy/cross_entropy_rows.cuh": (
+        "warp_columns",
+        "max_warps",
+        "max_threads",
+        "max_width",
+    ),
     "kernels/norm/layer_norm_forward.cuh": (
         "max_warps",
         "max_threads",

@@ -1,7 +1,17 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
+from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
 from thunderkittens.nn.norm import LayerNorm
 from thunderkittens.nn.rotary import Rotary
 
-__all__ = ["GEGLU", "GELU", "GatedMLP", "LayerNorm", "Rotary", "SwiGLU"]
+__all__ = [
+    "CrossEntropyLoss",
+    "GEGLU",
+    "GELU",
+    "GatedMLP",
+    "LayerNorm",
+    "LinearCrossEntropyLoss",
+    "Rotary",
+    "SwiGLU",
+]

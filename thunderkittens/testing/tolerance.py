@@ -138,6 +138,81 @@ def attention(o: Tensor, spread: Tensor, dtype: torch.dtype, keys: int, score: f
     return 2 * unit(dtype) * (o.abs() + spread) + slack * spread + floor(dtype)
 
 
+def cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    dloss: Tensor | float = 1.0,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    dtype: torch.dtype | None = None,
+    slack: Tensor | float = 0.0,
+) -> list[tuple[Tensor, Tensor]]:
+    """The references of a loss and of the gradient of its logits, each with its bound.
+
+    A target that is neither ignored nor a column spoils its row.
+
+    Args:
+        logits: [..., V], as the op got them.
+        targets: [...], likewise.
+        dloss: The loss's own gradient, which broadcasts to [...].
+        ignore_index: As the op got it, and so on.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: 0 … 1.
+        z_loss: Weight of the squared log-sum-exp.
+        dtype: Of the gradient; by default that of the logits.
+        slack: How far each logit may already be off, as a product of matrices is.
+
+    Returns:
+        The loss, reduced, then the gradient [..., V], which is rounded to `dtype` twice: by the
+        forward, and once more after it is multiplied by dloss.
+    """
+    dtype = dtype or logits.dtype
+    inner = torch.float64 if dtype == torch.float64 else torch.float32
+    eps, width = torch.finfo(inner).eps, logits.shape[-1]
+    x, counts = logits.double(), targets != ignore_index
+    column = targets.long().clamp(0, width - 1).unsqueeze(-1)
+    hit = torch.zeros_like(x).scatter_(-1, column, 1.0)
+    lse = (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True).log() + x.amax(
+        -1, keepdim=True
+    )
+    outside = (counts & (targets != column.squeeze(-1))).unsqueeze(-1)
+    lse = lse.masked_fill(outside, math.nan)
+    p, sharp, smooth = (x - lse).exp(), 1 - label_smoothing, label_smoothing / width
+
+    off = torch.as_tensor(slack, dtype=torch.float64, device=x.device).expand_as(x)
+    shift = (p * off).sum(-1, keepdim=True)  # of lse, by what the logits are off
+    sums = accumulation(width, inner) + 4 * eps * lse.abs() + shift
+    picked = x.gather(-1, column)
+    loss = lse - sharp * picked + z_loss * lse.square()
+    bound = sums * (1 + 2 * z_loss * lse.abs()) + 4 * eps * (picked.abs() + z_loss * lse.square())
+    bound = bound + sharp * off.gather(-1, column)
+    if label_smoothing > 0:
+        loss = loss - smooth * x.sum(-1, keepdim=True)
+        spread = accumulation(width, inner) * x.abs() + off
+        bound = bound + smooth * spread.sum(-1, keepdim=True)
+
+    weight = 1 + 2 * z_loss * lse
+    gradient = p * weight - sharp * hit - smooth
+    relative = sums * (1 + 2 * z_loss / weight.abs()) + off + 4 * eps * (1 + (x - lse).abs())
+    spread = (p * weight).abs() * torch.where(p > 0, relative, 0.0)
+    spread = spread + 4 * eps * (sharp * hit + smooth)
+    total = counts.sum().double() if reduction == "mean" else 1.0
+    given = torch.as_tensor(dloss, dtype=torch.float64, device=x.device).unsqueeze(-1)
+    factor = given / total
+    gradient = (gradient * factor).masked_fill(~counts.unsqueeze(-1), 0)
+    spread = (spread * factor.abs()).masked_fill(~counts.unsqueeze(-1), 0)
+
+    loss, bound = (t.squeeze(-1).masked_fill(~counts, 0) for t in (loss, bound))
+    if reduction != "none":
+        bound = (bound.sum() + accumulation(targets.numel(), inner) * loss.abs().sum()) / total
+        loss = loss.sum() / total
+    rounded = 4 * unit(dtype) * gradient.abs() + floor(dtype) * (1 + given.abs())
+    return [(loss, bound + 2 * floor(inner)), (gradient, spread + rounded)]
+
+
 def rotary(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> tuple[Tensor, Tensor]:
     """The reference of one tensor that rotary turns, and its bound, both float64.
 

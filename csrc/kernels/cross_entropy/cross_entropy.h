@@ -1,0 +1,65 @@
+// cross_entropy: what the host passes to the launchers. No torch, no device code.
+//
+//   lse = log Σ_j exp(x_j),   loss = lse − (1 − ε) x_t − (ε / V) Σ_j x_j + z · lse²,   per row
+//   dloss/dx_j = exp(x_j − lse) (1 + 2 z · lse) − (1 − ε) [j = t] − ε / V
+#pragma once
+
+#include <cstdint>
+
+#include "kittens/host/dtype.h"
+
+namespace thunderkittens {
+
+using kittens::host::dtype;
+
+inline constexpr int64_t kCrossEntropyMaxWidth = int64_t{1} << 24;
+inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
+
+// Launcher "cross_entropy_count": how many targets are not ignored, in parts.
+struct cross_entropy_count_params {
+  const void* targets;  // [rows], int64 where `wide`, else int32
+  int64_t* counts;      // [kCrossEntropyParts]
+  int64_t rows, ignore_index;
+  bool wide;
+};
+
+// Launcher "cross_entropy_forward": a loss a row and, if wanted, its gradient.
+//
+// A row whose target is ignore_index gets 0 and zeros, and is not read. One whose target is no
+// column, or whose logits are all −inf, gets NaN.
+struct cross_entropy_forward_params {
+  const void* logits;     // [rows, width] of `type`, rows `stride` elements apart
+  const void* targets;    // [rows], int64 where `wide`, else int32
+  void* gradient;         // [rows, width] of `type`, rows `gradient_stride` elements apart; the
+                          // logits themselves, or apart from them; null: not wanted
+  float* loss;            // [rows], or null: not wanted
+  const int64_t* counts;  // [kCrossEntropyParts]: the gradient is divided by their sum; null: by 1
+  const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1
+  int64_t rows, width, stride, gradient_stride, dloss_stride, ignore_index;
+  float label_smoothing, z_loss;
+  bool wide;
+  dtype type;
+};
+
+// Launcher "cross_entropy_total": the rows' losses added up.
+struct cross_entropy_total_params {
+  const float* loss;    // [rows]
+  const void* targets;  // [rows], int64 where `wide`, else int32: the total is divided by how many
+                        // are not ignored; null: by 1
+  float* total;         // [1]
+  int64_t rows, ignore_index;
+  bool wide;
+};
+
+// Launcher "cross_entropy_backward": each row of a gradient times its factor. In place, a row whose
+// factor is 1 is neither read nor written.
+struct cross_entropy_backward_params {
+  const void* gradient;  // [rows, width] of `type`, rows `stride` elements apart
+  const float* dloss;    // [rows], `dloss_stride` elements apart
+  void* result;          // [rows, width] of `type`, rows `result_stride` elements apart; the
+                         // gradient itself, or apart from it
+  int64_t rows, width, stride, dloss_stride, result_stride;
+  dtype type;
+};
+
+}  // namespace thunderkittens

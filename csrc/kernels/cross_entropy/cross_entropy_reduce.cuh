@@ -1,0 +1,68 @@
+// What cross_entropy adds up over its rows: the targets that are not ignored, and the losses.
+#pragma once
+
+#include "kernels/cross_entropy/cross_entropy_row.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+// The sum of a value over the block, for thread 0, always in the same order. `shared`: a place for
+// each warp.
+template <class T>
+KITTENS_DEVICE T block_sum(T value, T* shared) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) value += arch::shuffle_xor(value, mask);
+  if (arch::lane_id() == 0) arch::store_shared(shared + arch::warp_id(), value);
+  arch::sync_block();
+  const int warps = arch::block_threads() / kWarp;
+  T total = 0;
+  if (arch::thread_id() == 0) {
+    for (int w = 0; w < warps; ++w) total += arch::load_shared(shared + w);
+  }
+  return total;
+}
+
+struct cross_entropy_count_config {
+  static constexpr int threads = 256;
+  static constexpr int64_t shared_bytes = threads / kWarp * sizeof(int64_t);
+};
+
+// Grid: kCrossEntropyParts blocks.
+template <class Config>
+__global__ void __launch_bounds__(Config::threads)
+    cross_entropy_count(const __grid_constant__ cross_entropy_count_params p) {
+  int64_t count = 0;
+#pragma unroll 8
+  for (int64_t r = int64_t(arch::block_x()) * Config::threads + arch::thread_id(); r < p.rows;
+       r += kCrossEntropyParts * Config::threads) {
+    count += load_target(p, r) != p.ignore_index ? 1 : 0;
+  }
+  count = block_sum(count, reinterpret_cast<int64_t*>(arch::dynamic_shared()));
+  if (arch::thread_id() == 0) arch::store_global(p.counts + arch::block_x(), count);
+}
+
+struct cross_entropy_total_config {
+  static constexpr int threads = 1024;
+  static constexpr int64_t shared_bytes = threads / kWarp * (sizeof(int64_t) + sizeof(float));
+};
+
+// Grid: one block.
+template <class Config>
+__global__ void __launch_bounds__(Config::threads)
+    cross_entropy_total(const __grid_constant__ cross_entropy_total_params p) {
+  auto* counts = reinterpret_cast<int64_t*>(arch::dynamic_shared());
+  auto* totals = reinterpret_cast<float*>(counts + Config::threads / kWarp);
+  const bool counted = p.targets != nullptr;
+  float total = 0.0f;
+  int64_t count = 0;
+#pragma unroll 8
+  for (int64_t r = arch::thread_id(); r < p.rows; r += Config::threads) {
+    total += arch::load_global(p.loss + r);
+    if (counted && load_target(p, r) != p.ignore_index) ++count;
+  }
+  total = block_sum(total, totals);
+  count = block_sum(count, counts);
+  if (arch::thread_id() != 0) return;
+  arch::store_global(p.total, counted ? total / float(count) : total);  // 0 / 0 is torch's NaN, too
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

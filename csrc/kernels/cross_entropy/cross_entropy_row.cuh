@@ -1,0 +1,247 @@
+// What the kernels of cross_entropy share: a row's pieces in memory, its sums, and what follows
+// from them.
+//
+// Kernels live in an inline namespace of their target: one file is compiled for several targets,
+// and the linker would merge the host sides of their template kernels.
+#pragma once
+
+#include <kittens.cuh>
+
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#include "kernels/cross_entropy/cross_entropy.h"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+inline constexpr float kLog2E = std::numbers::log2e_v<float>;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// ---- A row in memory ----------------------------------------------------------------------------
+
+// 16 bytes of a row: what one instruction moves.
+template <class T>
+struct vector16 {
+  static constexpr int kLength = 16 / int(sizeof(T));
+  using run = lane_run<T, kLength>;
+
+  KITTENS_DEVICE static run from_global(const T* p) {
+    return as_run(arch::load_global(reinterpret_cast<const uint4*>(p)));
+  }
+  KITTENS_DEVICE static run from_shared(const T* p) {
+    return as_run(arch::load_shared(reinterpret_cast<const uint4*>(p)));
+  }
+  KITTENS_DEVICE static run all(float value) {
+    float values[kLength];
+#pragma unroll
+    for (float& each : values) each = value;
+    run v;
+    v.set(values);
+    return v;
+  }
+  // Where not `aligned`, element by element.
+  KITTENS_DEVICE static void to_global(T* p, const run& v, bool aligned) {
+    if (aligned) {
+      uint4 word;
+      std::memcpy(&word, &v, sizeof(word));
+      arch::store_global(reinterpret_cast<uint4*>(p), word);
+      return;
+    }
+    lane_run<T, 1> single[kLength];
+    std::memcpy(static_cast<void*>(&single), &v, sizeof(v));
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) arch::store_global(p + i, single[i].words[0]);
+  }
+
+ private:
+  KITTENS_DEVICE static run as_run(const uint4& word) {
+    run v;
+    std::memcpy(static_cast<void*>(&v), &word, sizeof(v));
+    return v;
+  }
+};
+
+template <class T>
+KITTENS_DEVICE int elements_past_16_bytes(const T* p) {
+  return int(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
+}
+
+// A row of any width at any address: a body of aligned 16-byte vectors, and up to 14 loose elements
+// before and after it, one for each of a warp's first lanes. (50257 columns, as GPT-2 has: each row
+// begins elsewhere between two vectors.)
+template <class T>
+struct row_pieces {
+  static constexpr int kVector = vector16<T>::kLength;
+  int head, vectors, tail;
+
+  KITTENS_DEVICE row_pieces(const T* row, int64_t width) {
+    const int past = elements_past_16_bytes(row);
+    head = past == 0 ? 0 : kVector - past;
+    if (head > width) head = int(width);
+    vectors = (int(width) - head) / kVector;
+    tail = int(width) - head - vectors * kVector;
+  }
+  // The first column of a vector of the body.
+  KITTENS_DEVICE int column(int vector) const { return head + vector * kVector; }
+  KITTENS_DEVICE bool has_loose(int i) const { return i < head + tail; }
+  KITTENS_DEVICE int loose_column(int i) const { return i < head ? i : i + vectors * kVector; }
+};
+
+// ---- A row's sums -------------------------------------------------------------------------------
+
+// Of N values from the First on, by halves: short chains of operations, and small errors.
+template <int First, int N, class F, int Count>
+KITTENS_DEVICE float fold(const float (&x)[Count], F combine) {
+  if constexpr (N == 1) {
+    return x[First];
+  } else {
+    return combine(fold<First, N / 2>(x, combine), fold<First + N / 2, N - N / 2>(x, combine));
+  }
+}
+template <int N>
+KITTENS_DEVICE float largest_of(const float (&x)[N]) {
+  return fold<0, N>(x, [](float a, float b) { return fmaxf(a, b); });
+}
+template <int N>
+KITTENS_DEVICE float sum_of(const float (&x)[N]) {
+  return fold<0, N>(x, [](float a, float b) { return a + b; });
+}
+
+// Of some of a row's logits x. `top` is their largest times log2(e); it starts at a finite number,
+// from which −inf can be subtracted.
+struct softmax_sums {
+  float top = -3e38f;
+  float total = 0.0f;  // Σ 2^(x · log2(e) − top)
+  float plain = 0.0f;  // Σ x, where labels are smoothed
+
+  // Those that do not exist are −inf.
+  template <int N>
+  KITTENS_DEVICE void include(const float (&x)[N]) {
+    const float before = top;
+    top = fmaxf(top, largest_of(x) * kLog2E);
+    float powers[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
+    total = arch::fma(total, arch::exp2_approx(before - top), sum_of(powers));
+  }
+  KITTENS_DEVICE void include_one(float x, bool smoothing) {
+    const float one[1] = {x};
+    include(one);
+    if (smoothing) plain += x;
+  }
+
+  // Over the lanes of a warp; each gets the same bits.
+  KITTENS_DEVICE void combine_lanes(bool smoothing) {
+    const float own = top;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) top = fmaxf(top, arch::shuffle_xor(top, mask));
+    total *= arch::exp2_approx(own - top);
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
+    if (!smoothing) return;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) plain += arch::shuffle_xor(plain, mask);
+  }
+};
+
+// Where the warps of a group leave their sums for each other: twice, since a fast warp may be at
+// the next row while a slow one still reads, so that one barrier a row is enough.
+struct group_sums {
+  static constexpr int kMaxWarps = 32;
+  float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
+};
+
+// The sums of a row over `warps` warps that meet at a named barrier of their own; what a thread
+// read of global memory before, others may write afterwards.
+KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, int warp, int warps,
+                            int barrier, bool smoothing) {
+  sums.combine_lanes(smoothing);
+  if (warps == 1) return arch::sync_warp();
+  const int lane = arch::lane_id();
+  if (lane == 0) {
+    arch::store_shared(&shared.top[half][warp], sums.top);
+    arch::store_shared(&shared.total[half][warp], sums.total);
+    arch::store_shared(&shared.plain[half][warp], sums.plain);
+  }
+  arch::named_barrier_sync(barrier, warps * kWarp);
+  sums = {};
+  if (lane < warps) {
+    sums.top = arch::load_shared(&shared.top[half][lane]);
+    sums.total = arch::load_shared(&shared.total[half][lane]);
+    sums.plain = arch::load_shared(&shared.plain[half][lane]);
+  }
+  sums.combine_lanes(smoothing);
+}
+
+// ---- A row's target, loss and gradient ----------------------------------------------------------
+
+template <class Params>
+KITTENS_DEVICE int64_t load_target(const Params& p, int64_t r) {
+  return p.wide ? arch::load_global(static_cast<const int64_t*>(p.targets) + r)
+                : int64_t(arch::load_global(static_cast<const int*>(p.targets) + r));
+}
+
+// The target's column; −1 where it is none.
+KITTENS_DEVICE int column_of(int64_t target, int64_t width) {
+  return target >= 0 && target < width ? int(target) : -1;
+}
+
+// 1 / (the sum of the parts), or 1 without them. The warp's lanes call together.
+KITTENS_DEVICE float inverse_count(const int64_t* counts) {
+  static_assert(kCrossEntropyParts == kWarp);
+  if (counts == nullptr) return 1.0f;
+  int64_t count = arch::load_global(counts + arch::lane_id());
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) count += arch::shuffle_xor(count, mask);
+  return 1.0f / float(count);
+}
+
+// How the gradient follows from a logit x of column j: scale · 2^(x · log2(e) − top) + shift, and
+// `hit` more where j is the target.
+struct row_gradient {
+  float top, scale, shift, hit;
+  int target;
+
+  template <int N>
+  KITTENS_DEVICE void apply(float (&x)[N]) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      x[i] = arch::fma(arch::exp2_approx(arch::fma(x[i], kLog2E, -top)), scale, shift);
+    }
+  }
+  template <int N>
+  KITTENS_DEVICE void hit_target(float (&x)[N], int first_column) const {
+    const int at = target - first_column;
+    if (at < 0 || at >= N) return;
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] += i == at ? hit : 0.0f;
+  }
+};
+
+struct row_result {
+  float loss;
+  row_gradient gradient;
+};
+
+// factor: what the gradient of the row is multiplied by. target: as column_of gives it. x_target:
+// its logit, of which only the loss depends; any number where there is none.
+KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
+                                     const softmax_sums& sums, int target, float x_target,
+                                     float factor) {
+  const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
+  const bool defined = target >= 0 && sums.total > 0.0f;
+  const float lse =
+      defined ? (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float> : kNaN;
+  float loss = arch::fma(-sharp, x_target, lse);
+  if (p.label_smoothing > 0.0f) loss = arch::fma(-smooth, sums.plain, loss);
+  if (p.z_loss > 0.0f) loss = arch::fma(p.z_loss * lse, lse, loss);
+  const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
+  const float scale = defined ? factor * weight / sums.total : kNaN;
+  return {loss, {sums.top, scale, -factor * smooth, -factor * sharp, target}};
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

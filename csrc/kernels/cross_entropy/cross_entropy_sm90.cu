@@ -1,0 +1,79 @@
+// cross_entropy: picks the configuration, launches, and enters the launchers in the table.
+#include "kernels/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+
+#include "kernels/cross_entropy/cross_entropy_backward.cuh"
+#include "kernels/cross_entropy/cross_entropy_reduce.cuh"
+#include "kernels/cross_entropy/cross_entropy_rows.cuh"
+#include "kernels/cross_entropy/cross_entropy_stream.cuh"
+#include "kittens/host/launch.cuh"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+namespace {
+
+using kittens::host::launch;
+using kittens::host::multiprocessors;
+using kittens::host::stream;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The kernels find out themselves which of a row's accesses are aligned.
+template <class F>
+void with_type(dtype type, F f) {
+  with_elements(type, /*aligned=*/true, [&]<class T, int>() { f(T{}); });
+}
+
+void launch_count(const cross_entropy_count_params& p, stream s) {
+  using config = cross_entropy_count_config;
+  launch(cross_entropy_count<config>,
+         {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
+}
+
+void launch_forward(const cross_entropy_forward_params& p, stream s) {
+  with_type(p.type, [&]<class T>(T) {
+    using rows = cross_entropy_rows_config<T>;
+    if (p.width <= rows::max_width) {
+      const int64_t warps = ceil_div(p.width, rows::warp_columns);
+      const int64_t groups = std::max<int64_t>(1, 8 / warps);
+      launch(cross_entropy_rows<rows>,
+             {{ceil_div(p.rows, groups)},
+              {groups * warps * kWarp},
+              groups * int64_t(sizeof(group_sums))},
+             s, p, int(warps));
+      return;
+    }
+    using config = cross_entropy_stream_config<T, 16, 2, 13>;
+    using shared = cross_entropy_stream_shared<config>;
+    static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
+    launch(cross_entropy_stream<config>,
+           {{std::min<int64_t>(p.rows, multiprocessors())}, {config::threads}, sizeof(shared)}, s,
+           p);
+  });
+}
+
+void launch_total(const cross_entropy_total_params& p, stream s) {
+  using config = cross_entropy_total_config;
+  launch(cross_entropy_total<config>, {{1}, {config::threads}, config::shared_bytes}, s, p);
+}
+
+void launch_backward(const cross_entropy_backward_params& p, stream s) {
+  with_type(p.type, [&]<class T>(T) {
+    using config = cross_entropy_backward_config<T>;
+    constexpr int64_t kWarps = config::threads / kWarp, kBlocksPerMultiprocessor = 16;
+    const int64_t columns = config::slice_vectors * vector16<T>::kLength;
+    const int64_t slices = ceil_div(p.width, columns);
+    const int64_t wanted = kBlocksPerMultiprocessor * multiprocessors();
+    const int64_t blocks = std::min(ceil_div(p.rows, kWarps), ceil_div(wanted, slices));
+    launch(cross_entropy_backward<config>, {{blocks, slices}, {config::threads}}, s, p);
+  });
+}
+
+KITTENS_LAUNCHER("cross_entropy_count", cross_entropy_count_params, launch_count);
+KITTENS_LAUNCHER("cross_entropy_forward", cross_entropy_forward_params, launch_forward);
+KITTENS_LAUNCHER("cross_entropy_total", cross_entropy_total_params, launch_total);
+KITTENS_LAUNCHER("cross_entropy_backward", cross_entropy_backward_params, launch_backward);
+
+}  // namespace
+}  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,0 +1,151 @@
+"""Mistakes planted in the kernels of cross_entropy: the simulator must find each one.
+
+Each case changes one place, and runs the cases of the mutation tests with it, in race mode, under
+one policy after the other until one notices: by a report that names the cause, or by wrong numbers
+where the mistake leaves nothing else to see.
+"""
+
+import re
+from functools import partial
+
+import pytest
+
+from build_tools.settings import BuildError
+from tests.kernels.planted import Mistake
+from tests.mutation import targets
+from tests.mutation.bench import Bench
+
+in_row = partial(Mistake, file="kernels/cross_entropy/cross_entropy_row.cuh")
+in_stream = partial(Mistake, file="kernels/cross_entropy/cross_entropy_stream.cuh")
+in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cuh")
+in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backward.cuh")
+
+RACE_OF_SUMS = r"RACE at cross_entropy_row.cuh:\d+"
+WRONG = r"(loss|gradient|result|total|count):\d+: is "
+
+MISTAKES = (
+    in_row(
+        "sums_are_read_before_all_have_written",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "",
+        RACE_OF_SUMS,
+    ),
+    in_row(
+        "one_warp_too_many_is_waited_for",
+        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "arch::named_barrier_sync(barrier, warps * kWarp + kWarp);",
+        r"DEADLOCK|BARRIER",
+    ),
+    in_row(
+        "a_maximum_of_minus_infinity",
+        "float top = -3e38f;",
+        "float top = -kInfinity;",
+        WRONG,
+    ),
+    in_row(
+        "a_sum_is_not_rescaled",
+        "total *= arch::exp2_approx(own - top);",
+        "",
+        WRONG,
+    ),
+    in_stream(
+        "the_next_row_overwrites_sums_that_are_read",
+        "half ^= 1;",
+        "",
+        RACE_OF_SUMS,
+    ),
+    in_stream(
+        "a_chunk_is_read_before_it_has_come",
+        "      shared.stages.wait_full(at);\n      include_chunk(",
+        "      include_chunk(",
+        r"RACE|" + WRONG,
+    ),
+    in_stream(
+        "a_chunk_that_comes_again_is_read_before",
+        "      shared.stages.wait_full(at);\n      store_chunk(",
+        "      store_chunk(",
+        r"RACE|" + WRONG,
+    ),
+    in_stream(
+        "a_chunk_is_overwritten_while_it_is_read",
+        "shared.stages.wait_empty(at);",
+        "",
+        r"RACE|MBARRIER|DEADLOCK|" + WRONG,
+    ),
+    in_stream(
+        "a_chunk_is_released_before_it_is_read",
+        "    read(x, at.stage, chunk);\n    release(at);\n",
+        "    release(at);\n    read(x, at.stage, chunk);\n",
+        r"RACE|" + WRONG,
+    ),
+    in_stream(
+        "lanes_are_not_waited_for",
+        "    arch::sync_warp();\n    if (arch::lane_id() == 0) shared.stages.release(at);",
+        "    if (arch::lane_id() == 0) shared.stages.release(at);",
+        r"RACE",
+    ),
+    in_stream(
+        "a_chunk_that_stays_is_released",
+        "if (chunk < chunks.again) release(at);",
+        "release(at);",
+        r"RACE|MBARRIER|DEADLOCK|" + WRONG,
+    ),
+    in_stream(
+        "too_few_warps_make_a_chunk_empty",
+        "shared.stages.init(Config::warps)",
+        "shared.stages.init(Config::warps - 1)",
+        r"RACE|MBARRIER|DEADLOCK|" + WRONG,
+    ),
+    in_stream(
+        "more_bytes_are_expected_than_come",
+        "shared.stages.expect(at, bytes);",
+        "shared.stages.expect(at, bytes + 16);",
+        r"MBARRIER|DEADLOCK|RACE",
+    ),
+    in_stream(
+        "ignored_rows_are_loaded_all_the_same",
+        "    if (load_target(p, r) == p.ignore_index) continue;\n",
+        "",
+        r"RACE|DEADLOCK|MBARRIER|BULK COPY|" + WRONG,
+    ),
+    in_stream(
+        "barriers_are_used_before_they_are",
+        "  arch::sync_block();\n",
+        "",
+        r"RACE|MBARRIER",
+    ),
+    in_reduce(
+        "warps_are_added_before_all_have_written",
+        "  arch::sync_block();\n",
+        "",
+        r"RACE at cross_entropy_reduce.cuh",
+    ),
+    in_backward(
+        "rows_behind_a_factor_of_1_are_left",
+        "      if (p.dloss_stride == 0) return;  // so it is for every row\n      continue;",
+        "      return;",
+        WRONG,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    try:
+        return Bench(list(targets.CROSS_ENTROPY))
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(bench: Bench, mistake: Mistake):
+    verdict = bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+    assert verdict.noticed, f"{mistake.name}: {verdict}"
+    assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"
+
+
+def test_the_kernels_as_they_are(bench: Bench):
+    file = "kernels/cross_entropy/cross_entropy_row.cuh"
+    assert not bench.judge_text(file, targets.text(file), targets.CROSS_ENTROPY).noticed

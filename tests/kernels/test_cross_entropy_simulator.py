@@ -1,0 +1,149 @@
+"""The kernels of cross_entropy, lane by lane on the CPU: test_cross_entropy.py's list in small."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.kernels import cross_entropy_cases as cases
+from tests.kernels import linear_cross_entropy_cases as linear_cases
+from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, Case
+from thunderkittens import _C, _loader
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = pytest.mark.skipif(
+    not _loader.SIMULATOR.is_file(),
+    reason="the simulator is not built (python -m build_tools simulator)",
+)
+
+RELOADED = 11 * 8192 + 40  # the first chunk of a 16-bit row is loaded twice
+STREAMED = [
+    *cases.widths(cases.STREAMED, (FP32, BF16), (3,)),
+    Case(cases.STREAMED[0], (6,), BF16, ignored=2, label_smoothing=0.1, z_loss=0.01),
+    Case(cases.STREAMED[0], (2, 3), BF16, layout="sliced", inplace=True, dloss=0.5),
+    Case(cases.STREAMED[0], (2,), BF16, layout="offset", ignored=0, reduction="none"),
+    Case(cases.STREAMED[1], (2,), FP16, regime="half masked"),
+    Case(RELOADED, (2,), BF16, ignored=0, inplace=True),
+    Case(RELOADED // 2 + 1, (5,), FP32),
+]
+ALL = [
+    *cases.widths(),
+    *cases.options(24),
+    *cases.options(1100, (BF16,))[::2],
+    *cases.layouts(16),
+    *cases.layouts(9)[::2],
+    *cases.regimes(40),
+    Case(64, (150,), BF16),
+    Case(5, (), FP32, ignored=0),
+    *STREAMED,
+]
+POLICIES = (
+    {},
+    {"policy": "lazy"},
+    {"policy": "random", "seed": 1},
+    {"policy": "random", "seed": 2},
+)
+ORDERS = [
+    *cases.widths((9, 1000, 1025, 5000), (BF16,), (9,)),
+    Case(cases.STREAMED[0], (9,), BF16, ignored=1),
+    Case(RELOADED, (6,), BF16),
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours."""
+    inputs = cases.make(case)
+    before = _C.launch_counts()["cross_entropy_forward"]
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: cases.run(case, *t), *inputs)
+    assert _C.launch_counts()["cross_entropy_forward"] == before + 4  # two runs, with and without
+    cases.check(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", linear_cases.every()[::2], ids=str)
+def test_linear_against_float64(case):
+    inputs = linear_cases.make(case)
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: linear_cases.run(case, *t), *inputs)
+    linear_cases.check(case, inputs, results)
+
+
+@pytest.mark.parametrize("width", [300, 1100, 16500])
+def test_numbers_at_the_edge(width):
+    with thunderkittens.backend("simulator"):
+        cases.check_rows_that_are_undefined("cpu", width)
+        cases.check_targets_without_probability("cpu", width)
+        cases.check_no_targets("cpu")
+
+
+@pytest.mark.parametrize("case", ORDERS, ids=str)
+def test_policies_agree(case):
+    """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator", threads=1):
+        want = cases.run(case, *inputs)
+    for options in POLICIES:
+        with thunderkittens.backend("simulator", **options):
+            for got, first in zip(cases.run(case, *inputs), want, strict=True):
+                assert memory.bits_equal(got, first), options
+
+
+@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@pytest.mark.parametrize("case", ORDERS, ids=str)
+def test_no_races(case):
+    """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        want = cases.run(case, *inputs)
+    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
+        for got, first in zip(cases.run(case, *inputs), want, strict=True):
+            assert memory.bits_equal(got, first)
+
+
+def test_a_gradient_times_1_is_not_touched():
+    """In place, a row whose factor is 1 is not even read: its NaN would become another."""
+    gradient = torch.full((3, 40), float("nan"))
+    gradient.view(torch.int32).fill_(0x7FC01234)
+    dloss = torch.tensor([1.0, 2.0, 1.0])
+    with thunderkittens.backend("simulator"):
+        torch.ops.thunderkittens.cross_entropy_backward_(gradient, dloss)
+    assert (gradient[::2].view(torch.int32) == 0x7FC01234).all()
+    assert gradient.isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+def test_empty_launches_nothing(shape):
+    x = torch.randn(shape, requires_grad=True)
+    targets = torch.zeros(shape[:1], dtype=torch.int64)
+    before = _C.launch_counts()
+    with thunderkittens.backend("simulator"):
+        thunderkittens.cross_entropy(x, targets).backward()
+    assert x.grad.shape == shape
+    assert _C.launch_counts() == before
+
+
+def test_backward_outside_of_the_context():
+    """The graph remembers who computed the forward."""
+    x, targets = cases.make(Case(40))
+    x.requires_grad_()
+    with thunderkittens.backend("simulator"):
+        loss = thunderkittens.cross_entropy(x, targets)
+    before = _C.launch_counts()["cross_entropy_backward"]
+    loss.backward()
+    assert _C.launch_counts()["cross_entropy_backward"] == before + 1
+
+
+def test_explain():
+    x, targets = torch.randn(4, 6, 8), torch.zeros(4, 6, dtype=torch.int64)
+    with thunderkittens.backend("simulator"):
+        found = thunderkittens.explain("cross_entropy", x, targets)
+        copied = thunderkittens.explain("cross_entropy", x.transpose(0, 1), targets.T)
+        linear = thunderkittens.explain("linear_cross_entropy", x, torch.ones(5, 8), targets)
+    assert (found.backend, found.notes) == (linear.backend, ()) == ("simulator", ())
+    assert "logits is copied first: its strides [8, 48, 1]" in str(copied)

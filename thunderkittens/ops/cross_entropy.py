@@ -1,0 +1,148 @@
+"""Cross entropy of logits, and of a linear layer whose logits are never all in memory."""
+
+import torch
+from torch import Tensor
+
+_cross_entropy = torch.ops.thunderkittens.cross_entropy.default
+_cross_entropy_in_place = torch.ops.thunderkittens.cross_entropy_.default
+_linear_cross_entropy = torch.ops.thunderkittens.linear_cross_entropy.default
+
+
+def cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    inplace: bool = False,
+) -> Tensor:
+    """Cross entropy of each row of logits with its target, differentiable once.
+
+    With lse = log Σⱼ exp(xⱼ), ε = label_smoothing, z = z_loss, for a row x with target t:
+
+        loss     = lse − (1 − ε) · xₜ − (ε / V) · Σⱼ xⱼ + z · lse²
+        dloss/dxⱼ = exp(xⱼ − lse) · (1 + 2 z · lse) − (1 − ε) · [j = t] − ε / V
+
+    A call that records a gradient computes it together with the loss, in one pass over the logits;
+    the backward then only multiplies it, and does nothing where the loss's own gradient is 1.
+
+    Args:
+        logits: [..., V], float32, float16, bfloat16 or float64, any strides. Rows that are one
+            distance apart with contiguous elements are read in place, others from a copy.
+        targets: [...], int64 or int32, the columns of the right answers.
+        ignore_index: Rows with this target have loss 0 and gradient 0, and do not count.
+        reduction: "mean" over the rows that count (NaN if there are none, as in torch), "sum", or
+            "none".
+        label_smoothing: How much of the target's weight goes to all columns alike; 0 … 1.
+        z_loss: Weight of lse², which keeps logits near 0; finite and ≥ 0.
+        inplace: Let the gradient take the place of the logits, which saves as much memory: **their
+            values are lost**. They must be rows one distance apart, and no leaf that requires a
+            gradient. Autograd raises where their values are needed later. Where no gradient is
+            recorded, the logits stay.
+
+    Returns:
+        The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
+
+    Raises:
+        ValueError: A shape, a device or a number is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type (torch's own message), or what a
+            backward needs was written over in place.
+
+    Numerics:
+        Arithmetic in float32 (float64 for float64); the gradient is rounded once to the logits'
+        dtype, and once more if it is multiplied by a number that is no power of two. The same bits
+        on every run. Logits of −inf are columns without probability. A row whose logits are all
+        −inf, one with a NaN or +inf, and one whose target is neither ignored nor a column gets NaN
+        as loss and gradient (device values are not read on the host; nothing outside of the tensors
+        is read). The kernel takes logits above 2.3e38 for infinite, and rows that lie wholly below
+        −2e38 for −inf.
+
+    Source:
+        Kernels for V from 1 to 16,777,216 in 16 and 32 bits:
+        csrc/kernels/cross_entropy/cross_entropy_sm90.cu. Torch computes everything else;
+        `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> logits = torch.zeros(2, 4)
+        >>> thunderkittens.cross_entropy(logits, torch.tensor([1, -100]))
+        tensor(1.3863)
+    """
+    op = _cross_entropy_in_place if inplace else _cross_entropy
+    return op(
+        logits,
+        targets,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+    )
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """Cross entropy of the logits x · weightᵀ + bias, which are never all in memory.
+
+    The rows of x go through in chunks: torch's matrix product makes a chunk's logits,
+    `cross_entropy` their loss and, in their place, their gradient, of which two more products make
+    the gradients of x and of weight. They are computed in the forward, and the backward multiplies
+    them by the loss's own gradient; with reduction "none" the backward goes through the chunks once
+    more, and computes the logits again.
+
+    A chunk has as many rows as a power of two can be with logits of at most 256 MiB, and 16 at
+    least. Beside it there are the gradients, and a float32 sum of weight's shape where weight has
+    16 bits and there are several chunks.
+
+    Args:
+        x: [..., H], float32, float16, bfloat16 or float64, any strides.
+        weight: [V, H], x's dtype.
+        targets: [...], int64 or int32.
+        bias: [V], x's dtype, or None.
+        ignore_index: As in `cross_entropy`, like all that follow.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: 0 … 1.
+        z_loss: Finite and ≥ 0.
+
+    Returns:
+        The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
+
+    Raises:
+        As `cross_entropy`.
+
+    Numerics:
+        Logits are rounded to x's dtype, as `torch.nn.functional.linear` rounds them; from there on
+        as in `cross_entropy`, whose gradients of the logits are rounded to x's dtype too. The
+        gradients of weight and bias are summed up over the chunks in float32 (float64 for float64),
+        and rounded once. Under autocast x, weight and bias take its dtype. The same bits on every
+        run, as far as torch's products give them.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> x, weight = torch.zeros(3, 8), torch.ones(4, 8)
+        >>> thunderkittens.linear_cross_entropy(x, weight, torch.tensor([0, 1, 2]))
+        tensor(1.3863)
+    """
+    return _linear_cross_entropy(
+        x,
+        weight,
+        targets,
+        bias=bias,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+    )
