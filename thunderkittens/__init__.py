@@ -13,12 +13,14 @@ if _loader.load():
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.flash_attention import register_flash_attention
-    from thunderkittens.ops.norm import layer_norm
+    from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
 __all__ = [
     "Explanation",
     "__version__",
+    "add_layer_norm",
+    "add_rms_norm",
     "attention",
     "backend",
     "explain",
@@ -26,6 +28,7 @@ __all__ = [
     "layer_norm",
     "nn",
     "register_flash_attention",
+    "rms_norm",
     "scaled_dot_product_attention",
 ]
 

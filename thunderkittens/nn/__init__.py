@@ -1,5 +1,5 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
-from thunderkittens.nn.norm import LayerNorm
+from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 
-__all__ = ["LayerNorm"]
+__all__ = ["AddLayerNorm", "AddRMSNorm", "LayerNorm", "RMSNorm"]
