@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import thunderkittens
-from tests.kernels import attention_cases, norm_cases
+from tests.kernels import attention_cases, norm_cases, norm_family_cases
 from tests.kernels.attention_cases import BF16
 
 FILE = Path(__file__).with_suffix(".json")
@@ -22,6 +22,11 @@ CASES = {
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
+    "rms_norm, heads": (
+        norm_family_cases,
+        norm_family_cases.Case("rms_norm", 128, (4, 40), BF16, BF16, layout="heads"),
+    ),
+    "add_rms_norm, dropout": (norm_family_cases, norm_family_cases.EXAMPLE),
 }
 
 

@@ -36,8 +36,8 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
     "attention_producer.cuh",
     "attention_consumer.cuh",
     "attention_forward.cuh",
-    "layer_norm_forward.cuh",
-    "layer_norm_backward.cuh",
+    "norm_forward.cuh",
+    "norm_backward.cuh",
     "row.cuh",
 )
 TUNING = "the kernel is right with any such number; this one is the fastest"

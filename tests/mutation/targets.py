@@ -31,8 +31,9 @@ class Program:
 ATTENTION = tuple(
     Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
-FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
-BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
+FORWARD = Program("norm_forward.cu", "norm_forward_check.cu")
+BACKWARD = Program("norm_backward.cu", "norm_backward_check.cu")
+NARROW = Program("norm_narrow.cu", "norm_narrow_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
 TARGETS: dict[str, tuple[Program, ...]] = {
@@ -40,15 +41,19 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_forward.cuh": ATTENTION,
     "kernels/attention/attention_producer.cuh": ATTENTION,
     "kernels/attention/attention_tile.cuh": ATTENTION,
-    "kernels/norm/layer_norm_forward.cuh": (FORWARD,),
-    "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
-    "kernels/norm/row.cuh": (FORWARD, BACKWARD),
+    "kernels/norm/dropout.cuh": (FORWARD, NARROW, BACKWARD),
+    "kernels/norm/narrow_row.cuh": (NARROW,),
+    "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
+    "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
+    "kernels/norm/norm_backward.cuh": (BACKWARD, NARROW),
+    "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
+    "kernels/norm/row.cuh": (FORWARD, BACKWARD, NARROW),
 }
 # Whose mutants have not all been judged since the kernel was rewritten: CI samples the others.
 UNJUDGED = tuple(file for file in TARGETS if file.startswith("kernels/attention/"))
 # What the host alone reads: it decides how many threads and blocks there are.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
-    "kernels/norm/layer_norm_forward.cuh": (
+    "kernels/norm/norm_forward.cuh": (
         "max_warps",
         "max_threads",
         "max_width",
@@ -56,7 +61,9 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "min_blocks",
         "max_blocks",
     ),
-    "kernels/norm/layer_norm_backward.cuh": ("max_threads",),
+    "kernels/norm/norm_forward_narrow.cuh": ("min_blocks",),
+    "kernels/norm/norm_backward.cuh": ("max_threads",),
+    "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
 }
 # Sources of kernels that are run on the host alone.
 HOST_SIDE = ("kernels/attention/attention_launch.cuh",)
