@@ -28,7 +28,7 @@ class Kernel:
 
 
 KERNELS: tuple[Kernel, ...] = (
-    Kernel(name="norm", ops=("layer_norm",)),
+    Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
     Kernel(

@@ -15,13 +15,15 @@ if _loader.load():
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
-    from thunderkittens.ops.norm import layer_norm
+    from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
 __all__ = [
     "Explanation",
     "__version__",
+    "add_layer_norm",
+    "add_rms_norm",
     "attention",
     "backend",
     "cross_entropy",
@@ -33,6 +35,7 @@ __all__ = [
     "linear_cross_entropy",
     "nn",
     "register_flash_attention",
+    "rms_norm",
     "rotary",
     "scaled_dot_product_attention",
     "swiglu",

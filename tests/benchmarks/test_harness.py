@@ -199,9 +199,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize(
-    "family", ["activation", "attention", "cross_entropy", "norm", "rotary"]
-)
+@pytest.mark.parametrize("family", ["activation", "attention", "cross_entropy", "norm", "rotary"])
 def test_family_is_right_and_measurable(family, on_the_cpu):
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))

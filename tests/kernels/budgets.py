@@ -18,6 +18,7 @@ from tests.kernels import (
     attention_cases,
     cross_entropy_cases,
     norm_cases,
+    norm_family_cases,
     rotary_cases,
 )
 from tests.kernels.attention_cases import BF16
@@ -37,6 +38,11 @@ CASES = {
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
     "rotary": (rotary_cases, rotary_cases.Case(1, 4, 32, 8, 128)),
     "rotary, single elements": (rotary_cases, rotary_cases.Case(1, 4, 4, 2, 90)),
+    "rms_norm, heads": (
+        norm_family_cases,
+        norm_family_cases.Case("rms_norm", 128, (4, 40), BF16, BF16, layout="heads"),
+    ),
+    "add_rms_norm, dropout": (norm_family_cases, norm_family_cases.EXAMPLE),
 }
 
 

@@ -16,11 +16,14 @@ from tests.mutation import targets
 from tests.mutation.bench import Bench
 
 in_row = partial(Mistake, file="kernels/norm/row.cuh")
-in_forward = partial(Mistake, file="kernels/norm/layer_norm_forward.cuh")
-in_backward = partial(Mistake, file="kernels/norm/layer_norm_backward.cuh")
+in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
+in_backward = partial(Mistake, file="kernels/norm/norm_backward.cuh")
+in_narrow = partial(Mistake, file="kernels/norm/norm_backward_narrow.cuh")
+in_lanes = partial(Mistake, file="kernels/norm/narrow_row.cuh")
+in_dropout = partial(Mistake, file="kernels/norm/dropout.cuh")
 
 RACE_OF_SUMS = r"RACE at row.cuh:\d+[^\n]* shared memory "
-WRONG = r"(y|mean|rstd|dx|dweight|dbias): "
+WRONG = r"(y|sum|mean|rstd|dx|dresidual|dweight|dbias):"
 
 MISTAKES = (
     in_row(
@@ -84,16 +87,32 @@ MISTAKES = (
         r"RACE|" + WRONG,
     ),
     in_row(
+        "the_next_row_overwrites_one_that_has_come",
+        "request(at == 0 ? Stages - 1 : at - 1);",
+        "request(at == Stages - 1 ? 0 : at + 1);",
+        r"RACE|UNINITIALISED|" + WRONG,
+    ),
+    in_forward(
         "the_next_row_overwrites_the_one_that_is_read",
-        "load(dst, slots[at]);\n      request(at == 0 ? Stages - 1 : at - 1);",
-        "request(at);\n      load(dst, slots[at]);",
-        r"RACE|" + WRONG,
+        """    rows.read(d, residual);
+    if constexpr (Config::kind::adds) {
+      add_residual(d, residual, mask, r * p.width + warp * vector::length);
+    }
+    rows.advance();
+""",
+        """    rows.advance();
+    rows.read(d, residual);
+    if constexpr (Config::kind::adds) {
+      add_residual(d, residual, mask, r * p.width + warp * vector::length);
+    }
+""",
+        r"RACE|UNINITIALISED|" + WRONG,
     ),
     in_backward(
         "groups_are_added_before_all_have_written",
         "if (groups > 1) arch::sync_block();",
         "",
-        r"RACE at layer_norm_backward.cuh",
+        r"RACE at norm_backward.cuh",
     ),
     in_backward(
         "a_group_leaves_before_the_barrier",
@@ -105,13 +124,43 @@ MISTAKES = (
         "partial_sums_are_added_before_all_have_written",
         "  arch::sync_block();\n  if (warp != 0) return;",
         "  if (warp != 0) return;",
-        r"RACE at layer_norm_backward.cuh",
+        r"RACE at norm_backward.cuh",
     ),
     in_backward(
         "two_groups_share_their_sums",
-        "group_sum<3> add{shared[group], warp, warps, 1 + group};",
-        "group_sum<3> add{shared[0], warp, warps, 1 + group};",
+        "group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};",
+        "group_sum<Config::sums> add{shared[0], warp, warps, 1 + group};",
         RACE_OF_SUMS,
+    ),
+    in_backward(
+        "the_gradient_of_the_sum_stays_at_its_first_row",
+        "        dsums.advance();\n",
+        "",
+        r"(dx|dresidual):",
+    ),
+    in_narrow(
+        "narrow_sums_are_added_before_all_have_written",
+        "  arch::sync_block();\n  const int column",
+        "  const int column",
+        r"RACE at norm_backward_narrow.cuh",
+    ),
+    in_lanes(
+        "a_row_joins_in_the_sum_of_its_neighbour",
+        "for (int step = lanes / 2; step > 0; step /= 2)",
+        "for (int step = lanes; step > 0; step /= 2)",
+        WRONG,
+    ),
+    in_dropout(
+        "the_generator_stops_a_round_early",
+        "kPhiloxRounds = 7",
+        "kPhiloxRounds = 6",
+        r"sum:",
+    ),
+    in_dropout(
+        "neighbours_share_a_number",
+        "numbers.word[j] >= drop_below",
+        "numbers.word[0] >= drop_below",
+        r"sum:",
     ),
 )
 

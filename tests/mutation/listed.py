@@ -37,8 +37,8 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW, ROTARY = (
     "attention_producer.cuh",
     "attention_consumer.cuh",
     "attention_forward.cuh",
-    "layer_norm_forward.cuh",
-    "layer_norm_backward.cuh",
+    "norm_forward.cuh",
+    "norm_backward.cuh",
     "row.cuh",
     "rotary.cuh",
 )

@@ -32,11 +32,11 @@ ATTENTION = tuple(
     Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
 CROSS_ENTROPY = (Program("cross_entropy.cu", "cross_entropy_check.cu"),)
-FORWARD = Program("layer_norm_forward.cu", "layer_norm_forward_check.cu")
-BACKWARD = Program("layer_norm_backward.cu", "layer_norm_backward_check.cu")
 ROTARY = Program("rotary.cu", "rotary_check.cu")
-
 ACTIVATION = Program("activation.cu", "activation_check.cu")
+FORWARD = Program("norm_forward.cu", "norm_forward_check.cu")
+BACKWARD = Program("norm_backward.cu", "norm_backward_check.cu")
+NARROW = Program("norm_narrow.cu", "norm_narrow_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
 TARGETS: dict[str, tuple[Program, ...]] = {
@@ -51,9 +51,13 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_rows.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_stream.cuh": CROSS_ENTROPY,
-    "kernels/norm/layer_norm_forward.cuh": (FORWARD,),
-    "kernels/norm/layer_norm_backward.cuh": (BACKWARD,),
-    "kernels/norm/row.cuh": (FORWARD, BACKWARD),
+    "kernels/norm/dropout.cuh": (FORWARD, NARROW, BACKWARD),
+    "kernels/norm/narrow_row.cuh": (NARROW,),
+    "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
+    "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
+    "kernels/norm/norm_backward.cuh": (BACKWARD, NARROW),
+    "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
+    "kernels/norm/row.cuh": (FORWARD, BACKWARD, NARROW),
     "kernels/rotary/rotary.cuh": (ROTARY,),
 }
 # Whose mutants have not all been judged since the kernel was rewritten: CI samples the others.
@@ -69,7 +73,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "max_threads",
         "max_width",
     ),
-    "kernels/norm/layer_norm_forward.cuh": (
+    "kernels/norm/norm_forward.cuh": (
         "max_warps",
         "max_threads",
         "max_width",
@@ -77,7 +81,9 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "min_blocks",
         "max_blocks",
     ),
-    "kernels/norm/layer_norm_backward.cuh": ("max_threads",),
+    "kernels/norm/norm_forward_narrow.cuh": ("min_blocks",),
+    "kernels/norm/norm_backward.cuh": ("max_threads",),
+    "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
     "kernels/rotary/rotary.cuh": ("threads", "max_threads"),
 }
 # Sources of kernels that are run on the host alone.

@@ -2,16 +2,19 @@
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
-from thunderkittens.nn.norm import LayerNorm
+from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 
 __all__ = [
-    "CrossEntropyLoss",
     "GEGLU",
     "GELU",
+    "AddLayerNorm",
+    "AddRMSNorm",
+    "CrossEntropyLoss",
     "GatedMLP",
     "LayerNorm",
     "LinearCrossEntropyLoss",
+    "RMSNorm",
     "Rotary",
     "SwiGLU",
 ]

@@ -6,10 +6,62 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from thunderkittens.ops.norm import layer_norm
+from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 
 
-class LayerNorm(nn.Module):
+class _Norm(nn.Module):
+    """What the norms share: the shape, the parameters, and x with its last dimensions as one."""
+
+    weight_offset = 0.0
+
+    def __init__(
+        self, normalized_shape, eps, elementwise_affine, bias, device, dtype, **attributes
+    ) -> None:
+        super().__init__()
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        self.normalized_shape = _sizes(type(self).__name__, normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+
+        def parameter(wanted: bool) -> nn.Parameter | None:
+            shape = self.normalized_shape
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
+
+        self.register_parameter("weight", parameter(elementwise_affine))
+        if bias is not None:
+            self.register_parameter("bias", parameter(elementwise_affine and bias))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets `weight` to ones (with an offset, what makes ones of it) and `bias` to zeros."""
+        if self.weight is not None:
+            nn.init.constant_(self.weight, 1.0 - self.weight_offset)
+        if getattr(self, "bias", None) is not None:
+            nn.init.zeros_(self.bias)
+
+    def _is_flat(self, x: Tensor, name: str = "x") -> bool:
+        """Whether the op takes x as it is; raises where it is no tensor of our shape."""
+        own = type(self).__name__
+        if not isinstance(x, Tensor):
+            got = "None" if x is None else type(x).__name__
+            raise TypeError(f"{own}: {name} must be a tensor, got {got}")
+        dims = len(self.normalized_shape)
+        if (dims == 1 and self.weight is not None) or x.is_nested:  # the op has the sentence
+            return True
+        if x.shape[-dims:] != self.normalized_shape:
+            raise ValueError(
+                f"{own}: {name} must have shape [*, {', '.join(map(str, self.normalized_shape))}], "
+                f"got {list(x.shape)}"
+            )
+        return dims == 1
+
+    def _flat_parameters(self) -> list[Tensor | None]:
+        parameters = [self.weight, *([self.bias] if hasattr(self, "bias") else [])]
+        return [None if p is None else p.flatten() for p in parameters]
+
+
+class LayerNorm(_Norm):
     """`torch.nn.LayerNorm` on `thunderkittens.layer_norm`, with the same parameters.
 
     Args:
@@ -39,67 +91,198 @@ class LayerNorm(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-
-        def parameter(wanted: bool) -> nn.Parameter | None:
-            shape = self.normalized_shape
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None
-
-        self.register_parameter("weight", parameter(elementwise_affine))
-        self.register_parameter("bias", parameter(elementwise_affine and bias))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets `weight` to ones and `bias` to zeros."""
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises x, [..., *normalized_shape]; the result is contiguous and has x's dtype."""
-        if not isinstance(x, Tensor):
-            got = "None" if x is None else type(x).__name__
-            raise TypeError(f"LayerNorm: x must be a tensor, got {got}")
-        dims = len(self.normalized_shape)
-        if (dims == 1 and self.weight is not None) or x.is_nested:  # the op has the sentence
+        if self._is_flat(x):
             return layer_norm(x, self.weight, self.bias, self.eps)
-        if x.shape[-dims:] != self.normalized_shape:
-            raise ValueError(
-                f"LayerNorm: x must have shape [*, {', '.join(map(str, self.normalized_shape))}], "
-                f"got {list(x.shape)}"
-            )
-        flat = x.flatten(-dims)
-        weight = None if self.weight is None else self.weight.flatten()
-        bias = None if self.bias is None else self.bias.flatten()
-        return layer_norm(flat, weight, bias, self.eps).view(x.shape)
+        flat = x.flatten(-len(self.normalized_shape))
+        return layer_norm(flat, *self._flat_parameters(), self.eps).view(x.shape)
 
     def extra_repr(self) -> str:
         """As the torch at hand prints its own, which has the same attributes."""
         return nn.LayerNorm.extra_repr(self)
 
 
-def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+class RMSNorm(_Norm):
+    """`torch.nn.RMSNorm` on `thunderkittens.rms_norm`, with the same parameters.
+
+    Args:
+        normalized_shape: The sizes of the last dimensions, which are normalised together.
+        eps: Added to the mean square.
+        elementwise_affine: Have `weight`.
+        device: Of the parameter.
+        dtype: Of the parameter; float32 also serves 16-bit inputs.
+        weight_offset: Added to `weight`; 1.0 for models whose weights are stored about zero.
+        casting: "llama" or "gemma", as of `thunderkittens.rms_norm`.
+
+    Attributes:
+        weight: [*normalized_shape], 1 − weight_offset at first, or None.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.nn.RMSNorm(8)(torch.zeros(2, 8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-6,
+        elementwise_affine: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        weight_offset: float = 0.0,
+        casting: str = "llama",
+    ) -> None:
+        own = {"weight_offset": weight_offset, "casting": casting}
+        super().__init__(normalized_shape, eps, elementwise_affine, None, device, dtype, **own)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises x, [..., *normalized_shape]; the result is contiguous and has x's dtype."""
+        options = {"weight_offset": self.weight_offset, "casting": self.casting}
+        if self._is_flat(x):
+            return rms_norm(x, self.weight, self.eps, **options)
+        flat = x.flatten(-len(self.normalized_shape))
+        return rms_norm(flat, *self._flat_parameters(), self.eps, **options).view(x.shape)
+
+    def extra_repr(self) -> str:
+        """As the torch at hand prints its own, which has the same attributes."""
+        return nn.RMSNorm.extra_repr(self)
+
+
+class AddLayerNorm(LayerNorm):
+    """Dropout, residual addition and layer norm, by `thunderkittens.add_layer_norm`.
+
+    Args:
+        normalized_shape: The size of the last dimension.
+        eps: Added to the variance.
+        elementwise_affine: Have `weight` (and `bias`).
+        bias: Have `bias`; only with `elementwise_affine`.
+        device: Of the parameters.
+        dtype: Of the parameters; float32 also serves 16-bit inputs.
+        dropout_p: The probability that an element of x is dropped, in training.
+
+    Attributes:
+        weight: [normalized_shape], ones at first, or None.
+        bias: [normalized_shape], zeros at first, or None.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> y, total = thunderkittens.nn.AddLayerNorm(8)(torch.ones(2, 8), torch.ones(2, 8))
+        >>> total[0, 0]
+        tensor(2.)
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        dropout_p: float = 0.0,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
+        self.dropout_p = dropout_p
+
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of dropout(x) + residual, and that sum; both have x's shape."""
+        options = {"eps": self.eps, "dropout_p": self.dropout_p, "training": self.training}
+        if self._is_flat(x):
+            return add_layer_norm(x, residual, self.weight, self.bias, **options)
+        self._is_flat(residual, "residual")
+        flat = [t.flatten(-len(self.normalized_shape)) for t in (x, residual)]
+        y, total = add_layer_norm(*flat, *self._flat_parameters(), **options)
+        return y.view(x.shape), total.view(x.shape)
+
+    def extra_repr(self) -> str:
+        """As LayerNorm's, and dropout_p."""
+        return f"{super().extra_repr()}, dropout_p={self.dropout_p}"
+
+
+class AddRMSNorm(RMSNorm):
+    """Dropout, residual addition and RMS norm, by `thunderkittens.add_rms_norm`.
+
+    Args:
+        normalized_shape: The size of the last dimension.
+        eps: Added to the mean square.
+        elementwise_affine: Have `weight`.
+        device: Of the parameter.
+        dtype: Of the parameter; float32 also serves 16-bit inputs.
+        weight_offset: As of `RMSNorm`.
+        casting: As of `RMSNorm`.
+        dropout_p: The probability that an element of x is dropped, in training.
+
+    Attributes:
+        weight: [normalized_shape], 1 − weight_offset at first, or None.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> y, total = thunderkittens.nn.AddRMSNorm(8)(torch.ones(2, 8), torch.ones(2, 8))
+        >>> total[0, 0]
+        tensor(2.)
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-6,
+        elementwise_affine: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        weight_offset: float = 0.0,
+        casting: str = "llama",
+        dropout_p: float = 0.0,
+    ) -> None:
+        options = {"weight_offset": weight_offset, "casting": casting}
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype, **options)
+        self.dropout_p = dropout_p
+
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of dropout(x) + residual, and that sum; both have x's shape."""
+        options = {
+            "eps": self.eps,
+            "weight_offset": self.weight_offset,
+            "casting": self.casting,
+            "dropout_p": self.dropout_p,
+            "training": self.training,
+        }
+        if self._is_flat(x):
+            return add_rms_norm(x, residual, self.weight, **options)
+        self._is_flat(residual, "residual")
+        flat = [t.flatten(-len(self.normalized_shape)) for t in (x, residual)]
+        y, total = add_rms_norm(*flat, *self._flat_parameters(), **options)
+        return y.view(x.shape), total.view(x.shape)
+
+    def extra_repr(self) -> str:
+        """As RMSNorm's, and dropout_p."""
+        return f"{super().extra_repr()}, dropout_p={self.dropout_p}"
+
+
+def _sizes(own: str, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     """Whatever counts as an integer, numpy's too, or a sequence of those."""
     try:
-        return _checked((operator.index(normalized_shape),))
+        return _checked(own, (operator.index(normalized_shape),))
     except TypeError:
         pass
     try:
-        return _checked(tuple(operator.index(size) for size in normalized_shape))
+        return _checked(own, tuple(operator.index(size) for size in normalized_shape))
     except TypeError:
         raise TypeError(
-            "LayerNorm: normalized_shape must be an integer or a sequence of integers, "
+            f"{own}: normalized_shape must be an integer or a sequence of integers, "
             f"got {normalized_shape!r}"
         ) from None
 
 
-def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _checked(own: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
     if not sizes:
-        raise ValueError("LayerNorm: normalized_shape must have a size, got ()")
+        raise ValueError(f"{own}: normalized_shape must have a size, got ()")
     if min(sizes) < 0:
-        raise ValueError(f"LayerNorm: normalized_shape must have sizes >= 0, got {sizes}")
+        raise ValueError(f"{own}: normalized_shape must have sizes >= 0, got {sizes}")
     return sizes

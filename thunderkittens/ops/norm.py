@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 
 _layer_norm = torch.ops.thunderkittens.layer_norm.default
+_rms_norm = torch.ops.thunderkittens.rms_norm.default
+_add_layer_norm = torch.ops.thunderkittens.add_layer_norm.default
+_add_rms_norm = torch.ops.thunderkittens.add_rms_norm.default
 
 
 def layer_norm(
@@ -46,3 +49,188 @@ def layer_norm(
         tensor([[-1.,  1.]])
     """
     return _layer_norm(x, weight, bias, eps)
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    weight_offset: float = 0.0,
+    casting: str = "llama",
+) -> Tensor:
+    """Root-mean-square normalisation over the last dimension, differentiable once.
+
+    y = x · rstd · (weight + weight_offset), with the row's rstd = 1 / sqrt(mean(x²) + eps).
+
+    Args:
+        x: [..., N], float32, float16, bfloat16 or float64, any strides. Rows that are one distance
+            apart with contiguous elements are read in place; rows of up to 256 elements also where
+            two distances are needed, as in the heads of a slice of a fused qkv tensor
+            ([B, S, H, D]); others from a copy.
+        weight: [N], x's dtype or float32; None for ones, whatever the offset.
+        eps: Added to the mean square; finite and ≥ 0.
+        weight_offset: Added to weight, in float32; finite. 1.0 for weights stored about zero.
+        casting: Where a 16-bit result is rounded. "llama": x · rstd to x's dtype, then its product
+            with weight + weight_offset to x's dtype. "gemma": once, at the end.
+
+    Returns:
+        y, [..., N], x's dtype, contiguous.
+
+    Raises:
+        ValueError: A shape, a device, eps, weight_offset or casting is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        Statistics and products in float32 (float64 for float64). Against float64: |error| ≤ 2u·|y|
+        with "gemma" and 4u·|y| with "llama", u half an ulp of the dtype. The gradient is that of
+        the formula: the roundings in between count as the identity. Forward and backward give the
+        same bits on every run.
+
+    Source:
+        Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/rms_norm.cu. Torch
+        computes everything else; `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> thunderkittens.rms_norm(torch.tensor([[1.0, 7.0]]), eps=0.0)
+        tensor([[0.2000, 1.4000]])
+    """
+    return _rms_norm(x, weight, eps, weight_offset=weight_offset, casting=casting)
+
+
+def add_layer_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    dropout_p: float = 0.0,
+    training: bool = True,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Dropout, residual addition and layer normalisation in one pass, differentiable once.
+
+    sum = dropout(x) + residual, y = (sum − mean) · rstd · weight + bias, with the mean and
+    rstd = 1 / sqrt(variance + eps) of the row of sum, as it is in float32, before it is rounded.
+
+    Args:
+        x: [..., N], float32, float16, bfloat16 or float64, any strides. Rows that are one distance
+            apart with contiguous elements are read in place (up to N = 256 also where two distances
+            are needed), others from a copy.
+        residual: The same shape, x's dtype or float32, any strides.
+        weight: [N], x's dtype or float32; None for ones.
+        bias: [N], x's dtype or float32; None for zeros.
+        eps: Added to the variance; finite and ≥ 0.
+        dropout_p: The probability that an element of x becomes zero, 0 ≤ p < 1; the others are
+            multiplied by 1 / (1 − p).
+        training: False: nothing is dropped.
+        seed: One int64 on x's device, from which the mask follows: element i (of x contiguous)
+            always meets the same number for one seed, whatever the shape or the device. None: one
+            drawn from torch's generator of that device, anew at each replay of a CUDA graph.
+
+    Returns:
+        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous.
+
+    Raises:
+        ValueError: A shape, a device, eps, dropout_p or seed is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        All in float32 (float64 for float64); y and sum are each rounded once. The backward reads
+        sum as it was returned, and the statistics of the unrounded one. The mask is never stored:
+        the backward computes it again, by Philox 4x32 with 7 rounds. Where x is dropped, an
+        infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward give the
+        same bits on every run.
+
+    Source:
+        Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_layer_norm.cu. Torch
+        computes everything else, with the same mask; `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> y, total = thunderkittens.add_layer_norm(torch.ones(1, 2), torch.tensor([[1.0, 3.0]]))
+        >>> total
+        tensor([[2., 4.]])
+    """
+    return _add_layer_norm(
+        x, residual, weight, bias, eps=eps, dropout_p=dropout_p, training=training, seed=seed
+    )
+
+
+def add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    *,
+    eps: float = 1e-6,
+    weight_offset: float = 0.0,
+    casting: str = "llama",
+    dropout_p: float = 0.0,
+    training: bool = True,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Dropout, residual addition and root-mean-square normalisation in one pass.
+
+    sum = dropout(x) + residual, y = sum · rstd · (weight + weight_offset), with the row's
+    rstd = 1 / sqrt(mean(sum²) + eps), of sum as it is in float32, before it is rounded.
+    Differentiable once.
+
+    Args:
+        x: As of `add_layer_norm`.
+        residual: As of `add_layer_norm`.
+        weight: [N], x's dtype or float32; None for ones, whatever the offset.
+        eps: Added to the mean square; finite and ≥ 0.
+        weight_offset: As of `rms_norm`.
+        casting: As of `rms_norm`.
+        dropout_p: As of `add_layer_norm`.
+        training: As of `add_layer_norm`.
+        seed: As of `add_layer_norm`; one seed drops the same elements in both.
+
+    Returns:
+        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous.
+
+    Raises:
+        ValueError: A shape, a device, eps, weight_offset, casting, dropout_p or seed is not as
+            above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
+            `torch.func.grad`, which is not supported (torch's own messages).
+
+    Numerics:
+        As of `add_layer_norm`; y as of `rms_norm`.
+
+    Source:
+        Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_rms_norm.cu. Torch
+        computes everything else, with the same mask; `thunderkittens.explain` tells.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> y, total = thunderkittens.add_rms_norm(
+        ...     torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 4.0]]), eps=0.0
+        ... )
+        >>> y
+        tensor([[0.2000, 1.4000]])
+    """
+    return _add_rms_norm(
+        x,
+        residual,
+        weight,
+        eps=eps,
+        weight_offset=weight_offset,
+        casting=casting,
+        dropout_p=dropout_p,
+        training=training,
+        seed=seed,
+    )

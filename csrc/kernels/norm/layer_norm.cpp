@@ -6,22 +6,16 @@
 // returns mean and rstd [x.shape[:-1]] in float32 (float64 for float64), for `layer_norm_backward`.
 // No autocast rule: mixed dtypes (float32 weights with 16-bit x) are computed in float32 and
 // rounded once.
-#include "kernels/norm/layer_norm.h"
-
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include "binding/arguments.h"
 #include "binding/autograd.h"
-#include "binding/launch.h"
-#include "binding/layout.h"
 #include "binding/op.h"
+#include "kernels/norm/norm_call.hpp"
 
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
 using three_tensors = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr arguments kForwardArguments({
@@ -45,169 +39,25 @@ const enter_arguments enter_forward(kForwardTable), enter_backward(kBackwardTabl
 const kernel kForwardKernel("layer_norm", "layer_norm_forward");
 const kernel kBackwardKernel("layer_norm_backward", "layer_norm_backward");
 
-// Why the kernels do not take this x; "" when they do.
-std::string why_unsupported(const Tensor& x) {
-  if (!kernel_dtype(x.scalar_type())) return "float64 is computed by torch";
-  if (x.size(-1) > kLayerNormMaxWidth) {
-    return c10::str("width ", x.size(-1), " is above ", kLayerNormMaxWidth);
-  }
-  return "";
-}
-
-at::ScalarType statistics_dtype(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-Tensor empty_statistics(const Tensor& x) {
-  return at::empty_symint(x.sym_sizes().slice(0, x.dim() - 1),
-                          x.options().dtype(statistics_dtype(x)));
-}
-
-// Contiguous whatever the strides of `like`.
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
-
-Tensor none(const Tensor& x) { return at::empty({0}, x.options()); }
-
-dtype dtype_of(const optional_tensor& t, dtype otherwise) {
-  return t ? *kernel_dtype(t->scalar_type()) : otherwise;
-}
-
-// ---- ATen ---------------------------------------------------------------------------------------
-
-// The dtype in which ATen computes: x's own where torch has a kernel of that type with float32
-// statistics, else float32, rounded once at the end.
-at::ScalarType aten_dtype(const Tensor& x, const optional_tensor& weight,
-                          const optional_tensor& bias) {
-  const at::ScalarType type = x.scalar_type();
-  const bool agree =
-      (!weight || weight->scalar_type() == type) && (!bias || bias->scalar_type() == type);
-  return agree && x.is_cuda() ? type : statistics_dtype(x);
-}
-
-optional_tensor to(const optional_tensor& t, at::ScalarType type) {
-  return t ? optional_tensor(t->to(type)) : std::nullopt;
-}
-
-three_tensors forward_aten(const Tensor& x, const optional_tensor& weight,
-                           const optional_tensor& bias, double eps) {
-  const at::ScalarType type = aten_dtype(x, weight, bias);
-  const auto [y, mean, rstd] =
-      at::native_layer_norm(x.to(type), {x.size(-1)}, to(weight, type), to(bias, type), eps);
-  const auto statistics = x.sizes().slice(0, x.dim() - 1);
-  return {y.to(x.scalar_type()).contiguous(), mean.reshape(statistics), rstd.reshape(statistics)};
-}
-
-three_tensors backward_aten(const Tensor& dy, const Tensor& x, const optional_tensor& weight,
-                            const optional_tensor& bias, const Tensor& mean, const Tensor& rstd,
-                            std::array<bool, 3> needs) {
-  const at::ScalarType type = aten_dtype(x, weight, bias);
-  const auto [dx, dweight, dbias] =
-      at::native_layer_norm_backward(dy.to(type), x.to(type), {x.size(-1)}, mean.unsqueeze(-1),
-                                     rstd.unsqueeze(-1), to(weight, type), to(bias, type), needs);
-  return {needs[0] ? dx.to(x.scalar_type()).contiguous() : none(x),
-          needs[1] ? dweight.to(weight->scalar_type()) : none(x),
-          needs[2] ? dbias.to(bias->scalar_type()) : none(x)};
-}
-
-// ---- Kernels ------------------------------------------------------------------------------------
-
-// mean and rstd: [rows] float32, or undefined when nobody wants them.
-void forward_kernel(const decision& d, const Tensor& x, const optional_tensor& weight,
-                    const optional_tensor& bias, double eps, const Tensor& y, const Tensor& mean,
-                    const Tensor& rstd) {
-  const rows_view rows = as_rows(x);
-  const optional_tensor w = weight ? optional_tensor(weight->contiguous()) : std::nullopt;
-  const optional_tensor b = bias ? optional_tensor(bias->contiguous()) : std::nullopt;
-  const dtype type = *kernel_dtype(x.scalar_type());
-  launch(d,
-         layer_norm_forward_params{
-             .x = rows.tensor.const_data_ptr(),
-             .weight = w ? w->const_data_ptr() : nullptr,
-             .bias = b ? b->const_data_ptr() : nullptr,
-             .y = y.mutable_data_ptr(),
-             .mean = mean.defined() ? mean.mutable_data_ptr<float>() : nullptr,
-             .rstd = rstd.defined() ? rstd.mutable_data_ptr<float>() : nullptr,
-             .rows = x.numel() / x.size(-1),
-             .width = x.size(-1),
-             .x_stride = rows.stride,
-             .eps = static_cast<float>(eps),
-             .type = type,
-             .weight_type = dtype_of(w, type),
-             .bias_type = dtype_of(b, type),
-         },
-         x.device());
-}
-
-three_tensors backward_kernel(const decision& d, const Tensor& dy, const Tensor& x,
-                              const optional_tensor& weight, const optional_tensor& bias,
-                              const Tensor& mean, const Tensor& rstd, std::array<bool, 3> needs) {
-  const int64_t width = x.size(-1), rows = x.numel() / width;
-  const rows_view dy_rows = as_rows(dy), x_rows = as_rows(x);
-  const optional_tensor w = weight ? optional_tensor(weight->contiguous()) : std::nullopt;
-  const Tensor means = mean.contiguous(), rstds = rstd.contiguous();
-  const Tensor dx = needs[0] ? empty_contiguous(x) : none(x);
-  const Tensor dweight = needs[1] ? empty_contiguous(*weight) : none(x);
-  const Tensor dbias = needs[2] ? empty_contiguous(*bias) : none(x);
-  const int64_t partial_rows = layer_norm_partial_rows(rows, width, multiprocessors(d, x.device()));
-  const Tensor partial = needs[1] || needs[2]
-                             ? at::empty({2, partial_rows, width}, x.options().dtype(at::kFloat))
-                             : Tensor();
-  const dtype type = *kernel_dtype(x.scalar_type());
-  launch(d,
-         layer_norm_backward_params{
-             .dy = dy_rows.tensor.const_data_ptr(),
-             .x = x_rows.tensor.const_data_ptr(),
-             .weight = w ? w->const_data_ptr() : nullptr,
-             .mean = means.const_data_ptr<float>(),
-             .rstd = rstds.const_data_ptr<float>(),
-             .dx = needs[0] ? dx.mutable_data_ptr() : nullptr,
-             .dweight = needs[1] ? dweight.mutable_data_ptr() : nullptr,
-             .dbias = needs[2] ? dbias.mutable_data_ptr() : nullptr,
-             .partial = partial.defined() ? partial.mutable_data_ptr<float>() : nullptr,
-             .partial_rows = partial_rows,
-             .rows = rows,
-             .width = width,
-             .dy_stride = dy_rows.stride,
-             .x_stride = x_rows.stride,
-             .type = type,
-             .weight_type = dtype_of(weight, type),
-             .bias_type = dtype_of(bias, type),
-         },
-         x.device());
-  return {dx, dweight, dbias};
-}
+const norm_member kMember{kForwardKernel, kBackwardKernel, /*centred=*/true};
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-three_tensors compute_forward(const Tensor& x, const optional_tensor& weight,
-                              const optional_tensor& bias, double eps, bool statistics) {
+norm_results compute_forward(const Tensor& x, const optional_tensor& weight,
+                             const optional_tensor& bias, double eps, bool statistics) {
   check(kForwardTable, {x, weight, bias, eps});
-  if (x.numel() == 0 && explaining() == nullptr) {
-    return {empty_contiguous(x), empty_statistics(x).zero_(), empty_statistics(x).zero_()};
-  }
-  const decision d = decide(kForwardKernel, x.device(), why_unsupported(x));
-  if (d.explained) {
-    if (d.run != nullptr) note_copy(x, "x");
-    return {none(x), none(x), none(x)};
-  }
-  if (d.run == nullptr) return forward_aten(x, weight, bias, eps);
-  const Tensor y = empty_contiguous(x);
-  const Tensor mean = statistics ? empty_statistics(x) : Tensor();
-  const Tensor rstd = statistics ? empty_statistics(x) : Tensor();
-  forward_kernel(d, x, weight, bias, eps, y, mean, rstd);
-  return {y, mean, rstd};
+  return norm_forward(kMember, {x, kNoTensor, weight, bias, eps}, statistics);
 }
 
 Tensor layer_norm(const Tensor& x, const optional_tensor& weight, const optional_tensor& bias,
                   double eps) {
-  return std::get<0>(compute_forward(x, weight, bias, eps, /*statistics=*/false));
+  return compute_forward(x, weight, bias, eps, /*statistics=*/false).y;
 }
 
 three_tensors layer_norm_forward(const Tensor& x, const optional_tensor& weight,
                                  const optional_tensor& bias, double eps) {
-  return compute_forward(x, weight, bias, eps, /*statistics=*/true);
+  const norm_results results = compute_forward(x, weight, bias, eps, /*statistics=*/true);
+  return {results.y, results.mean, results.rstd};
 }
 
 void check_backward(const Tensor& dy, const Tensor& x, const optional_tensor& weight,
@@ -222,19 +72,29 @@ void check_backward(const Tensor& dy, const Tensor& x, const optional_tensor& we
                     "needed, got None");
 }
 
+norm_backward_call backward_call(const Tensor& dy, const Tensor& x, const optional_tensor& weight,
+                                 const optional_tensor& bias, const Tensor& mean,
+                                 const Tensor& rstd, std::array<bool, 3> needs) {
+  return {.dy = dy,
+          .dsum = kNoTensor,
+          .x = x,
+          .weight = weight,
+          .bias = bias,
+          .mean = mean,
+          .rstd = rstd,
+          .needs = {needs[0], /*residual*/ false, needs[1], needs[2]}};
+}
+
+three_tensors as_results(const norm_gradients& g, const Tensor& x) {
+  return {or_none(g[kDx], x), or_none(g[kDweight], x), or_none(g[kDbias], x)};
+}
+
 three_tensors layer_norm_backward(const Tensor& dy, const Tensor& x, const optional_tensor& weight,
                                   const optional_tensor& bias, const Tensor& mean,
                                   const Tensor& rstd, std::array<bool, 3> needs) {
   check_backward(dy, x, weight, bias, mean, rstd, needs);
-  if (x.numel() == 0) {  // sums over no rows
-    return {needs[0] ? empty_contiguous(x) : none(x),
-            needs[1] ? empty_contiguous(*weight).zero_() : none(x),
-            needs[2] ? empty_contiguous(*bias).zero_() : none(x)};
-  }
-  const decision d = decide(kBackwardKernel, x.device(), why_unsupported(x));
-  if (d.explained) return {none(x), none(x), none(x)};
-  return d.run == nullptr ? backward_aten(dy, x, weight, bias, mean, rstd, needs)
-                          : backward_kernel(d, dy, x, weight, bias, mean, rstd, needs);
+  return as_results(norm_backward(kMember, backward_call(dy, x, weight, bias, mean, rstd, needs)),
+                    x);
 }
 
 // ---- Meta: shapes, dtypes and strides, also of symbolic sizes -----------------------------------
@@ -242,13 +102,14 @@ three_tensors layer_norm_backward(const Tensor& dy, const Tensor& x, const optio
 Tensor layer_norm_meta(const Tensor& x, const optional_tensor& weight, const optional_tensor& bias,
                        double eps) {
   check(kForwardTable, {x, weight, bias, eps});
-  return empty_contiguous(x);
+  return empty_results(kMember, {x, kNoTensor, weight, bias, eps}, /*statistics=*/false).y;
 }
 
 three_tensors layer_norm_forward_meta(const Tensor& x, const optional_tensor& weight,
                                       const optional_tensor& bias, double eps) {
   check(kForwardTable, {x, weight, bias, eps});
-  return {empty_contiguous(x), empty_statistics(x), empty_statistics(x)};
+  const norm_results results = empty_results(kMember, {x, kNoTensor, weight, bias, eps}, true);
+  return {results.y, results.mean, results.rstd};
 }
 
 three_tensors layer_norm_backward_meta(const Tensor& dy, const Tensor& x,
@@ -256,8 +117,7 @@ three_tensors layer_norm_backward_meta(const Tensor& dy, const Tensor& x,
                                        const Tensor& mean, const Tensor& rstd,
                                        std::array<bool, 3> needs) {
   check_backward(dy, x, weight, bias, mean, rstd, needs);
-  return {needs[0] ? empty_contiguous(x) : none(x), needs[1] ? empty_contiguous(*weight) : none(x),
-          needs[2] ? empty_contiguous(*bias) : none(x)};
+  return as_results(empty_gradients(backward_call(dy, x, weight, bias, mean, rstd, needs)), x);
 }
 
 // ---- Autograd -----------------------------------------------------------------------------------

@@ -6,13 +6,12 @@
 
 #include <kittens.cuh>
 
-#include "kittens/host/dtype.h"
+#include "kernels/norm/norm.h"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
 using namespace kittens;
-using host::dtype;
 
 inline constexpr int kMaxWarps = 32;
 
@@ -57,44 +56,72 @@ struct group_sum {
   }
 };
 
-// The rows of a matrix on their way to a warp: its slice of rows r, r + stride, …, each loaded
-// while the Stages − 1 before it are worked on. A lane reads back only what it copied itself, so
-// waiting for its own copies is all it needs; a slot is written again one row after it was read.
+// The rows of a matrix, and of a second one R beside it (void: there is none), on their way to a
+// warp: its slice of rows r, r + stride, …, each loaded while the Stages − 1 before it are worked
+// on. A lane reads back only what it copied itself, so waiting for its own copies is all it needs;
+// a slot is written again one row after it was read.
 //
 // With runs of one element, which no asynchronous copy moves, rows are loaded when they are needed.
-template <class T, register_vector V, int Stages>
+template <class T, class R, register_vector V, int Stages>
 struct row_stream {
-  static constexpr bool kAsync = V::run_length > 1;
-  using slot = sv<T, V::length>;
+  static constexpr bool kAsync = V::run_length > 1, kTwo = !std::is_void_v<R>;
+  using second_type = std::conditional_t<kTwo, R, T>;
+  using second_vector = rv<second_type, V::length, typename V::layout>;
+  struct slot_of_one {
+    sv<T, V::length> first;
+  };
+  struct slot_of_two {
+    sv<T, V::length> first;
+    sv<second_type, V::length> second;
+  };
+  using slot = std::conditional_t<kTwo, slot_of_two, slot_of_one>;
   static constexpr int kSharedBytes = kAsync ? Stages * int(sizeof(slot)) : 0;  // of a warp
 
   gl<const T, 1, 1> source;
+  gl<const second_type, 1, 1> second_source;
   slot* slots;  // [Stages] of this warp
   int64_t row, stride;
   int slice;
   int at = 0;
 
-  KITTENS_DEVICE row_stream(const gl<const T, 1, 1>& source, void* shared, int64_t first_row,
-                            int64_t stride, int slice)
+  KITTENS_DEVICE row_stream(const gl<const T, 1, 1>& source,
+                            const gl<const second_type, 1, 1>& second_source, void* shared,
+                            int64_t first_row, int64_t stride, int slice)
       : source(source),
+        second_source(second_source),
         slots(static_cast<slot*>(shared)),
         row(first_row),
         stride(stride),
-        slice(slice) {
+        slice(slice) {}
+
+  // Before the first row is read.
+  KITTENS_DEVICE void start() {
     if constexpr (kAsync) {
       for (int i = 0; i < Stages - 1; ++i) request(i);
     }
   }
 
-  // The next row, as far as it has columns; zero past the last.
-  KITTENS_DEVICE void next(V& dst) {
+  // The row at hand, as far as it has columns; zero past the last.
+  template <register_vector F>
+  KITTENS_DEVICE void read(F& first) {
     if constexpr (kAsync) {
       arch::cp_async_wait<Stages - 2>();
-      load(dst, slots[at]);
+      load(first, slots[at].first);
+    } else {
+      load(first, source, {.r = row, .c = slice});
+    }
+  }
+  KITTENS_DEVICE void read(V& first, second_vector& second) {
+    read(first);
+    if constexpr (kTwo && kAsync) load(second, slots[at].second);
+    if constexpr (kTwo && !kAsync) load(second, second_source, {.r = row, .c = slice});
+  }
+  // To the next one, once all of this one was read.
+  KITTENS_DEVICE void advance() {
+    if constexpr (kAsync) {
       request(at == 0 ? Stages - 1 : at - 1);
       at = at == Stages - 1 ? 0 : at + 1;
     } else {
-      load(dst, source, {.r = row, .c = slice});
       row += stride;
     }
   }
@@ -103,12 +130,24 @@ struct row_stream {
   // Past the last row an empty group is committed, so that the count of groups stays right.
   KITTENS_DEVICE void request(int to) {
     if (row < source.rows) {
-      load_async<typename V::layout>(slots[to], source, {.r = row, .c = slice});
+      using layout = typename V::layout;
+      load_async<layout>(slots[to].first, source, {.r = row, .c = slice});
+      if constexpr (kTwo) {
+        load_async<layout>(slots[to].second, second_source, {.r = row, .c = slice});
+      }
     }
     row += stride;
     arch::cp_async_commit();
   }
 };
+
+// How far from the matrix' first element row r starts.
+KITTENS_DEVICE int64_t row_offset(const row_strides& rows, int64_t r) {
+  if (rows.count == 1) return r * rows.outer;
+  const uint32_t quotient = uint32_t(uint64_t(uint32_t(r)) * rows.magic >> 32) >> rows.shift;
+  const uint32_t remainder = uint32_t(r) - quotient * rows.count;
+  return quotient * rows.outer + remainder * rows.inner;
+}
 
 // dst = this warp's slice of a [width] parameter, of type T or float32; `otherwise` where null.
 template <class T, register_vector V>
@@ -122,6 +161,14 @@ KITTENS_DEVICE void load_parameter(V& dst, const void* data, dtype type, int64_t
   } else {
     load(dst, gl<const T, 1, 1, 1>::vector(static_cast<const T*>(data), width), {.c = slice});
   }
+}
+
+// The same of a norm's weight: ones where null, else its elements and `offset`, where Kind has one.
+template <class Kind, class T, register_vector V>
+KITTENS_DEVICE void load_weight(V& dst, const void* data, dtype type, int64_t width, int64_t slice,
+                                float offset) {
+  load_parameter<T>(dst, data, type, width, slice, 1.0f);
+  if (!Kind::centred && offset != 0.0f) add(dst, dst, offset);
 }
 
 // A [rows, width] matrix of which this kernel knows only the address.

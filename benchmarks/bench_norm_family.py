@@ -1,0 +1,161 @@
+"""RMS norm, and norms of a residual sum: memory-bound, so a figure is minimum bytes / time.
+
+Minimum bytes. Forward: read x (and residual) and the parameters; write y (and the sum). Backward:
+read dy, x or the sum, the sum's own gradient, the weight and the statistics; write each gradient
+once: without dropout, and with one dtype, x and residual share theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+import thunderkittens
+from benchmarks import harness, peers_norm
+from benchmarks.harness import OURS, Case, Expected, Inputs
+from benchmarks.peers_norm import EPS, backward, compiled_function, forward
+from thunderkittens.testing import tolerance
+
+BF16 = torch.bfloat16
+SHAPES = ((16384, 1024), (16384, 4096), (16384, 8192))
+HEADS = ((4 * 4096 * 32, 64), (4 * 4096 * 32, 128))  # of queries, as they lie in a fused qkv
+DROPOUT = 0.1
+ALL = ("x", "residual", "weight", "bias")
+
+
+def make_inputs(rows: int, width: int, heads: int, has_bias: bool, seed: int) -> Inputs:
+    """x, residual, dy, dsum [rows, width]; weight, bias [width]; bf16, normally distributed.
+
+    With `heads`, x is [rows / heads, heads, width], a slice of [rows / heads, 3 · heads, width].
+    """
+    random = torch.Generator(harness.DEVICE).manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=harness.DEVICE, generator=random).to(BF16)
+
+    if heads:
+        x = normal(rows // heads, 3 * heads, width)[:, :heads]
+    else:
+        x = normal(rows, width)
+    return {
+        "x": x,
+        "residual": normal(*x.shape),
+        "dy": normal(*x.shape),
+        "dsum": normal(*x.shape),
+        "weight": 1 + normal(width) / 4,
+        "bias": normal(width) / 4,
+        "has_bias": torch.tensor(has_bias),
+    }
+
+
+def expected_rms(i: Inputs, gradients: bool) -> Expected:
+    """The outputs of rms_norm in float64 and their bounds."""
+    if gradients:
+        return tolerance.rms_norm_backward(i["dy"], i["x"], i["weight"], EPS)
+    return [tolerance.rms_norm(i["x"], i["weight"], EPS)]
+
+
+def expected_add(i: Inputs, gradients: bool, centred: bool) -> Expected:
+    """The outputs of add_layer_norm or add_rms_norm in float64 and their bounds."""
+    arguments = (i["x"], i["residual"])
+    parameters = (i["weight"], i["bias"] if centred else None, EPS)
+    if not gradients:
+        return tolerance.add_norm(*arguments, *parameters, centred=centred)
+    saved = i["x"] + i["residual"]
+    found = tolerance.add_norm_backward(
+        i["dy"], i["dsum"], *arguments, saved, *parameters, centred=centred
+    )
+    return found if centred else found[:3]
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Ours."""
+    return thunderkittens.rms_norm(x, weight, EPS)
+
+
+def add_norm(rms: bool, dropout_p: float):
+    """Ours, as a function of x, residual, weight, bias."""
+
+    def run(x, residual, weight, bias):
+        if rms:
+            return thunderkittens.add_rms_norm(x, residual, weight, eps=EPS, dropout_p=dropout_p)
+        return thunderkittens.add_layer_norm(
+            x, residual, weight, bias, eps=EPS, dropout_p=dropout_p
+        )
+
+    return run
+
+
+RMS = {
+    OURS: rms_norm,
+    "torch": peers_norm.torch_rms_norm,
+    "torch.compile": compiled_function(peers_norm.torch_rms_norm),
+    "Liger": peers_norm.liger_rms_norm,
+    "flash-attn Triton": peers_norm.flash_rms_norm,
+}
+ADD_LAYER = {
+    OURS: add_norm(False, 0.0),
+    "torch": peers_norm.torch_add_layer_norm,
+    "torch.compile": compiled_function(peers_norm.torch_add_layer_norm),
+    "flash-attn Triton": peers_norm.flash_add_norm(False, 0.0),
+}
+ADD_RMS = {
+    OURS: add_norm(True, 0.0),
+    "torch": peers_norm.torch_add_rms_norm,
+    "torch.compile": compiled_function(peers_norm.torch_add_rms_norm),
+    "Liger": peers_norm.liger_add_rms_norm,
+    "flash-attn Triton": peers_norm.flash_add_norm(True, 0.0),
+}
+DROPPED = {  # each with a mask of its own: only the tests compare them with float64
+    OURS: add_norm(False, DROPOUT),
+    "torch": peers_norm.torch_dropout_layer_norm,
+    "torch.compile": compiled_function(peers_norm.torch_dropout_layer_norm),
+    "flash-attn Triton": peers_norm.flash_add_norm(False, DROPOUT),
+}
+
+
+def case(
+    op: str, shape: tuple[int, int], contenders, *, passes: int, gradients: bool, heads: int = 0
+) -> Case:
+    """One case of an op; `passes`: how many tensors of x's size must be moved."""
+    rows, width = shape
+    adds, centred, dropped = "add" in op, "layer" in op, "dropout" in op
+    expected = partial(expected_add, centred=centred) if adds else expected_rms
+    names = ALL if adds else ("x", "weight")
+    how = backward if gradients else forward
+    tensor, vectors = rows * width * 2, (2 if centred else 1) * (2 if gradients else 1) * width * 2
+    statistics = (8 if centred else 4) * rows if gradients else 0
+    return Case(
+        op=op + ("_backward" if gradients else ""),
+        shape=f"{rows} x {width}" + (" heads" if heads else ""),
+        dtype="bf16",
+        work=passes * tensor + vectors + statistics,
+        unit="TB/s",
+        inputs=partial(make_inputs, rows, width, heads, centred),
+        expected=(lambda i: []) if dropped else partial(expected, gradients=gradients),
+        contenders={
+            name: how(function, names, checked=not dropped) for name, function in contenders.items()
+        },
+        resident=passes * tensor,
+    )
+
+
+def cases(quick: bool = False) -> Iterator[Case]:
+    """Forward then backward of each op at each shape; `quick` keeps the first shape."""
+    shapes = SHAPES[:1] if quick else SHAPES
+    for gradients in (False, True):
+        for shape in shapes:
+            passes = 3 if gradients else 2
+            yield case("rms_norm", shape, RMS, passes=passes, gradients=gradients)
+        for shape in HEADS[:1] if quick else HEADS:
+            few = {name: RMS[name] for name in (OURS, "torch", "torch.compile")}
+            yield case("rms_norm", shape, few, passes=passes, gradients=gradients, heads=32)
+        for op, contenders, passes in (
+            ("add_layer_norm", ADD_LAYER, 4),
+            ("add_rms_norm", ADD_RMS, 4),
+            ("add_layer_norm_dropout", DROPPED, 5 if gradients else 4),
+        ):
+            for shape in shapes:
+                yield case(op, shape, contenders, passes=passes, gradients=gradients)

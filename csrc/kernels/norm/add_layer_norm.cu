@@ -1,0 +1,14 @@
+// add_layer_norm: enters its launchers in the table.
+#include "kernels/norm/norm_launch.cuh"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+namespace {
+
+KITTENS_LAUNCHER("add_layer_norm_forward", norm_forward_params,
+                 launch_norm_forward<add_layer_norm_kind>);
+KITTENS_LAUNCHER("add_layer_norm_backward", norm_backward_params,
+                 launch_norm_backward<add_layer_norm_kind>);
+
+}  // namespace
+}  // namespace thunderkittens::inline KITTENS_TARGET

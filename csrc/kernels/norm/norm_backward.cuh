@@ -1,0 +1,406 @@
+// The norms, backward, with ŝ = (s − mean) · rstd (without a mean: s · rstd) and g = dy · weight,
+// per row s of x, or of the saved sum of dropout(x) and a residual:
+//
+//   ds = rstd · (g − mean(g) − ŝ · mean(g · ŝ)) + dsum,   dweight = Σ_rows dy · ŝ,  dbias = Σ_rows
+//   dy dresidual = ds,   dx = ds · mask / (1 − p);   no mean(g) and no dbias in kinds without a
+//   mean
+//
+//   dy, s, dsum [rows, width], mean, rstd [rows] → dx, dresidual [rows, width], dweight, dbias
+//   [width]
+//
+// Memory-bound: dy, s and dsum are read once, dx and dresidual written once. Persistent blocks walk
+// over the rows with a stride; each thread keeps the running sums of its columns' dweight and dbias
+// in registers. The next row's dy and s are loaded before this row's sums are taken.
+//
+//   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
+//   block           groups × warps; a group works on one row, a warp on 512 of its columns
+//   per row         one sum over the group's warps (three numbers), one barrier
+//   at the end      the groups' dweight and dbias are added in order, through shared memory, into
+//                   one row of `partial` [2, partial_rows, width] a block, and those in order by
+//                   norm_backward_reduce: the same bits on every run
+//   width > 8192    norm_backward_dx_wide reads each row twice, a block a row;
+//                   norm_backward_sums_wide makes the partial sums, a warp per 512 columns
+//
+// Numerics: the mean as saved is rounded to float. What it lacks, delta = mean(s − mean), corrects
+// ŝ where a row is read as a whole.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/norm/dropout.cuh"
+#include "kernels/norm/norm.h"
+#include "kernels/norm/row.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+// As norm_forward_config.
+template <class Kind, class T, class R, int Run>
+struct norm_backward_config {
+  using kind = Kind;
+  using type = T;
+  using residual_type = std::conditional_t<Kind::adds, R, T>;  // of s as well
+  static constexpr int length = norm_backward_shape::kWarpColumns;
+  using layout = ducks::rv_layout::runs<Run>;
+  using vector = rv<float, length, layout>;
+  // As loaded: packed pairs, or floats where elements come one by one (a 16-bit element alone would
+  // take a register all the same, and its float another).
+  template <class E>
+  using loaded = rv<std::conditional_t<(Run > 1), E, float>, length, layout>;
+  using loaded_dy = loaded<T>;
+  using loaded_s = loaded<residual_type>;
+  static constexpr int sums = Kind::centred ? 3 : 1;
+  static constexpr int max_threads = 512;
+  // Added one by one, elements of dsum would not fit in the registers.
+  static constexpr bool fused = Run > 1 || !Kind::adds;
+  // The next row is loaded early where it fits in the 128 registers a thread has: two bytes an
+  // element, and one address a run. (float, and single elements, would spill 40 … 72 bytes.)
+  static constexpr bool prefetch = sizeof(T) == 2 && sizeof(residual_type) == 2 && Run > 1;
+  // Of dsum, it is then on its way to shared memory.
+  using stream = row_stream<residual_type, void, vector, 2>;
+  static constexpr bool streams = Kind::adds && prefetch;
+  static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
+};
+
+// One row on its way: what a warp has loaded of it.
+template <class Config>
+struct loaded_row {
+  typename Config::loaded_dy dy;
+  typename Config::loaded_s s;
+  float mean = 0.0f, rstd;
+
+  KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r, int64_t slice) {
+    using T = typename Config::type;
+    using R = typename Config::residual_type;
+    load(dy, matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer), {.r = r, .c = slice});
+    load(s, matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer), {.r = r, .c = slice});
+    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    rstd = arch::load_global(p.rstd + r);
+  }
+  // d = s − mean, zero past the last column.
+  KITTENS_DEVICE void centre(typename Config::vector& d, int columns) const {
+    if constexpr (Config::kind::centred) {
+      sub(d, s, mean);
+      right_fill(d, d, columns, 0.0f);
+    } else {
+      copy(d, s);
+    }
+  }
+};
+
+// The sums of a row from which its gradient follows, over this warp's columns: Σ d, Σ g, Σ g·d;
+// without a mean Σ g·d alone.
+template <class Config, class V, class DY>
+KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy,
+                             const V& weight) {
+  V g;
+  mul(g, dy, weight);
+  if constexpr (Config::kind::centred) {
+    sum(sums[0], d);
+    sum(sums[1], g);
+  }
+  dot(sums[Config::sums - 1], g, d);
+}
+
+// What those sums over the whole row say of each of its elements.
+template <class Kind>
+struct row_gradient {
+  float rstd, shift = 0.0f, mean_g = 0.0f, mean_gx;  // the last: mean(g · ŝ)
+
+  KITTENS_DEVICE row_gradient(const float (&sums)[3], float rstd, float inverse_width)
+      : rstd(rstd) {
+    const float delta = sums[0] * inverse_width;
+    mean_g = sums[1] * inverse_width;
+    mean_gx = rstd * (sums[2] * inverse_width - delta * mean_g);
+    shift = -delta * rstd;
+  }
+  KITTENS_DEVICE row_gradient(const float (&sums)[1], float rstd, float inverse_width)
+      : rstd(rstd), mean_gx(rstd * (sums[0] * inverse_width)) {}
+
+  // ŝ.
+  KITTENS_DEVICE float normal(float d) const {
+    if constexpr (Kind::centred) {
+      return fmaf(d, rstd, shift);
+    } else {
+      return d * rstd;
+    }
+  }
+  KITTENS_DEVICE float operator()(float dy, float weight, float normal) const {
+    if constexpr (Kind::centred) {
+      return rstd * fmaf(normal, -mean_gx, fmaf(dy, weight, -mean_g));
+    } else {
+      return rstd * fmaf(normal, -mean_gx, dy * weight);
+    }
+  }
+};
+
+// ds, from those sums; d becomes ŝ.
+template <class Config, class V, class DY>
+KITTENS_DEVICE void differentiate_row(V& ds, V& d, const DY& dy, const V& weight,
+                                      const float (&sums)[Config::sums], float rstd,
+                                      float inverse_width) {
+  const row_gradient<typename Config::kind> gradient(sums, rstd, inverse_width);
+  map([=](float d) { return gradient.normal(d); }, d, d);
+  map(gradient, ds, dy, weight, d);
+}
+
+// Writes dresidual and dx, as far as they are wanted.
+template <class Config>
+KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout_mask& mask,
+                                    typename Config::vector& ds, int64_t r, int64_t slice) {
+  using V = typename Config::vector;
+  using T = typename Config::type;
+  if constexpr (Config::kind::adds) {
+    using R = typename Config::residual_type;
+    if (p.dresidual != nullptr) {
+      store(matrix<R>(p.dresidual, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+    }
+    if (p.dx != nullptr && mask.drops) {
+      const int64_t first = r * p.width + slice * V::length;
+#pragma unroll
+      for (int c = 0; c < V::chunks; ++c) {
+        float values[V::run_length], factor[V::run_length];
+        ds.data[c].get(values);
+        mask.factors(factor, first + V::first(c, arch::lane_id()));
+#pragma unroll
+        for (int i = 0; i < V::run_length; ++i) values[i] *= factor[i];
+        ds.data[c].set(values);
+      }
+    }
+  }
+  if (p.dx != nullptr) store(matrix<T>(p.dx, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+}
+
+// What a block's groups leave in shared memory for its first group to add up, when there are
+// several. In runs of four floats, the lanes of an access meet no bank twice; all warps store and
+// load the same permutation of their columns.
+template <class Config>
+struct group_sums {
+  using exchanged =
+      rv<float, Config::length, ducks::rv_layout::runs<std::min(4, Config::layout::run)>>;
+  sv<float, Config::length> dweight, dbias;  // of one warp
+
+  KITTENS_DEVICE static void leave(sv<float, Config::length>& place,
+                                   const typename Config::vector& v) {
+    exchanged e;
+    std::memcpy(static_cast<void*>(&e), &v, sizeof(v));
+    store(place, e);
+  }
+  KITTENS_DEVICE static void take(typename Config::vector& total,
+                                  const sv<float, Config::length>& place) {
+    exchanged e;
+    load(e, place);
+    typename Config::vector v;
+    std::memcpy(static_cast<void*>(&v), &e, sizeof(v));
+    add(total, total, v);
+  }
+};
+
+// Adds the groups' vectors in order; the first group writes them as one row of `partial`. Every
+// thread of the block takes part.
+template <class Config>
+KITTENS_DEVICE void store_partial(const norm_backward_params& p, typename Config::vector& dweight,
+                                  typename Config::vector& dbias, group_sums<Config>* shared,
+                                  int groups, int warps) {
+  using sums = group_sums<Config>;
+  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
+  if (group > 0) {
+    sums::leave(shared[arch::warp_id()].dweight, dweight);
+    if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, dbias);
+  }
+  if (groups > 1) arch::sync_block();
+  if (group > 0) return;
+  for (int other = 1; other < groups; ++other) {
+    const sums& from = shared[other * warps + warp];
+    sums::take(dweight, from.dweight);
+    if constexpr (Config::kind::centred) sums::take(dbias, from.dbias);
+  }
+  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+  store(partial, dweight, {.r = arch::block_x(), .c = warp});
+  if constexpr (Config::kind::centred) {
+    store(partial, dbias, {.r = p.partial_rows + arch::block_x(), .c = warp});
+  }
+}
+
+// Grid: partial_rows blocks, whether or not a weight gradient is wanted.
+template <class Config>
+__global__ void __launch_bounds__(Config::max_threads)
+    norm_backward(const __grid_constant__ norm_backward_params p, row_layout layout) {
+  using vector = typename Config::vector;
+  using T = typename Config::type;
+  using R = typename Config::residual_type;
+  const int warps = layout.warps, groups = arch::block_threads() / (warps * kWarp);
+  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
+  const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
+  const int64_t stride = int64_t(arch::grid_x()) * groups;
+
+  using sum_shared = typename group_sum<Config::sums>::shared;
+  auto* shared = reinterpret_cast<sum_shared*>(arch::dynamic_shared());
+  auto* slots = reinterpret_cast<uint8_t*>(shared + groups);
+  auto* exchanged = slots + groups * warps * Config::stream_bytes;
+  group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};
+
+  // The weights stay in L1, not in registers: those hold the next row instead.
+  const auto load_weights = [&](vector& weight) {
+    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, warp,
+                                          p.weight_offset);
+  };
+  const dropout_mask mask(p.dropout);
+  vector dweight, dbias;
+  zero(dweight);
+  zero(dbias);
+
+  int64_t r = int64_t(arch::block_x()) * groups + group;
+  typename Config::stream dsums(
+      matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride), {},
+      slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
+  if constexpr (Config::streams) dsums.start();
+  loaded_row<Config> row, next;
+  if (r < p.rows) next.load_from(p, r, warp);
+  for (; r < p.rows; r += stride) {
+    row = next;
+    if (Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
+
+    vector weight, d;
+    load_weights(weight);
+    row.centre(d, columns);
+    float sums[Config::sums];
+    row_sums<Config>(sums, d, row.dy, weight);
+    add(sums);
+
+    vector ds;
+    load_weights(weight);
+    differentiate_row<Config>(ds, d, row.dy, weight, sums, row.rstd, layout.inverse_width);
+    fma(dweight, row.dy, d, dweight);
+    if constexpr (Config::kind::centred) kittens::add(dbias, dbias, row.dy);
+    if (Config::kind::adds && p.dsum != nullptr) {
+      vector dsum;
+      if constexpr (Config::streams) {
+        dsums.read(dsum);
+        dsums.advance();
+      } else {
+        load(dsum, dsums.source, {.r = r, .c = warp});
+      }
+      kittens::add(ds, ds, dsum);
+    }
+    store_gradients<Config>(p, mask, ds, r, warp);
+    if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
+  }
+  if (p.partial == nullptr) return;
+  store_partial<Config>(p, dweight, dbias, reinterpret_cast<group_sums<Config>*>(exchanged), groups,
+                        warps);
+}
+
+// Grid: one block a row, which walks over the row's slices twice.
+template <class Config>
+__global__ void __launch_bounds__(Config::max_threads, 1)
+    norm_backward_dx_wide(const __grid_constant__ norm_backward_params p, row_layout layout) {
+  using vector = typename Config::vector;
+  using T = typename Config::type;
+  using R = typename Config::residual_type;
+  const int warps = layout.warps, warp = arch::warp_id();
+  const int64_t slices = (p.width + vector::length - 1) / vector::length;
+  const int64_t r = arch::block_x();
+  using sum_shared = typename group_sum<Config::sums>::shared;
+  group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp, warps,
+                              1};
+
+  const dropout_mask mask(p.dropout);
+  loaded_row<Config> row;
+  vector d, weight;
+  const auto load_slice = [&](int64_t slice) {
+    row.load_from(p, r, slice);
+    row.centre(d, int(p.width - slice * vector::length));
+    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, slice,
+                                          p.weight_offset);
+  };
+  float sums[Config::sums] = {};
+  for (int64_t slice = warp; slice < slices; slice += warps) {
+    load_slice(slice);
+    float here[Config::sums];
+    row_sums<Config>(here, d, row.dy, weight);
+    for (int i = 0; i < Config::sums; ++i) sums[i] += here[i];
+  }
+  add(sums);
+  for (int64_t slice = warp; slice < slices; slice += warps) {
+    load_slice(slice);
+    vector ds;
+    differentiate_row<Config>(ds, d, row.dy, weight, sums, row.rstd, layout.inverse_width);
+    if (Config::kind::adds && p.dsum != nullptr) {
+      vector dsum;
+      load(dsum, matrix<const R>(p.dsum, p.rows, p.width, p.dsum_stride), {.r = r, .c = slice});
+      kittens::add(ds, ds, dsum);
+    }
+    store_gradients<Config>(p, mask, ds, r, slice);
+  }
+}
+
+// Grid: (slices / warps, partial_rows). A warp adds its 512 columns over every partial_rows-th row.
+template <class Config>
+__global__ void __launch_bounds__(Config::max_threads)
+    norm_backward_sums_wide(const __grid_constant__ norm_backward_params p) {
+  using vector = typename Config::vector;
+  const int64_t slice =
+      int64_t(arch::block_x()) * (arch::block_threads() / kWarp) + arch::warp_id();
+  const int columns = int(p.width - slice * vector::length);
+  if (columns <= 0) return;
+
+  vector dweight, dbias, d;
+  zero(dweight);
+  zero(dbias);
+  for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
+    loaded_row<Config> row;
+    row.load_from(p, r, slice);
+    row.centre(d, columns);
+    mul(d, d, row.rstd);
+    fma(dweight, row.dy, d, dweight);
+    if constexpr (Config::kind::centred) add(dbias, dbias, row.dy);
+  }
+  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+  store(partial, dweight, {.r = arch::block_y(), .c = slice});
+  if constexpr (Config::kind::centred) {
+    store(partial, dbias, {.r = p.partial_rows + arch::block_y(), .c = slice});
+  }
+}
+
+// Adds the partial sums, in order: dweight (block_y 0) and dbias (block_y 1).
+//
+// Grid: (width / 32, 2); warp w of the block adds rows w, w + warps, …; warp 0 adds the warps.
+struct norm_reduce_config {
+  using vector = rv<float, kWarp>;
+  static constexpr int warps = 16;
+};
+
+template <class Config>
+__global__ void __launch_bounds__(Config::warps* kWarp)
+    norm_backward_reduce(const __grid_constant__ norm_backward_params p) {
+  using vector = typename Config::vector;
+  const int which = arch::block_y(), warp = arch::warp_id(), lane = arch::lane_id();
+  void* out = which == 0 ? p.dweight : p.dbias;
+  if (out == nullptr) return;
+  const auto partial = matrix<const float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+
+  vector total, row;
+  zero(total);
+  for (int64_t r = warp; r < p.partial_rows; r += Config::warps) {
+    load(row, partial, {.r = which * p.partial_rows + r, .c = arch::block_x()});
+    add(total, total, row);
+  }
+  auto* shared = reinterpret_cast<float*>(arch::dynamic_shared());
+  arch::store_shared(&shared[warp * kWarp + lane], total.data[0].words[0]);
+  arch::sync_block();
+  if (warp != 0) return;
+  for (int w = 1; w < Config::warps; ++w) {
+    total.data[0].words[0] += arch::load_shared(&shared[w * kWarp + lane]);
+  }
+  const auto store_as = [&]<class T>(T*) {
+    store(matrix<T>(out, 1, p.width, 0), total, {.c = arch::block_x()});
+  };
+  switch (which == 0 ? p.weight_type : p.bias_type) {
+    case dtype::float32: return store_as(static_cast<float*>(nullptr));
+    case dtype::float16: return store_as(static_cast<half*>(nullptr));
+    case dtype::bfloat16: return store_as(static_cast<bf16*>(nullptr));
+  }
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,0 +1,177 @@
+// The norms, backward, of rows of at most 256 columns: a few lanes a row, one or two rows a lane at
+// once. Each lane keeps the sums of its columns' dweight and dbias over its rows in registers; a
+// block adds up those of the lanes that hold the same columns, in order, into one row of `partial`.
+#pragma once
+
+#include "kernels/norm/narrow_row.cuh"
+#include "kernels/norm/norm.h"
+#include "kernels/norm/norm_backward.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+// As norm_forward_config.
+template <class Kind, class T, class R, int Run>
+struct norm_backward_narrow_config {
+  using kind = Kind;
+  using type = T;
+  using residual_type = std::conditional_t<Kind::adds, R, T>;
+  static constexpr int run = Run, rows = Run == 8 && !Kind::adds ? 2 : 1,
+                       sums = Kind::centred ? 3 : 1;
+  static constexpr int threads = norm_narrow_shape::kBackwardThreads;
+  // Elements that come one by one need more than the 80 registers that three blocks leave.
+  static constexpr int min_blocks = Run == 1 ? 2 : norm_narrow_shape::kBackwardBlocks;
+};
+
+// A lane's share of one row.
+template <class Config>
+struct narrow_gradient {
+  using T = typename Config::type;
+  using R = typename Config::residual_type;
+  using place = narrow_place<Config::run>;
+
+  narrow_run<T, Config::run> dy;
+  narrow_run<R, Config::run> s, dsum;
+  float mean = 0.0f, rstd = 0.0f;
+
+  KITTENS_DEVICE void load_from(const norm_backward_params& p, const place& at, int64_t r) {
+    const bool there = r < p.rows;
+    dy.load(at, static_cast<const T*>(p.dy) + row_offset(p.dy_rows, r), there);
+    s.load(at, static_cast<const R*>(p.x) + row_offset(p.x_rows, r), there);
+    if constexpr (Config::kind::adds) {
+      dsum.load(at, static_cast<const R*>(p.dsum) + r * p.dsum_stride, there && p.dsum != nullptr);
+    }
+    if (!there) return;
+    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    rstd = arch::load_global(p.rstd + r);
+  }
+  // d = s − mean, zero past the last column; and the lane's part of the row's sums.
+  KITTENS_DEVICE void centre(narrow_values& d, const place& at) const {
+    s.get(d);
+    if constexpr (Config::kind::centred) {
+#pragma unroll
+      for (int i = 0; i < kNarrowElements; ++i) d[i] -= at.inside(i / Config::run) ? mean : 0.0f;
+    }
+  }
+  KITTENS_DEVICE void sums(float (&sums)[Config::sums], const narrow_values& d,
+                           const narrow_values& weight) const {
+    narrow_values g;
+    dy.get(g);
+#pragma unroll
+    for (float& sum : sums) sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kNarrowElements; ++i) {
+      g[i] *= weight[i];
+      if constexpr (Config::kind::centred) {
+        sums[0] += d[i];
+        sums[1] += g[i];
+      }
+      sums[Config::sums - 1] = fmaf(g[i], d[i], sums[Config::sums - 1]);
+    }
+  }
+  // Writes dresidual and dx; d becomes ŝ.
+  KITTENS_DEVICE void store(const norm_backward_params& p, const place& at, narrow_values& d,
+                            const narrow_values& weight, const float (&sums)[Config::sums],
+                            float inverse_width, const dropout_mask& mask, int64_t r) const {
+    const row_gradient<typename Config::kind> gradient(sums, rstd, inverse_width);
+    narrow_values ds, more;
+    dy.get(ds);
+    if constexpr (Config::kind::adds) dsum.get(more);
+#pragma unroll
+    for (int i = 0; i < kNarrowElements; ++i) {
+      d[i] = gradient.normal(d[i]);
+      ds[i] = gradient(ds[i], weight[i], d[i]);
+      if constexpr (Config::kind::adds) ds[i] += more[i];
+    }
+    if (r >= p.rows) return;
+    if constexpr (Config::kind::adds) {
+      if (p.dresidual != nullptr) {
+        store_narrow(static_cast<R*>(p.dresidual) + r * p.width, at, ds);
+      }
+      if (p.dx != nullptr && mask.drops) {
+        narrow_values factor;
+        narrow_factors(factor, at, mask, r);
+#pragma unroll
+        for (int i = 0; i < kNarrowElements; ++i) ds[i] *= factor[i];
+      }
+    }
+    if (p.dx != nullptr) store_narrow(static_cast<T*>(p.dx) + r * p.width, at, ds);
+  }
+};
+
+// The sums of the block's warps, for one of the two parameters.
+struct narrow_sums {
+  float value[norm_narrow_shape::kBackwardThreads / kWarp][kNormNarrowWidth];
+};
+
+// Adds a lane's sums to those of the lanes and warps that hold the same columns, in order, and
+// writes them to partial[row]. Every thread of the block takes part.
+template <class Config>
+KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, narrow_values& sums,
+                                         const narrow_place<Config::run>& at, narrow_sums& shared,
+                                         int64_t row) {
+  for (int step = at.lanes; step < kWarp; step *= 2) {
+#pragma unroll
+    for (float& sum : sums) sum += arch::shuffle_xor(sum, step);
+  }
+  if (arch::lane_id() < at.lanes) {
+#pragma unroll
+    for (int i = 0; i < kNarrowElements; ++i) {
+      const int column = at.column(i / Config::run) + i % Config::run;
+      arch::store_shared(&shared.value[arch::warp_id()][column], sums[i]);
+    }
+  }
+  arch::sync_block();
+  const int column = arch::thread_id();
+  if (column >= at.width) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < Config::threads / kWarp; ++warp) {
+    total += arch::load_shared(&shared.value[warp][column]);
+  }
+  arch::store_global(p.partial + row * p.width + column, total);
+}
+
+// Grid: partial_rows blocks, whether or not a weight gradient is wanted.
+template <class Config>
+__global__ void __launch_bounds__(Config::threads, Config::min_blocks)
+    norm_backward_narrow(const __grid_constant__ norm_backward_params p, narrow_layout layout) {
+  using T = typename Config::type;
+  constexpr int kRows = Config::rows, kSums = Config::sums;
+  static_assert(Config::threads >= kNormNarrowWidth, "a thread a column adds up the warps' sums");
+  const narrow_place<Config::run> at(layout.lanes, p.width);
+  const int groups = Config::threads / layout.lanes, group = arch::thread_id() / layout.lanes;
+  const dropout_mask mask(p.dropout);
+  narrow_values weight, dweight = {}, dbias = {};
+  load_narrow_parameter<T>(weight, at, p.weight, p.weight_type, 1.0f, p.weight_offset);
+
+  const int64_t step = int64_t(groups) * kRows;
+  for (int64_t first = arch::block_x() * step; first < p.rows; first += arch::grid_x() * step) {
+    const auto row_of = [&](int u) { return first + u * groups + group; };
+    narrow_gradient<Config> row[kRows];
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) row[u].load_from(p, at, row_of(u));
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      narrow_values d, dy;
+      float sums[kSums];
+      row[u].centre(d, at);
+      row[u].sums(sums, d, weight);
+      sum_lanes(sums, at.lanes);
+      row[u].store(p, at, d, weight, sums, layout.inverse_width, mask, row_of(u));
+      row[u].dy.get(dy);
+#pragma unroll
+      for (int i = 0; i < kNarrowElements; ++i) {
+        dweight[i] = fmaf(dy[i], d[i], dweight[i]);
+        if constexpr (Config::kind::centred) dbias[i] += dy[i];
+      }
+    }
+  }
+  if (p.partial == nullptr) return;
+  auto* shared = reinterpret_cast<narrow_sums*>(arch::dynamic_shared());
+  store_narrow_partial<Config>(p, dweight, at, shared[0], arch::block_x());
+  if constexpr (Config::kind::centred) {
+    store_narrow_partial<Config>(p, dbias, at, shared[1], p.partial_rows + arch::block_x());
+  }
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,0 +1,139 @@
+// How the norms are launched: the configuration follows from kind, dtypes, width and alignment.
+// One .cu file for each kind enters its launchers, so that they compile side by side.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/norm/norm.h"
+#include "kernels/norm/norm_backward.cuh"
+#include "kernels/norm/norm_backward_narrow.cuh"
+#include "kernels/norm/norm_forward.cuh"
+#include "kernels/norm/norm_forward_narrow.cuh"
+#include "kittens/host/launch.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline row_layout row_layout_of(int64_t width, int64_t warps) {
+  return {int(warps), 1.0f / float(width)};
+}
+inline narrow_layout narrow_layout_of(int64_t width) {
+  return {norm_narrow_shape::of(width).lanes, 1.0f / float(width)};
+}
+
+// Calls f.operator()<T, R, Run>(): as with_elements, and R the residual's element type, void for a
+// kind that adds none.
+template <class Kind, class F>
+void with_norm_elements(dtype type, dtype residual_type, bool aligned, F f) {
+  with_elements(type, aligned, [&]<class T, int Run>() {
+    if constexpr (!Kind::adds) {
+      f.template operator()<T, void, Run>();
+    } else if (residual_type == type) {
+      f.template operator()<T, T, Run>();
+    } else {
+      f.template operator()<T, float, Run>();
+    }
+  });
+}
+
+template <class Kind>
+void launch_norm_forward(const norm_forward_params& p, host::stream s) {
+  const int64_t size = bytes_of(p.type), residual_size = bytes_of(p.residual_type);
+  const bool aligned =
+      in_runs_of_16_bytes({p.x, p.residual, p.weight, p.bias, p.y, p.sum},
+                          {p.width * size, p.x_rows.outer * size, p.x_rows.inner * size,
+                           p.residual_stride * residual_size});
+  with_norm_elements<Kind>(p.type, p.residual_type, aligned, [&]<class T, class R, int Run>() {
+    using narrow = norm_forward_narrow_config<Kind, T, R, Run>;
+    using normal = norm_forward_config<Kind, T, R, Run, 32, 4>;
+    using broad = norm_forward_config<Kind, T, R, Run, 32, 1>;
+    using wide = norm_forward_config<Kind, T, R, Run, 16, 1>;
+    if (p.width <= kNormNarrowWidth) {
+      const auto layout = narrow_layout_of(p.width);
+      const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
+      const int64_t most = int64_t(8) * narrow::min_blocks * host::multiprocessors();
+      return host::launch(norm_forward_narrow<narrow>,
+                          {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
+                          layout);
+    }
+    const auto launch_rows = [&]<class Config>(Config) {
+      const int64_t warps = ceil_div(p.width, Config::vector::length);
+      const int64_t threads = Config::rows * warps * kWarp;
+      const int64_t blocks = std::min(ceil_div(p.rows, Config::rows),
+                                      Config::max_blocks(threads, host::multiprocessors()));
+      const int64_t shared = sizeof(typename group_sum<Config::sums>::shared) +
+                             Config::rows * warps * Config::stream::kSharedBytes;
+      host::launch(norm_forward<Config>, {{blocks}, {threads}, shared}, s, p,
+                   row_layout_of(p.width, warps));
+    };
+    if constexpr (normal::in_registers) {
+      if (p.width <= normal::max_width) return launch_rows(normal{});
+      if (p.width <= broad::max_width) return launch_rows(broad{});
+    }
+    const int64_t warps =
+        std::min<int64_t>(wide::max_warps, ceil_div(p.width, wide::vector::length));
+    host::launch(norm_forward_wide<wide>, {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)},
+                 s, p, row_layout_of(p.width, warps));
+  });
+}
+
+template <class Config>
+void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
+  const auto shape = norm_backward_shape::of(p.width);
+  const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
+  const int64_t shared = shape.groups * sizeof(typename group_sum<Config::sums>::shared) +
+                         warps * Config::stream_bytes + exchanged * sizeof(group_sums<Config>);
+  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p,
+               row_layout_of(p.width, shape.warps));
+}
+
+template <class Config>
+void launch_norm_backward_wide(const norm_backward_params& p, host::stream s) {
+  const int64_t warps =
+      std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
+  const int64_t threads = warps * kWarp;
+  if (p.dx != nullptr || p.dresidual != nullptr) {
+    const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
+    host::launch(norm_backward_dx_wide<Config>, {{p.rows}, {threads}, shared}, s, p,
+                 row_layout_of(p.width, warps));
+  }
+  if (p.partial != nullptr) {
+    const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
+    host::launch(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}}, s, p);
+  }
+}
+
+template <class Kind>
+void launch_norm_backward(const norm_backward_params& p, host::stream s) {
+  const int64_t size = bytes_of(p.type), residual_size = bytes_of(p.residual_type);
+  const int64_t x_size = Kind::adds ? residual_size : size;
+  const bool aligned = in_runs_of_16_bytes(
+      {p.x, p.dy, p.dsum, p.dx, p.dresidual, p.weight},
+      {p.width * size, p.x_rows.outer * x_size, p.x_rows.inner * x_size, p.dy_rows.outer * size,
+       p.dy_rows.inner * size, p.dsum_stride * residual_size});
+  with_norm_elements<Kind>(p.type, p.residual_type, aligned, [&]<class T, class R, int Run>() {
+    using config = norm_backward_config<Kind, T, R, Run>;
+    using narrow = norm_backward_narrow_config<Kind, T, R, Run>;
+    if (p.width <= kNormNarrowWidth) {
+      const int64_t shared = p.partial != nullptr ? 2 * sizeof(narrow_sums) : 0;
+      host::launch(norm_backward_narrow<narrow>, {{p.partial_rows}, {narrow::threads}, shared}, s,
+                   p, narrow_layout_of(p.width));
+      return;
+    }
+    if constexpr (config::fused) {
+      if (p.width <= kNormFusedWidth) return launch_norm_backward_fused<config>(p, s);
+    }
+    launch_norm_backward_wide<config>(p, s);
+  });
+  if (p.partial != nullptr) {
+    using reduce = norm_reduce_config;
+    host::launch(norm_backward_reduce<reduce>,
+                 {{ceil_div(p.width, kWarp), Kind::centred ? 2 : 1},
+                  {reduce::warps * kWarp},
+                  reduce::warps * kWarp * sizeof(float)},
+                 s, p);
+  }
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET

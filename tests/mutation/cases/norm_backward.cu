@@ -1,0 +1,61 @@
+// The kernels that the mutants change.
+#include "norm_backward.h"
+
+#include "kernels/norm/norm_backward.cuh"
+#include "kittens/host/launch.cuh"
+
+using namespace thunderkittens;
+using kittens::host::launch;
+
+namespace {
+
+template <class Kind, class T, class R, int Run>
+void launch_groups(const backward_shape& shape, const norm_backward_params& p) {
+  using config = norm_backward_config<Kind, T, R, Run>;
+  const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
+  const int64_t shared = shape.groups * sizeof(typename group_sum<config::sums>::shared) +
+                         warps * config::stream_bytes + exchanged * sizeof(group_sums<config>);
+  launch(norm_backward<config>, {{p.partial_rows}, {warps * kWarp}, shared}, nullptr, p,
+         {shape.warps, 1.0f / float(p.width)});
+}
+
+template <class Kind, class T, class R, int Run>
+void launch_wide(const backward_shape& shape, const norm_backward_params& p) {
+  using config = norm_backward_config<Kind, T, R, Run>;
+  const int64_t threads = shape.warps * kWarp, columns = shape.warps * config::length;
+  launch(norm_backward_dx_wide<config>,
+         {{p.rows}, {threads}, sizeof(typename group_sum<config::sums>::shared)}, nullptr, p,
+         {shape.warps, 1.0f / float(p.width)});
+  launch(norm_backward_sums_wide<config>,
+         {{(p.width + columns - 1) / columns, p.partial_rows}, {threads}}, nullptr, p);
+}
+
+}  // namespace
+
+void run_backward(const backward_shape& shape, const norm_backward_params& p) {
+  switch (shape.form) {
+    case backward_form::groups: launch_groups<layer_norm_kind, bf16, void, 8>(shape, p); break;
+    case backward_form::groups_of_single_elements:
+      launch_groups<layer_norm_kind, float, void, 1>(shape, p);
+      break;
+    case backward_form::wide: launch_wide<layer_norm_kind, bf16, void, 8>(shape, p); break;
+    case backward_form::wide_single_elements:
+      launch_wide<layer_norm_kind, float, void, 1>(shape, p);
+      break;
+    case backward_form::rms_groups: launch_groups<rms_norm_kind, bf16, void, 8>(shape, p); break;
+    case backward_form::add_groups:
+      launch_groups<add_layer_norm_kind, bf16, bf16, 8>(shape, p);
+      break;
+    case backward_form::add_floats:
+      launch_groups<add_rms_norm_kind, bf16, float, 8>(shape, p);
+      break;
+    case backward_form::add_wide: launch_wide<add_layer_norm_kind, bf16, bf16, 8>(shape, p); break;
+  }
+  if (p.partial == nullptr) return;
+  using reduce = norm_reduce_config;
+  launch(norm_backward_reduce<reduce>,
+         {{(p.width + kWarp - 1) / kWarp, 2},
+          {reduce::warps * kWarp},
+          reduce::warps * kWarp * sizeof(float)},
+         nullptr, p);
+}

@@ -1,0 +1,23 @@
+// The backward kernels, in the forms that run all of their code between them.
+#pragma once
+
+#include "kernels/norm/norm.h"
+
+enum class backward_form {
+  groups,
+  groups_of_single_elements,
+  wide,
+  wide_single_elements,
+  rms_groups,
+  add_groups,  // add_layer_norm
+  add_floats,  // add_rms_norm with a float residual
+  add_wide,    // add_layer_norm
+};
+
+// How the rows are spread; the elements are float where they are single, bf16 elsewhere.
+struct backward_shape {
+  backward_form form;
+  int warps, groups;  // of a block
+};
+
+void run_backward(const backward_shape& shape, const thunderkittens::norm_backward_params& p);

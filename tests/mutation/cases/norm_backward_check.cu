@@ -1,0 +1,195 @@
+// Small calls of the norms' backward against the formula in double.
+#include <kittens.cuh>
+
+#include "norm_backward.h"
+#include "norm_formula.h"
+#include "problem.h"
+
+using namespace kittens::testing;
+using namespace thunderkittens;
+using kittens::bf16;
+using kittens::half;
+
+namespace {
+
+struct problem {
+  backward_shape shape;
+  int64_t rows, width, stride, partial_rows;
+  dtype weight_type, bias_type;
+  bool dx = true, dweight = true, dbias = true, weight = true;
+  float mean = 0, offset = 0;
+  double p = 0;  // of dropout
+  bool dsum = true, dresidual = true;
+};
+
+constexpr int64_t kSeed = 0x123456789abcdef;
+
+// A parameter's gradient as the kernel writes it, by its type.
+class gradient {
+ public:
+  gradient(int64_t width, dtype type) : type_(type), wide_(width), half_(width), bf16_(width) {}
+
+  void* data() const {
+    if (type_ == dtype::float32) return wide_.data();
+    return type_ == dtype::float16 ? static_cast<void*>(half_.data()) : bf16_.data();
+  }
+  void check(const char* what, const std::vector<double>& want, double absolute) const {
+    if (type_ == dtype::float32) check_all(what, wide_.get(), want, 8 * unit<float>(), absolute);
+    if (type_ == dtype::float16) check_all(what, half_.get(), want, unit<half>(), absolute);
+    if (type_ == dtype::bfloat16) check_all(what, bf16_.get(), want, unit<bf16>(), absolute);
+  }
+
+ private:
+  dtype type_;
+  buffer<float> wide_;
+  buffer<half> half_;
+  buffer<bf16> bf16_;
+};
+
+template <class T, class R = T>
+void check(const problem& is) {
+  const bool adds = is.shape.form == backward_form::add_groups ||
+                    is.shape.form == backward_form::add_floats ||
+                    is.shape.form == backward_form::add_wide;
+  const bool centred =
+      is.shape.form != backward_form::rms_groups && is.shape.form != backward_form::add_floats;
+  const auto dys = normal_values<T>(is.rows * is.stride, 1);
+  const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
+  const auto dsums = normal_values<R>(is.rows * is.stride, 4);
+  auto weights = normal_values<float>(is.width, 3, 1);
+  std::vector<T> own_weights;
+  for (float& w : weights) {  // floats that T has
+    own_weights.push_back(kittens::convert<T>(w));
+    w = kittens::convert<float>(own_weights.back());
+  }
+  const auto pack = [&](const auto& v) { return packed(doubles(v), is.rows, is.width, is.stride); };
+  const numbers s = pack(xs), ones(is.width, 1), zeros(is.width, 0);
+  numbers w = is.weight ? doubles(weights) : ones;
+  for (double& value : w) value += is.offset;
+  const norm_outputs of = normalize(s, is.width, centred, 1e-5, w, zeros);
+  norm_gradients want = differentiate(pack(dys), s, is.width, centred, of, w);
+  if (adds && is.dsum) {
+    const numbers more = pack(dsums);
+    for (size_t i = 0; i < more.size(); ++i) want.ds[i] += more[i];
+  }
+  numbers want_dx = want.ds;
+  const numbers factor = dropout_factors(is.rows * is.width, kSeed, is.p);
+  for (size_t i = 0; i < want_dx.size(); ++i) want_dx[i] *= factor[i];
+
+  const buffer<T> dy(dys), own_weight(own_weights), dx(is.rows * is.width);
+  const buffer<R> x(xs), dsum(dsums), dresidual(is.rows * is.width);
+  const buffer<float> wide_weight(weights);
+  const buffer<float> mean(std::vector<float>(of.mean.begin(), of.mean.end()));
+  const buffer<float> rstd(std::vector<float>(of.rstd.begin(), of.rstd.end()));
+  const buffer<float> partial((centred ? 2 : 1) * is.partial_rows * is.width);
+  const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
+  const gradient dweight(is.width, is.weight_type), dbias(is.width, is.bias_type);
+  const bool wide = is.weight_type == dtype::float32;
+  norm_backward_params p{};
+  p.dy = dy.data(), p.x = x.data(), p.rstd = rstd.data();
+  if (centred) p.mean = mean.data();
+  if (is.weight) p.weight = wide ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+  if (adds && is.dsum) p.dsum = dsum.data();
+  if (adds && is.dresidual) p.dresidual = dresidual.data();
+  if (is.dx) p.dx = dx.data();
+  if (is.dweight) p.dweight = dweight.data();
+  if (is.dbias && centred) p.dbias = dbias.data();
+  if (is.dweight || is.dbias) p.partial = partial.data();
+  p.partial_rows = is.partial_rows, p.rows = is.rows, p.width = is.width;
+  p.dy_rows = p.x_rows = {is.stride}, p.dsum_stride = is.stride;
+  p.weight_offset = is.offset;
+  if (is.p > 0) p.dropout = dropout_params::of(is.p, seed.data());
+  p.type = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
+  p.residual_type = std::is_same_v<R, float> ? dtype::float32 : dtype::bfloat16;
+  p.weight_type = is.weight_type, p.bias_type = is.bias_type;
+  run_backward(is.shape, p);
+  // Sums in float of `rows` or `width` terms about 1, most of which are below 4.
+  if (is.dx) check_all("dx", dx.get(), want_dx, unit<T>(), 64 * unit<float>());
+  if (adds && is.dresidual) {
+    check_all("dresidual", dresidual.get(), want.ds, unit<R>(), 64 * unit<float>());
+  }
+  const double slack = 16 * is.rows * unit<float>();
+  // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
+  const bool in_groups =
+      is.shape.form != backward_form::wide && is.shape.form != backward_form::wide_single_elements;
+  const double lost = in_groups ? 0 : is.rows * is.mean * unit<float>();
+  if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
+  if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
+}
+
+using enum backward_form;
+constexpr dtype kFloat = dtype::float32, kHalf = dtype::float16, kBf16 = dtype::bfloat16;
+
+}  // namespace
+
+TEST(several_groups) { check<bf16>({{groups, 2, 4}, 23, 704, 712, 2, kBf16, kFloat}); }
+TEST(one_group) { check<bf16>({{groups, 3, 1}, 7, 1536, 1536, 3, kFloat, kBf16}); }
+TEST(fewer_rows_than_groups) { check<bf16>({{groups, 1, 4}, 6, 120, 120, 2, kFloat, kFloat}); }
+TEST(single_elements_with_a_large_mean) {
+  check<float>({{groups_of_single_elements, 2, 2},
+                11,
+                517,
+                519,
+                2,
+                kFloat,
+                kHalf,
+                true,
+                true,
+                true,
+                true,
+                3e4f});
+}
+TEST(only_dx) {
+  check<bf16>({{groups, 1, 2}, 5, 264, 264, 2, kBf16, kBf16, true, false, false, false});
+}
+TEST(only_dbias) { check<bf16>({{groups, 1, 2}, 5, 96, 96, 2, kBf16, kFloat, false, false}); }
+TEST(only_dweight) {
+  check<bf16>({{groups, 2, 2}, 6, 640, 640, 1, kBf16, kFloat, false, true, false});
+}
+TEST(wide_rows) { check<bf16>({{wide, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
+TEST(wide_rows_of_whole_warps) { check<bf16>({{wide, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf}); }
+TEST(wide_rows_whose_last_warp_has_one_column) {
+  check<float>({{wide_single_elements, 2, 1},
+                3,
+                1025,
+                1025,
+                2,
+                kFloat,
+                kFloat,
+                true,
+                true,
+                true,
+                true,
+                3e4f});
+}
+TEST(rms_rows) {
+  problem is{{rms_groups, 2, 4}, 23, 704, 712, 2, kBf16, kFloat};
+  is.mean = 2, is.offset = 1;
+  check<bf16>(is);
+}
+TEST(sums) { check<bf16>({{add_groups, 2, 4}, 23, 704, 712, 2, kBf16, kFloat}); }
+TEST(sums_with_dropout) {
+  problem is{{add_groups, 3, 1}, 7, 1536, 1536, 3, kFloat, kBf16};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(sums_without_their_own_gradient) {
+  problem is{{add_groups, 1, 4}, 9, 264, 264, 2, kBf16, kBf16};
+  is.dsum = false, is.dx = false;
+  check<bf16>(is);
+}
+TEST(sums_in_float) {
+  problem is{{add_floats, 1, 4}, 23, 504, 504, 2, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
+}
+TEST(sums_in_float_for_x_alone) {
+  problem is{{add_floats, 2, 1}, 5, 1000, 1000, 2, kBf16, kFloat};
+  is.dresidual = false;
+  check<bf16, float>(is);
+}
+TEST(wide_sums) {
+  problem is{{add_wide, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
+  is.p = 0.3;
+  check<bf16>(is);
+}

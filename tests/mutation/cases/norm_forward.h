@@ -1,0 +1,20 @@
+// The forward kernels, in the forms that run all of their code between them.
+#pragma once
+
+#include "kernels/norm/norm.h"
+
+enum class forward_form {
+  rows_of_warps,
+  rows_of_blocks,
+  single_elements,
+  wide,
+  wide_single_elements,
+  rms_rows,  // of blocks
+  rms_wide,
+  add_rows,   // add_rms_norm, of blocks, with a float residual
+  add_warps,  // add_layer_norm, rows of warps
+  add_wide,   // add_layer_norm
+};
+
+// float where elements are single, bf16 elsewhere.
+void run_forward(forward_form form, const thunderkittens::norm_forward_params& p);

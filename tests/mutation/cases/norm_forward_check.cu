@@ -1,0 +1,121 @@
+// Small calls of the norms' forward against the formula in double.
+#include <kittens.cuh>
+
+#include "norm_formula.h"
+#include "norm_forward.h"
+#include "problem.h"
+
+using namespace kittens::testing;
+using namespace thunderkittens;
+using kittens::bf16;
+
+namespace {
+
+// Parameters of the element type, float parameters, or none; `moments`: mean and rstd are wanted.
+enum class parameters { own, floats, none };
+
+struct problem {
+  forward_form form;
+  int64_t rows, width, x_stride;
+  parameters kind;
+  bool moments = true;
+  float mean = 0, deviation = 1, eps = 1e-5f, offset = 0;
+  bool round_first = false;
+  double p = 0;  // of dropout
+};
+
+constexpr int64_t kSeed = 0x123456789abcdef;
+
+template <class T, class R = T>
+void check(const problem& is) {
+  const bool adds = is.form == forward_form::add_rows || is.form == forward_form::add_warps ||
+                    is.form == forward_form::add_wide;
+  const bool rms = is.form == forward_form::rms_rows || is.form == forward_form::rms_wide ||
+                   is.form == forward_form::add_rows;
+  const auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
+  const auto residuals = normal_values<R>(is.rows * is.x_stride, 4);
+  const auto weights = normal_values<T>(is.width, 2, 1), biases = normal_values<T>(is.width, 3);
+  auto wd = doubles(weights), bd = doubles(biases);
+  const buffer<T> x(xs), weight(weights), bias(biases), y(is.rows * is.width);
+  const buffer<R> residual(residuals), sum(is.rows * is.width);
+  const buffer<float> wide_weight(std::vector<float>(wd.begin(), wd.end()));
+  const buffer<float> wide_bias(std::vector<float>(bd.begin(), bd.end()));
+  const buffer<float> mean(is.rows), rstd(is.rows);
+  const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
+  const bool none = is.kind == parameters::none, floats = is.kind == parameters::floats;
+  const dtype own = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
+  const dtype type = floats ? dtype::float32 : own;
+  const auto pick = [&](const void* of_own, const void* of_float) {
+    return none ? nullptr : floats ? of_float : of_own;
+  };
+  norm_forward_params p{};
+  p.x = x.data(), p.y = y.data();
+  p.weight = pick(weight.data(), wide_weight.data());
+  if (!rms) p.bias = pick(bias.data(), wide_bias.data());
+  if (adds) p.residual = residual.data(), p.sum = sum.data();
+  if (is.moments && !rms) p.mean = mean.data();
+  if (is.moments) p.rstd = rstd.data();
+  p.rows = is.rows, p.width = is.width, p.x_rows = {is.x_stride}, p.residual_stride = is.x_stride;
+  p.eps = is.eps, p.weight_offset = none ? 0.0f : is.offset, p.round_first = is.round_first;
+  if (is.p > 0) p.dropout = dropout_params::of(is.p, seed.data());
+  p.type = own, p.weight_type = p.bias_type = type;
+  p.residual_type = std::is_same_v<R, float> ? dtype::float32 : dtype::bfloat16;
+  run_forward(is.form, p);
+
+  numbers s = packed(doubles(xs), is.rows, is.width, is.x_stride);
+  if (adds) {
+    const numbers factor = dropout_factors(is.rows * is.width, kSeed, is.p);
+    const numbers more = packed(doubles(residuals), is.rows, is.width, is.x_stride);
+    for (size_t i = 0; i < s.size(); ++i) s[i] = s[i] * factor[i] + more[i];
+    check_all("sum", sum.get(), s, unit<R>(), 4 * unit<float>());
+  }
+  for (double& w : wd) w = none ? 1 : w + is.offset;
+  for (double& b : bd) b = none || rms ? 0 : b;
+  const norm_outputs want = normalize(s, is.width, !rms, is.eps, wd, bd);
+  // y in float is right to some units of its largest terms, and then it is rounded once, or twice.
+  check_all("y", y.get(), want.y, (is.round_first ? 2 : 1) * unit<T>(), 64 * unit<float>());
+  if (!is.moments) return;
+  if (!rms)
+    check_all("mean", mean.get(), want.mean, 2 * unit<float>(), 8 * unit<float>() * is.deviation);
+  check_all("rstd", rstd.get(), want.rstd, 64 * unit<float>(), 0);
+}
+
+using enum forward_form;
+
+}  // namespace
+
+TEST(a_row_of_a_warp) { check<bf16>({rows_of_warps, 37, 200, 208, parameters::own}); }
+TEST(whole_rows) { check<bf16>({rows_of_warps, 8, 256, 256, parameters::none, false}); }
+TEST(no_more_rows_than_warps) { check<bf16>({rows_of_warps, 3, 64, 64, parameters::floats}); }
+TEST(a_row_of_a_block) { check<bf16>({rows_of_blocks, 11, 600, 608, parameters::floats}); }
+TEST(a_block_of_one_warp) { check<bf16>({rows_of_blocks, 5, 256, 256, parameters::own, true, 3}); }
+TEST(a_last_warp_of_few_columns) { check<bf16>({rows_of_blocks, 9, 520, 520, parameters::own}); }
+TEST(single_elements_with_a_large_mean) {
+  check<float>({single_elements, 7, 299, 301, parameters::own, true, 1e5f});
+}
+TEST(equal_values) {
+  check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 1e-40f});
+  check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 0});
+}
+TEST(wide_rows) { check<bf16>({wide, 3, 2152, 2160, parameters::own}); }
+TEST(wide_rows_without_moments) { check<bf16>({wide, 2, 1544, 1544, parameters::none, false}); }
+TEST(wide_rows_whose_last_warp_has_one_column) {
+  check<float>({wide_single_elements, 2, 1281, 1281, parameters::own, true, 1e5f});
+}
+TEST(rms_rows_with_an_offset) {
+  check<bf16>({rms_rows, 9, 520, 528, parameters::own, true, 3, 1, 1e-5f, 1, true});
+}
+TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 5, 600, 600, parameters::floats, true, 3}); }
+TEST(wide_rms_rows) {
+  check<bf16>({rms_wide, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
+}
+TEST(sums_in_float) { check<bf16, float>({add_rows, 11, 600, 608, parameters::own}); }
+TEST(sums_in_float_with_dropout) {
+  check<bf16, float>({add_rows, 7, 264, 272, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
+}
+TEST(sums_of_warps_with_dropout) {
+  check<bf16>({add_warps, 23, 200, 208, parameters::own, true, 0, 1, 1e-5f, 0, false, 0.3});
+}
+TEST(wide_sums_with_dropout) {
+  check<bf16>({add_wide, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+}

@@ -1,0 +1,46 @@
+// The kernels that the mutants change, in few blocks, so that each goes round its loop.
+#include "norm_narrow.h"
+
+#include "kernels/norm/norm_backward_narrow.cuh"
+#include "kernels/norm/norm_forward_narrow.cuh"
+#include "kittens/host/launch.cuh"
+
+using namespace thunderkittens;
+using kittens::host::launch;
+
+namespace {
+
+narrow_layout layout_of(int64_t width) {
+  return {norm_narrow_shape::of(width).lanes, 1.0f / float(width)};
+}
+
+template <class Kind, class T, class R, int Run>
+void launch_narrow(const norm_forward_params& p) {
+  using config = norm_forward_narrow_config<Kind, T, R, Run>;
+  launch(norm_forward_narrow<config>, {{2}, {config::threads}}, nullptr, p, layout_of(p.width));
+}
+
+template <class Kind, class T, class R, int Run>
+void launch_narrow(const norm_backward_params& p) {
+  using config = norm_backward_narrow_config<Kind, T, R, Run>;
+  launch(norm_backward_narrow<config>,
+         {{p.partial_rows}, {config::threads}, 2 * sizeof(narrow_sums)}, nullptr, p,
+         layout_of(p.width));
+}
+
+template <class Params>
+void run(narrow_form form, const Params& p) {
+  switch (form) {
+    case narrow_form::layer: return launch_narrow<layer_norm_kind, bf16, void, 8>(p);
+    case narrow_form::layer_single_elements:
+      return launch_narrow<layer_norm_kind, float, void, 1>(p);
+    case narrow_form::rms: return launch_narrow<rms_norm_kind, bf16, void, 8>(p);
+    case narrow_form::add_layer: return launch_narrow<add_layer_norm_kind, bf16, bf16, 8>(p);
+    case narrow_form::add_rms: return launch_narrow<add_rms_norm_kind, bf16, float, 8>(p);
+  }
+}
+
+}  // namespace
+
+void run_narrow(narrow_form form, const norm_forward_params& p) { run(form, p); }
+void run_narrow(narrow_form form, const norm_backward_params& p) { run(form, p); }
