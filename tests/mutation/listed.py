@@ -31,13 +31,15 @@ class Listed:
         )
 
 
-TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
+TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
     "attention_tile.cuh",
     "attention_producer.cuh",
     "attention_consumer.cuh",
     "attention_forward.cuh",
     "norm_forward.cuh",
+    "norm_forward_narrow.cuh",
     "norm_backward.cuh",
+    "norm_reduce.cuh",
     "row.cuh",
 )
 TUNING = "the kernel is right with any such number; this one is the fastest"
@@ -45,6 +47,7 @@ SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
+ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_BARRIER = "any barrier but the whole block's would do"
 HIDDEN = "one block of keys more, all of which the mask hides"
 
@@ -61,11 +64,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
     Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
     Listed(TILE, "int stages = ", "constant: 2 → 1", TUNING),
-    Listed(FORWARD, "using stream = ", "constant: 3 → [24]", TUNING),
+    Listed(FORWARD, "using stream = ", "constant: 3 → [24]|constant: 2 → 3", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     # Which blocks of keys a tile reads, and which of them it masks.
-    Listed(BACKWARD, "int warps = «16»", "constant: .*", TUNING),
+    Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
+    Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
+    Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
     # Slices of a row.
     Listed(
         BACKWARD,
@@ -77,21 +82,22 @@ LISTED: tuple[Listed, ...] = (
         BACKWARD,
         "«2» * p.partial_rows, p.width, p.width)",
         "constant: 2 → [13]",
-        "a view's number of rows, which no load or store of a vector looks at",
+        ROWS_OF_VIEW,
     ),
+    Listed(REDUCE, "«2» * p.partial_rows, p.width, p.width)", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(
-        BACKWARD,
+        REDUCE,
         "store(matrix<T>(out, 1, p.width, 0), total",
         "constant: 1 → [02]|constant: 0 → -?1",
         "a view's number of rows, and how far apart they are: there is one",
     ),
     # Sums of which nothing is missing.
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
-    Listed(FORWARD, "float here[«2»];", "constant: 2 → 3", "one more, which nobody uses"),
+    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", "one more, which nobody uses"),
     # How a row's sums and slots lie in shared memory.
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
@@ -136,7 +142,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
     # Barriers and lanes, of which any would do.
-    Listed(FORWARD, "group_sum<2> add{*shared", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
