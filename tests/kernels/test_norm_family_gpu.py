@@ -192,7 +192,7 @@ def test_more_than_2_to_the_31_elements(op, width):
 
 @pytest.mark.parametrize("op", ADDS)
 def test_mask_past_2_to_the_32_elements(op):
-    """The counter has 64 bits: the last rows' mask is that of the generator, not the first rows'."""
+    """The counter has 64 bits: the last rows do not have the first ones' mask."""
     if torch.cuda.mem_get_info()[0] < 100 << 30:
         pytest.skip("needs 100 GiB of GPU memory")
     rows, width = 2**32 // 1024 + 2, 1024

@@ -18,6 +18,7 @@ from tests.mutation.bench import Bench
 in_row = partial(Mistake, file="kernels/norm/row.cuh")
 in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
 in_backward = partial(Mistake, file="kernels/norm/norm_backward.cuh")
+in_reduce = partial(Mistake, file="kernels/norm/norm_reduce.cuh")
 in_narrow = partial(Mistake, file="kernels/norm/norm_backward_narrow.cuh")
 in_lanes = partial(Mistake, file="kernels/norm/narrow_row.cuh")
 in_dropout = partial(Mistake, file="kernels/norm/dropout.cuh")
@@ -120,11 +121,11 @@ MISTAKES = (
         "  if (group > 0) return;\n  if (groups > 1) arch::sync_block();",
         r"RACE|DEADLOCK|BARRIER",
     ),
-    in_backward(
+    in_reduce(
         "partial_sums_are_added_before_all_have_written",
         "  arch::sync_block();\n  if (warp != 0) return;",
         "  if (warp != 0) return;",
-        r"RACE at norm_backward.cuh",
+        r"RACE at norm_reduce.cuh",
     ),
     in_backward(
         "two_groups_share_their_sums",

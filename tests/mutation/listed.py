@@ -32,21 +32,24 @@ class Listed:
 
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
-TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW, ROTARY = (
+ROTARY = "rotary.cuh"
+TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
     "attention_tile.cuh",
     "attention_producer.cuh",
     "attention_consumer.cuh",
     "attention_forward.cuh",
     "norm_forward.cuh",
+    "norm_forward_narrow.cuh",
     "norm_backward.cuh",
+    "norm_reduce.cuh",
     "row.cuh",
-    "rotary.cuh",
 )
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
+ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_BARRIER = "any barrier but the whole block's would do"
 HIDDEN = "one block of keys more, all of which the mask hides"
 
@@ -63,7 +66,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
     Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
     Listed(TILE, "int stages = ", "constant: 2 → 1", TUNING),
-    Listed(FORWARD, "using stream = ", "constant: 3 → [24]", TUNING),
+    Listed(FORWARD, "using stream = ", "constant: 3 → [24]|constant: 2 → 3", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(
@@ -80,7 +83,9 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
     # Which blocks of keys a tile reads, and which of them it masks.
-    Listed(BACKWARD, "int warps = «16»", "constant: .*", TUNING),
+    Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
+    Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
+    Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
     # Slices of a row.
     Listed(
         BACKWARD,
@@ -92,14 +97,15 @@ LISTED: tuple[Listed, ...] = (
         BACKWARD,
         "«2» * p.partial_rows, p.width, p.width)",
         "constant: 2 → [13]",
-        "a view's number of rows, which no load or store of a vector looks at",
+        ROWS_OF_VIEW,
     ),
+    Listed(REDUCE, "«2» * p.partial_rows, p.width, p.width)", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(
-        BACKWARD,
+        REDUCE,
         "store(matrix<T>(out, 1, p.width, 0), total",
         "constant: 1 → [02]|constant: 0 → -?1",
         "a view's number of rows, and how far apart they are: there is one",
@@ -113,7 +119,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
     # Sums of which nothing is missing.
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
-    Listed(FORWARD, "float here[«2»];", "constant: 2 → 3", "one more, which nobody uses"),
+    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", "one more, which nobody uses"),
     # How a row's sums and slots lie in shared memory.
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
@@ -167,7 +173,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
     Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
     # Barriers and lanes, of which any would do.
-    Listed(FORWARD, "group_sum<2> add{*shared", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),

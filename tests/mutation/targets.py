@@ -57,6 +57,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward.cuh": (BACKWARD, NARROW),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
+    "kernels/norm/norm_reduce.cuh": (BACKWARD,),
     "kernels/norm/row.cuh": (FORWARD, BACKWARD, NARROW),
     "kernels/rotary/rotary.cuh": (ROTARY,),
 }
@@ -81,7 +82,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "min_blocks",
         "max_blocks",
     ),
-    "kernels/norm/norm_forward_narrow.cuh": ("min_blocks",),
     "kernels/norm/norm_backward.cuh": ("max_threads",),
     "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
     "kernels/rotary/rotary.cuh": ("threads", "max_threads"),
@@ -90,6 +90,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
 HOST_SIDE = (
     "kernels/activation/elementwise_launch.cuh",
     "kernels/attention/attention_launch.cuh",
+    "kernels/norm/norm_launch.cuh",
 )
 
 

@@ -11,7 +11,14 @@ from thunderkittens import _C
 SIZES = {"*": 3, "N": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv": 6}
 SIZES |= {"Tq": 5, "Tk": 7, "B1": 3, "T": 16}
 OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}  # the rest: float16 for float32
-NUMBERS = {"eps": 1e-5, "scale": 0.5, "softcap": 0.0, "max_seqlen_q": 3, "max_seqlen_k": 4}
+NUMBERS = {
+    "eps": 1e-5,
+    "dropout_p": 0.5,
+    "scale": 0.5,
+    "softcap": 0.0,
+    "max_seqlen_q": 3,
+    "max_seqlen_k": 4,
+}
 OTHER_SIZE = 4  # of a dimension that a new op brings along
 TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
 

@@ -31,7 +31,7 @@ const add_norm_member kMember{
     "add_layer_norm",
     {kForwardKernel, kBackwardKernel, /*centred=*/true},
     [](const norm_call& c) {
-      check(kTable, {c.x, c.residual, c.weight, c.bias, c.eps, c.dropout_p});
+      check(kTable, {c.x, *c.residual, c.weight, c.bias, c.eps, c.dropout_p});
     },
 };
 const enter_add_norm enter_member(kMember);

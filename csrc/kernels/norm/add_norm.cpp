@@ -136,7 +136,11 @@ struct differentiable_add_norm : torch::autograd::Function<differentiable_add_no
     ctx->saved_data["of"] =
         std::make_tuple(centred, weight_offset, dropout_p, static_cast<int64_t>(x.scalar_type()));
     save_backend(ctx);
-    ctx->mark_non_differentiable({mean, rstd});
+    if (x.requires_grad() || residual.requires_grad()) {
+      ctx->mark_non_differentiable({mean, rstd});
+    } else {
+      ctx->mark_non_differentiable({sum, mean, rstd});
+    }
     return {y, sum, mean, rstd};
   }
 
@@ -205,11 +209,13 @@ enter_add_norm::enter_add_norm(const add_norm_member& member) {
 
 optional_tensor seed_of(const char* op, const Tensor& x, double p, bool training,
                         const optional_tensor& seed) {
+  if (!x.defined()) return std::nullopt;  // and the op refuses it
   check_p(op, p);
   check_seed(op, x, seed);
   if (!training || !(p > 0.0) || explaining() != nullptr) return std::nullopt;
   if (seed) return seed;
-  return at::randint(std::numeric_limits<int64_t>::max(), {1}, x.options().dtype(at::kLong));
+  return at::randint(std::numeric_limits<int64_t>::max(), {1},
+                     at::TensorOptions(x.device()).dtype(at::kLong));
 }
 
 y_and_sum add_norm(bool centred, const norm_call& call) {

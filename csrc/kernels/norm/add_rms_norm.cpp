@@ -31,7 +31,7 @@ const add_norm_member kMember{
     "add_rms_norm",
     {kForwardKernel, kBackwardKernel, /*centred=*/false},
     [](const norm_call& c) {
-      check(kTable, {c.x, c.residual, c.weight, c.eps, c.weight_offset, c.dropout_p});
+      check(kTable, {c.x, *c.residual, c.weight, c.eps, c.weight_offset, c.dropout_p});
     },
 };
 const enter_add_norm enter_member(kMember);

@@ -53,8 +53,12 @@ struct norm_forward_config {
   static constexpr int max_warps = Rows == 1 ? (large ? 12 : 16) : Rows;
   static constexpr int max_threads = max_warps * kWarp;
   static constexpr int64_t max_width = int64_t(vector::length) * (Rows == 1 ? max_warps : 1);
-  // What the registers allow: 128 a thread (168 with four rows).
-  static constexpr int threads_per_multiprocessor = Rows == 1 && !large ? 512 : 384;
+  // What the registers allow: 128 a thread (168 with four rows); without a bias 96 do.
+  static constexpr bool small = !Kind::centred && !Kind::adds;
+  static constexpr int threads_per_multiprocessor = Rows == 1 ? (small   ? 640
+                                                                 : large ? 384
+                                                                         : 512)
+                                                              : (small ? 512 : 384);
   static constexpr int min_blocks = threads_per_multiprocessor / max_threads;
 
   // How many blocks to launch for rows of `threads` threads. One wave of resident blocks is best

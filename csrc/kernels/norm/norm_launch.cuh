@@ -9,6 +9,7 @@
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_forward.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
+#include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::inline KITTENS_TARGET {

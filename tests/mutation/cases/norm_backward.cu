@@ -2,6 +2,7 @@
 #include "norm_backward.h"
 
 #include "kernels/norm/norm_backward.cuh"
+#include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
 
 using namespace thunderkittens;

@@ -1,0 +1,49 @@
+// The end of the norms' backward: the partial sums of dweight and dbias, one row a block, added up.
+#pragma once
+
+#include "kernels/norm/norm.h"
+#include "kernels/norm/row.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+// Adds the partial sums, in order: dweight (block_y 0) and dbias (block_y 1).
+//
+// Grid: (width / 32, 2); warp w of the block adds rows w, w + warps, …; warp 0 adds the warps.
+struct norm_reduce_config {
+  using vector = rv<float, kWarp>;
+  static constexpr int warps = 16;
+};
+
+template <class Config>
+__global__ void __launch_bounds__(Config::warps* kWarp)
+    norm_backward_reduce(const __grid_constant__ norm_backward_params p) {
+  using vector = typename Config::vector;
+  const int which = arch::block_y(), warp = arch::warp_id(), lane = arch::lane_id();
+  void* out = which == 0 ? p.dweight : p.dbias;
+  if (out == nullptr) return;
+  const auto partial = matrix<const float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+
+  vector total, row;
+  zero(total);
+  for (int64_t r = warp; r < p.partial_rows; r += Config::warps) {
+    load(row, partial, {.r = which * p.partial_rows + r, .c = arch::block_x()});
+    add(total, total, row);
+  }
+  auto* shared = reinterpret_cast<float*>(arch::dynamic_shared());
+  arch::store_shared(&shared[warp * kWarp + lane], total.data[0].words[0]);
+  arch::sync_block();
+  if (warp != 0) return;
+  for (int w = 1; w < Config::warps; ++w) {
+    total.data[0].words[0] += arch::load_shared(&shared[w * kWarp + lane]);
+  }
+  const auto store_as = [&]<class T>(T*) {
+    store(matrix<T>(out, 1, p.width, 0), total, {.c = arch::block_x()});
+  };
+  switch (which == 0 ? p.weight_type : p.bias_type) {
+    case dtype::float32: return store_as(static_cast<float*>(nullptr));
+    case dtype::float16: return store_as(static_cast<half*>(nullptr));
+    case dtype::bfloat16: return store_as(static_cast<bf16*>(nullptr));
+  }
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET
