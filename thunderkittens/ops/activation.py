@@ -31,10 +31,10 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
             `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
-        In float32 (float64 for float64), rounded once. |error| ≤ u · |y| for 16 bits, u an ulp of
-        the dtype at 1 (2⁻⁷, 2⁻¹⁰), and ≤ 2⁻²⁰ · |y| for float32, but where σ(gate) is below 2⁻¹²⁶,
-        which may count as 0. gate = −∞ gives NaN, as in torch. Forward and backward give the same
-        bits on every run.
+        In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u
+        half an ulp at 1 (2⁻⁸, 2⁻¹¹), and ≤ 2⁻²⁰ · |y| for float32, but where σ(gate) is below
+        2⁻¹²⁶, which may count as 0. gate = −∞ gives NaN, as in torch. Forward and backward give the
+        same bits on every run.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/swiglu.cu. Torch computes everything
@@ -109,11 +109,11 @@ def gelu(x: Tensor, *, approximate: str = "tanh") -> Tensor:
             `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
-        In float32 (float64 for float64), rounded once. |error| ≤ u · |y| for 16 bits, u an ulp of
-        the dtype at 1 (2⁻⁷, 2⁻¹⁰), and ≤ 2⁻²⁰ · (1 + ln(x / y) / 4) · |y| for float32, also in the
-        tail x < 0, where 1 + tanh and 1 + erf cancel, but where y / x is below 2⁻¹²⁶, which may
-        count as 0. x = −∞ gives NaN, as in torch. Same bits on every run. What torch computes has
-        torch's own errors.
+        In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u
+        half an ulp at 1 (2⁻⁸, 2⁻¹¹), and ≤ 2⁻²⁰ · (1 + ln(x / y) / 4) · |y| for float32, also in
+        the tail x < 0, where 1 + tanh and 1 + erf cancel, but where y / x is below 2⁻¹²⁶, which may
+        count as 0. x = −∞ gives NaN. Same bits on every run. What torch computes has torch's own
+        errors.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/gelu.cu. Torch computes everything else;

@@ -1,14 +1,13 @@
 // silu and gelu of a float: f(x) and its slope f'(x), right for every x that is not infinite.
 //
-// T is the element type that the results are rounded to. For float, what is computed is right to
-// some units of 2^-24; for 16 bits, approximations do whose errors are 16 times below a rounding:
+// T is the element type that the results are rounded to. f(x) = x · s, with s = σ or Φ; its
+// relative error, before it is rounded to T, is below
 //
-//             relative error of f for x > −1      and, with f = x · small, below it
-//   float     2^-21                               + 2^-23 · ln(1 / small), silu none
-//   16 bits   2^-14.9                             the same
+//   float     2^-20 + 2^-22 · ln(1 / s), silu's 2^-20
+//   16 bits   2^-14 (the same, and what approximations lose: 2^-15)
 //
-// Where exp(−|x|) or exp(−x²/2) is below 2^-126, `small` may be 0. An infinity gives what torch's
-// formulas give: f(∞) = ∞, and NaN for f(−∞) and for both slopes.
+// s may be 0 where it is below 2^-126. An infinity gives what torch's formulas give: f(∞) = ∞, and
+// NaN for f(−∞) and for both slopes.
 #pragma once
 
 #include <kittens.cuh>
