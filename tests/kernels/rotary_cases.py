@@ -85,7 +85,7 @@ def widths(values=WIDTHS, dtypes=(FP32, FP16, BF16)) -> list[Case]:
 def options() -> list[Case]:
     """Tables of float32, and every kind of offsets."""
     wide = [Case(dtype=t, table=FP32, interleaved=i) for t in (FP16, BF16) for i in (False, True)]
-    return [*wide, Case(head_dim=6, table=FP32), *(Case(offsets=o, tokens=5) for o in OFFSETS[1:])]
+    return [*wide, Case(head_dim=6, table=FP32), *(Case(4, 5, offsets=o) for o in OFFSETS[1:])]
 
 
 def heads() -> list[Case]:
@@ -108,7 +108,7 @@ def packings() -> list[Case]:
         Case(lengths=(2, 3), room=(2, 4)),
         Case(lengths=(2, 0, 3), room=(1, 1), offsets="int32"),
         Case(lengths=(1,) * 33, offsets="int64", heads=1, key_heads=1),
-        Case(lengths=(4, 2), offsets="outside", layout="transposed"),
+        Case(lengths=(4, 2, 1, 3, 1), offsets="outside", layout="transposed"),
         Case(lengths=(4, 2), offsets="integer", layout="fused"),
     ]
 

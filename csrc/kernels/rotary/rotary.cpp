@@ -85,6 +85,8 @@ void check_tables(const rotary_call& c) {
 
 // [N], or [B, S]: the row of the table for each token.
 Tensor table_rows(const rotary_call& c, int64_t offset) {
+  constexpr int64_t kFar = int64_t{1} << 62;  // sums of it and positions do not overflow
+  const Tensor offsets = c.offsets ? c.offsets->to(at::kLong).clamp(-kFar, kFar) : Tensor();
   const auto options = c.q.options().dtype(at::kLong);
   const int64_t tokens = c.q.size(-3);
   Tensor position = at::arange(tokens, options);
@@ -95,11 +97,11 @@ Tensor table_rows(const rotary_call& c, int64_t offset) {
         position -
         starts.index_select(0, sequence.clamp_min(0)).clamp_min(0).masked_fill(sequence < 0, 0);
     if (c.offsets) {  // zero before the first sequence and past the last
-      position = position + at::cat({c.offsets->to(at::kLong), at::zeros({1}, options)})
-                                .index_select(0, sequence.remainder(starts.numel()));
+      const Tensor of_any = at::cat({offsets, at::zeros({1}, options)});
+      position = position + of_any.index_select(0, sequence.remainder(starts.numel()));
     }
   } else if (c.offsets) {
-    position = position + c.offsets->to(at::kLong).unsqueeze(1);
+    position = position + offsets.unsqueeze(1);
   }
   return (position + offset).clamp(0, c.cos.size(0) - 1);
 }
@@ -229,22 +231,20 @@ Tensor empty_contiguous(const Tensor& like) {
   return at::empty_symint(like.sym_sizes(), like.options());
 }
 
-// Calls `run` with the decision, unless there is nothing to do or only a question to answer.
-template <class Run>
-void decide_and(const rotary_call& c, bool in_place, const Run& run) {
-  const bool empty = c.q.numel() == 0 && c.k.numel() == 0;
-  if (explaining() == nullptr && (empty || (in_place && c.cos.size(1) == 0))) return;
-  const decision d = decide(kKernel, c.q.device(), why_unsupported(c));
-  if (!d.explained) return run(d);
-  if (d.run != nullptr) take_notes(c, in_place);
-}
-
+// In place, the outputs are q and k themselves.
 void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
-  decide_and(c, q_out.is_same(c.q), [&](const decision& d) {
-    if (d.run != nullptr) return turn_by_kernel(d, c, q_out, k_out);
+  const bool in_place = q_out.is_same(c.q), empty = c.q.numel() == 0 && c.k.numel() == 0;
+  const bool nothing_to_do = empty || (in_place && c.cos.size(1) == 0);
+  if (nothing_to_do && explaining() == nullptr) return;
+  const decision d = decide(kKernel, c.q.device(), why_unsupported(c));
+  if (d.explained) {
+    if (d.run != nullptr) take_notes(c, in_place);
+  } else if (d.run != nullptr) {
+    turn_by_kernel(d, c, q_out, k_out);
+  } else {
     turn_by_aten(c, c.q, q_out);
     turn_by_aten(c, c.k, k_out);
-  });
+  }
 }
 
 two_tensors rotary_meta(const rotary_call& c) {
