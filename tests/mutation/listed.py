@@ -40,6 +40,7 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, BACKWARD, ROW = (
     "layer_norm_backward.cuh",
     "row.cuh",
 )
+STREAM = "cross_entropy_stream.cuh"
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
@@ -135,6 +136,17 @@ LISTED: tuple[Listed, ...] = (
     # Equal numbers, whichever is taken.
     Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
+    # The ring of cross_entropy.
+    Listed(STREAM, "kept = Slots - «2»", "constant: 2 → 3", TUNING),
+    Listed(STREAM, "const int bytes = ", "comparison: < → <=", SAME),
+    Listed(STREAM, "int half = «0»", "phase: 0 → 1", "either half may be the first"),
+    Listed(STREAM, "float loose[«1»]", "constant: 1 → 2", "the second is not used"),
+    Listed(
+        STREAM,
+        "runs[i].get(x[i]);",
+        "comparison: < → <=",
+        "no element stands there: the compiler ends the loop before it",
+    ),
     # Barriers and lanes, of which any would do.
     Listed(FORWARD, "group_sum<2> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
