@@ -17,7 +17,11 @@ pytestmark = pytest.mark.skipif(
     not _loader.SIMULATOR.is_file(),
     reason="the simulator is not built (python -m build_tools simulator)",
 )
-SMALL = {"attention": "--rows 64 --keys 64 --key-heads 1", "norm": "--width 72 --weight none"}
+SMALL = {
+    "attention": "--rows 64 --keys 64 --key-heads 1",
+    "cross_entropy": "--width 72 --leading 2,3 --no-narrow",
+    "norm": "--width 72 --weight none",
+}
 KERNEL = "attention_consumer.cuh"
 
 
@@ -63,8 +67,8 @@ def test_a_call_that_is_refused(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "KERNEL must be one of norm, attention, got ''"),
-        ("atention", "KERNEL must be one of norm, attention, got 'atention'"),
+        ("", "KERNEL must be one of norm, attention, cross_entropy, got ''"),
+        ("atention", "KERNEL must be one of norm, attention, cross_entropy, got 'atention'"),
         ("norm --policy slow", "backend: policy must be one of eager, lazy, random, got 'slow'"),
         ("norm --block 3", "backend: block must be None without trace, got 3"),
     ],
