@@ -33,12 +33,17 @@ def calls(gradient: bool) -> dict[str, dict[str, Callable[[], Any]]]:
         return torch.randn(*shape, device=harness.DEVICE).bfloat16().requires_grad_(gradient)
 
     x, weight, bias = normal(16, 1024), normal(1024), normal(1024)
+    targets = torch.randint(0, 1024, (16,), device=harness.DEVICE)
     q, k, v = (normal(1, 128, 2, 64) for _ in range(3))
     qt, kt, vt = (t.detach().transpose(1, 2).requires_grad_(gradient) for t in (q, k, v))
     return {
         "layer_norm": {
             OURS: lambda: thunderkittens.layer_norm(x, weight, bias),
             "torch": lambda: torch.nn.functional.layer_norm(x, (1024,), weight, bias),
+        },
+        "cross_entropy": {
+            OURS: lambda: thunderkittens.cross_entropy(x, targets),
+            "torch": lambda: torch.nn.functional.cross_entropy(x, targets),
         },
         "attention": {
             OURS: lambda: thunderkittens.attention(q, k, v, causal=True),

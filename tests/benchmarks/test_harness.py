@@ -212,7 +212,9 @@ def test_host_times_every_function_with_and_without_gradients(on_the_cpu):
     clock = Clock(4e-6)
     results = list(bench_host.measure(clock))
     assert [(r.op, r.dtype) for r in results] == [
-        (op, mode) for mode in bench_host.LIMITS for op in ("layer_norm", "attention")
+        (op, mode)
+        for mode in bench_host.LIMITS
+        for op in ("layer_norm", "cross_entropy", "attention")
     ]
     assert all(r.figure(OURS) == pytest.approx(4.0) for r in results)
-    assert {r.op for r in results if r.yardstick} == {"layer_norm", "attention"}
+    assert {r.op for r in results if r.yardstick} == {"layer_norm", "cross_entropy", "attention"}

@@ -104,8 +104,8 @@ MISTAKES = (
     ),
     in_stream(
         "ignored_rows_are_loaded_all_the_same",
-        "    if (load_target(p, r) == p.ignore_index) continue;\n",
-        "",
+        "    if (targets.next(r) == p.ignore_index) continue;\n",
+        "    targets.next(r);\n",
         r"RACE|DEADLOCK|MBARRIER|BULK COPY|" + WRONG,
     ),
     in_stream(

@@ -268,6 +268,23 @@ def test_opcheck(case):
     torch.library.opcheck(ops.rotary.default, (*leaves, *arguments[2:]), given)
 
 
+def test_inductor_writes_each_view_at_its_place():
+    """Inductor takes 0 for the place of a view that an op writes, if sizes are dynamic."""
+
+    def model(qkv, cos, sin):
+        qkv = qkv * 1
+        q, k = thunderkittens.rotary(qkv[:, :, 0], qkv[:, :, 1], cos, sin, inplace=True)
+        return q * 1, k * 1, qkv * 1
+
+    torch._dynamo.reset()
+    qkv, angle = torch.randn(2, 7, 3, 4, 16), torch.rand(8, 8)
+    with torch.no_grad():
+        wants = model(qkv, angle.cos(), angle.sin())
+        gots = torch.compile(model, fullgraph=True, dynamic=True)(qkv, angle.cos(), angle.sin())
+    for got, want in zip(gots, wants, strict=True):
+        assert memory.bits_equal(got, want)
+
+
 @pytest.mark.parametrize("offsets", [None, 2, torch.tensor([4, 5])], ids=["none", "int", "tensor"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("inplace", [False, True])

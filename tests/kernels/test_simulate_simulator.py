@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(
 SMALL = {
     "activation": "--width 72",
     "attention": "--rows 64 --keys 64 --key-heads 1",
+    "cross_entropy": "--width 72 --leading 2,3 --no-narrow",
     "norm": "--width 72 --weight none",
     "rotary": "--tokens 2 --lengths 3,2",
 }

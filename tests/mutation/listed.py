@@ -44,6 +44,7 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
     "norm_reduce.cuh",
     "row.cuh",
 )
+STREAM = "cross_entropy_stream.cuh"
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
@@ -172,6 +173,17 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
     Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
+    # The ring of cross_entropy.
+    Listed(STREAM, "kept = Slots - «2»", "constant: 2 → 3", TUNING),
+    Listed(STREAM, "const int bytes = ", "comparison: < → <=", SAME),
+    Listed(STREAM, "int half = «0»", "phase: 0 → 1", "either half may be the first"),
+    Listed(STREAM, "float loose[«1»]", "constant: 1 → 2", "the second is not used"),
+    Listed(
+        STREAM,
+        "runs[i].get(x[i]);",
+        "comparison: < → <=",
+        "no element stands there: the compiler ends the loop before it",
+    ),
     # Barriers and lanes, of which any would do.
     Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),

@@ -40,7 +40,7 @@ def cross_entropy(
         inplace: Let the gradient take the place of the logits, which saves as much memory: **their
             values are lost**. They must be rows one distance apart, and no leaf that requires a
             gradient. Autograd raises where their values are needed later. Where no gradient is
-            recorded, the logits stay.
+            recorded, and under `torch.compile`, the logits stay.
 
     Returns:
         The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
@@ -73,7 +73,10 @@ def cross_entropy(
         >>> thunderkittens.cross_entropy(logits, torch.tensor([1, -100]))
         tensor(1.3863)
     """
-    op = _cross_entropy_in_place if inplace else _cross_entropy
+    # Inductor loses where a view that an op writes begins, if sizes are dynamic
+    # (pytorch/pytorch#198068).
+    in_place = inplace and not torch.compiler.is_compiling()
+    op = _cross_entropy_in_place if in_place else _cross_entropy
     return op(
         logits,
         targets,

@@ -81,24 +81,18 @@ def rotary(
         tensor([[[[0., 1.]]]])
     """
     offset, offsets = _split(offsets)
-    if inplace:
-        _rotary_(
-            q,
-            k,
-            cos,
-            sin,
-            offset,
-            offsets,
-            interleaved,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=max_seqlen,
-        )
-        return q, k
-    if cu_seqlens is None and max_seqlen is None:  # each keyword costs a third of a microsecond
-        return _rotary(q, k, cos, sin, offset, offsets, interleaved)
-    return _rotary(
-        q, k, cos, sin, offset, offsets, interleaved, cu_seqlens=cu_seqlens, max_seqlen=max_seqlen
-    )
+    given = {}
+    if cu_seqlens is not None or max_seqlen is not None:  # each costs a third of a microsecond
+        given = {"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
+    if not inplace:
+        return _rotary(q, k, cos, sin, offset, offsets, interleaved, **given)
+    if torch.compiler.is_compiling():
+        # Inductor loses where a view that an op writes begins, if sizes are dynamic
+        # (pytorch/pytorch#198068). It knows what copy_ writes.
+        turned = _rotary(q, k, cos, sin, offset, offsets, interleaved, **given)
+        return q.copy_(turned[0]), k.copy_(turned[1])
+    _rotary_(q, k, cos, sin, offset, offsets, interleaved, **given)
+    return q, k
 
 
 def _split(offsets: int | Tensor | None) -> tuple[int, Tensor | None]:

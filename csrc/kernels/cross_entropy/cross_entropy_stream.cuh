@@ -51,15 +51,38 @@ struct chunk_list {
   }
 };
 
+// The targets of this block's rows, each loaded a row before it is needed.
+class target_stream {
+ public:
+  KITTENS_DEVICE explicit target_stream(const cross_entropy_forward_params& p) : p_(p) {
+    request(arch::block_x());
+  }
+  // That of row r, the next one.
+  KITTENS_DEVICE int64_t next(int64_t r) {
+    const int64_t target = ahead_;
+    request(r + arch::grid_x());
+    return target;
+  }
+
+ private:
+  KITTENS_DEVICE void request(int64_t r) {
+    if (r < p_.rows) ahead_ = load_target(p_, r);
+  }
+
+  const cross_entropy_forward_params& p_;
+  int64_t ahead_ = 0;
+};
+
 // One thread's part in the ring: asks for the chunks of this block's rows.
 template <class Config>
 KITTENS_DEVICE void load_chunks(const cross_entropy_forward_params& p,
                                 cross_entropy_stream_shared<Config>& shared) {
   using T = typename Config::type;
   const bool gradient = p.gradient != nullptr;
+  target_stream targets(p);
   cursor<Config::slots> at;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
-    if (load_target(p, r) == p.ignore_index) continue;
+    if (targets.next(r) == p.ignore_index) continue;
     const auto* row = static_cast<const T*>(p.logits) + r * p.stride;
     const row_pieces<T> pieces(row, p.width);
     const chunk_list<Config> chunks(pieces.vectors, gradient);
@@ -189,6 +212,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
   const float inverse = inverse_count(p.counts);
+  target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
@@ -196,7 +220,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     auto* gradient =
         p.gradient == nullptr ? nullptr : static_cast<T*>(p.gradient) + r * p.gradient_stride;
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
-    const int64_t target = load_target(p, r);
+    const int64_t target = targets.next(r);
     if (target == p.ignore_index) {
       if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
       if (gradient != nullptr) row.store_zeros();

@@ -180,6 +180,9 @@ TEST(no_gradient) { check<bf16>({rows, 9, 300, 300, 0, 0, false, false}); }
 TEST(no_loss) {
   check<bf16>({rows, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});
 }
+TEST(a_first_row_that_aims_at_nothing) {
+  check<bf16>({rows, 5, 40, 40, 0, 0, false, true, true, true, false, 0, 0, true, 4});
+}
 TEST(chunks_that_all_stay) { check<bf16>({stream, 11, 1100, 1104}); }
 TEST(chunks_that_come_again) { check<bf16>({stream, 11, 4100, 4104, 0, 0, true}); }
 TEST(chunks_that_end_with_a_row) { check<bf16>({stream, 6, 3072, 3072, 0, 0, true}); }
@@ -189,7 +192,7 @@ TEST(chunks_of_rows_that_are_not_aligned) {
 TEST(chunks_of_gradients_that_lie_elsewhere) { check<bf16>({stream, 9, 2061, 2061, 5, 0}); }
 TEST(chunks_of_floats) {
   check<float>(
-      {stream_of_floats, 9, 2051, 2051, 0, 0, true, true, true, false, true, 0, 0, true, 3});
+      {stream_of_floats, 9, 2051, 2051, 0, 0, true, true, true, false, true, 0, 0, true, 4});
 }
 TEST(chunks_without_a_gradient) {
   check<float>({stream_of_floats, 11, 2600, 2600, 1, 1, false, false, true, true, false, 0.2});
