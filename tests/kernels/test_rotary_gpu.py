@@ -8,7 +8,7 @@ import torch
 import thunderkittens
 from tests.kernels import rotary_cases as cases
 from tests.kernels.rotary_cases import BF16, FP16, FP32, FP64, Case
-from thunderkittens import _C
+from thunderkittens import _C, _loader
 from thunderkittens.testing import check_memory, memory
 
 pytestmark = pytest.mark.gpu
@@ -60,6 +60,7 @@ def test_numbers_at_the_edge(check):
     check("cuda")
 
 
+@pytest.mark.skipif(not _loader.SIMULATOR.is_file(), reason="the simulator is not built")
 @pytest.mark.parametrize("case", LARGE[:4], ids=str)
 def test_simulator_gives_the_same_bits(case):
     """The GPU rounds as the simulator does."""

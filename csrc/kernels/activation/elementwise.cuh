@@ -55,16 +55,16 @@ template <class Function, class T, int Run>
 struct elementwise_config {
   using function = Function;
   using type = T;
-  // What a lane loads of each input before it computes, in accesses of 16 bytes: with 32 warps, a
-  // multiprocessor has 64 KB or more on their way.
-  static constexpr int bytes = Function::inputs == 1 ? 64 : 32;
+  // What a lane loads of each input before it computes, in accesses of 16 bytes: a multiprocessor
+  // has 48 KB or more on their way.
+  static constexpr int bytes = 32;
   static constexpr int elements = Run > 1 ? bytes / int(sizeof(T)) : bytes / 4;
   using vector = rv<T, kWarp * elements, ducks::rv_layout::runs<Run>>;
   static constexpr int warps = 4;
   static constexpr int threads = warps * kWarp;
-  // Lets ptxas take 64 registers. Without it, it takes 32 and puts the loads in between the
-  // arithmetic, one or two on their way at a time (CUDA 13.0).
-  static constexpr int min_blocks = 1024 / threads;
+  // Lets ptxas take 64 registers, or 40 where one input needs no more. Without it, it takes 32 and
+  // puts the loads in between the arithmetic, one or two on their way at a time (CUDA 13.0).
+  static constexpr int min_blocks = (Function::inputs == 1 ? 1536 : 1024) / threads;
 };
 
 template <int Inputs, int Outputs>

@@ -50,12 +50,27 @@ bool is_aligned(const rotary_params& p) {
   return aligned;
 }
 
+// A thread that turns its heads one after the other leaves room for more threads: 134 against 138 µs
+// for 4 × 4096 tokens of 32 + 32 heads of 128 (bf16, H200). With four on their way at once, a few
+// tokens take less time, and so do heads that are few threads (70 against 72 µs with 64 instead of
+// 128).
+template <class T, int Run, bool Interleaved>
+void launch_runs(const rotary_params& p, stream s) {
+  if constexpr (Run > 1) {
+    const bool many_tokens = int64_t(p.batch) * p.tokens >= 512;
+    if (many_tokens && p.rotated / (2 * Run) >= 8) {
+      return launch_with<rotary_config<T, Run, Interleaved, 1>>(p, s);
+    }
+  }
+  launch_with<rotary_config<T, Run, Interleaved, 4>>(p, s);
+}
+
 void launch_rotary(const rotary_params& p, stream s) {
   with_elements(p.type, is_aligned(p), [&]<class T, int Run>() {
     if (p.interleaved) {
-      launch_with<rotary_config<T, Run, true>>(p, s);
+      launch_runs<T, Run, true>(p, s);
     } else {
-      launch_with<rotary_config<T, Run, false>>(p, s);
+      launch_runs<T, Run, false>(p, s);
     }
   });
 }

@@ -29,7 +29,7 @@ using host::dtype;
 // T: element type. Run: elements a thread moves at once (16 bytes, or 1 where they are not
 // aligned). Interleaved: pairs are neighbours. Heads: how many a thread moves at once. Threads: of
 // a block, about.
-template <class T, int Run, bool Interleaved, int Heads = 4, int Threads = 128>
+template <class T, int Run, bool Interleaved, int Heads, int Threads = 128>
 struct rotary_config {
   using type = T;
   static constexpr int run = Run, heads = Heads;
