@@ -31,7 +31,19 @@ class Listed:
         )
 
 
-TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
+(
+    TILE,
+    PRODUCER,
+    CONSUMER,
+    ATTENTION,
+    FORWARD,
+    NARROW,
+    BACKWARD,
+    NARROW_BACKWARD,
+    REDUCE,
+    ROW,
+    DROPOUT,
+) = (
     "attention_tile.cuh",
     "attention_producer.cuh",
     "attention_consumer.cuh",
@@ -39,14 +51,18 @@ TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
     "norm_forward.cuh",
     "norm_forward_narrow.cuh",
     "norm_backward.cuh",
+    "norm_backward_narrow.cuh",
     "norm_reduce.cuh",
     "row.cuh",
+    "dropout.cuh",
 )
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
+NO_ROWS = "a step past the last row finds none"
+UNUSED = "one more, which nobody uses"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_BARRIER = "any barrier but the whole block's would do"
 HIDDEN = "one block of keys more, all of which the mask hides"
@@ -68,6 +84,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     # Which blocks of keys a tile reads, and which of them it masks.
+    Listed(DROPOUT, "seed(drops ? ", "constant: 0 → -?1", "a seed of which nothing is made"),
+    Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", UNUSED),
+    Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
+    Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(NARROW_BACKWARD, "rows = Run == ", "comparison: .*|constant: .*", TUNING),
+    Listed(NARROW, "] = {}, squares[", r"subscript: kRows → .* \+ 1", UNUSED),
     Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
     Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
@@ -97,7 +120,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     # Sums of which nothing is missing.
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
-    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", "one more, which nobody uses"),
+    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", UNUSED),
     # How a row's sums and slots lie in shared memory.
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
