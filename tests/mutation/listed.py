@@ -31,31 +31,11 @@ class Listed:
         )
 
 
-(
-    TILE,
-    PRODUCER,
-    CONSUMER,
-    ATTENTION,
-    FORWARD,
-    NARROW,
-    BACKWARD,
-    NARROW_BACKWARD,
-    REDUCE,
-    ROW,
-    DROPOUT,
-) = (
-    "attention_tile.cuh",
-    "attention_producer.cuh",
-    "attention_consumer.cuh",
-    "attention_forward.cuh",
-    "norm_forward.cuh",
-    "norm_forward_narrow.cuh",
-    "norm_backward.cuh",
-    "norm_backward_narrow.cuh",
-    "norm_reduce.cuh",
-    "row.cuh",
-    "dropout.cuh",
-)
+TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
+CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
+FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
+BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
+REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "row.cuh", "dropout.cuh"
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
