@@ -3,11 +3,13 @@
     python -m tests.kernels.simulate attention --rows 64 --keys 64 --causal --policy random:3
 
 A family's case is the `Case` of tests/kernels/<family>_cases.py, each field of it an option here.
+An op that tests/kernels/<family>_family_cases.py has among its OPS has its case there.
 """
 
 import argparse
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -35,10 +37,12 @@ def main(words: list[str]) -> int:
         0, if the numbers are right.
     """
     family = _family(words[0] if words else "")
-    cases = importlib.import_module(f"tests.kernels.{family}_cases")
+    cases = _cases(family, words[0])
     options = _parse(family, cases, words[1:])
     fields = [field.name for field in dataclasses.fields(cases.Case)]
     given = {name: value for name, value in vars(options).items() if name in fields}
+    if words[0] in getattr(cases, "OPS", ()):
+        given = {"op": words[0], **given}
     case = dataclasses.replace(cases.EXAMPLE, **given)
     if options.library:
         _backend.SIMULATOR = Path(options.library)
@@ -64,6 +68,15 @@ def _family(name: str) -> str:
             return kernel.name
     known = ", ".join(kernel.name for kernel in configs.KERNELS)
     sys.exit(f"error: KERNEL must be one of {known}, got {name!r}")
+
+
+def _cases(family: str, name: str) -> ModuleType:
+    others = f"tests.kernels.{family}_family_cases"
+    if importlib.util.find_spec(others) is not None:
+        cases = importlib.import_module(others)
+        if name in cases.OPS:
+            return cases
+    return importlib.import_module(f"tests.kernels.{family}_cases")
 
 
 def _parse(family: str, cases: ModuleType, words: list[str]) -> argparse.Namespace:

@@ -155,12 +155,14 @@ def test_empty_launches_nothing(shape):
 
 
 def test_explain():
-    x = torch.randn(4, 6, 8)
+    x = torch.randn(4, 6, 264)
     with thunderkittens.backend("simulator"):
         found = thunderkittens.explain("layer_norm", x)
-        copied = thunderkittens.explain("layer_norm", x.transpose(1, 2))
+        copied = thunderkittens.explain("layer_norm", x.transpose(0, 1))
+        narrow = thunderkittens.explain("layer_norm", x[..., :256].transpose(0, 1))
     assert (found.backend, found.notes) == ("simulator", ())
-    assert "x is copied first: its strides [48, 1, 8]" in str(copied)
+    assert narrow.notes == ()
+    assert "x is copied first: its strides [264, 1584, 1]" in str(copied)
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")

@@ -46,6 +46,13 @@ def test_an_op_stands_for_its_family(monkeypatch, capsys):
     assert "norm 2x3x8,bf16,eps=0.5: eager" in capsys.readouterr().out
 
 
+def test_an_op_has_a_case_of_its_own(monkeypatch, capsys):
+    assert run(monkeypatch, "add_layer_norm --width 72 --p 0.5 --facts") == 0
+    printed = capsys.readouterr().out
+    assert "norm add_layer_norm,20x72,bf16,p=0.5: eager" in printed
+    assert "norm_backward_narrow: " in printed
+
+
 def test_wrong_numbers(monkeypatch, capsys):
     right = norm_cases.run_case
     monkeypatch.setattr(norm_cases, "run_case", lambda *a: [t + 1 for t in right(*a)])
@@ -143,7 +150,7 @@ def test_the_timeline_of_a_block_that_is_not_there(monkeypatch, tmp_path):
     trace = tmp_path / "t.json"
     assert run(monkeypatch, f"norm --width 8 --trace {trace} --block 1000") == 0
     events = json.loads(trace.read_text())["traceEvents"]
-    assert "layer_norm_forward has no block 1000" in [e["args"]["name"] for e in events]
+    assert "norm_forward_narrow has no block 1000" in [e["args"]["name"] for e in events]
 
 
 def test_gdb_stops_one_lane():

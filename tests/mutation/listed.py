@@ -32,24 +32,19 @@ class Listed:
 
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
-ROTARY = "rotary.cuh"
-TILE, PRODUCER, CONSUMER, ATTENTION, FORWARD, NARROW, BACKWARD, REDUCE, ROW = (
-    "attention_tile.cuh",
-    "attention_producer.cuh",
-    "attention_consumer.cuh",
-    "attention_forward.cuh",
-    "norm_forward.cuh",
-    "norm_forward_narrow.cuh",
-    "norm_backward.cuh",
-    "norm_reduce.cuh",
-    "row.cuh",
-)
-STREAM = "cross_entropy_stream.cuh"
+TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
+CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
+FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
+BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
+REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "row.cuh", "dropout.cuh"
+ROTARY, STREAM = "rotary.cuh", "cross_entropy_stream.cuh"
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
+NO_ROWS = "a step past the last row finds none"
+UNUSED = "one more, which nobody uses"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_BARRIER = "any barrier but the whole block's would do"
 HIDDEN = "one block of keys more, all of which the mask hides"
@@ -84,6 +79,13 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
     # Which blocks of keys a tile reads, and which of them it masks.
+    Listed(DROPOUT, "seed(drops ? ", "constant: 0 → -?1", "a seed of which nothing is made"),
+    Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", UNUSED),
+    Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
+    Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(NARROW_BACKWARD, "rows = Run == ", "comparison: .*|constant: .*", TUNING),
+    Listed(NARROW, "] = {}, squares[", r"subscript: kRows → .* \+ 1", UNUSED),
     Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
     Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
@@ -120,7 +122,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
     # Sums of which nothing is missing.
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
-    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", "one more, which nobody uses"),
+    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", UNUSED),
     # How a row's sums and slots lie in shared memory.
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),

@@ -7,26 +7,39 @@
 #include <limits>
 #include <vector>
 
+#include "harness.h"
+#include "kittens/types/dtype.cuh"
+
 namespace kittens::testing {
 
 using numbers = std::vector<double>;
 
-// What dropout multiplies elements by: Philox 4x32, seven rounds, written down once more.
+// Element i's number: Philox 4x32, seven rounds, written down once more.
+inline uint32_t dropout_number(int64_t i, uint64_t seed) {
+  const uint64_t counter = i / 4;
+  std::array<uint32_t, 4> c = {uint32_t(counter), uint32_t(counter >> 32), 0, 0};
+  std::array<uint32_t, 2> key = {uint32_t(seed), uint32_t(seed >> 32)};
+  for (int round = 0; round < 7; ++round) {
+    const uint64_t a = c[0] * uint64_t(0xD2511F53), b = c[2] * uint64_t(0xCD9E8D57);
+    c = {uint32_t(b >> 32) ^ c[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ key[1],
+         uint32_t(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return c[i % 4];
+}
+
+// The p by which element i is just kept.
+inline double just_keeps(int64_t i, uint64_t seed) {
+  return dropout_number(i, seed) / 4294967296.0;
+}
+
+// What dropout multiplies elements by.
 inline numbers dropout_factors(int64_t count, uint64_t seed, double p) {
   numbers factor;
   const uint32_t below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t counter = i / 4;
-    std::array<uint32_t, 4> c = {uint32_t(counter), uint32_t(counter >> 32), 0, 0};
-    std::array<uint32_t, 2> key = {uint32_t(seed), uint32_t(seed >> 32)};
-    for (int round = 0; round < 7; ++round) {
-      const uint64_t a = c[0] * uint64_t(0xD2511F53), b = c[2] * uint64_t(0xCD9E8D57);
-      c = {uint32_t(b >> 32) ^ c[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ key[1],
-           uint32_t(a)};
-      key[0] += 0x9E3779B9;
-      key[1] += 0xBB67AE85;
-    }
-    factor.push_back(c[i % 4] >= below ? 1 / (1 - p) : 0);
+    factor.push_back(dropout_number(i, seed) >= below ? 1 / (1 - p) : 0);
   }
   return factor;
 }
@@ -81,6 +94,20 @@ inline norm_gradients differentiate(const numbers& dy, const numbers& s, int64_t
     }
   }
   return want;
+}
+
+// Whether y is what rounding `normal` before the product with the weight gives, too: for nearly all
+// elements, since a last bit of the reciprocal root may tip the rounding of some.
+template <class T>
+void check_rounded_twice(const std::vector<T>& y, const numbers& normal, const numbers& weight) {
+  size_t equal = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const float rounded =
+        kittens::convert<float>(kittens::convert<T>(static_cast<float>(normal[i])));
+    const float product = rounded * static_cast<float>(weight[i % weight.size()]);
+    equal += kittens::convert<float>(y[i]) == kittens::convert<float>(kittens::convert<T>(product));
+  }
+  if (equal * 100 < y.size() * 99) fail("y", static_cast<int>(equal), "are rounded twice");
 }
 
 // The [rows, width] elements of a matrix whose rows lie `stride` apart.

@@ -47,6 +47,8 @@ void run_forward(forward_form form, const norm_forward_params& p) {
     case forward_form::rms_wide: return launch_wide<rms_norm_kind, bf16, void, 8>(p);
     case forward_form::add_rows: return launch_rows<add_rms_norm_kind, bf16, float, 8, 1>(p);
     case forward_form::add_warps: return launch_rows<add_layer_norm_kind, bf16, bf16, 8, 4>(p);
+    case forward_form::add_wide_single_elements:
+      return launch_wide<add_layer_norm_kind, float, float, 1>(p);
     case forward_form::add_wide: return launch_wide<add_layer_norm_kind, bf16, bf16, 8>(p);
   }
 }

@@ -14,6 +14,7 @@ enum class forward_form {
   add_rows,   // add_rms_norm, of blocks, with a float residual
   add_warps,  // add_layer_norm, rows of warps
   add_wide,   // add_layer_norm
+  add_wide_single_elements,
 };
 
 // float where elements are single, bf16 elsewhere.

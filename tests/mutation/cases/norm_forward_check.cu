@@ -29,7 +29,8 @@ constexpr int64_t kSeed = 0x123456789abcdef;
 template <class T, class R = T>
 void check(const problem& is) {
   const bool adds = is.form == forward_form::add_rows || is.form == forward_form::add_warps ||
-                    is.form == forward_form::add_wide;
+                    is.form == forward_form::add_wide ||
+                    is.form == forward_form::add_wide_single_elements;
   const bool rms = is.form == forward_form::rms_rows || is.form == forward_form::rms_wide ||
                    is.form == forward_form::add_rows;
   const auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
@@ -74,6 +75,10 @@ void check(const problem& is) {
   const norm_outputs want = normalize(s, is.width, !rms, is.eps, wd, bd);
   // y in float is right to some units of its largest terms, and then it is rounded once, or twice.
   check_all("y", y.get(), want.y, (is.round_first ? 2 : 1) * unit<T>(), 64 * unit<float>());
+  if (is.round_first) {
+    const numbers ones(is.width, 1), zeros(is.width, 0);
+    check_rounded_twice(y.get(), normalize(s, is.width, !rms, is.eps, ones, zeros).y, wd);
+  }
   if (!is.moments) return;
   if (!rms)
     check_all("mean", mean.get(), want.mean, 2 * unit<float>(), 8 * unit<float>() * is.deviation);
@@ -114,8 +119,13 @@ TEST(sums_in_float_with_dropout) {
   check<bf16, float>({add_rows, 7, 264, 272, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
 }
 TEST(sums_of_warps_with_dropout) {
-  check<bf16>({add_warps, 23, 200, 208, parameters::own, true, 0, 1, 1e-5f, 0, false, 0.3});
+  check<bf16>({add_warps, 23, 200, 208, parameters::own, true, 0, 1, 1e-5f, 0, false,
+               just_keeps(5, kSeed)});
 }
 TEST(wide_sums_with_dropout) {
   check<bf16>({add_wide, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+}
+TEST(wide_sums_of_single_elements_with_dropout) {
+  check<float>({add_wide_single_elements, 3, 1281, 1283, parameters::own, true, 0, 1, 1e-5f, 0,
+                false, just_keeps(5, kSeed)});
 }

@@ -82,6 +82,10 @@ void check(problem is) {
   for (double& b : bd) b = centred && is.weight ? b : 0;
   const norm_outputs of = normalize(s, is.width, centred, 1e-5, wd, bd);
   check_all("y", y.get(), of.y, (is.round_first ? 2 : 1) * unit<T>(), 64 * unit<float>());
+  if (is.round_first) {
+    const numbers ones(is.width, 1), zeros(is.width, 0);
+    check_rounded_twice(y.get(), normalize(s, is.width, centred, 1e-5, ones, zeros).y, wd);
+  }
   if (p.mean != nullptr)
     check_all("mean", mean.get(), of.mean, 4 * unit<float>(), 8 * unit<float>());
   check_all("rstd", rstd.get(), of.rstd, 64 * unit<float>(), 0);
