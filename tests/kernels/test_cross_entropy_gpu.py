@@ -118,8 +118,8 @@ def test_side_stream():
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             torch.cuda._sleep(2_000_000)
-            late = [t + 0 for t in inputs]
-            results = [t + 0 for t in cases.run(case, *late)]
+            late = [t.clone() for t in inputs]
+            results = [t.clone() for t in cases.run(case, *late)]
         torch.cuda.current_stream().wait_stream(stream)
         for got, first in zip(results, want, strict=True):
             assert memory.bits_equal(got, first)

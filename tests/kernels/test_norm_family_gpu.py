@@ -142,8 +142,8 @@ def test_side_stream(case):
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             torch.cuda._sleep(2_000_000)
-            late = [None if t is None else t + 0 for t in inputs]
-            results = [None if t is None else t + 0 for t in cases.run(case, *late)]
+            late = [None if t is None else t.clone() for t in inputs]
+            results = [None if t is None else t.clone() for t in cases.run(case, *late)]
         torch.cuda.current_stream().wait_stream(stream)
         assert same(results, want)
 

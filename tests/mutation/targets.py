@@ -86,7 +86,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     "kernels/norm/norm_backward.cuh": ("max_threads",),
     "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
-    "kernels/rotary/rotary.cuh": ("threads", "max_threads"),
+    "kernels/rotary/rotary.cuh": ("max_threads",),
 }
 # Sources of kernels that are run on the host alone.
 HOST_SIDE = (

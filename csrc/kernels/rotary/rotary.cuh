@@ -27,13 +27,11 @@ using namespace kittens;
 using host::dtype;
 
 // T: element type. Run: elements a thread moves at once (16 bytes, or 1 where they are not
-// aligned). Interleaved: pairs are neighbours. Heads: how many a thread moves at once. Threads: of
-// a block, about.
-template <class T, int Run, bool Interleaved, int Heads, int Threads = 128>
+// aligned). Interleaved: pairs are neighbours. Heads: how many a thread moves at once.
+template <class T, int Run, bool Interleaved, int Heads>
 struct rotary_config {
   using type = T;
   static constexpr int run = Run, heads = Heads;
-  static constexpr int threads = Threads;
   static constexpr int max_threads = Run > 1 ? 256 : 512;
   // Whether the pairs lie within a run. (A run of one element is half of a pair.)
   static constexpr bool pairs_in_run = Interleaved && Run > 1;
