@@ -51,8 +51,8 @@ bool is_aligned(const rotary_params& p) {
   return aligned;
 }
 
-// A thread that turns its heads one after the other leaves room for more threads: 134 against 138 µs
-// for 4 × 4096 tokens of 32 + 32 heads of 128 (bf16, H200). Four on their way at once are faster
+// A thread that turns its heads one after the other leaves room for more threads: 134 against 138
+// µs for 4 × 4096 tokens of 32 + 32 heads of 128 (bf16, H200). Four on their way at once are faster
 // where a head is few threads (heads of 64: 69 against 72 µs, and 70 with blocks of 128), and for
 // few tokens.
 template <class T, int Run, bool Interleaved>
