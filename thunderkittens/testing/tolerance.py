@@ -31,7 +31,13 @@ def accumulation(length: int, dtype: torch.dtype = torch.float32) -> float:
     return torch.finfo(dtype).eps / 2 * (8 + 2 * math.sqrt(length))
 
 
-def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, name: str = "result") -> None:
+def assert_close(
+    got: Tensor,
+    want: Tensor,
+    bound: Tensor | float,
+    name: str = "result",
+    shared: Tensor | float = 0.0,
+) -> None:
     """Asserts that a result is within its bound of the reference, by element and by row.
 
     Args:
@@ -39,6 +45,8 @@ def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, name: str = "
         want: The reference in float64, same shape.
         bound: The largest allowed error, broadcastable to `want`.
         name: For the message.
+        shared: The part of `bound` for errors that all elements of a row may have in common, as
+            where one of the factors of each is the same number, rounded once.
 
     Raises:
         AssertionError: The shapes differ; NaN or Inf stand at other places (or with another sign);
@@ -46,14 +54,17 @@ def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, name: str = "
     """
     assert got.shape == want.shape, f"{name}: shape {list(got.shape)}, want {list(want.shape)}"
     got, want = got.detach().double().cpu(), want.detach().double().cpu()
-    bound = torch.as_tensor(bound, dtype=torch.float64).cpu().broadcast_to(want.shape)
+    bound, shared = (
+        torch.as_tensor(b, dtype=torch.float64).cpu().broadcast_to(want.shape)
+        for b in (bound, shared)
+    )
     _assert_same_places(got.isnan(), want.isnan(), f"{name}: NaN")
     infinite = want.isinf()
     _assert_same_places(got.isinf(), infinite, f"{name}: Inf")
     assert bool((got == want)[infinite].all()), f"{name}: an infinity has the other sign"
     finite = want.isfinite()
     error = torch.where(finite, (got - want).abs(), 0.0)
-    bound = torch.where(finite, bound, 1.0)
+    bound, shared = torch.where(finite, bound, 1.0), torch.where(finite, shared, 0.0)
     if not bool((error <= bound).all()):
         worst = int((error / bound).nan_to_num(nan=math.inf).argmax())
         place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), want.shape))
@@ -62,7 +73,7 @@ def assert_close(got: Tensor, want: Tensor, bound: Tensor | float, name: str = "
             f"error {error.flatten()[worst]:.3g}, allowed {bound.flatten()[worst]:.3g} "
             f"({int((error > bound).sum())} of {error.numel()} elements are off)"
         )
-    _assert_rows(error, bound, name)
+    _assert_rows(error, bound - shared, shared, name)
 
 
 def layer_norm(
@@ -183,7 +194,8 @@ def cross_entropy(
     p, sharp, smooth = (x - lse).exp(), 1 - label_smoothing, label_smoothing / width
 
     off = torch.as_tensor(slack, dtype=torch.float64, device=x.device).expand_as(x)
-    shift = (p * off).sum(-1, keepdim=True)  # of lse, by what the logits are off
+    # By how much lse grows where every logit is off upwards, and at most shrinks where downwards.
+    shift = (p * off.expm1()).sum(-1, keepdim=True).log1p()
     sums = accumulation(width, inner) + 4 * eps * lse.abs() + shift
     picked = x.gather(-1, column)
     loss = lse - sharp * picked + z_loss * lse.square()
@@ -196,9 +208,11 @@ def cross_entropy(
 
     weight = 1 + 2 * z_loss * lse
     gradient = p * weight - sharp * hit - smooth
-    relative = sums * (1 + 2 * z_loss / weight.abs()) + off + 4 * eps * (1 + (x - lse).abs())
+    exponent = sums + off + 4 * eps * (1 + (x - lse).abs())  # by which that of p is off
+    relative = exponent.expm1() + sums * exponent.exp() * 2 * z_loss / weight.abs()
     spread = (p * weight).abs() * torch.where(p > 0, relative, 0.0)
-    spread = spread + 4 * eps * (sharp * hit + smooth)
+    flushed = torch.finfo(inner).smallest_normal  # exponentials below it may be 0
+    spread = spread + flushed * weight.abs() + 4 * eps * (sharp * hit + smooth)
     total = counts.sum().double() if reduction == "mean" else 1.0
     given = torch.as_tensor(dloss, dtype=torch.float64, device=x.device).unsqueeze(-1)
     factor = given / total
@@ -209,7 +223,7 @@ def cross_entropy(
     if reduction != "none":
         bound = (bound.sum() + accumulation(targets.numel(), inner) * loss.abs().sum()) / total
         loss = loss.sum() / total
-    rounded = 4 * unit(dtype) * gradient.abs() + floor(dtype) * (1 + given.abs())
+    rounded = 4 * unit(dtype) * (gradient.abs() + spread) + floor(dtype) * (1 + given.abs())
     return [(loss, bound + 2 * floor(inner)), (gradient, spread + rounded)]
 
 
@@ -235,12 +249,15 @@ def _assert_same_places(got: Tensor, want: Tensor, what: str) -> None:
     )
 
 
-def _assert_rows(error: Tensor, bound: Tensor, name: str) -> None:
-    """A row whose every element is just inside its bound is wrong as a whole."""
+def _assert_rows(error: Tensor, own: Tensor, shared: Tensor, name: str) -> None:
+    """A row whose every element is just inside its own bound is wrong as a whole."""
     if error.dim() == 0 or error.shape[-1] < ROW_LENGTH or error.numel() == 0:
         return
-    got = error.square().mean(-1).sqrt()
-    allowed = ROW_FRACTION * bound.square().mean(-1).sqrt()
+
+    def size(t: Tensor) -> Tensor:
+        return t.square().mean(-1).sqrt()
+
+    got, allowed = size(error), size(shared) + ROW_FRACTION * size(own)
     worst = int((got / allowed).argmax())
     assert bool((got <= allowed).all()), (
         f"{name}: row {worst} has root mean square error {got.flatten()[worst]:.3g}, "
