@@ -66,6 +66,16 @@ def test_one_wrong_row_is_seen():
         assert_close(got, want, 1.0)
 
 
+def test_an_error_that_a_row_shares():
+    """A whole row may be off by the part of the bound that is shared, and not by more."""
+    want = torch.ones(3, 100, dtype=torch.float64)
+    got = want.clone()
+    got[1] += 0.9
+    tolerance.assert_close(got, want, 1.0, shared=0.9)
+    with pytest.raises(AssertionError, match="row 1 has root mean square error 0.9"):
+        tolerance.assert_close(got, want, 1.0, shared=0.5)
+
+
 def test_shapes_must_agree():
     with pytest.raises(AssertionError, match="shape"):
         assert_close(torch.zeros(3), torch.zeros(3, 1, dtype=torch.float64), 1.0)

@@ -77,14 +77,8 @@ def cross_entropy(
     # (pytorch/pytorch#198068).
     in_place = inplace and not torch.compiler.is_compiling()
     op = _cross_entropy_in_place if in_place else _cross_entropy
-    return op(
-        logits,
-        targets,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-    )
+    # By position, which costs the host a microsecond less than by name.
+    return op(logits, targets, ignore_index, reduction, label_smoothing, z_loss)
 
 
 def linear_cross_entropy(
@@ -106,9 +100,9 @@ def linear_cross_entropy(
     them by the loss's own gradient; with reduction "none" the backward goes through the chunks once
     more, and computes the logits again.
 
-    A chunk has as many rows as a power of two can be with logits of at most 256 MiB, and 16 at
-    least. Beside it there are the gradients, and a float32 sum of weight's shape where weight has
-    16 bits and there are several chunks.
+    A chunk has as many rows as a power of two can be with logits of at most 256 MiB, or half of
+    weight's memory where that is more; and 16 at least. Beside it there are the gradients, and a
+    float32 sum of weight's shape where weight has 16 bits and there are several chunks.
 
     Args:
         x: [..., H], float32, float16, bfloat16 or float64, any strides.
@@ -130,8 +124,11 @@ def linear_cross_entropy(
         Logits are rounded to x's dtype, as `torch.nn.functional.linear` rounds them; from there on
         as in `cross_entropy`, whose gradients of the logits are rounded to x's dtype too. The
         gradients of weight and bias are summed up over the chunks in float32 (float64 for float64),
-        and rounded once. Under autocast x, weight and bias take its dtype. The same bits on every
-        run, as far as torch's products give them.
+        and rounded once. Where x has 16 bits and V is no multiple of 8, the last columns have
+        products of their own, which are fast only so; dx is the float32 sum of both, rounded once.
+        Torch's switches for products hold here too: `allow_bf16_reduced_precision_reduction` and
+        its like let them round parts of a sum to 16 bits. Under autocast x, weight and bias take
+        its dtype. The same bits on every run, as far as torch's products give them.
 
     Example:
         >>> import torch, thunderkittens
@@ -140,12 +137,5 @@ def linear_cross_entropy(
         tensor(1.3863)
     """
     return _linear_cross_entropy(
-        x,
-        weight,
-        targets,
-        bias=bias,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
+        x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss
     )

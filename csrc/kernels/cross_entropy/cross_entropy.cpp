@@ -216,11 +216,11 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
     m.def(torch::schema(schema.c_str()), {at::Tag::pt2_compliant_tag});
   };
   const std::string options = kOptions;
-  define("cross_entropy(Tensor logits, Tensor targets, *, " + options + " -> Tensor");
-  define("cross_entropy_(Tensor(a!) logits, Tensor targets, *, " + options + " -> Tensor");
-  define("cross_entropy_forward(Tensor logits, Tensor targets, *, " + options +
+  define("cross_entropy(Tensor logits, Tensor targets, " + options + " -> Tensor");
+  define("cross_entropy_(Tensor(a!) logits, Tensor targets, " + options + " -> Tensor");
+  define("cross_entropy_forward(Tensor logits, Tensor targets, " + options +
          " -> (Tensor loss, Tensor gradient)");
-  define("cross_entropy_forward_(Tensor(a!) logits, Tensor targets, *, " + options + " -> Tensor");
+  define("cross_entropy_forward_(Tensor(a!) logits, Tensor targets, " + options + " -> Tensor");
   define("cross_entropy_backward(Tensor gradient, Tensor dloss, Tensor loss) -> Tensor");
   define("cross_entropy_backward_(Tensor(a!) gradient, Tensor dloss) -> ()");
 }

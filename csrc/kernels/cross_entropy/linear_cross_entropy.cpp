@@ -9,6 +9,9 @@
 // there the backward goes through the chunks once more.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/cross_entropy/cross_entropy_call.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 
@@ -46,33 +49,68 @@ loss_options checked(const linear_call& c) {
 
 // ---- Chunks -------------------------------------------------------------------------------------
 
-// Rows of a chunk: a power of two whose logits take at most 256 MiB, but 16 at least. (Half as many
-// would add a tenth to the time of the products, by reading and writing dweight for each chunk.)
-int64_t default_chunk_rows(const Tensor& x, int64_t vocabulary) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
+// Rows of a chunk: a power of two whose logits take at most 256 MiB, or half as much as weight
+// where that is more, but 16 rows at least. Each chunk reads and writes the sum of dweight, which
+// costs products of 700 TFLOP/s about 230 / rows of their time, whatever the vocabulary.
+int64_t default_chunk_rows(const Tensor& weight) {
+  const int64_t bytes = std::max(int64_t{256} << 20, static_cast<int64_t>(weight.nbytes()) / 2);
   int64_t rows = 16;
-  while (2 * rows * vocabulary * x.element_size() <= kBytes) rows *= 2;
+  while (2 * rows * weight.size(0) * weight.element_size() <= bytes) rows *= 2;
   return rows;
+}
+
+// Columns of the logits, which are rows of weight.
+struct columns {
+  int64_t first, size;
+
+  Tensor of(const Tensor& t, int64_t dim) const { return t.narrow(dim, first, size); }
+};
+
+// The vocabulary as products take it. Those of 16 bits leave their fast kernels where a dimension
+// is no multiple of 8, so its at most 7 last columns have products of their own.
+std::vector<columns> product_columns(const Tensor& x, int64_t vocabulary) {
+  const int64_t rest = x.element_size() == 2 ? vocabulary % 8 : 0, body = vocabulary - rest;
+  if (rest == 0 || body == 0) return {{0, vocabulary}};
+  return {{0, body}, {body, rest}};
+}
+
+// sum = a · b, or sum += a · b. Where sum has float32 and a and b have 16 bits, nothing is rounded
+// to these.
+void add_product(Tensor sum, const Tensor& a, const Tensor& b, bool first) {
+  const at::ScalarType type = sum.scalar_type();
+  if (a.scalar_type() == type) {
+    first ? at::mm_out(sum, a, b) : sum.addmm_(a, b);
+  } else if (a.is_cuda()) {
+    first ? at::mm_out(sum, a, b, type) : at::addmm_out(sum, sum, a, b, type);
+  } else {
+    const Tensor wide_a = a.to(type), wide_b = b.to(type);
+    first ? at::mm_out(sum, wide_a, wide_b) : sum.addmm_(wide_a, wide_b);
+  }
 }
 
 // The gradients of one call, as they grow chunk by chunk. Those that are not wanted are undefined.
 class gradient_sums {
  public:
-  gradient_sums(const linear_call& c, std::array<bool, 3> needs, bool several)
-      : dx_(needs[0] ? empty_contiguous(c.x) : Tensor()),
-        sum_type_(several ? loss_dtype(c.x) : c.x.scalar_type()),
+  gradient_sums(const linear_call& c, std::array<bool, 3> needs, int64_t chunk)
+      : columns_(product_columns(c.x, c.weight.size(0))),
+        dx_(needs[0] ? empty_contiguous(c.x) : Tensor()),
+        sum_type_(chunk < c.targets.numel() ? loss_dtype(c.x) : c.x.scalar_type()),
         dweight_(needs[1] ? sum_like(c.weight) : Tensor()),
         dbias_(needs[2] ? sum_like(*c.bias) : Tensor()) {
-    if (dx_.defined()) dx_rows_ = dx_.view({c.targets.numel(), c.x.size(-1)});
+    if (!dx_.defined()) return;
+    dx_rows_ = dx_.view({c.targets.numel(), c.x.size(-1)});
+    if (columns_.size() == 1) return;
+    dx_room_ = at::empty({chunk, c.x.size(-1)}, c.x.options().dtype(loss_dtype(c.x)));
   }
 
   // x, dlogits: the chunk's rows from `first` on.
   void add(const Tensor& x, const Tensor& dlogits, const Tensor& weight, int64_t first) {
-    if (dx_.defined()) {
-      Tensor dx = dx_rows_.narrow(0, first, x.size(0));
-      at::mm_out(dx, dlogits, weight);
+    if (dx_.defined()) add_dx(dlogits, weight, dx_rows_.narrow(0, first, x.size(0)));
+    if (dweight_.defined()) {
+      for (const columns& some : columns_) {
+        add_product(some.of(dweight_, 0), some.of(dlogits, 1).t(), x, first == 0);
+      }
     }
-    if (dweight_.defined()) add_dweight(x, dlogits.t(), first == 0);
     if (!dbias_.defined()) return;
     const Tensor dbias = dlogits.sum(0, /*keepdim=*/false, sum_type_);
     first == 0 ? dbias_.copy_(dbias) : dbias_.add_(dbias);
@@ -87,33 +125,43 @@ class gradient_sums {
 
  private:
   Tensor sum_like(const Tensor& t) const {
-    return at::zeros(t.sizes(), t.options().dtype(sum_type_));
+    return at::empty(t.sizes(), t.options().dtype(sum_type_));
   }
-  void add_dweight(const Tensor& x, const Tensor& dlogits, bool first) {
-    if (x.scalar_type() == sum_type_) {
-      first ? at::mm_out(dweight_, dlogits, x) : dweight_.addmm_(dlogits, x);
-    } else if (x.is_cuda()) {  // 16-bit products that leave the tensor cores in float32
-      first ? at::mm_out(dweight_, dlogits, x, sum_type_)
-            : at::addmm_out(dweight_, dweight_, dlogits, x, sum_type_);
-    } else {
-      dweight_.addmm_(dlogits.to(sum_type_), x.to(sum_type_));
+  // Of several products the sum is rounded, not each.
+  void add_dx(const Tensor& dlogits, const Tensor& weight, const Tensor& dx) {
+    if (columns_.size() == 1) return add_product(dx, dlogits, weight, /*first=*/true);
+    const Tensor sum = dx_room_.narrow(0, 0, dx.size(0));
+    for (const columns& some : columns_) {
+      add_product(sum, some.of(dlogits, 1), some.of(weight, 0), some.first == 0);
     }
+    dx.copy_(sum);
   }
 
-  Tensor dx_, dx_rows_;
+  std::vector<columns> columns_;
+  Tensor dx_, dx_rows_, dx_room_;  // dx_room_: a chunk's sum, where there are several products
   at::ScalarType sum_type_;
   Tensor dweight_, dbias_;
 };
+
+// The logits of a chunk, rounded to x's dtype.
+void compute_logits(const linear_call& c, const Tensor& x, const Tensor& logits) {
+  for (const columns& some : product_columns(x, c.weight.size(0))) {
+    Tensor result = some.of(logits, 1);
+    const Tensor weight_t = some.of(c.weight, 0).t();
+    c.bias ? at::addmm_out(result, some.of(*c.bias, 0), x, weight_t)
+           : at::mm_out(result, x, weight_t);
+  }
+}
 
 // Goes through the chunks of a call. loss [...]: written, where it is defined; dloss [...]: each
 // row's gradient is multiplied by it, where it is defined.
 std::tuple<Tensor, Tensor, Tensor> go_through(const decision& d, const linear_call& c,
                                               const loss_options& o, const Tensor& loss,
                                               const Tensor& dloss, std::array<bool, 3> needs) {
-  const Tensor targets = c.targets.contiguous().view(-1), weight_t = c.weight.t();
+  const Tensor targets = c.targets.contiguous().view(-1);
   const int64_t rows = targets.numel(), vocabulary = c.weight.size(0);
   const Tensor x = c.x.reshape({rows, c.x.size(-1)});
-  const int64_t chunk = std::min(rows, c.chunk_rows.value_or(default_chunk_rows(x, vocabulary)));
+  const int64_t chunk = std::min(rows, c.chunk_rows.value_or(default_chunk_rows(c.weight)));
   const bool differentiate = needs[0] || needs[1] || needs[2];
 
   // Each row begins at a multiple of 16 bytes: products and kernels are faster so.
@@ -121,16 +169,15 @@ std::tuple<Tensor, Tensor, Tensor> go_through(const decision& d, const linear_ca
   const Tensor room = at::empty({chunk, pitch}, x.options());
   const Tensor counts =
       differentiate && o.reduce == reduction::mean ? count_targets(d, o, targets) : Tensor();
-  gradient_sums sums(c, needs, chunk < rows);
+  gradient_sums sums(c, needs, chunk);
   for (int64_t first = 0; first < rows; first += chunk) {
     const int64_t count = std::min(chunk, rows - first);
     const auto part = [&](const Tensor& t) {
       return t.defined() ? t.view(-1).narrow(0, first, count) : Tensor();
     };
     const Tensor x_part = x.narrow(0, first, count);
-    Tensor logits = room.narrow(0, 0, count).narrow(1, 0, vocabulary);
-    c.bias ? at::addmm_out(logits, *c.bias, x_part, weight_t)
-           : at::mm_out(logits, x_part, weight_t);
+    const Tensor logits = room.narrow(0, 0, count).narrow(1, 0, vocabulary);
+    compute_logits(c, x_part, logits);
     compute_rows(d, o,
                  {.logits = logits,
                   .targets = part(targets),

@@ -198,13 +198,13 @@ Tensor forward_autocast(const Tensor& x, const Tensor& weight, const Tensor& tar
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   m.def(
-      "linear_cross_entropy(Tensor x, Tensor weight, Tensor targets, *, Tensor? bias=None, "
+      "linear_cross_entropy(Tensor x, Tensor weight, Tensor targets, Tensor? bias=None, "
       "int ignore_index=-100, str reduction=\"mean\", float label_smoothing=0.0, "
       "float z_loss=0.0) -> Tensor",
       {at::Tag::pt2_compliant_tag});
   m.def(
       "linear_cross_entropy_forward(Tensor x, Tensor weight, Tensor targets, Tensor? bias, "
-      "bool[3] needs, *, int ignore_index=-100, str reduction=\"mean\", "
+      "bool[3] needs, int ignore_index=-100, str reduction=\"mean\", "
       "float label_smoothing=0.0, float z_loss=0.0, int? chunk_rows=None) "
       "-> (Tensor loss, Tensor dx, Tensor dweight, Tensor dbias)",
       {at::Tag::pt2_compliant_tag});
