@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from tests.mutation import targets
 from tests.mutation.operators import Mutant
 
 
@@ -15,12 +16,14 @@ class Listed:
         line: A part of the line that they change; where it has «», of where they change it.
         change: Their change, as a regular expression for all of `operator: before → after`.
         reason: Why it cannot be noticed.
+        above: A part of the line above, where several lines are alike.
     """
 
     file: str
     line: str
     change: str
     reason: str
+    above: str = ""
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether a mutant is one of these."""
@@ -28,7 +31,12 @@ class Listed:
             mutant.file.endswith(self.file)
             and self.line in (mutant.context if "«" in self.line else mutant.plain_line)
             and re.fullmatch(self.change, mutant.change, re.DOTALL) is not None
+            and (not self.above or self.above in _line_above(mutant))
         )
+
+
+def _line_above(mutant: Mutant) -> str:
+    return targets.text(mutant.file).splitlines()[mutant.line - 2]
 
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
@@ -47,7 +55,13 @@ NO_ROWS = "a step past the last row finds none"
 UNUSED = "one more, which nobody uses"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_BARRIER = "any barrier but the whole block's would do"
-HIDDEN = "one block of keys more, all of which the mask hides"
+LONGER = "an array with one element more, which nobody uses"
+SHARER = "another lane of the same row has the same"
+CAREFUL = "with care it is right as well, and slower"
+NOT_READ = "nobody reads it there"
+NO_COLUMN = "row() does not look at the column"
+NO_KEYS = "both are no keys"
+SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
@@ -62,6 +76,19 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
     Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
     Listed(TILE, "int stages = ", "constant: 2 → 1", TUNING),
+    Listed(TILE, "bool fast = HeadDim", "comparison: .*|constant: 128 → 12[79]", CAREFUL),
+    Listed(
+        TILE,
+        "int q_stages = HeadDim",
+        "comparison: .*|constant: 128 → 12[79]|constant: 2 → 1",
+        TUNING,
+    ),
+    Listed(TILE, "struct alignas(«16»)", "constant: 16 → 32", TUNING),
+    Listed(TILE, "int kEnd = -«1»", "constant: 1 → 2", "no tile has such a number either"),
+    Listed(TILE, "int kNotPacked = -«1»", "constant: 1 → 2", "a name for what is no number"),
+    Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
+    Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
+    Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
     Listed(FORWARD, "using stream = ", "constant: 3 → [24]|constant: 2 → 3", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
@@ -132,11 +159,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "gl<", "constant: 1 → [02]", "what is loaded lies in the first row all the same"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
     Listed(CONSUMER, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
+    Listed(CONSUMER, "arch::lane_id() == «0») {", "constant: 0 → 1", ANOTHER),
     Listed(ATTENTION, "arch::thread_id() == «0») {", "constant: 0 → 1", ANOTHER),
     Listed(ATTENTION, "arch::warp_id() == «0» &&", "constant: 0 → 1", ANOTHER),
     Listed(
         CONSUMER,
-        "if («signals()») tma::store_async_read_wait",
+        "if («signals()») tma::store_async_",
         "condition: .* → true",
         "a thread that has stored nothing waits for nothing",
     ),
@@ -148,14 +176,98 @@ LISTED: tuple[Listed, ...] = (
         "how many registers ptxas may use; tier 4 would see it spill",
     ),
     # What makes no difference to the numbers.
-    Listed(TILE, "(last_end + N - «1») / N", "constant: 1 → 0", HIDDEN),
     Listed(TILE, "diagonal + steps «>» p.left", "comparison: > → >=", SAME),
+    Listed(TILE, "diagonal «>» p.left", "comparison: > → >=", SAME),
+    Listed(TILE, "_start = diagonal", "constant: 0 → -1", "its block is the first one too"),
+    Listed(TILE, "last_end «<=» first_start", "comparison: <= → <", "both are 0 there"),
+    Listed(
+        TILE,
+        "int whole_end = first_end",
+        "comparison: > → >=|constant: 0 → -?1",
+        "what is not above 0 is not above whole_first either",
+    ),
+    Listed(TILE, "return x «<» y", "comparison: < → <=", SAME),
+    Listed(TILE, "return n ", "comparison: .*", SAME),
+    Listed(CONSUMER, "uint32_t failures = «0»", "constant: 0 → -?1", NOT_READ),
+    Listed(CONSUMER, "again == «0» ? 0", "constant: 0 → -1", NOT_READ),
+    Listed(CONSUMER, "again == 0 ? «0»", "constant: 0 → -?1", NOT_READ),
+    Listed(CONSUMER, "mine.end_fast = mine.first_fast", "condition: .* → true", CAREFUL),
+    Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
+    Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
+    Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
+    Listed(CONSUMER, "if («p.sums()»)", "condition: .* → true", "sums that nobody wants"),
+    Listed(CONSUMER, "x «<=» large", "comparison: <= → <", "either is small enough"),
+    Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
     Listed(
         CONSUMER,
-        "judge(mine.first_fast",
-        "comparison: < → <=",
-        "a tile done with care is judged too, and done with care again",
+        "if («arch::vote_any(is_large",
+        "condition: .* → true",
+        "the factor of a row that is not large is 1",
     ),
+    Listed(
+        CONSUMER,
+        "if («arch::vote_any(is_large",
+        "condition: .* → false",
+        "a row that is not rescaled is right, or overflows and is done with care",
+    ),
+    Listed(CONSUMER, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
+    Listed(CONSUMER, "float is_finite[«2»]", "constant: 2 → 3", LONGER),
+    Listed(CONSUMER, "head_dim / 2 + «4»", "constant: 4 → [358]", SUM_AGAIN),
+    Listed(CONSUMER, "i «<» Config::head_dim / 2 + 4", "comparison: < → <=", SUM_AGAIN),
+    Listed(
+        CONSUMER,
+        "bad.data[0].words[0] != 0.0f ? 1 : «0»",
+        "constant: 0 → 1",
+        "rows that have not failed are done with care too",
+    ),
+    Listed(
+        CONSUMER, "for (int i = half", "comparison: < → <=|constant: 4 → 3", "o has no column there"
+    ),
+    Listed(CONSUMER, "to = p.o_rows.row({", "constant: 0 → -?1", NO_COLUMN),
+    Listed(
+        CONSUMER, "to = p.lse.row({tile.batch, tile.head, 0, «0»", "constant: 0 → -?1", NO_COLUMN
+    ),
+    Listed(CONSUMER, "lane % «4» != 0", "constant: 4 → 3", SHARER),
+    Listed(CONSUMER, "lane % 4 «!=» 0", "comparison: != → ==", SHARER),
+    Listed(CONSUMER, "lane % 4 != «0»", "constant: 0 → 1", SHARER),
+    Listed(
+        CONSUMER,
+        "«warpgroup::sync(kBarrier + w)»;",
+        "delete: .*|weaken: .*",
+        "each warp stores over those queries that its own part of the product has read",
+        above="auto& staging = ",
+    ),
+    Listed(
+        CONSUMER,
+        "«shared.k_ring.wait_full(k_at)»",
+        "delete: .*",
+        "the values are waited for, and the turns, so nobody is a phase of the keys behind",
+        above="void pass_over() {",
+    ),
+    Listed(
+        PRODUCER,
+        "attention_item::kEnd, 0, 0, 0, 0, 0, 0}, 0}",
+        "constant: 0 → -?1",
+        "of an item that is the end, nothing else is read",
+    ),
+    Listed(PRODUCER, "return {m, head, batch, 0, «0»,", "constant: 0 → -?1", NOT_READ),
+    Listed(PRODUCER, "sequence > 0 ? keys : «0»", "constant: 0 → -1", NO_KEYS),
+    Listed(
+        PRODUCER,
+        "Config::rows - «1») / Config::rows",
+        "constant: 1 → 0",
+        "one tile more, which has no rows",
+    ),
+    Listed(
+        PRODUCER, "p.sequences + «2») break", "constant: 2 → 3", "valid() is false all the same"
+    ),
+    Listed(
+        PRODUCER,
+        "(walk.valid() ? «1» : 0)",
+        "constant: 1 → 0",
+        "the producer waits for a judgement before it goes on: right, and slower",
+    ),
+    Listed(ATTENTION, "group<Config::threads / «32»>", "constant: 32 → 31", SAME),
     Listed(
         CONSUMER,
         "for (int half = ",

@@ -31,6 +31,7 @@ class Program:
 ATTENTION = tuple(
     Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
+BLOCKS = Program("attention_blocks.cu", "attention_blocks_check.cu")
 CROSS_ENTROPY = (Program("cross_entropy.cu", "cross_entropy_check.cu"),)
 ROTARY = Program("rotary.cu", "rotary_check.cu")
 ACTIVATION = Program("activation.cu", "activation_check.cu")
@@ -45,7 +46,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_consumer.cuh": ATTENTION,
     "kernels/attention/attention_forward.cuh": ATTENTION,
     "kernels/attention/attention_producer.cuh": ATTENTION,
-    "kernels/attention/attention_tile.cuh": ATTENTION,
+    "kernels/attention/attention_tile.cuh": (BLOCKS, *ATTENTION),
     "kernels/cross_entropy/cross_entropy_backward.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_reduce.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,
@@ -63,7 +64,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
 }
 # Whose mutants have not all been judged since the kernel was written: CI samples the others.
 UNJUDGED = tuple(
-    file for file in TARGETS if file.startswith(("kernels/attention/", "kernels/cross_entropy/"))
+    file for file in TARGETS if file.startswith(("kernels/cross_entropy/", "kernels/norm/"))
 )
 # What the host alone reads: it decides how many threads and blocks there are.
 LEFT_OUT: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from tests.mutation import job, targets
 from tests.mutation.bench import Bench, Verdict
 from tests.mutation.listed import Listed
 
-SAMPLE = 60  # a minute of 2 cores, where nothing is known of them
+SAMPLE = 30  # two minutes of 2 cores, where nothing is known of them
 CONSUMER = "kernels/attention/attention_consumer.cuh"
 PRODUCER = "kernels/attention/attention_producer.cuh"
 ROW = "kernels/norm/row.cuh"

@@ -1,5 +1,7 @@
 """What rounding may do: units, floors and sums of a dtype."""
 
+import math
+
 import torch
 
 

@@ -20,9 +20,13 @@ struct problem {
   bool lse = true, drawn = false, sinks = false;
   int64_t value_dim = 64, head_dim = 64;
   float softcap = 0;
-  // Every `aimed` rows one is aimed at a key, so that it scores so many times as much as others.
+  // From row 5 on, every `aimed` rows one is aimed at a key, so that it scores so many times as
+  // much as others.
   int64_t aimed = 0, aimed_key = 0;
   float factor = 0;
+  int64_t hill = 0;      // or at so many keys, all alike, not at one
+  int64_t nan_row = -1;  // a query that is NaN
+  float loud = 0;        // all of the first column of v, of key head 1 the last, where it is not 0
 };
 
 struct outputs {
@@ -34,7 +38,13 @@ float scale_of(const problem& is) {
   return 2 / std::sqrt(float(is.head_dim));
 }
 
-bool is_aimed(const problem& is, int64_t row) { return is.aimed > 0 && row % is.aimed == 5; }
+// Which rows are aimed: all that are to be, or every other one of them.
+enum class aims { all, even, odd };
+
+bool is_aimed(const problem& is, int64_t row, aims which) {
+  if (is.aimed == 0 || row < 5 || (row - 5) % is.aimed != 0) return false;
+  return which == aims::all || (row - 5) / is.aimed % 2 == (which == aims::odd ? 1 : 0);
+}
 
 // Row i of one head: its outputs, and the logarithm of its sum.
 void attend(const problem& is, int64_t b, int64_t i, int64_t h, const std::vector<double>& q,
@@ -64,8 +74,9 @@ void attend(const problem& is, int64_t b, int64_t i, int64_t h, const std::vecto
     sum += p;
     for (int d = 0; d < is.value_dim; ++d) o[d] += p * v[key(j) * is.value_dim + d];
   }
-  for (int d = 0; d < is.value_dim; ++d) o[d] = sum > 0 ? o[d] / sum : 0;
-  to.lse[(b * is.heads + h) * is.rows + i] = sum > 0 ? top + std::log(sum) : -INFINITY;
+  const bool sees_none = sum == 0;  // of a query that is NaN, the sum is too
+  for (int d = 0; d < is.value_dim; ++d) o[d] = sees_none ? 0 : o[d] / sum;
+  to.lse[(b * is.heads + h) * is.rows + i] = sees_none ? -INFINITY : top + std::log(sum);
 }
 
 // Where packed sequences start, and the last one ends.
@@ -121,17 +132,42 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
   return {o.get(), lse.get()};
 }
 
-// Rows that are not aimed have the same bits as where none is.
+// The queries of `is`, of which some rows are aimed, in part of all rows and keys: from q0, k0 on.
 template <class T>
-void check_neighbours(const problem& is, const results<T>& got, const results<T>& tame) {
-  int changed = 0;
-  for (int64_t i = 0; i < static_cast<int64_t>(got.o.size()); ++i) {
-    if (is_aimed(is, i / (is.heads * is.value_dim) % is.rows)) continue;
-    changed += kittens::convert<float>(got.o[i]) != kittens::convert<float>(tame.o[i]);
+void aim(const problem& is, std::vector<T>& qs, const std::vector<T>& ks, aims which,
+         int64_t q0 = 0, int64_t k0 = 0) {
+  for (int64_t i = 0; i < is.batch * is.rows * is.heads * is.head_dim; ++i) {
+    const int64_t h = i / is.head_dim % is.heads, key_head = h / (is.heads / is.key_heads);
+    const int64_t at = i / is.head_dim / is.heads % is.rows;
+    const int64_t b = i / is.head_dim / is.heads / is.rows;
+    T& q = qs[q0 * is.heads * is.head_dim + i];
+    if (at == is.nan_row) q = kittens::convert<T>(NAN);
+    if (!is_aimed(is, at, which) || is.aimed_key >= is.keys) continue;
+    if (is.hill > 0) {
+      q = kittens::convert<T>(kittens::convert<float>(q) + is.factor);
+      continue;
+    }
+    const int64_t key = (b * is.keys + k0 + is.aimed_key) * is.key_heads + key_head;
+    q = kittens::convert<T>(is.factor *
+                            kittens::convert<float>(ks[key * is.head_dim + i % is.head_dim]));
   }
-  for (int64_t i = 0; is.lse && i < static_cast<int64_t>(got.lse.size()); ++i) {
-    if (is_aimed(is, i % is.rows)) continue;
-    changed += got.lse[i] != tame.lse[i];
+}
+
+// Rows that are aimed in both, or in neither, have the same bits.
+template <class T>
+void check_neighbours(const problem& is, const results<T>& all, const results<T>& some,
+                      aims which) {
+  int changed = 0;
+  const auto compare = [&](int64_t row, float x, float y) {
+    if (is_aimed(is, row, aims::all) != is_aimed(is, row, which)) return;
+    changed += x != y && !(std::isnan(x) && std::isnan(y));
+  };
+  for (int64_t i = 0; i < static_cast<int64_t>(all.o.size()); ++i) {
+    compare(i / (is.heads * is.value_dim) % is.rows, kittens::convert<float>(all.o[i]),
+            kittens::convert<float>(some.o[i]));
+  }
+  for (int64_t i = 0; is.lse && i < static_cast<int64_t>(all.lse.size()); ++i) {
+    compare(i % is.rows, all.lse[i], some.lse[i]);
   }
   CHECK_EQUAL(changed, 0);
 }
@@ -139,19 +175,22 @@ void check_neighbours(const problem& is, const results<T>& got, const results<T>
 template <class T>
 void check(const problem& is) {
   const int64_t row = is.heads * is.head_dim;
-  auto qs = normal_values<T>(is.batch * is.rows * row, 1);
-  const auto ks = normal_values<T>(is.batch * is.keys * is.key_heads * is.head_dim, 2);
-  const auto vs = normal_values<T>(is.batch * is.keys * is.key_heads * is.value_dim, 3);
-  const auto sinks = normal_values<float>(is.heads, 4, 1, 2);
-  const auto tame = qs;
-  for (int64_t i = 0; i < static_cast<int64_t>(qs.size()); ++i) {
-    const int64_t at = i / row % is.rows, b = i / (row * is.rows);
-    if (!is_aimed(is, at)) continue;
-    const int64_t h = i / is.head_dim % is.heads, key_head = h / (is.heads / is.key_heads);
-    const int64_t key = (b * is.keys + is.aimed_key) * is.key_heads + key_head;
-    const float value = kittens::convert<float>(ks[key * is.head_dim + i % is.head_dim]);
-    qs[i] = kittens::convert<T>(is.factor * value);
+  const auto tame = normal_values<T>(is.batch * is.rows * row, 1);
+  auto ks = normal_values<T>(is.batch * is.keys * is.key_heads * is.head_dim, 2);
+  for (int64_t i = 0; i < static_cast<int64_t>(ks.size()); ++i) {
+    if (i / is.head_dim / is.key_heads % is.keys >= is.hill) continue;
+    ks[i] = kittens::convert<T>(kittens::convert<float>(ks[i]) + 1);
   }
+  auto vs = normal_values<T>(is.batch * is.keys * is.key_heads * is.value_dim, 3);
+  for (int64_t i = 0; is.loud != 0 && i < static_cast<int64_t>(vs.size()); ++i) {
+    const int64_t key_head = i / is.value_dim % is.key_heads;
+    if (i % is.value_dim == (key_head == 1 ? is.value_dim - 1 : 0)) {
+      vs[i] = kittens::convert<T>(is.loud);
+    }
+  }
+  const auto sinks = normal_values<float>(is.heads, 4, 6, 2);  // as much as a few keys
+  auto qs = tame;
+  aim(is, qs, ks, aims::all);
   const results<T> got = run(is, qs, ks, vs, sinks);
   outputs want{std::vector<double>(got.o.size()), std::vector<double>(got.lse.size())};
   const auto qd = doubles(qs), kd = doubles(ks), vd = doubles(vs);
@@ -164,34 +203,44 @@ void check(const problem& is) {
   check_all("o", got.o, want.o, unit<T>(), 4 * unit<T>() / 2);
   // Most scores reach 16 in float; their errors come in as they are.
   if (is.lse) check_all("lse", got.lse, want.lse, 8 * unit<float>(), 16 * 8 * unit<float>());
-  if (is.aimed > 0) check_neighbours(is, got, run(is, tame, ks, vs, sinks));
+  if (is.aimed == 0) return;
+  for (const aims which : {aims::even, aims::odd}) {
+    qs = tame;
+    aim(is, qs, ks, which);
+    check_neighbours(is, got, run(is, qs, ks, vs, sinks), which);
+  }
 }
 
 #if CONFIGS == 0
-// Sequences among all the rows and keys of `is`; each by itself is what it would be alone.
-void check_packed(const problem& is, const ends& packed) {
+// Sequences among all the rows and keys of `is`; each by itself is what it would be alone. The
+// kernel is `told` where they start and end, which is what it should take for `packed`.
+void check_packed(const problem& is, const ends& packed, const ends& told) {
   const int64_t q_row = is.heads * is.head_dim, k_row = is.key_heads * is.head_dim;
   const int64_t v_row = is.key_heads * is.value_dim, o_row = is.heads * is.value_dim;
-  const auto qs = normal_values<bf16>(is.rows * q_row, 1);
+  auto qs = normal_values<bf16>(is.rows * q_row, 1);
   const auto ks = normal_values<bf16>(is.keys * k_row, 2);
   const auto vs = normal_values<bf16>(is.keys * v_row, 3);
-  const results<bf16> got = run(is, qs, ks, vs, {}, packed);
-  const auto part = [](const std::vector<bf16>& of, int64_t row, int64_t first, int64_t end) {
-    return doubles(std::vector<bf16>(of.begin() + first * row, of.begin() + end * row));
+  std::vector<problem> alone(packed.rows.size() - 1, is);
+  for (size_t n = 0; n < alone.size(); ++n) {
+    alone[n].rows = packed.rows[n + 1] - packed.rows[n];
+    alone[n].keys = packed.keys[n + 1] - packed.keys[n];
+    aim(alone[n], qs, ks, aims::all, packed.rows[n], packed.keys[n]);
+  }
+  const results<bf16> got = run(is, qs, ks, vs, {}, told);
+  const auto part = [](const std::vector<bf16>& of, int64_t row, int64_t first, int64_t count) {
+    return doubles(std::vector<bf16>(of.begin() + first * row, of.begin() + (first + count) * row));
   };
   std::vector<double> o(got.o.size()), lse(got.lse.size(), -INFINITY);
-  for (size_t n = 0; n + 1 < packed.rows.size(); ++n) {
-    const int64_t q0 = packed.rows[n], q1 = packed.rows[n + 1];
-    const int64_t k0 = packed.keys[n], k1 = packed.keys[n + 1];
-    problem alone = is;
-    alone.rows = q1 - q0, alone.keys = k1 - k0;
-    outputs want{std::vector<double>((q1 - q0) * o_row), std::vector<double>((q1 - q0) * is.heads)};
-    const auto q = part(qs, q_row, q0, q1), k = part(ks, k_row, k0, k1),
-               v = part(vs, v_row, k0, k1);
+  for (size_t n = 0; n < alone.size(); ++n) {
+    const problem& one = alone[n];
+    const int64_t q0 = packed.rows[n], k0 = packed.keys[n];
+    outputs want{std::vector<double>(one.rows * o_row), std::vector<double>(one.rows * is.heads)};
+    const auto q = part(qs, q_row, q0, one.rows), k = part(ks, k_row, k0, one.keys),
+               v = part(vs, v_row, k0, one.keys);
     for (int64_t h = 0; h < is.heads; ++h) {
-      for (int64_t i = 0; i < alone.rows; ++i) {
-        attend(alone, 0, i, h, q, k, v, {}, want);
-        lse[h * is.rows + q0 + i] = want.lse[h * alone.rows + i];
+      for (int64_t i = 0; i < one.rows; ++i) {
+        attend(one, 0, i, h, q, k, v, {}, want);
+        lse[h * is.rows + q0 + i] = want.lse[h * one.rows + i];
       }
     }
     std::copy(want.o.begin(), want.o.end(), o.begin() + q0 * o_row);
@@ -199,15 +248,13 @@ void check_packed(const problem& is, const ends& packed) {
   check_all("o", got.o, o, unit<bf16>(), 4 * unit<bf16>() / 2);
   check_all("lse", got.lse, lse, 8 * unit<float>(), 16 * 8 * unit<float>());
 }
+void check_packed(const problem& is, const ends& packed) { check_packed(is, packed, packed); }
 #endif
 
 }  // namespace
 
 #if CONFIGS == 0
 
-// At both edges of what the mask skips: rows − 1 is a multiple of a tile's 192, and the first row
-// sees 65 + 1 or 126 + 1 keys, so that a tile's last row sees 128 n + 1 keys, and a first one a key
-// less than whole blocks.
 TEST(rows_overflow_and_are_drawn) {
   check<bf16>({.batch = 1,
                .rows = 100,
@@ -241,7 +288,35 @@ TEST(rows_grow) {
                .key_heads = 1,
                .aimed = 9,
                .aimed_key = 300,
-               .factor = 3});
+               .factor = 3,
+               .nan_row = 2});
+}
+// Where many keys count, so does how a row was scaled: when some rows of a warp grow, of its first
+// eight or its last eight, or all.
+TEST(rows_grow_by_many_keys) {
+  for (const int64_t aimed : {9, 1}) {
+    check<bf16>({.batch = 1,
+                 .rows = 64,
+                 .keys = 384,
+                 .heads = 1,
+                 .key_heads = 1,
+                 .aimed = aimed,
+                 .factor = 0.8f,
+                 .hill = 250});
+  }
+}
+// Of o one column overflows, of rows that exist and of those that do not.
+TEST(one_column_overflows) {
+  check<bf16>({.batch = 2,
+               .rows = 20,
+               .keys = 300,
+               .heads = 2,
+               .key_heads = 2,
+               .lse = false,
+               .aimed = 9,
+               .aimed_key = 100,
+               .factor = 3,
+               .loud = 5e36f});
 }
 TEST(rows_grow_without_sums) {
   check<bf16>({.batch = 1,
@@ -266,9 +341,18 @@ TEST(causal_with_many_more_keys) {
                .right = 0,
                .drawn = true});
 }
+// The next tile's first block is passed over while others are at the last one's values.
+TEST(causal_tiles_whose_first_rows_skip_a_block) {
+  check<bf16>({.batch = 1, .rows = 192, .keys = 200, .heads = 12, .key_heads = 1, .right = 0});
+}
+// At both edges of what the mask skips: rows − 1 is a multiple of a tile's 192, and the first row
+// sees 65 + 1, 126 + 1 or 192 + 1 keys, so that a tile's last row sees 128 n + 1 keys, a first one
+// a key less than whole blocks, and a last one whole blocks, of which the next row sees one key
+// more.
 TEST(causal_with_a_last_block_of_one_key) { check<bf16>({1, 193, 258, 1, 1, kAll, 0}); }
 TEST(causal_with_a_first_block_less_one_key) { check<bf16>({1, 193, 319, 1, 1, kAll, 0}); }
 TEST(causal_with_whole_blocks) { check<bf16>({1, 193, 320, 1, 1, kAll, 0}); }
+TEST(causal_with_whole_blocks_of_a_tile) { check<bf16>({1, 193, 385, 1, 1, kAll, 0}); }
 TEST(causal_with_rows_that_see_nothing) { check<bf16>({1, 400, 150, 1, 1, kAll, 0}); }
 TEST(one_short_tile) { check<bf16>({1, 5, 7, 1, 1, kAll, kAll, false}); }
 TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
@@ -290,6 +374,29 @@ TEST(packed_sequences) {
                 .drawn = true,
                 .value_dim = 40},
                {{0, 130, 200}, {0, 150, 300}});
+}
+TEST(packed_sequences_that_are_none_or_one) {
+  const problem is{.batch = 1, .rows = 20, .keys = 30, .heads = 1, .key_heads = 1, .drawn = true};
+  check_packed(is, {{4}, {3}});
+  check_packed(is, {{0, 20}, {0, 30}});
+}
+TEST(packed_sequences_past_all_rows) {
+  check_packed({.batch = 1, .rows = 50, .keys = 90, .heads = 1, .key_heads = 1, .drawn = true},
+               {{0, 30, 30, 50}, {0, 70, 70, 90}}, {{-3, 30, 20, 60}, {-2, 70, 60, 900}});
+}
+// One block has most of them: tiles that are done again, with others after them that see nothing.
+TEST(packed_rows_overflow) {
+  check_packed({.batch = 1,
+                .rows = 120,
+                .keys = 860,
+                .heads = 1,
+                .key_heads = 1,
+                .drawn = true,
+                .aimed = 3,
+                .aimed_key = 50,
+                .factor = 20},
+               {{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120},
+                {0, 140, 140, 140, 140, 280, 420, 420, 420, 560, 700, 860}});
 }
 TEST(sinks) {
   check<bf16>(
@@ -351,6 +458,17 @@ TEST(wide_heads) {
                .rows = 200,
                .keys = 230,
                .heads = 3,
+               .key_heads = 1,
+               .right = 0,
+               .drawn = true,
+               .value_dim = 192,
+               .head_dim = 192});
+}
+TEST(wide_heads_of_rows_that_see_nothing) {
+  check<bf16>({.batch = 1,
+               .rows = 300,
+               .keys = 100,
+               .heads = 2,
                .key_heads = 1,
                .right = 0,
                .drawn = true,

@@ -1,0 +1,16 @@
+// Which blocks of keys some rows of a tile see, as the kernel has it (attention_tile.cuh): a
+// program of its own, because it need not run the kernel to try every edge.
+#pragma once
+
+struct shape {
+  int rows, keys, left, right;  // Sq, Sk, and how far a row sees from its diagonal
+};
+
+struct blocks {
+  int first, end, first_fast, end_fast;
+};
+
+// Of `count` rows from `row` on, in a configuration that may be fast, or one that never is.
+blocks blocks_of(bool fast, const shape& of, int row, int count);
+
+int keys_of_a_block(bool fast);
