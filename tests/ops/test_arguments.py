@@ -96,7 +96,7 @@ def call(table, arguments):
     overload = getattr(torch.ops.thunderkittens, table["op"]).default
     schema = [a for a in overload._schema.arguments if not a.kwarg_only]
     arguments = dict(arguments) | {a.name: [True] * a.N for a in schema if a.name == "needs"}
-    positional = [arguments.pop(a.name) for a in schema]
+    positional = [arguments.pop(a.name) if a.name in arguments else a.default_value for a in schema]
     return overload(*positional, **arguments)
 
 
