@@ -34,8 +34,8 @@ Operands columns_from(Operands p, int64_t first) {
 template <class Operands>
 bool is_aligned(const Operands& p, int64_t size) {
   bool aligned = p.rows == 1 || p.width * size % 16 == 0;
-  for (const void* in : p.in) aligned &= in_runs_of_16_bytes({in}, {});
-  for (const void* out : p.out) aligned &= in_runs_of_16_bytes({out}, {});
+  for (const void* in : p.in) aligned &= in_runs_of_16_bytes({in});
+  for (const void* out : p.out) aligned &= in_runs_of_16_bytes({out});
   for (const int64_t stride : p.stride) aligned &= p.rows == 1 || stride * size % 16 == 0;
   return aligned;
 }

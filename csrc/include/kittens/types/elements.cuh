@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
 #include "kittens/host/dtype.h"
 #include "kittens/types/dtype.cuh"
@@ -14,10 +13,16 @@
 namespace kittens {
 
 // Whether all addresses and distances (in bytes) are multiples of 16. A null pointer is.
-inline bool in_runs_of_16_bytes(std::initializer_list<const void*> addresses,
-                                std::initializer_list<int64_t> distances) {
+template <int Addresses>
+bool in_runs_of_16_bytes(const void* const (&addresses)[Addresses]) {
   bool multiples = true;
   for (const void* p : addresses) multiples &= reinterpret_cast<uintptr_t>(p) % 16 == 0;
+  return multiples;
+}
+template <int Addresses, int Distances>
+bool in_runs_of_16_bytes(const void* const (&addresses)[Addresses],
+                         const int64_t (&distances)[Distances]) {
+  bool multiples = in_runs_of_16_bytes(addresses);
   for (const int64_t bytes : distances) multiples &= bytes % 16 == 0;
   return multiples;
 }
