@@ -7,9 +7,8 @@
 // warps go over a row's chunks twice: for its sums, while they arrive, then for its gradient, after
 // which their place is free for the next row.
 //
-//   ring            `slots` chunks; a row's last `kept` chunks stay there between the two passes,
-//   so
-//                   that two are left for what comes next
+//   ring            `slots` chunks; a row's last `kept` chunks stay there between the two passes:
+//                   two are left for what comes next
 //   wider rows      their first chunks are loaded a second time, behind the others: from L2, as far
 //                   as what all blocks read again fits there
 //   no gradient     one pass; no chunk is kept
