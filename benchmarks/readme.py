@@ -83,7 +83,7 @@ def render(record: dict[str, Any]) -> str:
             skipped.update({f"{name} ({why})": name for name, why in result.skipped.items()})
     parts += [table(results) for results in groups.values()]
     if skipped:
-        parts.append("Not in the run: " + "; ".join(sorted(skipped)) + ".")
+        parts.append("Without a figure: " + "; ".join(sorted(skipped)) + ".")
     return "\n\n".join(parts)
 
 

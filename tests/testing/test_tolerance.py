@@ -66,6 +66,18 @@ def test_one_wrong_row_is_seen():
         assert_close(got, want, 1.0)
 
 
+def test_a_row_of_which_few_elements_count():
+    """One large element may use its whole bound; many of one size may not all do so."""
+    bound = torch.full((3, 64), 1e-3, dtype=torch.float64)
+    bound[1, 7] = 1.0
+    got = torch.zeros_like(bound)
+    got[1, 7] = 0.99
+    assert_close(got, torch.zeros_like(bound), bound)
+    got[2] = 0.9e-3
+    with pytest.raises(AssertionError, match="row 2 has root mean square error"):
+        assert_close(got, torch.zeros_like(bound), bound)
+
+
 def test_an_error_that_a_row_shares():
     """A whole row may be off by the part of the bound that is shared, and not by more."""
     want = torch.ones(3, 100, dtype=torch.float64)

@@ -4,8 +4,8 @@
 // called. What configs.py does not select is not in the table, and never an undefined symbol.
 //
 //   namespace thunderkittens { inline namespace KITTENS_TARGET {   // one file, several targets
-//   void launch_forward(const layer_norm_forward_params& p, kittens::host::stream s) { … }
-//   KITTENS_LAUNCHER("layer_norm_forward", layer_norm_forward_params, launch_forward);
+//   void launch_forward(const norm_forward_params& p, kittens::host::stream s) { … }
+//   KITTENS_LAUNCHER("layer_norm_forward", norm_forward_params, launch_forward);
 //   }}
 #pragma once
 
