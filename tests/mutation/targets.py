@@ -29,7 +29,7 @@ class Program:
 
 
 ATTENTION = tuple(
-    Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
+    Program("attention.cu", "attention_check.cu", (f"CONFIGS={which}",)) for which in (0, 2, 1)
 )
 BLOCKS = Program("attention_blocks.cu", "attention_blocks_check.cu")
 CROSS_ENTROPY = (Program("cross_entropy.cu", "cross_entropy_check.cu"),)
@@ -46,6 +46,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_consumer.cuh": ATTENTION,
     "kernels/attention/attention_forward.cuh": ATTENTION,
     "kernels/attention/attention_producer.cuh": ATTENTION,
+    "kernels/attention/attention_softmax.cuh": ATTENTION,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *ATTENTION),
     "kernels/cross_entropy/cross_entropy_backward.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_reduce.cuh": CROSS_ENTROPY,
