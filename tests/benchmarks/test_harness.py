@@ -1,6 +1,7 @@
 """The harness itself, on the CPU, with a clock that we hold."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -208,13 +209,35 @@ def test_family_is_right_and_measurable(family, on_the_cpu):
         assert set(result.seconds) | set(result.skipped) == set(case.contenders)
 
 
-def test_host_times_every_function_with_and_without_gradients(on_the_cpu):
-    clock = Clock(4e-6)
-    results = list(bench_host.measure(clock))
+HOST_OPS = "layer_norm rms_norm add_rms_norm rotary swiglu cross_entropy attention".split()
+
+
+def test_host_times_every_function_with_and_without_gradients(on_the_cpu, monkeypatch):
+    monkeypatch.setattr(bench_host, "WAKING_SECONDS", 0.001)
+    results = list(bench_host.measure(Clock(4e-6)))
     assert [(r.op, r.dtype) for r in results] == [
-        (op, mode)
-        for mode in bench_host.LIMITS
-        for op in ("layer_norm", "cross_entropy", "attention")
+        (op, mode) for mode in bench_host.LIMITS for op in HOST_OPS
     ]
     assert all(r.figure(OURS) == pytest.approx(4.0) for r in results)
-    assert {r.op for r in results if r.yardstick} == {"layer_norm", "cross_entropy", "attention"}
+    assert all(r.yardstick and "torch" in r.seconds for r in results)
+
+
+def test_host_contenders_take_turns_and_a_slow_turn_is_no_ones():
+    class Slowing(Clock):
+        def host_overhead(self, fn):
+            fn()
+            return 5e-6 if len(called) > 4 else 50e-6
+
+    called = []
+    contenders = {name: functools.partial(called.append, name) for name in ("ours", "torch")}
+    times = bench_host.in_turn(contenders, Slowing(0))
+    assert called == ["ours", "torch"] * bench_host.TURNS
+    assert times == {"ours": 5e-6, "torch": 5e-6}
+
+
+def test_hosts_are_woken(monkeypatch):
+    called = []
+    monkeypatch.setattr(bench_host, "WAKING_SECONDS", 0.01)
+    bench_host.wake({name: functools.partial(called.append, name) for name in ("ours", "torch")})
+    assert len(called) > 20
+    assert called[:4] == ["ours", "torch"] * 2
