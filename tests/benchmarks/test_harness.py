@@ -186,7 +186,9 @@ def test_cross_entropy_minimum_bytes():
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
-    monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_norm, "LAYER_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64),))
+    monkeypatch.setattr(bench_norm, "HEADS", ((64, 16),))
     small = [bench_rotary.Shape(2, 3, 2, 1, 8, rotated, rotated < 8) for rotated in (8, 4)]
     monkeypatch.setattr(bench_rotary, "SHAPES", small)
     monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
