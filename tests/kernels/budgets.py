@@ -18,7 +18,7 @@ from tests.kernels import (
     attention_cases,
     cross_entropy_cases,
     norm_cases,
-    norm_family_cases,
+    norm_rms_add_cases,
     rotary_cases,
 )
 from tests.kernels.attention_cases import BF16
@@ -39,10 +39,10 @@ CASES = {
     "rotary": (rotary_cases, rotary_cases.Case(1, 4, 32, 8, 128)),
     "rotary, single elements": (rotary_cases, rotary_cases.Case(1, 4, 4, 2, 90)),
     "rms_norm, heads": (
-        norm_family_cases,
-        norm_family_cases.Case("rms_norm", 128, (4, 40), BF16, BF16, layout="heads"),
+        norm_rms_add_cases,
+        norm_rms_add_cases.Case("rms_norm", 128, (4, 40), BF16, BF16, layout="heads"),
     ),
-    "add_rms_norm, dropout": (norm_family_cases, norm_family_cases.EXAMPLE),
+    "add_rms_norm, dropout": (norm_rms_add_cases, norm_rms_add_cases.EXAMPLE),
 }
 
 
