@@ -284,7 +284,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
-    Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
     Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
     # The ring of cross_entropy.

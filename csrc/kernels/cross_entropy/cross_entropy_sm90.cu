@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy/cross_entropy_backward.cuh"
+#include "kernels/cross_entropy/cross_entropy_loss.cuh"
 #include "kernels/cross_entropy/cross_entropy_reduce.cuh"
 #include "kernels/cross_entropy/cross_entropy_rows.cuh"
 #include "kernels/cross_entropy/cross_entropy_stream.cuh"
@@ -31,19 +32,28 @@ void launch_count(const cross_entropy_count_params& p, stream s) {
          {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
 }
 
+template <class Config>
+void launch_rows(const cross_entropy_forward_params& p, stream s) {
+  const int64_t warps = ceil_div(p.width, Config::warp_columns);
+  launch(cross_entropy_rows<Config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, s, p);
+}
+
+// Blocks of 256 threads, many of them a multiprocessor; where rows are few, all of its threads work
+// on one or two. (8192 × 50304 bf16, H200: 191 against 252 µs. 132 rows: 11.8 against 8.0 µs.)
+template <class T>
+void launch_loss(const cross_entropy_forward_params& p, stream s) {
+  using config = cross_entropy_loss_config<T>;
+  const int64_t threads = p.rows <= 2 * multiprocessors() ? config::max_threads : 256;
+  launch(cross_entropy_loss<config>, {{p.rows}, {threads}, sizeof(group_sums)}, s, p);
+}
+
 void launch_forward(const cross_entropy_forward_params& p, stream s) {
   with_type(p.type, [&]<class T>(T) {
-    using rows = cross_entropy_rows_config<T>;
-    if (p.width <= rows::max_width) {
-      const int64_t warps = ceil_div(p.width, rows::warp_columns);
-      const int64_t groups = std::max<int64_t>(1, 8 / warps);
-      launch(cross_entropy_rows<rows>,
-             {{ceil_div(p.rows, groups)},
-              {groups * warps * kWarp},
-              groups * int64_t(sizeof(group_sums))},
-             s, p, int(warps));
-      return;
-    }
+    using narrow = cross_entropy_rows_config<T, 4>;
+    using wide = cross_entropy_rows_config<T, 8>;
+    if (p.gradient == nullptr && p.width > 4 * wide::warp_columns) return launch_loss<T>(p, s);
+    if (p.width <= narrow::max_width) return launch_rows<narrow>(p, s);
+    if (p.width <= wide::max_width) return launch_rows<wide>(p, s);
     using config = cross_entropy_stream_config<T, 16, 2, 13>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
