@@ -159,7 +159,7 @@ void check_sums(int64_t rows, bool wide, bool mean) {
   const buffer<float> loss(losses), total(1);
   double want = 0;
   for (const float one : losses) want += one;
-  for (const int64_t* known : {static_cast<const int64_t*>(nullptr), counts.data()}) {
+  for (int64_t* known : {static_cast<int64_t*>(nullptr), counts.data()}) {
     run_total({loss.data(), mean ? targets : nullptr, total.data(), rows, 7, wide, known});
     check_all("total", total.get(), {mean ? want / count : want}, 64 * unit<float>(), 0);
   }
