@@ -16,7 +16,8 @@ struct cross_entropy_loss_config {
   using type = T;
   using vector = vector16<T>;
   static constexpr int vectors = 2;                         // of a thread, on their way at a time
-  static constexpr int max_threads = 1024, min_blocks = 2;  // 32 registers a thread
+  static constexpr int max_threads = 1024;
+  static constexpr int min_blocks = 2;  // 32 registers a thread
 };
 
 // Adds this thread's vectors of a row: the vectors `thread`, thread + threads, …
