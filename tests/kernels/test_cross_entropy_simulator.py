@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     reason="the simulator is not built (python -m build_tools simulator)",
 )
 
-WIDE = (2048, 8193, 16385)  # rows of several warps; of the last two a loss alone is another kernel
+WIDE = (2048, 8193, 16385)  # rows of several warps; nine of the last two have a kernel for the loss
 RELOADED = 11 * 8192 + 40  # the first chunk of a 16-bit row is loaded twice
 STREAMED = [
     *cases.widths(cases.STREAMED, (FP32, BF16), (3,)),
@@ -28,7 +28,7 @@ STREAMED = [
 ]
 ALL = [
     *cases.widths(),
-    *cases.widths(WIDE, (FP32, BF16), (3,)),
+    *cases.widths(WIDE, (FP32, BF16), (9,)),
     *cases.options(24),
     *cases.options(1100, (BF16,))[::2],
     *cases.layouts(16),

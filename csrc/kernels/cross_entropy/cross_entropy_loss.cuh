@@ -1,4 +1,4 @@
-// cross_entropy of rows of any width where no gradient is wanted: the loss alone.
+// cross_entropy of many wide rows where no gradient is wanted: the loss alone.
 //
 //   logits [rows, width], targets [rows] → loss [rows]
 //
@@ -15,9 +15,9 @@ template <class T>
 struct cross_entropy_loss_config {
   using type = T;
   using vector = vector16<T>;
-  static constexpr int vectors = 2;                         // of a thread, on their way at a time
-  static constexpr int max_threads = 1024;
-  static constexpr int min_blocks = 2;  // 32 registers a thread
+  static constexpr int vectors = 2;  // of a thread, on their way at a time
+  static constexpr int threads = 256;
+  static constexpr int min_blocks = 8;  // 32 registers a thread
 };
 
 // Adds this thread's vectors of a row: the vectors `thread`, thread + threads, …
@@ -51,7 +51,7 @@ KITTENS_DEVICE void include_vectors(softmax_sums& sums, const typename Config::t
 
 // Grid: a block a row.
 template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
+__global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_loss(const __grid_constant__ cross_entropy_forward_params p) {
   using T = typename Config::type;
   const int thread = arch::thread_id(), warps = arch::block_threads() / kWarp;

@@ -1,4 +1,4 @@
-// cross_entropy of rows of any width: loss and gradient.
+// cross_entropy of rows of any width: loss, and gradient.
 //
 //   logits [rows, width], targets [rows] → loss [rows], gradient [rows, width]
 //
@@ -11,6 +11,7 @@
 //                   two are left for what comes next
 //   wider rows      their first chunks are loaded a second time, behind the others: from L2, as far
 //                   as what all blocks read again fits there
+//   no gradient     one pass; no chunk is kept
 //   ignored rows    are not loaded
 #pragma once
 
@@ -42,9 +43,10 @@ template <class Config>
 struct chunk_list {
   int count, again;
 
-  KITTENS_DEVICE explicit chunk_list(int vectors) {
+  KITTENS_DEVICE chunk_list(int vectors, bool gradient) {
     count = (vectors + Config::chunk_vectors - 1) / Config::chunk_vectors;
-    again = count > Config::kept ? count - Config::kept : 0;
+    const int kept = gradient ? Config::kept : 0;
+    again = count > kept ? count - kept : 0;
   }
 };
 
@@ -75,14 +77,16 @@ template <class Config>
 KITTENS_DEVICE void load_chunks(const cross_entropy_forward_params& p,
                                 cross_entropy_stream_shared<Config>& shared) {
   using T = typename Config::type;
+  const bool gradient = p.gradient != nullptr;
   target_stream targets(p);
   cursor<Config::slots> at;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     if (targets.next(r) == p.ignore_index) continue;
     const auto* row = static_cast<const T*>(p.logits) + r * p.stride;
     const row_pieces<T> pieces(row, p.width);
-    const chunk_list<Config> chunks(pieces.vectors);
-    for (int load = 0; load < chunks.count + chunks.again; ++load, at.advance()) {
+    const chunk_list<Config> chunks(pieces.vectors, gradient);
+    const int loads = chunks.count + (gradient ? chunks.again : 0);
+    for (int load = 0; load < loads; ++load, at.advance()) {
       const int first = (load < chunks.count ? load : load - chunks.count) * Config::chunk_vectors;
       const int left = pieces.vectors - first;
       const int bytes = 16 * (left < Config::chunk_vectors ? left : Config::chunk_vectors);
@@ -104,7 +108,7 @@ struct chunked_row {
   cross_entropy_stream_shared<Config>& shared;
   row_pieces<T> pieces;
   const T* x;
-  T* gradient;
+  T* gradient;  // null: not wanted
   int thread;
 
   // The vectors are `workers` apart.
@@ -212,12 +216,13 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
   int half = 0;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
-    auto* gradient = static_cast<T*>(p.gradient) + r * p.gradient_stride;
+    auto* gradient =
+        p.gradient == nullptr ? nullptr : static_cast<T*>(p.gradient) + r * p.gradient_stride;
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
     const int64_t target = targets.next(r);
     if (target == p.ignore_index) {
       if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
-      row.store_zeros();
+      if (gradient != nullptr) row.store_zeros();
       continue;
     }
 
@@ -229,7 +234,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     float loose[1] = {0.0f};
     if (row.has_loose()) loose[0] = convert<float>(arch::load_global(x + row.loose_column()));
 
-    const chunk_list<Config> chunks(row.pieces.vectors);
+    const chunk_list<Config> chunks(row.pieces.vectors, gradient != nullptr);
     softmax_sums sums;
     auto kept = at;
     row.include_chunks(sums, at, kept, chunks, smoothing);
@@ -238,6 +243,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     half ^= 1;
     const row_result result = finish_row(p, sums, column, x_target, dloss * inverse);
     if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
+    if (gradient == nullptr) continue;
     row.store_chunks(result.gradient, at, kept, chunks);
     if (!row.has_loose()) continue;
     result.gradient.apply(loose);

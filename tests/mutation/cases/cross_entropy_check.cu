@@ -196,11 +196,15 @@ TEST(chunks_of_floats) {
   check<float>(
       {stream_of_floats, 9, 2051, 2051, 0, 0, true, true, true, false, true, 0, 0, true, 4});
 }
+TEST(chunks_without_a_gradient) {
+  check<float>({stream_of_floats, 11, 2600, 2600, 1, 1, false, false, true, true, false, 0.2});
+}
 TEST(losses_alone) {
   check<float>({loss_of_floats, 11, 1300, 1300, 1, 1, false, false, true, false, false, 0.2, 0.01});
 }
 TEST(losses_of_whole_vectors) {
-  check<float>({loss_of_floats, 9, 1024, 1024, 0, 0, false, false, false, false});
+  check<float>(
+      {loss_of_floats, 9, 1024, 1024, 0, 0, false, false, false, false, false, 0, 0, true, 4});
 }
 TEST(chunks_without_a_loss) {
   check<bf16>({stream, 9, 1100, 1100, 0, 0, false, true, true, true, true, 0, 0, false});
