@@ -32,7 +32,7 @@ CASES = {
     "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
     "cross_entropy, streamed": (
         cross_entropy_cases,
-        cross_entropy_cases.Case(20001, (5,), BF16, dloss=0.5),
+        cross_entropy_cases.Case(33001, (5,), BF16, dloss=0.5),
     ),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),

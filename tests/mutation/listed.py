@@ -46,6 +46,7 @@ FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "row.cuh", "dropout.cuh"
 ROTARY, STREAM = "rotary.cuh", "cross_entropy_stream.cuh"
+LOSS = "cross_entropy_loss.cuh"
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 ANOTHER = "another thread of the same warpgroup does it"
@@ -284,7 +285,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
-    Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
     Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
     # The ring of cross_entropy.
@@ -298,6 +298,19 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "no element stands there: the compiler ends the loop before it",
     ),
+    # The loss of cross_entropy alone.
+    Listed(LOSS, "vectors = «2»", "constant: .*", TUNING),
+    Listed(LOSS, "first «<» pieces.vectors", "comparison: < → <=", "a step more, of no vectors"),
+    Listed(LOSS, "run runs[", "subscript: .*", UNUSED),
+    Listed(LOSS, "label_smoothing «>» 0.0f", "comparison: > → >=", "the sum is not used then"),
+    Listed(
+        LOSS,
+        "if (thread == 0) arch::store_global(p.loss + r, 0.0f)",
+        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
+        SAME_SUMS,
+    ),
+    Listed(LOSS, "combine(sums, ", "constant: 0 → 1", "either half may be the first"),
+    Listed(LOSS, "«1», smoothing", "constant: 1 → 2", ANY_BARRIER),
     # Barriers and lanes, of which any would do.
     Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),

@@ -49,6 +49,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_softmax.cuh": ATTENTION,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *ATTENTION),
     "kernels/cross_entropy/cross_entropy_backward.cuh": CROSS_ENTROPY,
+    "kernels/cross_entropy/cross_entropy_loss.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_reduce.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_rows.cuh": CROSS_ENTROPY,
@@ -71,11 +72,13 @@ UNJUDGED = tuple(
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "kernels/activation/elementwise.cuh": ("min_blocks",),
     "kernels/cross_entropy/cross_entropy_backward.cuh": ("threads",),
+    "kernels/cross_entropy/cross_entropy_loss.cuh": ("threads", "min_blocks"),
     "kernels/cross_entropy/cross_entropy_reduce.cuh": ("threads", "shared_bytes"),
     "kernels/cross_entropy/cross_entropy_rows.cuh": (
         "warp_columns",
         "max_warps",
         "max_threads",
+        "min_blocks",
         "max_width",
     ),
     "kernels/norm/norm_forward.cuh": (

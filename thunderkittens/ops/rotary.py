@@ -64,8 +64,8 @@ def rotary(
         The kernel takes bfloat16, float16 and float32, any D up to 1024, and any strides whose last
         is 1: slices of a fused projection and [B, H, S, D] transposed are read where they lie.
         Otherwise there is a copy, in place one more back, and `explain` says so. It moves 16 bytes
-        at a time where addresses, strides, D and R/2 are multiples of 16 bytes, else single
-        elements.
+        at a time where addresses, strides, D and R/2 are multiples of 16 bytes, 4 bytes where they
+        are of 4, else single elements.
 
     Numerics:
         Computed in float32 (float64 for float64), rounded once to q's dtype. The elements that are

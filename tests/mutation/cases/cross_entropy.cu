@@ -2,6 +2,7 @@
 #include "cross_entropy.h"
 
 #include "kernels/cross_entropy/cross_entropy_backward.cuh"
+#include "kernels/cross_entropy/cross_entropy_loss.cuh"
 #include "kernels/cross_entropy/cross_entropy_reduce.cuh"
 #include "kernels/cross_entropy/cross_entropy_rows.cuh"
 #include "kernels/cross_entropy/cross_entropy_stream.cuh"
@@ -14,14 +15,17 @@ namespace {
 
 constexpr int kBlocks = 2;
 
-void launch_rows(const cross_entropy_forward_params& p, int64_t groups) {
-  using config = cross_entropy_rows_config<bf16>;
+template <int Vectors>
+void launch_rows(const cross_entropy_forward_params& p) {
+  using config = cross_entropy_rows_config<bf16, Vectors>;
   const int64_t warps = (p.width + config::warp_columns - 1) / config::warp_columns;
-  launch(cross_entropy_rows<config>,
-         {{(p.rows + groups - 1) / groups},
-          {groups * warps * kWarp},
-          groups * int64_t(sizeof(group_sums))},
-         nullptr, p, int(warps));
+  launch(cross_entropy_rows<config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, nullptr, p);
+}
+
+// Of two warps: 128 vectors a step.
+void launch_loss(const cross_entropy_forward_params& p) {
+  using config = cross_entropy_loss_config<float>;
+  launch(cross_entropy_loss<config>, {{p.rows}, {2 * kWarp}, sizeof(group_sums)}, nullptr, p);
 }
 
 // A chunk of two warps: 128 vectors. Two chunks of a row stay.
@@ -36,8 +40,9 @@ void launch_stream(const cross_entropy_forward_params& p) {
 
 void run_forward(forward_form form, const cross_entropy_forward_params& p) {
   switch (form) {
-    case forward_form::rows: return launch_rows(p, 3);
-    case forward_form::rows_of_one_group: return launch_rows(p, 1);
+    case forward_form::rows_of_a_warp: return launch_rows<4>(p);
+    case forward_form::rows: return launch_rows<8>(p);
+    case forward_form::loss_of_floats: return launch_loss(p);
     case forward_form::stream: return launch_stream<bf16>(p);
     case forward_form::stream_of_floats: return launch_stream<float>(p);
   }

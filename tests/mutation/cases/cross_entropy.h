@@ -3,9 +3,9 @@
 
 #include "kernels/cross_entropy/cross_entropy.h"
 
-enum class forward_form { rows, rows_of_one_group, stream, stream_of_floats };
+enum class forward_form { rows_of_a_warp, rows, loss_of_floats, stream, stream_of_floats };
 
-// float in the last form, bf16 elsewhere.
+// float where the form says so, bf16 elsewhere.
 void run_forward(forward_form form, const thunderkittens::cross_entropy_forward_params& p);
 void run_backward(int64_t slices, const thunderkittens::cross_entropy_backward_params& p);
 void run_count(const thunderkittens::cross_entropy_count_params& p);

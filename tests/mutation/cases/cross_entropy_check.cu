@@ -157,31 +157,33 @@ void check_sums(int64_t rows, bool wide, bool mean) {
 
   const auto losses = normal_values<float>(rows, 9, 4);
   const buffer<float> loss(losses), total(1);
-  run_total({loss.data(), mean ? targets : nullptr, total.data(), rows, 7, wide});
   double want = 0;
   for (const float one : losses) want += one;
-  check_all("total", total.get(), {mean ? want / count : want}, 64 * unit<float>(), 0);
+  for (int64_t* known : {static_cast<int64_t*>(nullptr), counts.data()}) {
+    run_total({loss.data(), mean ? targets : nullptr, total.data(), rows, 7, wide, known});
+    check_all("total", total.get(), {mean ? want / count : want}, 64 * unit<float>(), 0);
+  }
 }
 
 using enum forward_form;
 
 }  // namespace
 
-TEST(a_row_of_a_warp) { check<bf16>({rows, 13, 200, 208}); }
-TEST(whole_vectors) { check<bf16>({rows, 8, 1024, 1024, 0, 0, true, true, false}); }
-TEST(rows_that_are_not_aligned) { check<bf16>({rows, 9, 77, 77, 3, 3}); }
-TEST(rows_between_two_vectors) { check<bf16>({rows, 8, 6, 7, 1, 1}); }
-TEST(gradients_that_lie_elsewhere) { check<bf16>({rows, 9, 77, 77, 3, 0}); }
-TEST(rows_of_two_warps) { check<bf16>({rows, 10, 1101, 1101, 0, 0, true, true, true, false}); }
-TEST(a_group_a_block) {
-  check<bf16>({rows_of_one_group, 9, 2100, 2104, 5, 5, true, true, true, true, true, 0.1, 0.01});
+TEST(a_row_of_a_warp) { check<bf16>({rows_of_a_warp, 13, 200, 208}); }
+TEST(whole_vectors) { check<bf16>({rows_of_a_warp, 8, 1024, 1024, 0, 0, true, true, false}); }
+TEST(rows_that_are_not_aligned) { check<bf16>({rows_of_a_warp, 9, 77, 77, 3, 3}); }
+TEST(rows_between_two_vectors) { check<bf16>({rows_of_a_warp, 8, 6, 7, 1, 1}); }
+TEST(gradients_that_lie_elsewhere) { check<bf16>({rows_of_a_warp, 9, 77, 77, 3, 0}); }
+TEST(rows_of_two_warps) { check<bf16>({rows, 10, 2101, 2101, 0, 0, true, true, true, false}); }
+TEST(rows_of_three_warps) {
+  check<bf16>({rows, 9, 4100, 4104, 5, 5, true, true, true, true, true, 0.1, 0.01});
 }
-TEST(no_gradient) { check<bf16>({rows, 9, 300, 300, 0, 0, false, false}); }
+TEST(no_gradient) { check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, false}); }
 TEST(no_loss) {
-  check<bf16>({rows, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});
+  check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});
 }
 TEST(a_first_row_that_aims_at_nothing) {
-  check<bf16>({rows, 5, 40, 40, 0, 0, false, true, true, true, false, 0, 0, true, 4});
+  check<bf16>({rows_of_a_warp, 5, 40, 40, 0, 0, false, true, true, true, false, 0, 0, true, 4});
 }
 TEST(chunks_that_all_stay) { check<bf16>({stream, 11, 1100, 1104}); }
 TEST(chunks_that_come_again) { check<bf16>({stream, 11, 4100, 4104, 0, 0, true}); }
@@ -196,6 +198,13 @@ TEST(chunks_of_floats) {
 }
 TEST(chunks_without_a_gradient) {
   check<float>({stream_of_floats, 11, 2600, 2600, 1, 1, false, false, true, true, false, 0.2});
+}
+TEST(losses_alone) {
+  check<float>({loss_of_floats, 11, 1300, 1300, 1, 1, false, false, true, false, false, 0.2, 0.01});
+}
+TEST(losses_of_whole_vectors) {
+  check<float>(
+      {loss_of_floats, 9, 1024, 1024, 0, 0, false, false, false, false, false, 0, 0, true, 4});
 }
 TEST(chunks_without_a_loss) {
   check<bf16>({stream, 9, 1100, 1100, 0, 0, false, true, true, true, true, 0, 0, false});
