@@ -11,9 +11,9 @@
 //
 //   width ≤ 256:    norm_forward_narrow.cuh: a few lanes a row
 //   width ≤ 16384:  one block a row, each warp holds 1024 columns; one barrier a sum, none up to
-//   1024 above:          norm_forward_wide reads the row two or three times, from L2 after the
-//   first. So
-//                   do single elements above 8192, and parameters of different types
+//                   1024 columns
+//   above:          norm_forward_wide reads the row two or three times, from L2 after the first;
+//                   so are single elements above 8192 columns, and parameters of different types
 //
 // Numerics: the variance is taken about the mean rounded to float, m, and both are corrected by the
 // mean of what is left, delta = mean(s − m):  var = mean((s − m)²) − delta². So s − m − delta is
