@@ -94,20 +94,16 @@ MISTAKES = (
         r"RACE|UNINITIALISED|" + WRONG,
     ),
     in_forward(
-        "the_next_row_overwrites_the_one_that_is_read",
-        """    rows.read(d, residual);
-    if constexpr (Config::kind::adds) {
-      add_residual(d, residual, mask, r * p.width + warp * vector::length);
-    }
-    rows.advance();
-""",
-        """    rows.advance();
-    rows.read(d, residual);
-    if constexpr (Config::kind::adds) {
-      add_residual(d, residual, mask, r * p.width + warp * vector::length);
-    }
-""",
-        r"RACE|UNINITIALISED|" + WRONG,
+        "columns_past_the_last_count",
+        "    right_fill(s, s, columns, 0.0f);\n",
+        "",
+        WRONG,
+    ),
+    in_forward(
+        "every_piece_of_a_row_takes_the_weights_of_the_first",
+        "if constexpr (!Config::early) parameters.load(p, at);",
+        "if constexpr (!Config::early) parameters.load(p, warp * kPieces);",
+        r"y:",
     ),
     in_backward(
         "groups_are_added_before_all_have_written",

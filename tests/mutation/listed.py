@@ -90,7 +90,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
-    Listed(FORWARD, "using stream = ", "constant: 3 → [24]|constant: 2 → 3", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(
