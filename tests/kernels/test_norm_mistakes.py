@@ -76,22 +76,10 @@ MISTAKES = (
         r"RACE|" + WRONG,
     ),
     in_row(
-        "rows_past_the_last_are_not_counted",
-        "    row += stride;\n    arch::cp_async_commit();",
-        "    if (row < source.rows) arch::cp_async_commit();\n    row += stride;",
-        r"RACE|" + WRONG,
-    ),
-    in_row(
         "rows_are_not_committed",
         "    row += stride;\n    arch::cp_async_commit();",
         "    row += stride;",
         r"RACE|" + WRONG,
-    ),
-    in_row(
-        "the_next_row_overwrites_one_that_has_come",
-        "request(at == 0 ? Stages - 1 : at - 1);",
-        "request(at == Stages - 1 ? 0 : at + 1);",
-        r"RACE|UNINITIALISED|" + WRONG,
     ),
     in_forward(
         "columns_past_the_last_count",
