@@ -1,9 +1,9 @@
 // arch/memory.cuh on the device.
 //
-// Plain loads are left to the compiler, which may then order and combine them; the assumption about
-// the address space makes it choose ld.shared / ld.global where it cannot see the pointer's origin.
-// Stores to global memory are not: of several plain ones, nvcc 13.0 makes four st.global.u32 out of
-// the first 16 bytes.
+// Plain accesses are left to the compiler, which may then order and combine them; the assumption
+// about the address space makes it choose ld.shared / ld.global where it cannot see the pointer's
+// origin. Stores of 16 bytes to global memory are not: of several plain ones, nvcc 13.0 makes four
+// st.global.u32 out of the first.
 #pragma once
 
 #include <cstdint>
@@ -90,9 +90,14 @@ KITTENS_DEVICE V load_global(const V* p) {
 
 template <memory_vector V>
 KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v) {
-  detail::access<sizeof(V)> a{};
-  memcpy(&a, &v, sizeof(V));
-  a.store(p);
+  if constexpr (sizeof(V) == 16) {
+    detail::access<sizeof(V)> a{};
+    memcpy(&a, &v, sizeof(V));
+    a.store(p);
+  } else {
+    __builtin_assume(__isGlobal(p));
+    *p = v;
+  }
 }
 
 template <memory_vector V>
