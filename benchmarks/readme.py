@@ -61,6 +61,15 @@ def table(results: list[Result]) -> str:
     return "\n".join([f"**{title}**", "", *lines])
 
 
+def earlier(record: dict[str, Any]) -> str:
+    """Which families have their figures from an earlier visit to such a machine, and which."""
+    return "".join(
+        f"{', '.join(visit['families'])}: {visit['date']}, commit `{visit['commit']}`; clocks as "
+        f"found: {visit['clocks']}. "
+        for visit in record.get("earlier", ())
+    )
+
+
 def render(record: dict[str, Any]) -> str:
     """The whole generated section, markers excluded."""
     about = record["machine"]
@@ -71,8 +80,8 @@ def render(record: dict[str, Any]) -> str:
     parts = [
         f"{about['gpu']}, driver {about['driver']}, CUDA {about['cuda']}, torch {about['torch']}, "
         f"triton {about['triton']}; {about['date']}, commit `{about['commit']}`; clocks as found: "
-        f"{about['clocks']}. Every result was checked against float64 before it was timed. "
-        + " ".join(methods)
+        f"{about['clocks']}. {earlier(record)}"
+        "Every result was checked against float64 before it was timed. " + " ".join(methods)
     ]
     groups: dict[str, list[Result]] = defaultdict(list)
     skipped: dict[str, str] = {}

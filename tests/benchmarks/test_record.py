@@ -25,6 +25,9 @@ def test_readme_holds_the_records_figures(record):
 def test_record_says_where_its_figures_come_from(record):
     names = ("gpu", "driver", "cuda", "torch", "triton", "date", "commit", "clocks")
     assert not [name for name in names if not record["machine"].get(name)]
+    for visit in record.get("earlier", ()):
+        assert set(visit["families"]) < set(record["results"])
+        assert all(visit.get(name) for name in ("date", "commit", "clocks")), visit
 
 
 def test_every_result_has_our_figure(record):

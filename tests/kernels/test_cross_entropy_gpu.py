@@ -1,7 +1,5 @@
 """The kernels of cross_entropy on a GPU: a longer list, and what only a GPU can show."""
 
-import gc
-
 import pytest
 import torch
 
@@ -9,6 +7,7 @@ import thunderkittens
 from tests.kernels import cross_entropy_cases as cases
 from tests.kernels import linear_cross_entropy_cases as linear_cases
 from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, FP64, Case
+from tests.kernels.growing_memory import check_memory_does_not_grow
 from tests.kernels.linear_cross_entropy_cases import LinearCase
 from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
@@ -163,12 +162,7 @@ def test_no_hidden_synchronisation():
 def test_memory_does_not_grow():
     case = Case(769, (133,), BF16)
     inputs = cases.make(case, "cuda")
-    cases.run(case, *inputs)
-    gc.collect()
-    before = torch.cuda.memory_allocated()
-    for _ in range(200):
-        cases.run(case, *inputs)
-    assert torch.cuda.memory_allocated() == before
+    check_memory_does_not_grow(lambda: cases.run(case, *inputs))
 
 
 def test_logits_are_never_all_in_memory():
