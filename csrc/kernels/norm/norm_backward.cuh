@@ -57,7 +57,7 @@ struct norm_backward_config {
   // element, and one address a run. (float, and single elements, would spill 40 … 72 bytes.)
   static constexpr bool prefetch = sizeof(T) == 2 && sizeof(residual_type) == 2 && Run > 1;
   // Of dsum, it is then on its way to shared memory.
-  using stream = row_stream<residual_type, void, vector, 2>;
+  using stream = row_stream<residual_type, vector, 2>;
   static constexpr bool streams = Kind::adds && prefetch;
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
 };
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(Config::max_threads)
 
   int64_t r = int64_t(arch::block_x()) * groups + group;
   typename Config::stream dsums(
-      matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride), {},
+      matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
       slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
   if constexpr (Config::streams) dsums.start();
   loaded_row<Config> row, next;

@@ -56,39 +56,26 @@ struct group_sum {
   }
 };
 
-// The rows of a matrix, and of a second one R beside it (void: there is none), on their way to a
-// warp: its slice of rows r, r + stride, …, each loaded while the Stages − 1 before it are worked
-// on. A lane reads back only what it copied itself, so waiting for its own copies is all it needs;
-// a slot is written again one row after it was read.
+// The rows of a matrix on their way to a warp: its slice of rows r, r + stride, …, each loaded
+// while the Stages − 1 before it are worked on. A lane reads back only what it copied itself, so
+// waiting for its own copies is all it needs; a slot is written again one row after it was read.
 //
 // With runs of one element, which no asynchronous copy moves, rows are loaded when they are needed.
-template <class T, class R, register_vector V, int Stages>
+template <class T, register_vector V, int Stages>
 struct row_stream {
-  static constexpr bool kAsync = V::run_length > 1, kTwo = !std::is_void_v<R>;
-  using second_type = std::conditional_t<kTwo, R, T>;
-  using second_vector = rv<second_type, V::length, typename V::layout>;
-  struct slot_of_one {
-    sv<T, V::length> first;
-  };
-  struct slot_of_two {
-    sv<T, V::length> first;
-    sv<second_type, V::length> second;
-  };
-  using slot = std::conditional_t<kTwo, slot_of_two, slot_of_one>;
+  static constexpr bool kAsync = V::run_length > 1;
+  using slot = sv<T, V::length>;
   static constexpr int kSharedBytes = kAsync ? Stages * int(sizeof(slot)) : 0;  // of a warp
 
   gl<const T, 1, 1> source;
-  gl<const second_type, 1, 1> second_source;
   slot* slots;  // [Stages] of this warp
   int64_t row, stride;
   int slice;
   int at = 0;
 
-  KITTENS_DEVICE row_stream(const gl<const T, 1, 1>& source,
-                            const gl<const second_type, 1, 1>& second_source, void* shared,
-                            int64_t first_row, int64_t stride, int slice)
+  KITTENS_DEVICE row_stream(const gl<const T, 1, 1>& source, void* shared, int64_t first_row,
+                            int64_t stride, int slice)
       : source(source),
-        second_source(second_source),
         slots(static_cast<slot*>(shared)),
         row(first_row),
         stride(stride),
@@ -102,19 +89,13 @@ struct row_stream {
   }
 
   // The row at hand, as far as it has columns; zero past the last.
-  template <register_vector F>
-  KITTENS_DEVICE void read(F& first) {
+  KITTENS_DEVICE void read(V& to) {
     if constexpr (kAsync) {
       arch::cp_async_wait<Stages - 2>();
-      load(first, slots[at].first);
+      load(to, slots[at]);
     } else {
-      load(first, source, {.r = row, .c = slice});
+      load(to, source, {.r = row, .c = slice});
     }
-  }
-  KITTENS_DEVICE void read(V& first, second_vector& second) {
-    read(first);
-    if constexpr (kTwo && kAsync) load(second, slots[at].second);
-    if constexpr (kTwo && !kAsync) load(second, second_source, {.r = row, .c = slice});
   }
   // To the next one, once all of this one was read.
   KITTENS_DEVICE void advance() {
@@ -130,11 +111,7 @@ struct row_stream {
   // Past the last row an empty group is committed, so that the count of groups stays right.
   KITTENS_DEVICE void request(int to) {
     if (row < source.rows) {
-      using layout = typename V::layout;
-      load_async<layout>(slots[to].first, source, {.r = row, .c = slice});
-      if constexpr (kTwo) {
-        load_async<layout>(slots[to].second, second_source, {.r = row, .c = slice});
-      }
+      load_async<typename V::layout>(slots[to], source, {.r = row, .c = slice});
     }
     row += stride;
     arch::cp_async_commit();

@@ -250,8 +250,8 @@ TEST(window_without_sums) {
                .key_heads = 1,
                .left = 300,
                .right = 0,
-               .drawn = true,
-               .lse = false});
+               .lse = false,
+               .drawn = true});
 }
 
 #endif
