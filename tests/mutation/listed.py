@@ -1,61 +1,21 @@
 """Mutants that no run can notice, each with the reason: they are as right as the kernel."""
 
-import re
-from dataclasses import dataclass
-
-from tests.mutation import targets
+from tests.mutation import listed_cross_entropy
+from tests.mutation.listing import ANY_BARRIER, LONGER, SAME, SAME_SUMS, TUNING, Listed
 from tests.mutation.operators import Mutant
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Mutants that are alike.
-
-    Attributes:
-        file: The end of the source's name.
-        line: A part of the line that they change; where it has «», of where they change it.
-        change: Their change, as a regular expression for all of `operator: before → after`.
-        reason: Why it cannot be noticed.
-        above: A part of the line above, where several lines are alike.
-    """
-
-    file: str
-    line: str
-    change: str
-    reason: str
-    above: str = ""
-
-    def covers(self, mutant: Mutant) -> bool:
-        """Whether a mutant is one of these."""
-        return (
-            mutant.file.endswith(self.file)
-            and self.line in (mutant.context if "«" in self.line else mutant.plain_line)
-            and re.fullmatch(self.change, mutant.change, re.DOTALL) is not None
-            and (not self.above or self.above in _line_above(mutant))
-        )
-
-
-def _line_above(mutant: Mutant) -> str:
-    return targets.text(mutant.file).splitlines()[mutant.line - 2]
-
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
-REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "row.cuh", "dropout.cuh"
-ROTARY, STREAM = "rotary.cuh", "cross_entropy_stream.cuh"
-TUNING = "the kernel is right with any such number; this one is the fastest"
-SAME = "both sides are equal there, and so is what is chosen"
+REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
+ROTARY = "rotary.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
-SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
 NO_ROWS = "a step past the last row finds none"
 UNUSED = "one more, which nobody uses"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
-ANY_BARRIER = "any barrier but the whole block's would do"
-LONGER = "an array with one element more, which nobody uses"
 SHARER = "another lane of the same row has the same"
 CAREFUL = "with care it is right as well, and slower"
 NOT_READ = "nobody reads it there"
@@ -64,6 +24,7 @@ NO_KEYS = "both are no keys"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
+    *listed_cross_entropy.LISTED,
     # How the work is cut.
     Listed(
         TILE,
@@ -287,17 +248,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
     Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
-    # The ring of cross_entropy.
-    Listed(STREAM, "kept = Slots - «2»", "constant: 2 → 3", TUNING),
-    Listed(STREAM, "const int bytes = ", "comparison: < → <=", SAME),
-    Listed(STREAM, "int half = «0»", "phase: 0 → 1", "either half may be the first"),
-    Listed(STREAM, "float loose[«1»]", "constant: 1 → 2", "the second is not used"),
-    Listed(
-        STREAM,
-        "runs[i].get(x[i]);",
-        "comparison: < → <=",
-        "no element stands there: the compiler ends the loop before it",
-    ),
     # Barriers and lanes, of which any would do.
     Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),

@@ -3,10 +3,15 @@
 
 #include "kernels/cross_entropy/cross_entropy.h"
 
-enum class forward_form { rows, rows_of_one_group, stream, stream_of_floats };
+enum class forward_form {
+  rows,               // several groups a block
+  rows_of_one_group,  // one
+  stream,
+  stream_of_floats,
+};
 
-// float in the last form, bf16 elsewhere.
+// float in the last form, bf16 elsewhere. A program has either the rows' forms or the streams'.
 void run_forward(forward_form form, const thunderkittens::cross_entropy_forward_params& p);
-void run_backward(int64_t slices, const thunderkittens::cross_entropy_backward_params& p);
+void run_backward(const thunderkittens::cross_entropy_backward_params& p);
 void run_count(const thunderkittens::cross_entropy_count_params& p);
 void run_total(const thunderkittens::cross_entropy_total_params& p);
