@@ -141,12 +141,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "diagonal «>» p.left", "comparison: > → >=", SAME),
     Listed(TILE, "_start = diagonal", "constant: 0 → -1", "its block is the first one too"),
     Listed(TILE, "last_end «<=» first_start", "comparison: <= → <", "both are 0 there"),
-    Listed(
-        TILE,
-        "int whole_end = first_end",
-        "comparison: > → >=|constant: 0 → -?1",
-        "what is not above 0 is not above whole_first either",
-    ),
     Listed(TILE, "return x «<» y", "comparison: < → <=", SAME),
     Listed(TILE, "return n ", "comparison: .*", SAME),
     Listed(CONSUMER, "uint32_t failures = «0»", "constant: 0 → -?1", NOT_READ),
@@ -218,9 +212,6 @@ LISTED: tuple[Listed, ...] = (
         "Config::rows - «1») / Config::rows",
         "constant: 1 → 0",
         "one tile more, which has no rows",
-    ),
-    Listed(
-        PRODUCER, "p.sequences + «2») break", "constant: 2 → 3", "valid() is false all the same"
     ),
     Listed(
         PRODUCER,

@@ -130,8 +130,8 @@ struct key_blocks {
     const int last_end = least(tile.keys, diagonal + steps + p.right + 1);
     if (steps < 0 || last_end <= first_start) return {0, 0, 0, 0};
     const int first = first_start / N, end = (last_end + N - 1) / N;
-    const int whole_end = first_end > 0 ? first_end / N : 0;
     const int whole_first = (last_start + N - 1) / N;
+    const int whole_end = first_end / N;  // where the first row has no keys, 0 or less
     if (!Config::fast || whole_end <= whole_first) return {first, end, first, first};
     // Either the first row, and so each one, has seen keys in the blocks behind, or one more block
     // is done with care.
