@@ -21,6 +21,7 @@ CAREFUL = "with care it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
+FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
@@ -77,6 +78,11 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
     Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
+    Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
+    Listed(
+        NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
+    ),
+    Listed(BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS),
     # Slices of a row.
     Listed(
         BACKWARD,

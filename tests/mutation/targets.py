@@ -38,7 +38,9 @@ STREAM = Program("cross_entropy_stream.cu", "cross_entropy_stream_check.cu")
 ROTARY = Program("rotary.cu", "rotary_check.cu")
 ACTIVATION = Program("activation.cu", "activation_check.cu")
 FORWARD = Program("norm_forward.cu", "norm_forward_check.cu")
-BACKWARD = Program("norm_backward.cu", "norm_backward_check.cu")
+BACKWARD = tuple(
+    Program("norm_backward.cu", "norm_backward_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
+)
 NARROW = Program("norm_narrow.cu", "norm_narrow_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
@@ -54,14 +56,14 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/cross_entropy/cross_entropy_row.cuh": (SUMS, ROWS, STREAM),
     "kernels/cross_entropy/cross_entropy_rows.cuh": (ROWS,),
     "kernels/cross_entropy/cross_entropy_stream.cuh": (STREAM,),
-    "kernels/norm/dropout.cuh": (FORWARD, NARROW, BACKWARD),
+    "kernels/norm/dropout.cuh": (FORWARD, NARROW, *BACKWARD),
     "kernels/norm/narrow_row.cuh": (NARROW,),
     "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
-    "kernels/norm/norm_backward.cuh": (BACKWARD, NARROW),
+    "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
-    "kernels/norm/norm_reduce.cuh": (BACKWARD,),
-    "kernels/norm/row.cuh": (FORWARD, BACKWARD, NARROW),
+    "kernels/norm/norm_reduce.cuh": BACKWARD,
+    "kernels/norm/row.cuh": (FORWARD, *BACKWARD, NARROW),
     "kernels/rotary/rotary.cuh": (ROTARY,),
 }
 # Whose mutants have not all been judged since the kernel was written: CI samples the others.
