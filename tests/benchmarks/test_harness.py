@@ -1,6 +1,7 @@
 """The harness itself, on the CPU, with a clock that we hold."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -185,7 +186,9 @@ def test_cross_entropy_minimum_bytes():
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
-    monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_norm, "LAYER_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
+    monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64),))
+    monkeypatch.setattr(bench_norm, "HEADS", ((64, 16),))
     small = [bench_rotary.Shape(2, 3, 2, 1, 8, rotated, rotated < 8) for rotated in (8, 4)]
     monkeypatch.setattr(bench_rotary, "SHAPES", small)
     monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
@@ -208,13 +211,39 @@ def test_family_is_right_and_measurable(family, on_the_cpu):
         assert set(result.seconds) | set(result.skipped) == set(case.contenders)
 
 
-def test_host_times_every_function_with_and_without_gradients(on_the_cpu):
-    clock = Clock(4e-6)
-    results = list(bench_host.measure(clock))
+HOST_OPS = "layer_norm rms_norm add_rms_norm rotary swiglu cross_entropy attention".split()
+
+
+def test_host_times_every_function_with_and_without_gradients(on_the_cpu, monkeypatch):
+    monkeypatch.setattr(bench_host, "WAKING_SECONDS", 0.001)
+    results = list(bench_host.measure(Clock(4e-6)))
     assert [(r.op, r.dtype) for r in results] == [
-        (op, mode)
-        for mode in bench_host.LIMITS
-        for op in ("layer_norm", "cross_entropy", "attention")
+        (op, mode) for mode in bench_host.LIMITS for op in HOST_OPS
     ]
     assert all(r.figure(OURS) == pytest.approx(4.0) for r in results)
-    assert {r.op for r in results if r.yardstick} == {"layer_norm", "cross_entropy", "attention"}
+    assert all(r.yardstick and "torch" in r.seconds for r in results)
+
+
+def test_host_contenders_take_turns_and_a_slow_host_is_no_ones(monkeypatch):
+    class Unsteady(Clock):
+        def host_overhead(self, fn):
+            fn()
+            return 5e-6 if len(called) > 7 else 50e-6
+
+    called = []
+    monkeypatch.setattr(bench_host, "wake", lambda contenders: None)
+    cases = {
+        op: {name: functools.partial(called.append, op + name) for name in ("ours", "torch")}
+        for op in "ab"
+    }
+    times = bench_host.in_turn(cases, Unsteady(0))
+    assert called == ["aours", "atorch", "bours", "btorch"] * bench_host.TURNS
+    assert times == {op: {"ours": 5e-6, "torch": 5e-6} for op in "ab"}
+
+
+def test_hosts_are_woken(monkeypatch):
+    called = []
+    monkeypatch.setattr(bench_host, "WAKING_SECONDS", 0.01)
+    bench_host.wake({name: functools.partial(called.append, name) for name in ("ours", "torch")})
+    assert len(called) > 20
+    assert called[:4] == ["ours", "torch"] * 2

@@ -74,30 +74,32 @@ const buffer<int>& drawn_tiles() {
 outputs run(const call& c, const tensor& queries, const tensor& keys, const tensor& values) {
   const buffer<bf16> q(queries.values), k(keys.values), v(values.values), o(queries.values.size());
   const buffer<float> lse(kHeads * kRows);
-  launch_attention_forward<attention_forward_config<bf16, kHeadDim>>(
-      {.q = q.data(),
-       .k = k.data(),
-       .v = v.data(),
-       .o = o.data(),
-       .lse = c.lse ? lse.data() : nullptr,
-       .sinks = nullptr,
-       .tiles_drawn = c.drawn ? drawn_tiles().data() : nullptr,
-       .batch = 1,
-       .rows = kRows,
-       .keys = c.keys,
-       .heads = kHeads,
-       .key_heads = kKeyHeads,
-       .head_dim = kHeadDim,
-       .value_dim = kHeadDim,
-       .q_strides = queries.strides(),
-       .k_strides = keys.strides(),
-       .v_strides = values.strides(),
-       .scale = kScale,
-       .softcap = 0,
-       .left = c.left,
-       .right = c.right,
-       .type = dtype::bfloat16},
-      nullptr);
+  const auto launch =
+      c.lse ? launch_attention_forward<attention_forward_config<bf16, kHeadDim, false, true>>
+            : launch_attention_forward<attention_forward_config<bf16, kHeadDim, false, false>>;
+  launch({.q = q.data(),
+          .k = k.data(),
+          .v = v.data(),
+          .o = o.data(),
+          .lse = c.lse ? lse.data() : nullptr,
+          .sinks = nullptr,
+          .tiles_drawn = c.drawn ? drawn_tiles().data() : nullptr,
+          .batch = 1,
+          .rows = kRows,
+          .keys = c.keys,
+          .heads = kHeads,
+          .key_heads = kKeyHeads,
+          .head_dim = kHeadDim,
+          .value_dim = kHeadDim,
+          .q_strides = queries.strides(),
+          .k_strides = keys.strides(),
+          .v_strides = values.strides(),
+          .scale = kScale,
+          .softcap = 0,
+          .left = c.left,
+          .right = c.right,
+          .type = dtype::bfloat16},
+         nullptr);
   CHECK_EQUAL(drawn_tiles().get()[0], 0);
   return {{o.get(), kHeads}, lse.get()};
 }

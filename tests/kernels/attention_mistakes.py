@@ -4,6 +4,7 @@ from functools import partial
 
 from tests.kernels.planted import Mistake
 
+OUTPUT = "issue_output(weights, shared.v[v_at.stage]);"  # the product of a step
 planted = partial(Mistake, file="kernels/attention/attention_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_producer.cuh")
 in_kernel = partial(Mistake, file="kernels/attention/attention_forward.cuh")
@@ -21,8 +22,8 @@ RINGS = (
     ),
     planted(
         "values_are_not_waited_for",
-        "shared.v_ring.wait_full(v_at);\n    issue_output();\n    turn::pass(w);",
-        "issue_output();\n    turn::pass(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    turn::pass(w);",
+        OUTPUT + "\n    turn::pass(w);",
         r"parity stands for another phase",
     ),
     planted(
@@ -105,8 +106,8 @@ QUERIES = (
 PRODUCTS = (
     planted(
         "no_fence_before_the_first_product",
-        "warpgroup::mma_fence();\n    warpgroup::mm_ABt",
-        "warpgroup::mm_ABt",
+        "warpgroup::mma_fence();\n    if constexpr (std::same_as<S, scores>)",
+        "if constexpr (std::same_as<S, scores>)",
         r"wgmma_fence",
     ),
     planted(
@@ -123,8 +124,8 @@ PRODUCTS = (
     ),
     planted(
         "sums_are_read_while_in_flight",
-        "warpgroup::mma_async_wait<0>();\n    release_v();\n    if constexpr (!Sums)",
-        "release_v();\n    if constexpr (!Sums)",
+        "warpgroup::mma_async_wait<0>();\n    release_v();\n    this->settle",
+        "release_v();\n    this->settle",
         r"accumulator \d+ while the product [^\n]* was under way",
     ),
     planted(
@@ -135,8 +136,8 @@ PRODUCTS = (
     ),
     planted(
         "the_turn_is_not_passed_on",
-        "issue_output();\n    turn::pass(w);",
-        "issue_output();",
+        OUTPUT + "\n    turn::pass(w);",
+        OUTPUT,
         r"DEADLOCK[^$]*barrier",
     ),
     planted(

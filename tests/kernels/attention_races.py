@@ -3,7 +3,7 @@
 Without it most give the right numbers under all.
 """
 
-from tests.kernels.attention_mistakes import in_kernel, in_producer, planted
+from tests.kernels.attention_mistakes import OUTPUT, in_kernel, in_producer, planted
 
 LOADED = r"RACE at [^\n]*wgmma by [^\n]* reads [^\n]*tma_load by [^\n]*\n  missing: [^\n]*"
 STORED = r"RACE at [^\n]*tma_store by [^\n]* reads [^\n]*store_matrix by "
@@ -116,8 +116,8 @@ RACES = (
     ),
     planted(
         "values_are_waited_for_at_the_wrong_stage",
-        "shared.v_ring.wait_full(v_at);\n    issue_output();\n    turn::pass(w);",
-        "shared.v_ring.wait_full(k_at);\n    issue_output();\n    turn::pass(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    turn::pass(w);",
+        "shared.v_ring.wait_full(k_at);\n    " + OUTPUT + "\n    turn::pass(w);",
         LOADED + "whoever reads",
     ),
     planted(

@@ -14,7 +14,18 @@ SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
 # Head dimensions and how much of each is turned: of known models, around 16 bytes, at the ends.
 WIDTHS = (
     *((d, d) for d in (2, 6, 16, 64, 80, 96, 128, 256, 512)),
-    *((64, 32), (128, 64), (96, 24), (80, 32), (128, 126), (129, 128), (7, 4), (72, 16), (1, 0)),
+    *(
+        (64, 32),
+        (128, 64),
+        (96, 24),
+        (80, 20),
+        (80, 32),
+        (128, 126),
+        (129, 128),
+        (7, 4),
+        (72, 16),
+        (1, 0),
+    ),
     (16, 0),
 )
 LAYOUTS = ("fused", "grouped", "transposed", "offset", "sliced", "stepped", "expanded")
@@ -85,7 +96,8 @@ def widths(values=WIDTHS, dtypes=(FP32, FP16, BF16)) -> list[Case]:
 def options() -> list[Case]:
     """Tables of float32, and every kind of offsets."""
     wide = [Case(dtype=t, table=FP32, interleaved=i) for t in (FP16, BF16) for i in (False, True)]
-    return [*wide, Case(head_dim=6, table=FP32), *(Case(4, 5, offsets=o) for o in OFFSETS[1:])]
+    odd = [Case(head_dim=d, rotated=r, table=FP32) for d, r in ((6, 6), (80, 20))]
+    return [*wide, *odd, *(Case(4, 5, offsets=o) for o in OFFSETS[1:])]
 
 
 def heads() -> list[Case]:

@@ -3,13 +3,12 @@
     python -m tests.kernels.simulate attention --rows 64 --keys 64 --causal --policy random:3
 
 A family's case is the `Case` of tests/kernels/<family>_cases.py, each field of it an option here.
-An op that tests/kernels/<family>_family_cases.py has among its OPS has its case there.
+An op that another file, <family>_<…>_cases.py, has among its OPS has its case there.
 """
 
 import argparse
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -71,9 +70,8 @@ def _family(name: str) -> str:
 
 
 def _cases(family: str, name: str) -> ModuleType:
-    others = f"tests.kernels.{family}_family_cases"
-    if importlib.util.find_spec(others) is not None:
-        cases = importlib.import_module(others)
+    for others in sorted(Path(__file__).parent.glob(f"{family}_*_cases.py")):
+        cases = importlib.import_module(f"tests.kernels.{others.stem}")
         if name in cases.OPS:
             return cases
     return importlib.import_module(f"tests.kernels.{family}_cases")

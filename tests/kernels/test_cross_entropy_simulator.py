@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
     reason="the simulator is not built (python -m build_tools simulator)",
 )
 
+WIDE = (2048, 8193, 16385)  # rows of several warps; nine of the last two have a kernel for the loss
 RELOADED = 11 * 8192 + 40  # the first chunk of a 16-bit row is loaded twice
 STREAMED = [
     *cases.widths(cases.STREAMED, (FP32, BF16), (3,)),
@@ -27,6 +28,7 @@ STREAMED = [
 ]
 ALL = [
     *cases.widths(),
+    *cases.widths(WIDE, (FP32, BF16), (9,)),
     *cases.options(24),
     *cases.options(1100, (BF16,))[::2],
     *cases.layouts(16),
@@ -44,6 +46,7 @@ POLICIES = (
 )
 ORDERS = [
     *cases.widths((9, 1000, 1025, 5000), (BF16,), (9,)),
+    Case(9001, (9,), BF16, ignored=1),
     Case(cases.STREAMED[0], (9,), BF16, ignored=1),
     Case(RELOADED, (6,), BF16),
 ]
@@ -74,7 +77,7 @@ def test_linear_against_float64(case):
     linear_cases.check(case, inputs, results)
 
 
-@pytest.mark.parametrize("width", [300, 1100, 16500])
+@pytest.mark.parametrize("width", [300, 1100, 9000, 33000])
 def test_numbers_at_the_edge(width):
     with thunderkittens.backend("simulator"):
         cases.check_rows_that_are_undefined("cpu", width)

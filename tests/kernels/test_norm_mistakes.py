@@ -76,38 +76,22 @@ MISTAKES = (
         r"RACE|" + WRONG,
     ),
     in_row(
-        "rows_past_the_last_are_not_counted",
-        "    row += stride;\n    arch::cp_async_commit();",
-        "    if (row < source.rows) arch::cp_async_commit();\n    row += stride;",
-        r"RACE|" + WRONG,
-    ),
-    in_row(
         "rows_are_not_committed",
         "    row += stride;\n    arch::cp_async_commit();",
         "    row += stride;",
         r"RACE|" + WRONG,
     ),
-    in_row(
-        "the_next_row_overwrites_one_that_has_come",
-        "request(at == 0 ? Stages - 1 : at - 1);",
-        "request(at == Stages - 1 ? 0 : at + 1);",
-        r"RACE|UNINITIALISED|" + WRONG,
+    in_forward(
+        "columns_past_the_last_count",
+        "    right_fill(s, s, columns, 0.0f);\n",
+        "",
+        WRONG,
     ),
     in_forward(
-        "the_next_row_overwrites_the_one_that_is_read",
-        """    rows.read(d, residual);
-    if constexpr (Config::kind::adds) {
-      add_residual(d, residual, mask, r * p.width + warp * vector::length);
-    }
-    rows.advance();
-""",
-        """    rows.advance();
-    rows.read(d, residual);
-    if constexpr (Config::kind::adds) {
-      add_residual(d, residual, mask, r * p.width + warp * vector::length);
-    }
-""",
-        r"RACE|UNINITIALISED|" + WRONG,
+        "every_piece_of_a_row_takes_the_weights_of_the_first",
+        "if constexpr (!Config::early) parameters.load(p, at);",
+        "if constexpr (!Config::early) parameters.load(p, warp * kPieces);",
+        r"y:",
     ),
     in_backward(
         "groups_are_added_before_all_have_written",

@@ -65,8 +65,8 @@ MISTAKES = (
     ),
     planted(
         "the_threads_past_the_last_token_work",
-        "if (of_block >= layout.tokens || token >= p.tokens) return;",
-        "if (of_block >= layout.tokens) return;",
+        "if (of_block >= layout.tokens || token >= p.tokens || head >= all_heads) return;",
+        "if (of_block >= layout.tokens || head >= all_heads) return;",
         PAST,
     ),
 )

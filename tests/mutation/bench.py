@@ -30,9 +30,8 @@ CPU_SECONDS = 10  # a right program takes 0.5 s, or 2
 WALL_SECONDS = 180  # ends one that sleeps; whoever computes may have to share the processor
 MEMORY_BYTES = 2 << 30
 # No warnings; an element that an array of the kernel does not have ends the program. (The strict
-# check, g++'s alone, takes an array at a structure's end for what it is.) What is said of a mutant
-# names no lines.
-MUTANT_FLAGS = ("-w", "-g0", "-fsanitize-undefined-trap-on-error")
+# check, g++'s alone, takes an array at a structure's end for what it is.)
+MUTANT_FLAGS = ("-w", "-fsanitize-undefined-trap-on-error")
 # For those that nothing else notices: it takes the compiler half as long again.
 LAST_FLAGS = ("-fsanitize=object-size",)
 NOTICED = ("report", "numbers", "crash", "timeout")

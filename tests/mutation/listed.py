@@ -7,6 +7,7 @@ from tests.mutation.operators import Mutant
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
+SOFTMAX = "attention_softmax.cuh"
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
@@ -51,7 +52,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
-    Listed(FORWARD, "using stream = ", "constant: 3 → [24]|constant: 2 → 3", TUNING),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(
@@ -156,22 +156,21 @@ LISTED: tuple[Listed, ...] = (
     Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
     Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
     Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
-    Listed(CONSUMER, "if («p.sums()»)", "condition: .* → true", "sums that nobody wants"),
-    Listed(CONSUMER, "x «<=» large", "comparison: <= → <", "either is small enough"),
+    Listed(SOFTMAX, "x «<=» large", "comparison: <= → <", "either is small enough"),
     Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
     Listed(
-        CONSUMER,
+        SOFTMAX,
         "if («arch::vote_any(is_large",
         "condition: .* → true",
         "the factor of a row that is not large is 1",
     ),
     Listed(
-        CONSUMER,
+        SOFTMAX,
         "if («arch::vote_any(is_large",
         "condition: .* → false",
         "a row that is not rescaled is right, or overflows and is done with care",
     ),
-    Listed(CONSUMER, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
+    Listed(SOFTMAX, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
     Listed(CONSUMER, "float is_finite[«2»]", "constant: 2 → 3", LONGER),
     Listed(CONSUMER, "head_dim / 2 + «4»", "constant: 4 → [358]", SUM_AGAIN),
     Listed(CONSUMER, "i «<» Config::head_dim / 2 + 4", "comparison: < → <=", SUM_AGAIN),
@@ -242,11 +241,9 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
-    Listed(ROTARY, "Interleaved && Run > «1»", "constant: 1 → 2", "runs are of 1, 4 or 8 elements"),
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
-    Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
+    Listed(ROTARY, "if (head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
     # Barriers and lanes, of which any would do.
-    Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
@@ -264,9 +261,11 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
-    Listed(FORWARD, "if («warp == 0 && arch::lane_id() == 0»)", "condition: .* → true", SAME_SUMS),
-    Listed(FORWARD, "lane_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
-    Listed(FORWARD, "lane_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
+    Listed(
+        FORWARD, "if («arch::thread_id() == 0») store_moments", "condition: .* → true", SAME_SUMS
+    ),
+    Listed(FORWARD, "thread_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
+    Listed(FORWARD, "thread_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
 )
 
 

@@ -4,7 +4,7 @@ from tests.mutation.listing import ANY_BARRIER, LONGER, SAME, SAME_SUMS, TUNING,
 
 ROW, ROWS = "cross_entropy_row.cuh", "cross_entropy_rows.cuh"
 STREAM, REDUCE = "cross_entropy_stream.cuh", "cross_entropy_reduce.cuh"
-BACKWARD = "cross_entropy_backward.cuh"
+BACKWARD, LOSS = "cross_entropy_backward.cuh", "cross_entropy_loss.cuh"
 SAME_QUOTIENT = "the quotient is the same"
 BUTTERFLY = "17, 8, 4, 2, 1 take a lane to every other one, too"
 ONE_BY_ONE = "what is aligned is stored element by element, too: right, and slower"
@@ -96,13 +96,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(STREAM, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     # Rows in registers.
-    Listed(ROWS, "int vectors = «32»", "constant: 32 → 33", SAME_QUOTIENT),
-    Listed(
-        ROWS,
-        "int vectors = «32»",
-        "constant: 32 → 64",
-        "a warp has twice as many columns, and those behind it fewer: right, and slower",
-    ),
     Listed(ROWS, "int kVectors = «8»", "constant: 8 → 9", SAME_QUOTIENT),
     Listed(ROWS, "float x[«1»] = {loose}", "constant: 1 → 2", "the second is not used"),
     Listed(
@@ -111,11 +104,24 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "the next warp's first vectors are set to zero by this one, too",
     ),
-    Listed(ROWS, "arch::lane_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
-    Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
+    Listed(ROWS, "arch::thread_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
+    Listed(ROWS, "arch::thread_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
-    Listed(ROWS, "[group], «0», warp", "constant: 0 → 1", "either half may be the first"),
-    Listed(ROWS, "«1» + group, smoothing", "constant: 1 → 2", ANY_BARRIER),
+    Listed(ROWS, "«0», warp, warps", "constant: 0 → 1", "either half may be the first"),
+    Listed(ROWS, "warp, warps, «1»,", "constant: 1 → 2", ANY_BARRIER),
+    # The loss alone.
+    Listed(LOSS, "vectors = «2»", "constant: .*", TUNING),
+    Listed(LOSS, "first «<» pieces.vectors", "comparison: < → <=", "a step more, of no vectors"),
+    Listed(LOSS, "run runs[", "subscript: .*", LONGER),
+    Listed(LOSS, "label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
+    Listed(
+        LOSS,
+        "if (thread == 0) arch::store_global(p.loss + r, 0.0f)",
+        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
+        SAME_SUMS,
+    ),
+    Listed(LOSS, "combine(sums, ", "constant: 0 → 1", "either half may be the first"),
+    Listed(LOSS, "«1», smoothing", "constant: 1 → 2", ANY_BARRIER),
     # The ring.
     Listed(STREAM, "kept = Slots - «2»", "constant: 2 → [13]", TUNING),
     Listed(

@@ -1,10 +1,12 @@
 """Refused calls, generated from the very tables that drive the checks."""
 
+import inspect
 import math
 
 import pytest
 import torch
 
+import configs
 import thunderkittens
 from thunderkittens import _C
 
@@ -163,6 +165,40 @@ def test_wrong_python_types(bad):
         thunderkittens.layer_norm(bad)
     with pytest.raises(RuntimeError, match=r"layer_norm\(\).*argument 'eps' but instead found"):
         thunderkittens.layer_norm(torch.ones(2, 4), eps="small")
+
+
+X, QUARTERS = torch.ones(2, 8), torch.ones(1, 2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: thunderkittens.rms_norm(X, weight_offset=None),
+        lambda: thunderkittens.rms_norm(X, casting=None),
+        lambda: thunderkittens.add_layer_norm(X, X, training="yes"),
+        lambda: thunderkittens.add_layer_norm(X, X, dropout_p=None),
+        lambda: thunderkittens.add_rms_norm(X, X, training="yes"),
+        lambda: thunderkittens.add_rms_norm(X, X, seed=3),
+        lambda: thunderkittens.rotary(*[QUARTERS] * 2, *[X[:, :2]] * 2, interleaved="yes"),
+        lambda: thunderkittens.cross_entropy(X, X[:, 0].long(), ignore_index=None),
+        lambda: thunderkittens.cross_entropy(X, X[:, 0].long(), reduction=None),
+        lambda: thunderkittens.geglu(X, X, approximate=None),
+    ],
+)
+def test_wrong_python_types_of_options(call):
+    with pytest.raises(RuntimeError, match="Expected a value of type"):
+        call()
+
+
+@pytest.mark.parametrize("op", [op for kernel in configs.KERNELS for op in kernel.ops])
+def test_defaults_are_the_schemas(op):
+    """A function leaves out what it was not given: then the schema's default stands."""
+    schema = getattr(torch.ops.thunderkittens, op).default._schema
+    parameters = inspect.signature(getattr(thunderkittens, op)).parameters
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    shared = defaults.keys() & parameters.keys()
+    assert shared or op in ("swiglu", "linear_cross_entropy")
+    assert all(parameters[name].default == defaults[name] for name in shared)
 
 
 @pytest.mark.parametrize("key", TABLES)

@@ -81,6 +81,8 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "tanh") -> Tensor:
         >>> thunderkittens.geglu(torch.tensor([0.0, 100.0]), torch.tensor([3.0, 2.0]))
         tensor([  0., 200.])
     """
+    if approximate == "tanh":
+        return _geglu(gate, up)  # each argument costs the host up to half a microsecond
     return _geglu(gate, up, approximate=approximate)
 
 
@@ -124,4 +126,6 @@ def gelu(x: Tensor, *, approximate: str = "tanh") -> Tensor:
         >>> thunderkittens.gelu(torch.tensor([0.0, 100.0]))
         tensor([  0., 100.])
     """
+    if approximate == "tanh":
+        return _gelu(x)
     return _gelu(x, approximate=approximate)

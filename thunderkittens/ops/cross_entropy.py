@@ -77,7 +77,9 @@ def cross_entropy(
     # (pytorch/pytorch#198068).
     in_place = inplace and not torch.compiler.is_compiling()
     op = _cross_entropy_in_place if in_place else _cross_entropy
-    # By position, which costs the host a microsecond less than by name.
+    plain = reduction == "mean" and label_smoothing == 0.0 and z_loss == 0.0
+    if plain and ignore_index == -100:
+        return op(logits, targets)  # each argument costs the host a fifth of a microsecond
     return op(logits, targets, ignore_index, reduction, label_smoothing, z_loss)
 
 

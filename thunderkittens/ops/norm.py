@@ -100,7 +100,9 @@ def rms_norm(
         >>> thunderkittens.rms_norm(torch.tensor([[1.0, 7.0]]), eps=0.0)
         tensor([[0.2000, 1.4000]])
     """
-    return _rms_norm(x, weight, eps, weight_offset=weight_offset, casting=casting)
+    if weight_offset == 0.0 and casting == "llama":
+        return _rms_norm(x, weight, eps)  # each argument costs the host up to half a microsecond
+    return _rms_norm(x, weight, eps, weight_offset, casting)
 
 
 def add_layer_norm(
@@ -162,9 +164,9 @@ def add_layer_norm(
         >>> total
         tensor([[2., 4.]])
     """
-    return _add_layer_norm(
-        x, residual, weight, bias, eps=eps, dropout_p=dropout_p, training=training, seed=seed
-    )
+    if dropout_p == 0.0 and seed is None and isinstance(training, bool):
+        return _add_layer_norm(x, residual, weight, bias, eps)
+    return _add_layer_norm(x, residual, weight, bias, eps, dropout_p, training, seed)
 
 
 def add_rms_norm(
@@ -223,14 +225,10 @@ def add_rms_norm(
         >>> y
         tensor([[0.2000, 1.4000]])
     """
+    if dropout_p == 0.0 and seed is None and isinstance(training, bool):
+        if weight_offset == 0.0 and casting == "llama":
+            return _add_rms_norm(x, residual, weight, eps)
+        return _add_rms_norm(x, residual, weight, eps, weight_offset, casting)
     return _add_rms_norm(
-        x,
-        residual,
-        weight,
-        eps=eps,
-        weight_offset=weight_offset,
-        casting=casting,
-        dropout_p=dropout_p,
-        training=training,
-        seed=seed,
+        x, residual, weight, eps, weight_offset, casting, dropout_p, training, seed
     )

@@ -1,19 +1,17 @@
 // attention, forward: a consumer. It computes 64 rows of a tile. (attention_forward.cuh)
 #pragma once
 
-#include <limits>
-
-#include "kernels/attention/attention_tile.cuh"
+#include "kernels/attention/attention_softmax.cuh"
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
 template <class Config>
-class attention_consumer {
+class attention_consumer : attention_softmax<Config> {
  public:
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE attention_consumer(const attention_forward_tensors<Config>& p,
                                     attention_forward_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w) {}
+      : attention_softmax<Config>(p, w), shared(shared) {}
 
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
@@ -40,7 +38,7 @@ class attention_consumer {
       for (int j = mine.first; j > all.first; --j) pass_over();
       const uint32_t rows = again == 0 ? 0 : failures >> 2 * (again - 1) & 3;
       if constexpr (Config::fast) {
-        failures = failures << 2 | judge(mine.first_fast < mine.end_fast);
+        failures = failures << 2 | judge(mine.first < mine.end_fast);
       }
       if (again == 0) {
         store_tile();
@@ -55,46 +53,42 @@ class attention_consumer {
   }
 
  private:
+  using base = attention_softmax<Config>;
+  using base::p, base::w, base::tile, base::o, base::m, base::l;
+  using base::warpgroup_row, base::warp_row;
   using T = typename Config::type;
   using scores = rt_fl<16, Config::keys>;
-  using column = typename scores::col_vec;  // one value per row
-  using output = rt_fl<16, Config::head_dim>;
+  using half_scores = std::conditional_t<Config::fast, rt_fl<16, Config::half_keys>, scores>;
+  using typename base::column, typename base::output;
   using turn = turns<Config::consumers>;
   static constexpr int kBarrier = turn::kFirstBarrier + turn::kBarriers;  // one a consumer
-  static constexpr float kHidden = -std::numeric_limits<float>::infinity();
-  // A row is rescaled when the sum of a lane's part of a block is above this, so that p fits fp16 …
-  static constexpr float kLargeSum = 256.0f;
-  // … or, of the whole row in bf16 alone, above this, long before floats overflow.
-  static constexpr float kLargeRow = 0x1p60f;
-
-  const attention_forward_tensors<Config>& p;
   attention_forward_shared<Config>& shared;
-  const int w;
   int number = 0;  // of the item
-  attention_tile tile;
   cursor<Config::q_stages> q_at;
   cursor<Config::stages> k_at, v_at;
   scores s;
   rt<T, 16, Config::keys> weights;  // s as the second product takes it
-  typename Config::o_accumulator o;
-  column m, l;  // reference of the exponents in units of log₂, and this lane's part of Σ p
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
-  // The first of this warpgroup's rows in the sequence, and of this warp's sixteen.
-  KITTENS_DEVICE int warpgroup_row() const { return tile.m * Config::rows + w * 64; }
-  KITTENS_DEVICE int warp_row() const { return warpgroup_row() + arch::warp_id() % 4 * 16; }
 
-  KITTENS_DEVICE void issue_scores() {
+  // S: scores, or half_scores for half a block, its keys from `first` on.
+  template <class S>
+  KITTENS_DEVICE void issue_scores(S& s, int first) {
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.q[q_at.stage][w], shared.k[k_at.stage]);
+    if constexpr (std::same_as<S, scores>) {
+      warpgroup::mm_ABt(s, shared.q[q_at.stage][w], shared.k[k_at.stage]);
+    } else {
+      warpgroup::mm_ABt(s, shared.q[q_at.stage][w], rows_of<S::cols>(shared.k[k_at.stage], first));
+    }
     warpgroup::mma_commit_group();
   }
-  KITTENS_DEVICE void issue_output() {
+  template <class Weights, class V>
+  KITTENS_DEVICE void issue_output(const Weights& weights, const V& v) {
     warpgroup::mma_fence();
     if constexpr (Config::fast) {
-      warpgroup::mma_AB_row_sums(o, weights, shared.v[v_at.stage]);
+      warpgroup::mma_AB_row_sums(o, weights, v);
     } else {
-      warpgroup::mma_AB(o, weights, shared.v[v_at.stage]);
+      warpgroup::mma_AB(o, weights, v);
     }
     warpgroup::mma_commit_group();
   }
@@ -135,141 +129,114 @@ class attention_consumer {
     release_v();
   }
 
-  // s = tanh(s · scale / softcap). The approximation of tanh itself would lose half of bf16's bits.
-  KITTENS_DEVICE void cap() {
-    if constexpr (Config::capped) {
-      const float c = p.cap * 2.885390082f;  // 2 log₂e: tanh x = 1 − 2 / (1 + exp 2x)
-      map(
-          [=](float x) {
-            return 1.0f - 2.0f * arch::reciprocal_approx(1.0f + arch::exp2_approx(x * c));
-          },
-          s, s);
-    }
-  }
-  // Hides the keys of block j that do not exist, or that this warp's rows do not see.
-  KITTENS_DEVICE void mask(int j) {
-    const int first_key = j * Config::keys;
-    const int diagonal = warp_row() + tile.keys - tile.rows - first_key;
-    right_fill(s, s, tile.keys - first_key, kHidden);
-    tril(s, s, diagonal + p.right, kHidden);
-    triu(s, s, diagonal - p.left, kHidden);
-  }
-
-  // s → p in place, m, l; `correction` is what o is to be multiplied with. A row that has seen no
-  // key yet has m = −inf; its p is then exp2(−inf) = 0.
-  KITTENS_DEVICE void careful_softmax(column& correction) {
-    const float c = p.scale_log2;
-    column top, reference;
-    row_max(top, s);
-    copy(correction, m);
-    map([=](float x, float y) { return fmaxf(x, y * c); }, m, m, top);
-    map([](float x) { return x == kHidden ? 0.0f : x; }, reference, m);
-    map([](float x, float y) { return arch::exp2_approx(x - y); }, correction, correction,
-        reference);
-    map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, reference);
-    mul(l, l, correction);
-    partial_row_sum(l, s, l);
-  }
-
   // The products of a step, until s is there.
-  KITTENS_DEVICE void products() {
+  template <class S>
+  KITTENS_DEVICE void products(S& s, int first) {
     shared.k_ring.wait_full(k_at);
     turn::wait(w);
-    issue_scores();
+    issue_scores(s, first);
     shared.v_ring.wait_full(v_at);
-    issue_output();
+    issue_output(weights, shared.v[v_at.stage]);
     turn::pass(w);
     warpgroup::mma_async_wait<1>();
     release_k();
-    cap();
+    this->cap(s);
+  }
+
+  // The first block of a tile, which sets the reference.
+  template <class S>
+  KITTENS_DEVICE void first_step(S& s, int j) {
+    column unused;
+    shared.k_ring.wait_full(k_at);
+    turn::wait(w);
+    issue_scores(s, 0);
+    turn::pass(w);
+    warpgroup::mma_async_wait<0>();
+    release_k();
+    this->cap(s);
+    this->mask(s, j * Config::keys);
+    this->careful_softmax(s, unused);
+    if constexpr (std::same_as<S, scores>) {
+      copy(weights, s);
+    } else {
+      zero(weights);
+      rt<T, 16, S::cols> half;
+      copy(half, s);
+#pragma unroll
+      for (int i = 0; i < S::cols / 4; ++i) weights.data[0][i] = half.data[0][i];
+    }
   }
 
   KITTENS_DEVICE void careful_step(int j) {
-    products();
-    mask(j);
+    products(s, 0);
+    this->mask(s, j * Config::keys);
     column correction;
-    careful_softmax(correction);
+    this->careful_softmax(s, correction);
     warpgroup::mma_async_wait<0>();
     release_v();
     copy(weights, s);
     mul_row(o, o, correction);
   }
 
-  template <bool Sums>
-  KITTENS_DEVICE void fast_step() {
-    products();
-    const float c = p.scale_log2;
-    map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, m);
+  // Leaves p in s. `hide` masks it.
+  template <class S, class Hide>
+  KITTENS_DEVICE void fast_step(S& s, int first, Hide hide) {
+    products(s, first);
+    hide(s);
     column sum;
-    zero(sum);
-    if constexpr (Sums) partial_row_sum(sum, s, sum);
+    this->fast_softmax(s, sum);
     warpgroup::mma_async_wait<0>();
     release_v();
-    if constexpr (!Sums) row_sums_of(sum, o);
-    const float large = Sums ? kLargeSum : kLargeRow;
-    column is_large;
-    map([=](float x) { return x <= large ? 0.0f : 1.0f; }, is_large, sum);  // 1 for NaN
-    if (arch::vote_any(is_large.data[0].words[0] + is_large.data[1].words[0] != 0.0f)) {
-      rebase<Sums>(sum, is_large);
-    }
-    if constexpr (Sums) add(l, l, sum);
+    this->settle(s, sum);
+  }
+  KITTENS_DEVICE void fast_step() {
+    fast_step(s, 0, [](scores&) {});
     copy(weights, s);
   }
-
-  // Moves the reference of the rows that have grown large, and rescales what depends on it. Each
-  // row by itself: the factor of the others is 1.
-  template <bool Sums>
-  KITTENS_DEVICE void rebase(column& sum, column& is_large) {
-    column top, factor;
-    if constexpr (Sums) {
-      row_max(top, s);
-      finish_row_sum(is_large);
-    } else {
-      copy(top, sum);
-    }
-    constexpr float kInf = std::numeric_limits<float>::infinity();
-    map([=](float x, float large) { return large > 0.0f && x < kInf ? 1.0f / x : 1.0f; }, factor,
-        top, is_large);
-    map([](float x, float f) { return x - log2f(f); }, m, m, factor);
-    mul_row(s, s, factor);
-    mul_row(o, o, factor);
-    if constexpr (Sums) {
-      mul(sum, sum, factor);
-      mul(l, l, factor);
-    }
+  // A block, or its second half, whose left keys some rows do not see, once all have a reference.
+  template <class S>
+  KITTENS_DEVICE void left_step(S& s, int j) {
+    const int first = Config::keys - S::cols, first_key = j * Config::keys + first;
+    fast_step(s, first, [&](S& s) { this->mask_left(s, first_key); });
   }
 
   KITTENS_DEVICE void attend(const key_blocks& blocks) {
-    column unused;
     int j = blocks.end - 1;
-    shared.k_ring.wait_full(k_at);
-    turn::wait(w);
-    issue_scores();
-    turn::pass(w);
-    warpgroup::mma_async_wait<0>();
-    release_k();
-    cap();
-    mask(j);
-    careful_softmax(unused);
-    copy(weights, s);
+    if (Config::fast && blocks.low_half) {
+      half_scores low;
+      first_step(low, j);
+    } else {
+      first_step(s, j);
+    }
     if (Config::q_stages > 1 && number > 0) release_q();
     --j;
 #pragma unroll 1
     for (; j >= blocks.end_fast; --j) careful_step(j);
     if constexpr (Config::fast) {
-      if (p.sums()) {
 #pragma unroll 1
-        for (; j >= blocks.first_fast; --j) fast_step<true>();
-      } else {
+      for (; j >= blocks.first_fast; --j) fast_step();
 #pragma unroll 1
-        for (; j >= blocks.first_fast; --j) fast_step<false>();
+      for (; j >= blocks.first + blocks.high_half; --j) {
+        left_step(s, j);
+        copy(weights, s);
       }
-#pragma unroll 1
-      for (; j >= blocks.first; --j) careful_step(j);
+      if (j >= blocks.first) {
+        half_scores high;
+        left_step(high, j);
+        rt<T, 16, Config::half_keys> half;
+        copy(half, high);
+        return last_output(half,
+                           rows_of<Config::half_keys>(shared.v[v_at.stage], Config::half_keys));
+      }
     }
+    last_output(weights, shared.v[v_at.stage]);
+  }
+
+  template <class Weights, class V>
+  KITTENS_DEVICE void last_output(const Weights& weights, const V& v) {
     shared.v_ring.wait_full(v_at);
-    issue_output();
-    finish_row_sum(l);
+    issue_output(weights, v);
+    if constexpr (Config::sums) finish_row_sum(l);
     warpgroup::mma_async_wait<0>();
     release_v();
   }
@@ -300,39 +267,9 @@ class attention_consumer {
     return rows;
   }
 
-  // o's rows, divided by their sums, sinks counted; and lse in l.
-  KITTENS_DEVICE void finish(output& result) {
-    column inverse;
-    if constexpr (Config::fast) {
-      row_sums_of(inverse, o);
-    } else {
-      copy(inverse, l);
-    }
-    map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
-    map([](float x, float sum) { return x + log2f(sum); }, l, m, l);  // in units of log₂
-    if (p.sinks != nullptr) {
-      const float sink = p.sinks[tile.head] * 1.442695041f;
-      map(
-          [=](float x, float log_sum) {
-            return log_sum == kHidden ? 0.0f : x / (1.0f + exp2f(sink - log_sum));
-          },
-          inverse, inverse, l);
-      map(
-          [=](float log_sum) {
-            const float top = fmaxf(sink, log_sum);
-            return top == kHidden ? kHidden : top + log2f(exp2f(sink - top) + exp2f(log_sum - top));
-          },
-          l, l);
-    }
-    map([](float x) { return x * 0.6931471806f; }, l, l);
-#pragma unroll
-    for (int i = 0; i < Config::head_dim / 2; ++i) result.data[0][i] = o.data[0][i];
-    mul_row(result, result, inverse);
-  }
-
   KITTENS_DEVICE void store_tile() {
     output result;
-    finish(result);
+    this->finish(result);
     auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
@@ -347,7 +284,7 @@ class attention_consumer {
   // The lane's rows whose bits are set, after the tile's first store has landed.
   KITTENS_DEVICE void store_rows(uint32_t rows) {
     output result;
-    finish(result);
+    this->finish(result);
     if (signals()) tma::store_async_wait<0>();
     warpgroup::sync(kBarrier + w);
     const int lane = arch::lane_id();
@@ -369,7 +306,7 @@ class attention_consumer {
 
   KITTENS_DEVICE void store_lse(uint32_t rows) {
     const int lane = arch::lane_id();
-    if (p.lse.data == nullptr || lane % 4 != 0) return;
+    if (!Config::sums || p.lse.data == nullptr || lane % 4 != 0) return;
     float* const to = p.lse.row({tile.batch, tile.head, 0, 0}) + tile.q_start;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

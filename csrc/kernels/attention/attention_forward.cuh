@@ -33,14 +33,17 @@
 //   careful   m is the running maximum of each row, and what is there already is rescaled with it.
 //             No exponent is above 0.
 //   fast      m stays as it is: no maximum, no rescaling. Allowed once m is a maximum over some
-//             visible keys, for blocks that all rows see whole. bf16 has float's exponents, so p
-//             may be far above 1 without loss; a row whose sum grows large is rescaled then
-//             (`rebase`).
+//             visible keys of each row: for blocks that all rows see whole, and then, masked, for
+//             those at a window's left edge. bf16 has float's exponents, so p may be far above 1
+//             without loss; a row whose sum grows large is rescaled then (`rebase`).
+//
+// Of a tile's first block, on the diagonal, half of the consumers see the first half of the keys
+// alone, and of a window's last block the second half: then half of the product is computed.
 //
 // Rounding: p is rounded to the type of v for the product, and o is divided by the sum of the
 // rounded p, which a column of ones beside v gives in the same product: what rounding does to a
 // dominating key cancels. lse takes the sum l of p before rounding, in float; calls that want no
-// lse need no l.
+// lse have a kernel without l, because a short tile's time is also that of fetching its code.
 //
 // Overflow: should the scores of a row rise by more than 127 within one fast block, its p, sum or o
 // overflow. Each row is judged at its tile's end; the producer gives the tile out again, the

@@ -63,8 +63,9 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
   t.sinks = p.sinks;
-  t.tiles = {int(row_tiles),           int(p.heads),           int(p.batch),
-             p.tiles_drawn != nullptr, int(heads_together(p)), p.tiles_drawn};
+  const bool differ = p.left < p.keys || p.right < p.rows;  // in length, under a mask
+  t.tiles = {int(row_tiles),         int(p.heads), int(p.batch), p.tiles_drawn != nullptr && differ,
+             int(heads_together(p)), p.tiles_drawn};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
   t.q_ends = {p.cu_seqlens_q, p.wide_seqlens_q};
@@ -78,6 +79,20 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);
+}
+
+// The same with the configuration that the call needs, of those of a type and head dimension.
+template <class T, int HeadDim>
+void launch_attention_forward(const attention_forward_params& p, host::stream s) {
+  if (p.softcap > 0) {
+    return launch_attention_forward<attention_forward_config<T, HeadDim, true, true>>(p, s);
+  }
+  if constexpr (HeadDim <= 128 && std::same_as<T, bf16>) {
+    if (p.lse == nullptr && p.sinks == nullptr) {
+      return launch_attention_forward<attention_forward_config<T, HeadDim, false, false>>(p, s);
+    }
+  }
+  launch_attention_forward<attention_forward_config<T, HeadDim, false, true>>(p, s);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

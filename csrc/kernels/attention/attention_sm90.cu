@@ -20,12 +20,8 @@ int64_t padded(int64_t width) {
 void launch(const attention_forward_params& p, kittens::host::stream s) {
   const int64_t width = padded(std::max(p.head_dim, p.value_dim));
   const auto with_type = [&]<class T>(T) {
-    kittens::host::dispatch<64, 96, 128, 192, 256>("head_dim", width, [&]<int D> {
-      if (p.softcap > 0) {
-        return launch_attention_forward<attention_forward_config<T, D, true>>(p, s);
-      }
-      launch_attention_forward<attention_forward_config<T, D, false>>(p, s);
-    });
+    kittens::host::dispatch<64, 96, 128, 192, 256>(
+        "head_dim", width, [&]<int D> { launch_attention_forward<T, D>(p, s); });
   };
   switch (p.type) {
     case dtype::float16: return with_type(half{});

@@ -10,16 +10,18 @@ namespace thunderkittens::inline KITTENS_TARGET {
 
 using namespace kittens;
 
-template <class T, int HeadDim, bool Capped = false>
+template <class T, int HeadDim, bool Capped, bool Sums>
 struct attention_forward_config {
   using type = T;
   static constexpr int head_dim = HeadDim;  // D and Dv are at most this; TMA fills up with zeros
   static constexpr bool capped = Capped;    // whether there is a softcap
+  static constexpr bool sums = Sums;        // whether l, and so lse, is needed
   // The accumulators o and s and the operand p take 160 registers a thread at head dimension 128,
   // 128 at 64: room for two and three consumers. (Not with a softcap, which computes in more.)
   static constexpr int consumers = HeadDim == 64 && !Capped ? 3 : 2;
   static constexpr int rows = 64 * consumers;                                    // of a tile
   static constexpr int keys = HeadDim <= 128 ? 128 : HeadDim <= 192 ? 112 : 80;  // of a block
+  static constexpr int half_keys = keys / 2;  // enough of a block for some rows at a mask's edges
   static constexpr int stages = 2;
   static constexpr int warpgroups = consumers + 1;
   static constexpr int threads = 128 * warpgroups;
@@ -28,6 +30,9 @@ struct attention_forward_config {
   // Beyond, the products take so much longer than the softmax that the careful way costs little;
   // and the ones have no place beside v.
   static constexpr bool fast = HeadDim <= 128;
+  static_assert(
+      sums || (fast && std::same_as<T, bf16>),
+      "o is divided by l, where v has no column of ones; fp16's overflow shows in l alone");
   // The next tile's queries come while this one is worked on, where there is room for them.
   static constexpr int q_stages = HeadDim <= 128 ? 2 : 1;
 
@@ -49,7 +54,7 @@ struct alignas(16) attention_item {
   attention_tile tile;
   // 0: a new tile. n > 0: the tile n items before this one again, for the rows that failed.
   int again;
-  static constexpr int kEnd = -1;  // there is no more
+  static constexpr int kEnd = -1;  // of m: there is no more
 };
 
 template <class Config>
@@ -104,16 +109,13 @@ struct attention_forward_tensors {
     return sequences == kNotPacked ? sequence_origin::of(tile.batch)
                                    : sequence_origin::packed(tile.k_start, tile.keys);
   }
-  // l, and so lse, is needed.
-  KITTENS_DEVICE bool sums() const {
-    return lse.data != nullptr || sinks != nullptr || !std::same_as<typename Config::type, bf16>;
-  }
 };
 
 // The blocks of keys that some rows see: [first, end), of which [first_fast, end_fast) may be done
 // fast, after those behind them have been done.
 struct key_blocks {
   int first, end, first_fast, end_fast;
+  bool low_half, high_half;  // no row sees the last block's second half, the first one's first half
 
   // For `count` rows of the tile's sequence, from `row` on.
   template <class Config>
@@ -128,14 +130,19 @@ struct key_blocks {
     const int last_start = diagonal + steps > p.left ? diagonal + steps - p.left : 0;
     const int first_end = least(tile.keys, diagonal + p.right + 1);
     const int last_end = least(tile.keys, diagonal + steps + p.right + 1);
-    if (steps < 0 || last_end <= first_start) return {0, 0, 0, 0};
+    if (steps < 0 || last_end <= first_start) return {};
     const int first = first_start / N, end = (last_end + N - 1) / N;
+    const bool low_half = last_end - (end - 1) * N <= Config::half_keys;
+    const bool high_half = first_start - first * N >= Config::half_keys;
+    const int whole_end = first_end / N;
     const int whole_first = (last_start + N - 1) / N;
-    const int whole_end = first_end / N;  // where the first row has no keys, 0 or less
-    if (!Config::fast || whole_end <= whole_first) return {first, end, first, first};
+    if (!Config::fast || whole_end <= whole_first) {
+      return {first, end, first, first, low_half, high_half};
+    }
     // Either the first row, and so each one, has seen keys in the blocks behind, or one more block
     // is done with care.
-    return {first, end, whole_first, first_end > whole_end * N ? whole_end : whole_end - 1};
+    const int end_fast = first_end > whole_end * N ? whole_end : whole_end - 1;
+    return {first, end, whole_first, end_fast, low_half, high_half};
   }
 
  private:

@@ -94,7 +94,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
     rows.counts = count_targets(d, o, rows.targets);
   }
   compute_rows(d, o, rows);
-  return {reduce_losses(d, o, rows.loss, rows.targets), rows.gradient};
+  return {reduce_losses(d, o, rows.loss, rows.targets, rows.counts), rows.gradient};
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ struct cross_entropy_total_params {
   float* total;         // [1]
   int64_t rows, ignore_index;
   bool wide;
+  const int64_t* counts = nullptr;  // [kCrossEntropyParts]: their sum is how many; null: unknown
 };
 
 // Launcher "cross_entropy_backward": each row of a gradient times its factor. In place, a row whose

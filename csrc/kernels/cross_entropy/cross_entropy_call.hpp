@@ -49,9 +49,10 @@ struct loss_rows {
 void compute_rows(const decision& d, const loss_options& options, const loss_rows& rows);
 // How many targets are not ignored, as compute_rows takes it.
 at::Tensor count_targets(const decision& d, const loss_options& options, const at::Tensor& targets);
-// The losses [...] reduced as the options say; themselves, if not at all.
+// The losses [...] reduced as the options say; themselves, if not at all. `counts`: of
+// count_targets, where they are known.
 at::Tensor reduce_losses(const decision& d, const loss_options& options, const at::Tensor& loss,
-                         const at::Tensor& targets);
+                         const at::Tensor& targets, const at::Tensor& counts = {});
 
 // What a backward returns for a gradient [..., V] that its forward has computed as if the loss's
 // own gradient `dloss` were 1: its product with dloss, [...] or one number. In the memory of

@@ -51,18 +51,19 @@ __global__ void __launch_bounds__(Config::threads)
     cross_entropy_total(const __grid_constant__ cross_entropy_total_params p) {
   auto* counts = reinterpret_cast<int64_t*>(arch::dynamic_shared());
   auto* totals = reinterpret_cast<float*>(counts + Config::threads / kWarp);
-  const bool counted = p.targets != nullptr;
+  const int thread = arch::thread_id();
+  const bool mean = p.targets != nullptr, known = mean && p.counts != nullptr;
   float total = 0.0f;
-  int64_t count = 0;
+  int64_t count = known && thread < kCrossEntropyParts ? arch::load_global(p.counts + thread) : 0;
 #pragma unroll 8
-  for (int64_t r = arch::thread_id(); r < p.rows; r += Config::threads) {
+  for (int64_t r = thread; r < p.rows; r += Config::threads) {
     total += arch::load_global(p.loss + r);
-    if (counted && load_target(p, r) != p.ignore_index) ++count;
+    if (mean && !known && load_target(p, r) != p.ignore_index) ++count;
   }
   total = block_sum(total, totals);
   count = block_sum(count, counts);
-  if (arch::thread_id() != 0) return;
-  arch::store_global(p.total, counted ? total / float(count) : total);  // 0 / 0 is torch's NaN, too
+  if (thread != 0) return;
+  arch::store_global(p.total, mean ? total / float(count) : total);  // 0 / 0 is torch's NaN, too
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -133,12 +133,13 @@ Tensor count_targets(const decision& d, const loss_options& o, const Tensor& tar
 }
 
 Tensor reduce_losses(const decision& d, const loss_options& o, const Tensor& loss,
-                     const Tensor& targets) {
+                     const Tensor& targets, const Tensor& counts) {
   if (o.reduce == reduction::none) return loss;
   const bool mean = o.reduce == reduction::mean;
   if (d.run == nullptr) {
     const Tensor total = loss.sum();
-    return mean ? total / count_targets(d, o, targets) : total;
+    if (!mean) return total;
+    return total / (counts.defined() ? counts : count_targets(d, o, targets));
   }
   const Tensor total = at::empty({}, loss.options());
   launch(decide(kTotalKernel, loss.device(), ""),
@@ -149,6 +150,7 @@ Tensor reduce_losses(const decision& d, const loss_options& o, const Tensor& los
              .rows = loss.numel(),
              .ignore_index = o.ignore_index,
              .wide = targets.scalar_type() == at::kLong,
+             .counts = static_cast<const int64_t*>(data_or_null(counts)),
          },
          loss.device());
   return total;

@@ -1,27 +1,33 @@
-// cross_entropy of rows that fit in registers, up to kRegisterWidth columns: loss, and gradient.
+// cross_entropy of rows that fit in registers, up to 32768 columns of 16 bits: loss, and gradient.
 //
 //   logits [rows, width], targets [rows] → loss [rows], gradient [rows, width]
 //
-// Memory-bound: logits are read once and the gradient is written once. A group of warps has one
-// row, each lane 32 of its elements as they are loaded; several groups share a block, so that
-// narrow rows fill it. Many blocks are resident, which keeps enough loads on their way.
+// Memory-bound: logits are read once and the gradient is written once. A block has one row, each
+// lane up to eight 16-byte vectors of it as they are loaded, all on their way before the first is
+// used. 32 warps are resident, up to 128 KB a multiprocessor, and rows do not wait for each other.
+// (A block of several rows would need a barrier for each: a number that is not known to the
+// compiler reserves all 16, and few blocks are resident then.)
 //
-//   width ≤ 1024    a warp a row, no barrier
-//   above           a warp per 1024 columns; one barrier a row
+//   4 vectors a lane    rows of one warp, no barrier: up to 1024 columns of 16 bits. Loaded with
+//                       their targets, before it is known whether they are ignored
+//   8 vectors           up to 16 warps, one barrier a row. Ignored rows are not loaded
 #pragma once
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-template <class T>
+// Vectors: of a lane.
+template <class T, int Vectors>
 struct cross_entropy_rows_config {
   using type = T;
   using vector = vector16<T>;
-  static constexpr int vectors = 32 / vector::kLength;  // of a lane
-  static constexpr int warp_columns = 32 * kWarp;
-  static constexpr int max_warps = 16;  // of a row
+  static constexpr int vectors = Vectors;
+  static constexpr int warp_columns = Vectors * vector::kLength * kWarp;
+  static constexpr bool loads_ignored = Vectors == 4;
+  static constexpr int max_warps = Vectors == 4 ? 1 : 16;  // of a row
   static constexpr int max_threads = max_warps * kWarp;
+  static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Up to 14 columns may be outside of the vectors of the body.
   static constexpr int64_t max_width = max_warps * warp_columns;
 };
@@ -104,37 +110,36 @@ struct register_row {
   KITTENS_DEVICE int loose_column() const { return pieces.loose_column(arch::lane_id()); }
 };
 
-// Grid: a block for each `groups` rows, groups · warps warps a block.
+// Grid: a block a row, of as many warps as the row needs.
 template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, 2)
-    cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p, int warps) {
+__global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
+    cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   using T = typename Config::type;
-  const int groups = arch::block_threads() / (warps * kWarp);
-  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
-  const int64_t r = int64_t(arch::block_x()) * groups + group;
-  if (r >= p.rows) return;  // the whole group
-
+  const int warps = arch::block_threads() / kWarp, warp = arch::warp_id();
+  const int64_t r = arch::block_x();
   const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
   auto* gradient = static_cast<T*>(p.gradient) + r * p.gradient_stride;
-  const bool first = warp == 0 && arch::lane_id() == 0, smoothing = p.label_smoothing > 0.0f;
+  const bool first = arch::thread_id() == 0, smoothing = p.label_smoothing > 0.0f;
   const int64_t target = load_target(p, r);
   register_row<Config> row(x, p.width, warp);
+  if constexpr (Config::loads_ignored) row.load(x);
   if (target == p.ignore_index) {
     if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);
     return;
   }
 
-  row.load(x);
+  if constexpr (!Config::loads_ignored) row.load(x);
   const int column = column_of(target, p.width);
   const float x_target =
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
+  const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
+  const float factor = dloss * inverse_count(p.counts);
   softmax_sums sums;
   row.include_in(sums, smoothing);
-  combine(sums, reinterpret_cast<group_sums*>(arch::dynamic_shared())[group], 0, warp, warps,
-          1 + group, smoothing);
-  const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const row_result result = finish_row(p, sums, column, x_target, dloss * inverse_count(p.counts));
+  combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, warp, warps, 1,
+          smoothing);
+  const row_result result = finish_row(p, sums, column, x_target, factor);
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
   if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);
 }

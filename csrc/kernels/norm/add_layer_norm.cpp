@@ -78,7 +78,7 @@ y_and_sum add_layer_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, con
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   m.def(
-      "add_layer_norm(Tensor x, Tensor residual, Tensor? weight=None, Tensor? bias=None, *, float "
+      "add_layer_norm(Tensor x, Tensor residual, Tensor? weight=None, Tensor? bias=None, float "
       "eps=1e-5, float dropout_p=0.0, bool training=True, Tensor? seed=None) -> (Tensor y, Tensor "
       "sum)",
       {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});

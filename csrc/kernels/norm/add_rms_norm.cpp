@@ -81,7 +81,7 @@ y_and_sum add_rms_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   m.def(
-      "add_rms_norm(Tensor x, Tensor residual, Tensor? weight=None, *, float eps=1e-6, float "
+      "add_rms_norm(Tensor x, Tensor residual, Tensor? weight=None, float eps=1e-6, float "
       "weight_offset=0.0, str casting=\"llama\", float dropout_p=0.0, bool training=True, Tensor? "
       "seed=None) -> (Tensor y, Tensor sum)",
       {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});

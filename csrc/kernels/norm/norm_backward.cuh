@@ -134,14 +134,10 @@ struct row_gradient {
   }
 };
 
-// ds, from those sums; d becomes ŝ.
-template <class Config, class V, class DY>
-KITTENS_DEVICE void differentiate_row(V& ds, V& d, const DY& dy, const V& weight,
-                                      const float (&sums)[Config::sums], float rstd,
-                                      float inverse_width) {
-  const row_gradient<typename Config::kind> gradient(sums, rstd, inverse_width);
+// d becomes ŝ.
+template <class V, class Kind>
+KITTENS_DEVICE void normalise(V& d, const row_gradient<Kind>& gradient) {
   map([=](float d) { return gradient.normal(d); }, d, d);
-  map(gradient, ds, dy, weight, d);
 }
 
 // Writes dresidual and dx, as far as they are wanted.
@@ -268,11 +264,13 @@ __global__ void __launch_bounds__(Config::max_threads)
     row_sums<Config>(sums, d, row.dy, weight);
     add(sums);
 
-    vector ds;
-    load_weights(weight);
-    differentiate_row<Config>(ds, d, row.dy, weight, sums, row.rstd, layout.inverse_width);
+    const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
+    normalise(d, gradient);
     fma(dweight, row.dy, d, dweight);
     if constexpr (Config::kind::centred) kittens::add(dbias, dbias, row.dy);
+    load_weights(weight);
+    vector& ds = d;
+    map(gradient, ds, row.dy, weight, d);
     if (Config::kind::adds && p.dsum != nullptr) {
       vector dsum;
       if constexpr (Config::streams) {
@@ -324,8 +322,10 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
   add(sums);
   for (int64_t slice = warp; slice < slices; slice += warps) {
     load_slice(slice);
-    vector ds;
-    differentiate_row<Config>(ds, d, row.dy, weight, sums, row.rstd, layout.inverse_width);
+    const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
+    normalise(d, gradient);
+    vector& ds = d;
+    map(gradient, ds, row.dy, weight, d);
     if (Config::kind::adds && p.dsum != nullptr) {
       vector dsum;
       load(dsum, matrix<const R>(p.dsum, p.rows, p.width, p.dsum_stride), {.r = r, .c = slice});

@@ -5,14 +5,15 @@
 //
 //   x, residual [rows, width] → y, s [rows, width], mean [rows], rstd [rows]
 //
-// Memory-bound: x and residual are read once, y and s written once. Persistent blocks walk over the
-// rows with a stride; the weights stay in registers, and so does the row between its sums and its
-// output. The next rows are on their way to shared memory meanwhile.
+// Memory-bound: x and residual are read once, y and s written once. All loads of a row are on their
+// way before the first is used, and the row stays in registers until it is stored; while one block
+// waits, the others of its multiprocessor load. The weights come anew for each row, from L1.
 //
 //   width ≤ 256:    norm_forward_narrow.cuh: a few lanes a row
-//   width ≤ 1024:   one warp a row, four rows a block, no barrier
-//   width ≤ 16384:  one block a row, each warp holds 1024 columns; one barrier a sum
-//   above:          norm_forward_wide reads the row two or three times, from L2 after the first
+//   width ≤ 16384:  one block a row, each warp holds 1024 columns; one barrier a sum, none up to
+//                   1024 columns
+//   above:          norm_forward_wide reads the row two or three times, from L2 after the first;
+//                   so are single elements above 8192 columns, and parameters of different types
 //
 // Numerics: the variance is taken about the mean rounded to float, m, and both are corrected by the
 // mean of what is left, delta = mean(s − m):  var = mean((s − m)²) − delta². So s − m − delta is
@@ -29,48 +30,34 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-// Kind: a member of the family. T: element type of x and y. R: of residual and sum, or void. Run:
-// elements a lane moves at once (16 bytes, or 1 where rows are not aligned). Elements: how many of
-// the row a lane holds. Rows: of a block; several have a warp each.
-template <class Kind, class T, class R, int Run, int Elements, int Rows>
+// Kind: a member of the family. T: element type of x and y. R: of residual and sum, or void. W: of
+// weight and bias (not used by norm_forward_wide). Run: elements a lane moves at once (16 bytes, or
+// 1 where rows are not aligned). Elements: how many of the row a lane holds. Warps: at most, of a
+// block.
+template <class Kind, class T, class R, class W, int Run, int Elements, int Warps>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
   using residual_type = std::conditional_t<Kind::adds, R, T>;
-  using vector = rv<float, kWarp * Elements, ducks::rv_layout::runs<Run>>;
-  using residual_vector = rv<residual_type, vector::length, typename vector::layout>;
-  // Two slots of two rows each move as much at a time as three slots of one.
-  using stream = row_stream<T, R, vector, Kind::adds ? 2 : 3>;
-  // What is loaded anew for each row, where the registers are needed for dropout.
-  static constexpr bool keeps_bias = !Kind::adds;
-  // Of two rows whose elements come one by one, the registers hold too little.
-  static constexpr bool in_registers = Run > 1 || !Kind::adds;
+  using parameter_type = W;
+  using layout = ducks::rv_layout::runs<Run>;
+  template <class E>
+  using row_of = rv<E, kWarp * Elements, layout>;
+  using vector = row_of<float>;
+  // What of the row is multiplied and stored at a time: all of it where the registers hold all of
+  // its weights, two to a register, so that they are on their way together, else 8 elements a lane.
+  static constexpr bool whole = sizeof(W) == 2 && Run > 1 && Warps <= 8;
+  using piece = rv<float, kWarp*(whole ? Elements : 8), layout>;
+  // Whether the weights are on their way with the row: where registers are left for them.
+  static constexpr bool early = whole && !Kind::centred && !Kind::adds;
   static constexpr int sums = Kind::centred ? 2 : 1;
   static constexpr bool rounds = sizeof(T) == 2 && !Kind::centred;
-  // In float, two slots of both rows are 16 bytes an element, of the 227 KB of a block.
-  static constexpr bool large = Kind::adds && sizeof(T) == 4;
-  static constexpr int rows = Rows;
-  static constexpr int max_warps = Rows == 1 ? (large ? 12 : 16) : Rows;
-  static constexpr int max_threads = max_warps * kWarp;
-  static constexpr int64_t max_width = int64_t(vector::length) * (Rows == 1 ? max_warps : 1);
-  // What the registers allow: 128 a thread (168 with four rows); without a bias 96 do.
-  static constexpr bool small = !Kind::centred && !Kind::adds;
-  static constexpr int threads_per_multiprocessor = Rows == 1 ? (small   ? 640
-                                                                 : large ? 384
-                                                                         : 512)
-                                                              : (small ? 512 : 384);
-  static constexpr int min_blocks = threads_per_multiprocessor / max_threads;
-
-  // How many blocks to launch for rows of `threads` threads. One wave of resident blocks is best
-  // where rows are short, or where one block fills a multiprocessor; else eight, which even out
-  // what the multiprocessors get of the memory (16384 × 4096 bf16: 78.1 µs with one wave, 74.1 with
-  // 8).
-  static constexpr int64_t max_blocks(int64_t threads, int64_t multiprocessors) {
-    const int64_t resident = threads_per_multiprocessor / threads;
-    if (resident <= 1) return multiprocessors;
-    return (Rows == 1 ? 8 : 1) * resident * multiprocessors;
-  }
-  static_assert(max_warps <= kMaxWarps);
+  static constexpr int max_threads = Warps * kWarp;
+  static constexpr int64_t max_width = int64_t(vector::length) * Warps;
+  // Three blocks of 8 warps leave 80 registers a thread: too few for dropout's generator beside two
+  // rows of floats or of single elements. With 16 warps it is two blocks, 64 registers, or one.
+  static constexpr bool large = Kind::adds && (sizeof(residual_type) == 4 || Run == 1);
+  static constexpr int min_blocks = Warps > 8 ? (Kind::adds ? 1 : 2) : large ? 2 : 3;
 };
 
 // A row's mean, as the rounded value m and what it lacks, and its 1 / standard deviation.
@@ -147,70 +134,85 @@ KITTENS_DEVICE void scale_row(V& d, const row_moments& row, const V& weight, con
   }
 }
 
+// A lane's part of weight and bias; what is null is ones and zeros.
 template <class Config>
-KITTENS_DEVICE void load_weight(typename Config::vector& weight, const norm_forward_params& p,
-                                int64_t slice) {
-  load_weight<typename Config::kind, typename Config::type>(weight, p.weight, p.weight_type,
-                                                            p.width, slice, p.weight_offset);
-}
-template <class Config>
-KITTENS_DEVICE void load_bias(typename Config::vector& bias, const norm_forward_params& p,
-                              int64_t slice) {
-  if constexpr (Config::kind::centred) {
-    load_parameter<typename Config::type>(bias, p.bias, p.bias_type, p.width, slice, 0.0f);
-  } else {
-    zero(bias);
+struct row_parameters {
+  using piece = typename Config::piece;
+  using T = typename Config::parameter_type;
+  using loaded = rv<T, piece::length, typename Config::layout>;
+  loaded weight, bias;
+
+  // Piece number `at` of the row.
+  KITTENS_DEVICE void load(const norm_forward_params& p, int64_t at) {
+    load_one(weight, p.weight, p.width, at, 1.0f);
+    if constexpr (Config::kind::centred) load_one(bias, p.bias, p.width, at, 0.0f);
   }
-}
+  KITTENS_DEVICE void scale(piece& d, const row_moments& row, const norm_forward_params& p) const {
+    piece w, b;
+    copy(w, weight);
+    if constexpr (Config::kind::centred) {
+      copy(b, bias);
+    } else {
+      if (p.weight_offset != 0.0f) add(w, w, p.weight_offset);
+    }
+    scale_row<Config>(d, row, w, b, p.round_first);
+  }
+
+ private:
+  KITTENS_DEVICE static void load_one(loaded& dst, const void* data, int64_t width, int64_t at,
+                                      float otherwise) {
+    if (data == nullptr) return fill(dst, otherwise);
+    kittens::load(dst, gl<const T, 1, 1, 1>::vector(static_cast<const T*>(data), width), {.c = at});
+  }
+};
 
 KITTENS_DEVICE void store_moments(const norm_forward_params& p, const row_moments& row, int64_t r) {
   if (p.mean != nullptr) arch::store_global(p.mean + r, row.m + row.delta);
   if (p.rstd != nullptr) arch::store_global(p.rstd + r, row.rstd);
 }
 
-// Grid: any number of blocks.
+// Grid: one block a row.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
   using vector = typename Config::vector;
+  using piece = typename Config::piece;
   using T = typename Config::type;
   using R = typename Config::residual_type;
-  const int warp = Config::rows == 1 ? arch::warp_id() : 0;
-  const int64_t stride = int64_t(arch::grid_x()) * Config::rows;
-  int64_t r = int64_t(arch::block_x()) * Config::rows + (Config::rows == 1 ? 0 : arch::warp_id());
-
+  constexpr int kPieces = vector::length / piece::length;
+  const int warp = arch::warp_id();
+  const int64_t r = arch::block_x();
   using sum_shared = typename group_sum<Config::sums>::shared;
-  auto* shared = reinterpret_cast<sum_shared*>(arch::dynamic_shared());
-  group_sum<Config::sums> add{*shared, warp, layout.warps, 1};
-  auto* slots = reinterpret_cast<uint8_t*>(shared + 1);
-  typename Config::stream rows(matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer),
-                               matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
-                               slots + arch::warp_id() * Config::stream::kSharedBytes, r, stride,
-                               warp);
-  rows.start();
-  const auto y = matrix<T>(p.y, p.rows, p.width, p.width);
-  const dropout_mask mask(p.dropout);
-  vector weight, bias;
-  load_weight<Config>(weight, p, warp);
-  if constexpr (Config::keeps_bias) load_bias<Config>(bias, p, warp);
+  group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp,
+                              layout.warps, 1};
 
-  for (; r < p.rows; r += stride) {
-    vector d;
-    typename Config::residual_vector residual;
-    rows.read(d, residual);
-    if constexpr (Config::kind::adds) {
-      add_residual(d, residual, mask, r * p.width + warp * vector::length);
-    }
-    rows.advance();
-    if constexpr (Config::kind::adds) {
-      store(matrix<R>(p.sum, p.rows, p.width, p.width), d, {.r = r, .c = warp});
-    }
-    const row_moments row = take_moments<Config>(d, add, int(p.width) - warp * vector::length,
-                                                 layout.inverse_width, p.eps);
-    if constexpr (!Config::keeps_bias) load_bias<Config>(bias, p, warp);
-    scale_row<Config>(d, row, weight, bias, p.round_first);
-    store(y, d, {.r = r, .c = warp});
-    if (warp == 0 && arch::lane_id() == 0) store_moments(p, row, r);
+  typename Config::template row_of<T> x;
+  load(x, matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer), {.r = r, .c = warp});
+  row_parameters<Config> parameters;
+  if constexpr (Config::early) parameters.load(p, warp);
+  vector d;
+  if constexpr (Config::kind::adds) {
+    typename Config::template row_of<R> residual;
+    load(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
+         {.r = r, .c = warp});
+    copy(d, x);
+    add_residual(d, residual, dropout_mask(p.dropout), r * p.width + warp * vector::length);
+    store(matrix<R>(p.sum, p.rows, p.width, p.width), d, {.r = r, .c = warp});
+  } else {
+    copy(d, x);
+  }
+  const row_moments row = take_moments<Config>(d, add, int(p.width) - warp * vector::length,
+                                               layout.inverse_width, p.eps);
+  if (arch::thread_id() == 0) store_moments(p, row, r);
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int64_t at = warp * kPieces + i;
+    if constexpr (!Config::early) parameters.load(p, at);
+    piece part;
+#pragma unroll
+    for (int c = 0; c < piece::chunks; ++c) part.data[c] = d.data[i * piece::chunks + c];
+    parameters.scale(part, row, p);
+    store(matrix<T>(p.y, p.rows, p.width, p.width), part, {.r = r, .c = at});
   }
 }
 
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
   const auto load_sum = [&](int64_t slice) {
     load(d, x, {.r = r, .c = slice});
     if constexpr (Config::kind::adds) {
-      typename Config::residual_vector residual;
+      typename Config::template row_of<R> residual;
       load(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
            {.r = r, .c = slice});
       add_residual(d, residual, mask, r * p.width + slice * vector::length);
@@ -280,8 +282,9 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
     }
     centre(slice);
     vector weight, bias;
-    load_weight<Config>(weight, p, slice);
-    load_bias<Config>(bias, p, slice);
+    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, slice,
+                                          p.weight_offset);
+    load_parameter<T>(bias, p.bias, p.bias_type, p.width, slice, 0.0f);
     scale_row<Config>(d, row, weight, bias, p.round_first);
     store(matrix<T>(p.y, p.rows, p.width, p.width), d, {.r = r, .c = slice});
   }

@@ -38,6 +38,37 @@ void with_norm_elements(dtype type, dtype residual_type, bool aligned, F f) {
   });
 }
 
+// Whether norm_forward takes rows of this width, and weight and bias of these types; if so, it is
+// launched.
+template <class Kind, class T, class R, int Run>
+bool launch_norm_rows(const norm_forward_params& p, host::stream s) {
+  const auto launch_up_to = [&]<class Config>(Config) {
+    if (p.width > Config::max_width) return false;
+    const int64_t warps = ceil_div(p.width, Config::vector::length);
+    host::launch(norm_forward<Config>,
+                 {{p.rows}, {warps * kWarp}, sizeof(typename group_sum<Config::sums>::shared)}, s,
+                 p, row_layout_of(p.width, warps));
+    return true;
+  };
+  const auto launch_with = [&]<class W>(W) {
+    if (launch_up_to(norm_forward_config<Kind, T, R, W, Run, 32, 8>{})) return true;
+    if constexpr (Run == 1) {
+      return false;
+    } else {
+      return launch_up_to(norm_forward_config<Kind, T, R, W, Run, 32, 16>{});
+    }
+  };
+  const auto all_are = [&](dtype type) {
+    return (p.weight == nullptr || p.weight_type == type) &&
+           (p.bias == nullptr || p.bias_type == type);
+  };
+  if (all_are(p.type)) return launch_with(T{});
+  if constexpr (sizeof(T) == 2 && Run > 1) {
+    if (all_are(dtype::float32)) return launch_with(float{});
+  }
+  return false;
+}
+
 template <class Kind>
 void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   const int64_t size = bytes_of(p.type), residual_size = bytes_of(p.residual_type);
@@ -47,9 +78,6 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
                            p.residual_stride * residual_size});
   with_norm_elements<Kind>(p.type, p.residual_type, aligned, [&]<class T, class R, int Run>() {
     using narrow = norm_forward_narrow_config<Kind, T, R, Run>;
-    using normal = norm_forward_config<Kind, T, R, Run, 32, 4>;
-    using broad = norm_forward_config<Kind, T, R, Run, 32, 1>;
-    using wide = norm_forward_config<Kind, T, R, Run, 16, 1>;
     if (p.width <= kNormNarrowWidth) {
       const auto layout = narrow_layout_of(p.width);
       const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
@@ -58,22 +86,10 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
                           {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
                           layout);
     }
-    const auto launch_rows = [&]<class Config>(Config) {
-      const int64_t warps = ceil_div(p.width, Config::vector::length);
-      const int64_t threads = Config::rows * warps * kWarp;
-      const int64_t blocks = std::min(ceil_div(p.rows, Config::rows),
-                                      Config::max_blocks(threads, host::multiprocessors()));
-      const int64_t shared = sizeof(typename group_sum<Config::sums>::shared) +
-                             Config::rows * warps * Config::stream::kSharedBytes;
-      host::launch(norm_forward<Config>, {{blocks}, {threads}, shared}, s, p,
-                   row_layout_of(p.width, warps));
-    };
-    if constexpr (normal::in_registers) {
-      if (p.width <= normal::max_width) return launch_rows(normal{});
-      if (p.width <= broad::max_width) return launch_rows(broad{});
-    }
+    if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
+    using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16>;
     const int64_t warps =
-        std::min<int64_t>(wide::max_warps, ceil_div(p.width, wide::vector::length));
+        std::min<int64_t>(wide::max_threads / kWarp, ceil_div(p.width, wide::vector::length));
     host::launch(norm_forward_wide<wide>, {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)},
                  s, p, row_layout_of(p.width, warps));
   });

@@ -178,7 +178,7 @@ two_tensors rms_norm_backward_autograd(c10::DispatchKeySet keys, const Tensor& d
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   m.def(
-      "rms_norm(Tensor x, Tensor? weight=None, float eps=1e-6, *, float weight_offset=0.0, "
+      "rms_norm(Tensor x, Tensor? weight=None, float eps=1e-6, float weight_offset=0.0, "
       "str casting=\"llama\") -> Tensor",
       {at::Tag::pt2_compliant_tag});
   m.def(

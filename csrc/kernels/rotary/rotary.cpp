@@ -300,7 +300,7 @@ void rotary_in_place(const rotary_call& c) {
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
   const char* const arguments =
       "Tensor cos, Tensor sin, SymInt offset=0, Tensor? offsets=None, bool interleaved=False, "
-      "bool conjugate=False, *, Tensor? cu_seqlens=None, SymInt? max_seqlen=None) -> ";
+      "bool conjugate=False, Tensor? cu_seqlens=None, SymInt? max_seqlen=None) -> ";
   m.def(c10::str("rotary(Tensor q, Tensor k, ", arguments, "(Tensor, Tensor)").c_str(),
         {at::Tag::pt2_compliant_tag});
   m.def(c10::str("rotary_(Tensor(a!) q, Tensor(b!) k, ", arguments, "()").c_str(),

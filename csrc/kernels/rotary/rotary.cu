@@ -13,67 +13,67 @@ namespace {
 using kittens::host::launch;
 using kittens::host::stream;
 
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// `threads`: of a block, about.
+// A block has up to 96 threads if a head does not take more. (64 … 128 were measured, with as many
+// heads one after the other as follow from it: with runs of 16 bytes none is 1 % faster.)
+constexpr int kThreads = 96;
+
+// Up to here blocks share a token's heads. (One token of 32 + 8 heads of 128: 1.9 against 2.2 µs in
+// one block; 4 × 4096 tokens: 95 against 86 µs.)
+constexpr int64_t kFewTokens = 512;
+
 template <class Config>
-rotary_layout layout_of(const rotary_params& p, int threads) {
+void launch_with(const rotary_params& p, stream s) {
   const int rotated_units = p.rotated / (2 * Config::run);
   const int to_copy = p.in_place ? 0 : p.width - p.rotated;
-  const int units = rotated_units + ceil_div(to_copy, 2 * Config::run);
-  const int heads = p.q.heads + p.k.heads;
-  const int slots = std::min(ceil_div(heads, Config::heads), std::max(1, threads / units));
-  const int tokens = std::clamp(threads / (slots * units), 1, p.tokens);
-  return {rotated_units, units, slots, tokens, ceil_div(p.tokens, tokens)};
+  const int64_t units = rotated_units + ceil_div(to_copy, 2 * Config::run);
+  const int64_t heads = p.q.heads + p.k.heads;
+  const int64_t steps = ceil_div(heads * units, Config::heads * kThreads);
+  const int64_t slots = ceil_div(heads, Config::heads * steps);
+  const int64_t tokens = std::clamp<int64_t>(kThreads / (slots * units), 1, p.tokens);
+  const int64_t chunks = ceil_div(p.tokens, tokens), blocks = p.batch * chunks;
+  const bool few = int64_t(p.batch) * p.tokens <= kFewTokens;
+  const int64_t warps = ceil_div(tokens * slots * units, kWarp);
+  launch(rotary<Config>,
+         {{blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1}, {warps * kWarp}}, s, p,
+         {rotated_units, small_divisor(units), small_divisor(slots), int(tokens), int(chunks)});
 }
 
-template <class Config>
-void launch_with(const rotary_params& p, int threads, stream s) {
-  const rotary_layout layout = layout_of<Config>(p, threads);
-  const int warps = ceil_div(layout.tokens * layout.slots * layout.units, kWarp);
-  const int64_t blocks = int64_t(p.batch) * layout.chunks;
-  launch(rotary<Config>, {{blocks}, {warps * kWarp}}, s, p, layout);
-}
-
-// Whether everything starts and is apart by multiples of 16 bytes: runs, heads, rows of the table.
-bool is_aligned(const rotary_params& p) {
+// Whether everything starts and is apart by multiples of `bytes`: runs, heads, rows of the table.
+// (Runs of the table are longer where only its elements are float.)
+bool in_runs_of(int64_t bytes, const rotary_params& p) {
   const int64_t size = bytes_of(p.type), table_size = bytes_of(p.table_type);
-  bool aligned = in_runs_of_16_bytes(
-      {p.cos, p.sin},
-      {p.cos_stride * table_size, p.sin_stride * table_size, p.width * size, p.rotated / 2 * size});
+  const auto address = [](const void* data) { return reinterpret_cast<int64_t>(data); };
+  const int64_t table =
+      address(p.cos) | address(p.sin) | p.cos_stride * table_size | p.sin_stride * table_size;
+  int64_t data = p.width * size | p.rotated / 2 * size;
   for (const rotary_operand* t : {&p.q, &p.k}) {
     if (t->heads == 0) continue;
+    data |= address(t->in) | address(t->out);
     for (const rotary_strides* s : {&t->in_strides, &t->out_strides}) {
-      aligned &=
-          in_runs_of_16_bytes({t->in, t->out}, {s->batch * size, s->token * size, s->head * size});
+      data |= s->batch * size | s->token * size | s->head * size;
     }
   }
-  return aligned;
+  return data % bytes == 0 && table % std::min<int64_t>(16, bytes / size * table_size) == 0;
 }
 
-// A thread that turns its heads one after the other leaves room for more threads: 134 against 138
-// µs for 4 × 4096 tokens of 32 + 32 heads of 128 (bf16, H200). Four on their way at once are faster
-// where a head is few threads (heads of 64: 69 against 72 µs, and 70 with blocks of 128), and for
-// few tokens.
-template <class T, int Run, bool Interleaved>
+template <class T, int Run>
 void launch_runs(const rotary_params& p, stream s) {
-  const bool many_tokens = int64_t(p.batch) * p.tokens >= 512;
-  const bool wide_heads = p.rotated / (2 * Run) >= 8;
-  if constexpr (Run > 1) {
-    if (many_tokens && wide_heads) {
-      return launch_with<rotary_config<T, Run, Interleaved, 1>>(p, 128, s);
-    }
+  constexpr int kHeads = Run == 1 ? 4 : 32 / (Run * int(sizeof(T)));
+  if (p.interleaved) {
+    launch_with<rotary_config<T, Run, true, kHeads>>(p, s);
+  } else {
+    launch_with<rotary_config<T, Run, false, kHeads>>(p, s);
   }
-  launch_with<rotary_config<T, Run, Interleaved, 4>>(p, many_tokens && !wide_heads ? 64 : 128, s);
 }
 
 void launch_rotary(const rotary_params& p, stream s) {
-  with_elements(p.type, is_aligned(p), [&]<class T, int Run>() {
-    if (p.interleaved) {
-      launch_runs<T, Run, true>(p, s);
-    } else {
-      launch_runs<T, Run, false>(p, s);
+  with_elements(p.type, in_runs_of(16, p), [&]<class T, int Run>() {
+    if constexpr (Run == 1 && sizeof(T) == 2) {
+      if (in_runs_of(4, p)) return launch_runs<T, 2>(p, s);
     }
+    launch_runs<T, Run>(p, s);
   });
 }
 

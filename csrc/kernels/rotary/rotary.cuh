@@ -4,14 +4,15 @@
 //     → q and k, the pairs among the first `rotated` elements of a head turned, the rest copied
 //
 // Memory-bound: q and k are read once and written once. A thread has one place in the heads of one
-// token and keeps its cosines and sines in registers; it moves `heads` heads at once, so that many
-// 16-byte accesses are on their way before the table's row is known.
+// token and keeps its cosines and sines in registers; it moves `heads` heads at once, so that
+// several accesses are on their way before the table's row is known.
 //
 //   unit      two runs of a head that one thread moves: the runs `unit` of both halves of what is
 //             rotated, also where pairs are neighbours, which then lie within the runs; past them,
 //             two runs to copy
 //   block     tokens × slots × units threads; slot s has the heads s, s + slots, … of q and then k
-//   grid      the chunks of `tokens` tokens of one batch after another
+//   grid      the chunks of `tokens` tokens of one batch after another; where there are few of
+//             them, several blocks share a token's heads
 //
 // Positions past the ends of the table take its first and last row; nothing else is ever read.
 #pragma once
@@ -26,23 +27,36 @@ namespace thunderkittens::inline KITTENS_TARGET {
 using namespace kittens;
 using host::dtype;
 
-// T: element type. Run: elements a thread moves at once (16 bytes, or 1 where they are not
-// aligned). Interleaved: pairs are neighbours. Heads: how many a thread moves at once.
+// T: element type. Run: elements a thread moves at once (16 bytes, 4, or 1 element where they are
+// not aligned). Interleaved: pairs are neighbours. Heads: how many a thread moves at once.
 template <class T, int Run, bool Interleaved, int Heads>
 struct rotary_config {
   using type = T;
   static constexpr int run = Run, heads = Heads;
-  static constexpr int max_threads = Run > 1 ? 256 : 512;
+  static constexpr int max_threads = Run >= 4 ? 128 : kRotaryMaxWidth / (2 * Run);
+  static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Whether the pairs lie within a run. (A run of one element is half of a pair.)
   static constexpr bool pairs_in_run = Interleaved && Run > 1;
   static constexpr bool interleaved = Interleaved;
 };
 
+// Divides small numbers: divisor · number < 2^20.
+struct small_divisor {
+  int divisor;
+  uint32_t inverse;  // 2^20 / divisor, rounded up
+
+  explicit small_divisor(int divisor)
+      : divisor(divisor), inverse(((1u << 20) + divisor - 1) / divisor) {}
+  KITTENS_DEVICE int quotient(int number) const { return int(number * inverse >> 20); }
+};
+
 // How the host cuts the work.
 struct rotary_layout {
-  int rotated_units, units;  // of a head: to turn, and all
-  int slots, tokens;         // of a block
-  int chunks;                // blocks of one batch
+  int rotated_units;    // of a head: to turn
+  small_divisor units;  // of a head: all
+  small_divisor slots;  // of a block
+  int tokens;           // of a block
+  int chunks;           // blocks of one batch
 };
 
 KITTENS_DEVICE int64_t load_index(const void* data, int64_t i, bool wide) {
@@ -150,7 +164,7 @@ KITTENS_DEVICE unit_runs runs_of(const rotary_params& p, const rotary_layout& la
   if (unit >= layout.rotated_units) {
     const int copied = unit - layout.rotated_units;
     const int first = p.rotated + copied * kRun;
-    const int second = first + (layout.units - layout.rotated_units) * kRun;
+    const int second = first + (layout.units.divisor - layout.rotated_units) * kRun;
     return {first, second, second < p.width};
   }
   if (Config::interleaved && kRun == 1) return {2 * unit, 2 * unit + 1, true};
@@ -231,30 +245,34 @@ struct unit_in_heads {
   }
 };
 
-// Grid: batch · chunks blocks.
+// Grid: (batch · chunks, any number) blocks.
 template <class Config>
-__global__ void __launch_bounds__(Config::max_threads)
+__global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     rotary(const __grid_constant__ rotary_params p, rotary_layout layout) {
-  const int unit = arch::thread_id() % layout.units, place = arch::thread_id() / layout.units;
-  const int b = arch::block_x() / layout.chunks, chunk = arch::block_x() % layout.chunks;
-  const int of_block = place / layout.slots, token = chunk * layout.tokens + of_block;
-  if (of_block >= layout.tokens || token >= p.tokens) return;
+  const int place = layout.units.quotient(arch::thread_id());
+  const int unit = arch::thread_id() - place * layout.units.divisor;
+  const int of_block = layout.slots.quotient(place);
+  const int slot = place - of_block * layout.slots.divisor;
+  const int b = unsigned(arch::block_x()) / unsigned(layout.chunks);
+  const int token = (arch::block_x() - b * layout.chunks) * layout.tokens + of_block;
+  const int slots = layout.slots.divisor * arch::grid_y(), all_heads = p.q.heads + p.k.heads;
+  int head = slot + layout.slots.divisor * arch::block_y();
+  if (of_block >= layout.tokens || token >= p.tokens || head >= all_heads) return;
 
   const token_heads<typename Config::type> heads(p, b, token);
   const unit_runs runs = runs_of<Config>(p, layout, unit);
   const bool turns = unit < layout.rotated_units;
-  int head = place % layout.slots;
   unit_in_heads<Config> x;
-  x.load_from(heads, p, runs, head, layout.slots);
+  x.load_from(heads, p, runs, head, slots);
 
   rotation<Config> by;
   if (turns) by.load_from(p, table_row(p, b, token), unit);
   while (true) {
     if (turns) x.turn(by);
-    x.store_to(heads, p, runs, head, layout.slots);
-    head += Config::heads * layout.slots;
-    if (head >= p.q.heads + p.k.heads) return;
-    x.load_from(heads, p, runs, head, layout.slots);
+    x.store_to(heads, p, runs, head, slots);
+    head += Config::heads * slots;
+    if (head >= all_heads) return;
+    x.load_from(heads, p, runs, head, slots);
   }
 }
 

@@ -41,11 +41,7 @@ auto redispatch(const Op& op, c10::DispatchKeySet keys, const rotary_call& c) {
 void save(AutogradContext* ctx, const rotary_call& c) {
   const auto or_undefined = [](const std::optional<Tensor>& t) { return t.value_or(Tensor()); };
   ctx->save_for_backward({c.cos, c.sin, or_undefined(c.offsets), or_undefined(c.cu_seqlens)});
-  auto& data = ctx->saved_data;
-  data["offset"] = c.offset;
-  data["interleaved"] = c.interleaved;
-  data["conjugate"] = c.conjugate;
-  if (c.max_seqlen) data["max_seqlen"] = *c.max_seqlen;
+  ctx->saved_data["of"] = std::make_tuple(c.offset, c.interleaved, c.conjugate, c.max_seqlen);
   ctx->set_materialize_grads(false);
   save_backend(ctx);
 }
@@ -60,19 +56,19 @@ two_tensors turn_back(AutogradContext* ctx, const Tensor& dq, const Tensor& dk) 
   const auto given = [&](size_t i) {
     return tensors[i].defined() ? std::optional(tensors[i]) : std::nullopt;
   };
-  auto& data = ctx->saved_data;
+  const auto [offset, interleaved, conjugate, max_seqlen] =
+      ctx->saved_data["of"].to<std::tuple<c10::SymInt, bool, bool, std::optional<c10::SymInt>>>();
   const backend_scope scope(saved_backend(ctx));
-  const auto [q, k] =
-      call_op(rotary_op(), {.q = or_no_heads(dq, dk),
-                            .k = or_no_heads(dk, dq),
-                            .cos = tensors[0],
-                            .sin = tensors[1],
-                            .offset = data["offset"].toSymInt(),
-                            .offsets = given(2),
-                            .interleaved = data["interleaved"].toBool(),
-                            .conjugate = !data["conjugate"].toBool(),
-                            .cu_seqlens = given(3),
-                            .max_seqlen = data["max_seqlen"].toOptional<c10::SymInt>()});
+  const auto [q, k] = call_op(rotary_op(), {.q = or_no_heads(dq, dk),
+                                            .k = or_no_heads(dk, dq),
+                                            .cos = tensors[0],
+                                            .sin = tensors[1],
+                                            .offset = offset,
+                                            .offsets = given(2),
+                                            .interleaved = interleaved,
+                                            .conjugate = !conjugate,
+                                            .cu_seqlens = given(3),
+                                            .max_seqlen = max_seqlen});
   return {dq.defined() ? q : Tensor(), dk.defined() ? k : Tensor()};
 }
 

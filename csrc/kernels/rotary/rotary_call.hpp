@@ -9,14 +9,14 @@
 
 namespace thunderkittens {
 
-// What a call was given; packed when cu_seqlens is there.
+// What a call was given, which outlives it; packed when cu_seqlens is there.
 struct rotary_call {
-  at::Tensor q, k, cos, sin;
-  c10::SymInt offset;
-  std::optional<at::Tensor> offsets;
+  const at::Tensor &q, &k, &cos, &sin;
+  const c10::SymInt& offset;
+  const std::optional<at::Tensor>& offsets;
   bool interleaved, conjugate;
-  std::optional<at::Tensor> cu_seqlens;
-  std::optional<c10::SymInt> max_seqlen;
+  const std::optional<at::Tensor>& cu_seqlens;
+  const std::optional<c10::SymInt>& max_seqlen;
 };
 
 // The function that torch registers for `Core`, which takes all the arguments as one; before them

@@ -7,12 +7,14 @@ using namespace thunderkittens;
 
 void run_attention(const attention_forward_params& p) {
 #if CONFIGS == 0
-  launch_attention_forward<attention_forward_config<bf16, 64>>(p, nullptr);
-#else
+  launch_attention_forward<attention_forward_config<bf16, 64, false, true>>(p, nullptr);
+#elif CONFIGS == 1
   if (p.softcap > 0) {
-    launch_attention_forward<attention_forward_config<half, 64, true>>(p, nullptr);
+    launch_attention_forward<attention_forward_config<half, 64, true, true>>(p, nullptr);
   } else {
-    launch_attention_forward<attention_forward_config<bf16, 192>>(p, nullptr);
+    launch_attention_forward<attention_forward_config<bf16, 192, false, true>>(p, nullptr);
   }
+#else
+  launch_attention_forward<attention_forward_config<bf16, 64, false, false>>(p, nullptr);
 #endif
 }

@@ -7,8 +7,8 @@ using namespace thunderkittens;
 
 namespace {
 
-using fast_config = attention_forward_config<bf16, 64>;
-using careful_config = attention_forward_config<bf16, 192>;
+using fast_config = attention_forward_config<bf16, 64, false, true>;
+using careful_config = attention_forward_config<bf16, 192, false, true>;
 
 template <class Config>
 blocks find(const shape& of, int row, int count) {
@@ -17,7 +17,7 @@ blocks find(const shape& of, int row, int count) {
   p.right = of.right;
   const attention_tile tile{0, 0, 0, 0, 0, of.rows, of.keys};
   const key_blocks b = key_blocks::of(p, tile, row, count);
-  return {b.first, b.end, b.first_fast, b.end_fast};
+  return {b.first, b.end, b.first_fast, b.end_fast, b.low_half, b.high_half};
 }
 
 }  // namespace

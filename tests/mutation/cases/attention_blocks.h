@@ -8,6 +8,7 @@ struct shape {
 
 struct blocks {
   int first, end, first_fast, end_fast;
+  bool low_half, high_half;
 };
 
 // Of `count` rows from `row` on, in a configuration that may be fast, or one that never is.

@@ -15,6 +15,7 @@ constexpr int kAll = 1 << 10;  // keys to a side
 
 // Blocks are read as far as some row sees. One is fast where all rows see all its keys, and each
 // has seen a key behind it: no more than those would be right, and no fewer as quick as it can be.
+// The same holds for the halves of the blocks at the ends.
 blocks wanted(int N, bool fast, const shape& of, int row, int count) {
   const int rows_end = std::min(row + count, of.rows);
   int start = of.keys, end = 0, last_start = 0, first_end = of.keys;
@@ -28,9 +29,10 @@ blocks wanted(int N, bool fast, const shape& of, int row, int count) {
     start = std::min(start, from);
     end = std::max(end, to);
   }
-  if (start >= end) return {0, 0, 0, 0};
+  if (start >= end) return {};
   const int first = start / N, last = (end - 1) / N;
-  blocks found{first, last + 1, first, first};
+  const bool low_half = end <= last * N + N / 2, high_half = start >= first * N + N / 2;
+  blocks found{first, last + 1, first, first, low_half, high_half};
   for (int b = last; fast && b >= first; --b) {
     if (b * N < last_start || (b + 1) * N >= first_end) continue;
     if (found.end_fast == found.first_fast) found.end_fast = b + 1;
@@ -41,12 +43,14 @@ blocks wanted(int N, bool fast, const shape& of, int row, int count) {
 
 std::string text(const blocks& b) {
   return "[" + std::to_string(b.first) + ", " + std::to_string(b.end) + ") fast [" +
-         std::to_string(b.first_fast) + ", " + std::to_string(b.end_fast) + ")";
+         std::to_string(b.first_fast) + ", " + std::to_string(b.end_fast) + ")" +
+         (b.low_half ? " low half" : "") + (b.high_half ? " high half" : "");
 }
 
 bool same(const blocks& got, const blocks& want) {
   if (want.first == want.end) return got.first == got.end && got.first_fast == got.end_fast;
   if (got.first != want.first || got.end != want.end) return false;
+  if (got.low_half != want.low_half || got.high_half != want.high_half) return false;
   if (want.first_fast == want.end_fast) {  // wherever that is, but not below the blocks
     return got.first_fast == got.end_fast && got.end_fast >= got.first;
   }

@@ -1,10 +1,49 @@
 // Small calls of attention against the formula in double: several tiles a block, drawn or dealt,
 // ragged ends, shared key heads, masks with rows that see nothing, sinks and a softcap, rows that
-// grow and rows that overflow. The quick ones come first.
+// grow and rows that overflow.
 #include "attention_check.h"
 
 #if CONFIGS == 0
 
+TEST(rows_overflow_and_are_drawn) {
+  check<bf16>({.batch = 1,
+               .rows = 100,
+               .keys = 500,
+               .heads = 5,
+               .key_heads = 1,
+               .left = 300,
+               .right = 0,
+               .drawn = true,
+               .value_dim = 40,
+               .aimed = 37,
+               .aimed_key = 300,
+               .factor = 20});
+}
+TEST(rows_grow) {
+  check<bf16>({.batch = 1,
+               .rows = 20,
+               .keys = 512,
+               .heads = 1,
+               .key_heads = 1,
+               .aimed = 9,
+               .aimed_key = 300,
+               .factor = 3,
+               .nan_row = 2});
+}
+// Where many keys count, so does how a row was scaled: when some rows of a warp grow, of its first
+// eight or its last eight, or all.
+TEST(rows_grow_by_many_keys) {
+  for (const int64_t aimed : {9, 1}) {
+    check<bf16>({.batch = 1,
+                 .rows = 64,
+                 .keys = 384,
+                 .heads = 1,
+                 .key_heads = 1,
+                 .aimed = aimed,
+                 .factor = 0.8f,
+                 .hill = 250});
+  }
+}
 TEST(many_tiles_a_block) { check<bf16>({2, 230, 170, 2, 1}); }
 TEST(tiles_of_one_block) { check<bf16>({2, 200, 60, 2, 2}); }
 TEST(full_with_a_last_block_of_one_key) { check<bf16>({1, 65, 257, 2, 2}); }
@@ -34,6 +73,7 @@ TEST(one_short_tile) { check<bf16>({1, 5, 7, 1, 1, kAll, kAll, false}); }
 TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
 TEST(window_of_whole_blocks) { check<bf16>({1, 193, 640, 1, 1, 384, 63}); }
 TEST(window_less_one_key) { check<bf16>({1, 193, 640, 1, 1, 383, 62}); }
+TEST(window_from_the_second_half_of_a_block) { check<bf16>({1, 129, 640, 1, 1, 320, 0}); }
 TEST(window_of_one_key) { check<bf16>({1, 130, 130, 1, 1, 0, 0}); }
 TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
 // Rows and keys before the first sequence and behind the last one; one without rows, one without
@@ -85,82 +125,8 @@ TEST(sinks) {
                .lse = false,
                .sinks = true});
 }
-TEST(rows_overflow_and_are_drawn) {
-  check<bf16>({.batch = 1,
-               .rows = 100,
-               .keys = 500,
-               .heads = 5,
-               .key_heads = 1,
-               .left = 300,
-               .right = 0,
-               .drawn = true,
-               .value_dim = 40,
-               .aimed = 37,
-               .aimed_key = 300,
-               .factor = 20});
-}
-TEST(rows_overflow_without_sums) {
-  check<bf16>({.batch = 5,
-               .rows = 70,
-               .keys = 384,
-               .heads = 1,
-               .key_heads = 1,
-               .lse = false,
-               .aimed = 45,
-               .aimed_key = 200,
-               .factor = 20});
-}
-TEST(rows_grow) {
-  check<bf16>({.batch = 1,
-               .rows = 20,
-               .keys = 512,
-               .heads = 1,
-               .key_heads = 1,
-               .aimed = 9,
-               .aimed_key = 300,
-               .factor = 3,
-               .nan_row = 2});
-}
-// Where many keys count, so does how a row was scaled: when some rows of a warp grow, of its first
-// eight or its last eight, or all.
-TEST(rows_grow_by_many_keys) {
-  for (const int64_t aimed : {9, 1}) {
-    check<bf16>({.batch = 1,
-                 .rows = 64,
-                 .keys = 384,
-                 .heads = 1,
-                 .key_heads = 1,
-                 .aimed = aimed,
-                 .factor = 0.8f,
-                 .hill = 250});
-  }
-}
-// Of o one column overflows, of rows that exist and of those that do not.
-TEST(one_column_overflows) {
-  check<bf16>({.batch = 2,
-               .rows = 20,
-               .keys = 300,
-               .heads = 2,
-               .key_heads = 2,
-               .lse = false,
-               .aimed = 9,
-               .aimed_key = 100,
-               .factor = 3,
-               .loud = 5e36f});
-}
-TEST(rows_grow_without_sums) {
-  check<bf16>({.batch = 1,
-               .rows = 20,
-               .keys = 640,
-               .heads = 1,
-               .key_heads = 1,
-               .lse = false,
-               .aimed = 9,
-               .aimed_key = 400,
-               .factor = 7});
-}
 
-#else
+#elif CONFIGS == 1
 
 TEST(softcap) {
   check<half>({.batch = 1,
@@ -237,6 +203,55 @@ TEST(wide_heads_of_a_window_and_sinks) {
                .sinks = true,
                .value_dim = 136,
                .head_dim = 192});
+}
+
+#else
+
+TEST(rows_overflow_without_sums) {
+  check<bf16>({.batch = 5,
+               .rows = 70,
+               .keys = 384,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .aimed = 45,
+               .aimed_key = 200,
+               .factor = 20});
+}
+TEST(rows_grow_without_sums) {
+  check<bf16>({.batch = 1,
+               .rows = 20,
+               .keys = 640,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .aimed = 9,
+               .aimed_key = 400,
+               .factor = 7});
+}
+// Of o one column overflows, of rows that exist and of those that do not.
+TEST(one_column_overflows) {
+  check<bf16>({.batch = 2,
+               .rows = 20,
+               .keys = 300,
+               .heads = 2,
+               .key_heads = 2,
+               .lse = false,
+               .aimed = 9,
+               .aimed_key = 100,
+               .factor = 3,
+               .loud = 5e36f});
+}
+TEST(window_without_sums) {
+  check<bf16>({.batch = 1,
+               .rows = 200,
+               .keys = 700,
+               .heads = 1,
+               .key_heads = 1,
+               .left = 300,
+               .right = 0,
+               .lse = false,
+               .drawn = true});
 }
 
 #endif

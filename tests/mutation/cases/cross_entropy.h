@@ -3,14 +3,9 @@
 
 #include "kernels/cross_entropy/cross_entropy.h"
 
-enum class forward_form {
-  rows,               // several groups a block
-  rows_of_one_group,  // one
-  stream,
-  stream_of_floats,
-};
+enum class forward_form { rows_of_a_warp, rows, loss_of_floats, stream, stream_of_floats };
 
-// float in the last form, bf16 elsewhere. A program has either the rows' forms or the streams'.
+// float where the form says so, bf16 elsewhere. A program has the forms of one kernel.
 void run_forward(forward_form form, const thunderkittens::cross_entropy_forward_params& p);
 void run_backward(const thunderkittens::cross_entropy_backward_params& p);
 void run_count(const thunderkittens::cross_entropy_count_params& p);

@@ -6,13 +6,18 @@
 
 using namespace thunderkittens;
 
-void run_forward(forward_form form, const cross_entropy_forward_params& p) {
-  using config = cross_entropy_rows_config<bf16>;
-  const int64_t groups = form == forward_form::rows ? 3 : 1;
+namespace {
+
+template <int Vectors>
+void launch_rows(const cross_entropy_forward_params& p) {
+  using config = cross_entropy_rows_config<bf16, Vectors>;
   const int64_t warps = (p.width + config::warp_columns - 1) / config::warp_columns;
-  kittens::host::launch(cross_entropy_rows<config>,
-                        {{(p.rows + groups - 1) / groups},
-                         {groups * warps * kWarp},
-                         groups * int64_t(sizeof(group_sums))},
-                        nullptr, p, int(warps));
+  kittens::host::launch(cross_entropy_rows<config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)},
+                        nullptr, p);
+}
+
+}  // namespace
+
+void run_forward(forward_form form, const cross_entropy_forward_params& p) {
+  return form == forward_form::rows ? launch_rows<8>(p) : launch_rows<4>(p);
 }

@@ -1,5 +1,5 @@
-// The kernels that the mutants change: few blocks, so that each has several rows, and 256 columns a
-// warp, so that short rows have several warps.
+// The kernels that the mutants change: few columns a warp (512, or 256 where rows are wide), so
+// that short rows have several warps.
 #include "norm_forward.h"
 
 #include "kernels/norm/norm_forward.cuh"
@@ -10,26 +10,26 @@ using kittens::host::launch;
 
 namespace {
 
-constexpr int kElements = 8, kBlocks = 2, kWideWarps = 4;
+constexpr int kElements = 16, kWideElements = 8, kWideWarps = 4;
 
-template <class Config>
-int64_t warps_of(int64_t width) {
-  return (width + Config::vector::length - 1) / Config::vector::length;
-}
-
-template <class Kind, class T, class R, int Run, int Rows>
-void launch_rows(const norm_forward_params& p) {
-  using config = norm_forward_config<Kind, T, R, Run, kElements, Rows>;
-  const int64_t warps = warps_of<config>(p.width);
-  const int64_t shared = sizeof(typename group_sum<config::sums>::shared) +
-                         Rows * warps * config::stream::kSharedBytes;
-  launch(norm_forward<config>, {{kBlocks}, {Rows * warps * kWarp}, shared}, nullptr, p,
+template <class Kind, class T, class R, class W, int Run>
+void launch_rows_with(const norm_forward_params& p) {
+  using config = norm_forward_config<Kind, T, R, W, Run, kElements, 8>;
+  const int64_t warps = (p.width + config::vector::length - 1) / config::vector::length;
+  launch(norm_forward<config>,
+         {{p.rows}, {warps * kWarp}, sizeof(typename group_sum<config::sums>::shared)}, nullptr, p,
          {int(warps), 1.0f / float(p.width)});
 }
 
 template <class Kind, class T, class R, int Run>
+void launch_rows(const norm_forward_params& p) {
+  if (p.weight_type == dtype::float32) return launch_rows_with<Kind, T, R, float, Run>(p);
+  launch_rows_with<Kind, T, R, T, Run>(p);
+}
+
+template <class Kind, class T, class R, int Run>
 void launch_wide(const norm_forward_params& p) {
-  using config = norm_forward_config<Kind, T, R, Run, kElements, 1>;
+  using config = norm_forward_config<Kind, T, R, T, Run, kWideElements, kWideWarps>;
   launch(norm_forward_wide<config>, {{p.rows}, {kWideWarps * kWarp}, sizeof(group_sum<2>::shared)},
          nullptr, p, {kWideWarps, 1.0f / float(p.width)});
 }
@@ -38,15 +38,16 @@ void launch_wide(const norm_forward_params& p) {
 
 void run_forward(forward_form form, const norm_forward_params& p) {
   switch (form) {
-    case forward_form::rows_of_warps: return launch_rows<layer_norm_kind, bf16, void, 8, 4>(p);
-    case forward_form::rows_of_blocks: return launch_rows<layer_norm_kind, bf16, void, 8, 1>(p);
-    case forward_form::single_elements: return launch_rows<layer_norm_kind, float, void, 1, 1>(p);
+    case forward_form::rows: return launch_rows<layer_norm_kind, bf16, void, 8>(p);
+    case forward_form::single_elements: return launch_rows<layer_norm_kind, float, void, 1>(p);
     case forward_form::wide: return launch_wide<layer_norm_kind, bf16, void, 8>(p);
     case forward_form::wide_single_elements: return launch_wide<layer_norm_kind, float, void, 1>(p);
-    case forward_form::rms_rows: return launch_rows<rms_norm_kind, bf16, void, 8, 1>(p);
+    case forward_form::rms_rows: return launch_rows<rms_norm_kind, bf16, void, 8>(p);
     case forward_form::rms_wide: return launch_wide<rms_norm_kind, bf16, void, 8>(p);
-    case forward_form::add_rows: return launch_rows<add_rms_norm_kind, bf16, float, 8, 1>(p);
-    case forward_form::add_warps: return launch_rows<add_layer_norm_kind, bf16, bf16, 8, 4>(p);
+    case forward_form::add_rms_rows: return launch_rows<add_rms_norm_kind, bf16, float, 8>(p);
+    case forward_form::add_rows: return launch_rows<add_layer_norm_kind, bf16, bf16, 8>(p);
+    case forward_form::add_single_elements:
+      return launch_rows<add_layer_norm_kind, float, float, 1>(p);
     case forward_form::add_wide_single_elements:
       return launch_wide<add_layer_norm_kind, float, float, 1>(p);
     case forward_form::add_wide: return launch_wide<add_layer_norm_kind, bf16, bf16, 8>(p);

@@ -4,16 +4,16 @@
 #include "kernels/norm/norm.h"
 
 enum class forward_form {
-  rows_of_warps,
-  rows_of_blocks,
+  rows,
   single_elements,
   wide,
   wide_single_elements,
-  rms_rows,  // of blocks
+  rms_rows,
   rms_wide,
-  add_rows,   // add_rms_norm, of blocks, with a float residual
-  add_warps,  // add_layer_norm, rows of warps
-  add_wide,   // add_layer_norm
+  add_rows,             // add_layer_norm
+  add_single_elements,  // add_layer_norm
+  add_rms_rows,         // add_rms_norm, with a float residual
+  add_wide,             // add_layer_norm
   add_wide_single_elements,
 };
 

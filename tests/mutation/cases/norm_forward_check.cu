@@ -28,11 +28,12 @@ constexpr int64_t kSeed = 0x123456789abcdef;
 
 template <class T, class R = T>
 void check(const problem& is) {
-  const bool adds = is.form == forward_form::add_rows || is.form == forward_form::add_warps ||
+  const bool adds = is.form == forward_form::add_rows || is.form == forward_form::add_rms_rows ||
+                    is.form == forward_form::add_single_elements ||
                     is.form == forward_form::add_wide ||
                     is.form == forward_form::add_wide_single_elements;
   const bool rms = is.form == forward_form::rms_rows || is.form == forward_form::rms_wide ||
-                   is.form == forward_form::add_rows;
+                   is.form == forward_form::add_rms_rows;
   const auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
   const auto residuals = normal_values<R>(is.rows * is.x_stride, 4);
   const auto weights = normal_values<T>(is.width, 2, 1), biases = normal_values<T>(is.width, 3);
@@ -89,12 +90,10 @@ using enum forward_form;
 
 }  // namespace
 
-TEST(a_row_of_a_warp) { check<bf16>({rows_of_warps, 37, 200, 208, parameters::own}); }
-TEST(whole_rows) { check<bf16>({rows_of_warps, 8, 256, 256, parameters::none, false}); }
-TEST(no_more_rows_than_warps) { check<bf16>({rows_of_warps, 3, 64, 64, parameters::floats}); }
-TEST(a_row_of_a_block) { check<bf16>({rows_of_blocks, 11, 600, 608, parameters::floats}); }
-TEST(a_block_of_one_warp) { check<bf16>({rows_of_blocks, 5, 256, 256, parameters::own, true, 3}); }
-TEST(a_last_warp_of_few_columns) { check<bf16>({rows_of_blocks, 9, 520, 520, parameters::own}); }
+TEST(a_row_of_a_warp) { check<bf16>({rows, 7, 200, 208, parameters::own}); }
+TEST(whole_rows) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
+TEST(two_warps_of_a_row) { check<bf16>({rows, 5, 1000, 1008, parameters::floats}); }
+TEST(a_last_warp_of_few_columns) { check<bf16>({rows, 4, 1032, 1032, parameters::own, true, 3}); }
 TEST(single_elements_with_a_large_mean) {
   check<float>({single_elements, 7, 299, 301, parameters::own, true, 1e5f});
 }
@@ -108,19 +107,24 @@ TEST(wide_rows_whose_last_warp_has_one_column) {
   check<float>({wide_single_elements, 2, 1281, 1281, parameters::own, true, 1e5f});
 }
 TEST(rms_rows_with_an_offset) {
-  check<bf16>({rms_rows, 9, 520, 528, parameters::own, true, 3, 1, 1e-5f, 1, true});
+  check<bf16>({rms_rows, 5, 1032, 1040, parameters::own, true, 3, 1, 1e-5f, 1, true});
 }
-TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 5, 600, 600, parameters::floats, true, 3}); }
+TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 3, 1200, 1200, parameters::floats, true, 3}); }
 TEST(wide_rms_rows) {
   check<bf16>({rms_wide, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
 }
-TEST(sums_in_float) { check<bf16, float>({add_rows, 11, 600, 608, parameters::own}); }
+TEST(sums_in_float) { check<bf16, float>({add_rms_rows, 5, 1200, 1208, parameters::own}); }
 TEST(sums_in_float_with_dropout) {
-  check<bf16, float>({add_rows, 7, 264, 272, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
+  check<bf16, float>(
+      {add_rms_rows, 4, 520, 528, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
 }
-TEST(sums_of_warps_with_dropout) {
-  check<bf16>({add_warps, 23, 200, 208, parameters::own, true, 0, 1, 1e-5f, 0, false,
-               just_keeps(5, kSeed)});
+TEST(sums_with_dropout) {
+  check<bf16>(
+      {add_rows, 7, 600, 608, parameters::own, true, 0, 1, 1e-5f, 0, false, just_keeps(5, kSeed)});
+}
+TEST(sums_of_single_elements_with_dropout) {
+  check<float>(
+      {add_single_elements, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(wide_sums_with_dropout) {
   check<bf16>({add_wide, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});

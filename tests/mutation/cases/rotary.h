@@ -3,7 +3,13 @@
 
 #include "kernels/rotary/rotary.h"
 
-enum class rotary_form { halves, neighbours, single_halves, single_neighbours };
+enum class rotary_form {
+  halves,
+  neighbours,
+  neighbours_of_4_bytes,
+  single_halves,
+  single_neighbours,
+};
 
 // float where elements are single, bf16 elsewhere.
 void run_rotary(rotary_form form, const thunderkittens::rotary_params& p);

@@ -135,6 +135,9 @@ TEST(neighbours) { check<bf16>({neighbours, 2, 3, 1, 5, 72, 48, {.conjugate = tr
 TEST(neighbours_in_place) {
   check<bf16>({neighbours, 1, 5, 5, 2, 40, 16, {.in_place = true, .float_tables = true}, 7});
 }
+TEST(neighbours_of_4_bytes) {
+  check<bf16>({neighbours_of_4_bytes, 2, 3, 2, 1, 14, 4, {.float_tables = true}, 3});
+}
 TEST(single_elements) { check<float>({single_halves, 2, 5, 3, 3, 9, 6, {.conjugate = true}}); }
 TEST(single_neighbours) { check<float>({single_neighbours, 3, 2, 2, 1, 7, 4}); }
 TEST(offsets_of_each_batch) {

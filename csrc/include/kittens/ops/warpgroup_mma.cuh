@@ -8,7 +8,8 @@
 //
 // d is rt_fl<16, N> in row layout, N up to 256: warp w of the group holds rows 16·w to 16·w + 15 of
 // the product. b, and a, are swizzled shared tiles of bf16 or half. Untransposed a may also come
-// from registers, rt<T, 16, K> in row layout, of each warp its own rows.
+// from registers, rt<T, 16, K> in row layout, of each warp its own rows; b may be some of a tile's
+// rows, rows_of<N>(tile, first).
 //
 //   warpgroup::mma_AB_row_sums(d, a, b)   columns 0 … N − 1 of d += a·b, as by mma_AB, and columns
 //                                         N … N + 7 += the sums of a's rows
@@ -50,7 +51,7 @@ inline constexpr int kSumCols = 8;  // of ones, in a product with row sums: the 
 
 // A shared tile as wgmma walks through it, a slice of K at a time. A chunk of columns (st) holds
 // groups of 8 rows, each of which is 8 · swizzle_bytes long.
-template <arch::major Major, swizzled_tile S>
+template <arch::major Major, right_side_tile S>
 struct product_operand {
   static constexpr int kElementBytes = sizeof(typename S::dtype);
   static constexpr int kGroupBytes = 8 * S::swizzle_bytes;
@@ -96,12 +97,12 @@ KITTENS_INLINE constexpr bool check_product() {
   constexpr bool kA = swizzled_tile<A> || row_layout_tile<A>;
   static_assert(row_layout_tile<D>,
                 "warpgroup product: d must be a register tile in row layout, rt_fl<16, N>");
-  static_assert(swizzled_tile<B>, "warpgroup product: b must be a swizzled shared tile");
+  static_assert(right_side_tile<B>, "warpgroup product: b must be a swizzled shared tile");
   static_assert(!kAt, "warpgroup product: transposed, a must be a shared tile");
   static_assert(kA || kAt,
                 "warpgroup product: a must be a swizzled shared tile, or a register tile in row "
                 "layout, rt<T, 16, K>");
-  if constexpr (row_layout_tile<D> && swizzled_tile<B> && kA && !kAt) {
+  if constexpr (row_layout_tile<D> && right_side_tile<B> && kA && !kAt) {
     using shape = product_shape<ATransposed, BTransposed, A, B>;
     constexpr bool kFloat = std::same_as<typename D::dtype, float>;
     constexpr bool kHalfWidth = half_width<typename A::dtype> && half_width<typename B::dtype>;
@@ -188,7 +189,6 @@ KITTENS_DEVICE void product_with_row_sums(D& d, const A& a, const B& b) {
     using T = typename B::dtype;
     using from_b = product_operand<arch::major::mn, typename B::tile_type>;
     constexpr int kWidth = B::cols + kSumCols;
-    static_assert(sizeof(B) == sizeof(b.tile) + sizeof(b.ones));
     const uint64_t b_start = from_b::descriptor(b.tile);
     // The last four registers of d stay unused: no instruction, and no register, is spent on them.
     auto& accumulators = reinterpret_cast<float (&)[kWidth / 2]>(d.data[0]);

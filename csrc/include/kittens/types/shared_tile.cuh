@@ -84,7 +84,42 @@ struct st_ones {
 
   tile_type tile;
   st<T, Rows, tile_type::chunk_cols> ones;
+  static_assert(sizeof(tile_type) % alignof(decltype(ones)) == 0, "the ones follow at once");
 };
+
+// Some of a swizzled tile's rows, or of one with ones: rows_of<16>(tile, 32) is rows 32 to 47. What
+// a product takes as its right side in the tile's place; `first` is a multiple of 8, after which
+// the swizzle repeats.
+template <class S, int Rows>
+struct tile_rows {
+  using dtype = typename S::dtype;
+  static constexpr int rows = Rows, cols = S::cols;
+  static constexpr int swizzle_bytes = S::swizzle_bytes, chunk_cols = S::chunk_cols;
+  static constexpr int chunk_elements = S::chunk_elements;  // from a chunk to the next, all rows
+
+  const dtype* data;  // the first of these rows
+};
+template <element T, int AllRows, int Cols, int Rows>
+struct tile_rows<st_ones<T, AllRows, Cols>, Rows> {
+  using dtype = T;
+  using tile_type = tile_rows<st<T, AllRows, Cols>, Rows>;
+  static constexpr int rows = Rows, cols = Cols;
+
+  tile_type tile;
+};
+
+template <int Rows, element T, int AllRows, int Cols, class Layout>
+KITTENS_INLINE tile_rows<st<T, AllRows, Cols, Layout>, Rows> rows_of(
+    const st<T, AllRows, Cols, Layout>& tile, int first) {
+  static_assert(st<T, AllRows, Cols, Layout>::is_swizzled, "rows_of takes a swizzled tile");
+  static_assert(Rows % kBase == 0 && Rows <= AllRows, "rows_of: some of the tile's rows, by 16");
+  return {tile.data + first * tile.chunk_cols};
+}
+template <int Rows, element T, int AllRows, int Cols>
+KITTENS_INLINE tile_rows<st_ones<T, AllRows, Cols>, Rows> rows_of(
+    const st_ones<T, AllRows, Cols>& tile, int first) {
+  return {rows_of<Rows>(tile.tile, first)};
+}
 
 template <class S>
 inline constexpr bool is_shared_tile = false;
@@ -95,14 +130,22 @@ template <class S>
 inline constexpr bool is_tile_with_ones = false;
 template <class T, int R, int C>
 inline constexpr bool is_tile_with_ones<st_ones<T, R, C>> = true;
+template <class S, int R>
+inline constexpr bool is_tile_with_ones<tile_rows<S, R>> = is_tile_with_ones<S>;
 
 template <class S>
 concept shared_tile = is_shared_tile<std::remove_cvref_t<S>>;
 template <class Tile>
 concept tile = register_tile<Tile> || shared_tile<Tile>;
-// What wgmma reads.
+// What wgmma reads, and TMA.
 template <class S>
 concept swizzled_tile = shared_tile<S> && std::remove_cvref_t<S>::is_swizzled;
+template <class S>
+inline constexpr bool is_tile_rows = false;
+template <class T, int R, int C, class L, int Rows>
+inline constexpr bool is_tile_rows<tile_rows<st<T, R, C, L>, Rows>> = true;
+template <class S>
+concept right_side_tile = swizzled_tile<S> || is_tile_rows<std::remove_cvref_t<S>>;
 template <class S>
 concept tile_with_ones = is_tile_with_ones<std::remove_cvref_t<S>>;
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.kernels import norm_family_cases as cases
-from tests.kernels.norm_family_cases import ADDS, BF16, FP16, FP32, FP64, OPS, Case
+from tests.kernels import norm_rms_add_cases as cases
+from tests.kernels.norm_rms_add_cases import ADDS, BF16, FP16, FP32, FP64, OPS, Case
 from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
