@@ -9,8 +9,8 @@
 //     CHECK_EQUAL(y.get()[2], 6.0f);
 //   }
 //
-// The program: [--list] [--filter TEXT]; prints `N passed, N failed`, and exits with 0 if all
-// passed.
+// The program: [--list] [--stop] [--filter TEXT]; prints `N passed, N failed`, and exits with 0 if
+// all passed. --stop: at the first that fails.
 #pragma once
 
 #include <algorithm>
@@ -216,16 +216,18 @@ inline bool run_test(const test_case& test) {
 }
 
 inline int run_program(int argc, char** argv) {
-  bool only_list = false;
+  bool only_list = false, stop = false;
   std::string filter;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--list") {
       only_list = true;
+    } else if (argument == "--stop") {
+      stop = true;
     } else if (argument == "--filter" && i + 1 < argc) {
       filter = argv[++i];
     } else {
-      std::printf("usage: %s [--list] [--filter TEXT]\n", argv[0]);
+      std::printf("usage: %s [--list] [--stop] [--filter TEXT]\n", argv[0]);
       return 2;
     }
   }
@@ -236,6 +238,7 @@ inline int run_program(int argc, char** argv) {
       std::printf("%s\n", test.name);
     } else {
       ++(run_test(test) ? passed : failed);
+      if (stop && failed > 0) break;
     }
   }
   if (only_list) return 0;

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +26,14 @@ from tests.mutation.targets import CASES, Program
 
 POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
 OPTIONS = "race,threads=1,spin=1"
-TIMEOUT_SECONDS = 10  # a right program takes 0.5 s
+CPU_SECONDS = 10  # a right program takes 0.5 s, or 2
+WALL_SECONDS = 180  # ends one that sleeps; whoever computes may have to share the processor
 MEMORY_BYTES = 2 << 30
 # No warnings; an element that an array of the kernel does not have ends the program. (The strict
 # check, g++'s alone, takes an array at a structure's end for what it is.)
-MUTANT_FLAGS = ("-w", "-fsanitize-undefined-trap-on-error", "-fsanitize=object-size")
+MUTANT_FLAGS = ("-w", "-fsanitize-undefined-trap-on-error")
+# For those that nothing else notices: it takes the compiler half as long again.
+LAST_FLAGS = ("-fsanitize=object-size",)
 NOTICED = ("report", "numbers", "crash", "timeout")
 
 
@@ -104,22 +108,25 @@ class Bench:
         return verdict
 
     def _try(self, folder: Path, programs: tuple[Program, ...]) -> Verdict:
-        for program in programs:
-            executable = folder / "program"
-            said = self._build(folder, program, executable)
-            if said:
-                return Verdict("compile", program.name, said)
-            for policy in POLICIES:
-                outcome, said = _run(executable, policy)
-                if outcome:
-                    return Verdict(outcome, f"{program.name}, {policy}", said)
+        executable = folder / "program"
+        for flags, policies in (((), POLICIES), (LAST_FLAGS, POLICIES[:1])):
+            for program in programs:
+                said = self._build(folder, program, executable, flags)
+                if said:
+                    return Verdict("compile", program.name, said)
+                for policy in policies:
+                    outcome, said = _run(executable, policy)
+                    if outcome:
+                        return Verdict(outcome, f"{program.name}, {policy}", said)
         return Verdict("survived")
 
-    def _build(self, folder: Path, program: Program, executable: Path) -> str:
+    def _build(
+        self, folder: Path, program: Program, executable: Path, flags: tuple[str, ...]
+    ) -> str:
         """Returns the compiler's first error, or nothing."""
         output = folder / "kernel.o"
         compiler, *arguments = self._kernels[program].command
-        command = [compiler, "-I", str(folder), *self._prelude, *arguments]
+        command = [compiler, "-I", str(folder), *self._prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
         link = [compiler, "-o", executable, output, self._checks[program], *self._library]
         for one in (command, [*link, "-lpthread"]):
@@ -143,7 +150,7 @@ class Bench:
     @functools.cache  # noqa: B019 (a bench lives as long as the job)
     def _world(self, program: Program, family: str) -> str:
         """A hash of all that a verdict depends on but for the mutant."""
-        words = (self._compiler.name, *POLICIES, OPTIONS, str(TIMEOUT_SECONDS))
+        words = (self._compiler.name, *POLICIES, OPTIONS, str(CPU_SECONDS), *LAST_FLAGS)
         trees = ("csrc/include/**/*.*h*", "csrc/sim/**/*.h*", f"{family}/*.h", f"{family}/*.cuh")
         headers = [path for tree in (*trees, f"{CASES}/*.h*") for path in sorted(ROOT.glob(tree))]
         files = (*headers, ROOT / CASES / program.kernel, *self._library, self._checks[program])
@@ -167,7 +174,7 @@ def _job(toolkit: toolchain.Cuda, source: str, program: Program) -> compile.Job:
 def _run(executable: Path, policy: str) -> tuple[str, str]:
     """Runs a program; returns how it noticed a mistake and what it said, or twice nothing."""
     process = subprocess.Popen(
-        [executable],
+        [executable, "--stop"],
         env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -175,14 +182,17 @@ def _run(executable: Path, policy: str) -> tuple[str, str]:
         errors="replace",
     )
     resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     try:
-        text, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        text, _ = process.communicate(timeout=WALL_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return "timeout", f"has not ended after {TIMEOUT_SECONDS} s"
+        return "timeout", f"sleeps: has not ended after {WALL_SECONDS} s"
     if process.returncode == 0:
         return "", ""
+    if process.returncode == -signal.SIGXCPU:
+        return "timeout", f"has not ended after {CPU_SECONDS} s of computing"
     thrown = re.search(r" throws (.*)", text)
     if thrown:
         return "report", thrown[1]

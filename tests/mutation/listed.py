@@ -1,70 +1,32 @@
 """Mutants that no run can notice, each with the reason: they are as right as the kernel."""
 
-import re
-from dataclasses import dataclass
-
-from tests.mutation import targets
+from tests.mutation import listed_cross_entropy
+from tests.mutation.listing import ANY_BARRIER, LONGER, SAME, SAME_SUMS, TUNING, Listed
 from tests.mutation.operators import Mutant
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Mutants that are alike.
-
-    Attributes:
-        file: The end of the source's name.
-        line: A part of the line that they change; where it has «», of where they change it.
-        change: Their change, as a regular expression for all of `operator: before → after`.
-        reason: Why it cannot be noticed.
-        above: A part of the line above, where several lines are alike.
-    """
-
-    file: str
-    line: str
-    change: str
-    reason: str
-    above: str = ""
-
-    def covers(self, mutant: Mutant) -> bool:
-        """Whether a mutant is one of these."""
-        return (
-            mutant.file.endswith(self.file)
-            and self.line in (mutant.context if "«" in self.line else mutant.plain_line)
-            and re.fullmatch(self.change, mutant.change, re.DOTALL) is not None
-            and (not self.above or self.above in _line_above(mutant))
-        )
-
-
-def _line_above(mutant: Mutant) -> str:
-    return targets.text(mutant.file).splitlines()[mutant.line - 2]
-
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
+SOFTMAX = "attention_softmax.cuh"
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
-REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "row.cuh", "dropout.cuh"
-ROTARY, STREAM = "rotary.cuh", "cross_entropy_stream.cuh"
-LOSS = "cross_entropy_loss.cuh"
-TUNING = "the kernel is right with any such number; this one is the fastest"
-SAME = "both sides are equal there, and so is what is chosen"
+REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
+ROTARY = "rotary.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 PAST = "one slice of a row more, which has no columns"
-SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
 NO_ROWS = "a step past the last row finds none"
 UNUSED = "one more, which nobody uses"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
-ANY_BARRIER = "any barrier but the whole block's would do"
-LONGER = "an array with one element more, which nobody uses"
 SHARER = "another lane of the same row has the same"
 CAREFUL = "with care it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
+FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
+    *listed_cross_entropy.LISTED,
     # How the work is cut.
     Listed(
         TILE,
@@ -116,6 +78,11 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
     Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
+    Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
+    Listed(
+        NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
+    ),
+    Listed(BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS),
     # Slices of a row.
     Listed(
         BACKWARD,
@@ -180,12 +147,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "diagonal «>» p.left", "comparison: > → >=", SAME),
     Listed(TILE, "_start = diagonal", "constant: 0 → -1", "its block is the first one too"),
     Listed(TILE, "last_end «<=» first_start", "comparison: <= → <", "both are 0 there"),
-    Listed(
-        TILE,
-        "int whole_end = first_end",
-        "comparison: > → >=|constant: 0 → -?1",
-        "what is not above 0 is not above whole_first either",
-    ),
     Listed(TILE, "return x «<» y", "comparison: < → <=", SAME),
     Listed(TILE, "return n ", "comparison: .*", SAME),
     Listed(CONSUMER, "uint32_t failures = «0»", "constant: 0 → -?1", NOT_READ),
@@ -195,22 +156,21 @@ LISTED: tuple[Listed, ...] = (
     Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
     Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
     Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
-    Listed(CONSUMER, "if («p.sums()»)", "condition: .* → true", "sums that nobody wants"),
-    Listed(CONSUMER, "x «<=» large", "comparison: <= → <", "either is small enough"),
+    Listed(SOFTMAX, "x «<=» large", "comparison: <= → <", "either is small enough"),
     Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
     Listed(
-        CONSUMER,
+        SOFTMAX,
         "if («arch::vote_any(is_large",
         "condition: .* → true",
         "the factor of a row that is not large is 1",
     ),
     Listed(
-        CONSUMER,
+        SOFTMAX,
         "if («arch::vote_any(is_large",
         "condition: .* → false",
         "a row that is not rescaled is right, or overflows and is done with care",
     ),
-    Listed(CONSUMER, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
+    Listed(SOFTMAX, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
     Listed(CONSUMER, "float is_finite[«2»]", "constant: 2 → 3", LONGER),
     Listed(CONSUMER, "head_dim / 2 + «4»", "constant: 4 → [358]", SUM_AGAIN),
     Listed(CONSUMER, "i «<» Config::head_dim / 2 + 4", "comparison: < → <=", SUM_AGAIN),
@@ -259,9 +219,6 @@ LISTED: tuple[Listed, ...] = (
         "one tile more, which has no rows",
     ),
     Listed(
-        PRODUCER, "p.sequences + «2») break", "constant: 2 → 3", "valid() is false all the same"
-    ),
-    Listed(
         PRODUCER,
         "(walk.valid() ? «1» : 0)",
         "constant: 1 → 0",
@@ -285,33 +242,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
-    Listed(ROTARY, "if (head «>=» p.q.heads", "comparison: >= → >", "one step more, of no heads"),
-    # The ring of cross_entropy.
-    Listed(STREAM, "kept = Slots - «2»", "constant: 2 → 3", TUNING),
-    Listed(STREAM, "const int bytes = ", "comparison: < → <=", SAME),
-    Listed(STREAM, "int half = «0»", "phase: 0 → 1", "either half may be the first"),
-    Listed(STREAM, "float loose[«1»]", "constant: 1 → 2", "the second is not used"),
-    Listed(
-        STREAM,
-        "runs[i].get(x[i]);",
-        "comparison: < → <=",
-        "no element stands there: the compiler ends the loop before it",
-    ),
-    # The loss of cross_entropy alone.
-    Listed(LOSS, "vectors = «2»", "constant: .*", TUNING),
-    Listed(LOSS, "first «<» pieces.vectors", "comparison: < → <=", "a step more, of no vectors"),
-    Listed(LOSS, "run runs[", "subscript: .*", UNUSED),
-    Listed(LOSS, "label_smoothing «>» 0.0f", "comparison: > → >=", "the sum is not used then"),
-    Listed(
-        LOSS,
-        "if (thread == 0) arch::store_global(p.loss + r, 0.0f)",
-        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
-        SAME_SUMS,
-    ),
-    Listed(LOSS, "combine(sums, ", "constant: 0 → 1", "either half may be the first"),
-    Listed(LOSS, "«1», smoothing", "constant: 1 → 2", ANY_BARRIER),
+    Listed(ROTARY, "if (head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
     # Barriers and lanes, of which any would do.
-    Listed(FORWARD, "group_sum<Config::sums> add{*shared", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
@@ -329,9 +261,11 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
-    Listed(FORWARD, "if («warp == 0 && arch::lane_id() == 0»)", "condition: .* → true", SAME_SUMS),
-    Listed(FORWARD, "lane_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
-    Listed(FORWARD, "lane_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
+    Listed(
+        FORWARD, "if («arch::thread_id() == 0») store_moments", "condition: .* → true", SAME_SUMS
+    ),
+    Listed(FORWARD, "thread_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
+    Listed(FORWARD, "thread_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
 )
 
 

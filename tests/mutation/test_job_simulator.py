@@ -13,6 +13,7 @@ from tests.mutation.listed import Listed
 SAMPLE = 30  # two minutes of 2 cores, where nothing is known of them
 CONSUMER = "kernels/attention/attention_consumer.cuh"
 PRODUCER = "kernels/attention/attention_producer.cuh"
+SOFTMAX = "kernels/attention/attention_softmax.cuh"
 ROW = "kernels/norm/row.cuh"
 
 
@@ -41,7 +42,7 @@ def test_nothing_is_noticed_where_nothing_is(bench, file):
     "file, right, wrong, outcome, said",
     [
         (PRODUCER, "shared.k_ring.wait_empty(at);", "", "report", "arriv|bytes|phase"),
-        (CONSUMER, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "numbers", "lse|o:"),
+        (SOFTMAX, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "numbers", "lse|o:"),
         (CONSUMER, "turn::start(w);", "", "report", "DEADLOCK"),
         (CONSUMER, "turn::start(w);", "turn::start(w)", "compile", "error"),
         (ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "report", "RACE"),

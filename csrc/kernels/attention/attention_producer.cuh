@@ -76,14 +76,15 @@ class packed_walk {
     rows = (inside ? p.q_ends.at(sequence, q_start, p.rows) : p.rows) - q_start;
     keys = inside ? p.k_ends.at(sequence, k_start, p.keys) - k_start : 0;
   }
+  // On to the sequence of the tile that has been drawn, if there is one.
   KITTENS_DEVICE void seek() {
-    for (;;) {
+    while (valid()) {
       const unsigned end = first + static_cast<unsigned>(row_tiles() * p.tiles.heads);
-      if (drawn < end || !valid()) break;
+      if (drawn < end) return;
       first = end;
       q_start += rows;
       k_start += keys;
-      if (++sequence == p.sequences + 2) break;
+      ++sequence;
       enter();
     }
   }

@@ -5,8 +5,8 @@
 
 enum class forward_form { rows_of_a_warp, rows, loss_of_floats, stream, stream_of_floats };
 
-// float where the form says so, bf16 elsewhere.
+// float where the form says so, bf16 elsewhere. A program has the forms of one kernel.
 void run_forward(forward_form form, const thunderkittens::cross_entropy_forward_params& p);
-void run_backward(int64_t slices, const thunderkittens::cross_entropy_backward_params& p);
+void run_backward(const thunderkittens::cross_entropy_backward_params& p);
 void run_count(const thunderkittens::cross_entropy_count_params& p);
 void run_total(const thunderkittens::cross_entropy_total_params& p);

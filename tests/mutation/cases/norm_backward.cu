@@ -35,6 +35,7 @@ void launch_wide(const backward_shape& shape, const norm_backward_params& p) {
 
 void run_backward(const backward_shape& shape, const norm_backward_params& p) {
   switch (shape.form) {
+#if CONFIGS == 0
     case backward_form::groups: launch_groups<layer_norm_kind, bf16, void, 8>(shape, p); break;
     case backward_form::groups_of_single_elements:
       launch_groups<layer_norm_kind, float, void, 1>(shape, p);
@@ -43,6 +44,8 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
     case backward_form::wide_single_elements:
       launch_wide<layer_norm_kind, float, void, 1>(shape, p);
       break;
+    default: break;
+#else
     case backward_form::rms_groups: launch_groups<rms_norm_kind, bf16, void, 8>(shape, p); break;
     case backward_form::add_groups:
       launch_groups<add_layer_norm_kind, bf16, bf16, 8>(shape, p);
@@ -51,6 +54,8 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
       launch_groups<add_rms_norm_kind, bf16, float, 8>(shape, p);
       break;
     case backward_form::add_wide: launch_wide<add_layer_norm_kind, bf16, bf16, 8>(shape, p); break;
+    default: break;
+#endif
   }
   if (p.partial == nullptr) return;
   using reduce = norm_reduce_config;

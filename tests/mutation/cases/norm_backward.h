@@ -1,4 +1,5 @@
-// The backward kernels, in the forms that run all of their code between them.
+// The backward kernels, in the forms that run all of their code between them; the first four are in
+// the program where CONFIGS is 0, the others in that where it is 1.
 #pragma once
 
 #include "kernels/norm/norm.h"

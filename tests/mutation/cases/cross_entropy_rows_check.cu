@@ -1,0 +1,27 @@
+// Small calls of cross_entropy on rows that fit in registers.
+#include "cross_entropy_check.h"
+
+TEST(a_row_of_a_warp) { check<bf16>({rows_of_a_warp, 13, 200, 208}); }
+TEST(whole_vectors) { check<bf16>({rows_of_a_warp, 8, 1024, 1024, 0, 0, true, true, false}); }
+TEST(rows_that_are_not_aligned) { check<bf16>({rows_of_a_warp, 9, 77, 77, 3, 3}); }
+TEST(rows_between_two_vectors) { check<bf16>({rows_of_a_warp, 8, 6, 7, 1, 1}); }
+TEST(gradients_that_lie_elsewhere) {
+  check<bf16>({rows_of_a_warp, 9, 77, 77, 3, 0});
+  check<bf16>({rows_of_a_warp, 9, 77, 77, 3, 4});
+}
+TEST(rows_of_two_warps) { check<bf16>({rows, 10, 2101, 2101, 0, 0, true, true, true, false}); }
+TEST(rows_of_three_warps) {
+  check<bf16>({rows, 9, 4100, 4104, 5, 5, true, true, true, true, true, 0.1, 0.01});
+}
+TEST(no_gradient) { check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, false}); }
+TEST(no_loss) {
+  check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});
+}
+TEST(a_first_row_that_aims_at_nothing) {
+  check<bf16>({rows_of_a_warp, 5, 40, 40, 0, 0, false, true, true, true, false, 0, 0, true, 4});
+}
+TEST(rows_without_a_sum) {
+  problem is{rows_of_a_warp, 12, 52, 52};
+  is.nan_row = 8, is.empty_row = 10;
+  check<bf16>(is);
+}
