@@ -45,8 +45,7 @@ std::vector<double> turn(const problem& is, const std::vector<double>& x, int he
                          const std::vector<double>& cos, const std::vector<double>& sin) {
   std::vector<double> want = x;
   const int pairs = is.rotated / 2;
-  const bool neighbours =
-      is.form == rotary_form::neighbours || is.form == rotary_form::single_neighbours;
+  const bool neighbours = is.form != rotary_form::halves && is.form != rotary_form::single_halves;
   for (int b = 0; b < is.batch; ++b) {
     for (int t = 0; t < is.tokens; ++t) {
       const int64_t row = row_of(is, b, t) * pairs;
