@@ -19,10 +19,12 @@ EVERY_INSTRUCTION = Path(__file__).with_name("every_instruction.cu")
 ATTENTION = """
 #include <kernels/attention/attention_forward.cuh>
 namespace thunderkittens::inline KITTENS_TARGET {
-template __global__ void attention_forward<attention_forward_config<bf16, 64>>(
-    const __grid_constant__ attention_forward_tensors<attention_forward_config<bf16, 64>>);
-template __global__ void attention_forward<attention_forward_config<half, 128, true>>(
-    const __grid_constant__ attention_forward_tensors<attention_forward_config<half, 128, true>>);
+using plain = attention_forward_config<bf16, 64, false, false>;
+using capped = attention_forward_config<half, 128, true, true>;
+template __global__ void attention_forward<plain>(
+    const __grid_constant__ attention_forward_tensors<plain>);
+template __global__ void attention_forward<capped>(
+    const __grid_constant__ attention_forward_tensors<capped>);
 }
 """
 
