@@ -1,8 +1,9 @@
 """Host time per call of the public functions, return included, with the GPU's queue empty.
 
 Tiny tensors on the GPU: what is timed is checks, dispatch, allocation, autograd and the launch.
-A host's clock changes from second to second, by a half on a rented one, and what else it does only
-adds. So it is woken first, all calls take turns, and the figure is the least of a call's turns.
+A host's clock may change from second to second (by a half where the record was made), and what else
+the host does only adds. So it is woken first, all calls take turns, and the figure is the least of
+a call's turns.
 """
 
 from __future__ import annotations

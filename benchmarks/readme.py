@@ -62,11 +62,11 @@ def table(results: list[Result]) -> str:
 
 
 def earlier(record: dict[str, Any]) -> str:
-    """Which families have their figures from an earlier visit to such a machine, and which."""
+    """Which families have their figures from an earlier run, and which one."""
     return "".join(
-        f"{', '.join(visit['families'])}: {visit['date']}, commit `{visit['commit']}`; clocks as "
-        f"found: {visit['clocks']}. "
-        for visit in record.get("earlier", ())
+        f"{', '.join(run['families'])}: {run['date']}, commit `{run['commit']}`; clocks as "
+        f"found: {run['clocks']}. "
+        for run in record.get("earlier", ())
     )
 
 

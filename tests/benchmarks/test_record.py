@@ -25,9 +25,9 @@ def test_readme_holds_the_records_figures(record):
 def test_record_says_where_its_figures_come_from(record):
     names = ("gpu", "driver", "cuda", "torch", "triton", "date", "commit", "clocks")
     assert not [name for name in names if not record["machine"].get(name)]
-    for visit in record.get("earlier", ()):
-        assert set(visit["families"]) < set(record["results"])
-        assert all(visit.get(name) for name in ("date", "commit", "clocks")), visit
+    for run in record.get("earlier", ()):
+        assert set(run["families"]) < set(record["results"])
+        assert all(run.get(name) for name in ("date", "commit", "clocks")), run
 
 
 def test_every_result_has_our_figure(record):

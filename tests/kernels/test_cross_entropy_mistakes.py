@@ -26,14 +26,14 @@ WRONG = r"(loss|gradient|result|total|count):\d+: is "
 MISTAKES = (
     in_row(
         "sums_are_read_before_all_have_written",
-        "arch::named_barrier_sync(barrier, warps * kWarp);",
+        "arch::named_barrier_sync(kSumsBarrier, warps * kWarp);",
         "",
         RACE_OF_SUMS,
     ),
     in_row(
         "one_warp_too_many_is_waited_for",
-        "arch::named_barrier_sync(barrier, warps * kWarp);",
-        "arch::named_barrier_sync(barrier, warps * kWarp + kWarp);",
+        "arch::named_barrier_sync(kSumsBarrier, warps * kWarp);",
+        "arch::named_barrier_sync(kSumsBarrier, warps * kWarp + kWarp);",
         r"DEADLOCK|BARRIER",
     ),
     in_row(

@@ -70,7 +70,7 @@ LISTED: tuple[Listed, ...] = (
         "the lanes have just met in shuffles, and races in global memory are not watched",
     ),
     Listed(ROW, "if (lane == «0»)", "constant: 0 → 1", SAME_SUMS),
-    Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
+    Listed(ROW, "named_barrier_sync(«kSumsBarrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(
         ROW,
         "return target >= «0»",

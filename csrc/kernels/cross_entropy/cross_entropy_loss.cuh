@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   include_vectors<Config>(sums, x, pieces, smoothing);
   if (has_loose) sums.include_one(loose, smoothing);
   combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, arch::warp_id(), warps,
-          1, smoothing);
+          smoothing);
   const row_result result = finish_row(p, sums, column, x_target, 1.0f);
   if (thread == 0) arch::store_global(p.loss + r, result.loss);
 }

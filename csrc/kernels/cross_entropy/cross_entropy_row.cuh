@@ -155,10 +155,11 @@ struct group_sums {
   float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
 };
 
-// The sums of a row over `warps` warps that meet at a named barrier of their own; what a thread
-// read of global memory before, others may write afterwards.
+// The sums of a row over a block's `warps` first warps, which meet at a named barrier; what a
+// thread read of global memory before, others may write afterwards.
+inline constexpr int kSumsBarrier = 1;
 KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, int warp, int warps,
-                            int barrier, bool smoothing) {
+                            bool smoothing) {
   sums.combine_lanes(smoothing);
   if (warps == 1) return arch::sync_warp();
   const int lane = arch::lane_id();
@@ -167,7 +168,7 @@ KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, in
     arch::store_shared(&shared.total[half][warp], sums.total);
     arch::store_shared(&shared.plain[half][warp], sums.plain);
   }
-  arch::named_barrier_sync(barrier, warps * kWarp);
+  arch::named_barrier_sync(kSumsBarrier, warps * kWarp);
   sums = {};
   if (lane < warps) {
     sums.top = arch::load_shared(&shared.top[half][lane]);

@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   const float factor = dloss * inverse_count(p.counts);
   softmax_sums sums;
   row.include_in(sums, smoothing);
-  combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, warp, warps, 1,
-          smoothing);
+  combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, warp, warps, smoothing);
   const row_result result = finish_row(p, sums, column, x_target, factor);
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
   if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);

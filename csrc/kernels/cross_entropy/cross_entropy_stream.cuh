@@ -239,7 +239,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     auto kept = at;
     row.include_chunks(sums, at, kept, chunks, smoothing);
     if (row.has_loose()) sums.include_one(loose[0], smoothing);
-    combine(sums, shared.sums, half, arch::warp_id(), Config::warps, 1, smoothing);
+    combine(sums, shared.sums, half, arch::warp_id(), Config::warps, smoothing);
     half ^= 1;
     const row_result result = finish_row(p, sums, column, x_target, dloss * inverse);
     if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
