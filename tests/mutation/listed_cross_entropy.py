@@ -108,7 +108,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROWS, "arch::thread_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
     Listed(ROWS, "«0», warp, warps", "constant: 0 → 1", "either half may be the first"),
-    Listed(ROWS, "warp, warps, «1»,", "constant: 1 → 2", ANY_BARRIER),
     # The loss alone.
     Listed(LOSS, "vectors = «2»", "constant: .*", TUNING),
     Listed(LOSS, "first «<» pieces.vectors", "comparison: < → <=", "a step more, of no vectors"),
@@ -121,7 +120,6 @@ LISTED: tuple[Listed, ...] = (
         SAME_SUMS,
     ),
     Listed(LOSS, "combine(sums, ", "constant: 0 → 1", "either half may be the first"),
-    Listed(LOSS, "«1», smoothing", "constant: 1 → 2", ANY_BARRIER),
     # The ring.
     Listed(STREAM, "kept = Slots - «2»", "constant: 2 → [13]", TUNING),
     Listed(
@@ -152,7 +150,6 @@ LISTED: tuple[Listed, ...] = (
         "comparison: == → !=|constant: 0 → 1",
         "other threads store the 0",
     ),
-    Listed(STREAM, "Config::warps, «1», smoothing", "constant: 1 → 2", ANY_BARRIER),
     Listed(STREAM, "if (arch::thread_id() == «0») shared", "constant: 0 → 1", "any thread may"),
     Listed(STREAM, "} else if (arch::lane_id() == «0»)", "constant: 0 → 1", "any lane may"),
 )
