@@ -79,7 +79,7 @@ def table(results: list[Result]) -> str:
     for kind in dict.fromkeys(result.mutant.operator for result in results):
         groups[f"  {kind}"] = [r for r in results if r.mutant.operator == kind]
     groups["all"] = results
-    for name, group in groups.items():
+    for name, group in filter(lambda item: item[1], groups.items()):
         counts = Counter(result.column for result in group)
         cells = (str(counts[outcome] or "") for outcome in OUTCOMES)
         rows.append((name, *cells, f"{100 * score(group):.1f} %"))

@@ -1,7 +1,7 @@
 """Mutants that no run can notice, each with the reason: they are as right as the kernel."""
 
 from tests.mutation import listed_cross_entropy
-from tests.mutation.listing import ANY_BARRIER, LONGER, SAME, SAME_SUMS, TUNING, Listed
+from tests.mutation.listing import ANY_BARRIER, LONGER, NOT_BOUNDED, SAME, SAME_SUMS, TUNING, Listed
 from tests.mutation.operators import Mutant
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
@@ -242,7 +242,14 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
     Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
-    Listed(ROTARY, "if (head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
+    Listed(ROTARY, "head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
+    Listed(ROTARY, "i «<» Config::heads && head", "comparison: < → <=", NOT_BOUNDED),
+    Listed(
+        ROTARY,
+        "divisor - «1») / divisor",
+        "constant: 1 → 0",
+        "where the inverse is exact it is one more, which small numbers do not feel",
+    ),
     # Barriers and lanes, of which any would do.
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),

@@ -1,6 +1,6 @@
 """Those of cross_entropy's mutants that no run can notice."""
 
-from tests.mutation.listing import ANY_BARRIER, LONGER, SAME, SAME_SUMS, TUNING, Listed
+from tests.mutation.listing import ANY_BARRIER, LONGER, NOT_BOUNDED, SAME, SAME_SUMS, TUNING, Listed
 
 ROW, ROWS = "cross_entropy_row.cuh", "cross_entropy_rows.cuh"
 STREAM, REDUCE = "cross_entropy_stream.cuh", "cross_entropy_reduce.cuh"
@@ -9,7 +9,6 @@ SAME_QUOTIENT = "the quotient is the same"
 BUTTERFLY = "17, 8, 4, 2, 1 take a lane to every other one, too"
 ONE_BY_ONE = "what is aligned is stored element by element, too: right, and slower"
 UNWANTED = "a sum that nobody wants"
-NOT_BOUNDED = "no element stands there: the compiler ends the loop before it"
 NO_PLACE = "an element of no such place is looked for, and none is found"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
@@ -56,6 +55,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "if («smoothing») plain", "condition: .* → true", UNWANTED),
     Listed(ROW, "if («!smoothing») return", "condition: .* → false", UNWANTED),
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
+    Listed(ROW, "kSumsBarrier = «1»", "constant: 1 → 2", ANY_BARRIER),
     Listed(ROW, "[«2»][kMaxWarps]", "constant: 2 → 3", "a third half, which nobody uses"),
     Listed(
         ROW,
@@ -96,6 +96,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(STREAM, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     # Rows in registers.
+    Listed(ROWS, "bool loads_ignored = ", ".*", "an ignored row is read or not, and not used"),
     Listed(ROWS, "int kVectors = «8»", "constant: 8 → 9", SAME_QUOTIENT),
     Listed(ROWS, "float x[«1»] = {loose}", "constant: 1 → 2", "the second is not used"),
     Listed(

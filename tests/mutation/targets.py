@@ -89,7 +89,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     "kernels/norm/norm_forward.cuh": ("max_threads", "max_width", "large", "min_blocks"),
     "kernels/norm/norm_backward.cuh": ("max_threads",),
     "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
-    "kernels/rotary/rotary.cuh": ("max_threads",),
+    "kernels/rotary/rotary.cuh": ("max_threads", "min_blocks"),
 }
 # Sources of kernels that are run on the host alone.
 HOST_SIDE = (

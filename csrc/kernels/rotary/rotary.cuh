@@ -236,8 +236,7 @@ struct unit_in_heads {
                                const unit_runs& runs, int head, int slots) const {
     const int heads = p.q.heads + p.k.heads;
 #pragma unroll
-    for (int i = 0; i < Config::heads; ++i) {
-      if (head + i * slots >= heads) break;
+    for (int i = 0; i < Config::heads && head + i * slots < heads; ++i) {
       T* row = token.out(p, head + i * slots);
       access::store(row + runs.first, a[i]);
       if (runs.has_second) access::store(row + runs.second, b[i]);
