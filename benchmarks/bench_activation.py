@@ -27,12 +27,14 @@ GATED_SHAPES = (
     (16384, 11008, "fp16"),
     (16384, 4096, "fp32"),
     (16384, 4095, "bf16"),  # rows that are not 16-byte aligned
+    (128, 4096, "bf16"),  # small: of a step of decoding
 )
 GELU_SHAPES = (
     (16384, 3072, "bf16"),
     (16384, 4096, "bf16"),
     (2048, 3072, "bf16"),
     (16384, 4096, "fp32"),
+    (128, 4096, "bf16"),
 )
 TENSORS = {"swiglu": 3, "swiglu_backward": 5, "geglu": 3, "geglu_backward": 5}
 TENSORS |= {"gelu": 2, "gelu_backward": 3}  # read or written

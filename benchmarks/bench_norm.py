@@ -31,6 +31,7 @@ LAYER_SHAPES = (
     (16384, 4096, "fp16"),
     (16384, 4096, "fp32"),
     (16384, 4095, "bf16"),  # rows that are not 16-byte aligned
+    (128, 4096, "bf16"),  # small: of a step of decoding
 )
 
 
@@ -113,7 +114,7 @@ def layer_cases(quick: bool) -> Iterator[Case]:
 
 # ---- rms_norm, add_layer_norm, add_rms_norm, through autograd: bf16 ------------------------------
 
-SHAPES = ((16384, 1024), (16384, 4096), (16384, 8192))
+SHAPES = ((16384, 1024), (16384, 4096), (16384, 8192), (128, 4096))
 HEADS = ((4 * 4096 * 32, 64), (4 * 4096 * 32, 128))  # of queries, as they lie in a fused qkv
 DROPOUT = 0.1
 ALL = ("x", "residual", "weight", "bias")

@@ -1,32 +1,25 @@
 """Mutants that no run can notice, each with the reason: they are as right as the kernel."""
 
-from tests.mutation import listed_cross_entropy
-from tests.mutation.listing import ANY_BARRIER, LONGER, NOT_BOUNDED, SAME, SAME_SUMS, TUNING, Listed
+from tests.mutation import listed_cross_entropy, listed_norm
+from tests.mutation.listing import LONGER, NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.operators import Mutant
 
 ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh"
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 SOFTMAX = "attention_softmax.cuh"
-FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
-BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
-REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 ROTARY = "rotary.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
-PAST = "one slice of a row more, which has no columns"
-NO_ROWS = "a step past the last row finds none"
-UNUSED = "one more, which nobody uses"
-ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 SHARER = "another lane of the same row has the same"
 CAREFUL = "with care it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
-FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
     *listed_cross_entropy.LISTED,
+    *listed_norm.LISTED,
     # How the work is cut.
     Listed(
         TILE,
@@ -52,8 +45,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
-    Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
-    Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(
         ELEMENTWISE,
         "int bytes = ",
@@ -67,46 +58,7 @@ LISTED: tuple[Listed, ...] = (
         TUNING,
     ),
     Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
-    # Which blocks of keys a tile reads, and which of them it masks.
-    Listed(DROPOUT, "seed(drops ? ", "constant: 0 → -?1", "a seed of which nothing is made"),
-    Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", UNUSED),
-    Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
-    Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
-    Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
-    Listed(NARROW_BACKWARD, "rows = Run == ", "comparison: .*|constant: .*", TUNING),
-    Listed(NARROW, "] = {}, squares[", r"subscript: kRows → .* \+ 1", UNUSED),
-    Listed(NARROW, "min_blocks = ", "comparison: .*|constant: .*", TUNING),
-    Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
-    Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
-    Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
-    Listed(
-        NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
-    ),
-    Listed(BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS),
     # Slices of a row.
-    Listed(
-        BACKWARD,
-        "if (columns <= 0) return;",
-        "condition: .* → false|comparison: <= → <|constant: 0 → -1",
-        "a warp that has no columns loads and stores none",
-    ),
-    Listed(
-        BACKWARD,
-        "«2» * p.partial_rows, p.width, p.width)",
-        "constant: 2 → [13]",
-        ROWS_OF_VIEW,
-    ),
-    Listed(REDUCE, "«2» * p.partial_rows, p.width, p.width)", "constant: 2 → [13]", ROWS_OF_VIEW),
-    Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
-    Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
-    Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
-    Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
-    Listed(
-        REDUCE,
-        "store(matrix<T>(out, 1, p.width, 0), total",
-        "constant: 1 → [02]|constant: 0 → -?1",
-        "a view's number of rows, and how far apart they are: there is one",
-    ),
     Listed(
         ELEMENTWISE,
         "row = p.rows == «1» ?",
@@ -114,16 +66,6 @@ LISTED: tuple[Listed, ...] = (
         "a single row's slices divided by their number are row 0, too",
     ),
     Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
-    # Sums of which nothing is missing.
-    Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
-    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", UNUSED),
-    # How a row's sums and slots lie in shared memory.
-    Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
-    Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
-    Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
-    Listed(ROW, "kSharedBytes = kAsync ?", "constant: 0 → -?1", "16 bytes that nobody uses"),
-    Listed(ROW, "bool kAsync = ", ".*", "a float may be copied either way; 16 bits do not compile"),
-    Listed(ROW, "gl<", "constant: 1 → [02]", "what is loaded lies in the first row all the same"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
     Listed(CONSUMER, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
     Listed(CONSUMER, "arch::lane_id() == «0») {", "constant: 0 → 1", ANOTHER),
@@ -234,8 +176,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(PRODUCER, "- k_start : «0»;", "constant: 0 → -1", "fewer keys than none are none"),
     # Equal numbers, whichever is taken.
     Listed(FUNCTIONS, "x «<» 0.0f ? ", "comparison: < → <=", "at 0, both are one half"),
-    Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
-    Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
     Listed(ROTARY, "start = entry «>» 0 ?", "comparison: > → >=", SAME),
     Listed(ROTARY, "start = entry > «0» ?", "constant: 0 → -1", SAME),
     Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
@@ -250,29 +190,6 @@ LISTED: tuple[Listed, ...] = (
         "constant: 1 → 0",
         "where the inverse is exact it is one more, which small numbers do not feel",
     ),
-    # Barriers and lanes, of which any would do.
-    Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
-    Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
-    Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
-    Listed(
-        FORWARD,
-        "if (arch::thread_id() == 0) store_moments",
-        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
-        SAME_SUMS,
-    ),
-    Listed(
-        BACKWARD,
-        "if (groups > 1) arch::sync_block()",
-        "condition: .* → true|comparison: > → >=|constant: 1 → 0",
-        "all threads of a single group pass the barrier too",
-    ),
-    Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
-    Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
-    Listed(
-        FORWARD, "if («arch::thread_id() == 0») store_moments", "condition: .* → true", SAME_SUMS
-    ),
-    Listed(FORWARD, "thread_id() «==» 0) store_moments", "comparison: .*", SAME_SUMS),
-    Listed(FORWARD, "thread_id() == «0») store_moments", "constant: 0 → 1", SAME_SUMS),
 )
 
 

@@ -59,13 +59,10 @@ struct group_sum {
 // The rows of a matrix on their way to a warp: its slice of rows r, r + stride, …, each loaded
 // while the Stages − 1 before it are worked on. A lane reads back only what it copied itself, so
 // waiting for its own copies is all it needs; a slot is written again one row after it was read.
-//
-// With runs of one element, which no asynchronous copy moves, rows are loaded when they are needed.
 template <class T, register_vector V, int Stages>
 struct row_stream {
-  static constexpr bool kAsync = V::run_length > 1;
   using slot = sv<T, V::length>;
-  static constexpr int kSharedBytes = kAsync ? Stages * int(sizeof(slot)) : 0;  // of a warp
+  static constexpr int kSharedBytes = Stages * int(sizeof(slot));  // of a warp
 
   gl<const T, 1, 1> source;
   slot* slots;  // [Stages] of this warp
@@ -83,28 +80,18 @@ struct row_stream {
 
   // Before the first row is read.
   KITTENS_DEVICE void start() {
-    if constexpr (kAsync) {
-      for (int i = 0; i < Stages - 1; ++i) request(i);
-    }
+    for (int i = 0; i < Stages - 1; ++i) request(i);
   }
 
   // The row at hand, as far as it has columns; zero past the last.
   KITTENS_DEVICE void read(V& to) {
-    if constexpr (kAsync) {
-      arch::cp_async_wait<Stages - 2>();
-      load(to, slots[at]);
-    } else {
-      load(to, source, {.r = row, .c = slice});
-    }
+    arch::cp_async_wait<Stages - 2>();
+    load(to, slots[at]);
   }
   // To the next one, once all of this one was read.
   KITTENS_DEVICE void advance() {
-    if constexpr (kAsync) {
-      request(at == 0 ? Stages - 1 : at - 1);
-      at = at == Stages - 1 ? 0 : at + 1;
-    } else {
-      row += stride;
-    }
+    request(at == 0 ? Stages - 1 : at - 1);
+    at = at == Stages - 1 ? 0 : at + 1;
   }
 
  private:

@@ -34,7 +34,18 @@ void launch_wide(const norm_forward_params& p) {
          nullptr, p, {kWideWarps, 1.0f / float(p.width)});
 }
 
+__global__ void store_factors(const __grid_constant__ dropout_params dropout, int64_t first,
+                              float* factor) {
+  float factors[4];
+  dropout_mask(dropout).factors(factors, first);
+  for (int i = 0; i < 4; ++i) arch::store_global(factor + i, factors[i]);
+}
+
 }  // namespace
+
+void run_factors(const dropout_params& dropout, int64_t first, float* factor) {
+  launch(store_factors, {{1}, {1}}, nullptr, dropout, first, factor);
+}
 
 void run_forward(forward_form form, const norm_forward_params& p) {
   switch (form) {

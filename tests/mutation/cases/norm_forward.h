@@ -19,3 +19,6 @@ enum class forward_form {
 
 // float where elements are single, bf16 elsewhere.
 void run_forward(forward_form form, const thunderkittens::norm_forward_params& p);
+
+// What dropout multiplies elements first, …, first + 3 by.
+void run_factors(const thunderkittens::dropout_params& dropout, int64_t first, float* factor);

@@ -126,6 +126,16 @@ TEST(sums_of_single_elements_with_dropout) {
   check<float>(
       {add_single_elements, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
+TEST(dropout_of_far_elements) {
+  const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
+  for (const int64_t first : {int64_t{1} << 34, (int64_t{5} << 40) + 12}) {
+    numbers want;
+    for (int i = 0; i < 4; ++i) want.push_back(dropout_number(first + i, kSeed) >> 31 ? 2 : 0);
+    const buffer<float> factor(4);
+    run_factors(dropout_params::of(0.5, seed.data()), first, factor.data());
+    check_all("factor", factor.get(), want, 0, 0);
+  }
+}
 TEST(wide_sums_with_dropout) {
   check<bf16>({add_wide, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }

@@ -19,7 +19,7 @@ struct problem {
   bool own = true, weight = true, round_first = false;
   float offset = 0, mean = 0;
   double p = 0;  // of dropout
-  bool sums = true, dsum = true, dx = true;
+  bool sums = true, dsum = true, dx = true, dresidual = true;
 };
 
 constexpr int64_t kSeed = 0x123456789abcdef;
@@ -30,7 +30,8 @@ void check(problem is) {
   const bool adds = is.form == narrow_form::add_layer || is.form == narrow_form::add_rms;
   const bool centred = is.form != narrow_form::rms && is.form != narrow_form::add_rms;
   if (is.outer == 0) is.outer = is.width;
-  const int64_t count = is.rows * is.width, room = (is.rows / is.heads + 1) * is.outer;
+  const int64_t count = is.rows * is.width, last = is.rows - 1;
+  const int64_t room = last / is.heads * is.outer + last % is.heads * is.inner + is.width;
   const row_strides strides = row_strides::of(is.outer, is.inner, is.heads);
   const auto elements = [&](const auto& values) {
     const numbers all = doubles(values);
@@ -112,14 +113,16 @@ void check(problem is) {
   if (centred) b.mean = means.data();
   b.rstd = rstds.data();
   if (is.dx) b.dx = dx.data();
-  if (adds) b.dresidual = dresidual.data();
+  if (adds && is.dresidual) b.dresidual = dresidual.data();
   if (adds && is.dsum) b.dsum = dsum.data();
   if (is.sums) b.partial = partial.data();
   b.partial_rows = kBlocks, b.rows = is.rows, b.width = is.width, b.dsum_stride = is.width;
   b.weight_offset = is.offset, b.dropout = dropout, b.type = own, b.residual_type = of_sum;
   run_narrow(is.form, b);
   if (is.dx) check_all("dx", dx.get(), want_dx, unit<T>(), 64 * unit<float>());
-  if (adds) check_all("dresidual", dresidual.get(), want.ds, unit<R>(), 64 * unit<float>());
+  if (adds && is.dresidual) {
+    check_all("dresidual", dresidual.get(), want.ds, unit<R>(), 64 * unit<float>());
+  }
   if (!is.sums) return;
   const double slack = 16 * is.rows * unit<float>();
   for (int which = 0; which < (centred ? 2 : 1); ++which) {
@@ -146,11 +149,19 @@ TEST(heads_of_a_power_of_two) { check<bf16>({rms, 8 * 20, 128, 8, 128, 3072, fal
 TEST(single_elements) {
   check<float>({layer_single_elements, 70, 101, 2, 101, 301, true, true, false, 0, 3});
 }
+TEST(single_elements_over_a_large_mean) {
+  check<float>({layer_single_elements, 40, 61, 1, 0, 0, true, true, false, 0, 1000});
+}
 TEST(few_single_elements) { check<float>({layer_single_elements, 600, 5}); }
 TEST(sums) { check<bf16>({add_layer, 150, 120, 1, 0, 0, true, true, false, 0, 0, 0.3}); }
 TEST(sums_alone) {
   problem is{add_layer, 33, 64};
   is.sums = is.dsum = is.dx = false;
+  check<bf16>(is);
+}
+TEST(sums_for_x_alone) {
+  problem is{add_layer, 33, 64};
+  is.dresidual = false;
   check<bf16>(is);
 }
 TEST(sums_in_float) {

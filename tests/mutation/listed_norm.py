@@ -1,0 +1,126 @@
+"""Those of the norms' mutants that no run can notice."""
+
+from tests.mutation.listing import (
+    ANY_BARRIER,
+    LONGER,
+    NOT_BOUNDED,
+    SAME,
+    SAME_SUMS,
+    TUNING,
+    UNUSED,
+    Listed,
+)
+
+FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
+BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
+REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
+NARROW_ROW = "norm/narrow_row.cuh"
+PAST = "one slice of a row more, which has no columns"
+NO_ROWS = "a step past the last row finds none"
+ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
+FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
+ADDS_ZERO = "where there is no offset, 0 is added"
+
+LISTED: tuple[Listed, ...] = (
+    # How the work is cut.
+    Listed(FORWARD, "bool whole = ", ".*", "pieces of a row are all of it or a part"),
+    Listed(FORWARD, "whole ? Elements : «8»", "constant: 8 → 16", TUNING),
+    Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
+    Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
+    Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
+    Listed(BACKWARD, "using stream = ", "constant: 2 → 3", TUNING),
+    Listed(NARROW, "threads = «256»", "constant: 256 → 512", TUNING),
+    Listed(NARROW, "min_blocks = ", "constant: [123] → .*|comparison: .*", TUNING),
+    Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
+    Listed(
+        NARROW_BACKWARD,
+        "rows = Run == ",
+        "comparison: .*|constant: [28] → .*|constant: 1 → 2",
+        TUNING,
+    ),
+    Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
+    # Rows, and slices of a row.
+    Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(
+        BACKWARD,
+        "if (columns <= 0) return;",
+        "condition: .* → false|comparison: <= → <|constant: 0 → -1",
+        "a warp that has no columns loads and stores none",
+    ),
+    Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(BACKWARD, "c «<» V::chunks", "comparison: < → <=", NOT_BOUNDED),
+    # Views.
+    Listed(BACKWARD, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
+    Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
+    Listed(BACKWARD, "p.dsum == nullptr ? «0»", "constant: 0 → -1", "there is no such row either"),
+    Listed(FORWARD, "gl<const T, 1, 1, 1>::vector", "constant: 1 → [02]", ROWS_OF_VIEW),
+    Listed(ROW, "gl<", "constant: 1 → [02]", ROWS_OF_VIEW),
+    Listed(
+        REDUCE,
+        "store(matrix<T>(out, 1, p.width, 0), total",
+        "constant: 1 → [02]|constant: 0 → -?1",
+        "a view's number of rows, and how far apart they are: there is one",
+    ),
+    # What is added or multiplied with, and changes nothing.
+    Listed(DROPOUT, "seed(drops ? ", "constant: 0 → -?1", "a seed of which nothing is made"),
+    Listed(FORWARD, "if («!mask.drops»)", "condition: .* → false", FACTORS),
+    Listed(NARROW, "if («mask.drops»)", "condition: .* → true", FACTORS),
+    Listed(BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS),
+    Listed(
+        NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
+    ),
+    Listed(FORWARD, "if («p.weight_offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
+    Listed(ROW, "if («!Kind::centred && offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
+    Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
+    # Arrays of which an end is not used.
+    Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", UNUSED),
+    Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", UNUSED),
+    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", UNUSED),
+    Listed(NARROW, "] = {}, squares[", r"subscript: kRows → .* \+ 1", UNUSED),
+    Listed(NARROW, "narrow_run<", r"subscript: kRows → .* \+ 1", LONGER),
+    Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
+    Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
+    Listed(NARROW_ROW, "lane_run<T, Run> data[", r"subscript: .* \+ 1", LONGER),
+    # How sums lie in shared memory.
+    Listed(ROW, "int kMaxWarps = «32»", "constant: 32 → 64", "blocks have 16 warps at most"),
+    Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
+    Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
+    Listed(
+        BACKWARD,
+        "runs<std::min(«4», Config::layout::run)>",
+        "constant: 4 → 8",
+        "columns are left and taken in the same order, whichever it is",
+    ),
+    # Equal numbers, whichever is taken.
+    Listed(FORWARD, "radicand = (variance < 0.0f", "comparison: < → <=", SAME),
+    Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
+    # Barriers and lanes, of which any would do.
+    Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(
+        BACKWARD,
+        "if (groups > 1) arch::sync_block()",
+        "condition: .* → true|comparison: > → >=|constant: 1 → 0",
+        "all threads of a single group pass the barrier too",
+    ),
+    Listed(
+        ROW,
+        "if (warps == 1) return;",
+        "condition: .* → false|constant: 1 → 0",
+        "a warp that is alone adds its sums to nothing",
+    ),
+    Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
+    Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
+    Listed(
+        FORWARD,
+        "if (arch::thread_id() == 0) store_moments",
+        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
+        SAME_SUMS,
+    ),
+    Listed(NARROW, "if («at.lane == 0») store_moments", "condition: .* → true", SAME_SUMS),
+)
