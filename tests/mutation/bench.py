@@ -151,9 +151,12 @@ class Bench:
     def _world(self, program: Program, family: str) -> str:
         """A hash of all that a verdict depends on but for the mutant."""
         words = (self._compiler.name, *POLICIES, OPTIONS, str(CPU_SECONDS), *LAST_FLAGS)
+        kernel = ROOT / CASES / program.kernel
         trees = ("csrc/include/**/*.*h*", "csrc/sim/**/*.h*", f"{family}/*.h", f"{family}/*.cuh")
-        headers = [path for tree in (*trees, f"{CASES}/*.h*") for path in sorted(ROOT.glob(tree))]
-        files = (*headers, ROOT / CASES / program.kernel, *self._library, self._checks[program])
+        headers = [path for tree in trees for path in sorted(ROOT.glob(tree))]
+        included = re.findall(r'^#include "(\w+\.h)"$', kernel.read_text(), re.MULTILINE)
+        headers += [ROOT / CASES / name for name in ("prelude.hpp", *included)]
+        files = (*headers, kernel, *self._library, self._checks[program])
         return _hash((*words, *self._kernels[program].command), files)
 
 
