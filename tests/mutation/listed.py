@@ -11,6 +11,7 @@ SOFTMAX = "attention_softmax.cuh"
 ROTARY = "rotary.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
+WHOLE = "nobody asks a whole block where it begins"
 CAREFUL = "with care it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
@@ -24,7 +25,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         TILE,
         "int consumers = ",
-        "comparison: .*|constant: 64 → .*|constant: 3 → 2|constant: 2 → 3",
+        "constant: 64 → .*|constant: 3 → 2",
         TUNING,
     ),
     Listed(TILE, "int keys = HeadDim", "comparison: .*", TUNING),
@@ -98,6 +99,14 @@ LISTED: tuple[Listed, ...] = (
     Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
     Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
     Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
+    Listed(CONSUMER, "products(s, «0»);", "constant: 0 → -?1", WHOLE),
+    Listed(CONSUMER, "fast_step(s, «0», ", "constant: 0 → -?1", WHOLE),
+    Listed(
+        CONSUMER,
+        "if («Config::fast && blocks.low_half»)",
+        "condition: .* → false",
+        "the whole block is right as well, and slower",
+    ),
     Listed(SOFTMAX, "x «<=» large", "comparison: <= → <", "either is small enough"),
     Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
     Listed(
@@ -140,19 +149,18 @@ LISTED: tuple[Listed, ...] = (
         above="auto& staging = ",
     ),
     Listed(
-        CONSUMER,
-        "«shared.k_ring.wait_full(k_at)»",
-        "delete: .*",
-        "the values are waited for, and the turns, so nobody is a phase of the keys behind",
-        above="void pass_over() {",
-    ),
-    Listed(
         PRODUCER,
         "attention_item::kEnd, 0, 0, 0, 0, 0, 0}, 0}",
         "constant: 0 → -?1",
         "of an item that is the end, nothing else is read",
     ),
     Listed(PRODUCER, "return {m, head, batch, 0, «0»,", "constant: 0 → -?1", NOT_READ),
+    Listed(
+        PRODUCER,
+        "return sequence < p.sequences + 2;",
+        "comparison: < → <=|constant: 2 → 3",
+        "a sequence more, of no rows",
+    ),
     Listed(PRODUCER, "sequence > 0 ? keys : «0»", "constant: 0 → -1", NO_KEYS),
     Listed(
         PRODUCER,

@@ -19,6 +19,17 @@ TEST(rows_overflow_and_are_drawn) {
                .aimed_key = 300,
                .factor = 20});
 }
+// One alone, so that its neighbours are seen without it, too.
+TEST(one_row_overflows) {
+  check<bf16>({.batch = 1,
+               .rows = 20,
+               .keys = 300,
+               .heads = 1,
+               .key_heads = 1,
+               .aimed = 100,
+               .aimed_key = 20,
+               .factor = 20});
+}
 TEST(rows_grow) {
   check<bf16>({.batch = 1,
                .rows = 20,
