@@ -189,7 +189,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
     Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
     # Heads and runs.
-    Listed(ROTARY, "float cos[", "subscript: run → .*1", "one more, which nobody uses"),
+    Listed(ROTARY, "float cos[", "subscript: run → .*1", LONGER),
     Listed(ROTARY, "head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
     Listed(ROTARY, "i «<» Config::heads && head", "comparison: < → <=", NOT_BOUNDED),
     Listed(

@@ -11,7 +11,6 @@ SAME = "both sides are equal there, and so is what is chosen"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
 ANY_BARRIER = "any barrier but the whole block's would do"
 LONGER = "an array with one element more, which nobody uses"
-UNUSED = "one more, which nobody uses"
 NOT_BOUNDED = "no element stands there: the compiler ends the loop before it"
 
 
