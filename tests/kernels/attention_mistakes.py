@@ -58,8 +58,14 @@ RINGS = (
     ),
     planted(
         "blocks_are_passed_over_before_all_have_waited",
-        "    turn::wait(w);\n    turn::pass(w);\n    release_k();\n    release_v();\n",
-        "    release_k();\n    release_v();\n    turn::wait(w);\n    turn::pass(w);\n",
+        "    meet();\n    release_k();\n    release_v();\n",
+        "    release_k();\n    release_v();\n    meet();\n",
+        r"phase",
+    ),
+    planted(
+        "a_consumer_without_keys_does_not_meet",
+        "pass_over([&] { warpgroup::sync(kBarrier + w); });",
+        "pass_over([] {});",
         r"phase",
     ),
 )
@@ -73,8 +79,8 @@ QUERIES = (
     ),
     planted(
         "consumers_without_rows_do_not_release_the_queries",
-        "else if (Config::q_stages > 1 && number > 0) {\n        release_q();",
-        "else if (false) {",
+        "if (Config::q_stages > 1 && number > 0) release_q();\n        // All",
+        "// All",
         r"DEADLOCK[^$]*arrivals",
     ),
     planted(
@@ -148,8 +154,14 @@ PRODUCTS = (
     ),
     planted(
         "turns_are_not_taken_where_blocks_are_passed_over",
-        "    turn::wait(w);\n    turn::pass(w);\n    release_k();\n    release_v();\n",
-        "    warpgroup::sync(kBarrier + w);\n    release_k();\n    release_v();\n",
+        "    pass_over([&] {\n      turn::wait(w);\n      turn::pass(w);\n    });\n",
+        "    pass_over([&] { warpgroup::sync(kBarrier + w); });\n",
+        r"DEADLOCK[^$]*barrier",
+    ),
+    planted(
+        "a_consumer_without_keys_takes_a_turn_more",
+        "pass_over([&] { warpgroup::sync(kBarrier + w); });",
+        "pass_over();",
         r"DEADLOCK[^$]*barrier",
     ),
 )

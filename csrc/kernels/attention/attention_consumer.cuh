@@ -32,8 +32,13 @@ class attention_consumer : attention_softmax<Config> {
       for (int j = all.end; j > mine.end; --j) pass_over();
       if (mine.first < mine.end) {
         attend(mine);
-      } else if (Config::q_stages > 1 && number > 0) {
-        release_q();
+      } else {
+        if (Config::q_stages > 1 && number > 0) release_q();
+        // All take as many turns: here the tile's last block is what goes without.
+        if (kFirstIsFree && all.first < all.end) {
+          pass_over([&] { warpgroup::sync(kBarrier + w); });
+          --mine.first;
+        }
       }
       for (int j = mine.first; j > all.first; --j) pass_over();
       const uint32_t rows = again == 0 ? 0 : failures >> 2 * (again - 1) & 3;
@@ -61,6 +66,9 @@ class attention_consumer : attention_softmax<Config> {
   using half_scores = std::conditional_t<Config::fast, rt_fl<16, Config::half_keys>, scores>;
   using typename base::column, typename base::output;
   using turn = turns<Config::consumers>;
+  // One of three consumers takes no turn for its first scores of a tile: it need not wait for those
+  // that are still at the last one (benchmarks/attention.md). Of two, it is no faster.
+  static constexpr bool kFirstIsFree = Config::consumers == 3;
   static constexpr int kBarrier = turn::kFirstBarrier + turn::kBarriers;  // one a consumer
   attention_forward_shared<Config>& shared;
   int number = 0;  // of the item
@@ -119,14 +127,22 @@ class attention_consumer : attention_softmax<Config> {
   }
 
   // A block that the tile's other rows see, and these do not. All have waited for it when one
-  // thread releases it: who came later would wait for the stage's next block.
-  KITTENS_DEVICE void pass_over() {
+  // thread releases it, which is what `meet` sees to: who came later would wait for the stage's
+  // next block.
+  template <class Meet>
+  KITTENS_DEVICE void pass_over(Meet meet) {
     shared.k_ring.wait_full(k_at);
     shared.v_ring.wait_full(v_at);
-    turn::wait(w);
-    turn::pass(w);
+    meet();
     release_k();
     release_v();
+  }
+  // And where the others take a turn.
+  KITTENS_DEVICE void pass_over() {
+    pass_over([&] {
+      turn::wait(w);
+      turn::pass(w);
+    });
   }
 
   // The products of a step, until s is there.
@@ -143,14 +159,14 @@ class attention_consumer : attention_softmax<Config> {
     this->cap(s);
   }
 
-  // The first block of a tile, which sets the reference.
+  // The first block of these rows, which sets the reference.
   template <class S>
   KITTENS_DEVICE void first_step(S& s, int j) {
     column unused;
     shared.k_ring.wait_full(k_at);
-    turn::wait(w);
+    if constexpr (!kFirstIsFree) turn::wait(w);
     issue_scores(s, 0);
-    turn::pass(w);
+    if constexpr (!kFirstIsFree) turn::pass(w);
     warpgroup::mma_async_wait<0>();
     release_k();
     this->cap(s);

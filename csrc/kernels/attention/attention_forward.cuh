@@ -21,7 +21,8 @@
 //                            been stored
 //   judged                   consumer warps → producer: whether the tile has to be done again. One
 //                            for even tiles, one for odd: a consumer may be a tile ahead of another
-//   turns                    named barriers of two warpgroups: whose products are computed now
+//   turns                    named barriers of two warpgroups: whose products are computed now. All
+//                            consumers take equally many in a tile
 //
 // Timeline of a consumer. Its softmax runs while the tensor cores work on its own p v and on the
 // other consumers' products, which the turns keep apart:

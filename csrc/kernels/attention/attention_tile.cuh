@@ -22,7 +22,7 @@ struct attention_forward_config {
   static constexpr int rows = 64 * consumers;                                    // of a tile
   static constexpr int keys = HeadDim <= 128 ? 128 : HeadDim <= 192 ? 112 : 80;  // of a block
   static constexpr int half_keys = keys / 2;  // enough of a block for some rows at a mask's edges
-  static constexpr int stages = 2;
+  static constexpr int stages = consumers;    // each may be at a block of its own
   static constexpr int warpgroups = consumers + 1;
   static constexpr int threads = 128 * warpgroups;
   static constexpr int producer_registers = consumers == 2 ? 24 : 32;
