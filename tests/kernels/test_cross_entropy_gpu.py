@@ -28,7 +28,7 @@ WIDTHS = (
     128256,
     300001,
 )
-ROWS = (1, 2, 131, 132, 133, 265, 1000, 70000)
+ROWS = (1, 2, 131, 132, 133, 264, 265, 1000, 70000)
 ALL = [
     *cases.widths(WIDTHS),
     *(Case(w, (r,), BF16) for r in ROWS for w in (64, 129)),
@@ -46,6 +46,7 @@ REPEATED = [
     *cases.widths((9, 1000, 5000), (BF16,), (1000,)),
     *cases.widths((50257, 128256), (BF16,), (300,)),
     Case(50304, (300,), BF16, inplace=True, dloss=0.3),
+    *cases.widths((9, 1000, 5000, 50257), (BF16,), (264,)),  # few rows: one launch
 ]
 
 
@@ -109,7 +110,9 @@ def test_run_to_run(case):
     torch.cuda.synchronize()
 
 
-@pytest.mark.parametrize("case", [Case(1000, (133,), BF16), Case(50257, (133,), BF16)], ids=str)
+@pytest.mark.parametrize(
+    "case", [Case(w, (r,), BF16) for w in (1000, 50257) for r in (133, 300)], ids=str
+)
 def test_graph_capture(case):
     """Forward and backward in one CUDA graph; replays on new data give the bits of eager."""
     static = cases.make(case, "cuda")

@@ -114,6 +114,18 @@ MISTAKES = (
         "",
         r"RACE|MBARRIER",
     ),
+    in_row(
+        "a_block_that_is_not_the_last_adds_up",
+        "arch::shuffle(before, 0) < arch::grid_x() - 1",
+        "arch::shuffle(before, 0) < arch::grid_x() - 2",
+        WRONG,
+    ),
+    in_row(
+        "the_count_of_blocks_is_left_as_it_is",
+        "  arch::store_global(p.finished, 0);\n",
+        "",
+        r"finished:\d+: is ",
+    ),
     in_reduce(
         "warps_are_added_before_all_have_written",
         "  arch::sync_block();\n",

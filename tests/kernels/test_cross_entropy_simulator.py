@@ -38,6 +38,7 @@ ALL = [
     Case(5, (), FP32, ignored=0),
     *STREAMED,
 ]
+PARTS = ("forward", "count", "total")
 POLICIES = (
     {},
     {"policy": "lazy"},
@@ -49,6 +50,9 @@ ORDERS = [
     Case(9001, (9,), BF16, ignored=1),
     Case(cases.STREAMED[0], (9,), BF16, ignored=1),
     Case(RELOADED, (6,), BF16),
+    Case(9, (8,), BF16),  # few rows: the last block adds up what all have stored
+    Case(5000, (8,), BF16, reduction="sum"),
+    Case(cases.STREAMED[0], (8,), BF16),
 ]
 
 
@@ -107,6 +111,22 @@ def test_no_races(case):
     with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
         for got, first in zip(cases.run(case, *inputs), want, strict=True):
             assert memory.bits_equal(got, first)
+
+
+@pytest.mark.parametrize("width", [300, cases.STREAMED[0]])
+def test_few_rows_are_one_launch(width):
+    """Two of each of the four multiprocessors; of more, other launches count and add up."""
+    for rows, others in ((8, 0), (9, 1)):
+        x, targets = cases.make(Case(width, (rows,), BF16))
+        x.requires_grad_()
+        before = _C.launch_counts()
+        with thunderkittens.backend("simulator"):
+            thunderkittens.cross_entropy(x, targets)
+        after = _C.launch_counts()
+        launched = {
+            name: after[f"cross_entropy_{name}"] - before[f"cross_entropy_{name}"] for name in PARTS
+        }
+        assert launched == {"forward": 1, "count": others, "total": others}
 
 
 def test_a_gradient_times_1_is_not_touched():

@@ -10,6 +10,8 @@ BUTTERFLY = "17, 8, 4, 2, 1 take a lane to every other one, too"
 ONE_BY_ONE = "what is aligned is stored element by element, too: right, and slower"
 UNWANTED = "a sum that nobody wants"
 NO_PLACE = "an element of no such place is looked for, and none is found"
+UNWATCHED = "races in global memory are not watched"
+ROUNDS = "blocks are counted once for each of their warps; the last round finds every loss"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -67,7 +69,7 @@ LISTED: tuple[Listed, ...] = (
         ROW,
         "return «arch::sync_warp()»",
         "delete: .*",
-        "the lanes have just met in shuffles, and races in global memory are not watched",
+        f"the lanes have just met in shuffles, and {UNWATCHED}",
     ),
     Listed(ROW, "if (lane == «0»)", "constant: 0 → 1", SAME_SUMS),
     Listed(ROW, "named_barrier_sync(«kSumsBarrier»", r"barrier: .* \+ 1", "they all move by one"),
@@ -91,6 +93,15 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "if (p.label_smoothing «>»", "comparison: > → >=", ADDS_NOTHING),
     Listed(ROW, "if («p.z_loss > 0.0f»)", "condition: .* → true", ADDS_NOTHING),
     Listed(ROW, "p.z_loss «>» 0.0f", "comparison: > → >=", ADDS_NOTHING),
+    # Few rows' total.
+    Listed(ROW, "if («first») arch::fence_device()", "condition: .*", UNWATCHED),
+    Listed(ROW, "«arch::fence_device()»", "delete: .*", UNWATCHED),
+    Listed(
+        ROW, "atomic_add(p.finished, 1) : «0»", "constant: .*", "the first lane's number is used"
+    ),
+    Listed(ROW, "if («!first») return", "condition: .* → false", SAME_SUMS),
+    Listed(ROWS, "if («arch::warp_id() == 0») add_up", "condition: .* → true", ROUNDS),
+    Listed(STREAM, "if («arch::warp_id() == 0») add_up", "condition: .* → true", ROUNDS),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),

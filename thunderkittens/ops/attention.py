@@ -7,6 +7,8 @@ from torch import Tensor
 
 _attention = torch.ops.thunderkittens.attention.default
 _attention_forward = torch.ops.thunderkittens.attention_forward.default
+_attention_plain = torch.ops.thunderkittens.attention.plain
+_attention_forward_plain = torch.ops.thunderkittens.attention_forward.plain
 
 
 def attention(
@@ -92,12 +94,13 @@ def attention(
         >>> thunderkittens.attention(q, k, k, causal=True).shape
         torch.Size([2, 3, 8, 64])
     """
-    op = _attention_forward if return_lse else _attention
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     packed = packed or max_seqlen_q is not None or max_seqlen_k is not None
     if window is None and sinks is None and softcap == 0.0 and not packed:
-        return op(q, k, v, causal, scale)  # each keyword costs the host a third of a microsecond
+        plain = _attention_forward_plain if return_lse else _attention_plain
+        return plain(q, k, v, causal, scale)
     left, right = (None, None) if window is None else _pair(window)
+    op = _attention_forward if return_lse else _attention
     return op(
         q,
         k,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 _cross_entropy = torch.ops.thunderkittens.cross_entropy.default
+_cross_entropy_plain = torch.ops.thunderkittens.cross_entropy.plain
 _cross_entropy_in_place = torch.ops.thunderkittens.cross_entropy_.default
 _linear_cross_entropy = torch.ops.thunderkittens.linear_cross_entropy.default
 
@@ -76,10 +77,10 @@ def cross_entropy(
     # Inductor loses where a view that an op writes begins, if sizes are dynamic
     # (pytorch/pytorch#198068).
     in_place = inplace and not torch.compiler.is_compiling()
-    op = _cross_entropy_in_place if in_place else _cross_entropy
     plain = reduction == "mean" and label_smoothing == 0.0 and z_loss == 0.0
-    if plain and ignore_index == -100:
-        return op(logits, targets)  # each argument costs the host a fifth of a microsecond
+    if plain and ignore_index == -100 and not in_place:
+        return _cross_entropy_plain(logits, targets)
+    op = _cross_entropy_in_place if in_place else _cross_entropy
     return op(logits, targets, ignore_index, reduction, label_smoothing, z_loss)
 
 

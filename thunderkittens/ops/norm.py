@@ -7,6 +7,9 @@ _layer_norm = torch.ops.thunderkittens.layer_norm.default
 _rms_norm = torch.ops.thunderkittens.rms_norm.default
 _add_layer_norm = torch.ops.thunderkittens.add_layer_norm.default
 _add_rms_norm = torch.ops.thunderkittens.add_rms_norm.default
+_rms_norm_plain = torch.ops.thunderkittens.rms_norm.plain
+_add_layer_norm_plain = torch.ops.thunderkittens.add_layer_norm.plain
+_add_rms_norm_plain = torch.ops.thunderkittens.add_rms_norm.plain
 
 
 def layer_norm(
@@ -101,7 +104,7 @@ def rms_norm(
         tensor([[0.2000, 1.4000]])
     """
     if weight_offset == 0.0 and casting == "llama":
-        return _rms_norm(x, weight, eps)  # each argument costs the host a fifth of a microsecond
+        return _rms_norm_plain(x, weight, eps)
     return _rms_norm(x, weight, eps, weight_offset, casting)
 
 
@@ -165,7 +168,7 @@ def add_layer_norm(
         tensor([[2., 4.]])
     """
     if dropout_p == 0.0 and seed is None and isinstance(training, bool):
-        return _add_layer_norm(x, residual, weight, bias, eps)
+        return _add_layer_norm_plain(x, residual, weight, bias, eps)
     return _add_layer_norm(x, residual, weight, bias, eps, dropout_p, training, seed)
 
 
@@ -227,7 +230,7 @@ def add_rms_norm(
     """
     if dropout_p == 0.0 and seed is None and isinstance(training, bool):
         if weight_offset == 0.0 and casting == "llama":
-            return _add_rms_norm(x, residual, weight, eps)
+            return _add_rms_norm_plain(x, residual, weight, eps)
         return _add_rms_norm(x, residual, weight, eps, weight_offset, casting)
     return _add_rms_norm(
         x, residual, weight, eps, weight_offset, casting, dropout_p, training, seed

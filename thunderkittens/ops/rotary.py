@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 _rotary = torch.ops.thunderkittens.rotary.default
+_rotary_plain = torch.ops.thunderkittens.rotary.plain
 _rotary_ = torch.ops.thunderkittens.rotary_.default
 
 
@@ -85,12 +86,13 @@ def rotary(
         options = (*_split(offsets), interleaved, False, cu_seqlens, max_seqlen)
     elif offsets is not None or interleaved is not False:
         options = (*_split(offsets), interleaved)
+    op = _rotary if options else _rotary_plain
     if not inplace:
-        return _rotary(q, k, cos, sin, *options)
+        return op(q, k, cos, sin, *options)
     if torch.compiler.is_compiling():
         # Inductor loses where a view that an op writes begins, if sizes are dynamic
         # (pytorch/pytorch#198068). It knows what copy_ writes.
-        turned = _rotary(q, k, cos, sin, *options)
+        turned = op(q, k, cos, sin, *options)
         return q.copy_(turned[0]), k.copy_(turned[1])
     _rotary_(q, k, cos, sin, *options)
     return q, k

@@ -39,6 +39,13 @@ auto call_op(const Op& op, const Call& c) {
   return unpack(c, [&](const auto&... arguments) { return op.call(arguments...); });
 }
 
+// The short forms.
+template <auto& Op>
+auto plain(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+           std::optional<double> scale) {
+  return call_op(Op(), attention_call{.q = q, .k = k, .v = v, .causal = causal, .scale = scale});
+}
+
 // To the backends, with nothing to record.
 template <class Op, class Call>
 auto below_autograd(const Op& op, c10::DispatchKeySet keys, const Call& c) {
@@ -182,6 +189,13 @@ auto autocast(const attention_call& c) {
 }
 
 // ---- Registration -------------------------------------------------------------------------------
+
+TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  const std::string inputs = "(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> ";
+  define_short_form(m, "attention.plain", inputs + "Tensor", plain<attention_op>);
+  define_short_form(m, "attention_forward.plain", inputs + "(Tensor o, Tensor lse)",
+                    plain<forward_op>);
+}
 
 TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {
   m.impl("attention", with_call<attention_autograd, c10::DispatchKeySet>);

@@ -86,10 +86,15 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
     if (d.run != nullptr) note_copy(logits, "logits");
     return {at::empty({0}, logits.options()), Tensor()};
   }
-  loss_rows rows{.logits = logits,
-                 .targets = targets.contiguous(),
-                 .loss = empty_losses(logits),
-                 .gradient = gradient()};
+  loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
+  const int64_t count = targets.numel();
+  if (d.run != nullptr && o.reduce != reduction::none &&
+      few_cross_entropy_rows(count, multiprocessors(d, logits.device()))) {
+    rows.total = empty_total(logits, count);
+    compute_rows(d, o, rows);
+    return {rows.total, rows.gradient};
+  }
+  rows.loss = empty_losses(logits);
   if (rows.gradient.defined() && o.reduce == reduction::mean) {
     rows.counts = count_targets(d, o, rows.targets);
   }

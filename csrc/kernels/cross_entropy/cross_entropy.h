@@ -15,6 +15,12 @@ using kittens::host::dtype;
 inline constexpr int64_t kCrossEntropyMaxWidth = int64_t{1} << 24;
 inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
 
+// Whether one launch may do it all: warps count the targets of so few rows themselves, and the last
+// block adds up their losses.
+constexpr bool few_cross_entropy_rows(int64_t rows, int multiprocessors) {
+  return rows <= 2 * int64_t{multiprocessors};
+}
+
 // Launcher "cross_entropy_count": how many targets are not ignored, in parts.
 struct cross_entropy_count_params {
   const void* targets;  // [rows], int64 where `wide`, else int32
@@ -23,7 +29,8 @@ struct cross_entropy_count_params {
   bool wide;
 };
 
-// Launcher "cross_entropy_forward": a loss a row and, if wanted, its gradient.
+// Launcher "cross_entropy_forward": a loss a row and, if wanted, its gradient and the losses'
+// total.
 //
 // A row whose target is ignore_index gets 0 and zeros, and is not read. One whose target is no
 // column, or whose logits are all −inf, gets NaN.
@@ -33,11 +40,14 @@ struct cross_entropy_forward_params {
   void* gradient;         // [rows, width] of `type`, rows `gradient_stride` elements apart; the
                           // logits themselves, or apart from them; null: not wanted
   float* loss;            // [rows], or null: not wanted
-  const int64_t* counts;  // [kCrossEntropyParts]: the gradient is divided by their sum; null: by 1
+  float* total;           // [1], of few rows whose loss is wanted, or null: not wanted
+  int* finished;          // [1], 0 before and after, with `total`: counts blocks
+  const int64_t* counts;  // [kCrossEntropyParts], with `mean`: their sum is how many targets are
+                          // not ignored; null: each warp counts
   const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1
   int64_t rows, width, stride, gradient_stride, dloss_stride, ignore_index;
   float label_smoothing, z_loss;
-  bool wide;
+  bool wide, mean;  // mean: gradient and total are divided by how many targets are not ignored
   dtype type;
 };
 

@@ -81,6 +81,12 @@ void check_differentiable(const Tensor& logits, const Tensor& targets) {
   refuse_forward_mode("cross_entropy", logits);
 }
 
+Tensor cross_entropy_plain(const Tensor& logits, const Tensor& targets) {
+  static const auto op = find_op("thunderkittens::cross_entropy", cross_entropy);
+  return op.call(logits, targets, /*ignore_index=*/-100, "mean", /*label_smoothing=*/0.0,
+                 /*z_loss=*/0.0);
+}
+
 Tensor cross_entropy_autograd(c10::DispatchKeySet keys, const Tensor& logits, const Tensor& targets,
                               int64_t ignore_index, std::string_view reduction,
                               double label_smoothing, double z_loss) {
@@ -119,6 +125,11 @@ Tensor cross_entropy_backward_autograd(c10::DispatchKeySet keys, const Tensor& g
   static const auto op = find_op("thunderkittens::cross_entropy_backward", cross_entropy_backward);
   return once_differentiable("cross_entropy", op, keys, records_gradient(gradient, dloss, loss),
                              gradient, dloss, loss);
+}
+
+TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  define_short_form(m, "cross_entropy.plain", "(Tensor logits, Tensor targets) -> Tensor",
+                    cross_entropy_plain);
 }
 
 TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {

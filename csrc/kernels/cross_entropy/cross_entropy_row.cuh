@@ -191,14 +191,19 @@ KITTENS_DEVICE int column_of(int64_t target, int64_t width) {
   return target >= 0 && target < width ? int(target) : -1;
 }
 
-// 1 / (the sum of the parts), or 1 without them. The warp's lanes call together.
-KITTENS_DEVICE float inverse_count(const int64_t* counts) {
+// What gradient and total are divided by. The warp's lanes call together.
+KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p) {
   static_assert(kCrossEntropyParts == kWarp);
-  if (counts == nullptr) return 1.0f;
-  int64_t count = arch::load_global(counts + arch::lane_id());
+  if (!p.mean) return 1.0f;
+  const int lane = arch::lane_id();
+  int64_t count = p.counts != nullptr ? arch::load_global(p.counts + lane) : 0;
+#pragma unroll 4
+  for (int64_t r = lane; p.counts == nullptr && r < p.rows; r += kWarp) {
+    count += load_target(p, r) != p.ignore_index ? 1 : 0;
+  }
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) count += arch::shuffle_xor(count, mask);
-  return 1.0f / float(count);
+  return float(count);
 }
 
 // How the gradient follows from a logit x of column j: scale · 2^(x · log2(e) − top) + shift, and
@@ -243,6 +248,29 @@ KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = defined ? factor * weight / sums.total : kNaN;
   return {loss, {sums.top, scale, -factor * smooth, -factor * sharp, target}};
+}
+
+// ---- Few rows' total ----------------------------------------------------------------------------
+
+// The last block to come here adds up what all have stored, always in the same order. Of each block
+// one warp comes, whose first lane has stored its losses.
+KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p) {
+  if (p.total == nullptr) return;
+  const int lane = arch::lane_id();
+  const bool first = lane == 0;
+  if (first) arch::fence_device();
+  const int before = first ? arch::atomic_add(p.finished, 1) : 0;
+  if (arch::shuffle(before, 0) < arch::grid_x() - 1) return;
+  arch::fence_device();
+  float total = 0.0f;
+#pragma unroll 4
+  for (int64_t r = lane; r < p.rows; r += kWarp) total += arch::load_global(p.loss + r);
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
+  total /= divisor(p);  // 0 / 0 is torch's NaN, too
+  if (!first) return;
+  arch::store_global(p.total, total);
+  arch::store_global(p.finished, 0);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

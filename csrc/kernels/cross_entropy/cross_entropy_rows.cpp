@@ -1,6 +1,7 @@
 // cross_entropy, row by row: through the kernels, or by ATen.
 #include <ATen/ATen.h>
 
+#include "binding/counter.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "kernels/cross_entropy/cross_entropy.h"
@@ -45,6 +46,11 @@ Tensor empty_losses(const Tensor& like) {
 c10::SymIntArrayRef leading_sizes(const Tensor& like) {
   return like.sym_sizes().slice(0, like.dim() - 1);
 }
+Tensor empty_total(const Tensor& logits, int64_t rows) {
+  Tensor total = at::empty({1 + rows}, logits.options().dtype(loss_dtype(logits)));
+  total.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  return total;
+}
 
 namespace {
 
@@ -85,16 +91,26 @@ void compute_rows_aten(const loss_options& o, const loss_rows& rows) {
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
+// Where there is a total, they lie behind it.
+float* losses_or_null(const loss_rows& rows) {
+  if (rows.total.defined()) return rows.total.mutable_data_ptr<float>() + 1;
+  return rows.loss.defined() ? rows.loss.mutable_data_ptr<float>() : nullptr;
+}
+
 void compute_rows_kernel(const decision& d, const loss_options& o, const loss_rows& rows) {
   const rows_view logits = as_rows(rows.logits);
   const int64_t width = rows.logits.size(-1);
   const bool gradient = rows.gradient.defined(), dloss = rows.dloss.defined();
+  const bool total = rows.total.defined(), counted = rows.counts.defined();
+  const zero_counter finished = total ? find_zero_counter(d, rows.logits.device()) : zero_counter();
   launch(d,
          cross_entropy_forward_params{
              .logits = logits.tensor.const_data_ptr(),
              .targets = rows.targets.const_data_ptr(),
              .gradient = gradient ? rows.gradient.mutable_data_ptr() : nullptr,
-             .loss = rows.loss.defined() ? rows.loss.mutable_data_ptr<float>() : nullptr,
+             .loss = losses_or_null(rows),
+             .total = total ? rows.total.mutable_data_ptr<float>() : nullptr,
+             .finished = finished.at,
              .counts = static_cast<const int64_t*>(data_or_null(rows.counts)),
              .dloss = static_cast<const float*>(data_or_null(rows.dloss)),
              .rows = rows.logits.numel() / width,
@@ -106,6 +122,7 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
              .label_smoothing = static_cast<float>(o.label_smoothing),
              .z_loss = static_cast<float>(o.z_loss),
              .wide = rows.targets.scalar_type() == at::kLong,
+             .mean = counted || (total && o.reduce == reduction::mean),
              .type = *kernel_dtype(rows.logits.scalar_type()),
          },
          rows.logits.device());

@@ -110,10 +110,9 @@ struct register_row {
   KITTENS_DEVICE int loose_column() const { return pieces.loose_column(arch::lane_id()); }
 };
 
-// Grid: a block a row, of as many warps as the row needs.
+// What a block does with its row.
 template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
-    cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
+KITTENS_DEVICE void work_on_row(const cross_entropy_forward_params& p) {
   using T = typename Config::type;
   const int warps = arch::block_threads() / kWarp, warp = arch::warp_id();
   const int64_t r = arch::block_x();
@@ -134,13 +133,21 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   const float x_target =
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
   const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const float factor = dloss * inverse_count(p.counts);
+  const float factor = dloss * (1.0f / divisor(p));
   softmax_sums sums;
   row.include_in(sums, smoothing);
   combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, warp, warps, smoothing);
   const row_result result = finish_row(p, sums, column, x_target, factor);
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
   if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);
+}
+
+// Grid: a block a row, of as many warps as the row needs.
+template <class Config>
+__global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
+    cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
+  work_on_row<Config>(p);
+  if (arch::warp_id() == 0) add_up_losses(p);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -44,8 +44,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     using wide = cross_entropy_rows_config<T, 8>;
     // Few rows are faster where a multiprocessor has one at a time: 132 × 50304 bf16 takes 7.9 µs
     // in the ring and 11.8 so, but 8192 rows 256 and 191 (H200).
-    const bool many_wide_rows = p.width > 4 * wide::warp_columns && p.rows > 2 * multiprocessors();
-    if (p.gradient == nullptr && many_wide_rows) {
+    if (p.gradient == nullptr && p.width > 4 * wide::warp_columns &&
+        !few_cross_entropy_rows(p.rows, multiprocessors())) {
       using config = cross_entropy_loss_config<T>;
       launch(cross_entropy_loss<config>, {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
       return;

@@ -210,7 +210,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
   using T = typename Config::type;
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
-  const float inverse = inverse_count(p.counts);
+  const float inverse = 1.0f / divisor(p);
   target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
@@ -261,6 +261,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
     work_on_chunks<Config>(p, shared);
+    if (arch::warp_id() == 0) add_up_losses(p);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }

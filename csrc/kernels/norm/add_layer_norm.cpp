@@ -76,7 +76,18 @@ y_and_sum add_layer_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, con
                        training, own);
 }
 
+y_and_sum add_layer_norm_plain(const Tensor& x, const Tensor& residual,
+                               const optional_tensor& weight, const optional_tensor& bias,
+                               double eps) {
+  static const auto op = find_op("thunderkittens::add_layer_norm", add_layer_norm);
+  return op.call(x, residual, weight, bias, eps, /*dropout_p=*/0.0, /*training=*/true, /*seed=*/{});
+}
+
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  define_short_form(m, "add_layer_norm.plain",
+                    "(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps) -> "
+                    "(Tensor y, Tensor sum)",
+                    add_layer_norm_plain);
   m.def(
       "add_layer_norm(Tensor x, Tensor residual, Tensor? weight=None, Tensor? bias=None, float "
       "eps=1e-5, float dropout_p=0.0, bool training=True, Tensor? seed=None) -> (Tensor y, Tensor "

@@ -79,7 +79,18 @@ y_and_sum add_rms_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const
                        casting, dropout_p, training, own);
 }
 
+y_and_sum add_rms_norm_plain(const Tensor& x, const Tensor& residual, const optional_tensor& weight,
+                             double eps) {
+  static const auto op = find_op("thunderkittens::add_rms_norm", add_rms_norm);
+  return op.call(x, residual, weight, eps, /*weight_offset=*/0.0, "llama", /*dropout_p=*/0.0,
+                 /*training=*/true, /*seed=*/{});
+}
+
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  define_short_form(m, "add_rms_norm.plain",
+                    "(Tensor x, Tensor residual, Tensor? weight, float eps) -> (Tensor y, Tensor "
+                    "sum)",
+                    add_rms_norm_plain);
   m.def(
       "add_rms_norm(Tensor x, Tensor residual, Tensor? weight=None, float eps=1e-6, float "
       "weight_offset=0.0, str casting=\"llama\", float dropout_p=0.0, bool training=True, Tensor? "

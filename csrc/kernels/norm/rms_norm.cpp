@@ -174,9 +174,16 @@ two_tensors rms_norm_backward_autograd(c10::DispatchKeySet keys, const Tensor& d
                              rstd, offset, needs);
 }
 
+Tensor rms_norm_plain(const Tensor& x, const optional_tensor& weight, double eps) {
+  static const auto op = find_op("thunderkittens::rms_norm", rms_norm);
+  return op.call(x, weight, eps, /*weight_offset=*/0.0, "llama");
+}
+
 // ---- Registration -------------------------------------------------------------------------------
 
 TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  define_short_form(m, "rms_norm.plain", "(Tensor x, Tensor? weight, float eps) -> Tensor",
+                    rms_norm_plain);
   m.def(
       "rms_norm(Tensor x, Tensor? weight=None, float eps=1e-6, float weight_offset=0.0, "
       "str casting=\"llama\") -> Tensor",

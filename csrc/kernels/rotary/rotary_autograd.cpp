@@ -37,6 +37,14 @@ auto redispatch(const Op& op, c10::DispatchKeySet keys, const rotary_call& c) {
   return unpack(c, [&](const auto&... arguments) { return op.redispatch(keys, arguments...); });
 }
 
+two_tensors rotary_plain(const Tensor& q, const Tensor& k, const Tensor& cos, const Tensor& sin) {
+  const c10::SymInt offset = 0;
+  const std::optional<Tensor> none;
+  const std::optional<c10::SymInt> max_seqlen;
+  return call_op(rotary_op(), {q, k, cos, sin, offset, none, /*interleaved=*/false,
+                               /*conjugate=*/false, none, max_seqlen});
+}
+
 // What the backward of a call needs: all of it but q and k.
 void save(AutogradContext* ctx, const rotary_call& c) {
   const auto or_undefined = [](const std::optional<Tensor>& t) { return t.value_or(Tensor()); };
@@ -144,6 +152,12 @@ void rotary_in_place_counted(c10::DispatchKeySet keys, const rotary_call& c) {
   }
   torch::autograd::increment_version(c.q);
   torch::autograd::increment_version(c.k);
+}
+
+TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
+  define_short_form(m, "rotary.plain",
+                    "(Tensor q, Tensor k, Tensor cos, Tensor sin) -> (Tensor, Tensor)",
+                    rotary_plain);
 }
 
 TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {

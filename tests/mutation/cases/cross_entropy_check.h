@@ -3,6 +3,7 @@
 
 #include <kittens.cuh>
 #include <limits>
+#include <numeric>
 
 #include "cross_entropy.h"
 #include "problem.h"
@@ -27,11 +28,13 @@ struct problem {
   bool loss = true;
   int64_t shift = 0;                     // of the rows whose targets are not columns, or ignored
   int64_t nan_row = -1, empty_row = -1;  // one with a NaN, and one of −inf alone
+  bool totalled = false;                 // the total is wanted, and warps count, if any does
 };
 
 // Of row r: every fourth is ignored, and one of each kind of what is no column stands among the
-// rest; the first and the last column are aimed at.
+// rest, unless it would spoil a total; the first and the last column are aimed at.
 int64_t target_of(const problem& is, int64_t r) {
+  if (is.totalled) return r % 4 == 3 ? kIgnored : (r * 37 + 11) % is.width;
   switch ((r + is.shift) % 8) {
     case 1: return is.width - 1;
     case 2: return 0;
@@ -99,19 +102,39 @@ void check(const problem& is) {
   const buffer<T> x(xs), apart(is.gradient_offset + is.rows * is.stride);
   const buffer<int64_t> wide_targets(aims), counts(parts);
   const buffer<int> narrow_targets(narrow);
-  const buffer<float> loss(is.rows), dloss(dlosses);
+  const buffer<float> loss(is.rows), dloss(dlosses), total(1);
+  const buffer<int> finished(std::vector<int>{0});
   T* gradient = is.in_place ? x.data() + is.offset : apart.data() + is.gradient_offset;
   const void* targets = wide_targets.data();
-  run_forward(is.form, {x.data() + is.offset, is.wide ? targets : narrow_targets.data(),
-                        is.gradient ? gradient : nullptr, is.loss ? loss.data() : nullptr,
-                        is.counted ? counts.data() : nullptr, is.scaled ? dloss.data() : nullptr,
-                        is.rows, is.width, is.stride, is.stride, 2, kIgnored,
-                        static_cast<float>(is.smoothing), static_cast<float>(is.z), is.wide,
-                        std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16});
-  const double count = 31;  // of the parts
+  run_forward(is.form, {.logits = x.data() + is.offset,
+                        .targets = is.wide ? targets : narrow_targets.data(),
+                        .gradient = is.gradient ? gradient : nullptr,
+                        .loss = is.loss ? loss.data() : nullptr,
+                        .total = is.totalled ? total.data() : nullptr,
+                        .finished = is.totalled ? finished.data() : nullptr,
+                        .counts = is.counted && !is.totalled ? counts.data() : nullptr,
+                        .dloss = is.scaled ? dloss.data() : nullptr,
+                        .rows = is.rows,
+                        .width = is.width,
+                        .stride = is.stride,
+                        .gradient_stride = is.stride,
+                        .dloss_stride = 2,
+                        .ignore_index = kIgnored,
+                        .label_smoothing = static_cast<float>(is.smoothing),
+                        .z_loss = static_cast<float>(is.z),
+                        .wide = is.wide,
+                        .mean = is.counted,
+                        .type = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16});
+  double count = 31;  // of the parts
+  if (is.totalled) count = static_cast<double>(is.rows - is.rows / 4);
   const outputs want = compute(is, doubles(xs), aims, count, doubles(dlosses));
   const double slack = 64 * unit<float>();
   if (is.loss) check_all("loss", loss.get(), want.loss, slack, slack * (1 + 10 * is.z));
+  if (is.totalled) {
+    const double sum = std::accumulate(want.loss.begin(), want.loss.end(), 0.0);
+    check_all("total", total.get(), {is.counted ? sum / count : sum}, slack, 0);
+    check_all("finished", std::vector<float>{float(finished.get()[0])}, {0}, 0, 0);
+  }
   const auto all = doubles((is.in_place ? x : apart).get());
   if (!is.gradient) return check_all("logits", x.get(), doubles(xs), 0, 0);
   const int64_t first = is.in_place ? is.offset : is.gradient_offset;

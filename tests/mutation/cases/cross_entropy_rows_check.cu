@@ -20,6 +20,16 @@ TEST(no_loss) {
 TEST(a_first_row_that_aims_at_nothing) {
   check<bf16>({rows_of_a_warp, 5, 40, 40, 0, 0, false, true, true, true, false, 0, 0, true, 4});
 }
+TEST(a_mean_of_few_rows) {
+  problem is{rows_of_a_warp, 70, 40, 40, 0, 0, false, true, true, true, false, 0.1};
+  is.totalled = true;
+  check<bf16>(is);
+}
+TEST(a_sum_of_few_rows) {
+  problem is{rows, 10, 2101, 2101, 0, 0, false, true, false, false};
+  is.totalled = true;
+  check<bf16>(is);
+}
 TEST(rows_without_a_sum) {
   problem is{rows_of_a_warp, 12, 52, 52};
   is.nan_row = 8, is.empty_row = 10;

@@ -12,6 +12,11 @@ TEST(chunks_of_gradients_that_lie_elsewhere) {
   check<bf16>({stream, 9, 1301, 1301, 5, 6});
 }
 TEST(a_last_chunk_of_one_vector) { check<bf16>({stream, 6, 1032, 1032}); }
+TEST(a_mean_of_rows_in_chunks) {
+  problem is{stream, 37, 1100, 1104};
+  is.totalled = true;
+  check<bf16>(is);
+}
 TEST(chunks_of_rows_without_a_sum) {
   problem is{stream, 12, 1300, 1300};
   is.nan_row = 8, is.empty_row = 10;
