@@ -62,6 +62,17 @@ struct norm_backward_config {
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
 };
 
+// Where a warp works: as number `warp` of the `warps` of group `group`.
+struct group_place {
+  int warps, groups, group, warp;
+
+  KITTENS_DEVICE explicit group_place(const row_layout& layout)
+      : warps(layout.warps),
+        groups(arch::block_threads() / (warps * kWarp)),
+        group(arch::warp_id() / warps),
+        warp(arch::warp_id() % warps) {}
+};
+
 // One row on its way: what a warp has loaded of it.
 template <class Config>
 struct loaded_row {
@@ -140,6 +151,22 @@ KITTENS_DEVICE void normalise(V& d, const row_gradient<Kind>& gradient) {
   map([=](float d) { return gradient.normal(d); }, d, d);
 }
 
+// A thread's running sums of its columns' dweight and dbias.
+template <class Config>
+struct weight_gradients {
+  typename Config::vector dweight, dbias;
+
+  KITTENS_DEVICE weight_gradients() {
+    zero(dweight);
+    zero(dbias);
+  }
+  KITTENS_DEVICE void add_row(const typename Config::loaded_dy& dy,
+                              const typename Config::vector& normal) {
+    fma(dweight, dy, normal, dweight);
+    if constexpr (Config::kind::centred) add(dbias, dbias, dy);
+  }
+};
+
 // Writes dresidual and dx, as far as they are wanted.
 template <class Config>
 KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout_mask& mask,
@@ -195,26 +222,24 @@ struct group_sums {
 // Adds the groups' vectors in order; the first group writes them as one row of `partial`. Every
 // thread of the block takes part.
 template <class Config>
-KITTENS_DEVICE void store_partial(const norm_backward_params& p, typename Config::vector& dweight,
-                                  typename Config::vector& dbias, group_sums<Config>* shared,
-                                  int groups, int warps) {
+KITTENS_DEVICE void store_partial(const norm_backward_params& p, weight_gradients<Config>& total,
+                                  group_sums<Config>* shared, const group_place& place) {
   using sums = group_sums<Config>;
-  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
-  if (group > 0) {
-    sums::leave(shared[arch::warp_id()].dweight, dweight);
-    if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, dbias);
+  if (place.group > 0) {
+    sums::leave(shared[arch::warp_id()].dweight, total.dweight);
+    if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, total.dbias);
   }
-  if (groups > 1) arch::sync_block();
-  if (group > 0) return;
-  for (int other = 1; other < groups; ++other) {
-    const sums& from = shared[other * warps + warp];
-    sums::take(dweight, from.dweight);
-    if constexpr (Config::kind::centred) sums::take(dbias, from.dbias);
+  if (place.groups > 1) arch::sync_block();
+  if (place.group > 0) return;
+  for (int other = 1; other < place.groups; ++other) {
+    const sums& from = shared[other * place.warps + place.warp];
+    sums::take(total.dweight, from.dweight);
+    if constexpr (Config::kind::centred) sums::take(total.dbias, from.dbias);
   }
   const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, dweight, {.r = arch::block_x(), .c = warp});
+  store(partial, total.dweight, {.r = arch::block_x(), .c = place.warp});
   if constexpr (Config::kind::centred) {
-    store(partial, dbias, {.r = p.partial_rows + arch::block_x(), .c = warp});
+    store(partial, total.dbias, {.r = p.partial_rows + arch::block_x(), .c = place.warp});
   }
 }
 
@@ -225,16 +250,16 @@ __global__ void __launch_bounds__(Config::max_threads)
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;
-  const int warps = layout.warps, groups = arch::block_threads() / (warps * kWarp);
-  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
+  const group_place place(layout);
+  const int warp = place.warp;
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
-  const int64_t stride = int64_t(arch::grid_x()) * groups;
+  const int64_t stride = int64_t(arch::grid_x()) * place.groups;
 
   using sum_shared = typename group_sum<Config::sums>::shared;
   auto* shared = reinterpret_cast<sum_shared*>(arch::dynamic_shared());
-  auto* slots = reinterpret_cast<uint8_t*>(shared + groups);
-  auto* exchanged = slots + groups * warps * Config::stream_bytes;
-  group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};
+  auto* slots = reinterpret_cast<uint8_t*>(shared + place.groups);
+  auto* exchanged = slots + place.groups * place.warps * Config::stream_bytes;
+  group_sum<Config::sums> add{shared[place.group], warp, place.warps, 1 + place.group};
 
   // The weights stay in L1, not in registers: those hold the next row instead.
   const auto load_weights = [&](vector& weight) {
@@ -242,11 +267,9 @@ __global__ void __launch_bounds__(Config::max_threads)
                                           p.weight_offset);
   };
   const dropout_mask mask(p.dropout);
-  vector dweight, dbias;
-  zero(dweight);
-  zero(dbias);
+  weight_gradients<Config> total;
 
-  int64_t r = int64_t(arch::block_x()) * groups + group;
+  int64_t r = int64_t(arch::block_x()) * place.groups + place.group;
   typename Config::stream dsums(
       matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
       slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
@@ -266,8 +289,7 @@ __global__ void __launch_bounds__(Config::max_threads)
 
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
     normalise(d, gradient);
-    fma(dweight, row.dy, d, dweight);
-    if constexpr (Config::kind::centred) kittens::add(dbias, dbias, row.dy);
+    total.add_row(row.dy, d);
     load_weights(weight);
     vector& ds = d;
     map(gradient, ds, row.dy, weight, d);
@@ -285,8 +307,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
   }
   if (p.partial == nullptr) return;
-  store_partial<Config>(p, dweight, dbias, reinterpret_cast<group_sums<Config>*>(exchanged), groups,
-                        warps);
+  store_partial<Config>(p, total, reinterpret_cast<group_sums<Config>*>(exchanged), place);
 }
 
 // Grid: one block a row, which walks over the row's slices twice.
@@ -345,21 +366,19 @@ __global__ void __launch_bounds__(Config::max_threads)
   const int columns = int(p.width - slice * vector::length);
   if (columns <= 0) return;
 
-  vector dweight, dbias, d;
-  zero(dweight);
-  zero(dbias);
+  weight_gradients<Config> total;
+  vector d;
   for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
     loaded_row<Config> row;
     row.load_from(p, r, slice);
     row.centre(d, columns);
     mul(d, d, row.rstd);
-    fma(dweight, row.dy, d, dweight);
-    if constexpr (Config::kind::centred) add(dbias, dbias, row.dy);
+    total.add_row(row.dy, d);
   }
   const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, dweight, {.r = arch::block_y(), .c = slice});
+  store(partial, total.dweight, {.r = arch::block_y(), .c = slice});
   if constexpr (Config::kind::centred) {
-    store(partial, dbias, {.r = p.partial_rows + arch::block_y(), .c = slice});
+    store(partial, total.dbias, {.r = p.partial_rows + arch::block_y(), .c = slice});
   }
 }
 

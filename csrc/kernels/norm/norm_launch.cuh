@@ -7,6 +7,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_narrow.cuh"
+#include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_forward.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
 #include "kernels/norm/norm_reduce.cuh"
@@ -95,14 +96,28 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   });
 }
 
+// Rows of more columns than this are worth the second read from shared memory.
+inline constexpr int64_t kNormPipelinedWidth = 2048;
+
 template <class Config>
 void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
+  const auto layout = row_layout_of(p.width, shape.warps);
   const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
-  const int64_t shared = shape.groups * sizeof(typename group_sum<Config::sums>::shared) +
-                         warps * Config::stream_bytes + exchanged * sizeof(group_sums<Config>);
-  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p,
-               row_layout_of(p.width, shape.warps));
+  const auto launch = [&](auto kernel, int64_t bytes_of_group, int64_t bytes_of_warp) {
+    const int64_t shared = shape.groups * bytes_of_group + warps * bytes_of_warp +
+                           exchanged * int64_t(sizeof(group_sums<Config>));
+    host::launch(kernel, {{p.partial_rows}, {warps * kWarp}, shared}, s, p, layout);
+  };
+  if constexpr (Config::prefetch && arch::kHasMbarriers) {
+    if (p.width > kNormPipelinedWidth) {
+      return launch(norm_backward_pipelined<Config>,
+                    sizeof(typename pipelined_sum<Config::sums>::shared),
+                    kSlots * sizeof(pipelined_slot<Config>));
+    }
+  }
+  launch(norm_backward<Config>, sizeof(typename group_sum<Config::sums>::shared),
+         Config::stream_bytes);
 }
 
 template <class Config>

@@ -50,9 +50,11 @@ template <class T, class R = T>
 void check(const problem& is) {
   const bool adds = is.shape.form == backward_form::add_groups ||
                     is.shape.form == backward_form::add_floats ||
-                    is.shape.form == backward_form::add_wide;
-  const bool centred =
-      is.shape.form != backward_form::rms_groups && is.shape.form != backward_form::add_floats;
+                    is.shape.form == backward_form::add_wide ||
+                    is.shape.form == backward_form::pipelined_add;
+  const bool centred = is.shape.form != backward_form::rms_groups &&
+                       is.shape.form != backward_form::add_floats &&
+                       is.shape.form != backward_form::pipelined_rms;
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -165,7 +167,7 @@ TEST(wide_rows_whose_last_warp_has_one_column) {
                 3e4f});
 }
 
-#else
+#elif CONFIGS == 1
 
 TEST(rms_rows) {
   problem is{{rms_groups, 2, 4}, 23, 704, 712, 2, kBf16, kFloat};
@@ -196,6 +198,35 @@ TEST(sums_in_float_for_x_alone) {
 TEST(wide_sums) {
   problem is{{add_wide, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
   is.p = 0.3;
+  check<bf16>(is);
+}
+
+#else
+
+TEST(pipelined_rows) { check<bf16>({{pipelined, 3, 1}, 17, 1536, 1544, 2, kFloat, kBf16}); }
+TEST(pipelined_groups) { check<bf16>({{pipelined, 2, 2}, 23, 704, 712, 2, kBf16, kFloat}); }
+TEST(fewer_rows_than_slots) { check<bf16>({{pipelined, 2, 2}, 5, 1000, 1000, 2, kBf16, kFloat}); }
+TEST(pipelined_rows_over_a_large_mean) {
+  problem is{{pipelined, 2, 1}, 7, 1016, 1016, 1, kBf16, kFloat};
+  is.mean = 300;
+  check<bf16>(is);
+}
+TEST(pipelined_dx_alone) {
+  check<bf16>({{pipelined, 2, 1}, 5, 1024, 1024, 2, kBf16, kBf16, true, false, false, false});
+}
+TEST(pipelined_rms_rows) {
+  problem is{{pipelined_rms, 2, 1}, 11, 904, 904, 2, kBf16, kFloat};
+  is.offset = 1;
+  check<bf16>(is);
+}
+TEST(pipelined_sums) {
+  problem is{{pipelined_add, 2, 1}, 11, 1000, 1008, 2, kBf16, kFloat};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(pipelined_sums_without_their_own_gradient) {
+  problem is{{pipelined_add, 2, 1}, 5, 520, 520, 2, kBf16, kBf16};
+  is.dsum = false, is.dx = false;
   check<bf16>(is);
 }
 

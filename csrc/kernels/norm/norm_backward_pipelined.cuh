@@ -1,0 +1,205 @@
+// The norms, backward, for long rows of 16-bit elements: norm_backward whose warps never stand at a
+// barrier. Blocks, groups, sums and bits are those of norm_backward.cuh; what differs is when.
+//
+//   shared memory   kSlots rows a warp: its columns of dy, s and dsum, on their way or at hand
+//   per row         1. of the next row: the warp's part of the sums, left at a semaphore
+//                   2. of this row: the sums, which the group's warps left while this one was at 1
+//                      or 2 of the row before; ds, dweight and dbias; its slot is asked for again
+//
+// The row at hand is read from its slot a second time: registers hold one row, not two.
+#pragma once
+
+#include "kernels/norm/norm_backward.cuh"
+
+namespace thunderkittens::inline KITTENS_TARGET {
+
+// Rows at hand and on their way, and sums under way: this row's, the next one's, and those of the
+// row before, which a slower warp may still read.
+inline constexpr int kSlots = 3;
+
+// What a warp needs of a row: its columns, and what each lane knows of the whole row.
+template <class Config>
+struct gradient_slot {
+  sv<typename Config::type, Config::length> dy;
+  sv<typename Config::residual_type, Config::length> s;
+  float mean[kWarp], rstd[kWarp];
+};
+template <class Config>
+struct summed_gradient_slot : gradient_slot<Config> {
+  sv<typename Config::residual_type, Config::length> dsum;
+};
+template <class Config>
+using pipelined_slot =
+    std::conditional_t<Config::kind::adds, summed_gradient_slot<Config>, gradient_slot<Config>>;
+
+// Adds each of the Count values over the warps of a group as group_sum does, in two steps: a warp
+// leaves its part, and takes the sums when it needs them.
+template <int Count>
+struct pipelined_sum {
+  struct shared {
+    float partial[kSlots][Count][kMaxWarps];
+    semaphore complete[kSlots];
+
+    // One thread, before a barrier of the block.
+    KITTENS_DEVICE void init(int warps) {
+      for (semaphore& each : complete) init_semaphore(each, warps);
+    }
+  };
+
+  shared& scratch;
+  int warp, warps;  // of the group
+
+  KITTENS_DEVICE void leave(const cursor<kSlots>& at, const float (&value)[Count]) {
+    if (arch::lane_id() != 0) return;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      arch::store_shared(&scratch.partial[at.stage][i][warp], value[i]);
+    }
+    arrive(scratch.complete[at.stage]);
+  }
+  KITTENS_DEVICE void take(const cursor<kSlots>& at, float (&value)[Count]) {
+    wait(scratch.complete[at.stage], at.phase);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) value[i] = 0.0f;
+#pragma unroll 4
+    for (int w = 0; w < warps; ++w) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        value[i] += arch::load_shared(&scratch.partial[at.stage][i][w]);
+      }
+    }
+  }
+};
+
+// A warp's columns of rows r, r + stride, … on their way to its slots. A lane reads back only what
+// it copied itself, so waiting for its own copies is all it needs.
+template <class Config>
+struct pipelined_rows {
+  using T = typename Config::type;
+  using R = typename Config::residual_type;
+
+  const norm_backward_params& p;
+  gl<const T, 1, 1> dy;
+  gl<const R, 1, 1> s, dsum;
+  pipelined_slot<Config>* slots;  // [kSlots] of this warp
+  int64_t row, stride;            // the next to be asked for
+  int slice;
+
+  KITTENS_DEVICE pipelined_rows(const norm_backward_params& p, pipelined_slot<Config>* slots,
+                                int64_t first_row, int64_t stride, int slice)
+      : p(p),
+        dy(matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer)),
+        s(matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer)),
+        dsum(matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride)),
+        slots(slots),
+        row(first_row),
+        stride(stride),
+        slice(slice) {}
+
+  // Past the last row an empty group is committed, so that the count of groups stays right.
+  KITTENS_DEVICE void request(const cursor<kSlots>& at) {
+    using layout = typename Config::layout;
+    auto& slot = slots[at.stage];
+    const int lane = arch::lane_id();
+    if (row < p.rows) {
+      load_async<layout>(slot.dy, dy, {.r = row, .c = slice});
+      load_async<layout>(slot.s, s, {.r = row, .c = slice});
+      if constexpr (Config::kind::centred) arch::cp_async<4>(&slot.mean[lane], p.mean + row);
+      arch::cp_async<4>(&slot.rstd[lane], p.rstd + row);
+    }
+    if constexpr (Config::kind::adds) {
+      if (row < dsum.rows) load_async<layout>(slot.dsum, dsum, {.r = row, .c = slice});
+    }
+    row += stride;
+    arch::cp_async_commit();
+  }
+  // d = s − mean, and the rest of the row.
+  KITTENS_DEVICE void read(typename Config::vector& d, loaded_row<Config>& row,
+                           const cursor<kSlots>& at, int columns) const {
+    const auto& slot = slots[at.stage];
+    load(row.dy, slot.dy);
+    load(row.s, slot.s);
+    if constexpr (Config::kind::centred) row.mean = arch::load_shared(&slot.mean[arch::lane_id()]);
+    row.rstd = arch::load_shared(&slot.rstd[arch::lane_id()]);
+    row.centre(d, columns);
+  }
+};
+
+// Grid: as norm_backward.
+template <class Config>
+__global__ void __launch_bounds__(Config::max_threads)
+    norm_backward_pipelined(const __grid_constant__ norm_backward_params p, row_layout layout) {
+  using vector = typename Config::vector;
+  const group_place place(layout);
+  const int warp = place.warp;
+  const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
+  const int64_t stride = int64_t(arch::grid_x()) * place.groups;
+  int64_t r = int64_t(arch::block_x()) * place.groups + place.group;
+
+  using sum = pipelined_sum<Config::sums>;
+  auto* shared = reinterpret_cast<typename sum::shared*>(arch::dynamic_shared());
+  auto* slots = reinterpret_cast<pipelined_slot<Config>*>(shared + place.groups);
+  auto* exchanged =
+      reinterpret_cast<group_sums<Config>*>(slots + place.groups * place.warps * kSlots);
+  if (arch::thread_id() < place.groups) shared[arch::thread_id()].init(place.warps);
+  arch::sync_block();
+  sum add{shared[place.group], warp, place.warps};
+
+  const auto load_weights = [&](vector& weight) {
+    load_weight<typename Config::kind, typename Config::type>(weight, p.weight, p.weight_type,
+                                                              p.width, warp, p.weight_offset);
+  };
+  const dropout_mask mask(p.dropout);
+  weight_gradients<Config> total;
+  pipelined_rows<Config> rows(p, slots + arch::warp_id() * kSlots, r, stride, warp);
+  cursor<kSlots> at;
+  for (int i = 0; i < kSlots; ++i, at.advance()) rows.request(at);
+
+  at = {};
+  loaded_row<Config> row;
+  const auto leave_sums = [&](const cursor<kSlots>& at) {
+    vector d, weight;
+    rows.read(d, row, at, columns);
+    load_weights(weight);
+    float sums[Config::sums];
+    row_sums<Config>(sums, d, row.dy, weight);
+    add.leave(at, sums);
+  };
+  if (r < p.rows) {
+    arch::cp_async_wait<kSlots - 1>();
+    leave_sums(at);
+  }
+  for (; r < p.rows; r += stride) {
+    cursor<kSlots> next = at;
+    next.advance();
+    if (r + stride < p.rows) {
+      arch::cp_async_wait<kSlots - 2>();
+      leave_sums(next);
+    }
+    float sums[Config::sums];
+    add.take(at, sums);
+
+    vector d, weight;
+    rows.read(d, row, at, columns);
+    const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
+    normalise(d, gradient);
+    total.add_row(row.dy, d);
+    load_weights(weight);
+    vector& ds = d;
+    map(gradient, ds, row.dy, weight, d);
+    if constexpr (Config::kind::adds) {
+      if (p.dsum != nullptr) {
+        vector dsum;
+        load(dsum, rows.slots[at.stage].dsum);
+        kittens::add(ds, ds, dsum);
+      }
+    }
+    store_gradients<Config>(p, mask, ds, r, warp);
+    rows.request(at);
+    at = next;
+  }
+  if (p.partial == nullptr) return;
+  store_partial<Config>(p, total, exchanged, place);
+}
+
+}  // namespace thunderkittens::inline KITTENS_TARGET
