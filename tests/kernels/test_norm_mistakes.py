@@ -126,15 +126,27 @@ MISTAKES = (
     ),
     in_pipeline(
         "sums_are_taken_before_all_were_left",
-        "    wait(scratch.complete[at.stage], at.phase);\n",
+        "    wait(scratch.complete[taken.stage], taken.phase);\n",
         "",
         r"RACE at norm_backward_pipelined.cuh",
     ),
     in_pipeline(
         "a_warp_does_not_say_that_it_has_left_its_sums",
-        "    arrive(scratch.complete[at.stage]);\n  }",
-        "  }",
+        "      arrive(scratch.complete[left.stage]);\n",
+        "",
         r"DEADLOCK",
+    ),
+    in_pipeline(
+        "one_lane_arrives_while_others_still_read",
+        "    arch::sync_warp();  // the arrival also",
+        "    // the arrival also",
+        r"RACE at norm_backward_pipelined.cuh",
+    ),
+    in_pipeline(
+        "sums_of_three_rows_at_a_time",
+        "int kRows = 4;",
+        "int kRows = 3;",
+        r"RACE at norm_backward_pipelined.cuh",
     ),
     in_pipeline(
         "the_next_row_is_read_before_it_has_come",

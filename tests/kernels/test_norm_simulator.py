@@ -7,7 +7,7 @@ import torch
 
 import thunderkittens
 from tests.kernels import norm_cases as cases
-from tests.kernels.norm_cases import BF16, FP32, Case
+from tests.kernels.norm_cases import BF16, FP16, FP32, Case
 from thunderkittens import _C, _backend, _loader
 from thunderkittens.testing import check_memory, memory
 

@@ -13,9 +13,7 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-// Rows at hand and on their way, and sums under way: this row's, the next one's, and those of the
-// row before, which a slower warp may still read.
-inline constexpr int kSlots = 3;
+inline constexpr int kSlots = 3;  // this row, the next, and one on its way
 
 // What a warp needs of a row: its columns, and what each lane knows of the whole row.
 template <class Config>
@@ -33,12 +31,17 @@ using pipelined_slot =
     std::conditional_t<Config::kind::adds, summed_gradient_slot<Config>, gradient_slot<Config>>;
 
 // Adds each of the Count values over the warps of a group as group_sum does, in two steps: a warp
-// leaves its part, and takes the sums when it needs them.
+// leaves its part, and takes the sums when it needs them. It may leave the part of one row more in
+// between.
+//
+// A warp that takes the sums of row i has left its part of row i + 1. Another may then have taken
+// those of row i + 1 and leave its part of row i + 3: four rows' sums are there at a time.
 template <int Count>
 struct pipelined_sum {
-  struct shared {
-    float partial[kSlots][Count][kMaxWarps];
-    semaphore complete[kSlots];
+  static constexpr int kRows = 4;
+  struct alignas(16) shared {  // slots follow it
+    float partial[kRows][Count][kMaxWarps];
+    semaphore complete[kRows];
 
     // One thread, before a barrier of the block.
     KITTENS_DEVICE void init(int warps) {
@@ -48,26 +51,31 @@ struct pipelined_sum {
 
   shared& scratch;
   int warp, warps;  // of the group
+  cursor<kRows> left = {}, taken = {};
 
-  KITTENS_DEVICE void leave(const cursor<kSlots>& at, const float (&value)[Count]) {
-    if (arch::lane_id() != 0) return;
+  KITTENS_DEVICE void leave(const float (&value)[Count]) {
+    arch::sync_warp();  // the arrival also says that all lanes have read the sums taken last
+    if (arch::lane_id() == 0) {
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      arch::store_shared(&scratch.partial[at.stage][i][warp], value[i]);
+      for (int i = 0; i < Count; ++i) {
+        arch::store_shared(&scratch.partial[left.stage][i][warp], value[i]);
+      }
+      arrive(scratch.complete[left.stage]);
     }
-    arrive(scratch.complete[at.stage]);
+    left.advance();
   }
-  KITTENS_DEVICE void take(const cursor<kSlots>& at, float (&value)[Count]) {
-    wait(scratch.complete[at.stage], at.phase);
+  KITTENS_DEVICE void take(float (&value)[Count]) {
+    wait(scratch.complete[taken.stage], taken.phase);
 #pragma unroll
     for (int i = 0; i < Count; ++i) value[i] = 0.0f;
 #pragma unroll 4
     for (int w = 0; w < warps; ++w) {
 #pragma unroll
       for (int i = 0; i < Count; ++i) {
-        value[i] += arch::load_shared(&scratch.partial[at.stage][i][w]);
+        value[i] += arch::load_shared(&scratch.partial[taken.stage][i][w]);
       }
     }
+    taken.advance();
   }
 };
 
@@ -163,7 +171,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     load_weights(weight);
     float sums[Config::sums];
     row_sums<Config>(sums, d, row.dy, weight);
-    add.leave(at, sums);
+    add.leave(sums);
   };
   if (r < p.rows) {
     arch::cp_async_wait<kSlots - 1>();
@@ -177,7 +185,7 @@ __global__ void __launch_bounds__(Config::max_threads)
       leave_sums(next);
     }
     float sums[Config::sums];
-    add.take(at, sums);
+    add.take(sums);
 
     vector d, weight;
     rows.read(d, row, at, columns);
