@@ -156,8 +156,8 @@ MISTAKES = (
     ),
     in_pipeline(
         "the_first_row_is_read_before_it_has_come",
-        "    arch::cp_async_wait<kSlots - 1>();\n",
-        "    arch::cp_async_wait<kSlots>();\n",
+        "  arch::cp_async_wait<kSlots - 1>();\n",
+        "  arch::cp_async_wait<kSlots>();\n",
         r"RACE|" + WRONG,
     ),
     in_pipeline(

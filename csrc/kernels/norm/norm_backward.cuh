@@ -13,6 +13,7 @@
 // in registers. The next row's dy and s are loaded before this row's sums are taken.
 //
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
+//   long rows       norm_backward_pipelined.cuh; norm_launch.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
 //   per row         one sum over the group's warps (three numbers), one barrier
 //   at the end      the groups' dweight and dbias are added in order, through shared memory, into
@@ -60,17 +61,6 @@ struct norm_backward_config {
   using stream = row_stream<residual_type, vector, 2>;
   static constexpr bool streams = Kind::adds && prefetch;
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
-};
-
-// Where a warp works: as number `warp` of the `warps` of group `group`.
-struct group_place {
-  int warps, groups, group, warp;
-
-  KITTENS_DEVICE explicit group_place(const row_layout& layout)
-      : warps(layout.warps),
-        groups(arch::block_threads() / (warps * kWarp)),
-        group(arch::warp_id() / warps),
-        warp(arch::warp_id() % warps) {}
 };
 
 // One row on its way: what a warp has loaded of it.
@@ -219,27 +209,34 @@ struct group_sums {
   }
 };
 
-// Adds the groups' vectors in order; the first group writes them as one row of `partial`. Every
-// thread of the block takes part.
+// Adds the groups' sums in order: the first group has them all. Every thread of the block takes
+// part.
 template <class Config>
-KITTENS_DEVICE void store_partial(const norm_backward_params& p, weight_gradients<Config>& total,
-                                  group_sums<Config>* shared, const group_place& place) {
+KITTENS_DEVICE void add_groups(weight_gradients<Config>& total, group_sums<Config>* shared,
+                               int groups, int warps) {
   using sums = group_sums<Config>;
-  if (place.group > 0) {
+  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
+  if (group > 0) {
     sums::leave(shared[arch::warp_id()].dweight, total.dweight);
     if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, total.dbias);
   }
-  if (place.groups > 1) arch::sync_block();
-  if (place.group > 0) return;
-  for (int other = 1; other < place.groups; ++other) {
-    const sums& from = shared[other * place.warps + place.warp];
+  if (groups > 1) arch::sync_block();
+  if (group > 0) return;
+  for (int other = 1; other < groups; ++other) {
+    const sums& from = shared[other * warps + warp];
     sums::take(total.dweight, from.dweight);
     if constexpr (Config::kind::centred) sums::take(total.dbias, from.dbias);
   }
+}
+
+// Writes a slice of row `r` of `partial`.
+template <class Config>
+KITTENS_DEVICE void store_partial(const norm_backward_params& p,
+                                  const weight_gradients<Config>& total, int64_t r, int64_t slice) {
   const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, total.dweight, {.r = arch::block_x(), .c = place.warp});
+  store(partial, total.dweight, {.r = r, .c = slice});
   if constexpr (Config::kind::centred) {
-    store(partial, total.dbias, {.r = p.partial_rows + arch::block_x(), .c = place.warp});
+    store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
   }
 }
 
@@ -250,16 +247,16 @@ __global__ void __launch_bounds__(Config::max_threads)
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;
-  const group_place place(layout);
-  const int warp = place.warp;
+  const int warps = layout.warps, groups = arch::block_threads() / (warps * kWarp);
+  const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
-  const int64_t stride = int64_t(arch::grid_x()) * place.groups;
+  const int64_t stride = int64_t(arch::grid_x()) * groups;
 
   using sum_shared = typename group_sum<Config::sums>::shared;
   auto* shared = reinterpret_cast<sum_shared*>(arch::dynamic_shared());
-  auto* slots = reinterpret_cast<uint8_t*>(shared + place.groups);
-  auto* exchanged = slots + place.groups * place.warps * Config::stream_bytes;
-  group_sum<Config::sums> add{shared[place.group], warp, place.warps, 1 + place.group};
+  auto* slots = reinterpret_cast<uint8_t*>(shared + groups);
+  auto* exchanged = slots + groups * warps * Config::stream_bytes;
+  group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};
 
   // The weights stay in L1, not in registers: those hold the next row instead.
   const auto load_weights = [&](vector& weight) {
@@ -269,7 +266,7 @@ __global__ void __launch_bounds__(Config::max_threads)
   const dropout_mask mask(p.dropout);
   weight_gradients<Config> total;
 
-  int64_t r = int64_t(arch::block_x()) * place.groups + place.group;
+  int64_t r = int64_t(arch::block_x()) * groups + group;
   typename Config::stream dsums(
       matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
       slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
@@ -307,7 +304,8 @@ __global__ void __launch_bounds__(Config::max_threads)
     if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
   }
   if (p.partial == nullptr) return;
-  store_partial<Config>(p, total, reinterpret_cast<group_sums<Config>*>(exchanged), place);
+  add_groups<Config>(total, reinterpret_cast<group_sums<Config>*>(exchanged), groups, warps);
+  if (group == 0) store_partial<Config>(p, total, arch::block_x(), warp);
 }
 
 // Grid: one block a row, which walks over the row's slices twice.
@@ -375,11 +373,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     mul(d, d, row.rstd);
     total.add_row(row.dy, d);
   }
-  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, total.dweight, {.r = arch::block_y(), .c = slice});
-  if constexpr (Config::kind::centred) {
-    store(partial, total.dbias, {.r = p.partial_rows + arch::block_y(), .c = slice});
-  }
+  store_partial<Config>(p, total, arch::block_y(), slice);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,9 +1,9 @@
-// The norms, backward, for long rows of 16-bit elements: norm_backward whose warps never stand at a
-// barrier. Blocks, groups, sums and bits are those of norm_backward.cuh; what differs is when.
+// The norms, backward, for long rows: norm_backward of one group a block, whose warps never stand
+// at a barrier. Blocks, sums and bits are those of norm_backward.cuh; what differs is when.
 //
 //   shared memory   kSlots rows a warp: its columns of dy, s and dsum, on their way or at hand
 //   per row         1. of the next row: the warp's part of the sums, left at a semaphore
-//                   2. of this row: the sums, which the group's warps left while this one was at 1
+//                   2. of this row: the sums, which the block's warps left while this one was at 1
 //                      or 2 of the row before; ds, dweight and dbias; its slot is asked for again
 //
 // The row at hand is read from its slot a second time: registers hold one row, not two.
@@ -30,7 +30,7 @@ template <class Config>
 using pipelined_slot =
     std::conditional_t<Config::kind::adds, summed_gradient_slot<Config>, gradient_slot<Config>>;
 
-// Adds each of the Count values over the warps of a group as group_sum does, in two steps: a warp
+// Adds each of the Count values over the block's warps as group_sum does, in two steps: a warp
 // leaves its part, and takes the sums when it needs them. It may leave the part of one row more in
 // between.
 //
@@ -50,7 +50,7 @@ struct pipelined_sum {
   };
 
   shared& scratch;
-  int warp, warps;  // of the group
+  int warp, warps;
   cursor<kRows> left = {}, taken = {};
 
   KITTENS_DEVICE void leave(const float (&value)[Count]) {
@@ -133,25 +133,22 @@ struct pipelined_rows {
   }
 };
 
-// Grid: as norm_backward.
+// Grid: partial_rows blocks, each of which has a row.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward_pipelined(const __grid_constant__ norm_backward_params p, row_layout layout) {
   using vector = typename Config::vector;
-  const group_place place(layout);
-  const int warp = place.warp;
+  const int warp = arch::warp_id();
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
-  const int64_t stride = int64_t(arch::grid_x()) * place.groups;
-  int64_t r = int64_t(arch::block_x()) * place.groups + place.group;
+  const int64_t stride = arch::grid_x();
+  int64_t r = arch::block_x();
 
   using sum = pipelined_sum<Config::sums>;
   auto* shared = reinterpret_cast<typename sum::shared*>(arch::dynamic_shared());
-  auto* slots = reinterpret_cast<pipelined_slot<Config>*>(shared + place.groups);
-  auto* exchanged =
-      reinterpret_cast<group_sums<Config>*>(slots + place.groups * place.warps * kSlots);
-  if (arch::thread_id() < place.groups) shared[arch::thread_id()].init(place.warps);
+  auto* slots = reinterpret_cast<pipelined_slot<Config>*>(shared + 1) + warp * kSlots;
+  if (arch::thread_id() == 0) shared->init(layout.warps);
   arch::sync_block();
-  sum add{shared[place.group], warp, place.warps};
+  sum add{*shared, warp, layout.warps};
 
   const auto load_weights = [&](vector& weight) {
     load_weight<typename Config::kind, typename Config::type>(weight, p.weight, p.weight_type,
@@ -159,7 +156,7 @@ __global__ void __launch_bounds__(Config::max_threads)
   };
   const dropout_mask mask(p.dropout);
   weight_gradients<Config> total;
-  pipelined_rows<Config> rows(p, slots + arch::warp_id() * kSlots, r, stride, warp);
+  pipelined_rows<Config> rows(p, slots, r, stride, warp);
   cursor<kSlots> at;
   for (int i = 0; i < kSlots; ++i, at.advance()) rows.request(at);
 
@@ -173,10 +170,8 @@ __global__ void __launch_bounds__(Config::max_threads)
     row_sums<Config>(sums, d, row.dy, weight);
     add.leave(sums);
   };
-  if (r < p.rows) {
-    arch::cp_async_wait<kSlots - 1>();
-    leave_sums(at);
-  }
+  arch::cp_async_wait<kSlots - 1>();
+  leave_sums(at);
   for (; r < p.rows; r += stride) {
     cursor<kSlots> next = at;
     next.advance();
@@ -206,8 +201,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     rows.request(at);
     at = next;
   }
-  if (p.partial == nullptr) return;
-  store_partial<Config>(p, total, exchanged, place);
+  if (p.partial != nullptr) store_partial<Config>(p, total, arch::block_x(), warp);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

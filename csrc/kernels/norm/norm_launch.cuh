@@ -96,28 +96,30 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   });
 }
 
-// Rows of more columns than this are worth the second read from shared memory.
-inline constexpr int64_t kNormPipelinedWidth = 2048;
+// Rows of which the pipelined kernel is the faster one: long enough to be worth their second
+// reading from shared memory; with floats, short enough to fit there with a margin that pays.
+template <class Config>
+inline constexpr int64_t kPipelinedAbove = Config::prefetch ? 2048 : 4096;
+template <class Config>
+inline constexpr int64_t kPipelinedUpTo = Config::prefetch ? kNormFusedWidth : 6144;
 
 template <class Config>
 void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
   const auto layout = row_layout_of(p.width, shape.warps);
-  const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
-  const auto launch = [&](auto kernel, int64_t bytes_of_group, int64_t bytes_of_warp) {
-    const int64_t shared = shape.groups * bytes_of_group + warps * bytes_of_warp +
-                           exchanged * int64_t(sizeof(group_sums<Config>));
-    host::launch(kernel, {{p.partial_rows}, {warps * kWarp}, shared}, s, p, layout);
-  };
-  if constexpr (Config::prefetch && arch::kHasMbarriers) {
-    if (p.width > kNormPipelinedWidth) {
-      return launch(norm_backward_pipelined<Config>,
-                    sizeof(typename pipelined_sum<Config::sums>::shared),
-                    kSlots * sizeof(pipelined_slot<Config>));
+  if constexpr (Config::layout::run > 1 && arch::kHasMbarriers) {
+    const bool in_range = p.width > kPipelinedAbove<Config> && p.width <= kPipelinedUpTo<Config>;
+    if (in_range && p.rows > p.partial_rows) {  // else each block has one row
+      const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
+                             shape.warps * kSlots * sizeof(pipelined_slot<Config>);
+      return host::launch(norm_backward_pipelined<Config>,
+                          {{p.partial_rows}, {shape.warps * kWarp}, shared}, s, p, layout);
     }
   }
-  launch(norm_backward<Config>, sizeof(typename group_sum<Config::sums>::shared),
-         Config::stream_bytes);
+  const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
+  const int64_t shared = shape.groups * sizeof(typename group_sum<Config::sums>::shared) +
+                         warps * Config::stream_bytes + exchanged * sizeof(group_sums<Config>);
+  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p, layout);
 }
 
 template <class Config>

@@ -24,12 +24,10 @@ void launch_groups(const backward_shape& shape, const norm_backward_params& p) {
 template <class Kind, class R>
 void launch_pipelined(const backward_shape& shape, const norm_backward_params& p) {
   using config = norm_backward_config<Kind, bf16, R, 8>;
-  const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
-  const int64_t shared = shape.groups * sizeof(typename pipelined_sum<config::sums>::shared) +
-                         warps * kSlots * sizeof(pipelined_slot<config>) +
-                         exchanged * sizeof(group_sums<config>);
-  launch(norm_backward_pipelined<config>, {{p.partial_rows}, {warps * kWarp}, shared}, nullptr, p,
-         {shape.warps, 1.0f / float(p.width)});
+  const int64_t shared = sizeof(typename pipelined_sum<config::sums>::shared) +
+                         shape.warps * kSlots * sizeof(pipelined_slot<config>);
+  launch(norm_backward_pipelined<config>, {{p.partial_rows}, {shape.warps * kWarp}, shared},
+         nullptr, p, {shape.warps, 1.0f / float(p.width)});
 }
 
 template <class Kind, class T, class R, int Run>
@@ -71,6 +69,9 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
     case backward_form::pipelined: launch_pipelined<layer_norm_kind, void>(shape, p); break;
     case backward_form::pipelined_rms: launch_pipelined<rms_norm_kind, void>(shape, p); break;
     case backward_form::pipelined_add: launch_pipelined<add_layer_norm_kind, bf16>(shape, p); break;
+    case backward_form::pipelined_floats:
+      launch_pipelined<add_rms_norm_kind, float>(shape, p);
+      break;
     default: break;
 #endif
   }

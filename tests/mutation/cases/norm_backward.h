@@ -15,7 +15,8 @@ enum class backward_form {
   add_wide,    // add_layer_norm
   pipelined,
   pipelined_rms,
-  pipelined_add,  // add_layer_norm
+  pipelined_add,     // add_layer_norm
+  pipelined_floats,  // add_rms_norm with a float residual
 };
 
 // How the rows are spread; the elements are float where they are single, bf16 elsewhere.

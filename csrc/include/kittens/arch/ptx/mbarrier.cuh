@@ -2,16 +2,15 @@
 // Instructions: mbarrier. Arrivals release and waits acquire, at the scope of the block.
 #pragma once
 
-#include <algorithm>
-
 #include "kittens/arch/keywords.cuh"
 #include "kittens/arch/mbarrier.cuh"
 #include "kittens/arch/shared.cuh"
 
 namespace kittens::arch {
 
-// What nvcc compiles for is known to the host's code as well, but only as a list.
-constexpr bool kHasMbarriers = std::min({__CUDA_ARCH_LIST__}) >= 900;
+// What is compiled for is known to the host's code as well, but only as a list, lowest first.
+inline constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};
+inline constexpr bool kHasMbarriers = kArchitectures[0] >= 900;
 
 KITTENS_DEVICE void mbarrier_init(mbarrier* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals)

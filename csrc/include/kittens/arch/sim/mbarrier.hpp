@@ -7,7 +7,7 @@
 
 namespace kittens::arch {
 
-constexpr bool kHasMbarriers = true;
+inline constexpr bool kHasMbarriers = true;
 
 KITTENS_DEVICE void mbarrier_init(mbarrier* b, int arrivals, KITTENS_CALL_SITE) {
   sim::mbarrier_init(b, arrivals, site);
