@@ -85,11 +85,13 @@ void check(const problem& is) {
   const buffer<float> partial((centred ? 2 : 1) * is.partial_rows * is.width);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
   const gradient dweight(is.width, is.weight_type), dbias(is.width, is.bias_type);
-  const bool wide = is.weight_type == dtype::float32;
+  const bool float_weight = is.weight_type == dtype::float32;
   norm_backward_params p{};
   p.dy = dy.data(), p.x = x.data(), p.rstd = rstd.data();
   if (centred) p.mean = mean.data();
-  if (is.weight) p.weight = wide ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+  if (is.weight) {
+    p.weight = float_weight ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+  }
   if (adds && is.dsum) p.dsum = dsum.data();
   if (adds && is.dresidual) p.dresidual = dresidual.data();
   if (is.dx) p.dx = dx.data();
