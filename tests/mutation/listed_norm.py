@@ -89,7 +89,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_ROW, "lane_run<T, Run> data[", r"subscript: .* \+ 1", LONGER),
-    Listed(PIPELINED, "float mean[kWarp], rstd[kWarp];", r"subscript: .* \+ 1", LONGER),
+    Listed(PIPELINED, "row_statistics<Config> of[", "constant: 3 → 4", LONGER),
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
     # How sums lie in shared memory.

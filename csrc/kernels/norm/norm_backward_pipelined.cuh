@@ -15,12 +15,11 @@ namespace thunderkittens::inline KITTENS_TARGET {
 
 inline constexpr int kSlots = 3;  // this row, the next, and one on its way
 
-// What a warp needs of a row: its columns, and what each lane knows of the whole row.
+// A warp's columns of a row.
 template <class Config>
 struct gradient_slot {
   sv<typename Config::type, Config::length> dy;
   sv<typename Config::residual_type, Config::length> s;
-  float mean[kWarp], rstd[kWarp];
 };
 template <class Config>
 struct summed_gradient_slot : gradient_slot<Config> {
@@ -29,6 +28,18 @@ struct summed_gradient_slot : gradient_slot<Config> {
 template <class Config>
 using pipelined_slot =
     std::conditional_t<Config::kind::adds, summed_gradient_slot<Config>, gradient_slot<Config>>;
+
+// What a warp knows of a row besides; the first-level cache is the weights'.
+template <class Config>
+struct row_statistics {
+  float mean = 0.0f, rstd = 0.0f;
+
+  KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r) {
+    if (r >= p.rows) return;
+    if constexpr (Config::kind::centred) mean = arch::load_global_streaming(p.mean + r);
+    rstd = arch::load_global_streaming(p.rstd + r);
+  }
+};
 
 // Adds each of the Count values over the block's warps as group_sum does, in two steps: a warp
 // leaves its part, and takes the sums when it needs them. It may leave the part of one row more in
@@ -86,7 +97,6 @@ struct pipelined_rows {
   using T = typename Config::type;
   using R = typename Config::residual_type;
 
-  const norm_backward_params& p;
   gl<const T, 1, 1> dy;
   gl<const R, 1, 1> s, dsum;
   pipelined_slot<Config>* slots;  // [kSlots] of this warp
@@ -95,8 +105,7 @@ struct pipelined_rows {
 
   KITTENS_DEVICE pipelined_rows(const norm_backward_params& p, pipelined_slot<Config>* slots,
                                 int64_t first_row, int64_t stride, int slice)
-      : p(p),
-        dy(matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer)),
+      : dy(matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer)),
         s(matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer)),
         dsum(matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride)),
         slots(slots),
@@ -108,12 +117,9 @@ struct pipelined_rows {
   KITTENS_DEVICE void request(const cursor<kSlots>& at) {
     using layout = typename Config::layout;
     auto& slot = slots[at.stage];
-    const int lane = arch::lane_id();
-    if (row < p.rows) {
+    if (row < dy.rows) {
       load_async<layout>(slot.dy, dy, {.r = row, .c = slice});
       load_async<layout>(slot.s, s, {.r = row, .c = slice});
-      if constexpr (Config::kind::centred) arch::cp_async<4>(&slot.mean[lane], p.mean + row);
-      arch::cp_async<4>(&slot.rstd[lane], p.rstd + row);
     }
     if constexpr (Config::kind::adds) {
       if (row < dsum.rows) load_async<layout>(slot.dsum, dsum, {.r = row, .c = slice});
@@ -121,15 +127,12 @@ struct pipelined_rows {
     row += stride;
     arch::cp_async_commit();
   }
-  // d = s − mean, and the rest of the row.
-  KITTENS_DEVICE void read(typename Config::vector& d, loaded_row<Config>& row,
-                           const cursor<kSlots>& at, int columns) const {
-    const auto& slot = slots[at.stage];
-    load(row.dy, slot.dy);
-    load(row.s, slot.s);
-    if constexpr (Config::kind::centred) row.mean = arch::load_shared(&slot.mean[arch::lane_id()]);
-    row.rstd = arch::load_shared(&slot.rstd[arch::lane_id()]);
-    row.centre(d, columns);
+  KITTENS_DEVICE void read(loaded_row<Config>& row, const cursor<kSlots>& at,
+                           const row_statistics<Config>& statistics) const {
+    load(row.dy, slots[at.stage].dy);
+    load(row.s, slots[at.stage].s);
+    row.mean = statistics.mean;
+    row.rstd = statistics.rstd;
   }
 };
 
@@ -162,28 +165,34 @@ __global__ void __launch_bounds__(Config::max_threads)
 
   at = {};
   loaded_row<Config> row;
-  const auto leave_sums = [&](const cursor<kSlots>& at) {
+  row_statistics<Config> of[3];  // this row, the next, and the one after
+  of[0].load_from(p, r);
+  of[1].load_from(p, r + stride);
+  const auto leave_sums = [&](const cursor<kSlots>& at, const row_statistics<Config>& statistics) {
     vector d, weight;
-    rows.read(d, row, at, columns);
+    rows.read(row, at, statistics);
+    row.centre(d, columns);
     load_weights(weight);
     float sums[Config::sums];
     row_sums<Config>(sums, d, row.dy, weight);
     add.leave(sums);
   };
   arch::cp_async_wait<kSlots - 1>();
-  leave_sums(at);
+  leave_sums(at, of[0]);
   for (; r < p.rows; r += stride) {
     cursor<kSlots> next = at;
     next.advance();
+    of[2].load_from(p, r + 2 * stride);
     if (r + stride < p.rows) {
       arch::cp_async_wait<kSlots - 2>();
-      leave_sums(next);
+      leave_sums(next, of[1]);
     }
     float sums[Config::sums];
     add.take(sums);
 
     vector d, weight;
-    rows.read(d, row, at, columns);
+    rows.read(row, at, of[0]);
+    row.centre(d, columns);
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
     normalise(d, gradient);
     total.add_row(row.dy, d);
@@ -200,6 +209,8 @@ __global__ void __launch_bounds__(Config::max_threads)
     store_gradients<Config>(p, mask, ds, r, warp);
     rows.request(at);
     at = next;
+    of[0] = of[1];
+    of[1] = of[2];
   }
   if (p.partial != nullptr) store_partial<Config>(p, total, arch::block_x(), warp);
 }
