@@ -37,13 +37,18 @@ def strict(monkeypatch):
         (8192, BF16, BF16, 5, True),
         (8192, BF16, BF16, 4, False),
         (8200, BF16, BF16, 5, False),
+        # Slots of 18 KB a warp, of which a multiprocessor's blocks may have 10.
+        (2056, FP32, FP32, 9, True),
+        (2564, FP32, FP32, 9, False),
         (4096, FP32, FP32, 9, False),
         (4100, FP32, FP32, 5, True),
         (4100, FP32, FP32, 4, False),
-        (6144, FP32, FP32, 5, True),
-        (6148, FP32, FP32, 5, False),
-        (4096, BF16, FP32, 9, False),
-        (4104, BF16, FP32, 5, True),
+        (5120, FP32, FP32, 5, True),
+        (5124, FP32, FP32, 5, False),
+        # Of 15 KB: 12.
+        (3072, BF16, FP32, 9, True),
+        (3080, BF16, FP32, 9, False),
+        (6144, BF16, FP32, 5, True),
         (6152, BF16, FP32, 5, False),
     ],
 )

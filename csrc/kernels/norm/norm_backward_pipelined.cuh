@@ -29,15 +29,15 @@ template <class Config>
 using pipelined_slot =
     std::conditional_t<Config::kind::adds, summed_gradient_slot<Config>, gradient_slot<Config>>;
 
-// What a warp knows of a row besides; the first-level cache is the weights'.
+// What a warp knows of a row besides.
 template <class Config>
 struct row_statistics {
   float mean = 0.0f, rstd = 0.0f;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r) {
     if (r >= p.rows) return;
-    if constexpr (Config::kind::centred) mean = arch::load_global_streaming(p.mean + r);
-    rstd = arch::load_global_streaming(p.rstd + r);
+    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    rstd = arch::load_global(p.rstd + r);
   }
 };
 

@@ -96,22 +96,21 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   });
 }
 
-// Rows of which the pipelined kernel is the faster one: long enough to be worth their second
-// reading from shared memory; with floats, short enough to fit there with a margin that pays.
-template <class Config>
-inline constexpr int64_t kPipelinedAbove = Config::prefetch ? 2048 : 4096;
-template <class Config>
-inline constexpr int64_t kPipelinedUpTo = Config::prefetch ? kNormFusedWidth : 6144;
+// Longer rows than this are worth their second reading from shared memory, as long as the slots of
+// all blocks of a multiprocessor leave room for the weights in its first-level cache: of 256
+// KB, 64.
+inline constexpr int64_t kPipelinedAbove = 2048, kPipelinedBytes = 192 * 1024;
 
 template <class Config>
 void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
   const auto layout = row_layout_of(p.width, shape.warps);
   if constexpr (Config::layout::run > 1 && arch::kHasMbarriers) {
-    const bool in_range = p.width > kPipelinedAbove<Config> && p.width <= kPipelinedUpTo<Config>;
-    if (in_range && p.rows > p.partial_rows) {  // else each block has one row
-      const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
-                             shape.warps * kSlots * sizeof(pipelined_slot<Config>);
+    const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
+                           shape.warps * kSlots * sizeof(pipelined_slot<Config>);
+    const bool fits = shape.blocks_per_multiprocessor() * shared <= kPipelinedBytes;
+    const bool several_rows = p.rows > p.partial_rows;  // of a block
+    if (p.width > kPipelinedAbove && fits && several_rows) {
       return host::launch(norm_backward_pipelined<Config>,
                           {{p.partial_rows}, {shape.warps * kWarp}, shared}, s, p, layout);
     }
