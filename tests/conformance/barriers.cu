@@ -129,6 +129,7 @@ __global__ void phases(int* out) {
 }
 
 TEST(phases) {
+  static_assert(arch::kHasMbarriers);
   const buffer<int> out(12);
   run(phases, {.grid = {1}, .block = {1}, .shared_bytes = 16}, out.data());
   record("mbarrier.phases", out.get());

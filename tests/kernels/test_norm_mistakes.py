@@ -19,6 +19,7 @@ in_row = partial(Mistake, file="kernels/norm/row.cuh")
 in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
 in_backward = partial(Mistake, file="kernels/norm/norm_backward.cuh")
 in_reduce = partial(Mistake, file="kernels/norm/norm_reduce.cuh")
+in_pipeline = partial(Mistake, file="kernels/norm/norm_backward_pipelined.cuh")
 in_narrow = partial(Mistake, file="kernels/norm/norm_backward_narrow.cuh")
 in_lanes = partial(Mistake, file="kernels/norm/narrow_row.cuh")
 in_dropout = partial(Mistake, file="kernels/norm/dropout.cuh")
@@ -122,6 +123,48 @@ MISTAKES = (
         "        dsums.advance();\n",
         "",
         r"(dx|dresidual):",
+    ),
+    in_pipeline(
+        "sums_are_taken_before_all_were_left",
+        "    wait(scratch.complete[taken.stage], taken.phase);\n",
+        "",
+        r"RACE at norm_backward_pipelined.cuh",
+    ),
+    in_pipeline(
+        "a_warp_does_not_say_that_it_has_left_its_sums",
+        "      arrive(scratch.complete[left.stage]);\n",
+        "",
+        r"DEADLOCK",
+    ),
+    in_pipeline(
+        "one_lane_arrives_while_others_still_read",
+        "    arch::sync_warp();  // the arrival also",
+        "    // the arrival also",
+        r"RACE at norm_backward_pipelined.cuh",
+    ),
+    in_pipeline(
+        "sums_of_three_rows_at_a_time",
+        "int kRows = 4;",
+        "int kRows = 3;",
+        r"RACE at norm_backward_pipelined.cuh",
+    ),
+    in_pipeline(
+        "the_next_row_is_read_before_it_has_come",
+        "      arch::cp_async_wait<kSlots - 2>();\n",
+        "",
+        r"RACE|" + WRONG,
+    ),
+    in_pipeline(
+        "the_first_row_is_read_before_it_has_come",
+        "  arch::cp_async_wait<kSlots - 1>();\n",
+        "  arch::cp_async_wait<kSlots>();\n",
+        r"RACE|" + WRONG,
+    ),
+    in_pipeline(
+        "a_slot_is_asked_for_again_while_it_is_read",
+        "    rows.request(at);\n    at = next;",
+        "    rows.request(next);\n    at = next;",
+        r"RACE|" + WRONG,
     ),
     in_narrow(
         "narrow_sums_are_added_before_all_have_written",

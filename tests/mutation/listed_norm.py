@@ -12,11 +12,14 @@ from tests.mutation.listing import (
 
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
+PIPELINED = "norm_backward_pipelined.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
 PAST = "one slice of a row more, which has no columns"
 NO_ROWS = "a step past the last row finds none"
+NO_SUCH_ROW = "there is no such row either"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
+ANY_THREAD = "any single thread may do it"
 FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
 ADDS_ZERO = "where there is no offset, 0 is added"
 
@@ -28,6 +31,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
     Listed(BACKWARD, "using stream = ", "constant: 2 → 3", TUNING),
+    Listed(PIPELINED, "int kSlots = ", "constant: 3 → [24]", TUNING),
     Listed(NARROW, "threads = «256»", "constant: 256 → 512", TUNING),
     Listed(NARROW, "min_blocks = ", "constant: [123] → .*|comparison: .*", TUNING),
     Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
@@ -55,7 +59,8 @@ LISTED: tuple[Listed, ...] = (
     # Views.
     Listed(BACKWARD, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
-    Listed(BACKWARD, "p.dsum == nullptr ? «0»", "constant: 0 → -1", "there is no such row either"),
+    Listed(BACKWARD, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
+    Listed(PIPELINED, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
     Listed(FORWARD, "gl<const T, 1, 1, 1>::vector", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(ROW, "gl<", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(
@@ -84,10 +89,15 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_ROW, "lane_run<T, Run> data[", r"subscript: .* \+ 1", LONGER),
+    Listed(PIPELINED, "row_statistics<Config> of[", "constant: 3 → 4", LONGER),
+    Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
+    Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
     # How sums lie in shared memory.
     Listed(ROW, "int kMaxWarps = «32»", "constant: 32 → 64", "blocks have 16 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
     Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
+    Listed(PIPELINED, "int kRows = ", "constant: 4 → [58]", "no more than four are in use"),
+    Listed(PIPELINED, "alignas(«16»)", "constant: 16 → 32", "a multiple is as good"),
     Listed(
         BACKWARD,
         "runs<std::min(«4», Config::layout::run)>",
@@ -115,6 +125,8 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
+    Listed(PIPELINED, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
+    Listed(PIPELINED, "if (arch::thread_id() == «0») shared->init", "constant: 0 → 1", ANY_THREAD),
     Listed(
         FORWARD,
         "if (arch::thread_id() == 0) store_moments",

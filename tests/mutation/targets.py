@@ -43,6 +43,7 @@ FORWARD = Program("norm_forward.cu", "norm_forward_check.cu")
 BACKWARD = tuple(
     Program("norm_backward.cu", "norm_backward_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
+PIPELINED = Program("norm_backward.cu", "norm_backward_check.cu", ("CONFIGS=2",))
 NARROW = Program("norm_narrow.cu", "norm_narrow_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
@@ -64,8 +65,9 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/narrow_row.cuh": (NARROW,),
     "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
-    "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW),
+    "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW, PIPELINED),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
+    "kernels/norm/norm_backward_pipelined.cuh": (PIPELINED,),
     "kernels/norm/norm_reduce.cuh": BACKWARD,
     "kernels/norm/row.cuh": (*BACKWARD, FORWARD, NARROW),
     "kernels/rotary/rotary.cuh": (ROTARY,),

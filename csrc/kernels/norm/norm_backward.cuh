@@ -13,6 +13,7 @@
 // in registers. The next row's dy and s are loaded before this row's sums are taken.
 //
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
+//   long rows       norm_backward_pipelined.cuh; norm_launch.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
 //   per row         one sum over the group's warps (three numbers), one barrier
 //   at the end      the groups' dweight and dbias are added in order, through shared memory, into
@@ -140,6 +141,22 @@ KITTENS_DEVICE void normalise(V& d, const row_gradient<Kind>& gradient) {
   map([=](float d) { return gradient.normal(d); }, d, d);
 }
 
+// A thread's running sums of its columns' dweight and dbias.
+template <class Config>
+struct weight_gradients {
+  typename Config::vector dweight, dbias;
+
+  KITTENS_DEVICE weight_gradients() {
+    zero(dweight);
+    zero(dbias);
+  }
+  KITTENS_DEVICE void add_row(const typename Config::loaded_dy& dy,
+                              const typename Config::vector& normal) {
+    fma(dweight, dy, normal, dweight);
+    if constexpr (Config::kind::centred) add(dbias, dbias, dy);
+  }
+};
+
 // Writes dresidual and dx, as far as they are wanted.
 template <class Config>
 KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout_mask& mask,
@@ -192,29 +209,34 @@ struct group_sums {
   }
 };
 
-// Adds the groups' vectors in order; the first group writes them as one row of `partial`. Every
-// thread of the block takes part.
+// Adds the groups' sums in order: the first group has them all. Every thread of the block takes
+// part.
 template <class Config>
-KITTENS_DEVICE void store_partial(const norm_backward_params& p, typename Config::vector& dweight,
-                                  typename Config::vector& dbias, group_sums<Config>* shared,
-                                  int groups, int warps) {
+KITTENS_DEVICE void add_groups(weight_gradients<Config>& total, group_sums<Config>* shared,
+                               int groups, int warps) {
   using sums = group_sums<Config>;
   const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
   if (group > 0) {
-    sums::leave(shared[arch::warp_id()].dweight, dweight);
-    if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, dbias);
+    sums::leave(shared[arch::warp_id()].dweight, total.dweight);
+    if constexpr (Config::kind::centred) sums::leave(shared[arch::warp_id()].dbias, total.dbias);
   }
   if (groups > 1) arch::sync_block();
   if (group > 0) return;
   for (int other = 1; other < groups; ++other) {
     const sums& from = shared[other * warps + warp];
-    sums::take(dweight, from.dweight);
-    if constexpr (Config::kind::centred) sums::take(dbias, from.dbias);
+    sums::take(total.dweight, from.dweight);
+    if constexpr (Config::kind::centred) sums::take(total.dbias, from.dbias);
   }
+}
+
+// Writes a slice of row `r` of `partial`.
+template <class Config>
+KITTENS_DEVICE void store_partial(const norm_backward_params& p,
+                                  const weight_gradients<Config>& total, int64_t r, int64_t slice) {
   const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, dweight, {.r = arch::block_x(), .c = warp});
+  store(partial, total.dweight, {.r = r, .c = slice});
   if constexpr (Config::kind::centred) {
-    store(partial, dbias, {.r = p.partial_rows + arch::block_x(), .c = warp});
+    store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
   }
 }
 
@@ -242,9 +264,7 @@ __global__ void __launch_bounds__(Config::max_threads)
                                           p.weight_offset);
   };
   const dropout_mask mask(p.dropout);
-  vector dweight, dbias;
-  zero(dweight);
-  zero(dbias);
+  weight_gradients<Config> total;
 
   int64_t r = int64_t(arch::block_x()) * groups + group;
   typename Config::stream dsums(
@@ -266,8 +286,7 @@ __global__ void __launch_bounds__(Config::max_threads)
 
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
     normalise(d, gradient);
-    fma(dweight, row.dy, d, dweight);
-    if constexpr (Config::kind::centred) kittens::add(dbias, dbias, row.dy);
+    total.add_row(row.dy, d);
     load_weights(weight);
     vector& ds = d;
     map(gradient, ds, row.dy, weight, d);
@@ -285,8 +304,8 @@ __global__ void __launch_bounds__(Config::max_threads)
     if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
   }
   if (p.partial == nullptr) return;
-  store_partial<Config>(p, dweight, dbias, reinterpret_cast<group_sums<Config>*>(exchanged), groups,
-                        warps);
+  add_groups<Config>(total, reinterpret_cast<group_sums<Config>*>(exchanged), groups, warps);
+  if (group == 0) store_partial<Config>(p, total, arch::block_x(), warp);
 }
 
 // Grid: one block a row, which walks over the row's slices twice.
@@ -345,22 +364,16 @@ __global__ void __launch_bounds__(Config::max_threads)
   const int columns = int(p.width - slice * vector::length);
   if (columns <= 0) return;
 
-  vector dweight, dbias, d;
-  zero(dweight);
-  zero(dbias);
+  weight_gradients<Config> total;
+  vector d;
   for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
     loaded_row<Config> row;
     row.load_from(p, r, slice);
     row.centre(d, columns);
     mul(d, d, row.rstd);
-    fma(dweight, row.dy, d, dweight);
-    if constexpr (Config::kind::centred) add(dbias, dbias, row.dy);
+    total.add_row(row.dy, d);
   }
-  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, dweight, {.r = arch::block_y(), .c = slice});
-  if constexpr (Config::kind::centred) {
-    store(partial, dbias, {.r = p.partial_rows + arch::block_y(), .c = slice});
-  }
+  store_partial<Config>(p, total, arch::block_y(), slice);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -7,6 +7,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_narrow.cuh"
+#include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_forward.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
 #include "kernels/norm/norm_reduce.cuh"
@@ -95,14 +96,29 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   });
 }
 
+// Longer rows than this are worth their second reading from shared memory, as long as the slots of
+// all blocks of a multiprocessor leave room for the weights in its first-level cache: of 256
+// KB, 64.
+inline constexpr int64_t kPipelinedAbove = 2048, kPipelinedBytes = 192 * 1024;
+
 template <class Config>
 void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
+  const auto layout = row_layout_of(p.width, shape.warps);
+  if constexpr (Config::layout::run > 1 && arch::kHasMbarriers) {
+    const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
+                           shape.warps * kSlots * sizeof(pipelined_slot<Config>);
+    const bool fits = shape.blocks_per_multiprocessor() * shared <= kPipelinedBytes;
+    const bool several_rows = p.rows > p.partial_rows;  // of a block
+    if (p.width > kPipelinedAbove && fits && several_rows) {
+      return host::launch(norm_backward_pipelined<Config>,
+                          {{p.partial_rows}, {shape.warps * kWarp}, shared}, s, p, layout);
+    }
+  }
   const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
   const int64_t shared = shape.groups * sizeof(typename group_sum<Config::sums>::shared) +
                          warps * Config::stream_bytes + exchanged * sizeof(group_sums<Config>);
-  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p,
-               row_layout_of(p.width, shape.warps));
+  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p, layout);
 }
 
 template <class Config>

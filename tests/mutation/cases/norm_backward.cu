@@ -2,6 +2,7 @@
 #include "norm_backward.h"
 
 #include "kernels/norm/norm_backward.cuh"
+#include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
 
@@ -18,6 +19,15 @@ void launch_groups(const backward_shape& shape, const norm_backward_params& p) {
                          warps * config::stream_bytes + exchanged * sizeof(group_sums<config>);
   launch(norm_backward<config>, {{p.partial_rows}, {warps * kWarp}, shared}, nullptr, p,
          {shape.warps, 1.0f / float(p.width)});
+}
+
+template <class Kind, class R>
+void launch_pipelined(const backward_shape& shape, const norm_backward_params& p) {
+  using config = norm_backward_config<Kind, bf16, R, 8>;
+  const int64_t shared = sizeof(typename pipelined_sum<config::sums>::shared) +
+                         shape.warps * kSlots * sizeof(pipelined_slot<config>);
+  launch(norm_backward_pipelined<config>, {{p.partial_rows}, {shape.warps * kWarp}, shared},
+         nullptr, p, {shape.warps, 1.0f / float(p.width)});
 }
 
 template <class Kind, class T, class R, int Run>
@@ -45,7 +55,7 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
       launch_wide<layer_norm_kind, float, void, 1>(shape, p);
       break;
     default: break;
-#else
+#elif CONFIGS == 1
     case backward_form::rms_groups: launch_groups<rms_norm_kind, bf16, void, 8>(shape, p); break;
     case backward_form::add_groups:
       launch_groups<add_layer_norm_kind, bf16, bf16, 8>(shape, p);
@@ -54,6 +64,14 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
       launch_groups<add_rms_norm_kind, bf16, float, 8>(shape, p);
       break;
     case backward_form::add_wide: launch_wide<add_layer_norm_kind, bf16, bf16, 8>(shape, p); break;
+    default: break;
+#else
+    case backward_form::pipelined: launch_pipelined<layer_norm_kind, void>(shape, p); break;
+    case backward_form::pipelined_rms: launch_pipelined<rms_norm_kind, void>(shape, p); break;
+    case backward_form::pipelined_add: launch_pipelined<add_layer_norm_kind, bf16>(shape, p); break;
+    case backward_form::pipelined_floats:
+      launch_pipelined<add_rms_norm_kind, float>(shape, p);
+      break;
     default: break;
 #endif
   }

@@ -1,5 +1,5 @@
-// The backward kernels, in the forms that run all of their code between them; the first four are in
-// the program where CONFIGS is 0, the others in that where it is 1.
+// The backward kernels, in the forms that run all of their code between them: four in the program
+// where CONFIGS is 0, four in that where it is 1, the pipelined ones in that where it is 2.
 #pragma once
 
 #include "kernels/norm/norm.h"
@@ -13,6 +13,10 @@ enum class backward_form {
   add_groups,  // add_layer_norm
   add_floats,  // add_rms_norm with a float residual
   add_wide,    // add_layer_norm
+  pipelined,
+  pipelined_rms,
+  pipelined_add,     // add_layer_norm
+  pipelined_floats,  // add_rms_norm with a float residual
 };
 
 // How the rows are spread; the elements are float where they are single, bf16 elsewhere.

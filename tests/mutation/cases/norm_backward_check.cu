@@ -12,6 +12,9 @@ using kittens::half;
 
 namespace {
 
+using enum backward_form;
+constexpr dtype kFloat = dtype::float32, kHalf = dtype::float16, kBf16 = dtype::bfloat16;
+
 struct problem {
   backward_shape shape;
   int64_t rows, width, stride, partial_rows;
@@ -48,11 +51,9 @@ class gradient {
 
 template <class T, class R = T>
 void check(const problem& is) {
-  const bool adds = is.shape.form == backward_form::add_groups ||
-                    is.shape.form == backward_form::add_floats ||
-                    is.shape.form == backward_form::add_wide;
-  const bool centred =
-      is.shape.form != backward_form::rms_groups && is.shape.form != backward_form::add_floats;
+  const auto is_one_of = [&](auto... forms) { return ((is.shape.form == forms) || ...); };
+  const bool adds = is_one_of(add_groups, add_floats, add_wide, pipelined_add, pipelined_floats);
+  const bool centred = !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_floats);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -84,11 +85,13 @@ void check(const problem& is) {
   const buffer<float> partial((centred ? 2 : 1) * is.partial_rows * is.width);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
   const gradient dweight(is.width, is.weight_type), dbias(is.width, is.bias_type);
-  const bool wide = is.weight_type == dtype::float32;
+  const bool float_weight = is.weight_type == dtype::float32;
   norm_backward_params p{};
   p.dy = dy.data(), p.x = x.data(), p.rstd = rstd.data();
   if (centred) p.mean = mean.data();
-  if (is.weight) p.weight = wide ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+  if (is.weight) {
+    p.weight = float_weight ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+  }
   if (adds && is.dsum) p.dsum = dsum.data();
   if (adds && is.dresidual) p.dresidual = dresidual.data();
   if (is.dx) p.dx = dx.data();
@@ -110,15 +113,10 @@ void check(const problem& is) {
   }
   const double slack = 16 * is.rows * unit<float>();
   // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
-  const bool in_groups =
-      is.shape.form != backward_form::wide && is.shape.form != backward_form::wide_single_elements;
-  const double lost = in_groups ? 0 : is.rows * is.mean * unit<float>();
+  const double lost = is_one_of(wide, wide_single_elements) ? is.rows * is.mean * unit<float>() : 0;
   if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
   if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
 }
-
-using enum backward_form;
-constexpr dtype kFloat = dtype::float32, kHalf = dtype::float16, kBf16 = dtype::bfloat16;
 
 }  // namespace
 
@@ -165,7 +163,7 @@ TEST(wide_rows_whose_last_warp_has_one_column) {
                 3e4f});
 }
 
-#else
+#elif CONFIGS == 1
 
 TEST(rms_rows) {
   problem is{{rms_groups, 2, 4}, 23, 704, 712, 2, kBf16, kFloat};
@@ -196,6 +194,39 @@ TEST(sums_in_float_for_x_alone) {
 TEST(wide_sums) {
   problem is{{add_wide, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
   is.p = 0.3;
+  check<bf16>(is);
+}
+
+#else
+
+TEST(pipelined_rows) { check<bf16>({{pipelined, 3, 1}, 17, 1536, 1544, 2, kFloat, kBf16}); }
+TEST(fewer_rows_than_slots) { check<bf16>({{pipelined, 2, 1}, 3, 704, 712, 2, kBf16, kFloat}); }
+TEST(pipelined_rows_over_a_large_mean) {
+  problem is{{pipelined, 2, 1}, 7, 1016, 1016, 1, kBf16, kFloat};
+  is.mean = 300;
+  check<bf16>(is);
+}
+TEST(pipelined_dx_alone) {
+  check<bf16>({{pipelined, 2, 1}, 5, 1024, 1024, 2, kBf16, kBf16, true, false, false, false});
+}
+TEST(pipelined_rms_rows) {
+  problem is{{pipelined_rms, 2, 1}, 11, 904, 904, 2, kBf16, kFloat};
+  is.offset = 1;
+  check<bf16>(is);
+}
+TEST(pipelined_sums) {
+  problem is{{pipelined_add, 2, 1}, 11, 1000, 1008, 2, kBf16, kFloat};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(pipelined_sums_in_float) {
+  problem is{{pipelined_floats, 2, 1}, 9, 1000, 1008, 2, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
+}
+TEST(pipelined_sums_without_their_own_gradient) {
+  problem is{{pipelined_add, 2, 1}, 5, 520, 520, 2, kBf16, kBf16};
+  is.dsum = false, is.dx = false;
   check<bf16>(is);
 }
 

@@ -12,6 +12,7 @@
 //                                              that stands where b does in this block
 //   bool mbarrier_test(b, parity)              whether the phase of that parity is over
 //   mbarrier_wait(b, parity)                   until it is
+//   kHasMbarriers                              whether what is compiled for has them: Hopper does
 //
 // A barrier is in phase 0, then 1, …: a phase is over when all its arrivals and bytes have come,
 // and the next begins at once. A waiter names the phase by its parity (0, 1, 0, …), so it must not

@@ -8,6 +8,10 @@
 
 namespace kittens::arch {
 
+// What is compiled for is known to the host's code as well, but only as a list, lowest first.
+inline constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};
+inline constexpr bool kHasMbarriers = kArchitectures[0] >= 900;
+
 KITTENS_DEVICE void mbarrier_init(mbarrier* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals)
                : "memory");

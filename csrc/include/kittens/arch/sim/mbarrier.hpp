@@ -7,6 +7,8 @@
 
 namespace kittens::arch {
 
+inline constexpr bool kHasMbarriers = true;
+
 KITTENS_DEVICE void mbarrier_init(mbarrier* b, int arrivals, KITTENS_CALL_SITE) {
   sim::mbarrier_init(b, arrivals, site);
   sim::stay_on_stack();

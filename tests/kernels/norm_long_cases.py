@@ -1,0 +1,55 @@
+"""Long rows, of which several of a block are on their way at a time in the norms' backward."""
+
+import dataclasses
+import itertools
+
+from tests.kernels import norm_cases, norm_rms_add_cases
+from tests.kernels.norm_cases import BF16, FP16, FP32
+from tests.kernels.norm_rms_add_cases import ADDS, OPS
+from thunderkittens.testing import memory
+
+WIDTHS = ((2056, BF16), (3000, FP16), (8192, BF16), (4100, FP32), (5120, FP32))
+# Their numbers of rows follow from the device.
+CASES = [
+    *(norm_cases.Case(w, (), d, d, d) for w, d in WIDTHS),
+    *(
+        norm_rms_add_cases.Case(op, w, (), d, d, d, p=0.3 if op in ADDS and w == 3000 else 0.0)
+        for op, (w, d) in itertools.product(OPS, WIDTHS)
+    ),
+    *(norm_rms_add_cases.Case(op, 4104, (), BF16, FP32, FP32, p=0.3) for op in ADDS),
+    *(norm_rms_add_cases.Case(op, 6144, (), BF16, BF16, FP32, dsum=False) for op in ADDS),
+]
+
+
+def module_of(case):
+    """The one that makes, runs and checks it."""
+    return norm_cases if isinstance(case, norm_cases.Case) else norm_rms_add_cases
+
+
+def blocks(width: int, multiprocessors: int) -> int:
+    """How many the backward has, where there are rows enough; each works on one at a time."""
+    return multiprocessors * (2 if width <= 4096 else 1)
+
+
+def with_rows(case, multiprocessors: int):
+    """The case with three or four rows for a block."""
+    return dataclasses.replace(case, leading=(3 * blocks(case.width, multiprocessors) + 1,))
+
+
+def check_same_bits(case, multiprocessors: int, device: str) -> None:
+    """Asserts that rows which come first of many have the bits that they have alone.
+
+    Alone, each has a block of its own, and another kernel takes them. What comes after them gives
+    the weights no gradient.
+    """
+    cases = module_of(case)
+    case = with_rows(case, multiprocessors)
+    rows = blocks(case.width, multiprocessors)
+    inputs = cases.make(case, device)
+    dy = inputs[3 if cases is norm_cases else 4]
+    dy[rows:] = 0
+    first = [t if t is None or t.dim() == 1 else t[:rows] for t in inputs]
+    results = zip(cases.run_case(case, first), cases.run_case(case, inputs), strict=True)
+    for alone, among in results:
+        if alone is not None:
+            assert memory.bits_equal(alone, among[: len(alone)])
