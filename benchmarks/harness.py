@@ -44,8 +44,8 @@ class Timer(Protocol):
     def median_time(self, fn: Callable[[], Any]) -> float:
         """Seconds of one call on the GPU, the L2 cache flushed before each."""
 
-    def graph_time(self, fns: Sequence[Callable[[], Any]]) -> float:
-        """Seconds of one call when a CUDA graph replays them all in turn."""
+    def graph_time(self, prepare: Callable[[], Sequence[Callable[[], Any]]]) -> float:
+        """Seconds of one call when a CUDA graph replays what `prepare` returns in turn."""
 
     def sustained(self, fns: dict[str, Callable[[], Any]]) -> dict[str, float]:
         """Seconds of one call of each contender in turn, under lasting load."""
@@ -195,13 +195,17 @@ def time_all(case: Case, calls: dict[str, Call], result: Result, timer: Timer) -
     for name in calls:
         build = case.contenders[name]
         try:
-            built = [build(inputs) for inputs in rotation]
-            fns = [built[i % sets] for i in range(GRAPH_CALLS)]
-            result.seconds[name] = timer.graph_time(fns)
+            result.seconds[name] = timer.graph_time(functools.partial(rotating, build, rotation))
         except Exception as problem:
             if name == OURS:
                 raise
             result.skipped[name] = f"in a CUDA graph: {str(problem).strip().splitlines()[0]}"
+
+
+def rotating(build: Callable[[Inputs], Call], rotation: list[Inputs]) -> list[Call]:
+    """GRAPH_CALLS calls of a contender, of these inputs in turn."""
+    built = [build(inputs) for inputs in rotation]
+    return [built[i % len(built)] for i in range(GRAPH_CALLS)]
 
 
 def yardstick(case: Case, result: Result, timer: Timer) -> tuple[str, float]:
@@ -221,7 +225,7 @@ def copy_rate(work: int, graph: bool, timer: Timer) -> float:
         functools.partial(target[i % sets].copy_, source[i % sets])
         for i in range(GRAPH_CALLS if graph else 1)
     ]
-    return work / (timer.graph_time(fns) if graph else timer.median_time(fns[0])) / 1e12
+    return work / (timer.graph_time(lambda: fns) if graph else timer.median_time(fns[0])) / 1e12
 
 
 @functools.cache

@@ -41,8 +41,8 @@ class Clock:
         fn()
         return self.seconds
 
-    def graph_time(self, fns):
-        assert len(fns) == harness.GRAPH_CALLS
+    def graph_time(self, prepare):
+        assert len(prepare()) == harness.GRAPH_CALLS
         self.graphs += 1
         return self.seconds
 

@@ -99,6 +99,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
     Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
     Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
+    Listed(
+        CONSUMER,
+        "kFirstIsFree = ",
+        "comparison: .*|constant: .*",
+        "either way is right: which is faster, is measured",
+    ),
     Listed(CONSUMER, "products(s, «0»);", "constant: 0 → -?1", WHOLE),
     Listed(CONSUMER, "fast_step(s, «0», ", "constant: 0 → -?1", WHOLE),
     Listed(

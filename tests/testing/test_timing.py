@@ -107,12 +107,23 @@ def test_gpu_clocks_agree():
         return lambda: x[i].clone()
 
     flushed = timing.median_time(copy(0))
-    replayed = timing.graph_time([copy(i) for i in range(4)])
+    replayed = timing.graph_time(lambda: [copy(i) for i in range(4)])
     lasting = timing.sustained({"clone": copy(0)}, warmup=0.1, window=0.1, rounds=2)["clone"]
     moved = 2 * x[0].nbytes
     assert moved / 10e12 < replayed < 4 * flushed
     assert 0.5 < flushed / replayed < 2
     assert 0.5 < lasting / replayed < 2
+
+
+@pytest.mark.gpu
+def test_graph_time_of_a_backward_pass():
+    x = torch.randn(1 << 20, device="cuda", requires_grad=True)
+
+    def prepare():
+        y, dy = x.square(), torch.ones_like(x)
+        return [lambda: torch.autograd.grad(y, x, dy, retain_graph=True)]
+
+    assert 12 * x.numel() / 10e12 < timing.graph_time(prepare) < 1e-3
 
 
 @pytest.mark.gpu

@@ -55,11 +55,13 @@ def _longest_host_time(fn: Callable[[], Any], calls: int = 5) -> float:
     return max(times[calls:])
 
 
-def graph_time(fns: Sequence[Callable[[], Any]], repeats: int = 20) -> float:
-    """GPU time of one call when a CUDA graph replays all of them in turn: the median of `repeats`.
+def graph_time(prepare: Callable[[], Sequence[Callable[[], Any]]], repeats: int = 20) -> float:
+    """GPU time of one call when a CUDA graph replays several in turn: the median of `repeats`.
 
-    For kernels under 30 µs, which launches would hide. Give each call its own buffers, together
-    larger than the L2 cache.
+    For kernels under 30 µs, which launches would hide. `prepare` returns the calls; give each its
+    own buffers, together larger than the L2 cache. Forward passes of which the calls are the
+    backward passes belong in there: autograd goes back to their stream, which has to be the
+    captured one.
 
     Raises:
         RuntimeError: There is no GPU.
@@ -68,11 +70,12 @@ def graph_time(fns: Sequence[Callable[[], Any]], repeats: int = 20) -> float:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
+        fns = prepare()
         for fn in fns:
             fn()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         kept = [fn() for fn in fns]  # results stay alive, so that none reuses another's memory
     graph.replay()
     times = []

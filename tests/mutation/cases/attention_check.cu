@@ -191,6 +191,17 @@ TEST(wide_heads) {
                .value_dim = 192,
                .head_dim = 192});
 }
+// As causal_tiles_whose_first_rows_skip_a_block, with two stages.
+TEST(wide_heads_whose_first_rows_skip_a_block) {
+  check<bf16>({.batch = 1,
+               .rows = 128,
+               .keys = 136,
+               .heads = 12,
+               .key_heads = 1,
+               .right = 0,
+               .value_dim = 192,
+               .head_dim = 192});
+}
 TEST(wide_heads_of_rows_that_see_nothing) {
   check<bf16>({.batch = 1,
                .rows = 300,
