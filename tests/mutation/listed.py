@@ -101,6 +101,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
     Listed(
         CONSUMER,
+        "«shared.k_ring.wait_full(k_at)»;",
+        "delete: .*",
+        "the block's values, asked for later, are waited for; until then the stage is this block's",
+        above="pass_over(Meet meet)",
+    ),
+    Listed(
+        CONSUMER,
         "kFirstIsFree = ",
         "comparison: .*|constant: .*",
         "either way is right: which is faster, is measured",

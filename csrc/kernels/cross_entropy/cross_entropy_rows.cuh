@@ -30,6 +30,8 @@ struct cross_entropy_rows_config {
   static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Up to 14 columns may be outside of the vectors of the body.
   static constexpr int64_t max_width = max_warps * warp_columns;
+  // With eight vectors a lane, registers are too few for it: some would be spilled.
+  static constexpr bool adds_up = Vectors == 4;
 };
 
 // One lane's part of a row.
@@ -147,7 +149,9 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   work_on_row<Config>(p);
-  if (arch::warp_id() == 0) add_up_losses(p);
+  if constexpr (Config::adds_up) {
+    if (arch::warp_id() == 0) add_up_losses(p);
+  }
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -149,6 +149,16 @@ TEST(softcap) {
                .drawn = true,
                .softcap = 6});
 }
+// As causal_tiles_whose_first_rows_skip_a_block, with two consumers and two stages.
+TEST(softcap_of_tiles_whose_first_rows_skip_a_block) {
+  check<half>({.batch = 1,
+               .rows = 128,
+               .keys = 136,
+               .heads = 12,
+               .key_heads = 1,
+               .right = 0,
+               .softcap = 6});
+}
 TEST(softcap_of_a_window_without_lse) {
   check<half>({.batch = 1,
                .rows = 140,
@@ -188,17 +198,6 @@ TEST(wide_heads) {
                .key_heads = 1,
                .right = 0,
                .drawn = true,
-               .value_dim = 192,
-               .head_dim = 192});
-}
-// As causal_tiles_whose_first_rows_skip_a_block, with two stages.
-TEST(wide_heads_whose_first_rows_skip_a_block) {
-  check<bf16>({.batch = 1,
-               .rows = 128,
-               .keys = 136,
-               .heads = 12,
-               .key_heads = 1,
-               .right = 0,
                .value_dim = 192,
                .head_dim = 192});
 }

@@ -26,7 +26,7 @@ TEST(a_mean_of_few_rows) {
   check<bf16>(is);
 }
 TEST(a_sum_of_few_rows) {
-  problem is{rows, 10, 2101, 2101, 0, 0, false, true, false, false};
+  problem is{rows_of_a_warp, 10, 601, 601, 0, 0, false, true, false, false};
   is.totalled = true;
   check<bf16>(is);
 }
