@@ -29,7 +29,8 @@ CASES = {
     "gelu": (activation_cases, activation_cases.Case("gelu", 1024, (5,), BF16)),
     "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
-    "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
+    "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (300,), BF16)),
+    "cross_entropy, few rows": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
     "cross_entropy, streamed": (
         cross_entropy_cases,
         cross_entropy_cases.Case(33001, (5,), BF16, dloss=0.5),

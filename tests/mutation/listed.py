@@ -32,7 +32,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "keys = HeadDim <= «128»", "constant: 128 → 12[79]", TUNING),
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
     Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
-    Listed(TILE, "int stages = ", "constant: 2 → 1", TUNING),
     Listed(TILE, "bool fast = HeadDim", "comparison: .*|constant: 128 → 12[79]", CAREFUL),
     Listed(
         TILE,
