@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.kernels import norm_long_cases as cases
+from tests.kernels import norm_long as cases
 from thunderkittens.testing import check_memory, memory
 
 pytestmark = pytest.mark.gpu

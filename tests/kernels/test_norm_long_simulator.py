@@ -5,7 +5,7 @@ import json
 import pytest
 
 import thunderkittens
-from tests.kernels import norm_long_cases as cases
+from tests.kernels import norm_long as cases
 from tests.kernels.norm_cases import BF16, FP32
 from tests.kernels.norm_rms_add_cases import Case, make, run_case
 from thunderkittens import _loader
