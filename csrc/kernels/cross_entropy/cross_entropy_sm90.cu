@@ -51,7 +51,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
       return;
     }
     if (p.width <= narrow::max_width) return launch_rows<narrow>(p, s);
-    if (p.width <= wide::max_width && p.total == nullptr) return launch_rows<wide>(p, s);
+    const bool fits = wide::adds_up || p.total == nullptr;
+    if (p.width <= wide::max_width && fits) return launch_rows<wide>(p, s);
     using config = cross_entropy_stream_config<T, 16, 2, 13>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
