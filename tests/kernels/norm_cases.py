@@ -17,7 +17,16 @@ WIDE = 8193  # the first width whose row does not fit one block's registers
 
 LAYOUTS = ("contiguous", "sliced", "offset", "stepped", "permuted", "expanded")
 GRADIENTS = ("contiguous", "sliced", "permuted", "expanded", "constant")
-REGIMES = ("normal", "constant rows", "large mean", "huge", "tiny", "mixed rows", "mostly zeros")
+REGIMES = (
+    "normal",
+    "constant rows",
+    "large mean",
+    "huge",
+    "tiny",
+    "mixed rows",
+    "mostly zeros",
+    "far head",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +93,17 @@ def layouts(width: int) -> list[Case]:
     return cases + [Case(width, leading, BF16, BF16, BF16, gradient=g) for g in GRADIENTS[1:]]
 
 
-def regimes(width: int) -> list[Case]:
+def regimes(width: int, rows: int = 5) -> list[Case]:
     """Values that break sums of squares, one-pass variances and 16-bit intermediate results."""
-    return [Case(width, (5,), d, d, d, regime=r) for r in REGIMES for d in (FP32, FP16, BF16)]
+    return [Case(width, (rows,), d, d, d, regime=r) for r in REGIMES for d in (FP32, FP16, BF16)]
+
+
+def forms(rows: int) -> list[Case]:
+    """The widths between which the forward's forms change, of more rows than count as few."""
+    halves = (264, 760, 1000, 1544, 3080, 8200)
+    cases = [Case(w, (rows,), BF16, d, d) for w in halves for d in (BF16, FP32, None)]
+    cases += [Case(w, (rows,), BF16, BF16, None) for w in halves]
+    return cases + [Case(w, (rows,)) for w in (264, 1032, 2056, 4104)]
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
@@ -122,6 +139,7 @@ def values(case: Case, device: str) -> torch.Tensor:
         "huge": lambda: 6e4 * normal.sign(),
         "tiny": lambda: 1e-4 * normal,
         "mixed rows": lambda: normal * 10.0 ** (row % 5 - 2),
+        "far head": lambda: normal + 1e3 * (torch.arange(case.width, device=device) < 256),
         "mostly zeros": lambda: normal * (torch.rand(shape, device=device) > 0.75),
     }
     return made[case.regime]().to(case.dtype)

@@ -23,7 +23,8 @@ ALL = [
     *cases.layouts(33),
     *cases.layouts(768),
     *cases.regimes(64),
-    *cases.regimes(4096),
+    *cases.regimes(4096, 300),
+    *cases.forms(300),
 ]
 
 

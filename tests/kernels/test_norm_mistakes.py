@@ -90,8 +90,8 @@ MISTAKES = (
     ),
     in_forward(
         "every_piece_of_a_row_takes_the_weights_of_the_first",
-        "if constexpr (!Config::early) parameters.load(p, at);",
-        "if constexpr (!Config::early) parameters.load(p, warp * kPieces);",
+        "here.load(p, at);",
+        "here.load(p, warp * kPieces);",
         r"y:",
     ),
     in_backward(

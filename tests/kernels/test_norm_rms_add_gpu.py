@@ -24,6 +24,12 @@ ALL = [
     ),
     *(case for width in (64, 129, 1024, 8200) for case in cases.options(width)),
     *(case for width in (33, 64, 768) for case in cases.layouts(width)),
+    *(
+        Case(op, w, (300,), BF16, d, BF16)
+        for op in OPS
+        for w in (264, 520, 1032, 3000, 4104)
+        for d in (BF16, FP32, None)
+    ),
     *(Case(op, w, (3, 40), layout="heads") for op in OPS for w in (64, 128, 256)),
 ]
 LARGE = [

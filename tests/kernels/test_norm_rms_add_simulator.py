@@ -30,6 +30,12 @@ ALL = [
     *(Case(op, 12296, (1,)) for op in OPS),  # in float, two rows at a time are too much
     *(Case(op, w, (600,), BF16, BF16, BF16) for op in OPS for w in (8, 64)),  # rounds of the grid
     *(Case(op, 300, (50,), BF16, BF16, BF16) for op in OPS),
+    *(
+        Case(op, w, (9,), BF16, d, BF16)
+        for op in OPS
+        for w in (264, 520, 1032, 4104)
+        for d in (BF16, FP32, None)
+    ),
     *(Case(op, 64, (4, 5), layout="heads", p=0.1 if op in ADDS else 0.0) for op in OPS),
 ]
 POLICIES = ({"policy": "lazy"}, {"policy": "random", "seed": 1}, {"policy": "random", "seed": 2})

@@ -25,6 +25,8 @@ ALL = [
     *cases.layouts(16),
     *cases.layouts(9)[::2],
     *cases.regimes(40),
+    *cases.regimes(1600, 9),
+    *cases.forms(9),
     Case(64, (150,), BF16, BF16, BF16),  # more rows than the grid has places
     Case(cases.WIDE, (66,), BF16, BF16, BF16),  # and than a wide row's sums have parts
     Case(5, (), FP32),

@@ -15,6 +15,8 @@ BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
 PIPELINED = "norm_backward_pipelined.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
+PIECES = "pieces of a row are larger or smaller"
+NO_MORE = "where each row has a block, there is none too many"
 PAST = "one slice of a row more, which has no columns"
 NO_ROWS = "a step past the last row finds none"
 NO_SUCH_ROW = "there is no such row either"
@@ -25,8 +27,11 @@ ADDS_ZERO = "where there is no offset, 0 is added"
 
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
-    Listed(FORWARD, "bool whole = ", ".*", "pieces of a row are all of it or a part"),
-    Listed(FORWARD, "whole ? Elements : «8»", "constant: 8 → 16", TUNING),
+    Listed(FORWARD, "Early || Elements % 16", ".*", PIECES),
+    Listed(FORWARD, "(small ? ", "constant: .*", PIECES),
+    Listed(FORWARD, "Run > 1 && Warps > 2;", ".*", "whose mean is taken is a choice"),
+    Listed(FORWARD, "load(head, xs", "constant: 0 → -?1", "any runs of the row would do"),
+    Listed(FORWARD, "Config::rows > 1 && r >=", "constant: 1 → [02]|comparison: > → >=", NO_MORE),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
     Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
@@ -77,7 +82,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
     ),
-    Listed(FORWARD, "if («p.weight_offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
     Listed(ROW, "if («!Kind::centred && offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
     # Arrays of which an end is not used.

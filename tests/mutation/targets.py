@@ -85,7 +85,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "min_blocks",
         "max_width",
     ),
-    "kernels/norm/norm_forward.cuh": ("max_threads", "max_width", "large", "min_blocks"),
+    "kernels/norm/norm_forward.cuh": ("max_threads", "max_width", "min_blocks"),
     "kernels/norm/norm_backward.cuh": ("max_threads",),
     "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
     "kernels/rotary/rotary.cuh": ("max_threads", "min_blocks"),

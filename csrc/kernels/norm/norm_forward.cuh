@@ -10,18 +10,25 @@
 // waits, the others of its multiprocessor load. The weights come anew for each row, from L1.
 //
 //   width ≤ 256:    norm_forward_narrow.cuh: a few lanes a row
-//   width ≤ 16384:  one block a row, each warp holds 1024 columns; one barrier a sum, none up to
-//                   1024 columns
+//   width ≤ 16384:  each warp holds up to 1024 columns; a block has one row, or several of a warp
+//                   each; norm_launch.cuh says which form takes which rows
 //   above:          norm_forward_wide reads the row two or three times, from L2 after the first;
-//                   so are single elements above 8192 columns, and parameters of different types
+//                   so are single elements above 8192 columns, parameters of different types, and
+//                   a bias without a weight
 //
-// Numerics: the variance is taken about the mean rounded to float, m, and both are corrected by the
-// mean of what is left, delta = mean(s − m):  var = mean((s − m)²) − delta². So s − m − delta is
-// right even where |mean| is 10⁶ standard deviations. (s − m is exact there; as an fma of the
-// product behind m it would not be, and a row of equal values not zero.) The statistics of a sum
-// are those of the sum in float; its rounding is the output's alone.
+// Numerics: the variance is taken about a float m near the mean, and both are corrected by the mean
+// of what is left, delta = mean(s − m):  mean = m + delta,  var = mean((s − m)²) − delta². So
+// s − m − delta is right even where |mean| is 10⁶ standard deviations. (s − m is exact there; as an
+// fma of the product behind m it would not be, and a row of equal values not zero.) The statistics
+// of a sum are those of the sum in float; its rounding is the output's alone.
+//
+// m is the rounded mean. Of long 16-bit rows it is that of the row's head, its first 32 runs, which
+// every warp finds out without waiting for the others, so that one barrier is enough. Whatever is
+// in the row, mean((s − m)²) is at most width / (columns of the head) times the variance: 64 times,
+// which costs the statistics up to 6 of their 24 bits.
 #pragma once
 
+#include <algorithm>
 #include <cfloat>
 
 #include "kernels/norm/dropout.cuh"
@@ -31,10 +38,13 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 
 // Kind: a member of the family. T: element type of x and y. R: of residual and sum, or void. W: of
-// weight and bias (not used by norm_forward_wide). Run: elements a lane moves at once (16 bytes, or
-// 1 where rows are not aligned). Elements: how many of the row a lane holds. Warps: at most, of a
-// block.
-template <class Kind, class T, class R, class W, int Run, int Elements, int Warps>
+// weight and bias, or void where neither is given (not used by norm_forward_wide). Run: elements a
+// lane moves at once (16 bytes, or 1 where rows are not aligned). Elements: how many of the row a
+// lane holds. Warps: at most, of a row. Registers: of a thread, at most; the fewer, the more rows
+// are on their way. Early: whether the weights are on their way together with the row. Rows: of a
+// block, where each has one warp.
+template <class Kind, class T, class R, class W, int Run, int Elements, int Warps, int Registers,
+          bool Early = false, int Rows = 1>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
@@ -44,20 +54,23 @@ struct norm_forward_config {
   template <class E>
   using row_of = rv<E, kWarp * Elements, layout>;
   using vector = row_of<float>;
-  // What of the row is multiplied and stored at a time: all of it where the registers hold all of
-  // its weights, two to a register, so that they are on their way together, else 8 elements a lane.
-  static constexpr bool whole = sizeof(W) == 2 && Run > 1 && Warps <= 8;
-  using piece = rv<float, kWarp*(whole ? Elements : 8), layout>;
-  // Whether the weights are on their way with the row: where registers are left for them.
-  static constexpr bool early = whole && !Kind::centred && !Kind::adds;
+  static constexpr bool early = Early;
+  // What of the row is multiplied and stored at a time; late weights come for as much at once: for
+  // 16 elements of a lane, unless they are floats beside a row of 32.
+  static constexpr bool small =
+      Early || Elements % 16 != 0 || (Elements > 16 && std::is_same_v<W, float>);
+  using piece = rv<float, kWarp*(small ? 8 : 16), layout>;
+  static_assert(vector::length % piece::length == 0);
+  // The row's first runs, and whether it is about their mean that the variance is taken.
+  using head = rv<T, kWarp * Run, layout>;
+  static constexpr bool has_head =
+      Kind::centred && !Kind::adds && sizeof(T) == 2 && Run > 1 && Warps > 2;
   static constexpr int sums = Kind::centred ? 2 : 1;
   static constexpr bool rounds = sizeof(T) == 2 && !Kind::centred;
-  static constexpr int max_threads = Warps * kWarp;
+  static constexpr int rows = Rows;
+  static constexpr int max_threads = std::max(Warps, Rows) * kWarp;
   static constexpr int64_t max_width = int64_t(vector::length) * Warps;
-  // Three blocks of 8 warps leave 80 registers a thread: too few for dropout's generator beside two
-  // rows of floats or of single elements. With 16 warps it is two blocks, 64 registers, or one.
-  static constexpr bool large = Kind::adds && (sizeof(residual_type) == 4 || Run == 1);
-  static constexpr int min_blocks = Warps > 8 ? (Kind::adds ? 1 : 2) : large ? 2 : 3;
+  static constexpr int min_blocks = 64 * 1024 / (max_threads * Registers);
 };
 
 // A row's mean, as the rounded value m and what it lacks, and its 1 / standard deviation.
@@ -95,13 +108,20 @@ KITTENS_DEVICE void add_residual(V& s, const R& residual, const dropout_mask& ma
 
 // The row's moments; s, this warp's slice of the row, of which `columns` are there, becomes s − m.
 template <class Config>
-KITTENS_DEVICE row_moments take_moments(typename Config::vector& s, group_sum<Config::sums>& add,
-                                        int columns, float inverse_width, float eps) {
+KITTENS_DEVICE row_moments take_moments(typename Config::vector& s,
+                                        const typename Config::head& head,
+                                        group_sum<Config::sums>& add, int columns,
+                                        float inverse_width, float eps) {
   if constexpr (Config::kind::centred) {
-    float sums[2] = {0.0f, 0.0f};
-    sum(sums[0], s);
-    add(sums);
-    const float m = arch::mul_rounded(sums[0], inverse_width);
+    float sums[2] = {0.0f, 0.0f}, m;
+    if constexpr (Config::has_head) {
+      sum(m, head);
+      m = arch::mul_rounded(m, 1.0f / Config::head::length);
+    } else {
+      sum(sums[0], s);
+      add(sums);
+      m = arch::mul_rounded(sums[0], inverse_width);
+    }
     sub(s, s, m);
     right_fill(s, s, columns, 0.0f);
     sum(sums[0], s);
@@ -134,44 +154,48 @@ KITTENS_DEVICE void scale_row(V& d, const row_moments& row, const V& weight, con
   }
 }
 
-// A lane's part of weight and bias; what is null is ones and zeros.
-template <class Config>
+// Weight and bias of a row, or of a piece of it.
+template <class Config, int Length>
 struct row_parameters {
-  using piece = typename Config::piece;
-  using T = typename Config::parameter_type;
-  using loaded = rv<T, piece::length, typename Config::layout>;
-  loaded weight, bias;
+  static constexpr bool given = !std::is_void_v<typename Config::parameter_type>;
+  using T = std::conditional_t<given, typename Config::parameter_type, float>;
+  rv<T, Length, typename Config::layout> weight, bias;
 
-  // Piece number `at` of the row.
+  // Number `at` of those that the row has. A bias that is null has no columns: its elements are
+  // zero, without a branch, behind which the loads of other pieces would wait (16384 × 8192, bf16:
+  // 139 µs, not 132).
   KITTENS_DEVICE void load(const norm_forward_params& p, int64_t at) {
-    load_one(weight, p.weight, p.width, at, 1.0f);
-    if constexpr (Config::kind::centred) load_one(bias, p.bias, p.width, at, 0.0f);
-  }
-  KITTENS_DEVICE void scale(piece& d, const row_moments& row, const norm_forward_params& p) const {
-    piece w, b;
-    copy(w, weight);
-    if constexpr (Config::kind::centred) {
-      copy(b, bias);
+    if constexpr (given) {
+      load_one(weight, p.weight, p.width, at);
+      if constexpr (Config::kind::centred) {
+        load_one(bias, p.bias, p.bias == nullptr ? 0 : p.width, at);
+      }
     } else {
-      if (p.weight_offset != 0.0f) add(w, w, p.weight_offset);
+      one(weight);
+      zero(bias);
     }
-    scale_row<Config>(d, row, w, b, p.round_first);
   }
 
  private:
-  KITTENS_DEVICE static void load_one(loaded& dst, const void* data, int64_t width, int64_t at,
-                                      float otherwise) {
-    if (data == nullptr) return fill(dst, otherwise);
+  template <register_vector V>
+  KITTENS_DEVICE static void load_one(V& dst, const void* data, int64_t width, int64_t at) {
     kittens::load(dst, gl<const T, 1, 1, 1>::vector(static_cast<const T*>(data), width), {.c = at});
   }
 };
+
+// dst = piece i of a row.
+template <register_vector P, register_vector V>
+KITTENS_DEVICE void take_piece(P& dst, const V& row, int i) {
+#pragma unroll
+  for (int c = 0; c < P::chunks; ++c) convert_run(dst.data[c], row.data[i * P::chunks + c]);
+}
 
 KITTENS_DEVICE void store_moments(const norm_forward_params& p, const row_moments& row, int64_t r) {
   if (p.mean != nullptr) arch::store_global(p.mean + r, row.m + row.delta);
   if (p.rstd != nullptr) arch::store_global(p.rstd + r, row.rstd);
 }
 
-// Grid: one block a row.
+// Grid: a block for each row, or, of rows of one warp, for every Config::rows.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
@@ -180,15 +204,20 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   using T = typename Config::type;
   using R = typename Config::residual_type;
   constexpr int kPieces = vector::length / piece::length;
-  const int warp = arch::warp_id();
-  const int64_t r = arch::block_x();
+  const bool alone = Config::rows > 1 && layout.warps == 1;
+  const int warp = alone ? 0 : arch::warp_id();  // of the row
+  const int64_t r = alone ? arch::block_x() * Config::rows + arch::warp_id() : arch::block_x();
+  if (Config::rows > 1 && r >= p.rows) return;
   using sum_shared = typename group_sum<Config::sums>::shared;
   group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp,
                               layout.warps, 1};
 
+  const auto xs = matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer);
+  typename Config::head head;
+  if constexpr (Config::has_head) load(head, xs, {.r = r, .c = 0});
   typename Config::template row_of<T> x;
-  load(x, matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer), {.r = r, .c = warp});
-  row_parameters<Config> parameters;
+  load(x, xs, {.r = r, .c = warp});
+  row_parameters<Config, vector::length> parameters;
   if constexpr (Config::early) parameters.load(p, warp);
   vector d;
   if constexpr (Config::kind::adds) {
@@ -201,18 +230,28 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   } else {
     copy(d, x);
   }
-  const row_moments row = take_moments<Config>(d, add, int(p.width) - warp * vector::length,
+  const row_moments row = take_moments<Config>(d, head, add, int(p.width) - warp * vector::length,
                                                layout.inverse_width, p.eps);
-  if (arch::thread_id() == 0) store_moments(p, row, r);
+  if (warp == 0 && arch::lane_id() == 0) store_moments(p, row, r);
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     const int64_t at = warp * kPieces + i;
-    if constexpr (!Config::early) parameters.load(p, at);
-    piece part;
-#pragma unroll
-    for (int c = 0; c < piece::chunks; ++c) part.data[c] = d.data[i * piece::chunks + c];
-    parameters.scale(part, row, p);
-    store(matrix<T>(p.y, p.rows, p.width, p.width), part, {.r = r, .c = at});
+    piece y, weight, bias;
+    take_piece(y, d, i);
+    if constexpr (Config::early) {
+      take_piece(weight, parameters.weight, i);
+      if constexpr (Config::kind::centred) take_piece(bias, parameters.bias, i);
+    } else {
+      row_parameters<Config, piece::length> here;
+      here.load(p, at);
+      copy(weight, here.weight);
+      if constexpr (Config::kind::centred) copy(bias, here.bias);
+    }
+    if (!Config::kind::centred && p.weight_offset != 0.0f) {
+      kittens::add(weight, weight, p.weight_offset);
+    }
+    scale_row<Config>(y, row, weight, bias, p.round_first);
+    store(matrix<T>(p.y, p.rows, p.width, p.width), y, {.r = r, .c = at});
   }
 }
 

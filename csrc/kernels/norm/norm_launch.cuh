@@ -39,33 +39,72 @@ void with_norm_elements(dtype type, dtype residual_type, bool aligned, F f) {
   });
 }
 
-// Whether norm_forward takes rows of this width, and weight and bias of these types; if so, it is
-// launched.
+// Whether the rows are such that Config holds them; if so, norm_forward is launched.
+template <class Config>
+bool launch_norm_rows(const norm_forward_params& p, host::stream s) {
+  if (p.width > Config::max_width) return false;
+  const int64_t warps = ceil_div(p.width, Config::vector::length);
+  const int64_t rows = warps == 1 ? Config::rows : 1;  // of a block
+  host::launch(norm_forward<Config>,
+               {{ceil_div(p.rows, rows)},
+                {rows * warps * kWarp},
+                sizeof(typename group_sum<Config::sums>::shared)},
+               s, p, row_layout_of(p.width, warps));
+  return true;
+}
+
+// The same of the form that was fastest for such rows: benchmarks/layer_norm.md, rms_norm.md and
+// add_norm.md.
+template <class Kind, class T, class R, class W, int Run>
+bool launch_norm_form(const norm_forward_params& p, host::stream s) {
+  const auto launch =
+      [&]<int Elements, int Warps, int Registers, bool Early = false, int Rows = 1>() {
+        return launch_norm_rows<
+            norm_forward_config<Kind, T, R, W, Run, Elements, Warps, Registers, Early, Rows>>(p, s);
+      };
+  constexpr bool kEarly = std::is_same_v<W, T>;  // float beside 16 bits takes too many registers
+  const int64_t width = p.width;
+  if constexpr (Run == 1) {
+    return launch.template operator()<32, 8, Kind::adds || std::is_void_v<W> ? 128 : 80>();
+  } else if constexpr (Kind::adds) {
+    // Dropout's generator beside two rows takes more registers where they are floats.
+    constexpr bool kLarge = sizeof(R) == 4;
+    return launch.template operator()<16, 8, kLarge ? 80 : 64, kEarly>() ||
+           launch.template operator()<32, 8, kLarge ? 128 : 80>() ||
+           launch.template operator()<32, 16, 128>();
+  } else if constexpr (sizeof(T) == 4) {
+    const bool early = !Kind::centred || width <= 2048;
+    return (early && launch.template operator()<16, 8, 64, kEarly>()) ||
+           (Kind::centred && launch.template operator()<16, 8, 64>()) ||
+           launch.template operator()<32, 16, 64>();
+  } else if constexpr (Kind::centred) {
+    if (width <= 512) return launch.template operator()<16, 1, 48, kEarly, 4>();
+    if (width > 768 && width <= 1024) return launch.template operator()<32, 2, 80, kEarly>();
+    if (launch.template operator()<24, 2, 64, kEarly>()) return true;
+    // How many rows there are decides when the weights come, but no bits.
+    const bool early = kEarly && (width <= 4096 || p.rows <= 2 * host::multiprocessors());
+    return (early && launch.template operator()<32, 8, 80, kEarly>()) ||
+           launch.template operator()<32, 8, 64>() || launch.template operator()<32, 16, 64>();
+  } else {
+    const bool sixteen = width <= 512 || width >= 1024;
+    return (sixteen && launch.template operator()<16, 8, kEarly ? 40 : 48, kEarly, 4>()) ||
+           launch.template operator()<32, 8, 64, kEarly>() ||
+           launch.template operator()<32, 16, 64>();
+  }
+}
+
+// The same for whatever is given of weight and bias, as long as the types agree.
 template <class Kind, class T, class R, int Run>
 bool launch_norm_rows(const norm_forward_params& p, host::stream s) {
-  const auto launch_up_to = [&]<class Config>(Config) {
-    if (p.width > Config::max_width) return false;
-    const int64_t warps = ceil_div(p.width, Config::vector::length);
-    host::launch(norm_forward<Config>,
-                 {{p.rows}, {warps * kWarp}, sizeof(typename group_sum<Config::sums>::shared)}, s,
-                 p, row_layout_of(p.width, warps));
-    return true;
-  };
-  const auto launch_with = [&]<class W>(W) {
-    if (launch_up_to(norm_forward_config<Kind, T, R, W, Run, 32, 8>{})) return true;
-    if constexpr (Run == 1) {
-      return false;
-    } else {
-      return launch_up_to(norm_forward_config<Kind, T, R, W, Run, 32, 16>{});
-    }
-  };
   const auto all_are = [&](dtype type) {
-    return (p.weight == nullptr || p.weight_type == type) &&
-           (p.bias == nullptr || p.bias_type == type);
+    return p.weight_type == type && (p.bias == nullptr || p.bias_type == type);
   };
-  if (all_are(p.type)) return launch_with(T{});
+  if (p.weight == nullptr) {
+    return p.bias == nullptr && launch_norm_form<Kind, T, R, void, Run>(p, s);
+  }
+  if (all_are(p.type)) return launch_norm_form<Kind, T, R, T, Run>(p, s);
   if constexpr (sizeof(T) == 2 && Run > 1) {
-    if (all_are(dtype::float32)) return launch_with(float{});
+    if (all_are(dtype::float32)) return launch_norm_form<Kind, T, R, float, Run>(p, s);
   }
   return false;
 }
@@ -88,7 +127,7 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
                           layout);
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
-    using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16>;
+    using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
     const int64_t warps =
         std::min<int64_t>(wide::max_threads / kWarp, ceil_div(p.width, wide::vector::length));
     host::launch(norm_forward_wide<wide>, {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)},

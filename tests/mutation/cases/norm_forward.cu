@@ -12,24 +12,32 @@ namespace {
 
 constexpr int kElements = 16, kWideElements = 8, kWideWarps = 4;
 
-template <class Kind, class T, class R, class W, int Run>
+constexpr int kRegisters = 128, kRows = 4;
+
+// Rows of up to `Warps` warps; if it is one, kRows a block, whose weights come with them.
+template <class Kind, class T, class R, class W, int Run, int Warps>
 void launch_rows_with(const norm_forward_params& p) {
-  using config = norm_forward_config<Kind, T, R, W, Run, kElements, 8>;
+  constexpr int rows = Warps == 1 ? kRows : 1;
+  using config =
+      norm_forward_config<Kind, T, R, W, Run, kElements, Warps, kRegisters, Warps == 1, rows>;
   const int64_t warps = (p.width + config::vector::length - 1) / config::vector::length;
   launch(norm_forward<config>,
-         {{p.rows}, {warps * kWarp}, sizeof(typename group_sum<config::sums>::shared)}, nullptr, p,
-         {int(warps), 1.0f / float(p.width)});
+         {{(p.rows + rows - 1) / rows},
+          {rows * warps * kWarp},
+          sizeof(typename group_sum<config::sums>::shared)},
+         nullptr, p, {int(warps), 1.0f / float(p.width)});
 }
 
-template <class Kind, class T, class R, int Run>
+template <class Kind, class T, class R, int Run, int Warps = 8>
 void launch_rows(const norm_forward_params& p) {
-  if (p.weight_type == dtype::float32) return launch_rows_with<Kind, T, R, float, Run>(p);
-  launch_rows_with<Kind, T, R, T, Run>(p);
+  if (p.weight == nullptr) return launch_rows_with<Kind, T, R, void, Run, Warps>(p);
+  if (p.weight_type == dtype::float32) return launch_rows_with<Kind, T, R, float, Run, Warps>(p);
+  launch_rows_with<Kind, T, R, T, Run, Warps>(p);
 }
 
 template <class Kind, class T, class R, int Run>
 void launch_wide(const norm_forward_params& p) {
-  using config = norm_forward_config<Kind, T, R, T, Run, kWideElements, kWideWarps>;
+  using config = norm_forward_config<Kind, T, R, T, Run, kWideElements, kWideWarps, kRegisters>;
   launch(norm_forward_wide<config>, {{p.rows}, {kWideWarps * kWarp}, sizeof(group_sum<2>::shared)},
          nullptr, p, {kWideWarps, 1.0f / float(p.width)});
 }
@@ -50,6 +58,7 @@ void run_factors(const dropout_params& dropout, int64_t first, float* factor) {
 void run_forward(forward_form form, const norm_forward_params& p) {
   switch (form) {
     case forward_form::rows: return launch_rows<layer_norm_kind, bf16, void, 8>(p);
+    case forward_form::rows_of_a_warp: return launch_rows<layer_norm_kind, bf16, void, 8, 1>(p);
     case forward_form::single_elements: return launch_rows<layer_norm_kind, float, void, 1>(p);
     case forward_form::wide: return launch_wide<layer_norm_kind, bf16, void, 8>(p);
     case forward_form::wide_single_elements: return launch_wide<layer_norm_kind, float, void, 1>(p);

@@ -5,6 +5,7 @@
 
 enum class forward_form {
   rows,
+  rows_of_a_warp,
   single_elements,
   wide,
   wide_single_elements,

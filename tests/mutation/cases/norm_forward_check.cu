@@ -21,7 +21,8 @@ struct problem {
   bool moments = true;
   float mean = 0, deviation = 1, eps = 1e-5f, offset = 0;
   bool round_first = false;
-  double p = 0;  // of dropout
+  double p = 0;     // of dropout
+  float slope = 0;  // by how much a row's mean is above that of the row before
 };
 
 constexpr int64_t kSeed = 0x123456789abcdef;
@@ -34,7 +35,11 @@ void check(const problem& is) {
                     is.form == forward_form::add_wide_single_elements;
   const bool rms = is.form == forward_form::rms_rows || is.form == forward_form::rms_wide ||
                    is.form == forward_form::add_rms_rows;
-  const auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
+  auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const float above = is.slope * float(i / is.x_stride);
+    xs[i] = kittens::convert<T>(kittens::convert<float>(xs[i]) + above);
+  }
   const auto residuals = normal_values<R>(is.rows * is.x_stride, 4);
   const auto weights = normal_values<T>(is.width, 2, 1), biases = normal_values<T>(is.width, 3);
   auto wd = doubles(weights), bd = doubles(biases);
@@ -90,10 +95,14 @@ using enum forward_form;
 
 }  // namespace
 
-TEST(a_row_of_a_warp) { check<bf16>({rows, 7, 200, 208, parameters::own}); }
+TEST(rows_of_a_warp_each) { check<bf16>({rows_of_a_warp, 7, 200, 208, parameters::own}); }
+TEST(a_row_of_a_warp) { check<bf16>({rows, 3, 200, 208, parameters::own, true, 3}); }
 TEST(whole_rows) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
 TEST(two_warps_of_a_row) { check<bf16>({rows, 5, 1000, 1008, parameters::floats}); }
 TEST(a_last_warp_of_few_columns) { check<bf16>({rows, 4, 1032, 1032, parameters::own, true, 3}); }
+TEST(rows_of_different_means) {
+  check<bf16>({rows, 7, 1032, 1032, parameters::own, true, 0, 1, 1e-5f, 0, false, 0, 100});
+}
 TEST(single_elements_with_a_large_mean) {
   check<float>({single_elements, 7, 299, 301, parameters::own, true, 1e5f});
 }
