@@ -31,6 +31,10 @@ CASES = {
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),
     "cross_entropy": (cross_entropy_cases, cross_entropy_cases.Case(1024, (300,), BF16)),
     "cross_entropy, few rows": (cross_entropy_cases, cross_entropy_cases.Case(1024, (20,), BF16)),
+    "cross_entropy, clusters": (
+        cross_entropy_cases,
+        cross_entropy_cases.Case(9001, (1,), BF16, ignored=0),
+    ),
     "cross_entropy, streamed": (
         cross_entropy_cases,
         cross_entropy_cases.Case(33001, (5,), BF16, dloss=0.5),

@@ -174,15 +174,21 @@ def check_case(case: Case, inputs, results) -> None:
     check(case, inputs, [results[0], *results])
 
 
-def check_rows_that_are_undefined(device: str, width: int = 1100) -> None:
-    """Asserts that a NaN, +inf, a bad target or no finite logit spoils its row and no other."""
+def check_rows_that_are_undefined(device: str, width: int = 1100, at_once: int = 8) -> None:
+    """Asserts that a NaN, +inf, a bad target or no finite logit spoils its row and no other.
+
+    Args:
+        device: Where.
+        width: V.
+        at_once: Rows of a call.
+    """
     x = torch.randn(8, width, dtype=FP32, device=device)
     targets = torch.randint(0, width, (8,), device=device)
-    want = losses(x, targets)
+    want = losses_of_calls(x, targets, at_once)
     spoilt, aims = x.clone(), targets.clone()
     spoilt[1, width - 1], spoilt[2, 0], spoilt[3] = math.nan, math.inf, -math.inf
     aims[4], aims[5], aims[6] = width, -1, -(2**40)
-    got = losses(spoilt, aims)
+    got = losses_of_calls(spoilt, aims, at_once)
     for now, before, name in zip(got, want, ("loss", "gradient"), strict=True):
         assert torch.equal(now[::7], before[::7]), name
         assert now[1:7].isnan().all(), name
@@ -212,6 +218,13 @@ def check_no_targets(device: str) -> None:
             assert torch.equal(result.cpu(), torch.tensor(want)) or math.isnan(want)
             assert math.isnan(result.item()) == math.isnan(want)
             assert torch.equal(torch.autograd.grad(result, x)[0], torch.zeros_like(x))
+
+
+def losses_of_calls(x: torch.Tensor, targets: torch.Tensor, at_once: int) -> list[torch.Tensor]:
+    """Each row's loss and gradient, by calls of so many rows."""
+    calls = zip(x.split(at_once), targets.split(at_once), strict=True)
+    parts = zip(*(losses(*call) for call in calls), strict=True)
+    return [torch.cat(part) for part in parts]
 
 
 def losses(x: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:

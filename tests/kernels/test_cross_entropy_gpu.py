@@ -28,11 +28,14 @@ WIDTHS = (
     128256,
     300001,
 )
+SPREAD = (4097, 9000, 32768, 50257, 131072, 131087)  # few rows of several blocks each
 ROWS = (1, 2, 131, 132, 133, 264, 265, 1000, 70000)
 ALL = [
     *cases.widths(WIDTHS),
     *(Case(w, (r,), BF16) for r in ROWS for w in (64, 129)),
     *(Case(w, (r,), BF16) for r in (131, 133, 700) for w in (20000, 50257, 128256)),
+    *(Case(w, (r,), BF16) for r in (1, 2, 8, 16, 17, 33, 34, 66, 67) for w in SPREAD),
+    *(Case(w, (8,), d) for d in (FP32, FP16) for w in SPREAD),
     *cases.options(129),
     *cases.options(1100),
     *cases.options(50257, (BF16,)),
@@ -47,6 +50,8 @@ REPEATED = [
     *cases.widths((50257, 128256), (BF16,), (300,)),
     Case(50304, (300,), BF16, inplace=True, dloss=0.3),
     *cases.widths((9, 1000, 5000, 50257), (BF16,), (264,)),  # few rows: one launch
+    *cases.widths((9000, 50257, 128256), (BF16,), (8,)),
+    Case(50304, (16,), BF16, inplace=True, dloss=0.3),
 ]
 
 
@@ -111,7 +116,7 @@ def test_run_to_run(case):
 
 
 @pytest.mark.parametrize(
-    "case", [Case(w, (r,), BF16) for w in (1000, 50257) for r in (133, 300)], ids=str
+    "case", [Case(w, (r,), BF16) for w in (1000, 50257) for r in (8, 133, 300)], ids=str
 )
 def test_graph_capture(case):
     """Forward and backward in one CUDA graph; replays on new data give the bits of eager."""

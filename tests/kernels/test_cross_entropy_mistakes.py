@@ -16,6 +16,7 @@ from tests.mutation import targets
 from tests.mutation.bench import Bench
 
 in_row = partial(Mistake, file="kernels/cross_entropy/cross_entropy_row.cuh")
+in_rows = partial(Mistake, file="kernels/cross_entropy/cross_entropy_rows.cuh")
 in_stream = partial(Mistake, file="kernels/cross_entropy/cross_entropy_stream.cuh")
 in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cuh")
 in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backward.cuh")
@@ -47,6 +48,30 @@ MISTAKES = (
         "total *= arch::exp2_approx(own - top);",
         "",
         WRONG,
+    ),
+    in_rows(
+        "sums_of_other_blocks_are_read_before_they_have_come",
+        "  cluster::sync();\n",
+        "",
+        r"RACE at cross_entropy_rows.cuh:\d+.* of rank 1 write it",
+    ),
+    in_rows(
+        "a_block_is_written_to_that_may_not_run_yet",
+        "  cluster::wait();\n  if (lane < cluster::blocks()) {",
+        "  if (lane < cluster::blocks()) {",
+        r"BARRIER at cross_entropy_rows.cuh:\d+.* arrives twice at the cluster's barrier",
+    ),
+    in_rows(
+        "a_block_does_not_arrive",
+        "if constexpr (Config::in_cluster) cluster::arrive();",
+        "if (Config::in_cluster && arch::block_x() == 0) cluster::arrive();",
+        r"BARRIER at cross_entropy_rows.cuh:\d+.* waits for the cluster's barrier without",
+    ),
+    in_rows(
+        "sums_go_to_the_first_block_alone",
+        "if (lane < cluster::blocks()) {",
+        "if (lane < 1) {",
+        r"UNINITIALISED at cross_entropy_rows.cuh:\d+.* of rank 1",
     ),
     in_stream(
         "the_next_row_overwrites_sums_that_are_read",
@@ -116,8 +141,8 @@ MISTAKES = (
     ),
     in_row(
         "a_block_that_is_not_the_last_adds_up",
-        "arch::shuffle(before, 0) < arch::grid_x() - 1",
-        "arch::shuffle(before, 0) < arch::grid_x() - 2",
+        "arch::shuffle(before, 0) < warps - 1",
+        "arch::shuffle(before, 0) < warps - 2",
         WRONG,
     ),
     in_row(

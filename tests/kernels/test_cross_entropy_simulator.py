@@ -1,5 +1,7 @@
 """The kernels of cross_entropy, lane by lane on the CPU: test_cross_entropy.py's list in small."""
 
+import json
+
 import pytest
 import torch
 
@@ -26,6 +28,17 @@ STREAMED = [
     Case(RELOADED, (2,), BF16, ignored=0, inplace=True),
     Case(RELOADED // 2 + 1, (5,), FP32),
 ]
+# Rows of several blocks: one row of four, two rows of two.
+SPREAD = [
+    *cases.widths((4097, 8193, 16391), (FP32, FP16, BF16), (2,)),
+    *cases.widths((32768, 65536), (BF16,), (1,)),
+    Case(9001, (1,), BF16, ignored=0, label_smoothing=0.1, z_loss=0.01),
+    Case(9001, (1,), FP32, ignored=0, narrow=True, reduction="none", label_smoothing=1.0),
+    Case(9001, (2,), BF16, layout="sliced", ignored=3, inplace=True, dloss=0.5),
+    Case(5001, (2,), FP16, layout="offset", inplace=True, reduction="sum"),
+    Case(4200, (2, 1), FP32, layout="permuted", ignored=4),
+    *(Case(9001, (1,), BF16, regime=r, ignored=0) for r in cases.REGIMES),
+]
 ALL = [
     *cases.widths(),
     *cases.widths(WIDE, (FP32, BF16), (9,)),
@@ -36,6 +49,7 @@ ALL = [
     *cases.regimes(40),
     Case(64, (150,), BF16),
     Case(5, (), FP32, ignored=0),
+    *SPREAD,
     *STREAMED,
 ]
 PARTS = ("forward", "count", "total")
@@ -53,6 +67,8 @@ ORDERS = [
     Case(9, (8,), BF16),  # few rows: the last block adds up what all have stored
     Case(5000, (8,), BF16, reduction="sum"),
     Case(cases.STREAMED[0], (8,), BF16),
+    Case(9001, (1,), BF16, ignored=0, label_smoothing=0.1, inplace=True),
+    Case(9001, (2,), BF16, ignored=3),
 ]
 
 
@@ -85,6 +101,7 @@ def test_linear_against_float64(case):
 def test_numbers_at_the_edge(width):
     with thunderkittens.backend("simulator"):
         cases.check_rows_that_are_undefined("cpu", width)
+        cases.check_rows_that_are_undefined("cpu", width, at_once=1)
         cases.check_targets_without_probability("cpu", width)
         cases.check_no_targets("cpu")
 
@@ -113,7 +130,32 @@ def test_no_races(case):
             assert memory.bits_equal(got, first)
 
 
-@pytest.mark.parametrize("width", [300, cases.STREAMED[0]])
+@pytest.mark.parametrize(
+    ("rows", "width", "grid"),
+    [
+        (1, 1024, [1, 1, 1]),  # rows of a warp
+        (1, 4096, [1, 1, 1]),
+        (1, 4097, [2, 1, 1]),
+        (1, 8193, [4, 1, 1]),
+        (2, 9000, [2, 2, 1]),
+        (3, 9000, [1, 3, 1]),
+        (8, 16384, [1, 8, 1]),
+        (8, 16385, [4, 1, 1]),  # the ring
+        (1, 65536, [4, 1, 1]),
+        (1, 65537, [1, 1, 1]),  # the ring
+    ],
+)
+def test_blocks_of_few_rows(rows, width, grid, tmp_path):
+    """As many as the four multiprocessors, of at least 4096 columns, so long as registers hold."""
+    x, targets = cases.make(Case(width, (rows,), BF16))
+    facts = tmp_path / "facts.json"
+    with thunderkittens.backend("simulator", facts=facts):
+        thunderkittens.cross_entropy(x, targets)
+    (launch,) = json.loads(facts.read_text())["launches"]
+    assert launch["grid"] == grid
+
+
+@pytest.mark.parametrize("width", [300, 5000, cases.STREAMED[0]])
 def test_few_rows_are_one_launch(width):
     """Two of each of the four multiprocessors; of more, other launches count and add up."""
     for rows, others in ((8, 0), (9, 1)):

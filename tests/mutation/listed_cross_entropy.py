@@ -100,7 +100,7 @@ LISTED: tuple[Listed, ...] = (
         ROW, "atomic_add(p.finished, 1) : «0»", "constant: .*", "the first lane's number is used"
     ),
     Listed(ROW, "if («!first») return", "condition: .* → false", SAME_SUMS),
-    Listed(ROWS, "if («arch::warp_id() == 0») add_up", "condition: .* → true", ROUNDS),
+    Listed(ROWS, "if («place.warp == 0») add_up", "condition: .* → true", ROUNDS),
     Listed(STREAM, "if («arch::warp_id() == 0») add_up", "condition: .* → true", ROUNDS),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
@@ -116,10 +116,13 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "the next warp's first vectors are set to zero by this one, too",
     ),
-    Listed(ROWS, "arch::thread_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
-    Listed(ROWS, "arch::thread_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
+    Listed(ROWS, "arch::lane_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
+    Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
-    Listed(ROWS, "«0», warp, warps", "constant: 0 → 1", "either half may be the first"),
+    Listed(ROWS, "«0», place.warp, place.warps", "constant: 0 → 1", "either half may be the first"),
+    Listed(ROWS, "in_cluster = Blocks > «1»", "constant: 1 → 2", "a row has one block, or up to 8"),
+    Listed(ROWS, "float4 of_warp[", r"subscript: .* \+ 1", LONGER),
+    Listed(ROWS, "first «<» shared.max_warps", "comparison: < → <=", "a step more, of no warps"),
     # The loss alone.
     Listed(LOSS, "vectors = «2»", "constant: .*", TUNING),
     Listed(LOSS, "first «<» pieces.vectors", "comparison: < → <=", "a step more, of no vectors"),

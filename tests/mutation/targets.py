@@ -83,7 +83,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "max_warps",
         "max_threads",
         "min_blocks",
-        "max_width",
+        "block_columns",
     ),
     "kernels/norm/norm_forward.cuh": ("max_threads", "max_width", "min_blocks"),
     "kernels/norm/norm_backward.cuh": ("max_threads",),

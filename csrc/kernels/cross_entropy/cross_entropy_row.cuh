@@ -134,6 +134,14 @@ struct softmax_sums {
     if (smoothing) plain += x;
   }
 
+  KITTENS_DEVICE void include(const softmax_sums& other) {
+    const float before = top;
+    top = fmaxf(top, other.top);
+    total = arch::fma(total, arch::exp2_approx(before - top),
+                      other.total * arch::exp2_approx(other.top - top));
+    plain += other.plain;
+  }
+
   // Over the lanes of a warp; each gets the same bits.
   KITTENS_DEVICE void combine_lanes(bool smoothing) {
     const float own = top;
@@ -252,15 +260,15 @@ KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
 
 // ---- Few rows' total ----------------------------------------------------------------------------
 
-// The last block to come here adds up what all have stored, always in the same order. Of each block
-// one warp comes, whose first lane has stored its losses.
-KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p) {
+// The last of `warps` warps to come here adds up what all have stored, always in the same order.
+// Each one's first lane has stored its losses.
+KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, int64_t warps) {
   if (p.total == nullptr) return;
   const int lane = arch::lane_id();
   const bool first = lane == 0;
   if (first) arch::fence_device();
   const int before = first ? arch::atomic_add(p.finished, 1) : 0;
-  if (arch::shuffle(before, 0) < arch::grid_x() - 1) return;
+  if (arch::shuffle(before, 0) < warps - 1) return;
   arch::fence_device();
   float total = 0.0f;
 #pragma unroll 4

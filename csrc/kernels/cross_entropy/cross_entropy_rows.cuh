@@ -1,4 +1,4 @@
-// cross_entropy of rows that fit in registers, up to 32768 columns of 16 bits: loss, and gradient.
+// cross_entropy of rows that fit in registers, of a block or of several: loss, and gradient.
 //
 //   logits [rows, width], targets [rows] → loss [rows], gradient [rows, width]
 //
@@ -10,26 +10,31 @@
 //
 //   4 vectors a lane    rows of one warp, no barrier: up to 1024 columns of 16 bits. Loaded with
 //                       their targets, before it is known whether they are ignored
-//   8 vectors           up to 16 warps, one barrier a row. Ignored rows are not loaded
+//   8 vectors           up to 16 warps, one barrier a row: up to 32768 columns of 16 bits. Ignored
+//                       rows are not loaded
+//   clusters            few rows, which would leave multiprocessors idle: up to 8 blocks a row, of
+//                       16 warps with 4 vectors a lane, so up to 131072 columns of 16 bits. Each
+//                       warp leaves its sums with all blocks of the row, and they meet once
 #pragma once
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-// Vectors: of a lane.
-template <class T, int Vectors>
+// Vectors: of a lane. Warps: of a block, at most. Blocks: of a row, at most; they are a cluster.
+template <class T, int Vectors, int Warps, int Blocks>
 struct cross_entropy_rows_config {
   using type = T;
   using vector = vector16<T>;
   static constexpr int vectors = Vectors;
   static constexpr int warp_columns = Vectors * vector::kLength * kWarp;
   static constexpr bool loads_ignored = Vectors == 4;
-  static constexpr int max_warps = Vectors == 4 ? 1 : 16;  // of a row
+  static constexpr int max_warps = Warps, max_blocks = Blocks;
+  static constexpr bool in_cluster = Blocks > 1;
   static constexpr int max_threads = max_warps * kWarp;
   static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Up to 14 columns may be outside of the vectors of the body.
-  static constexpr int64_t max_width = max_warps * warp_columns;
+  static constexpr int64_t block_columns = max_warps * warp_columns;
   // With eight vectors a lane, registers are too few for it: some would be spilled.
   static constexpr bool adds_up = Vectors == 4;
 };
@@ -112,21 +117,67 @@ struct register_row {
   KITTENS_DEVICE int loose_column() const { return pieces.loose_column(arch::lane_id()); }
 };
 
-// What a block does with its row.
+// Where the warps of a row leave their sums, each in all blocks of the cluster.
 template <class Config>
-KITTENS_DEVICE void work_on_row(const cross_entropy_forward_params& p) {
+struct cluster_sums {
+  static constexpr int max_warps = Config::max_warps * Config::max_blocks;
+  float4 of_warp[max_warps];  // top, total, plain
+};
+
+// The sums of a row over its `warps` warps, of which this is number `warp`, in a cluster whose
+// barrier waits for the first time here: all blocks run, then. What a thread read of global memory
+// before, others may write afterwards.
+template <class Config>
+KITTENS_DEVICE void combine(softmax_sums& sums, cluster_sums<Config>& shared, int warp, int warps,
+                            bool smoothing) {
+  const int lane = arch::lane_id();
+  sums.combine_lanes(smoothing);
+  cluster::wait();
+  if (lane < cluster::blocks()) {
+    arch::store_cluster(&shared.of_warp[warp], lane, {sums.top, sums.total, sums.plain, 0.0f});
+  }
+  cluster::sync();
+  sums = {};
+#pragma unroll
+  for (int first = 0; first < shared.max_warps; first += kWarp) {
+    if (first + lane >= warps) break;
+    const float4 other = arch::load_shared(&shared.of_warp[first + lane]);
+    sums.include(softmax_sums{other.x, other.y, other.z});
+  }
+  sums.combine_lanes(smoothing);
+}
+
+// Which row a block has, and which of the row's warps this is.
+template <class Config>
+struct place_in_rows {
+  int64_t row = arch::block_x();
+  int warp = arch::warp_id(), warps = arch::block_threads() / kWarp;
+
+  KITTENS_DEVICE place_in_rows() {
+    if constexpr (!Config::in_cluster) return;
+    row = arch::block_y();
+    warp += arch::block_x() * warps;
+    warps *= arch::grid_x();
+  }
+};
+
+// What a block does with its row, or with its slice of it.
+template <class Config>
+KITTENS_DEVICE void work_on_row(const cross_entropy_forward_params& p,
+                                const place_in_rows<Config>& place) {
   using T = typename Config::type;
-  const int warps = arch::block_threads() / kWarp, warp = arch::warp_id();
-  const int64_t r = arch::block_x();
+  if constexpr (Config::in_cluster) cluster::arrive();
+  const int64_t r = place.row;
   const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
   auto* gradient = static_cast<T*>(p.gradient) + r * p.gradient_stride;
-  const bool first = arch::thread_id() == 0, smoothing = p.label_smoothing > 0.0f;
+  const bool first = place.warp == 0 && arch::lane_id() == 0, smoothing = p.label_smoothing > 0.0f;
   const int64_t target = load_target(p, r);
-  register_row<Config> row(x, p.width, warp);
+  register_row<Config> row(x, p.width, place.warp);
   if constexpr (Config::loads_ignored) row.load(x);
   if (target == p.ignore_index) {
     if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);
+    if constexpr (Config::in_cluster) cluster::wait();  // as whoever arrives must
     return;
   }
 
@@ -138,19 +189,26 @@ KITTENS_DEVICE void work_on_row(const cross_entropy_forward_params& p) {
   const float factor = dloss * (1.0f / divisor(p));
   softmax_sums sums;
   row.include_in(sums, smoothing);
-  combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, warp, warps, smoothing);
+  if constexpr (Config::in_cluster) {
+    auto& shared = *reinterpret_cast<cluster_sums<Config>*>(arch::dynamic_shared());
+    combine(sums, shared, place.warp, place.warps, smoothing);
+  } else {
+    auto& shared = *reinterpret_cast<group_sums*>(arch::dynamic_shared());
+    combine(sums, shared, 0, place.warp, place.warps, smoothing);
+  }
   const row_result result = finish_row(p, sums, column, x_target, factor);
   if (first && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
   if (p.gradient != nullptr) row.store_gradient(gradient, result.gradient);
 }
 
-// Grid: a block a row, of as many warps as the row needs.
+// Grid: a block a row, of as many warps as the row needs; or (a cluster's blocks, rows).
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
-  work_on_row<Config>(p);
+  const place_in_rows<Config> place;
+  work_on_row(p, place);
   if constexpr (Config::adds_up) {
-    if (arch::warp_id() == 0) add_up_losses(p);
+    if (place.warp == 0) add_up_losses(p, p.rows);
   }
 }
 

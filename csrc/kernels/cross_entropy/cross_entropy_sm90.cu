@@ -38,27 +38,52 @@ void launch_rows(const cross_entropy_forward_params& p, stream s) {
   launch(cross_entropy_rows<Config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, s, p);
 }
 
+// Blocks of a row: as many as there are multiprocessors for, where less would have more than the
+// columns of four warps each.
+template <class Config>
+int64_t blocks_of_row(const cross_entropy_forward_params& p, int processors) {
+  constexpr int64_t kLeastColumns = 4 * Config::warp_columns;
+  int64_t blocks = 1;
+  while (blocks < Config::max_blocks && 2 * blocks * p.rows <= processors &&
+         blocks * kLeastColumns < p.width) {
+    blocks *= 2;
+  }
+  return blocks;
+}
+
+template <class Config>
+void launch_clusters(const cross_entropy_forward_params& p, int64_t blocks, stream s) {
+  const int64_t warps = ceil_div(p.width, blocks * Config::warp_columns);
+  launch(cross_entropy_rows<Config>,
+         {{blocks, p.rows}, {warps * kWarp}, sizeof(cluster_sums<Config>), blocks}, s, p);
+}
+
 void launch_forward(const cross_entropy_forward_params& p, stream s) {
   with_type(p.type, [&]<class T>(T) {
-    using narrow = cross_entropy_rows_config<T, 4>;
-    using wide = cross_entropy_rows_config<T, 8>;
+    using narrow = cross_entropy_rows_config<T, 4, 1, 1>;
+    using wide = cross_entropy_rows_config<T, 8, 16, 1>;
+    using clusters = cross_entropy_rows_config<T, 4, 16, 8>;
+    if (p.width <= narrow::block_columns) return launch_rows<narrow>(p, s);
+    const int processors = multiprocessors();
+    const bool few = few_cross_entropy_rows(p.rows, processors);
+    const int64_t blocks = blocks_of_row<clusters>(p, processors);
+    if (few && p.width <= blocks * clusters::block_columns) {
+      return launch_clusters<clusters>(p, blocks, s);
+    }
     // Few rows are faster where a multiprocessor has one at a time: 132 × 50304 bf16 takes 7.9 µs
     // in the ring and 11.8 so, but 8192 rows 256 and 191 (H200).
-    if (p.gradient == nullptr && p.width > 4 * wide::warp_columns &&
-        !few_cross_entropy_rows(p.rows, multiprocessors())) {
+    if (p.gradient == nullptr && p.width > 4 * wide::warp_columns && !few) {
       using config = cross_entropy_loss_config<T>;
       launch(cross_entropy_loss<config>, {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
       return;
     }
-    if (p.width <= narrow::max_width) return launch_rows<narrow>(p, s);
     const bool fits = wide::adds_up || p.total == nullptr;
-    if (p.width <= wide::max_width && fits) return launch_rows<wide>(p, s);
+    if (p.width <= wide::block_columns && fits) return launch_rows<wide>(p, s);
     using config = cross_entropy_stream_config<T, 16, 2, 13>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
     launch(cross_entropy_stream<config>,
-           {{std::min<int64_t>(p.rows, multiprocessors())}, {config::threads}, sizeof(shared)}, s,
-           p);
+           {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)}, s, p);
   });
 }
 

@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
     work_on_chunks<Config>(p, shared);
-    if (arch::warp_id() == 0) add_up_losses(p);
+    if (arch::warp_id() == 0) add_up_losses(p, arch::grid_x());
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }

@@ -13,6 +13,21 @@ TEST(rows_of_two_warps) { check<bf16>({rows, 10, 2101, 2101, 0, 0, true, true, t
 TEST(rows_of_three_warps) {
   check<bf16>({rows, 9, 4100, 4104, 5, 5, true, true, true, true, true, 0.1, 0.01});
 }
+TEST(rows_of_two_blocks) {
+  check<bf16>({cluster, 10, 2101, 2101, 0, 0, true, true, true, false});
+  check<bf16>({cluster, 9, 3000, 3004, 5, 5, true, true, true, true, true, 0.1, 0.01});
+}
+TEST(rows_of_eight_blocks) { check<float>({cluster_of_floats, 2, 17003, 17003, 1, 1, true}); }
+TEST(a_mean_of_rows_of_two_blocks) {
+  problem is{cluster, 10, 1100, 1104};
+  is.totalled = true;
+  check<bf16>(is);
+}
+TEST(rows_of_two_blocks_without_a_sum) {
+  problem is{cluster, 12, 1100, 1100};
+  is.nan_row = 8, is.empty_row = 10;
+  check<bf16>(is);
+}
 TEST(no_gradient) { check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, false}); }
 TEST(no_loss) {
   check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});
