@@ -49,7 +49,8 @@ REPEATED = [
     *cases.widths((9, 1000, 5000), (BF16,), (1000,)),
     *cases.widths((50257, 128256), (BF16,), (300,)),
     Case(50304, (300,), BF16, inplace=True, dloss=0.3),
-    *cases.widths((9, 1000, 5000, 50257), (BF16,), (264,)),  # few rows: one launch
+    *cases.widths((9, 1000, 5000, 50257), (BF16,), (264,)),  # few rows, but for the last
+    *cases.widths((50257,), (BF16,), (132,)),
     *cases.widths((9000, 50257, 128256), (BF16,), (8,)),
     Case(50304, (16,), BF16, inplace=True, dloss=0.3),
 ]

@@ -66,7 +66,7 @@ ORDERS = [
     Case(RELOADED, (6,), BF16),
     Case(9, (8,), BF16),  # few rows: the last block adds up what all have stored
     Case(5000, (8,), BF16, reduction="sum"),
-    Case(cases.STREAMED[0], (8,), BF16),
+    Case(cases.STREAMED[0], (4,), BF16),
     Case(9001, (1,), BF16, ignored=0, label_smoothing=0.1, inplace=True),
     Case(9001, (2,), BF16, ignored=3),
 ]
@@ -139,8 +139,9 @@ def test_no_races(case):
         (1, 8193, [4, 1, 1]),
         (2, 9000, [2, 2, 1]),
         (3, 9000, [1, 3, 1]),
-        (8, 16384, [1, 8, 1]),
-        (8, 16385, [4, 1, 1]),  # the ring
+        (8, 8192, [1, 8, 1]),
+        (4, 16384, [1, 4, 1]),
+        (4, 16385, [4, 1, 1]),  # the ring
         (1, 65536, [4, 1, 1]),
         (1, 65537, [1, 1, 1]),  # the ring
     ],
@@ -155,10 +156,10 @@ def test_blocks_of_few_rows(rows, width, grid, tmp_path):
     assert launch["grid"] == grid
 
 
-@pytest.mark.parametrize("width", [300, 5000, cases.STREAMED[0]])
-def test_few_rows_are_one_launch(width):
-    """Two of each of the four multiprocessors; of more, other launches count and add up."""
-    for rows, others in ((8, 0), (9, 1)):
+@pytest.mark.parametrize(("width", "few"), [(300, 8), (8192, 8), (8193, 4), (cases.STREAMED[0], 4)])
+def test_few_rows_are_one_launch(width, few):
+    """Two of each of the four multiprocessors, one if long; of more, others count and add up."""
+    for rows, others in ((few, 0), (few + 1, 1)):
         x, targets = cases.make(Case(width, (rows,), BF16))
         x.requires_grad_()
         before = _C.launch_counts()

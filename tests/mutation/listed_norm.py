@@ -31,6 +31,15 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "(small ? ", "constant: .*", PIECES),
     Listed(FORWARD, "Run > 1 && Warps > 2;", ".*", "whose mean is taken is a choice"),
     Listed(FORWARD, "load(head, xs", "constant: 0 → -?1", "any runs of the row would do"),
+    Listed(FORWARD, "bool alone = Config::rows", "comparison: > → >=|constant: 1 → [02]", NO_MORE),
+    Listed(
+        FORWARD, "store_moments(p, row, r);", ".* → true|comparison: .*|constant: .*", ANY_THREAD
+    ),
+    Listed(FORWARD, "c «<» P::chunks", "comparison: < → <=", NOT_BOUNDED),
+    Listed(FORWARD, "p.bias == nullptr ? «0»", "constant: 0 → -1", "no columns either"),
+    Listed(
+        FORWARD, "«!Config::kind::centred && p.weight_offset", "condition: .* → true", ADDS_ZERO
+    ),
     Listed(FORWARD, "Config::rows > 1 && r >=", "constant: 1 → [02]|comparison: > → >=", NO_MORE),
     Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),

@@ -89,7 +89,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
   const int64_t count = targets.numel();
   if (d.run != nullptr && o.reduce != reduction::none &&
-      few_cross_entropy_rows(count, multiprocessors(d, logits.device()))) {
+      few_cross_entropy_rows(count, logits.size(-1), multiprocessors(d, logits.device()))) {
     rows.total = empty_total(logits, count);
     compute_rows(d, o, rows);
     return {rows.total, rows.gradient};

@@ -16,9 +16,10 @@ inline constexpr int64_t kCrossEntropyMaxWidth = int64_t{1} << 24;
 inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
 
 // Whether one launch may do it all: warps count the targets of so few rows themselves, and the last
-// block adds up their losses.
-constexpr bool few_cross_entropy_rows(int64_t rows, int multiprocessors) {
-  return rows <= 2 * int64_t{multiprocessors};
+// block adds up their losses. Of long rows, a second one of a multiprocessor would wait for the
+// first: 256 × 32000 bf16 takes 18.9 µs in one launch, and 15.9 in three (H200).
+constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiprocessors) {
+  return rows <= (width > 8192 ? 1 : 2) * int64_t{multiprocessors};
 }
 
 // Launcher "cross_entropy_count": how many targets are not ignored, in parts.

@@ -65,7 +65,7 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     using clusters = cross_entropy_rows_config<T, 4, 16, 8>;
     if (p.width <= narrow::block_columns) return launch_rows<narrow>(p, s);
     const int processors = multiprocessors();
-    const bool few = few_cross_entropy_rows(p.rows, processors);
+    const bool few = few_cross_entropy_rows(p.rows, p.width, processors);
     const int64_t blocks = blocks_of_row<clusters>(p, processors);
     if (few && p.width <= blocks * clusters::block_columns) {
       return launch_clusters<clusters>(p, blocks, s);

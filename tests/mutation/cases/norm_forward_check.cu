@@ -11,8 +11,9 @@ using kittens::bf16;
 
 namespace {
 
-// Parameters of the element type, float parameters, or none; `moments`: mean and rstd are wanted.
-enum class parameters { own, floats, none };
+// Parameters of the element type, float parameters, no bias, or none; `moments`: mean and rstd are
+// wanted.
+enum class parameters { own, floats, weight, none };
 
 struct problem {
   forward_form form;
@@ -58,7 +59,8 @@ void check(const problem& is) {
   norm_forward_params p{};
   p.x = x.data(), p.y = y.data();
   p.weight = pick(weight.data(), wide_weight.data());
-  if (!rms) p.bias = pick(bias.data(), wide_bias.data());
+  const bool biased = !rms && !none && is.kind != parameters::weight;
+  if (biased) p.bias = pick(bias.data(), wide_bias.data());
   if (adds) p.residual = residual.data(), p.sum = sum.data();
   if (is.moments && !rms) p.mean = mean.data();
   if (is.moments) p.rstd = rstd.data();
@@ -77,7 +79,7 @@ void check(const problem& is) {
     check_all("sum", sum.get(), s, unit<R>(), 4 * unit<float>());
   }
   for (double& w : wd) w = none ? 1 : w + is.offset;
-  for (double& b : bd) b = none || rms ? 0 : b;
+  for (double& b : bd) b = biased ? b : 0;
   const norm_outputs want = normalize(s, is.width, !rms, is.eps, wd, bd);
   // y in float is right to some units of its largest terms, and then it is rounded once, or twice.
   check_all("y", y.get(), want.y, (is.round_first ? 2 : 1) * unit<T>(), 64 * unit<float>());
@@ -98,6 +100,7 @@ using enum forward_form;
 TEST(rows_of_a_warp_each) { check<bf16>({rows_of_a_warp, 7, 200, 208, parameters::own}); }
 TEST(a_row_of_a_warp) { check<bf16>({rows, 3, 200, 208, parameters::own, true, 3}); }
 TEST(whole_rows) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
+TEST(no_bias) { check<bf16>({rows, 3, 1000, 1008, parameters::weight}); }
 TEST(two_warps_of_a_row) { check<bf16>({rows, 5, 1000, 1008, parameters::floats}); }
 TEST(a_last_warp_of_few_columns) { check<bf16>({rows, 4, 1032, 1032, parameters::own, true, 3}); }
 TEST(rows_of_different_means) {
