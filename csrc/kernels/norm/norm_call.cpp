@@ -117,7 +117,7 @@ void backward_kernel(const decision& d, const norm_backward_call& call,
   const Tensor rstd = call.rstd.contiguous();
   const int64_t partial_rows = norm_partial_rows(rows, width, multiprocessors(d, x.device()));
   const Tensor partial =
-      call.needs[kDweight] || call.needs[kDbias]
+      partial_rows > 0 && (call.needs[kDweight] || call.needs[kDbias])
           ? at::empty({mean.defined() ? 2 : 1, partial_rows, width}, x.options().dtype(at::kFloat))
           : Tensor();
   const dtype type = *kernel_dtype(call.dy.scalar_type());
