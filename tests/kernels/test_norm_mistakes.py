@@ -181,8 +181,8 @@ MISTAKES = (
     ),
     in_few(
         "the_columns_end_after_one_round_of_rows",
-        "for (int64_t first = warp; first < p.rows; first += kFewRows * warps) {",
-        "if (const int64_t first = warp; first < p.rows) {",
+        "for (int first = warp; first < rows; first += kFewRows * warps) {",
+        "if (const int first = warp; first < rows) {",
         r"(dweight|dbias):",
     ),
     in_few(

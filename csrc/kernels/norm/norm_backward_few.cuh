@@ -8,8 +8,7 @@
 //                     has no columns for leave at once
 //
 // dy and s are asked for twice, and come from memory once: the second time they are in L2, or on
-// their way to it. What the blocks of columns take longest, most loads one after the other, starts
-// first.
+// their way to it. The blocks of columns take longer, and so start first.
 //
 // Numerics: over a large mean, ŝ of dweight lacks what the saved mean does, as in wide rows.
 #pragma once
@@ -36,38 +35,23 @@ struct few_columns : Config {
   static constexpr int parts = Config::kind::centred ? 2 : 1;
 };
 
-// loaded_row::load_from of rows that may lie as those of norm_backward_narrow.cuh do.
-template <class Config>
-KITTENS_DEVICE void load_row(loaded_row<Config>& row, const norm_backward_params& p, int64_t r,
-                             int64_t slice) {
-  const auto load_vector = [&]<class T>(auto& dst, const T* data) {
-    load(dst, gl<const T, 1, 1, 1>::vector(data, p.width), {.c = slice});
-  };
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
-  load_vector(row.dy, static_cast<const T*>(p.dy) + row_offset(p.dy_rows, r));
-  load_vector(row.s, static_cast<const R*>(p.x) + row_offset(p.x_rows, r));
-  if constexpr (Config::kind::centred) row.mean = arch::load_global(p.mean + r);
-  row.rstd = arch::load_global(p.rstd + r);
-}
-
 // Writes dweight and dbias of a slice of the columns. Every thread of the block takes part.
 template <class Config>
 KITTENS_DEVICE void sum_columns(const norm_backward_params& p, int64_t slice) {
   using columns = few_columns<Config>;
   const int warp = arch::warp_id(), warps = arch::block_threads() / kWarp;
-  const int left = int(p.width - slice * columns::length);
+  const int left = int(p.width - slice * columns::length), rows = int(p.rows);
   weight_gradients<columns> total;
-  for (int64_t first = warp; first < p.rows; first += kFewRows * warps) {
+  for (int first = warp; first < rows; first += kFewRows * warps) {
     const auto row_of = [&](int u) { return first + u * warps; };
     loaded_row<columns> row[kFewRows];
 #pragma unroll
     for (int u = 0; u < kFewRows; ++u) {
-      if (row_of(u) < p.rows) load_row(row[u], p, row_of(u), slice);
+      if (row_of(u) < rows) row[u].load_from(p, row_of(u), slice);
     }
 #pragma unroll
     for (int u = 0; u < kFewRows; ++u) {
-      if (row_of(u) >= p.rows) break;
+      if (row_of(u) >= rows) break;
       typename columns::vector d;
       row[u].centre(d, left);
       mul(d, d, row[u].rstd);
@@ -109,7 +93,7 @@ KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_l
   loaded_row<Config> row;
   typename Config::loaded_s dsum;
   vector weight, d;
-  load_row(row, p, r, warp);
+  row.load_from(p, r, warp);
   if constexpr (Config::kind::adds) {
     load(dsum, matrix<const R>(p.dsum, p.rows, p.dsum == nullptr ? 0 : p.width, p.dsum_stride),
          {.r = r, .c = warp});

@@ -1,6 +1,6 @@
 // The backward kernels, in the forms that run all of their code between them: four in the program
-// where CONFIGS is 0, four in that where it is 1, the pipelined ones in that where it is 2, and those
-// of few rows in that where it is 3.
+// where CONFIGS is 0, four in that where it is 1, the pipelined ones in that where it is 2, and
+// those of few rows in that where it is 3.
 #pragma once
 
 #include "kernels/norm/norm.h"

@@ -248,9 +248,7 @@ TEST(few_single_elements_with_a_large_mean) {
 TEST(dx_of_few_rows) {
   check<bf16>({{few, 1, 1}, 5, 264, 264, 0, kBf16, kBf16, true, false, false, false});
 }
-TEST(dbias_of_few_rows) {
-  check<bf16>({{few, 1, 1}, 5, 96, 96, 0, kBf16, kFloat, false, false});
-}
+TEST(dbias_of_few_rows) { check<bf16>({{few, 1, 1}, 5, 96, 96, 0, kBf16, kFloat, false, false}); }
 TEST(dweight_of_few_rows) {
   check<bf16>({{few, 2, 1}, 6, 640, 640, 0, kBf16, kFloat, false, true, false});
 }
