@@ -60,7 +60,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(BACKWARD, "c «<» V::chunks", "comparison: < → <=", NOT_BOUNDED),
-    Listed(FEW, "u «<» kFewRows", "comparison: < → <=", NOT_BOUNDED, above="row[kFewRows];"),
+    Listed(FEW, "u «<» kFewRows; ++u", "comparison: < → <=", NOT_BOUNDED),
     # Views.
     Listed(BACKWARD, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),

@@ -50,8 +50,7 @@ KITTENS_DEVICE void sum_columns(const norm_backward_params& p, int64_t slice) {
       if (row_of(u) < rows) row[u].load_from(p, row_of(u), slice);
     }
 #pragma unroll
-    for (int u = 0; u < kFewRows; ++u) {
-      if (row_of(u) >= rows) break;
+    for (int u = 0; u < kFewRows && row_of(u) < rows; ++u) {
       typename columns::vector d;
       row[u].centre(d, left);
       mul(d, d, row[u].rstd);
