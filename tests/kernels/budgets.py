@@ -40,6 +40,7 @@ CASES = {
         cross_entropy_cases.Case(33001, (5,), BF16, dloss=0.5),
     ),
     "layer_norm": (norm_cases, norm_cases.Case(1024, (20,), BF16, BF16, BF16)),
+    "layer_norm, few rows": (norm_cases, norm_cases.Case(1024, (5,), BF16, BF16, BF16)),
     "layer_norm, long": (norm_cases, norm_cases.Case(3000, (20,), BF16, BF16, BF16)),
     "layer_norm, wide": (norm_cases, norm_cases.Case(norm_cases.WIDE, (3,), BF16, BF16, BF16)),
     "rotary": (rotary_cases, rotary_cases.Case(1, 4, 32, 8, 128)),

@@ -72,30 +72,30 @@ def widths(values=WIDTHS, dtypes=(FP32, FP16, BF16), leading=(3,)) -> list[Case]
     return [Case(w, leading, d, d, d) for w, d in itertools.product(values, dtypes)]
 
 
-def options(width: int) -> list[Case]:
+def options(width: int, leading=(3,)) -> list[Case]:
     """With and without weight and bias, and both of another dtype than x."""
     cases = [
-        Case(width, weight=w, bias=b) for w, b in itertools.product((FP32, None), (FP32, None))
+        Case(width, leading, weight=w, bias=b)
+        for w, b in itertools.product((FP32, None), (FP32, None))
     ]
     for dtype in (FP16, BF16):
         cases += [
-            Case(width, dtype=dtype, weight=w, bias=b)
+            Case(width, leading, dtype, weight=w, bias=b)
             for w, b in itertools.product((dtype, FP32, None), (dtype, FP32, None))
             if (w, b) != (dtype, dtype)
         ]
-    return [*cases, Case(width, eps=0.0), Case(width, eps=1.0)]
+    return [*cases, Case(width, leading, eps=0.0), Case(width, leading, eps=1.0)]
 
 
-def layouts(width: int) -> list[Case]:
+def layouts(width: int, leading=(2, 3)) -> list[Case]:
     """Every way that x, then dy, may lie in memory."""
-    leading = (2, 3)
     cases = [Case(width, leading, d, d, d, layout=x) for x in LAYOUTS for d in (FP32, BF16)]
     return cases + [Case(width, leading, BF16, BF16, BF16, gradient=g) for g in GRADIENTS[1:]]
 
 
-def regimes(width: int, rows: int = 5) -> list[Case]:
+def regimes(width: int, leading=(5,)) -> list[Case]:
     """Values that break sums of squares, one-pass variances and 16-bit intermediate results."""
-    return [Case(width, (rows,), d, d, d, regime=r) for r in REGIMES for d in (FP32, FP16, BF16)]
+    return [Case(width, leading, d, d, d, regime=r) for r in REGIMES for d in (FP32, FP16, BF16)]
 
 
 def forms(rows: int) -> list[Case]:

@@ -39,17 +39,14 @@ def with_rows(case, multiprocessors: int):
 def check_same_bits(case, multiprocessors: int, device: str) -> None:
     """Asserts that rows which come first of many have the bits that they have alone.
 
-    Alone, each has a block of its own, and another kernel takes them. What comes after them gives
-    the weights no gradient.
+    Alone, they are few, and another kernel takes them.
     """
     cases = module_of(case)
     case = with_rows(case, multiprocessors)
     rows = blocks(case.width, multiprocessors)
     inputs = cases.make(case, device)
-    dy = inputs[3 if cases is norm_cases else 4]
-    dy[rows:] = 0
     first = [t if t is None or t.dim() == 1 else t[:rows] for t in inputs]
     results = zip(cases.run_case(case, first), cases.run_case(case, inputs), strict=True)
     for alone, among in results:
-        if alone is not None:
+        if alone is not None and alone.dim() > 1:
             assert memory.bits_equal(alone, among[: len(alone)])

@@ -80,11 +80,11 @@ def widths(values=WIDTHS, dtypes=(FP32, FP16, BF16), leading=(3,), p=0.0) -> lis
     ]
 
 
-def options(width: int) -> list[Case]:
+def options(width: int, leading=(5,)) -> list[Case]:
     """The arguments' dtypes, castings, offsets, dropout, and gradients that do not arrive."""
     cases = []
     for op, dtype in itertools.product(OPS, (FP32, BF16)):
-        base = Case(op, width, (5,), dtype, dtype, dtype)
+        base = Case(op, width, leading, dtype, dtype, dtype)
         changes = [{"weight": None}, {"weight": FP32}]
         if op != "add_layer_norm":
             changes += [{"casting": "gemma"}, {"offset": 1.0}]
@@ -96,11 +96,11 @@ def options(width: int) -> list[Case]:
     return list(dict.fromkeys(cases))
 
 
-def layouts(width: int) -> list[Case]:
+def layouts(width: int, leading=(2, 3)) -> list[Case]:
     """Every way that x and residual, then the gradients, may lie in memory."""
     cases = []
     for op in OPS:
-        base = Case(op, width, (2, 3), BF16, BF16, BF16)
+        base = Case(op, width, leading, BF16, BF16, BF16)
         for layout in ("sliced", "offset", "stepped", "permuted", "expanded", "heads"):
             cases.append(dataclasses.replace(base, layout=layout))
         for layout in ("sliced", "permuted", "expanded", "constant", "heads"):

@@ -18,12 +18,20 @@ ALL = [
     *cases.widths(WIDTHS),
     *(Case(w, (r,), BF16, d, d) for r in ROWS for w, d in ((64, BF16), (129, FP32))),
     *(Case(w, (130,), d, d, d) for w in (cases.WIDE, 20000) for d in (BF16, FP32)),
+    *cases.widths(WIDTHS, leading=(300,)),
     *cases.options(129),
     *cases.options(1024),
     *cases.layouts(33),
     *cases.layouts(768),
     *cases.regimes(64),
-    *cases.regimes(4096, 300),
+    *cases.regimes(4096),
+    # More rows than the backward takes in one launch.
+    *cases.options(129, (300,)),
+    *cases.options(1024, (300,)),
+    *cases.layouts(33, (3, 100)),
+    *cases.layouts(768, (3, 100)),
+    *cases.regimes(64, (300,)),
+    *cases.regimes(4096, (300,)),
     *cases.forms(300),
 ]
 
@@ -55,7 +63,14 @@ def test_numbers_at_the_edge(check):
     check("cuda")
 
 
-@pytest.mark.parametrize("case", cases.widths((9, 768, 4096, 16384), leading=(1000,)), ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *cases.widths((9, 768, 4096, 16384), leading=(1000,)),
+        *cases.widths((9, 768, 4096, 8192), leading=(128,)),
+    ],
+    ids=str,
+)
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")

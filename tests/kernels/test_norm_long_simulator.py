@@ -28,37 +28,42 @@ def strict(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("width", "dtype", "residual", "rows", "pipelined"),
+    ("width", "dtype", "residual", "rows", "kernel"),
     [
-        (2048, BF16, BF16, 9, False),
-        (2056, BF16, BF16, 9, True),
-        (2056, BF16, BF16, 8, False),  # a row a block
-        (2060, BF16, BF16, 9, False),  # elements one by one
-        (8192, BF16, BF16, 5, True),
-        (8192, BF16, BF16, 4, False),
-        (8200, BF16, BF16, 5, False),
+        (256, BF16, BF16, 9, "norm_backward_narrow"),
+        (256, BF16, BF16, 8, "norm_backward_few"),
+        (257, BF16, BF16, 8, "norm_backward_few"),
+        (264, BF16, BF16, 9, "norm_backward"),
+        (2048, BF16, BF16, 9, "norm_backward"),
+        (2056, BF16, BF16, 9, "norm_backward_pipelined"),
+        (2056, BF16, BF16, 8, "norm_backward_few"),
+        (2060, BF16, BF16, 9, "norm_backward_dx_wide"),  # elements one by one
+        (8192, BF16, BF16, 9, "norm_backward_pipelined"),
+        (8192, BF16, BF16, 8, "norm_backward_few"),
+        (8200, BF16, BF16, 8, "norm_backward_dx_wide"),
         # Slots of 18 KB a warp, of which a multiprocessor's blocks may have 10.
-        (2056, FP32, FP32, 9, True),
-        (2564, FP32, FP32, 9, False),
-        (4096, FP32, FP32, 9, False),
-        (4100, FP32, FP32, 5, True),
-        (4100, FP32, FP32, 4, False),
-        (5120, FP32, FP32, 5, True),
-        (5124, FP32, FP32, 5, False),
+        (2056, FP32, FP32, 9, "norm_backward_pipelined"),
+        (2564, FP32, FP32, 9, "norm_backward"),
+        (4096, FP32, FP32, 9, "norm_backward"),
+        (4100, FP32, FP32, 9, "norm_backward_pipelined"),
+        (5120, FP32, FP32, 9, "norm_backward_pipelined"),
+        (5124, FP32, FP32, 9, "norm_backward"),
         # Of 15 KB: 12.
-        (3072, BF16, FP32, 9, True),
-        (3080, BF16, FP32, 9, False),
-        (6144, BF16, FP32, 5, True),
-        (6152, BF16, FP32, 5, False),
+        (3072, BF16, FP32, 9, "norm_backward_pipelined"),
+        (3080, BF16, FP32, 9, "norm_backward"),
+        (6144, BF16, FP32, 9, "norm_backward_pipelined"),
+        (6152, BF16, FP32, 9, "norm_backward"),
     ],
 )
-def test_kernel(tmp_path, width, dtype, residual, rows, pipelined):
+def test_kernel(tmp_path, width, dtype, residual, rows, kernel):
     case = Case("add_rms_norm", width, (rows,), dtype, dtype, residual)
     facts = tmp_path / "facts.json"
     with thunderkittens.backend("simulator", facts=facts):
         run_case(case, make(case))
     names = [launch["kernel"] for launch in json.loads(facts.read_text())["launches"]]
-    assert any("norm_backward_pipelined" in name for name in names) == pipelined, names
+    backward = [name for name in names if name.startswith("norm_backward")]
+    assert backward[0] == kernel, names
+    assert (len(backward) == 1) == (kernel == "norm_backward_few"), names
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

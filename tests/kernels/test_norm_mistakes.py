@@ -20,6 +20,7 @@ in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
 in_backward = partial(Mistake, file="kernels/norm/norm_backward.cuh")
 in_reduce = partial(Mistake, file="kernels/norm/norm_reduce.cuh")
 in_pipeline = partial(Mistake, file="kernels/norm/norm_backward_pipelined.cuh")
+in_few = partial(Mistake, file="kernels/norm/norm_backward_few.cuh")
 in_narrow = partial(Mistake, file="kernels/norm/norm_backward_narrow.cuh")
 in_lanes = partial(Mistake, file="kernels/norm/narrow_row.cuh")
 in_dropout = partial(Mistake, file="kernels/norm/dropout.cuh")
@@ -165,6 +166,30 @@ MISTAKES = (
         "    rows.request(at);\n    at = next;",
         "    rows.request(next);\n    at = next;",
         r"RACE|" + WRONG,
+    ),
+    in_few(
+        "the_sums_of_columns_are_added_before_all_have_written",
+        "  arch::sync_block();\n  // A warp adds",
+        "  // A warp adds",
+        r"RACE at norm_backward_few.cuh",
+    ),
+    in_few(
+        "warps_without_columns_stay_in_the_row",
+        "  if (warp >= layout.warps) return;\n",
+        "",
+        r"DEADLOCK|RACE|BARRIER",
+    ),
+    in_few(
+        "the_columns_end_after_one_round_of_rows",
+        "for (int first = warp; first < rows; first += kFewRows * warps) {",
+        "if (const int first = warp; first < rows) {",
+        r"(dweight|dbias):",
+    ),
+    in_few(
+        "dbias_is_left_where_dweight_is",
+        "store(parts[warps + warp], total.dbias);",
+        "store(parts[warp], total.dbias);",
+        r"UNINITIALISED at norm_backward_few.cuh",
     ),
     in_narrow(
         "narrow_sums_are_added_before_all_have_written",

@@ -31,9 +31,15 @@ ALL = [
         for d in (BF16, FP32, None)
     ),
     *(Case(op, w, (3, 40), layout="heads") for op in OPS for w in (64, 128, 256)),
+    # More rows than the backward takes in one launch.
+    *cases.widths((1, 100, 255, 256, 257, 1024, 4096, 8192, 8193), p=0.3, leading=(300,)),
+    *(case for width in (64, 129, 1024) for case in cases.options(width, (300,))),
+    *(case for width in (33, 64, 768) for case in cases.layouts(width, (3, 100))),
+    *(Case(op, w, (3, 400), layout="heads") for op in OPS for w in (64, 128, 256)),
 ]
 LARGE = [
     *(Case(op, 1024, (1000,), BF16, BF16, BF16, p=0.1 if op in ADDS else 0.0) for op in OPS),
+    *(Case(op, 4096, (128,), BF16, BF16, BF16, p=0.1 if op in ADDS else 0.0) for op in OPS),
     *(Case(op, 64, (5000,), BF16, BF16, BF16, p=0.1 if op in ADDS else 0.0) for op in OPS),
     *(Case(op, 16384, (200,), BF16, FP32, FP32, p=0.1 if op in ADDS else 0.0) for op in OPS),
 ]
@@ -138,7 +144,7 @@ def test_a_graph_draws_a_new_seed_at_each_replay(op):
     assert not torch.equal(masks[1], masks[2])
 
 
-@pytest.mark.parametrize("case", LARGE[:6], ids=str)
+@pytest.mark.parametrize("case", LARGE[:9], ids=str)
 def test_side_stream(case):
     """The op waits for the producer on its own stream and not for others."""
     inputs = cases.make(case, "cuda")

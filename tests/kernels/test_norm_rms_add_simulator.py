@@ -26,6 +26,10 @@ ALL = [
     *SMALL,
     *(case for width in (24, 9, 264) for case in cases.options(width)),
     *(case for width in (16, 9, 264) for case in cases.layouts(width)),
+    # More rows than the backward takes in one launch.
+    *cases.widths((8, 65, 129, 257, 768), (FP32, BF16), (9,), p=0.4),
+    *(case for width in (24, 9, 264) for case in cases.options(width, (9,))),
+    *(case for width in (16, 9, 264) for case in cases.layouts(width, (2, 5))),
     *(Case(op, cases.WIDE, (2,), BF16, BF16, BF16, p=0.2 if op in ADDS else 0.0) for op in OPS),
     *(Case(op, 12296, (1,)) for op in OPS),  # in float, two rows at a time are too much
     *(Case(op, w, (600,), BF16, BF16, BF16) for op in OPS for w in (8, 64)),  # rounds of the grid
@@ -37,6 +41,10 @@ ALL = [
         for d in (BF16, FP32, None)
     ),
     *(Case(op, 64, (4, 5), layout="heads", p=0.1 if op in ADDS else 0.0) for op in OPS),
+]
+SEVERAL_ROWS = [
+    *(dataclasses.replace(case, leading=(9,)) for case in SMALL),
+    *cases.widths((7, 129, 1024, 4100), (FP32, BF16), (8,), p=0.4),
 ]
 POLICIES = ({"policy": "lazy"}, {"policy": "random", "seed": 1}, {"policy": "random", "seed": 2})
 
@@ -62,7 +70,7 @@ def test_against_float64(case):
     cases.check(case, inputs, results)
 
 
-@pytest.mark.parametrize("case", [dataclasses.replace(c, leading=(9,)) for c in SMALL], ids=str)
+@pytest.mark.parametrize("case", SEVERAL_ROWS, ids=str)
 def test_policies_agree(case):
     """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
     inputs = cases.make(case)
@@ -75,7 +83,7 @@ def test_policies_agree(case):
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
-@pytest.mark.parametrize("case", [dataclasses.replace(c, leading=(9,)) for c in SMALL], ids=str)
+@pytest.mark.parametrize("case", SEVERAL_ROWS, ids=str)
 def test_no_races(case):
     """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
     inputs = cases.make(case)

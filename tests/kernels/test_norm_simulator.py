@@ -24,12 +24,26 @@ ALL = [
     *cases.options(9)[::3],
     *cases.layouts(16),
     *cases.layouts(9)[::2],
+    *cases.layouts(264)[::2],
     *cases.regimes(40),
-    *cases.regimes(1600, 9),
+    *cases.regimes(1600, (9,)),
     *cases.forms(9),
+    *cases.regimes(264),
+    # More rows than the backward takes in one launch.
+    *cases.widths((1, 7, 9, 129, 768, 1025), leading=(9,)),
+    *cases.options(24, (9,)),
+    *cases.options(264, (9,))[::3],
+    *cases.layouts(16, (2, 5)),
+    *cases.layouts(9, (2, 5))[::2],
+    *cases.regimes(40, (9,)),
+    *cases.regimes(264, (9,)),
     Case(64, (150,), BF16, BF16, BF16),  # more rows than the grid has places
     Case(cases.WIDE, (66,), BF16, BF16, BF16),  # and than a wide row's sums have parts
     Case(5, (), FP32),
+]
+SEVERAL_ROWS = [
+    *cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)),
+    *cases.widths((7, 129, 1024, 4100), leading=(8,)),
 ]
 POLICIES = (
     {},
@@ -73,7 +87,7 @@ def test_numbers_at_the_edge(check):
         check("cpu")
 
 
-@pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)
+@pytest.mark.parametrize("case", SEVERAL_ROWS, ids=str)
 def test_policies_agree(case):
     """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
     inputs = cases.make(case)
@@ -86,7 +100,7 @@ def test_policies_agree(case):
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
-@pytest.mark.parametrize("case", cases.widths((*cases.WIDTHS, cases.WIDE), leading=(9,)), ids=str)
+@pytest.mark.parametrize("case", SEVERAL_ROWS, ids=str)
 def test_no_races(case):
     """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
     inputs = cases.make(case)

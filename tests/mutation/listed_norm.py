@@ -12,7 +12,7 @@ from tests.mutation.listing import (
 
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
-PIPELINED = "norm_backward_pipelined.cuh"
+PIPELINED, FEW = "norm_backward_pipelined.cuh", "norm_backward_few.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
 PIECES = "pieces of a row are larger or smaller"
@@ -56,9 +56,13 @@ LISTED: tuple[Listed, ...] = (
         TUNING,
     ),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
+    Listed(FEW, "int kFewWarps = ", "constant: 8 → (9|16)", TUNING),
+    Listed(FEW, "int kFewRows = ", "constant: 8 → .*", TUNING),
+    Listed(FEW, "Config::layout::run / «2»", "constant: 2 → 3", TUNING),
     # Rows, and slices of a row.
     Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
     Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
+    Listed(FEW, "first «<» rows", "comparison: .*", NO_ROWS),
     Listed(
         BACKWARD,
         "if (columns <= 0) return;",
@@ -70,16 +74,18 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(BACKWARD, "c «<» V::chunks", "comparison: < → <=", NOT_BOUNDED),
+    Listed(FEW, "u «<» kFewRows; ++u", "comparison: < → <=", NOT_BOUNDED),
     # Views.
     Listed(BACKWARD, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(BACKWARD, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
     Listed(PIPELINED, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
     Listed(FORWARD, "gl<const T, 1, 1, 1>::vector", "constant: 1 → [02]", ROWS_OF_VIEW),
+    Listed(FEW, "p.dsum == nullptr ? «0»", "constant: 0 → -1", "there is no such column either"),
     Listed(ROW, "gl<", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(
         REDUCE,
-        "store(matrix<T>(out, 1, p.width, 0), total",
+        "store(matrix<T>(data, 1, width, 0), total",
         "constant: 1 → [02]|constant: 0 → -?1",
         "a view's number of rows, and how far apart they are: there is one",
     ),
@@ -101,6 +107,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW, "narrow_run<", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
+    Listed(FEW, "loaded_row<columns> row[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_ROW, "lane_run<T, Run> data[", r"subscript: .* \+ 1", LONGER),
     Listed(PIPELINED, "row_statistics<Config> of[", "constant: 3 → 4", LONGER),
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
@@ -124,6 +131,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
     Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FEW, "layout.warps, «1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(
         BACKWARD,
         "if (groups > 1) arch::sync_block()",

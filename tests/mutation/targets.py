@@ -44,6 +44,7 @@ BACKWARD = tuple(
     Program("norm_backward.cu", "norm_backward_check.cu", (f"CONFIGS={which}",)) for which in (0, 1)
 )
 PIPELINED = Program("norm_backward.cu", "norm_backward_check.cu", ("CONFIGS=2",))
+FEW = Program("norm_backward.cu", "norm_backward_check.cu", ("CONFIGS=3",))
 NARROW = Program("norm_narrow.cu", "norm_narrow_check.cu")
 
 # Device code, as #include has it → the programs that run it, those first that find the most.
@@ -66,6 +67,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW, PIPELINED),
+    "kernels/norm/norm_backward_few.cuh": (FEW,),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward_pipelined.cuh": (PIPELINED,),
     "kernels/norm/norm_reduce.cuh": BACKWARD,

@@ -97,8 +97,9 @@ struct norm_backward_params {
   void* dresidual;       // [rows, width] of `residual_type`, contiguous, or null: not wanted
   void* dweight;         // [width] of `weight_type`, or null: not wanted
   void* dbias;           // [width] of `bias_type`, or null: not wanted
-  float* partial;        // workspace [2, partial_rows, width], or null when dweight and dbias are
-  int64_t partial_rows;  // norm_partial_rows(rows, width, multiprocessors)
+  float* partial;        // workspace [2, partial_rows, width], or null when dweight and dbias are,
+                         // or partial_rows is 0
+  int64_t partial_rows;  // norm_partial_rows(rows, width, multiprocessors), or 0: they are few
   int64_t rows, width;
   row_strides dy_rows, x_rows;
   int64_t dsum_stride;
@@ -133,7 +134,13 @@ struct norm_backward_shape {
 };
 inline constexpr int64_t kNormFusedWidth = 16 * norm_backward_shape::kWarpColumns;
 
-// How many partial sums of dweight and dbias the backward makes before it adds them up: one a
+// Whether rows that are one distance apart get all their gradients in one launch, without partial
+// sums: norm_backward_few.cuh.
+inline bool norm_rows_are_few(int64_t rows, int64_t width, int multiprocessors) {
+  return width <= kNormFusedWidth && rows <= int64_t(2) * multiprocessors;
+}
+
+// Else, how many partial sums of dweight and dbias the backward makes before it adds them up: one a
 // block. A function of the shape and the GPU model alone, so the bits are the same on every run.
 inline int64_t norm_partial_rows(int64_t rows, int64_t width, int multiprocessors) {
   if (width > kNormFusedWidth) return std::min<int64_t>(rows, 64);

@@ -1,9 +1,9 @@
 // The norms, backward, with ŝ = (s − mean) · rstd (without a mean: s · rstd) and g = dy · weight,
 // per row s of x, or of the saved sum of dropout(x) and a residual:
 //
-//   ds = rstd · (g − mean(g) − ŝ · mean(g · ŝ)) + dsum,   dweight = Σ_rows dy · ŝ,  dbias = Σ_rows
-//   dy dresidual = ds,   dx = ds · mask / (1 − p);   no mean(g) and no dbias in kinds without a
-//   mean
+//   ds = rstd · (g − mean(g) − ŝ · mean(g · ŝ)) + dsum      without mean(g) in kinds without a mean
+//   dresidual = ds,             dx = ds · mask / (1 − p)
+//   dweight = Σ_rows dy · ŝ,    dbias = Σ_rows dy           no dbias in kinds without a mean
 //
 //   dy, s, dsum [rows, width], mean, rstd [rows] → dx, dresidual [rows, width], dweight, dbias
 //   [width]
@@ -12,6 +12,7 @@
 // over the rows with a stride; each thread keeps the running sums of its columns' dweight and dbias
 // in registers. The next row's dy and s are loaded before this row's sums are taken.
 //
+//   few rows        norm_backward_few.cuh: all gradients in one launch; norm.h says how few
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
 //   long rows       norm_backward_pipelined.cuh; norm_launch.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
@@ -23,7 +24,8 @@
 //                   norm_backward_sums_wide makes the partial sums, a warp per 512 columns
 //
 // Numerics: the mean as saved is rounded to float. What it lacks, delta = mean(s − mean), corrects
-// ŝ where a row is read as a whole.
+// ŝ where a row is read as a whole: everywhere but in the weights' gradients of few rows and of
+// wide ones.
 #pragma once
 
 #include <algorithm>

@@ -115,9 +115,12 @@ void backward_kernel(const decision& d, const norm_backward_call& call,
   const optional_tensor weight = contiguous(call.weight);
   const Tensor mean = call.mean.defined() ? call.mean.contiguous() : Tensor();
   const Tensor rstd = call.rstd.contiguous();
-  const int64_t partial_rows = norm_partial_rows(rows, width, multiprocessors(d, x.device()));
+  const int count = multiprocessors(d, x.device());
+  const bool few = norm_rows_are_few(rows, width, count) && dy_rows.strides.count == 1 &&
+                   x_rows.strides.count == 1;
+  const int64_t partial_rows = few ? 0 : norm_partial_rows(rows, width, count);
   const Tensor partial =
-      call.needs[kDweight] || call.needs[kDbias]
+      !few && (call.needs[kDweight] || call.needs[kDbias])
           ? at::empty({mean.defined() ? 2 : 1, partial_rows, width}, x.options().dtype(at::kFloat))
           : Tensor();
   const dtype type = *kernel_dtype(call.dy.scalar_type());

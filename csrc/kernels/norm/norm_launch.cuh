@@ -6,6 +6,7 @@
 
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
+#include "kernels/norm/norm_backward_few.cuh"
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_forward.cuh"
@@ -135,6 +136,21 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
   });
 }
 
+template <class Config>
+void launch_norm_backward_few(const norm_backward_params& p, host::stream s) {
+  using columns = few_columns<Config>;
+  const int64_t warps_of_row = norm_backward_shape::of(p.width).warps;
+  const int64_t warps = std::max<int64_t>(kFewWarps, warps_of_row);
+  const bool sums = p.dweight != nullptr || p.dbias != nullptr;
+  const int64_t slices = sums ? ceil_div(p.width, columns::length) : 0;
+  const int64_t rows = p.dx != nullptr || p.dresidual != nullptr ? p.rows : 0;
+  if (slices + rows == 0) return;
+  const int64_t shared = std::max(sizeof(typename group_sum<Config::sums>::shared),
+                                  columns::parts * warps * sizeof(typename columns::part));
+  host::launch(norm_backward_few<Config>, {{slices + rows}, {warps * kWarp}, shared}, s, p,
+               row_layout_of(p.width, warps_of_row), int(slices));
+}
+
 // Longer rows than this are worth their second reading from shared memory, as long as the slots of
 // all blocks of a multiprocessor leave room for the weights in its first-level cache: of 256
 // KB, 64.
@@ -148,8 +164,7 @@ void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
     const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
                            shape.warps * kSlots * sizeof(pipelined_slot<Config>);
     const bool fits = shape.blocks_per_multiprocessor() * shared <= kPipelinedBytes;
-    const bool several_rows = p.rows > p.partial_rows;  // of a block
-    if (p.width > kPipelinedAbove && fits && several_rows) {
+    if (p.width > kPipelinedAbove && fits) {
       return host::launch(norm_backward_pipelined<Config>,
                           {{p.partial_rows}, {shape.warps * kWarp}, shared}, s, p, layout);
     }
@@ -187,6 +202,7 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   with_norm_elements<Kind>(p.type, p.residual_type, aligned, [&]<class T, class R, int Run>() {
     using config = norm_backward_config<Kind, T, R, Run>;
     using narrow = norm_backward_narrow_config<Kind, T, R, Run>;
+    if (p.partial_rows == 0) return launch_norm_backward_few<config>(p, s);
     if (p.width <= kNormNarrowWidth) {
       const int64_t shared = p.partial != nullptr ? 2 * sizeof(narrow_sums) : 0;
       host::launch(norm_backward_narrow<narrow>, {{p.partial_rows}, {narrow::threads}, shared}, s,

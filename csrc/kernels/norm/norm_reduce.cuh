@@ -6,6 +6,29 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
+// One of the two gradients that are sums over all rows.
+struct parameter_gradient {
+  void* data;  // [width] of `type`, or null: not wanted
+  dtype type;
+
+  KITTENS_DEVICE parameter_gradient(const norm_backward_params& p, int which)
+      : data(which == 0 ? p.dweight : p.dbias), type(which == 0 ? p.weight_type : p.bias_type) {}
+
+  // Vector number c of it, if it is wanted.
+  template <register_vector V>
+  KITTENS_DEVICE void store(const V& total, int64_t width, int64_t c) const {
+    if (data == nullptr) return;
+    const auto store_as = [&]<class T>(T*) {
+      kittens::store(matrix<T>(data, 1, width, 0), total, {.c = c});
+    };
+    switch (type) {
+      case dtype::float32: return store_as(static_cast<float*>(nullptr));
+      case dtype::float16: return store_as(static_cast<half*>(nullptr));
+      case dtype::bfloat16: return store_as(static_cast<bf16*>(nullptr));
+    }
+  }
+};
+
 // Adds the partial sums, in order: dweight (block_y 0) and dbias (block_y 1).
 //
 // Grid: (width / 32, 2); warp w of the block adds rows w, w + warps, …; warp 0 adds the warps.
@@ -19,8 +42,8 @@ __global__ void __launch_bounds__(Config::warps* kWarp)
     norm_backward_reduce(const __grid_constant__ norm_backward_params p) {
   using vector = typename Config::vector;
   const int which = arch::block_y(), warp = arch::warp_id(), lane = arch::lane_id();
-  void* out = which == 0 ? p.dweight : p.dbias;
-  if (out == nullptr) return;
+  const parameter_gradient out(p, which);
+  if (out.data == nullptr) return;
   const auto partial = matrix<const float>(p.partial, 2 * p.partial_rows, p.width, p.width);
 
   vector total, row;
@@ -36,14 +59,7 @@ __global__ void __launch_bounds__(Config::warps* kWarp)
   for (int w = 1; w < Config::warps; ++w) {
     total.data[0].words[0] += arch::load_shared(&shared[w * kWarp + lane]);
   }
-  const auto store_as = [&]<class T>(T*) {
-    store(matrix<T>(out, 1, p.width, 0), total, {.c = arch::block_x()});
-  };
-  switch (which == 0 ? p.weight_type : p.bias_type) {
-    case dtype::float32: return store_as(static_cast<float*>(nullptr));
-    case dtype::float16: return store_as(static_cast<half*>(nullptr));
-    case dtype::bfloat16: return store_as(static_cast<bf16*>(nullptr));
-  }
+  out.store(total, p.width, arch::block_x());
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

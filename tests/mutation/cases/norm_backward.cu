@@ -2,6 +2,7 @@
 #include "norm_backward.h"
 
 #include "kernels/norm/norm_backward.cuh"
+#include "kernels/norm/norm_backward_few.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
@@ -28,6 +29,20 @@ void launch_pipelined(const backward_shape& shape, const norm_backward_params& p
                          shape.warps * kSlots * sizeof(pipelined_slot<config>);
   launch(norm_backward_pipelined<config>, {{p.partial_rows}, {shape.warps * kWarp}, shared},
          nullptr, p, {shape.warps, 1.0f / float(p.width)});
+}
+
+template <class Kind, class T, class R, int Run>
+void launch_few(const backward_shape& shape, const norm_backward_params& p) {
+  using config = norm_backward_config<Kind, T, R, Run>;
+  using columns = few_columns<config>;
+  const int warps = std::max(kFewWarps, shape.warps);
+  const bool sums = p.dweight != nullptr || p.dbias != nullptr;
+  const int slices = sums ? int((p.width + columns::length - 1) / columns::length) : 0;
+  const int64_t rows = p.dx != nullptr || p.dresidual != nullptr ? p.rows : 0;
+  const int64_t shared = std::max(sizeof(typename group_sum<config::sums>::shared),
+                                  columns::parts * warps * sizeof(typename columns::part));
+  launch(norm_backward_few<config>, {{slices + rows}, {warps * kWarp}, shared}, nullptr, p,
+         {shape.warps, 1.0f / float(p.width)}, slices);
 }
 
 template <class Kind, class T, class R, int Run>
@@ -65,13 +80,25 @@ void run_backward(const backward_shape& shape, const norm_backward_params& p) {
       break;
     case backward_form::add_wide: launch_wide<add_layer_norm_kind, bf16, bf16, 8>(shape, p); break;
     default: break;
-#else
+#elif CONFIGS == 2
     case backward_form::pipelined: launch_pipelined<layer_norm_kind, void>(shape, p); break;
     case backward_form::pipelined_rms: launch_pipelined<rms_norm_kind, void>(shape, p); break;
     case backward_form::pipelined_add: launch_pipelined<add_layer_norm_kind, bf16>(shape, p); break;
     case backward_form::pipelined_floats:
       launch_pipelined<add_rms_norm_kind, float>(shape, p);
       break;
+    default: break;
+#else
+    case backward_form::few: launch_few<layer_norm_kind, bf16, void, 8>(shape, p); break;
+    case backward_form::few_single_elements:
+      launch_few<layer_norm_kind, float, void, 1>(shape, p);
+      break;
+    case backward_form::few_rms: launch_few<rms_norm_kind, bf16, void, 8>(shape, p); break;
+    case backward_form::few_add: launch_few<add_layer_norm_kind, bf16, bf16, 8>(shape, p); break;
+    case backward_form::few_add_single_elements:
+      launch_few<add_layer_norm_kind, bf16, bf16, 1>(shape, p);
+      break;
+    case backward_form::few_floats: launch_few<add_rms_norm_kind, bf16, float, 8>(shape, p); break;
     default: break;
 #endif
   }

@@ -52,8 +52,10 @@ class gradient {
 template <class T, class R = T>
 void check(const problem& is) {
   const auto is_one_of = [&](auto... forms) { return ((is.shape.form == forms) || ...); };
-  const bool adds = is_one_of(add_groups, add_floats, add_wide, pipelined_add, pipelined_floats);
-  const bool centred = !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_floats);
+  const bool adds = is_one_of(add_groups, add_floats, add_wide, pipelined_add, pipelined_floats,
+                              few_add, few_add_single_elements, few_floats);
+  const bool centred =
+      !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_floats, few_rms, few_floats);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -97,7 +99,7 @@ void check(const problem& is) {
   if (is.dx) p.dx = dx.data();
   if (is.dweight) p.dweight = dweight.data();
   if (is.dbias && centred) p.dbias = dbias.data();
-  if (is.dweight || is.dbias) p.partial = partial.data();
+  if (is.partial_rows > 0 && (is.dweight || is.dbias)) p.partial = partial.data();
   p.partial_rows = is.partial_rows, p.rows = is.rows, p.width = is.width;
   p.dy_rows = p.x_rows = {is.stride}, p.dsum_stride = is.stride;
   p.weight_offset = is.offset;
@@ -113,7 +115,8 @@ void check(const problem& is) {
   }
   const double slack = 16 * is.rows * unit<float>();
   // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
-  const double lost = is_one_of(wide, wide_single_elements) ? is.rows * is.mean * unit<float>() : 0;
+  const bool as_saved = is_one_of(wide, wide_single_elements, few, few_single_elements);
+  const double lost = as_saved ? is.rows * is.mean * unit<float>() : 0;
   if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
   if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
 }
@@ -197,7 +200,7 @@ TEST(wide_sums) {
   check<bf16>(is);
 }
 
-#else
+#elif CONFIGS == 2
 
 TEST(pipelined_rows) { check<bf16>({{pipelined, 3, 1}, 17, 1536, 1544, 2, kFloat, kBf16}); }
 TEST(fewer_rows_than_slots) { check<bf16>({{pipelined, 2, 1}, 3, 704, 712, 2, kBf16, kFloat}); }
@@ -228,6 +231,51 @@ TEST(pipelined_sums_without_their_own_gradient) {
   problem is{{pipelined_add, 2, 1}, 5, 520, 520, 2, kBf16, kBf16};
   is.dsum = false, is.dx = false;
   check<bf16>(is);
+}
+
+#else
+
+TEST(few_rows) { check<bf16>({{few, 3, 1}, 11, 1416, 1424, 0, kBf16, kFloat}); }
+TEST(few_rows_in_two_rounds) { check<bf16>({{few, 1, 1}, 83, 136, 144, 0, kFloat, kBf16}); }
+TEST(few_rows_of_more_warps_than_a_block_of_columns_needs) {
+  check<bf16>({{few, 10, 1}, 2, 4616, 4616, 0, kBf16, kHalf});
+}
+TEST(few_single_elements_with_a_large_mean) {
+  problem is{{few_single_elements, 2, 1}, 9, 517, 519, 0, kFloat, kHalf};
+  is.mean = 3e4f;
+  check<float>(is);
+}
+TEST(dx_of_few_rows) {
+  check<bf16>({{few, 1, 1}, 5, 264, 264, 0, kBf16, kBf16, true, false, false, false});
+}
+TEST(dbias_of_few_rows) { check<bf16>({{few, 1, 1}, 5, 96, 96, 0, kBf16, kFloat, false, false}); }
+TEST(dweight_of_few_rows) {
+  check<bf16>({{few, 2, 1}, 6, 640, 640, 0, kBf16, kFloat, false, true, false});
+}
+TEST(few_rms_rows) {
+  problem is{{few_rms, 2, 1}, 70, 704, 712, 0, kBf16, kFloat};
+  is.mean = 2, is.offset = 1;
+  check<bf16>(is);
+}
+TEST(few_sums) {
+  problem is{{few_add, 2, 1}, 11, 1000, 1008, 0, kFloat, kBf16};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(few_sums_without_their_own_gradient) {
+  problem is{{few_add, 1, 1}, 9, 264, 264, 0, kBf16, kBf16};
+  is.dsum = false, is.dx = false;
+  check<bf16>(is);
+}
+TEST(few_sums_of_single_elements) {
+  problem is{{few_add_single_elements, 2, 1}, 5, 515, 517, 0, kBf16, kFloat};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(few_sums_in_float) {
+  problem is{{few_floats, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
 }
 
 #endif
