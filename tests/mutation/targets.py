@@ -70,7 +70,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/norm_backward_few.cuh": (FEW,),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward_pipelined.cuh": (PIPELINED,),
-    "kernels/norm/norm_reduce.cuh": BACKWARD,
+    "kernels/norm/norm_reduce.cuh": (*BACKWARD, FEW),
     "kernels/norm/row.cuh": (*BACKWARD, FORWARD, NARROW),
     "kernels/rotary/rotary.cuh": (ROTARY,),
 }
