@@ -56,7 +56,7 @@ LISTED: tuple[Listed, ...] = (
         TUNING,
     ),
     Listed(REDUCE, "int warps = «16»", "constant: .*", TUNING),
-    Listed(FEW, "int kFewWarps = ", "constant: 8 → (9|16)", TUNING),
+    Listed(FEW, "int kFewWarps = ", "constant: .*", TUNING),
     Listed(FEW, "int kFewRows = ", "constant: 8 → .*", TUNING),
     Listed(FEW, "Config::layout::run / «2»", "constant: 2 → 3", TUNING),
     # Rows, and slices of a row.

@@ -128,12 +128,10 @@ struct row_gradient {
       return d * rstd;
     }
   }
+  // A product rounded before dsum is added, so that all kernels give the same bits.
   KITTENS_DEVICE float operator()(float dy, float weight, float normal) const {
-    if constexpr (Kind::centred) {
-      return rstd * fmaf(normal, -mean_gx, fmaf(dy, weight, -mean_g));
-    } else {
-      return rstd * fmaf(normal, -mean_gx, dy * weight);
-    }
+    const float g = Kind::centred ? fmaf(dy, weight, -mean_g) : dy * weight;
+    return arch::mul_rounded(rstd, fmaf(normal, -mean_gx, g));
   }
 };
 

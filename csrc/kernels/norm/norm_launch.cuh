@@ -139,16 +139,14 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
 template <class Config>
 void launch_norm_backward_few(const norm_backward_params& p, host::stream s) {
   using columns = few_columns<Config>;
-  const int64_t warps_of_row = norm_backward_shape::of(p.width).warps;
-  const int64_t warps = std::max<int64_t>(kFewWarps, warps_of_row);
   const bool sums = p.dweight != nullptr || p.dbias != nullptr;
   const int64_t slices = sums ? ceil_div(p.width, columns::length) : 0;
   const int64_t rows = p.dx != nullptr || p.dresidual != nullptr ? p.rows : 0;
   if (slices + rows == 0) return;
   const int64_t shared = std::max(sizeof(typename group_sum<Config::sums>::shared),
-                                  columns::parts * warps * sizeof(typename columns::part));
-  host::launch(norm_backward_few<Config>, {{slices + rows}, {warps * kWarp}, shared}, s, p,
-               row_layout_of(p.width, warps_of_row), int(slices));
+                                  columns::parts * kFewWarps * sizeof(typename columns::part));
+  host::launch(norm_backward_few<Config>, {{slices + rows}, {kFewWarps * kWarp}, shared}, s, p,
+               row_layout_of(p.width, norm_backward_shape::of(p.width).warps), int(slices));
 }
 
 // Longer rows than this are worth their second reading from shared memory, as long as the slots of

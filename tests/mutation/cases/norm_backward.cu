@@ -35,7 +35,7 @@ template <class Kind, class T, class R, int Run>
 void launch_few(const backward_shape& shape, const norm_backward_params& p) {
   using config = norm_backward_config<Kind, T, R, Run>;
   using columns = few_columns<config>;
-  const int warps = std::max(kFewWarps, shape.warps);
+  const int warps = std::max(8, shape.warps);
   const bool sums = p.dweight != nullptr || p.dbias != nullptr;
   const int slices = sums ? int((p.width + columns::length - 1) / columns::length) : 0;
   const int64_t rows = p.dx != nullptr || p.dresidual != nullptr ? p.rows : 0;
