@@ -62,10 +62,10 @@ def table(results: list[Result]) -> str:
 
 
 def earlier(record: dict[str, Any]) -> str:
-    """Which families have their figures from an earlier run, and which one."""
+    """Which families, or cases of others, have their figures from an earlier run, and which one."""
     return "".join(
-        f"{', '.join(run['families'])}: {run['date']}, commit `{run['commit']}`; clocks as "
-        f"found: {run['clocks']}. "
+        f"{'; '.join([*run['families'], *run.get('cases', ())])}: {run['date']}, "
+        f"commit `{run['commit']}`; clocks as found: {run['clocks']}. "
         for run in record.get("earlier", ())
     )
 

@@ -25,8 +25,10 @@ def test_readme_holds_the_records_figures(record):
 def test_record_says_where_its_figures_come_from(record):
     names = ("gpu", "driver", "cuda", "torch", "triton", "date", "commit", "clocks")
     assert not [name for name in names if not record["machine"].get(name)]
+    cases = {f"{e['op']}, {e['shape']}" for found in record["results"].values() for e in found}
     for run in record.get("earlier", ()):
         assert set(run["families"]) < set(record["results"])
+        assert set(run.get("cases", ())) < cases
         assert all(run.get(name) for name in ("date", "commit", "clocks")), run
 
 

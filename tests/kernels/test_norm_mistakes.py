@@ -91,8 +91,8 @@ MISTAKES = (
     ),
     in_forward(
         "every_piece_of_a_row_takes_the_weights_of_the_first",
-        "here.load(p, at);",
-        "here.load(p, warp * kPieces);",
+        "take_piece(weight, parameters.weight, i);",
+        "take_piece(weight, parameters.weight, 0);",
         r"y:",
     ),
     in_backward(
