@@ -20,7 +20,7 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-inline constexpr int kFewWarps = 16;  // of a block, at least
+inline constexpr int kFewWarps = 16;  // of a block: as many as the longest row has
 inline constexpr int kFewRows = 8;    // on their way to a warp at a time
 
 // A block's columns of all rows: 8 bytes a lane, so that there are many blocks.
