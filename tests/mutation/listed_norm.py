@@ -73,6 +73,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
     Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(
+        BACKWARD,
+        "if («group > 0») return;",
+        "condition: .* → false",
+        "only what the first group adds up is stored",
+    ),
     Listed(BACKWARD, "c «<» V::chunks", "comparison: < → <=", NOT_BOUNDED),
     Listed(FEW, "u «<» kFewRows; ++u", "comparison: < → <=", NOT_BOUNDED),
     # Views.
