@@ -147,7 +147,7 @@ def test_no_races(case):
     ],
 )
 def test_blocks_of_few_rows(rows, width, grid, tmp_path):
-    """As many as the four multiprocessors, of at least 4096 columns, so long as registers hold."""
+    """More where one would have over 4096 columns, up to a multiprocessor each, if they hold it."""
     x, targets = cases.make(Case(width, (rows,), BF16))
     facts = tmp_path / "facts.json"
     with thunderkittens.backend("simulator", facts=facts):
