@@ -48,6 +48,7 @@ struct thread_view {
   const guarded_buffers* guards = nullptr;  // of global memory; null: none
   fact_counter* facts = nullptr;            // of its cluster; null: nobody asks for them
   race::thread* race = nullptr;             // what race mode knows of it; null: it is off
+  bool is_early = false;  // kernels before this one may still run: it has not waited for them
 };
 
 // The thread that this core runs now. One word, because it changes at each switch.
@@ -73,6 +74,9 @@ unsigned ballot(const char* name, bool vote, call_site site);
 [[gnu::cold]] void report_shared_access(const char* name, const void* p, int64_t bytes,
                                         call_site site);
 
+// Reports an access to global memory by a thread that is early.
+[[gnu::cold]] void report_early(const char* name, const void* p, call_site site);
+
 // Counts the calling lane's part of an instruction (facts.hpp).
 [[gnu::cold]] void count_lane(const char* name, const void* p, int64_t bytes, call_site site);
 
@@ -97,6 +101,7 @@ inline bool is_valid_address(const void* p, int64_t bytes) {
 // `bytes` is a power of two, to which p must be aligned.
 inline void check_address(const char* name, const void* p, int64_t bytes, call_site site) {
   if (!is_valid_address(p, bytes)) report_access(name, p, bytes, site);
+  if (self->is_early) report_early(name, p, site);
   if (self->guards != nullptr) check_guards(name, p, bytes, site);
   count(name, p, bytes, site);
 }
@@ -123,6 +128,9 @@ void fence_memory();
 void cp_async(void* dst, const void* src, int bytes, bool predicate, call_site site);
 void cp_async_commit();
 void cp_async_wait(int groups_under_way);
+
+// ---- launches that overlap
+void wait_prerequisites();
 
 // ---- spinning: lets the others run; called wherever a loop may wait for another thread
 void spin(call_site site);

@@ -86,6 +86,7 @@ bool is_over(block& in, const std::vector<pending_store>& group) {
 }  // namespace
 
 copy_origin copy_origin::here(const char* name, call_site site) {
+  if (self->is_early) report_early(name, nullptr, site);
   return {name, &block::running(), self->thread, site, trace::capture(), false};
 }
 

@@ -1,6 +1,8 @@
-// Fences. What they order in the simulator, where threads take turns, only race mode can see.
+// What orders memory. What fences order in the simulator, where threads take turns, only race mode
+// can see; and kernels never overlap there, so it is checked that a thread would wait.
 #include <atomic>
 
+#include "sim/block.hpp"
 #include "sim/bulk_api.hpp"
 #include "sim/race/race.hpp"
 
@@ -13,6 +15,16 @@ void fence_memory() {
 
 void fence_async_proxy() {
   if (self->race != nullptr) self->race->fence_proxy();
+}
+
+void wait_prerequisites() { block::running().threads().current().view.is_early = false; }
+
+void report_early(const char* name, const void* p, call_site site) {
+  if (is_shared(p)) return;
+  block::running().fail("OVERLAP", site,
+                        "%s by thread %d, which has not called wait_prerequisites: kernels before "
+                        "this one may still write there or read",
+                        name, self->thread);
 }
 
 }  // namespace kittens::sim

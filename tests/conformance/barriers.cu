@@ -1,5 +1,5 @@
-// arch/barrier.cuh, arch/cluster.cuh, arch/mbarrier.cuh and arch/fence.cuh: who waits for whom, as
-// what is read then shows; and phases, as tests of them tell.
+// arch/barrier.cuh, arch/cluster.cuh, arch/grid.cuh, arch/mbarrier.cuh and arch/fence.cuh: who
+// waits for whom, as what is read then shows; and phases, as tests of them tell.
 #include "kittens/arch/arch.cuh"
 #include "record.h"
 
@@ -98,6 +98,29 @@ TEST(cluster_barrier) {
         out.data());
     record("cluster_barrier.blocks_" + to_text(cluster), out.get());
   }
+}
+
+// ---- of one grid after the other
+
+// Each launch reads what other blocks of the launch before wrote.
+__global__ void hands_on(const int* from, int* to) {
+  arch::wait_prerequisites();
+  arch::launch_dependents();
+  const int i = arch::block_x() * arch::block_threads() + arch::thread_id();
+  to[i] = 3 * from[(i + 7 * arch::block_threads()) % (arch::grid_x() * arch::block_threads())] + 1;
+}
+
+TEST(grids) {
+  constexpr int kBlocks = 1000, kThreads = 64, kLaunches = 12;
+  std::vector<int> first(kBlocks * kThreads);
+  for (int i = 0; i < kBlocks * kThreads; ++i) first[i] = i % 1009;
+  const buffer<int> a(first), b(kBlocks * kThreads);
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    const bool even = launch % 2 == 0;
+    host::launch_overlapped(hands_on, {.grid = {kBlocks}, .block = {kThreads}}, nullptr,
+                            even ? a.data() : b.data(), even ? b.data() : a.data());
+  }
+  record("grids.overlapped", every(37, a.get()));
 }
 
 // ---- mbarriers

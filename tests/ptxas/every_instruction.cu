@@ -10,6 +10,11 @@ __global__ void threads(int* out) {
   out[2] = cluster_rank() + cluster_blocks();
 }
 
+__global__ void grids() {
+  wait_prerequisites();
+  launch_dependents();
+}
+
 __global__ void barriers(int id) {
   sync_block();
   sync_warp();

@@ -15,9 +15,9 @@ void launch_slices(operands_of<Function> p, host::stream s) {
   const host::launch_config shape = {{ceil_div(p.rows * p.slices, config::warps)},
                                      {config::threads}};
   if constexpr (Function::backward) {
-    host::launch(activation_backward<config>, shape, s, p);
+    host::launch_overlapped(activation_backward<config>, shape, s, p);
   } else {
-    host::launch(activation_forward<config>, shape, s, p);
+    host::launch_overlapped(activation_forward<config>, shape, s, p);
   }
 }
 

@@ -23,6 +23,7 @@ struct cross_entropy_backward_config {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads)
     cross_entropy_backward(const __grid_constant__ cross_entropy_backward_params p) {
+  begin_overlapped();
   using T = typename Config::type;
   using vector = vector16<T>;
   const int lane = arch::lane_id(), slice = arch::block_y();

@@ -53,6 +53,7 @@ KITTENS_DEVICE void include_vectors(softmax_sums& sums, const typename Config::t
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_loss(const __grid_constant__ cross_entropy_forward_params p) {
+  begin_overlapped();
   using T = typename Config::type;
   const int thread = arch::thread_id(), warps = arch::block_threads() / kWarp;
   const int64_t r = arch::block_x();

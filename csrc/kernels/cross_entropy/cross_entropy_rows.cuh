@@ -205,6 +205,7 @@ KITTENS_DEVICE void work_on_row(const cross_entropy_forward_params& p,
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
+  begin_overlapped();
   const place_in_rows<Config> place;
   work_on_row(p, place);
   if constexpr (Config::adds_up) {

@@ -14,7 +14,7 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-using kittens::host::launch;
+using kittens::host::launch_overlapped;
 using kittens::host::multiprocessors;
 using kittens::host::stream;
 
@@ -28,14 +28,15 @@ void with_type(dtype type, F f) {
 
 void launch_count(const cross_entropy_count_params& p, stream s) {
   using config = cross_entropy_count_config;
-  launch(cross_entropy_count<config>,
-         {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
+  launch_overlapped(cross_entropy_count<config>,
+                    {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
 }
 
 template <class Config>
 void launch_rows(const cross_entropy_forward_params& p, stream s) {
   const int64_t warps = ceil_div(p.width, Config::warp_columns);
-  launch(cross_entropy_rows<Config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, s, p);
+  launch_overlapped(cross_entropy_rows<Config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, s,
+                    p);
 }
 
 // Blocks of a row: as many as there are multiprocessors for, where less would have more than the
@@ -54,8 +55,9 @@ int64_t blocks_of_row(const cross_entropy_forward_params& p, int processors) {
 template <class Config>
 void launch_clusters(const cross_entropy_forward_params& p, int64_t blocks, stream s) {
   const int64_t warps = ceil_div(p.width, blocks * Config::warp_columns);
-  launch(cross_entropy_rows<Config>,
-         {{blocks, p.rows}, {warps * kWarp}, sizeof(cluster_sums<Config>), blocks}, s, p);
+  launch_overlapped(cross_entropy_rows<Config>,
+                    {{blocks, p.rows}, {warps * kWarp}, sizeof(cluster_sums<Config>), blocks}, s,
+                    p);
 }
 
 void launch_forward(const cross_entropy_forward_params& p, stream s) {
@@ -74,7 +76,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     // in the ring and 11.8 so, but 8192 rows 256 and 191 (H200).
     if (p.gradient == nullptr && p.width > 4 * wide::warp_columns && !few) {
       using config = cross_entropy_loss_config<T>;
-      launch(cross_entropy_loss<config>, {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
+      launch_overlapped(cross_entropy_loss<config>,
+                        {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
       return;
     }
     const bool fits = wide::adds_up || p.total == nullptr;
@@ -82,14 +85,16 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     using config = cross_entropy_stream_config<T, 16, 2, 13>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
-    launch(cross_entropy_stream<config>,
-           {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)}, s, p);
+    launch_overlapped(cross_entropy_stream<config>,
+                      {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)},
+                      s, p);
   });
 }
 
 void launch_total(const cross_entropy_total_params& p, stream s) {
   using config = cross_entropy_total_config;
-  launch(cross_entropy_total<config>, {{1}, {config::threads}, config::shared_bytes}, s, p);
+  launch_overlapped(cross_entropy_total<config>, {{1}, {config::threads}, config::shared_bytes}, s,
+                    p);
 }
 
 void launch_backward(const cross_entropy_backward_params& p, stream s) {
@@ -100,7 +105,7 @@ void launch_backward(const cross_entropy_backward_params& p, stream s) {
     const int64_t slices = ceil_div(p.width, columns);
     const int64_t wanted = kBlocksPerMultiprocessor * multiprocessors();
     const int64_t blocks = std::min(ceil_div(p.rows, kWarps), ceil_div(wanted, slices));
-    launch(cross_entropy_backward<config>, {{blocks, slices}, {config::threads}}, s, p);
+    launch_overlapped(cross_entropy_backward<config>, {{blocks, slices}, {config::threads}}, s, p);
   });
 }
 

@@ -199,6 +199,7 @@ KITTENS_DEVICE void store_moments(const norm_forward_params& p, const row_moment
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
+  begin_overlapped();
   using vector = typename Config::vector;
   using piece = typename Config::piece;
   using T = typename Config::type;
@@ -262,6 +263,7 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, 1)
     norm_forward_wide(const __grid_constant__ norm_forward_params p, row_layout layout) {
+  begin_overlapped();
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;

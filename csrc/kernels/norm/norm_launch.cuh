@@ -42,57 +42,59 @@ void with_norm_elements(dtype type, dtype residual_type, bool aligned, F f) {
 
 // Whether the rows are such that Config holds them; if so, norm_forward is launched.
 template <class Config>
-bool launch_norm_rows(const norm_forward_params& p, host::stream s) {
+bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
   if (p.width > Config::max_width) return false;
   const int64_t warps = ceil_div(p.width, Config::vector::length);
   const int64_t rows = warps == 1 ? Config::rows : 1;  // of a block
-  host::launch(norm_forward<Config>,
-               {{ceil_div(p.rows, rows)},
-                {rows * warps * kWarp},
-                sizeof(typename group_sum<Config::sums>::shared)},
-               s, p, row_layout_of(p.width, warps));
+  host::launch_overlapped(norm_forward<Config>,
+                          {{ceil_div(p.rows, rows)},
+                           {rows * warps * kWarp},
+                           sizeof(typename group_sum<Config::sums>::shared)},
+                          s, p, row_layout_of(p.width, warps));
   return true;
 }
+
+// What norm_forward_config leaves open when kind, types and alignment are known.
+template <int Elements, int Warps, int Registers, bool Early = false, int Rows = 1>
+struct norm_form {};
 
 // The same of the form that was fastest for such rows: benchmarks/layer_norm.md, rms_norm.md and
 // add_norm.md.
 template <class Kind, class T, class R, class W, int Run>
 bool launch_norm_form(const norm_forward_params& p, host::stream s) {
-  const auto launch =
-      [&]<int Elements, int Warps, int Registers, bool Early = false, int Rows = 1>() {
-        return launch_norm_rows<
-            norm_forward_config<Kind, T, R, W, Run, Elements, Warps, Registers, Early, Rows>>(p, s);
-      };
+  const auto launch = [&]<int E, int Warps, int Registers, bool Early, int Rows>(
+                          norm_form<E, Warps, Registers, Early, Rows>) {
+    using config = norm_forward_config<Kind, T, R, W, Run, E, Warps, Registers, Early, Rows>;
+    return launch_if_it_fits<config>(p, s);
+  };
   constexpr bool kEarly = std::is_same_v<W, T>;  // float beside 16 bits takes too many registers
   const int64_t width = p.width;
   if constexpr (Run == 1) {
-    return launch.template operator()<32, 8, Kind::adds || std::is_void_v<W> ? 128 : 80>();
+    constexpr int kRegisters = Kind::adds || std::is_void_v<W> ? 128 : 80;
+    return launch(norm_form<32, 8, kRegisters>{});
   } else if constexpr (Kind::adds) {
     // Dropout's generator beside two rows takes more registers where they are floats. Long rows
     // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
     constexpr bool kLarge = sizeof(R) == 4;
     const bool halves = p.dropout.seed == nullptr || width <= 2048;
-    return (halves && launch.template operator()<16, 8, kLarge ? 80 : 64, kEarly>()) ||
-           launch.template operator()<32, 8, kLarge ? 128 : 80>() ||
-           launch.template operator()<32, 16, 128>();
+    return (halves && launch(norm_form<16, 8, kLarge ? 80 : 64, kEarly>{})) ||
+           launch(norm_form<32, 8, kLarge ? 128 : 80>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
     const bool early = !Kind::centred || width <= 2048;
-    return (early && launch.template operator()<16, 8, 64, kEarly>()) ||
-           (Kind::centred && launch.template operator()<16, 8, 64>()) ||
-           launch.template operator()<32, 16, 64>();
+    return (early && launch(norm_form<16, 8, 64, kEarly>{})) ||
+           (Kind::centred && launch(norm_form<16, 8, 64>{})) || launch(norm_form<32, 16, 64>{});
   } else if constexpr (Kind::centred) {
-    if (width <= 512) return launch.template operator()<16, 1, 48, kEarly, 4>();
-    if (width > 768 && width <= 1024) return launch.template operator()<32, 2, 80, kEarly>();
-    if (launch.template operator()<24, 2, 64, kEarly>()) return true;
+    if (width <= 512) return launch(norm_form<16, 1, 48, kEarly, 4>{});
+    if (width > 768 && width <= 1024) return launch(norm_form<32, 2, 80, kEarly>{});
+    if (launch(norm_form<24, 2, 64, kEarly>{})) return true;
     // How many rows there are decides when the weights come, but no bits.
     const bool early = kEarly && (width <= 4096 || p.rows <= 2 * host::multiprocessors());
-    return (early && launch.template operator()<32, 8, 80, kEarly>()) ||
-           launch.template operator()<32, 8, 64>() || launch.template operator()<32, 16, 64>();
+    return (early && launch(norm_form<32, 8, 80, kEarly>{})) || launch(norm_form<32, 8, 64>{}) ||
+           launch(norm_form<32, 16, 64>{});
   } else {
     const bool sixteen = width <= 512 || width >= 1024;
-    return (sixteen && launch.template operator()<16, 8, kEarly ? 40 : 48, kEarly, 4>()) ||
-           launch.template operator()<32, 8, 64, kEarly>() ||
-           launch.template operator()<32, 16, 64>();
+    return (sixteen && launch(norm_form<16, 8, kEarly ? 40 : 48, kEarly, 4>{})) ||
+           launch(norm_form<32, 8, 64, kEarly>{}) || launch(norm_form<32, 16, 64>{});
   }
 }
 
@@ -125,16 +127,17 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
       const auto layout = narrow_layout_of(p.width);
       const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
       const int64_t most = int64_t(8) * narrow::min_blocks * host::multiprocessors();
-      return host::launch(norm_forward_narrow<narrow>,
-                          {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
-                          layout);
+      return host::launch_overlapped(norm_forward_narrow<narrow>,
+                                     {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}},
+                                     s, p, layout);
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
     const int64_t warps =
         std::min<int64_t>(wide::max_threads / kWarp, ceil_div(p.width, wide::vector::length));
-    host::launch(norm_forward_wide<wide>, {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)},
-                 s, p, row_layout_of(p.width, warps));
+    host::launch_overlapped(norm_forward_wide<wide>,
+                            {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)}, s, p,
+                            row_layout_of(p.width, warps));
   });
 }
 
@@ -147,8 +150,9 @@ void launch_norm_backward_few(const norm_backward_params& p, host::stream s) {
   if (slices + rows == 0) return;
   const int64_t shared = std::max(sizeof(typename group_sum<Config::sums>::shared),
                                   columns::parts * kFewWarps * sizeof(typename columns::part));
-  host::launch(norm_backward_few<Config>, {{slices + rows}, {kFewWarps * kWarp}, shared}, s, p,
-               row_layout_of(p.width, norm_backward_shape::of(p.width).warps), int(slices));
+  host::launch_overlapped(norm_backward_few<Config>, {{slices + rows}, {kFewWarps * kWarp}, shared},
+                          s, p, row_layout_of(p.width, norm_backward_shape::of(p.width).warps),
+                          int(slices));
 }
 
 // Longer rows than this are worth their second reading from shared memory, as long as the slots of
@@ -187,7 +191,8 @@ void launch_norm_backward_wide(const norm_backward_params& p, host::stream s) {
   }
   if (p.partial != nullptr) {
     const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}}, s, p);
+    host::launch_overlapped(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}},
+                            s, p);
   }
 }
 
@@ -216,11 +221,11 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   });
   if (p.partial != nullptr) {
     using reduce = norm_reduce_config;
-    host::launch(norm_backward_reduce<reduce>,
-                 {{ceil_div(p.width, kWarp), Kind::centred ? 2 : 1},
-                  {reduce::warps * kWarp},
-                  reduce::warps * kWarp * sizeof(float)},
-                 s, p);
+    host::launch_overlapped(norm_backward_reduce<reduce>,
+                            {{ceil_div(p.width, kWarp), Kind::centred ? 2 : 1},
+                             {reduce::warps * kWarp},
+                             reduce::warps * kWarp * sizeof(float)},
+                            s, p);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-using kittens::host::launch;
+using kittens::host::launch_overlapped;
 using kittens::host::stream;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -35,9 +35,10 @@ void launch_with(const rotary_params& p, stream s) {
   const int64_t chunks = ceil_div(p.tokens, tokens), blocks = p.batch * chunks;
   const bool few = int64_t(p.batch) * p.tokens <= kFewTokens;
   const int64_t warps = ceil_div(tokens * slots * units, kWarp);
-  launch(rotary<Config>,
-         {{blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1}, {warps * kWarp}}, s, p,
-         {rotated_units, small_divisor(units), small_divisor(slots), int(tokens), int(chunks)});
+  launch_overlapped(
+      rotary<Config>,
+      {{blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1}, {warps * kWarp}}, s, p,
+      {rotated_units, small_divisor(units), small_divisor(slots), int(tokens), int(chunks)});
 }
 
 // Whether everything starts and is apart by multiples of `bytes`: runs, heads, rows of the table.

@@ -1,9 +1,11 @@
 // host/launch.cuh, host/dispatch.h and the launcher table: the same in both worlds.
 #include "harness.h"
+#include "kittens/arch/memory.cuh"
 #include "kittens/arch/shared.cuh"
 #include "kittens/arch/thread.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
+#include "kittens/pipeline/overlap.cuh"
 
 using namespace kittens;
 using testing::buffer;
@@ -68,6 +70,32 @@ TEST(persistent_kernels_go_round) {
   const buffer<int> visits(std::vector<int>(1000, 0));
   run(walks, {.grid = {host::multiprocessors()}, .block = {32}}, visits.data(), 1000);
   for (const int v : visits.get()) CHECK_EQUAL(v, 1);
+}
+
+// Each element comes from another block of the launch before, which may not have ended.
+__global__ void moves_on(const int* from, int* to, int n) {
+  begin_overlapped();
+  const int i = arch::block_x() * arch::block_threads() + arch::thread_id();
+  arch::store_global(to + i, arch::load_global(from + (i + n / 3) % n) + 1);
+}
+
+TEST(launches_that_overlap_see_what_those_before_wrote) {
+  constexpr int kBlocks = 300, kThreads = 128, kElements = kBlocks * kThreads, kRounds = 100;
+  std::vector<int> first(kElements);
+  for (int i = 0; i < kElements; ++i) first[i] = i;
+  const buffer<int> a(first), b(kElements);
+  const host::launch_config shape = {.grid = {kBlocks}, .block = {kThreads}};
+  for (int round = 0; round < kRounds; ++round) {
+    const bool even = round % 2 == 0, overlaps = round % 7 != 6;  // some launches do not
+    (overlaps ? host::launch_overlapped<const int*, int*, int>
+              : host::launch<const int*, int*, int>)(moves_on, shape, nullptr,
+                                                     even ? a.data() : b.data(),
+                                                     even ? b.data() : a.data(), kElements);
+  }
+  const std::vector<int> got = a.get();
+  for (int i = 0; i < kElements; ++i) {
+    CHECK_EQUAL(got[i], (i + kElements / 3 * kRounds) % kElements + kRounds);
+  }
 }
 
 TEST(dispatch_calls_the_instance_of_the_value) {

@@ -76,6 +76,56 @@ TEST(global_access_next_to_a_buffer) {
   CHECK_CONTAINS(report_of(loads_float, 1, global.data() - 64), "256 bytes before the start of");
 }
 
+// ---- launches that overlap
+
+// wait: 0: all threads before they load; 1: all but one of them; 2: all, after.
+__global__ void loads_early(const float* p, int wait) {
+  if (wait == 0 || (wait == 1 && arch::thread_id() != 5)) arch::wait_prerequisites();
+  arch::load_global(p);
+  if (wait == 2) arch::wait_prerequisites();
+}
+
+TEST(global_access_before_earlier_kernels_have_ended) {
+  const buffer<float> global(1);
+  host::launch_config shape = {.grid = {2}, .block = {32}, .overlaps = true};
+  CHECK_EQUAL(report_of(loads_early, shape, global.data(), 0), "");
+  CHECK_CONTAINS(report_of(loads_early, shape, global.data(), 1),
+                 "load_global by thread 5, which has not called wait_prerequisites");
+  CHECK_CONTAINS(report_of(loads_early, shape, global.data(), 2), "OVERLAP at test_checks.cu:");
+  shape.overlaps = false;
+  for (const int wait : {0, 1, 2}) {
+    CHECK_EQUAL(report_of(loads_early, shape, global.data(), wait), "");
+  }
+}
+
+// What is copied or counted: 0: nothing, a lane just ends; 1: cp.async; 2: cp.async of nothing;
+// 3: a bulk copy; 4: an atomic; 5: an atomic in shared memory.
+__global__ void touches_early(int* p, int what) {
+  auto* shared = reinterpret_cast<int*>(arch::dynamic_shared());
+  if (what == 0 && arch::thread_id() == 7) return;
+  if (what == 1 || what == 2) arch::cp_async<4>(shared, p, what == 1);
+  if (what == 3) arch::bulk_store(p, shared, 16);
+  if (what == 4) arch::atomic_add(p, 1);
+  if (what == 5) arch::store_shared(shared + arch::thread_id(), 1);
+  if (what == 5) arch::atomic_add(shared + arch::thread_id(), 1);
+  arch::wait_prerequisites();
+}
+
+TEST(every_way_to_global_memory_is_watched_in_a_launch_that_overlaps) {
+  const buffer<int> global(32);
+  const auto report = [&](int what) {
+    return report_of(touches_early,
+                     {.grid = {1}, .block = {32}, .shared_bytes = 256, .overlaps = true},
+                     global.data(), what);
+  };
+  CHECK_CONTAINS(report(0), "OVERLAP: thread 7 ends without wait_prerequisites");
+  CHECK_CONTAINS(report(1), "cp_async by thread ");
+  CHECK_CONTAINS(report(3), "bulk_store by thread ");
+  CHECK_CONTAINS(report(4), "atomic_add by thread ");
+  for (const int what : {1, 3, 4}) CHECK_CONTAINS(report(what), "has not called wait_prereq");
+  for (const int harmless : {2, 5}) CHECK_EQUAL(report(harmless), "");
+}
+
 TEST(guards_end_when_they_are_released) {
   const buffer<float> global(100);
   const float* inner = global.data() + 50;

@@ -8,6 +8,7 @@
 #include "kittens/arch/cluster.cuh"
 #include "kittens/arch/cluster_memory.cuh"
 #include "kittens/arch/fence.cuh"
+#include "kittens/arch/grid.cuh"
 #include "kittens/arch/keywords.cuh"
 #include "kittens/arch/math.cuh"
 #include "kittens/arch/matrix.cuh"

@@ -2,6 +2,8 @@
 //
 //   launch(kernel, {.grid = {rows}, .block = {128}, .shared_bytes = bytes}, stream, params);
 //
+//   launch_overlapped(kernel, config, stream, params);   its threads call begin_overlapped() first
+//
 // Throws kittens::host::error, naming the kernel, when the launch is refused. Never synchronises on
 // the device; in the simulator the kernel has run when launch returns.
 //
@@ -18,3 +20,15 @@
 #else
 #include "kittens/host/cuda/launch.cuh"
 #endif
+
+namespace kittens::host {
+
+// A launch that may start while the kernels in front of it still run: arch/grid.cuh.
+template <class... P>
+void launch_overlapped(void (*kernel)(P...), launch_config config, stream s,
+                       const std::type_identity_t<P>&... arguments) {
+  config.overlaps = true;
+  launch(kernel, config, s, arguments...);
+}
+
+}  // namespace kittens::host

@@ -19,6 +19,7 @@ struct launch_config {
   dim block;                 // threads of a block: one-dimensional, x only
   int64_t shared_bytes = 0;  // dynamic shared memory of a block
   int64_t cluster = 1;       // blocks of a cluster, along x
+  bool overlaps = false;     // may start while kernels before it run: arch/grid.cuh
 };
 
 inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 #include <type_traits>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "kittens/host/launch_config.h"
 
@@ -41,24 +41,44 @@ inline void check(cudaError_t status, const void* kernel, const char* doing) {
 
 inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 
-// A kernel may use more than 48 KB of shared memory only after it is told so, once per device. It
-// is told the device's maximum, so that the order of its launches does not matter, and two threads
-// that do this at once write the same.
-inline void allow_large_shared_memory(const void* kernel) {
+// What is found out of a kernel once per device, by each thread for itself.
+struct kernel_facts {
+  bool has_large_shared = false;  // it may use more than 48 KB
+  bool may_overlap = false;
+};
+
+inline kernel_facts& facts_of(const void* kernel) {
   int device = 0;
   check(cudaGetDevice(&device), kernel, "cannot find the current device");
-  thread_local std::unordered_set<uint64_t> allowed;
+  thread_local std::unordered_map<uint64_t, kernel_facts> known;
   const uint64_t key = reinterpret_cast<uint64_t>(kernel) ^ static_cast<uint64_t>(device) << 56;
-  if (allowed.contains(key)) return;
-  int limit = 0;
+  const auto [entry, is_new] = known.try_emplace(key);
+  kernel_facts& facts = entry->second;
+  if (is_new) {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
+    // Code that was made for an architecture below sm_90 waits for nothing, whatever runs it.
+    constexpr int kFirstThatWaits = 90;
+    facts.may_overlap = attributes.ptxVersion >= kFirstThatWaits;
+  }
+  return facts;
+}
+
+// A kernel may use more than 48 KB of shared memory only after it is told so. It is told the
+// device's maximum, so that the order of its launches does not matter, and two threads that do this
+// at once write the same.
+inline void allow_large_shared_memory(const void* kernel, kernel_facts& facts) {
+  if (facts.has_large_shared) return;
+  int device = 0, limit = 0;
   cudaFuncAttributes attributes{};
+  check(cudaGetDevice(&device), kernel, "cannot find the current device");
   check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kernel,
         "cannot find the shared memory of the device");
   check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
   const int dynamic = limit - static_cast<int>(attributes.sharedSizeBytes);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic), kernel,
         "cannot raise the shared memory limit");
-  allowed.insert(key);
+  facts.has_large_shared = true;
 }
 
 inline dim3 to_dim3(const dim& d) {
@@ -76,20 +96,29 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
     detail::refuse(function, std::string("not launched, because of an earlier CUDA error: ") +
                                  cudaGetErrorString(earlier));
   }
-  if (config.shared_bytes > detail::kDefaultSharedBytes) {
-    detail::allow_large_shared_memory(function);
-  }
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(config.cluster);
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t launch_config{};
   launch_config.gridDim = detail::to_dim3(config.grid);
   launch_config.blockDim = detail::to_dim3(config.block);
   launch_config.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
   launch_config.stream = static_cast<cudaStream_t>(s);
-  launch_config.attrs = &cluster;
-  launch_config.numAttrs = config.cluster > 1 ? 1 : 0;
+  launch_config.attrs = attributes;
+  if (config.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[launch_config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(config.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
+  const bool has_large_shared = config.shared_bytes > detail::kDefaultSharedBytes;
+  if (has_large_shared || config.overlaps) {
+    detail::kernel_facts& facts = detail::facts_of(function);
+    if (has_large_shared) detail::allow_large_shared_memory(function, facts);
+    if (config.overlaps && facts.may_overlap) {
+      cudaLaunchAttribute& overlap = attributes[launch_config.numAttrs++];
+      overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      overlap.val.programmaticStreamSerializationAllowed = 1;
+    }
+  }
   detail::check(cudaLaunchKernelEx(&launch_config, kernel, arguments...), function,
                 "launch failed");
 }
