@@ -10,8 +10,7 @@ namespace thunderkittens {
 
 struct zero_numbers {
   int* first = nullptr;
-  at::Tensor
-      memory;  // that they are in, where it is torch's: keep it until the launch has returned
+  at::Tensor memory;  // where it is torch's: keep it until the launch has returned
 };
 
 // `count` numbers that are 0 when the kernel launched next on the current stream of `device`

@@ -153,8 +153,8 @@ MISTAKES = (
     ),
     in_row(
         "mailboxes_are_left_full",
-        "words[i] = arch::atomic_exchange(p.mailboxes + r, 0);",
-        "words[i] = arch::load_acquire(p.mailboxes + r);",
+        "words[i] = arch::atomic_exchange(box, 0);",
+        "words[i] = arch::load_acquire(box);",
         r"mailboxes:\d+: is ",
     ),
     in_rows(
@@ -164,9 +164,9 @@ MISTAKES = (
         r"LIVELOCK at cross_entropy_row.cuh",
     ),
     in_rows(
-        "each_row_adds_up",
-        " || place.row != p.rows - 1",
-        "",
+        "two_rows_add_up",
+        "place.row != p.rows - 1",
+        "place.row < p.rows - 2",
         r"LIVELOCK|" + WRONG,
     ),
     in_reduce(

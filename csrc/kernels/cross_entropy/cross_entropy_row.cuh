@@ -291,29 +291,29 @@ KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t 
 
 // Adds up the losses of all rows, always in the same order, when they have come, and empties their
 // boxes. One warp of the last block calls: blocks begin in the order of their index, so all that it
-// waits for run, or have ended.
+// waits for run, or have ended. A lane looks into nine boxes together: those of 264 rows, as many as
+// are few on an H200, take one round trip.
 KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
-  constexpr int kBoxes =
-      9;  // of a lane, looked into together: 264 rows, few on an H200, are one go
+  constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
   float total = 0.0f;
   for (int64_t first = lane; first < p.rows; first += kBoxes * kWarp) {
-    unsigned words[kBoxes] = {};
+    unsigned words[kBoxes];
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) words[i] = first + i * kWarp < p.rows ? 0 : kTurnedSign;
     bool complete;
     do {
-      complete = true;
 #pragma unroll
       for (int i = 0; i < kBoxes; ++i) {
-        const int64_t r = first + i * kWarp;
-        if (r < p.rows && words[i] == 0) words[i] = arch::atomic_exchange(p.mailboxes + r, 0);
+        unsigned* const box = p.mailboxes + first + i * kWarp;
+        if (words[i] == 0) words[i] = arch::atomic_exchange(box, 0);
       }
+      complete = true;
 #pragma unroll
-      for (int i = 0; i < kBoxes; ++i) complete &= words[i] != 0 || first + i * kWarp >= p.rows;
+      for (int i = 0; i < kBoxes; ++i) complete &= words[i] != 0;
     } while (!complete);
 #pragma unroll
-    for (int i = 0; i < kBoxes; ++i) {
-      if (words[i] != 0) total += std::bit_cast<float>(words[i] ^ kTurnedSign);
-    }
+    for (int i = 0; i < kBoxes; ++i) total += std::bit_cast<float>(words[i] ^ kTurnedSign);
   }
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
