@@ -118,7 +118,6 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "the next warp's first vectors are set to zero by this one, too",
     ),
-    Listed(ROWS, "arch::lane_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
     Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
     Listed(ROWS, "«0», place.warp, place.warps", "constant: 0 → 1", "either half may be the first"),
@@ -162,10 +161,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(STREAM, "runs[i].get(x[i]);", "comparison: < → <=", NOT_BOUNDED),
     Listed(STREAM, "rule.apply(x[i]);", "comparison: < → <=", NOT_BOUNDED),
     Listed(
+        STREAM, "if (thread == «0») hand_in_loss(p, r, 0.0f)", "constant: 0 → 1", "any thread may"
+    ),
+    Listed(
         STREAM,
-        "if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
+        "last = arch::warp_id() == 0",
         "comparison: == → !=|constant: 0 → 1",
-        "other threads store the 0",
+        "any warp may add up, and the case has two",
     ),
     Listed(STREAM, "if (arch::thread_id() == «0») shared", "constant: 0 → 1", "any thread may"),
     Listed(STREAM, "} else if (arch::lane_id() == «0»)", "constant: 0 → 1", "any lane may"),
