@@ -143,12 +143,12 @@ MISTAKES = (
         "losses_are_added_up_before_all_have_come",
         "} while (!complete);",
         "} while (false);",
-        WRONG,
+        r"(total|mailboxes):\d+: is ",
     ),
     in_row(
         "a_loss_of_0_looks_like_an_empty_box",
-        "kTurnedSign = 0x80000000u",
-        "kTurnedSign = 0",
+        "std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign",
+        "std::bit_cast<unsigned>(loss + 0.0f)",
         r"LIVELOCK at cross_entropy_row.cuh",
     ),
     in_row(

@@ -76,7 +76,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "named_barrier_sync(«kSumsBarrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(
         ROW,
-        "return target >= «0»",
+        "return target >= «0» && target < width",
         "constant: 0 → -1",
         "−1 is what there is for no column, too",
     ),
