@@ -191,8 +191,7 @@ void launch_norm_backward_wide(const norm_backward_params& p, host::stream s) {
   }
   if (p.partial != nullptr) {
     const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch_overlapped(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}},
-                            s, p);
+    host::launch(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}}, s, p);
   }
 }
 
