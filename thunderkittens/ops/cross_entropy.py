@@ -104,9 +104,9 @@ def linear_cross_entropy(
     more, and computes the logits again.
 
     A chunk has as many rows as a power of two can be with logits of at most 256 MiB, or of weight's
-    size where that is more; and 16 at least. Beside it there are the gradients and, where weight has
-    16 bits and there are several chunks, a float32 sum of weight's shape. Where the logits of all
-    rows take no more memory than that sum, which is so up to 2 · H rows, there is one chunk.
+    size where that is more; and 16 at least. Beside it there are the gradients and, where weight
+    has 16 bits and there are several chunks, a float32 sum of weight's shape. Where the logits of
+    all rows take no more memory than that sum, which is so up to 2 · H rows, there is one chunk.
 
     Args:
         x: [..., H], float32, float16, bfloat16 or float64, any strides.
