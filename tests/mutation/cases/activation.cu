@@ -20,8 +20,8 @@ template <class T, bool Aligned, class F>
 void run_plain(const activation_tensors& t) {
   const int64_t s = t.stride;
   launch_slices<plain_forward<F>, T, Aligned>({{t.gate}, {s}, {t.y}, t.rows, t.width}, nullptr);
-  launch_slices<plain_backward<F>, T, Aligned>(
-      {{t.dy, t.gate}, {s, s}, {t.dgate}, t.rows, t.width}, nullptr);
+  launch_slices<plain_backward<F>, T, Aligned>({{t.dy, t.gate}, {s, s}, {t.dgate}, t.rows, t.width},
+                                               nullptr);
 }
 
 }  // namespace

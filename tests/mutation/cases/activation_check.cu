@@ -50,9 +50,8 @@ void check(const problem& is) {
   const int64_t up_offset = 3 * is.offset;
   const buffer<T> x(behind(is.offset, xs)), up(behind(up_offset, ups)), dy(dys);
   const buffer<T> y(written), dgate(written), dup(written);
-  run_activation(is.form, {dy.data(), x.data() + is.offset,
-                           gated ? up.data() + up_offset : nullptr, y.data(),
-                           is.dgate ? dgate.data() : nullptr,
+  run_activation(is.form, {dy.data(), x.data() + is.offset, gated ? up.data() + up_offset : nullptr,
+                           y.data(), is.dgate ? dgate.data() : nullptr,
                            gated && is.dup ? dup.data() : nullptr, is.rows, is.width, is.stride});
   const auto xd = doubles(xs), upd = doubles(ups), dyd = doubles(dys);
   std::vector<double> want_y, want_dgate, want_dup;
