@@ -2,6 +2,7 @@
 // Element types convert on the way.
 //
 //   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
+//   load_unaligned(rv, tensor, at)                 in runs, from rows that start at any element
 //   load(rv, ptr)          store(ptr, rv)
 //   load(sv, tensor, at)   store(tensor, sv, at)
 //   load(rv, sv)           store(sv, rv)
@@ -138,7 +139,34 @@ KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
                        detail::columns_left<V>(dst.cols, at.c));
 }
 
-// The same, of all elements from a pointer on.
+// As load in runs<R>, of rows that start at any element, not only at a multiple of R elements'
+// bytes: a lane reads the two aligned runs in which its own one lies. So memory must be readable
+// from R − 1 elements before the row's first column to R elements behind its last one.
+template <register_vector V, global_tensor G>
+KITTENS_DEVICE void load_unaligned(V& dst, const G& src, coord at = {}) {
+  using T = typename G::dtype;
+  constexpr int kRun = V::run_length, kBytes = kRun * int(sizeof(T));
+  static_assert(4 <= kBytes && kBytes <= 16, "load_unaligned: a run in memory is 4, 8 or 16 bytes");
+  static_assert(!detail::takes_any_address<V>, "load_unaligned: load takes any address of these");
+  const int left = detail::columns_left<V>(src.cols, at.c);
+  const T* start = src.row(at) + at.c * V::length + V::first(0, arch::lane_id());
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const T* aligned = reinterpret_cast<const T*>(address & ~uintptr_t{kBytes - 1});
+  const int skipped = static_cast<int>(address & (kBytes - 1)) / int(sizeof(T));
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    lane_run<T, kRun> pair[2], loaded;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const T* run = aligned + c * V::chunk + i * kRun;
+      detail::run_access<T, kRun>::load(pair[i], run, V::first(c, 0) < left);
+    }
+    detail::run_from(loaded, pair, skipped);
+    convert_run(dst.data[c], loaded);
+  }
+}
+
+// The same as load and store, of all elements from a pointer on.
 template <register_vector V, class T>
   requires element<T>
 KITTENS_DEVICE void load(V& dst, const T* src) {
