@@ -206,6 +206,7 @@ template <class Config>
 struct unit_in_heads {
   using T = typename Config::type;
   using access = detail::run_access<T, Config::run>;
+  static constexpr bool kKept = sizeof(T) * Config::run == 16;  // in the L2: benchmarks/rotary.md
   lane_run<T, Config::run> a[Config::heads], b[Config::heads];
 
   KITTENS_DEVICE void load_from(const token_heads<T>& token, const rotary_params& p,
@@ -215,8 +216,8 @@ struct unit_in_heads {
     for (int i = 0; i < Config::heads; ++i) {
       const bool inside = head + i * slots < heads;
       const T* row = token.in(p, inside ? head + i * slots : head);
-      access::load(a[i], row + runs.first, inside);
-      access::load(b[i], row + runs.second, inside && runs.has_second);
+      access::template load<kKept>(a[i], row + runs.first, inside);
+      access::template load<kKept>(b[i], row + runs.second, inside && runs.has_second);
     }
   }
 

@@ -2,6 +2,7 @@
 // Element types convert on the way.
 //
 //   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
+//   load_kept(rv, tensor, at)                      the L2 lets go of it last
 //   load_unaligned(rv, tensor, at)                 in runs, from rows that start at any element
 //   load(rv, ptr)          store(ptr, rv)
 //   load(sv, tensor, at)   store(tensor, sv, at)
@@ -63,7 +64,7 @@ KITTENS_DEVICE bool moves_in_runs(const T* start, int left) {
 }
 
 // dst = start[0 …], of which `left` elements are there, counted from this lane's first one.
-template <register_vector V, class T>
+template <bool Kept = false, register_vector V, class T>
 KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
   constexpr int kRun = V::run_length;
   const bool whole = moves_in_runs<V>(start, left);
@@ -72,7 +73,7 @@ KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
     const T* src = start + V::first(c, arch::lane_id());
     lane_run<T, kRun> loaded;
     if (whole) {
-      run_access<T, kRun>::load(loaded, src, V::first(c, 0) < left);
+      run_access<T, kRun>::template load<Kept>(loaded, src, V::first(c, 0) < left);
     } else {
       lane_run<T, 1> elements[kRun];
 #pragma unroll
@@ -130,6 +131,15 @@ KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   detail::load_vector(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
+// The same, of what the L2 shall let go of last. Kernels that read and write rows once are up to 5
+// % faster so on an H200, or slower: benchmarks/rms_norm.md.
+template <register_vector V, global_tensor G>
+KITTENS_DEVICE void load_kept(V& dst, const G& src, coord at = {}) {
+  using T = typename G::dtype;
+  const T* start = src.row(at) + at.c * V::length;
+  detail::load_vector</*Kept=*/true>(dst, start, detail::columns_left<V>(src.cols, at.c));
+}
+
 // dst[at.b, at.d, at.r, at.c·length …] = src; elements past the last column are not written.
 template <global_tensor G, register_vector V>
 KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
@@ -156,11 +166,10 @@ KITTENS_DEVICE void load_unaligned(V& dst, const G& src, coord at = {}) {
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     lane_run<T, kRun> pair[2], loaded;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const T* run = aligned + c * V::chunk + i * kRun;
-      detail::run_access<T, kRun>::load(pair[i], run, V::first(c, 0) < left);
-    }
+    const bool inside = V::first(c, 0) < left;
+    detail::run_access<T, kRun>::load(pair[0], aligned + c * V::chunk, inside);
+    detail::run_access<T, kRun>::load(pair[1], aligned + c * V::chunk + kRun,
+                                      inside && skipped != 0);
     detail::run_from(loaded, pair, skipped);
     convert_run(dst.data[c], loaded);
   }

@@ -37,13 +37,19 @@ struct run_access {
   static constexpr int kWords = N * int(sizeof(T)) / kBytes;
   using word_type = typename word<kBytes>::type;
 
-  // From global memory; zero where not `inside`.
+  // From global memory; zero where not `inside`. Kept: the L2 lets go of it last.
+  template <bool Kept = false>
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
     word_type words[kWords] = {};
     if (inside) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        words[i] = arch::load_global(reinterpret_cast<const word_type*>(src) + i);
+        const auto* word = reinterpret_cast<const word_type*>(src) + i;
+        if constexpr (Kept) {
+          words[i] = arch::load_global_kept(word);
+        } else {
+          words[i] = arch::load_global(word);
+        }
       }
     }
     std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
