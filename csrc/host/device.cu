@@ -43,7 +43,7 @@ bool is_stream_capturing(stream s) {
   return true;
 }
 
-constexpr int kCounters = 16 * 1024;
+constexpr int kCounters = 256 * 1024;
 __device__ int counters[kCounters];
 
 counter_array device_counters() {

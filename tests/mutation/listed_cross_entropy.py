@@ -94,14 +94,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "if («p.z_loss > 0.0f»)", "condition: .* → true", ADDS_NOTHING),
     Listed(ROW, "p.z_loss «>» 0.0f", "comparison: > → >=", ADDS_NOTHING),
     # Few rows' total.
-    Listed(ROW, "if («first») arch::fence_device()", "condition: .*", UNWATCHED),
-    Listed(ROW, "«arch::fence_device()»", "delete: .*", UNWATCHED),
-    Listed(
-        ROW, "atomic_add(p.finished, 1) : «0»", "constant: .*", "the first lane's number is used"
-    ),
-    Listed(ROW, "if («!first») return", "condition: .* → false", SAME_SUMS),
-    Listed(ROWS, "if («place.warp == 0») add_up", "condition: .* → true", ROUNDS),
-    Listed(STREAM, "if («arch::warp_id() == 0») add_up", "condition: .* → true", ROUNDS),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),

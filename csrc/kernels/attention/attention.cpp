@@ -11,9 +11,9 @@
 
 #include <limits>
 
-#include "binding/counter.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
+#include "binding/zero_numbers.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_call.hpp"
 #include "kernels/attention/attention_reference.hpp"
@@ -138,7 +138,7 @@ void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
   const int64_t right = c.causal ? 0 : reach(c.window_right, rows);
   // Tiles differ in length under a mask.
   const bool is_drawn = packed || left < keys || right < rows;
-  const zero_counter tiles_drawn = is_drawn ? find_zero_counter(d, q.device()) : zero_counter();
+  const zero_numbers tiles_drawn = is_drawn ? find_zero_numbers(d, q.device(), 1) : zero_numbers();
   launch(d,
          attention_forward_params{
              .q = q.const_data_ptr(),
@@ -147,7 +147,7 @@ void forward_kernel(const decision& d, const attention_call& c, const Tensor& o,
              .o = o.mutable_data_ptr(),
              .lse = lse.defined() ? lse.mutable_data_ptr<float>() : nullptr,
              .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
-             .tiles_drawn = tiles_drawn.at,
+             .tiles_drawn = tiles_drawn.first,
              .cu_seqlens_q = packed ? q_ends.const_data_ptr() : nullptr,
              .cu_seqlens_k = packed ? k_ends.const_data_ptr() : nullptr,
              .wide_seqlens_q = packed && q_ends.scalar_type() == at::kLong,

@@ -90,7 +90,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
   const int64_t count = targets.numel();
   if (d.run != nullptr && o.reduce != reduction::none &&
       few_cross_entropy_rows(count, logits.size(-1), multiprocessors(d, logits.device()))) {
-    rows.total = empty_total(logits, count);
+    rows.total = at::empty({}, logits.options().dtype(loss_dtype(logits)));
     compute_rows(d, o, rows);
     return {rows.total, rows.gradient};
   }

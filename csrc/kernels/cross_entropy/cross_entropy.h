@@ -41,8 +41,8 @@ struct cross_entropy_forward_params {
   void* gradient;         // [rows, width] of `type`, rows `gradient_stride` elements apart; the
                           // logits themselves, or apart from them; null: not wanted
   float* loss;            // [rows], or null: not wanted
-  float* total;           // [1], of few rows whose loss is wanted, or null: not wanted
-  int* finished;          // [1], 0 before and after, with `total`: counts blocks
+  float* total;           // [1], of few rows, or null: not wanted
+  unsigned* mailboxes;    // [rows], with `total`, 0 before and after: losses on their way to it
   const int64_t* counts;  // [kCrossEntropyParts], with `mean`: their sum is how many targets are
                           // not ignored; null: each warp counts
   const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1

@@ -34,15 +34,14 @@ std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width);
 at::Tensor empty_contiguous(const at::Tensor& like);
 at::Tensor empty_losses(const at::Tensor& like);
 c10::SymIntArrayRef leading_sizes(const at::Tensor& like);
-// One number for the total of few rows, and room behind it for their losses.
-at::Tensor empty_total(const at::Tensor& logits, int64_t rows);
 
 // The rows of one call, or a part of them. What is undefined is not wanted, or has no part in it.
 struct loss_rows {
-  at::Tensor logits;   // [..., V], as_rows must not copy it where `gradient` is itself
-  at::Tensor targets;  // [...], contiguous
-  at::Tensor loss;     // [...] of loss_dtype, contiguous: written, where there is no total
-  at::Tensor total;    // of empty_total: written, and divided as the options say, like the gradient
+  at::Tensor logits;    // [..., V], as_rows must not copy it where `gradient` is itself
+  at::Tensor targets;   // [...], contiguous
+  at::Tensor loss;      // [...] of loss_dtype, contiguous: written
+  at::Tensor total;     // of loss_dtype, of few rows: written, and divided as the options say, like
+                        // the gradient
   at::Tensor gradient;  // [..., V], rows one distance apart, perhaps the logits: written
   at::Tensor counts;    // of count_targets: the gradient is divided by
   at::Tensor dloss;     // [...] of loss_dtype, rows one distance apart: it is multiplied by

@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   if (has_loose) sums.include_one(loose, smoothing);
   combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, arch::warp_id(), warps,
           smoothing);
-  const row_result result = finish_row(p, sums, column, x_target, 1.0f);
-  if (thread == 0) arch::store_global(p.loss + r, result.loss);
+  const float lse = log_sum_exp(sums, column);
+  if (thread == 0) arch::store_global(p.loss + r, loss_of(p, sums, lse, x_target));
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

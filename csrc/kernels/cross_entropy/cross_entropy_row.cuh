@@ -7,6 +7,7 @@
 
 #include <kittens.cuh>
 
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <numbers>
@@ -199,16 +200,23 @@ KITTENS_DEVICE int column_of(int64_t target, int64_t width) {
   return target >= 0 && target < width ? int(target) : -1;
 }
 
-// What gradient and total are divided by. The warp's lanes call together.
-KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p) {
+// A lane's part of how many targets are not ignored.
+KITTENS_DEVICE int64_t count_of_lane(const cross_entropy_forward_params& p) {
   static_assert(kCrossEntropyParts == kWarp);
-  if (!p.mean) return 1.0f;
+  if (!p.mean) return 0;
   const int lane = arch::lane_id();
-  int64_t count = p.counts != nullptr ? arch::load_global(p.counts + lane) : 0;
+  if (p.counts != nullptr) return arch::load_global(p.counts + lane);
+  int64_t count = 0;
 #pragma unroll 4
-  for (int64_t r = lane; p.counts == nullptr && r < p.rows; r += kWarp) {
+  for (int64_t r = lane; r < p.rows; r += kWarp) {
     count += load_target(p, r) != p.ignore_index ? 1 : 0;
   }
+  return count;
+}
+
+// What gradient and total are divided by, of the counts of a warp's lanes, which call together.
+KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p, int64_t count) {
+  if (!p.mean) return 1.0f;
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) count += arch::shuffle_xor(count, mask);
   return float(count);
@@ -236,49 +244,80 @@ struct row_gradient {
   }
 };
 
-struct row_result {
-  float loss;
-  row_gradient gradient;
-};
+// Whether a row has a loss that is a number. target: as column_of gives it.
+KITTENS_DEVICE bool is_defined(const softmax_sums& sums, int target) {
+  return target >= 0 && sums.total > 0.0f;
+}
 
-// factor: what the gradient of the row is multiplied by. target: as column_of gives it. x_target:
-// its logit, of which only the loss depends; any number where there is none.
-KITTENS_DEVICE row_result finish_row(const cross_entropy_forward_params& p,
-                                     const softmax_sums& sums, int target, float x_target,
-                                     float factor) {
-  const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
-  const bool defined = target >= 0 && sums.total > 0.0f;
-  const float lse =
-      defined ? (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float> : kNaN;
-  float loss = arch::fma(-sharp, x_target, lse);
-  if (p.label_smoothing > 0.0f) loss = arch::fma(-smooth, sums.plain, loss);
+KITTENS_DEVICE float log_sum_exp(const softmax_sums& sums, int target) {
+  if (!is_defined(sums, target)) return kNaN;
+  return (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float>;
+}
+
+// x_target: the target's logit; any number where there is none.
+KITTENS_DEVICE float loss_of(const cross_entropy_forward_params& p, const softmax_sums& sums,
+                             float lse, float x_target) {
+  float loss = arch::fma(p.label_smoothing - 1.0f, x_target, lse);
+  if (p.label_smoothing > 0.0f) {
+    loss = arch::fma(-(p.label_smoothing / float(p.width)), sums.plain, loss);
+  }
   if (p.z_loss > 0.0f) loss = arch::fma(p.z_loss * lse, lse, loss);
+  return loss;
+}
+
+// factor: what the gradient of the row is multiplied by.
+KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
+                                        const softmax_sums& sums, float lse, int target,
+                                        float factor) {
+  const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
-  const float scale = defined ? factor * weight / sums.total : kNaN;
-  return {loss, {sums.top, scale, -factor * smooth, -factor * sharp, target}};
+  const float scale = is_defined(sums, target) ? factor * weight / sums.total : kNaN;
+  return {sums.top, scale, -factor * smooth, -factor * sharp, target};
 }
 
 // ---- Few rows' total ----------------------------------------------------------------------------
 
-// The last of `warps` warps to come here adds up what all have stored, always in the same order.
-// Each one's first lane has stored its losses.
-KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, int64_t warps) {
+// A loss goes to the total through a mailbox, a word of global memory: whoever sees it has the
+// loss, so neither side needs a fence. The sign is turned over, for 0 is an empty box: it would be
+// −0, which no loss is once 0 has been added.
+inline constexpr unsigned kTurnedSign = 0x80000000u;
+
+// One lane of a row's warps calls.
+KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t r, float loss) {
+  if (p.loss != nullptr) arch::store_global(p.loss + r, loss);
   if (p.total == nullptr) return;
+  arch::atomic_exchange(p.mailboxes + r, std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign);
+}
+
+// Adds up the losses of all rows, always in the same order, when they have come, and empties their
+// boxes. One warp of the last block calls: blocks begin in the order of their index, so all that it
+// waits for run, or have ended. A lane looks into nine boxes together: those of 264 rows, as many as
+// are few on an H200, take one round trip.
+KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
+  constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
-  const bool first = lane == 0;
-  if (first) arch::fence_device();
-  const int before = first ? arch::atomic_add(p.finished, 1) : 0;
-  if (arch::shuffle(before, 0) < warps - 1) return;
-  arch::fence_device();
   float total = 0.0f;
-#pragma unroll 4
-  for (int64_t r = lane; r < p.rows; r += kWarp) total += arch::load_global(p.loss + r);
+  for (int64_t first = lane; first < p.rows; first += kBoxes * kWarp) {
+    unsigned words[kBoxes];
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) words[i] = first + i * kWarp < p.rows ? 0 : kTurnedSign;
+    bool complete;
+    do {
+#pragma unroll
+      for (int i = 0; i < kBoxes; ++i) {
+        unsigned* const box = p.mailboxes + first + i * kWarp;
+        if (words[i] == 0) words[i] = arch::atomic_exchange(box, 0);
+      }
+      complete = true;
+#pragma unroll
+      for (int i = 0; i < kBoxes; ++i) complete &= words[i] != 0;
+    } while (!complete);
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) total += std::bit_cast<float>(words[i] ^ kTurnedSign);
+  }
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
-  total /= divisor(p);  // 0 / 0 is torch's NaN, too
-  if (!first) return;
-  arch::store_global(p.total, total);
-  arch::store_global(p.finished, 0);
+  if (lane == 0) arch::store_global(p.total, total / divided_by);  // 0 / 0 is torch's NaN, too
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

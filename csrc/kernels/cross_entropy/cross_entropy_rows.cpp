@@ -1,9 +1,9 @@
 // cross_entropy, row by row: through the kernels, or by ATen.
 #include <ATen/ATen.h>
 
-#include "binding/counter.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
+#include "binding/zero_numbers.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_call.hpp"
 
@@ -46,11 +46,6 @@ Tensor empty_losses(const Tensor& like) {
 c10::SymIntArrayRef leading_sizes(const Tensor& like) {
   return like.sym_sizes().slice(0, like.dim() - 1);
 }
-Tensor empty_total(const Tensor& logits, int64_t rows) {
-  Tensor total = at::empty({1 + rows}, logits.options().dtype(loss_dtype(logits)));
-  total.unsafeGetTensorImpl()->set_sizes_contiguous({});
-  return total;
-}
 
 namespace {
 
@@ -91,29 +86,24 @@ void compute_rows_aten(const loss_options& o, const loss_rows& rows) {
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-// Where there is a total, they lie behind it.
-float* losses_or_null(const loss_rows& rows) {
-  if (rows.total.defined()) return rows.total.mutable_data_ptr<float>() + 1;
-  return rows.loss.defined() ? rows.loss.mutable_data_ptr<float>() : nullptr;
-}
-
 void compute_rows_kernel(const decision& d, const loss_options& o, const loss_rows& rows) {
   const rows_view logits = as_rows(rows.logits);
-  const int64_t width = rows.logits.size(-1);
+  const int64_t width = rows.logits.size(-1), count = rows.logits.numel() / width;
   const bool gradient = rows.gradient.defined(), dloss = rows.dloss.defined();
   const bool total = rows.total.defined(), counted = rows.counts.defined();
-  const zero_counter finished = total ? find_zero_counter(d, rows.logits.device()) : zero_counter();
+  const zero_numbers mailboxes =
+      total ? find_zero_numbers(d, rows.logits.device(), count) : zero_numbers();
   launch(d,
          cross_entropy_forward_params{
              .logits = logits.tensor.const_data_ptr(),
              .targets = rows.targets.const_data_ptr(),
              .gradient = gradient ? rows.gradient.mutable_data_ptr() : nullptr,
-             .loss = losses_or_null(rows),
+             .loss = rows.loss.defined() ? rows.loss.mutable_data_ptr<float>() : nullptr,
              .total = total ? rows.total.mutable_data_ptr<float>() : nullptr,
-             .finished = finished.at,
+             .mailboxes = reinterpret_cast<unsigned*>(mailboxes.first),
              .counts = static_cast<const int64_t*>(data_or_null(rows.counts)),
              .dloss = static_cast<const float*>(data_or_null(rows.dloss)),
-             .rows = rows.logits.numel() / width,
+             .rows = count,
              .width = width,
              .stride = logits.stride,
              .gradient_stride = gradient ? *row_stride(rows.gradient) : 0,

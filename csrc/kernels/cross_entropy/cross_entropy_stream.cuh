@@ -206,11 +206,11 @@ struct chunked_row {
 // What the warps that compute do with this block's rows.
 template <class Config>
 KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
-                                   cross_entropy_stream_shared<Config>& shared) {
+                                   cross_entropy_stream_shared<Config>& shared, float divided_by) {
   using T = typename Config::type;
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
-  const float inverse = 1.0f / divisor(p);
+  const float inverse = 1.0f / divided_by;
   target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
@@ -221,7 +221,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
     const int64_t target = targets.next(r);
     if (target == p.ignore_index) {
-      if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);
+      if (thread == 0) hand_in_loss(p, r, 0.0f);
       if (gradient != nullptr) row.store_zeros();
       continue;
     }
@@ -241,13 +241,14 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     if (row.has_loose()) sums.include_one(loose[0], smoothing);
     combine(sums, shared.sums, half, arch::warp_id(), Config::warps, smoothing);
     half ^= 1;
-    const row_result result = finish_row(p, sums, column, x_target, dloss * inverse);
-    if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, result.loss);
+    const float lse = log_sum_exp(sums, column);
+    if (thread == 0) hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
     if (gradient == nullptr) continue;
-    row.store_chunks(result.gradient, at, kept, chunks);
+    const row_gradient rule = gradient_of(p, sums, lse, column, dloss * inverse);
+    row.store_chunks(rule, at, kept, chunks);
     if (!row.has_loose()) continue;
-    result.gradient.apply(loose);
-    result.gradient.hit_target(loose, row.loose_column());
+    rule.apply(loose);
+    rule.hit_target(loose, row.loose_column());
     arch::store_global(gradient + row.loose_column(), convert<T>(loose[0]));
   }
 }
@@ -260,8 +261,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (arch::thread_id() == 0) shared.stages.init(Config::warps);
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
-    work_on_chunks<Config>(p, shared);
-    if (arch::warp_id() == 0) add_up_losses(p, arch::grid_x());
+    const float divided_by = divisor(p, count_of_lane(p));
+    work_on_chunks<Config>(p, shared, divided_by);
+    const bool last = arch::warp_id() == 0 && arch::block_x() == arch::grid_x() - 1;
+    if (last && p.total != nullptr) add_up_losses(p, divided_by);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }

@@ -103,7 +103,7 @@ void check(const problem& is) {
   const buffer<int64_t> wide_targets(aims), counts(parts);
   const buffer<int> narrow_targets(narrow);
   const buffer<float> loss(is.rows), dloss(dlosses), total(1);
-  const buffer<int> finished(std::vector<int>{0});
+  const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows));
   T* gradient = is.in_place ? x.data() + is.offset : apart.data() + is.gradient_offset;
   const void* targets = wide_targets.data();
   run_forward(is.form, {.logits = x.data() + is.offset,
@@ -111,7 +111,7 @@ void check(const problem& is) {
                         .gradient = is.gradient ? gradient : nullptr,
                         .loss = is.loss ? loss.data() : nullptr,
                         .total = is.totalled ? total.data() : nullptr,
-                        .finished = is.totalled ? finished.data() : nullptr,
+                        .mailboxes = is.totalled ? mailboxes.data() : nullptr,
                         .counts = is.counted && !is.totalled ? counts.data() : nullptr,
                         .dloss = is.scaled ? dloss.data() : nullptr,
                         .rows = is.rows,
@@ -133,7 +133,9 @@ void check(const problem& is) {
   if (is.totalled) {
     const double sum = std::accumulate(want.loss.begin(), want.loss.end(), 0.0);
     check_all("total", total.get(), {is.counted ? sum / count : sum}, slack, 0);
-    check_all("finished", std::vector<float>{float(finished.get()[0])}, {0}, 0, 0);
+    const std::vector<unsigned> left = mailboxes.get();
+    check_all("mailboxes", std::vector<float>(left.begin(), left.end()),
+              std::vector<double>(left.size()), 0, 0);
   }
   const auto all = doubles((is.in_place ? x : apart).get());
   if (!is.gradient) return check_all("logits", x.get(), doubles(xs), 0, 0);

@@ -40,6 +40,12 @@ TEST(a_mean_of_few_rows) {
   is.totalled = true;
   check<bf16>(is);
 }
+// More than a warp's lanes look for at once.
+TEST(a_mean_of_300_rows) {
+  problem is{rows_of_a_warp, 300, 40, 40, 0, 0, false, false};
+  is.totalled = true;
+  check<bf16>(is);
+}
 TEST(a_sum_of_few_rows) {
   problem is{rows_of_a_warp, 10, 601, 601, 0, 0, false, true, false, false};
   is.totalled = true;
