@@ -291,8 +291,8 @@ KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t 
 
 // Adds up the losses of all rows, always in the same order, when they have come, and empties their
 // boxes. One warp of the last block calls: blocks begin in the order of their index, so all that it
-// waits for run, or have ended. A lane looks into nine boxes together: those of 264 rows, as many as
-// are few on an H200, take one round trip.
+// waits for run, or have ended. A lane looks into nine boxes together: those of 264 rows, as many
+// as are few on an H200, take one round trip.
 KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
   constexpr int kBoxes = 9;
   const int lane = arch::lane_id();

@@ -81,6 +81,7 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
     constexpr int kRegisters = kLarge ? 80 : 64;
     const bool drops = p.dropout.seed != nullptr;
     return (!drops && launch(norm_form<16, 8, kRegisters, kEarly, 1, kKept>{})) ||
+           (!drops && launch(norm_form<32, 8, kLarge ? 128 : 80, false, 1, kKept>{})) ||
            (drops && width <= 2048 && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
            launch(norm_form<32, 8, kLarge ? 128 : 80>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
@@ -133,9 +134,9 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
       const auto layout = narrow_layout_of(p.width);
       const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
       const int64_t most = int64_t(8) * narrow::min_blocks * host::multiprocessors();
-      return host::launch_overlapped(norm_forward_narrow<narrow>,
-                                     {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}},
-                                     s, p, layout);
+      return host::launch(norm_forward_narrow<narrow>,
+                          {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
+                          layout);
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;

@@ -238,7 +238,7 @@ void check_tile_vector(int offset, int cols) {
 
   const std::vector<T> before = out.get();
   run(store_pointer<V, T>, {.grid = {1}, .block = {32}}, in.data(), out.data() + offset);
-  run(copy_slice<V, T, T>, {.grid = {1}, .block = {32}},
+  run(copy_slice<V, false, T, T>, {.grid = {1}, .block = {32}},
       gl<const T>::vector(in.data() + offset, cols), gl<T>::vector(out.data() + offset, cols),
       {.c = 1});
   const std::vector<T> after = out.get();
