@@ -11,7 +11,8 @@ ONE_BY_ONE = "what is aligned is stored element by element, too: right, and slow
 UNWANTED = "a sum that nobody wants"
 NO_PLACE = "an element of no such place is looked for, and none is found"
 UNWATCHED = "races in global memory are not watched"
-ROUNDS = "blocks are counted once for each of their warps; the last round finds every loss"
+UNCOUNTED = "without a mean nobody wants the count"
+ANY_ROW = "any row's warp may add up, where all of them run"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -94,6 +95,15 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "if («p.z_loss > 0.0f»)", "condition: .* → true", ADDS_NOTHING),
     Listed(ROW, "p.z_loss «>» 0.0f", "comparison: > → >=", ADDS_NOTHING),
     # Few rows' total.
+    Listed(ROW, "if («!p.mean») return 0;", "condition: .* → false", UNCOUNTED),
+    Listed(ROW, "if (!p.mean) return «0»;", "constant: .*", UNCOUNTED),
+    Listed(ROW, "int kBoxes = «9»", "constant: .*", TUNING),
+    Listed(ROW, "first «<» p.rows; first +=", "comparison: < → <=", "a step more, of no rows"),
+    Listed(ROW, "unsigned words[", r"subscript: .* \+ 1", LONGER),
+    Listed(ROW, "if («lane == 0») arch::store_global(p.total", "condition: .* → true", SAME_SUMS),
+    Listed(ROW, "if (lane «==» 0) arch::store_global(p.total", "comparison: .*", SAME_SUMS),
+    Listed(ROWS, "place.row != p.rows - «1»", "constant: 1 → 2", ANY_ROW),
+    Listed(STREAM, "arch::grid_x() - «1»;", "constant: 1 → 2", ANY_ROW),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
@@ -108,7 +118,6 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "the next warp's first vectors are set to zero by this one, too",
     ),
-    Listed(ROWS, "arch::lane_id() «==» 0, smoothing", "comparison: == → !=", SAME_SUMS),
     Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
     Listed(ROWS, "«0», place.warp, place.warps", "constant: 0 → 1", "either half may be the first"),
@@ -152,10 +161,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(STREAM, "runs[i].get(x[i]);", "comparison: < → <=", NOT_BOUNDED),
     Listed(STREAM, "rule.apply(x[i]);", "comparison: < → <=", NOT_BOUNDED),
     Listed(
+        STREAM, "if (thread == «0») hand_in_loss(p, r, 0.0f)", "constant: 0 → 1", "any thread may"
+    ),
+    Listed(
         STREAM,
-        "if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
+        "last = arch::warp_id() == 0",
         "comparison: == → !=|constant: 0 → 1",
-        "other threads store the 0",
+        "any warp may add up, and the case has two",
     ),
     Listed(STREAM, "if (arch::thread_id() == «0») shared", "constant: 0 → 1", "any thread may"),
     Listed(STREAM, "} else if (arch::lane_id() == «0»)", "constant: 0 → 1", "any lane may"),
