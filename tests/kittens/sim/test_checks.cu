@@ -128,7 +128,7 @@ TEST(only_small_grids_overlap) {
 __global__ void touches_early(int* p, int what) {
   auto* shared = reinterpret_cast<int*>(arch::dynamic_shared());
   if (what == 0 && arch::thread_id() == 7) return;
-  if (what == 1 || what == 2) arch::cp_async<4>(shared, p, what == 1);
+  if (what == 1 || what == 2) arch::cp_async<4>(shared + arch::thread_id(), p, what == 1);
   if (what == 3) arch::bulk_store(p, shared, 16);
   if (what == 4) arch::atomic_add(p, 1);
   if (what == 5) arch::store_shared(shared + arch::thread_id(), 1);
