@@ -20,7 +20,8 @@ std::vector<uint8_t> counted_bytes(size_t count) {
   return bytes;
 }
 
-// in → shared → the neighbour → out: plain in the first half of out, streaming in the second.
+// in → shared → the neighbour → out: plain in the first third of out, streaming in the second; in →
+// out, kept in the L2, in the third.
 template <class V>
 __global__ void moves(const V* in, V* out) {
   const int i = arch::thread_id();
@@ -30,12 +31,13 @@ __global__ void moves(const V* in, V* out) {
   arch::sync_block();
   arch::store_global(out + i, arch::load_shared(shared + (i + 1) % kThreads));
   arch::store_global_streaming(out + kThreads + i, arch::load_global_streaming(in + (i ^ 5)));
+  arch::store_global(out + 2 * kThreads + i, arch::load_global_kept(in + (i ^ 9)));
 }
 
 template <class V>
 void record_moves() {
   constexpr int kBytes = kThreads * sizeof(V);
-  const buffer<uint8_t> in(counted_bytes(kBytes)), out(2 * kBytes);
+  const buffer<uint8_t> in(counted_bytes(kBytes)), out(3 * kBytes);
   run(moves<V>, {.grid = {1}, .block = {kThreads}, .shared_bytes = kBytes},
       reinterpret_cast<const V*>(in.data()), reinterpret_cast<V*>(out.data()));
   record("load_store.bytes_" + to_text(sizeof(V)), out.get());

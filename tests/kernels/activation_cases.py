@@ -7,7 +7,7 @@ import math
 import torch
 
 import thunderkittens
-from thunderkittens.testing import assert_close, tolerance
+from thunderkittens.testing import assert_close, memory, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
@@ -178,6 +178,31 @@ def check_case(case: Case, inputs, results, **options) -> None:
         together = case.regime == "normal" and got.numel() >= 1024
         shape = (-1,) if together else (*got.shape, 1)
         assert_close(*(t.reshape(shape) for t in (got, *want)), name)
+
+
+# Around what slice 0 of a row takes alone, one run, and several slices of a warp.
+UNALIGNED_WIDTHS = (*range(1, 41), 4095, 4097)
+
+
+def check_rows_anywhere(case: Case, device: str) -> None:
+    """Asserts that rows which start at any element give the bits of contiguous tensors.
+
+    The inputs start at different ones, lie between guards and among NaN or infinities, and dy is
+    contiguous or not.
+    """
+    whole = [t.contiguous() for t in make(case, device)]
+    want = run_case(case, whole)
+    for first in range(8):
+        neighbours = math.nan if first % 2 else math.inf
+        with memory.Poisoned(neighbours) as guards:
+            inputs = []
+            for index, t in enumerate(whole):
+                gap = (first + index) % 3  # between the rows
+                room = t.new_zeros(*t.shape[:-1], case.width + gap)[..., : case.width].copy_(t)
+                inputs.append(guards.guard(room, (1 + 2 * index) * first % 8))
+            results = run_case(case, inputs)
+        for got, same in zip(results, want, strict=True):
+            assert memory.bits_equal(got, same), f"{case}, first {first}"
 
 
 EXAMPLE = Case("swiglu", 1024, (5,), BF16, layout="halves")  # of `make sim`

@@ -26,6 +26,10 @@ from tests.kernels.attention_cases import BF16
 FILE = Path(__file__).with_suffix(".json")
 CASES = {
     "swiglu": (activation_cases, activation_cases.EXAMPLE),
+    "swiglu, unaligned": (
+        activation_cases,
+        activation_cases.Case("swiglu", 1031, (5,), BF16, layout="halves"),
+    ),
     "gelu": (activation_cases, activation_cases.Case("gelu", 1024, (5,), BF16)),
     "attention, full": (attention_cases, attention_cases.Case(230, 300, group=2)),
     "attention, causal": (attention_cases, attention_cases.Case(130, 130, True, head_dim=128)),

@@ -2,14 +2,16 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from build_tools import compile, settings, simulator, toolchain
 from build_tools.settings import ROOT
+from tests.mutation import targets
+from tests.mutation.bench import Bench, Verdict
 
 PRELUDE = ROOT / "tests/mutation/cases/prelude.hpp"  # what is the same in all programs
 POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
@@ -40,6 +42,11 @@ class Mistake:
         source = (ROOT / folder / self.file).read_text()
         assert source.count(self.right) == 1, f"{self.name}: the kernel has changed"
         return source.replace(self.right, self.wrong)
+
+
+def judge(bench: Bench, mistake: Mistake) -> Verdict:
+    """What becomes of a mistake in the programs of the mutation tests."""
+    return bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
 
 
 def precompiled(job: compile.Job, header: Path) -> tuple[str, ...]:
@@ -86,10 +93,10 @@ def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) ->
 
 
 def run(program: Path, policy: str) -> str:
-    """What a program prints when it fails, or nothing: the same each time, so on one core."""
+    """What a program prints up to what fails, or nothing: the same each time, so on one core."""
     try:
         done = subprocess.run(
-            [program],
+            [program, "--stop"],
             env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1"},
             capture_output=True,
             text=True,
@@ -103,8 +110,11 @@ def run(program: Path, policy: str) -> str:
     return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)
 
 
-def run_all(program: Path, option: str = "") -> dict[str, str]:
-    """What it prints under each policy."""
-    with ThreadPoolExecutor(settings.jobs()) as pool:
-        texts = pool.map(lambda policy: run(program, policy + option), POLICIES)
-        return dict(zip(POLICIES, texts, strict=True))
+def run_all(program: Path, option: str = "", until: str = "") -> dict[str, str]:
+    """What it prints under each policy; under those up to the first where it prints `until`."""
+    said: dict[str, str] = {}
+    for policy in POLICIES:
+        said[policy] = run(program, policy + option)
+        if until and re.search(until, said[policy]):
+            break
+    return said

@@ -44,6 +44,13 @@ def test_against_float64(case):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32])
+@pytest.mark.parametrize("op", ["swiglu", "geglu", "gelu"])
+def test_rows_that_start_anywhere(op, dtype):
+    for width in (1, 15, 16, 23, 31, 40, 4095, 4097):
+        cases.check_rows_anywhere(Case(op, width, (133,), dtype), "cuda")
+
+
 @pytest.mark.parametrize("check", [cases.check_edges, cases.check_not_finite])
 def test_numbers_at_the_edge(check):
     check("cuda")

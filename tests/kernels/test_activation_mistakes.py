@@ -5,14 +5,17 @@ shows in the numbers, or as an access outside of a tensor.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from build_tools.settings import BuildError
+from tests.ahead import called_ahead
+from tests.kernels import planted
 from tests.kernels.planted import Mistake
 from tests.mutation import targets
-from tests.mutation.bench import Bench
+from tests.mutation.bench import Bench, Verdict
 
 in_kernel = partial(Mistake, file="kernels/activation/elementwise.cuh")
 in_functions = partial(Mistake, file="kernels/activation/functions.cuh")
@@ -22,7 +25,34 @@ WRONG = r"^y:\d+: is "
 MISTAKES = (
     in_kernel("all_slices_are_the_first", ".c = slice - row * p.slices", ".c = 0", WRONG),
     in_kernel(
-        "rows_are_read_as_if_contiguous", "p.width, p.stride[i])", "p.width, p.width)", WRONG
+        "rows_are_read_as_if_contiguous", "columns, p.stride[i])", "columns, p.width)", WRONG
+    ),
+    in_kernel(
+        "runs_ignore_where_the_output_starts",
+        "kRun + (-(at.r * p.width) & (kRun - 1))",
+        "kRun",
+        r"store_global by thread \d+: .*aligned",
+    ),
+    in_kernel(
+        "the_first_run_has_nothing_before_it",
+        "kRun + (-(at.r * p.width) & (kRun - 1))",
+        "(-(at.r * p.width) & (kRun - 1))",
+        r"before the start of a buffer|^y:0: is nan",
+    ),
+    in_kernel(
+        "the_last_run_has_nothing_behind_it",
+        "p.width - head - kRun",
+        "p.width - head",
+        r"past the end of a buffer",
+    ),
+    in_kernel(
+        "single_elements_are_left_out", "p.width - first, {.r = at.r}", "0, {.r = at.r}", WRONG
+    ),
+    in_kernel(
+        "the_last_elements_are_those_after_the_first",
+        "arch::lane_id() < head ? 0 : in_runs",
+        "0",
+        WRONG,
     ),
     in_kernel(
         "gradients_change_places",
@@ -74,8 +104,14 @@ def bench() -> Bench:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="module")
+def judge(request, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
+    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
+        yield ahead
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_mistake_is_found(bench: Bench, mistake: Mistake):
-    verdict = bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+def test_mistake_is_found(judge: Callable[[Mistake], Verdict], mistake: Mistake):
+    verdict = judge(mistake)
     assert verdict.noticed, f"{mistake.name}: {verdict}"
     assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"

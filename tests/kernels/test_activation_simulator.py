@@ -5,7 +5,7 @@ import torch
 
 import thunderkittens
 from tests.kernels import activation_cases as cases
-from tests.kernels.activation_cases import BF16, FP32, Case
+from tests.kernels.activation_cases import BF16, FP16, FP32, Case
 from thunderkittens import _C, _loader
 from thunderkittens.testing import check_memory, memory
 
@@ -22,7 +22,12 @@ ALL = [
     *cases.regimes(40),
     Case("swiglu", 1, (130,), BF16, layout="sliced"),
 ]
-ORDERED = [*cases.sizes((513, 1025)), Case("swiglu", 1032, (3,), BF16, layout="halves")]
+ORDERED = [
+    *cases.sizes((513, 1025)),
+    Case("swiglu", 1032, (3,), BF16, layout="halves"),
+    Case("swiglu", 1031, (3,), BF16, layout="halves"),
+    Case("gelu", 531, (3,), FP32, layout="sliced"),
+]
 POLICIES = (
     {},
     {"policy": "lazy"},
@@ -84,7 +89,7 @@ def test_no_races(case):
 
 @pytest.mark.parametrize("shape", [(9, 40), (5, 37), (200,), ()], ids=str)
 def test_layout_changes_no_bit(shape):
-    """From a copy, by single elements or in runs: each element is computed alike."""
+    """From a copy, shifted or in runs: each element is computed alike."""
     gate, up = (torch.randn(shape).bfloat16() for _ in range(2))
     with thunderkittens.backend("simulator"):
         want = thunderkittens.swiglu(gate, up)
@@ -92,6 +97,14 @@ def test_layout_changes_no_bit(shape):
         shifted = torch.zeros(gate.numel() + 1, dtype=BF16)[1:].view(shape).copy_(gate)
         for same in (stepped, shifted):
             assert memory.bits_equal(thunderkittens.swiglu(same, up), want)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32])
+@pytest.mark.parametrize("op", ["swiglu", "gelu"])
+def test_rows_that_start_anywhere(op, dtype):
+    with thunderkittens.backend("simulator"):
+        for width in cases.UNALIGNED_WIDTHS:
+            cases.check_rows_anywhere(Case(op, width, (3,), dtype), "cpu")
 
 
 @pytest.mark.parametrize("needs", [(True, False), (False, True)], ids=str)

@@ -7,11 +7,14 @@ under each.
 """
 
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from build_tools.settings import ROOT, BuildError
+from tests.ahead import called_ahead
 from tests.kernels import planted
 from tests.kernels.attention_mistakes import MISTAKES
 from tests.kernels.attention_races import RACES
@@ -31,19 +34,43 @@ def programs() -> dict[str, Path]:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="module")
+def run_right(request, programs: dict[str, Path]) -> Iterator[Callable[[str], str]]:
+    """What the kernel as it is comes to under a policy."""
+    with called_ahead(request, partial(planted.run, programs[""]), "policy") as ahead:
+        yield ahead
+
+
+@pytest.fixture(scope="module")
+def run_wrong(request, programs: dict[str, Path]) -> Iterator[Callable[[Mistake], dict[str, str]]]:
+    """What a mistake comes to, in race mode under each policy, else until one finds it."""
+
+    def run(mistake: Mistake) -> dict[str, str]:
+        if mistake in RACES:
+            return planted.run_all(programs[mistake.name], ",race")
+        return planted.run_all(programs[mistake.name], until=mistake.found_as)
+
+    with called_ahead(request, run, "mistake") as ahead:
+        yield ahead
+
+
 @pytest.mark.parametrize("policy", [*POLICIES, *(f"{policy},race" for policy in POLICIES)])
-def test_nothing_is_found_where_nothing_is(programs: dict[str, Path], policy: str):
-    assert planted.run(programs[""], policy) == ""
+def test_nothing_is_found_where_nothing_is(run_right: Callable[[str], str], policy: str):
+    assert run_right(policy) == ""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_mistake_is_found(programs: dict[str, Path], mistake: Mistake):
-    said = planted.run_all(programs[mistake.name])
+def test_mistake_is_found(run_wrong: Callable[[Mistake], dict[str, str]], mistake: Mistake):
+    said = run_wrong(mistake)
     reports = [text for text in said.values() if re.search(mistake.found_as, text)]
     assert reports, f"{mistake.name} is not found as /{mistake.found_as}/: {said}"
 
 
 @pytest.mark.parametrize("mistake", RACES, ids=lambda mistake: mistake.name)
-def test_race_is_found_under_every_policy(programs: dict[str, Path], mistake: Mistake):
-    for policy, said in planted.run_all(programs[mistake.name], ",race").items():
-        assert re.search(mistake.found_as, said), f"{mistake.name} under {policy}: {said}"
+def test_race_is_found_under_every_policy(
+    run_wrong: Callable[[Mistake], dict[str, str]], mistake: Mistake
+):
+    said = run_wrong(mistake)
+    assert list(said) == list(POLICIES)
+    for policy, text in said.items():
+        assert re.search(mistake.found_as, text), f"{mistake.name} under {policy}: {text}"

@@ -210,6 +210,21 @@ def test_logits_are_never_all_in_memory():
     assert torch.cuda.max_memory_allocated() - before < 65536 * 50304
 
 
+def test_one_chunk_needs_no_sum_of_dweight():
+    """Where all logits take no more memory than a float32 sum of dweight would, there is none."""
+    hidden, vocabulary, rows = 2048, 65536, 4096  # logits of 512 MiB; weight has 256, a sum 512
+    x = torch.randn(rows, hidden, device="cuda", dtype=BF16, requires_grad=True)
+    weight = torch.randn(vocabulary, hidden, device="cuda", dtype=BF16, requires_grad=True)
+    targets = torch.randint(0, vocabulary, (rows,), device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    loss = thunderkittens.linear_cross_entropy(x, weight, targets)
+    peak = torch.cuda.max_memory_allocated() - before
+    assert loss.isfinite()
+    logits, gradients = 2 * rows * vocabulary, x.nbytes + weight.nbytes
+    assert logits + gradients <= peak < logits + gradients + (64 << 20)
+
+
 @pytest.mark.parametrize(("width", "rows"), [(1024, 2**21 + 1), (65536, 2**15 + 3)])
 def test_more_than_2_to_the_31_elements(width, rows):
     """The last rows of a tensor past 2³¹ elements are those of a small one, in place."""

@@ -6,14 +6,17 @@ where the mistake leaves nothing else to see.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from build_tools.settings import BuildError
+from tests.ahead import called_ahead
+from tests.kernels import planted
 from tests.kernels.planted import Mistake
 from tests.mutation import targets
-from tests.mutation.bench import Bench
+from tests.mutation.bench import Bench, Verdict
 
 in_row = partial(Mistake, file="kernels/norm/row.cuh")
 in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
@@ -228,8 +231,14 @@ def bench() -> Bench:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="module")
+def judge(request, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
+    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
+        yield ahead
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_mistake_is_found(bench: Bench, mistake: Mistake):
-    verdict = bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+def test_mistake_is_found(judge: Callable[[Mistake], Verdict], mistake: Mistake):
+    verdict = judge(mistake)
     assert verdict.noticed, f"{mistake.name}: {verdict}"
     assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"

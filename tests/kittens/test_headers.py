@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from build_tools import ops, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.ahead import called_ahead
 
 INCLUDE = ROOT / "csrc/include"
 # The twins behind the seam are included through their contract, arch/<topic>.cuh, alone.
@@ -38,9 +40,22 @@ def compiles(command: list[str], source: Path, text: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture(scope="module")
+def compile_alone(request, command: list[str], tmp_path_factory) -> Iterator[Callable[[str], None]]:
+    """Compiles a header by itself, twice in one source."""
+    folder = tmp_path_factory.mktemp("alone")
+
+    def alone(header: str) -> None:
+        source = folder / f"{header.replace('/', '.')}.cpp"
+        compiles(command, source, f"#include <{header}>\n#include <{header}>\n")
+
+    with called_ahead(request, alone, "header") as ahead:
+        yield ahead
+
+
 @pytest.mark.parametrize("header", public_headers())
-def test_header_compiles_alone(header: str, command: list[str], tmp_path: Path):
-    compiles(command, tmp_path / "alone.cpp", f"#include <{header}>\n#include <{header}>\n")
+def test_header_compiles_alone(header: str, compile_alone: Callable[[str], None]):
+    compile_alone(header)
 
 
 @pytest.mark.parametrize("before", ["", "static ", "extern "])

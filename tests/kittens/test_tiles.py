@@ -4,32 +4,44 @@
 """
 
 import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from build_tools import simulator, tiles
 from build_tools.settings import BuildError
+from tests.ahead import called_ahead
+
+SIMULATOR = tiles.POLICIES[0]  # of which all have the same programs
 
 
-@pytest.fixture(scope="session")
-def built(request) -> None:
-    """Builds what is going to run, all at once; a test whose program fails to build says so."""
+@pytest.fixture(scope="module")
+def built(request) -> dict[tuple[str, str], Path]:
+    """What is going to run, built all at once; a test whose program fails to build says so."""
     places: dict[str, set[str]] = {}
     for item in request.session.items:
         if item.path == Path(__file__) and not item.get_closest_marker("skip"):
-            place = tiles.GPU if item.get_closest_marker("gpu") else tiles.POLICIES[0]
+            place = tiles.GPU if item.get_closest_marker("gpu") else SIMULATOR
             places.setdefault(place, set()).add(item.callspec.params["name"])
+    programs = {}
     with contextlib.suppress(BuildError):
         for place, names in places.items():
-            tiles.build(sorted(names), place)
+            for name, executable in tiles.build(sorted(names), place).items():
+                programs[name, place] = executable
+    return programs
 
 
-def check(name: str, where: str) -> None:
-    """Builds a program, runs it, and fails with what it printed unless all its tests pass."""
-    executable = tiles.build([name], where)[name]
-    outcome = tiles.run(name, executable, where)
-    assert not outcome.failed, outcome.report
+@pytest.fixture(scope="module")
+def simulate(request, built) -> Iterator[Callable[[str, str], tiles.Outcome]]:
+    """Runs a program under a policy."""
+
+    def run(name: str, policy: str) -> tiles.Outcome:
+        executable = built.get((name, SIMULATOR)) or tiles.build([name], SIMULATOR)[name]
+        return tiles.run(name, executable, policy)
+
+    with called_ahead(request, run, "name", "policy") as ahead:
+        yield ahead
 
 
 @pytest.mark.parametrize("policy", tiles.POLICIES)
@@ -39,11 +51,13 @@ def test_in_the_simulator(name: str, policy: str, request) -> None:
         simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
-    request.getfixturevalue("built")
-    check(name, policy)
+    outcome = request.getfixturevalue("simulate")(name, policy)
+    assert not outcome.failed, outcome.report
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", tiles.programs(tiles.GPU))
 def test_on_the_gpu(name: str, built) -> None:
-    check(name, tiles.GPU)
+    executable = built.get((name, tiles.GPU)) or tiles.build([name], tiles.GPU)[name]
+    outcome = tiles.run(name, executable, tiles.GPU)
+    assert not outcome.failed, outcome.report

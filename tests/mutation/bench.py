@@ -21,7 +21,6 @@ from pathlib import Path
 
 from build_tools import compile, settings, simulator, toolchain
 from build_tools.settings import ROOT
-from tests.mutation.operators import Mutant
 from tests.mutation.targets import CASES, Program
 
 POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
@@ -57,6 +56,9 @@ class Verdict:
         return self.outcome in NOTICED
 
 
+SURVIVED = Verdict("survived")
+
+
 class Bench:
     """Judges mutants with the given programs."""
 
@@ -72,26 +74,29 @@ class Bench:
         self._compiler = toolchain.find_compiler()
         self._prelude = self._precompiled(toolkit)
 
-    def judge_all(self, work: list[tuple[Mutant, str, tuple[Program, ...]]]) -> list[Verdict]:
-        """The verdicts on mutants of sources, each by the programs that run it, in order."""
+    def judge_all(self, work: list[tuple[str, str, tuple[Program, ...]]]) -> list[Verdict]:
+        """As judge_text, many of them, in order; as many at a time as the machine can."""
         verdicts = []
         with ThreadPoolExecutor(settings.jobs()) as pool:
-            for verdict in pool.map(lambda one: self.judge(*one), work):
+            for verdict in pool.map(lambda one: self.judge_text(*one), work):
                 verdicts.append(verdict)
                 if len(verdicts) % 50 == 0:
                     print(f"  [{len(verdicts)}/{len(work)}]", flush=True)
         return verdicts
 
-    def judge(self, mutant: Mutant, text: str, programs: tuple[Program, ...]) -> Verdict:
-        """The verdict on one mutant of a source."""
-        return self.judge_text(mutant.file, mutant.applied(text), programs)
-
     def judge_text(self, file: str, text: str, programs: tuple[Program, ...]) -> Verdict:
         """The verdict on a source with the text that it is to have."""
         family = str(Path("csrc", file).parent)
-        parts = [self._world(program, family) for program in programs]
-        if text != (ROOT / "csrc" / file).read_text():  # else they know it: once for all files
-            parts = [file, text, *parts]
+        if text == (ROOT / "csrc" / file).read_text():  # each program knows it: once for all files
+            verdicts = (self._judge([self._world(p, family)], file, text, (p,)) for p in programs)
+            return next((one for one in verdicts if one != SURVIVED), SURVIVED)
+        world = [self._world(program, family) for program in programs]
+        return self._judge([file, text, *world], file, text, programs)
+
+    def _judge(
+        self, parts: list[str], file: str, text: str, programs: tuple[Program, ...]
+    ) -> Verdict:
+        """The verdict that is kept under a hash of `parts`, or a new one."""
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         record = settings.build_dir() / "mutation" / key[:2] / f"{key[2:20]}.json"
         if record.is_file():
@@ -118,7 +123,7 @@ class Bench:
                     outcome, said = _run(executable, policy)
                     if outcome:
                         return Verdict(outcome, f"{program.name}, {policy}", said)
-        return Verdict("survived")
+        return SURVIVED
 
     def _build(
         self, folder: Path, program: Program, executable: Path, flags: tuple[str, ...]

@@ -56,7 +56,7 @@ def run(chosen: list[Mutant], bench: Bench | None = None) -> list[Result]:
         verdict = bench.judge_text(file, targets.text(file), targets.TARGETS[file])
         if verdict.outcome != "survived":
             raise BuildError(f"{file} itself fails in {verdict.where}: {verdict.said}")
-    work = [(m, targets.text(m.file), targets.TARGETS[m.file]) for m in chosen]
+    work = [(m.file, m.applied(targets.text(m.file)), targets.TARGETS[m.file]) for m in chosen]
     verdicts = bench.judge_all(work)
     return [Result(m, v, listed.find(m)) for m, v in zip(chosen, verdicts, strict=True)]
 

@@ -45,18 +45,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
     Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
-    Listed(
-        ELEMENTWISE,
-        "int bytes = ",
-        "comparison: == → !=|constant: 1 → [02]|constant: 64 → .*|constant: 32 → .*",
-        TUNING,
-    ),
-    Listed(
-        ELEMENTWISE,
-        "int elements = ",
-        "comparison: > → >=|constant: 1 → [02]|constant: 4 → [358]",
-        TUNING,
-    ),
+    Listed(ELEMENTWISE, "int bytes = ", "constant: 32 → .*", TUNING),
+    Listed(ELEMENTWISE, "int run = «16»", "constant: 16 → 17", "as many elements fit in 17 bytes"),
     Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
     # Slices of a row.
     Listed(
@@ -64,6 +54,15 @@ LISTED: tuple[Listed, ...] = (
         "row = p.rows == «1» ?",
         "constant: 1 → 0",
         "a single row's slices divided by their number are row 0, too",
+    ),
+    # What of a row is moved in runs.
+    Listed(ELEMENTWISE, "in_runs = room «>» 0", "comparison: > → >=", SAME),
+    Listed(ELEMENTWISE, "in_runs = room > «0»", "constant: 0 → -?1", "less than a run is none"),
+    Listed(
+        ELEMENTWISE,
+        "room & -kRun : «0»",
+        "constant: 0 → -1",
+        "each lane from the head on does the column before its own: one is done twice, alike",
     ),
     Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.

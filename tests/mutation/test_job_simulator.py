@@ -1,13 +1,20 @@
 """The job kills what it must, says so of what it does not, and a sample of the mutants dies."""
 
+import re
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from build_tools.settings import BuildError
+from tests.ahead import called_ahead
+from tests.kernels import planted
+from tests.kernels.planted import Mistake
 from tests.mutation import __main__ as command
 from tests.mutation import job, targets
-from tests.mutation.bench import Bench, Verdict
+from tests.mutation.bench import SURVIVED, Bench, Verdict
 from tests.mutation.listed import Listed
 
 SAMPLE = 30  # two minutes of 2 cores, where nothing is known of them
@@ -15,6 +22,24 @@ CONSUMER = "kernels/attention/attention_consumer.cuh"
 PRODUCER = "kernels/attention/attention_producer.cuh"
 SOFTMAX = "kernels/attention/attention_softmax.cuh"
 ROW = "kernels/norm/row.cuh"
+
+
+def change(file: str, right: str, wrong: str, found_as: str) -> Mistake:
+    name = f"{Path(file).stem}: {right} → {wrong or 'nothing'}"
+    return Mistake(name, right, wrong, found_as, file)
+
+
+# What is planted, and what comes of it.
+PLANTED = (
+    (change(PRODUCER, "shared.k_ring.wait_empty(at);", "", "arriv|bytes|phase"), "report"),
+    (change(SOFTMAX, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "lse|o:"), "numbers"),
+    (change(CONSUMER, "turn::start(w);", "", "DEADLOCK"), "report"),
+    (change(CONSUMER, "turn::start(w);", "turn::start(w)", "error"), "compile"),
+    (change(ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "RACE"), "report"),
+    (change(ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "shared"), "report"),
+    (change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "10 s"), "timeout"),
+    (change(ROW, "half ^= 1;", "__builtin_trap();", "signal"), "crash"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,36 +52,31 @@ def bench() -> Bench:
         pytest.skip(str(reason))
 
 
-def judge(bench: Bench, file: str, right: str, wrong: str) -> Verdict:
-    text = targets.text(file)
-    assert text.count(right) == 1, "the kernel has changed"
-    return bench.judge_text(file, text.replace(right, wrong), targets.TARGETS[file])
+@pytest.fixture(scope="module")
+def judge(request, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
+    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
+        yield ahead
 
 
-@pytest.mark.parametrize("file", targets.TARGETS)
-def test_nothing_is_noticed_where_nothing_is(bench, file):
-    assert bench.judge_text(file, targets.text(file), targets.TARGETS[file]) == Verdict("survived")
+def test_nothing_is_noticed_where_nothing_is(bench):
+    """Of all targets, by each of the programs that run them."""
+    runs = {program: file for file, some in targets.TARGETS.items() for program in some}
+    work = [(file, targets.text(file), (program,)) for program, file in runs.items()]
+    noticed = [verdict for verdict in bench.judge_all(work) if verdict != SURVIVED]
+    assert not noticed
+    for file, some in targets.TARGETS.items():
+        assert bench.judge_text(file, targets.text(file), some) == SURVIVED  # as it is remembered
 
 
 @pytest.mark.parametrize(
-    "file, right, wrong, outcome, said",
-    [
-        (PRODUCER, "shared.k_ring.wait_empty(at);", "", "report", "arriv|bytes|phase"),
-        (SOFTMAX, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "numbers", "lse|o:"),
-        (CONSUMER, "turn::start(w);", "", "report", "DEADLOCK"),
-        (CONSUMER, "turn::start(w);", "turn::start(w)", "compile", "error"),
-        (ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "report", "RACE"),
-        (ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "report", "shared"),
-        (ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "timeout", "10 s"),
-        (ROW, "half ^= 1;", "__builtin_trap();", "crash", "signal"),
-    ],
+    ("mistake", "outcome"), PLANTED, ids=lambda value: getattr(value, "name", value)
 )
-def test_mistake_is_noticed(bench, file, right, wrong, outcome, said):
-    verdict = judge(bench, file, right, wrong)
+def test_mistake_is_noticed(bench, judge, mistake, outcome):
+    verdict = judge(mistake)
     assert verdict.outcome == outcome
-    assert any(word in verdict.said for word in said.split("|")), verdict
+    assert re.search(mistake.found_as, verdict.said), verdict
     assert verdict.noticed == (outcome != "compile")
-    assert judge(bench, file, right, wrong) == verdict  # as it is remembered
+    assert planted.judge(bench, mistake) == verdict  # as it is remembered
 
 
 def result(outcome: str, entry: Listed | None = None) -> job.Result:

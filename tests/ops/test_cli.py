@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,22 @@ from thunderkittens import _C, _loader, cli
 PACKAGE = Path(thunderkittens.__file__).parent
 
 
-def run(*arguments, cwd=None):
-    command = [sys.executable, "-m", "thunderkittens", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd or PACKAGE.parent)
+INFO = ("-m", "thunderkittens", "info")
+
+
+def python(*arguments, cwd=PACKAGE.parent) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd)
 
 
 def test_info():
-    done = run("info")
+    done = python(*INFO)
     assert done.returncode == 0, done.stderr
     for part in (f"thunderkittens {thunderkittens.__version__}", torch.__version__, "layer_norm"):
         assert part in done.stdout
 
 
 def test_info_as_json():
-    done = run("info", "--json")
+    done = python(*INFO, "--json")
     found = json.loads(done.stdout)
     assert found["problem"] is None
     assert found["running"]["torch"] == torch.__version__
@@ -44,7 +47,7 @@ def test_info_as_json():
 
 def test_reader_that_leaves():
     """As in `info | head -1`."""
-    command = [sys.executable, "-m", "thunderkittens", "info"]
+    command = [sys.executable, *INFO]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=PACKAGE.parent)
@@ -83,54 +86,56 @@ def copy(tmp_path):
     return Path(shutil.copytree(PACKAGE, tmp_path / "thunderkittens", ignore=ignored))
 
 
-def import_error(copy) -> str:
-    code = "import thunderkittens"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=copy.parent
-    )
+def last_line(done: subprocess.CompletedProcess) -> str:
     assert done.returncode != 0
     return done.stderr.strip().splitlines()[-1]
 
 
-def test_missing_library(copy):
-    (copy / "lib" / "libthunderkittens.so").unlink()
-    message = import_error(copy)
-    assert "ImportError: thunderkittens: the ops library" in message
-    assert _loader.REBUILD in message
-    done = run("info", cwd=copy.parent)
-    assert done.returncode == 1
-    assert "The ops cannot be loaded: the ops library" in done.stdout
-    assert json.loads(run("info", "--json", cwd=copy.parent).stdout)["ops"] == []
+def import_error(copy) -> str:
+    return last_line(python("-c", "import thunderkittens", cwd=copy.parent))
 
 
-def test_missing_module(copy):
-    for module in copy.glob("_C*.so"):
-        module.unlink()
-    message = import_error(copy)
-    assert "the module _C was not built for Python" in message
-    assert _loader.REBUILD in message
-    assert "the module _C was not built for Python" in problem_of_info(copy)
+def problems(copy) -> tuple[str, str]:
+    """The error of an import, and what `info` says is wrong, which `info --json` says too.
 
-
-def problem_of_info(copy) -> str:
-    """What `info` says is wrong, which `info --json` says too."""
-    text, data = run("info", cwd=copy.parent), run("info", "--json", cwd=copy.parent)
+    Of three processes, side by side: each takes seconds to import torch.
+    """
+    commands = (("-c", "import thunderkittens"), INFO, (*INFO, "--json"))
+    with ThreadPoolExecutor() as pool:
+        imported, text, data = pool.map(lambda words: python(*words, cwd=copy.parent), commands)
     assert (text.returncode, data.returncode) == (1, 1)
     assert "Traceback" not in text.stderr + data.stderr
     found = json.loads(data.stdout)
     assert found["ops"] == []
     assert text.stdout.endswith(f"The ops cannot be loaded: {found['problem']}.\n")
-    return found["problem"]
+    return last_line(imported), found["problem"]
+
+
+def test_missing_library(copy):
+    (copy / "lib" / "libthunderkittens.so").unlink()
+    message, problem = problems(copy)
+    assert "ImportError: thunderkittens: the ops library" in message
+    assert _loader.REBUILD in message
+    assert problem.startswith("the ops library")
+
+
+def test_missing_module(copy):
+    for module in copy.glob("_C*.so"):
+        module.unlink()
+    message, problem = problems(copy)
+    assert "the module _C was not built for Python" in message
+    assert _loader.REBUILD in message
+    assert "the module _C was not built for Python" in problem
 
 
 def test_damaged_module(copy):
     for module in copy.glob("_C*.so"):
         module.unlink()
         module.write_bytes(b"not ELF")
-    message = import_error(copy)
+    message, problem = problems(copy)
     assert "the module _C cannot be loaded" in message
     assert _loader.REBUILD in message
-    assert "the module _C cannot be loaded" in problem_of_info(copy)
+    assert "the module _C cannot be loaded" in problem
 
 
 @pytest.mark.parametrize("size", [0, 1000, -1000])
@@ -140,10 +145,10 @@ def test_damaged_library(copy, size):
     text = library.read_bytes()
     library.unlink()
     library.write_bytes(text[:size])
-    message = import_error(copy)
+    message, problem = problems(copy)
     assert "libthunderkittens.so is damaged" in message
     assert _loader.REBUILD in message
-    assert "libthunderkittens.so is damaged" in problem_of_info(copy)
+    assert "libthunderkittens.so is damaged" in problem
 
 
 def test_broken_library(copy):
@@ -151,10 +156,10 @@ def test_broken_library(copy):
     text = library.read_bytes()
     library.unlink()
     library.write_bytes(b"not ELF" + text[7:])
-    message = import_error(copy)
+    message, problem = problems(copy)
     assert "the ops library cannot be loaded" in message
     assert _loader.REBUILD in message
-    assert "the ops library cannot be loaded" in problem_of_info(copy)
+    assert "the ops library cannot be loaded" in problem
 
 
 def test_other_torch(copy):

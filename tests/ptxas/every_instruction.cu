@@ -44,6 +44,7 @@ __device__ void move(V* global, V* shared) {
   store_shared(shared, load_global(global));
   store_global(global + 1, load_shared(shared + 1));
   store_global_streaming(global + 2, load_global_streaming(global + 3));
+  store_global(global + 4, load_global_kept(global + 5));
 }
 
 __global__ void memory(void* p) {

@@ -1,4 +1,4 @@
-"""Cross entropy of logits, and of a linear layer whose logits are never all in memory."""
+"""Cross entropy of logits, and of a linear layer whose logits are in memory a chunk at a time."""
 
 import torch
 from torch import Tensor
@@ -95,7 +95,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """Cross entropy of the logits x · weightᵀ + bias, which are never all in memory.
+    """Cross entropy of the logits x · weightᵀ + bias, which are in memory a chunk at a time.
 
     The rows of x go through in chunks: torch's matrix product makes a chunk's logits,
     `cross_entropy` their loss and, in their place, their gradient, of which two more products make
@@ -103,9 +103,10 @@ def linear_cross_entropy(
     them by the loss's own gradient; with reduction "none" the backward goes through the chunks once
     more, and computes the logits again.
 
-    A chunk has as many rows as a power of two can be with logits of at most 256 MiB, or half of
-    weight's memory where that is more; and 16 at least. Beside it there are the gradients, and a
-    float32 sum of weight's shape where weight has 16 bits and there are several chunks.
+    A chunk has as many rows as a power of two can be with logits of at most 256 MiB, or of weight's
+    size where that is more; and 16 at least. Beside it there are the gradients and, where weight
+    has 16 bits and there are several chunks, a float32 sum of weight's shape. Where the logits of
+    all rows take no more memory than that sum, which is so up to 2 · H rows, there is one chunk.
 
     Args:
         x: [..., H], float32, float16, bfloat16 or float64, any strides.

@@ -2,7 +2,8 @@
 //
 //   gated: y = f(gate) · up        gelu: y = f(x)        element by element
 //
-// All tensors of a call have one shape. Where they are contiguous, it is one long row.
+// All tensors of a call have one shape. Where they are contiguous, it is one long row. What is
+// written starts at a multiple of 16 bytes, what is read at any element.
 #pragma once
 
 #include <cstdint>

@@ -49,50 +49,57 @@ struct plain_backward {
   }
 };
 
-// Function: one of the above. T: element type of all tensors. Run: elements a lane moves at once
-// (16 bytes, or 1 where rows are not aligned).
-template <class Function, class T, int Run>
+// Function: one of the above. T: element type of all tensors. Aligned: whether all rows start at
+// multiples of 16 bytes, and have a multiple of 16.
+template <class Function, class T, bool Aligned>
 struct elementwise_config {
   using function = Function;
   using type = T;
+  static constexpr bool aligned = Aligned;
+  static constexpr int run = 16 / int(sizeof(T));  // elements of an access
   // What a lane loads of each input before it computes, in accesses of 16 bytes: a multiprocessor
   // has 48 KB or more on their way.
   static constexpr int bytes = 32;
-  static constexpr int elements = Run > 1 ? bytes / int(sizeof(T)) : bytes / 4;
-  using vector = rv<T, kWarp * elements, ducks::rv_layout::runs<Run>>;
+  static constexpr int elements = bytes / int(sizeof(T));
+  using vector = rv<T, kWarp * elements, ducks::rv_layout::runs<run>>;
   static constexpr int warps = 4;
   static constexpr int threads = warps * kWarp;
-  // Lets ptxas take 64 registers, or 40 where one input needs no more. Without it, it takes 32 and
-  // puts the loads in between the arithmetic, one or two on their way at a time (CUDA 13.0).
-  static constexpr int min_blocks = (Function::inputs == 1 ? 1536 : 1024) / threads;
+  // What ptxas may take: 64, or 40 where one input needs no more, or 80 where three inputs have
+  // twice as many on their way, to be shifted. Not told, it takes 32 and puts the loads in between
+  // the arithmetic, one or two on their way at a time (CUDA 13.0).
+  static constexpr bool most = Function::inputs == 3 && !Aligned;
+  static constexpr int registers = most ? 80 : Function::inputs == 1 ? 40 : 64;
+  static constexpr int min_blocks = 65536 / registers / threads;
 };
 
 template <int Inputs, int Outputs>
 struct elementwise_operands {
   const void* in[Inputs];  // [rows, width] each, rows `stride` elements apart
   int64_t stride[Inputs];
-  void* out[Outputs];  // [rows, width] each, contiguous, or null: not wanted
+  void* out[Outputs];  // [rows, width] each, contiguous, at 16 bytes' multiples; null: not wanted
   int64_t rows, width;
-  int64_t slices;  // of a row
+  int64_t slices;  // of a row; where rows are not aligned, slice 0 is single elements
 };
 template <class Function>
 using operands_of = elementwise_operands<Function::inputs, Function::outputs>;
 
-template <class Config>
-KITTENS_DEVICE void elementwise(const operands_of<typename Config::function>& p) {
+// Vector number at.c of those `columns` elements of row at.r that start at `first`. (`columns` is a
+// reference: a value lets ptxas keep the loads' predicates for the stores, in registers.)
+template <class Config, class V>
+KITTENS_DEVICE void transform(const operands_of<typename Config::function>& p, int64_t first,
+                              const int64_t& columns, coord at) {
   using T = typename Config::type;
   using F = typename Config::function;
-  using V = typename Config::vector;
-  const int64_t slice = int64_t(arch::block_x()) * Config::warps + arch::warp_id();
-  const int64_t row = p.rows == 1 ? 0 : slice / p.slices;
-  if (row >= p.rows) return;
-  const coord at = {.r = row, .c = slice - row * p.slices};
-
   V in[F::inputs], out[F::outputs];
 #pragma unroll
   for (int i = 0; i < F::inputs; ++i) {
-    const auto* data = static_cast<const T*>(p.in[i]);
-    load(in[i], gl<const T, 1, 1>::matrix(data, p.rows, p.width, p.stride[i]), at);
+    const T* data = static_cast<const T*>(p.in[i]) + first;
+    const auto tensor = gl<const T, 1, 1>::matrix(data, p.rows, columns, p.stride[i]);
+    if constexpr (Config::aligned || V::run_length == 1) {
+      load(in[i], tensor, at);
+    } else {
+      load_unaligned(in[i], tensor, at);
+    }
   }
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
@@ -114,7 +121,39 @@ KITTENS_DEVICE void elementwise(const operands_of<typename Config::function>& p)
 #pragma unroll
   for (int o = 0; o < F::outputs; ++o) {
     if (p.out[o] == nullptr) continue;
-    store(gl<T, 1, 1>::matrix(static_cast<T*>(p.out[o]), p.rows, p.width, p.width), out[o], at);
+    T* data = static_cast<T*>(p.out[o]) + first;
+    store(gl<T, 1, 1>::matrix(data, p.rows, columns, p.width), out[o], at);
+  }
+}
+
+// A row that starts anywhere: single elements, runs of 16 bytes that are aligned where they are
+// written, and single elements. The inputs' runs are shifted out of aligned ones (load_unaligned),
+// which lie in the row because at either end of it at least one run's elements, and fewer than
+// those of two, are moved singly. That is less than a warp has lanes: it is slice 0.
+template <class Config>
+KITTENS_DEVICE void transform_unaligned(const operands_of<typename Config::function>& p, coord at) {
+  constexpr int kRun = Config::run;
+  const int64_t head = kRun + (-(at.r * p.width) & (kRun - 1));
+  const int64_t room = p.width - head - kRun;
+  const int64_t in_runs = room > 0 ? room & -kRun : 0;
+  if (at.c > 0) {
+    transform<Config, typename Config::vector>(p, head, in_runs, {.r = at.r, .c = at.c - 1});
+  } else {
+    const int64_t first = arch::lane_id() < head ? 0 : in_runs;
+    transform<Config, rv<typename Config::type, kWarp>>(p, first, p.width - first, {.r = at.r});
+  }
+}
+
+template <class Config>
+KITTENS_DEVICE void elementwise(const operands_of<typename Config::function>& p) {
+  const int64_t slice = int64_t(arch::block_x()) * Config::warps + arch::warp_id();
+  const int64_t row = p.rows == 1 ? 0 : slice / p.slices;
+  if (row >= p.rows) return;
+  const coord at = {.r = row, .c = slice - row * p.slices};
+  if constexpr (Config::aligned) {
+    transform<Config, typename Config::vector>(p, 0, p.width, at);
+  } else {
+    transform_unaligned<Config>(p, at);
   }
 }
 

@@ -1,17 +1,21 @@
 // Launching an element-wise kernel: the element type, the width of accesses, and the grid.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/activation/elementwise.cuh"
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-template <class Function, class T, int Run>
+template <class Function, class T, bool Aligned>
 void launch_slices(operands_of<Function> p, host::stream s) {
-  using config = elementwise_config<Function, T, Run>;
+  using config = elementwise_config<Function, T, Aligned>;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  p.slices = ceil_div(p.width, config::vector::length);
+  // Where rows are not aligned, at least two runs of each are single elements, slice 0.
+  const int64_t in_runs = Aligned ? p.width : std::max<int64_t>(p.width - 2 * config::run, 0);
+  p.slices = ceil_div(in_runs, config::vector::length) + (Aligned ? 0 : 1);
   const host::launch_config shape = {{ceil_div(p.rows * p.slices, config::warps)},
                                      {config::threads}};
   if constexpr (Function::backward) {
@@ -30,12 +34,12 @@ Operands columns_from(Operands p, int64_t first) {
   return p;
 }
 
-// Whether lanes may move runs of 16 bytes, but for what a single row has behind the last of them.
+// Whether rows start at multiples of 16 bytes and have a multiple of 16, but for what a single row
+// has behind the last of them.
 template <class Operands>
 bool is_aligned(const Operands& p, int64_t size) {
   bool aligned = p.rows == 1 || p.width * size % 16 == 0;
   for (const void* in : p.in) aligned &= in_runs_of_16_bytes({in});
-  for (const void* out : p.out) aligned &= in_runs_of_16_bytes({out});
   for (const int64_t stride : p.stride) aligned &= p.rows == 1 || stride * size % 16 == 0;
   return aligned;
 }
@@ -47,10 +51,11 @@ bool is_aligned(const Operands& p, int64_t size) {
 template <template <class> class Form, template <class> class F>
 void launch_elementwise(operands_of<Form<F<float>>> p, dtype type, host::stream s) {
   with_elements(type, is_aligned(p, bytes_of(type)), [&]<class T, int Run>() {
+    constexpr bool kAligned = Run > 1;
     const int64_t whole = p.width / Run * Run;
-    if (whole < p.width) launch_slices<Form<F<T>>, T, 1>(columns_from<T>(p, whole), s);
+    if (whole < p.width) launch_slices<Form<F<T>>, T, false>(columns_from<T>(p, whole), s);
     p.width = whole;
-    if (whole > 0) launch_slices<Form<F<T>>, T, Run>(p, s);
+    if (whole > 0) launch_slices<Form<F<T>>, T, kAligned>(p, s);
   });
 }
 

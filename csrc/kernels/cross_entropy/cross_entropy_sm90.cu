@@ -14,6 +14,7 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
+using kittens::host::launch;
 using kittens::host::launch_overlapped;
 using kittens::host::multiprocessors;
 using kittens::host::stream;
@@ -85,9 +86,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     using config = cross_entropy_stream_config<T, 16, 2, 13>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
-    launch_overlapped(cross_entropy_stream<config>,
-                      {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)},
-                      s, p);
+    launch(cross_entropy_stream<config>,
+           {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)}, s, p);
   });
 }
 

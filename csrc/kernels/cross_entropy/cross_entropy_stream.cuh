@@ -257,7 +257,6 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     cross_entropy_stream(const __grid_constant__ cross_entropy_forward_params p) {
-  begin_overlapped();
   auto& shared = *reinterpret_cast<cross_entropy_stream_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) shared.stages.init(Config::warps);
   arch::sync_block();

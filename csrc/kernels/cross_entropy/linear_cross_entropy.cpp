@@ -1,5 +1,5 @@
-// linear_cross_entropy as torch ops: cross_entropy of x · weightᵀ + bias, whose logits never stand
-// in memory all at once.
+// linear_cross_entropy as torch ops: cross_entropy of x · weightᵀ + bias, whose logits stand in
+// memory a chunk at a time.
 //
 // The rows of x go through in chunks. Of each, torch's matrix product makes the logits, rounded to
 // x's dtype as torch.linear's are; cross_entropy's kernel makes the loss, and writes the logits'
@@ -49,14 +49,19 @@ loss_options checked(const linear_call& c) {
 
 // ---- Chunks -------------------------------------------------------------------------------------
 
-// Rows of a chunk: a power of two whose logits take at most 256 MiB, or half as much as weight
-// where that is more, but 16 rows at least. Each chunk reads and writes the sum of dweight, which
-// costs products of 700 TFLOP/s about 230 / rows of their time, whatever the vocabulary.
-int64_t default_chunk_rows(const Tensor& weight) {
-  const int64_t bytes = std::max(int64_t{256} << 20, static_cast<int64_t>(weight.nbytes()) / 2);
-  int64_t rows = 16;
-  while (2 * rows * weight.size(0) * weight.element_size() <= bytes) rows *= 2;
-  return rows;
+// Rows of a chunk: a power of two whose logits take at most 256 MiB, or as much as weight where
+// that is more, but 16 rows at least. Each chunk reads and writes the sum of dweight, which costs
+// products of 700 TFLOP/s about 230 / rows of their time, whatever the vocabulary. All `rows`,
+// where their logits take no more than that sum in float32 would, which one chunk does without.
+int64_t default_chunk_rows(const Tensor& weight, int64_t rows, bool sums_dweight) {
+  const auto bytes = static_cast<int64_t>(weight.nbytes());
+  const int64_t row_bytes = weight.size(0) * weight.element_size();
+  const int64_t sum_bytes = weight.element_size() < 4 && sums_dweight ? 4 * weight.numel() : 0;
+  if (rows * row_bytes <= sum_bytes) return rows;
+  const int64_t most = std::max(int64_t{256} << 20, bytes);
+  int64_t chunk = 16;
+  while (2 * chunk * row_bytes <= most) chunk *= 2;
+  return chunk;
 }
 
 // Columns of the logits, which are rows of weight.
@@ -161,7 +166,8 @@ std::tuple<Tensor, Tensor, Tensor> go_through(const decision& d, const linear_ca
   const Tensor targets = c.targets.contiguous().view(-1);
   const int64_t rows = targets.numel(), vocabulary = c.weight.size(0);
   const Tensor x = c.x.reshape({rows, c.x.size(-1)});
-  const int64_t chunk = std::min(rows, c.chunk_rows.value_or(default_chunk_rows(c.weight)));
+  const int64_t chunk =
+      std::min(rows, c.chunk_rows.value_or(default_chunk_rows(c.weight, rows, needs[1])));
   const bool differentiate = needs[0] || needs[1] || needs[2];
 
   // Each row begins at a multiple of 16 bytes: products and kernels are faster so.

@@ -244,7 +244,6 @@ KITTENS_DEVICE void store_partial(const norm_backward_params& p,
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward(const __grid_constant__ norm_backward_params p, row_layout layout) {
-  begin_overlapped();
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;
@@ -313,7 +312,6 @@ __global__ void __launch_bounds__(Config::max_threads)
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, 1)
     norm_backward_dx_wide(const __grid_constant__ norm_backward_params p, row_layout layout) {
-  begin_overlapped();
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;
@@ -360,7 +358,6 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward_sums_wide(const __grid_constant__ norm_backward_params p) {
-  begin_overlapped();
   using vector = typename Config::vector;
   const int64_t slice =
       int64_t(arch::block_x()) * (arch::block_threads() / kWarp) + arch::warp_id();

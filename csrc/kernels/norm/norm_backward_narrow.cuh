@@ -135,7 +135,6 @@ KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, narrow_v
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     norm_backward_narrow(const __grid_constant__ norm_backward_params p, narrow_layout layout) {
-  begin_overlapped();
   using T = typename Config::type;
   constexpr int kRows = Config::rows, kSums = Config::sums;
   static_assert(Config::threads >= kNormNarrowWidth, "a thread a column adds up the warps' sums");

@@ -140,7 +140,6 @@ struct pipelined_rows {
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward_pipelined(const __grid_constant__ norm_backward_params p, row_layout layout) {
-  begin_overlapped();
   using vector = typename Config::vector;
   const int warp = arch::warp_id();
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on

@@ -42,9 +42,9 @@ namespace thunderkittens::inline KITTENS_TARGET {
 // lane moves at once (16 bytes, or 1 where rows are not aligned). Elements: how many of the row a
 // lane holds. Warps: at most, of a row. Registers: of a thread, at most; the fewer, the more rows
 // are on their way. Early: whether the weights are on their way together with the row. Rows: of a
-// block, where each has one warp.
+// block, where each has one warp. Kept: whether the L2 lets go of the row last.
 template <class Kind, class T, class R, class W, int Run, int Elements, int Warps, int Registers,
-          bool Early = false, int Rows = 1>
+          bool Early = false, int Rows = 1, bool Kept = false>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
@@ -54,7 +54,7 @@ struct norm_forward_config {
   template <class E>
   using row_of = rv<E, kWarp * Elements, layout>;
   using vector = row_of<float>;
-  static constexpr bool early = Early;
+  static constexpr bool early = Early, kept = Kept;
   // What of the row is multiplied and stored at a time; late weights come for as much at once: for
   // 16 elements of a lane, unless they are floats beside a row of 32.
   static constexpr bool small =
@@ -195,6 +195,15 @@ KITTENS_DEVICE void store_moments(const norm_forward_params& p, const row_moment
   if (p.rstd != nullptr) arch::store_global(p.rstd + r, row.rstd);
 }
 
+template <class Config, register_vector V, global_tensor G>
+KITTENS_DEVICE void load_row(V& row, const G& rows, coord at) {
+  if constexpr (Config::kept) {
+    load_kept(row, rows, at);
+  } else {
+    load(row, rows, at);
+  }
+}
+
 // Grid: a block for each row, or, of rows of one warp, for every Config::rows.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
@@ -217,14 +226,14 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   typename Config::head head;
   if constexpr (Config::has_head) load(head, xs, {.r = r, .c = 0});
   typename Config::template row_of<T> x;
-  load(x, xs, {.r = r, .c = warp});
+  load_row<Config>(x, xs, {.r = r, .c = warp});
   row_parameters<Config, vector::length> parameters;
   if constexpr (Config::early) parameters.load(p, warp);
   vector d;
   if constexpr (Config::kind::adds) {
     typename Config::template row_of<R> residual;
-    load(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
-         {.r = r, .c = warp});
+    load_row<Config>(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
+                     {.r = r, .c = warp});
     copy(d, x);
     add_residual(d, residual, dropout_mask(p.dropout), r * p.width + warp * vector::length);
     store(matrix<R>(p.sum, p.rows, p.width, p.width), d, {.r = r, .c = warp});

@@ -103,7 +103,6 @@ KITTENS_DEVICE void scale_narrow(narrow_values& d, const row_moments& row,
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     norm_forward_narrow(const __grid_constant__ norm_forward_params p, narrow_layout layout) {
-  begin_overlapped();
   using T = typename Config::type;
   using R = typename Config::residual_type;
   constexpr int kRows = Config::rows;

@@ -55,19 +55,21 @@ bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
 }
 
 // What norm_forward_config leaves open when kind, types and alignment are known.
-template <int Elements, int Warps, int Registers, bool Early = false, int Rows = 1>
+template <int Elements, int Warps, int Registers, bool Early = false, int Rows = 1,
+          bool Kept = false>
 struct norm_form {};
 
 // The same of the form that was fastest for such rows: benchmarks/layer_norm.md, rms_norm.md and
 // add_norm.md.
 template <class Kind, class T, class R, class W, int Run>
 bool launch_norm_form(const norm_forward_params& p, host::stream s) {
-  const auto launch = [&]<int E, int Warps, int Registers, bool Early, int Rows>(
-                          norm_form<E, Warps, Registers, Early, Rows>) {
-    using config = norm_forward_config<Kind, T, R, W, Run, E, Warps, Registers, Early, Rows>;
+  const auto launch = [&]<int E, int Warps, int Registers, bool Early, int Rows, bool Kept>(
+                          norm_form<E, Warps, Registers, Early, Rows, Kept>) {
+    using config = norm_forward_config<Kind, T, R, W, Run, E, Warps, Registers, Early, Rows, Kept>;
     return launch_if_it_fits<config>(p, s);
   };
   constexpr bool kEarly = std::is_same_v<W, T>;  // float beside 16 bits takes too many registers
+  constexpr bool kKept = true;
   const int64_t width = p.width;
   if constexpr (Run == 1) {
     constexpr int kRegisters = Kind::adds || std::is_void_v<W> ? 128 : 80;
@@ -76,13 +78,17 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
     // Dropout's generator beside two rows takes more registers where they are floats. Long rows
     // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
     constexpr bool kLarge = sizeof(R) == 4;
-    const bool halves = p.dropout.seed == nullptr || width <= 2048;
-    return (halves && launch(norm_form<16, 8, kLarge ? 80 : 64, kEarly>{})) ||
+    constexpr int kRegisters = kLarge ? 80 : 64;
+    const bool drops = p.dropout.seed != nullptr;
+    return (!drops && launch(norm_form<16, 8, kRegisters, kEarly, 1, kKept>{})) ||
+           (!drops && launch(norm_form<32, 8, kLarge ? 128 : 80, false, 1, kKept>{})) ||
+           (drops && width <= 2048 && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
            launch(norm_form<32, 8, kLarge ? 128 : 80>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
     const bool early = !Kind::centred || width <= 2048;
     return (early && launch(norm_form<16, 8, 64, kEarly>{})) ||
-           (Kind::centred && launch(norm_form<16, 8, 64>{})) || launch(norm_form<32, 16, 64>{});
+           (Kind::centred && launch(norm_form<16, 8, 64, false, 1, kKept>{})) ||
+           launch(norm_form<32, 16, 64>{});
   } else if constexpr (Kind::centred) {
     if (width <= 512) return launch(norm_form<16, 1, 48, kEarly, 4>{});
     if (width > 768 && width <= 1024) return launch(norm_form<32, 2, 80, kEarly>{});
@@ -94,6 +100,7 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
   } else {
     const bool sixteen = width <= 512 || width >= 1024;
     return (sixteen && launch(norm_form<16, 8, kEarly ? 40 : 48, kEarly, 4>{})) ||
+           (width > 4096 && launch(norm_form<32, 8, 64, kEarly, 1, kKept>{})) ||
            launch(norm_form<32, 8, 64, kEarly>{}) || launch(norm_form<32, 16, 64>{});
   }
 }
@@ -127,9 +134,9 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
       const auto layout = narrow_layout_of(p.width);
       const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
       const int64_t most = int64_t(8) * narrow::min_blocks * host::multiprocessors();
-      return host::launch_overlapped(norm_forward_narrow<narrow>,
-                                     {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}},
-                                     s, p, layout);
+      return host::launch(norm_forward_narrow<narrow>,
+                          {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
+                          layout);
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
@@ -191,8 +198,7 @@ void launch_norm_backward_wide(const norm_backward_params& p, host::stream s) {
   }
   if (p.partial != nullptr) {
     const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch_overlapped(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}},
-                            s, p);
+    host::launch(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}}, s, p);
   }
 }
 

@@ -13,7 +13,8 @@ using testing::run;
 
 namespace {
 
-// in → shared → the neighbour → out: plain in the first half of out, streaming in the second.
+// in → shared → the neighbour → out: plain in the first third of out, streaming in the second; in →
+// out, kept in the L2, in the last.
 template <class V>
 __global__ void copies(const V* in, V* out) {
   const int i = arch::thread_id(), n = arch::block_threads();
@@ -23,6 +24,7 @@ __global__ void copies(const V* in, V* out) {
   arch::sync_block();
   arch::store_global(out + i, arch::load_shared(shared + (i + 1) % n));
   arch::store_global_streaming(out + n + i, arch::load_global_streaming(in + i));
+  arch::store_global(out + 2 * n + i, arch::load_global_kept(in + i));
 }
 
 template <class V>
@@ -30,7 +32,7 @@ void check_copies() {
   constexpr int kThreads = 64;
   std::vector<uint8_t> in(kThreads * sizeof(V));
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint8_t>(i * 37 + i / 256);
-  const buffer<uint8_t> from(in), to(2 * in.size());
+  const buffer<uint8_t> from(in), to(3 * in.size());
   run(copies<V>,
       {.grid = {1}, .block = {kThreads}, .shared_bytes = static_cast<int64_t>(in.size())},
       reinterpret_cast<const V*>(from.data()), reinterpret_cast<V*>(to.data()));
@@ -38,6 +40,7 @@ void check_copies() {
   for (size_t i = 0; i < in.size(); ++i) {
     CHECK_EQUAL(got[i], in[(i + sizeof(V)) % in.size()]);
     CHECK_EQUAL(got[in.size() + i], in[i]);
+    CHECK_EQUAL(got[2 * in.size() + i], in[i]);
   }
 }
 

@@ -7,6 +7,7 @@ among them.
 
 import dataclasses
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import thunderkittens
 from build_tools import compile, cuda, resources, settings, simulator, tiles, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
 MANUAL = ROOT / "docs/tiles.md"
@@ -72,37 +74,69 @@ def toolkit() -> toolchain.Cuda:
     return found
 
 
-@pytest.mark.tier(4)
-@pytest.mark.parametrize(("name", "architecture"), COMPILED)
-def test_compiles_without_warnings_and_spills(name, architecture, toolkit):
-    """As README says: `nvcc -std=c++20 -I include_dir()`."""
-    number = architecture.removeprefix("sm_")
-    includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
-    target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
-    source = str(source_of(name, for_simulator=False))
-    job = compile.Job(
-        name=f"tests/kittens/classic/{name}.{architecture}",
-        command=(toolkit.nvcc, "-std=c++20", *target, *includes, "-c", source, "-o", "{output}"),
-        tool=f"nvcc {toolkit.version}",
-        strict=("-Werror", "all-warnings"),
-        log=".ptxas.txt",
-    )
-    compile.run([job], f"{name} for {architecture}")
-    report = job.log_path.read_text()
-    assert resources.kernels(report) and not resources.complaints(report)
+@pytest.fixture(scope="module")
+def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
+    """Compiles a kernel for an architecture as README says, `nvcc -std=c++20 -I include_dir()`.
+
+    Gives what ptxas says of it.
+    """
+    sources = {name: str(source_of(name, for_simulator=False)) for name in KERNELS}
+
+    def run(name: str, architecture: str) -> str:
+        number = architecture.removeprefix("sm_")
+        includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
+        target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
+        job = compile.Job(
+            name=f"tests/kittens/classic/{name}.{architecture}",
+            command=(
+                *(toolkit.nvcc, "-std=c++20", *target, *includes),
+                *("-c", sources[name], "-o", "{output}"),
+            ),
+            tool=f"nvcc {toolkit.version}",
+            strict=("-Werror", "all-warnings"),
+            log=".ptxas.txt",
+        )
+        compile.run([job], f"{name} for {architecture}")
+        return job.log_path.read_text()
+
+    with called_ahead(request, run, "name", "architecture") as ahead:
+        yield ahead
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_right_in_the_simulator(name):
+@pytest.fixture(scope="module")
+def simulate(request) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
+    """Builds a kernel with its check for the simulator, and runs it under each policy."""
     try:
         headers = simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
-    check = f"classic/check_{name}.cu"
-    job = simulator.kernel_job(headers, tiles.FOLDER / check, race=True)
-    (program,) = simulator.build_programs([check_job(job, name, for_simulator=True)])
-    for policy in tiles.POLICIES:
-        outcome = tiles.run(check, program, policy)
+    jobs = {
+        name: check_job(
+            simulator.kernel_job(headers, tiles.FOLDER / f"classic/check_{name}.cu", race=True),
+            name,
+            for_simulator=True,
+        )
+        for name in KERNELS
+    }
+
+    def run(name: str) -> list[tiles.Outcome]:
+        (program,) = simulator.build_programs([jobs[name]])
+        return [tiles.run(f"check_{name}.cu", program, policy) for policy in tiles.POLICIES]
+
+    with called_ahead(request, run, "name") as ahead:
+        yield ahead
+
+
+@pytest.mark.tier(4)
+@pytest.mark.parametrize(("name", "architecture"), COMPILED)
+def test_compiles_without_warnings_and_spills(name, architecture, report):
+    said = report(name, architecture)
+    assert resources.kernels(said) and not resources.complaints(said)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_right_in_the_simulator(name, simulate):
+    for outcome in simulate(name):
         assert not outcome.failed, outcome.report
 
 

@@ -86,11 +86,13 @@ TEST(launches_that_overlap_see_what_those_before_wrote) {
   const buffer<int> a(first), b(kElements);
   const host::launch_config shape = {.grid = {kBlocks}, .block = {kThreads}};
   for (int round = 0; round < kRounds; ++round) {
-    const bool even = round % 2 == 0, overlaps = round % 7 != 6;  // some launches do not
-    (overlaps ? host::launch_overlapped<const int*, int*, int>
-              : host::launch<const int*, int*, int>)(moves_on, shape, nullptr,
-                                                     even ? a.data() : b.data(),
-                                                     even ? b.data() : a.data(), kElements);
+    const int* from = round % 2 == 0 ? a.data() : b.data();
+    int* to = round % 2 == 0 ? b.data() : a.data();
+    if (round % 7 == 6) {  // some do not overlap
+      host::launch(moves_on, shape, nullptr, from, to, kElements);
+    } else {
+      host::launch_overlapped(moves_on, shape, nullptr, from, to, kElements);
+    }
   }
   const std::vector<int> got = a.get();
   for (int i = 0; i < kElements; ++i) {

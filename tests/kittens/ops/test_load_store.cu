@@ -13,21 +13,25 @@ namespace {
 constexpr int kLength = 256;
 
 // Moves slice `at` of `in` through a vector V to `out`.
-template <class V, class In, class Out>
+template <class V, bool Kept, class In, class Out>
 __global__ void copy_slice(gl<const In> in, gl<Out> out, coord at) {
   V v;
-  load(v, in, at);
+  if constexpr (Kept) {
+    load_kept(v, in, at);
+  } else {
+    load(v, in, at);
+  }
   store(out, v, at);
 }
 
-template <class V, class In, class Out>
+template <class V, class In, class Out, bool Kept = false>
 void check_copy(int64_t rows, int64_t cols, int64_t stride) {
   const buffer<In> in(testing::exact_values<In>(rows * stride));
   const buffer<Out> out(static_cast<size_t>(rows * stride));
   const std::vector<Out> poison = out.get();
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c * V::length < cols; ++c) {
-      run(copy_slice<V, In, Out>, {.grid = {1}, .block = {32}},
+      run(copy_slice<V, Kept, In, Out>, {.grid = {1}, .block = {32}},
           gl<const In>::matrix(in.data(), rows, cols, stride),
           gl<Out>::matrix(out.data(), rows, cols, stride), {.r = r, .c = c});
     }
@@ -49,6 +53,16 @@ TEST(every_layout_copies_whole_and_ragged_rows) {
       check_copy<V, T, T>(2, runs * V::run_length, (runs + 2) * V::run_length);
     }
   });
+}
+
+TEST(rows_that_are_kept_are_the_same_rows) {
+  using runs8 = rv<bf16, kLength, ducks::rv_layout::runs<8>>;
+  using runs2 = rv<float, kLength, ducks::rv_layout::runs<2>>;
+  for (const int64_t runs : {1, 31, 32, 33, 100}) {
+    check_copy<runs8, bf16, bf16, true>(2, 8 * runs, 8 * (runs + 2));
+    check_copy<runs2, float, float, true>(2, 2 * runs, 2 * (runs + 2));
+    check_copy<rv<float, kLength>, float, bf16, true>(2, runs, runs + 1);
+  }
 }
 
 TEST(single_elements_take_any_length_and_address) {
@@ -224,7 +238,7 @@ void check_tile_vector(int offset, int cols) {
 
   const std::vector<T> before = out.get();
   run(store_pointer<V, T>, {.grid = {1}, .block = {32}}, in.data(), out.data() + offset);
-  run(copy_slice<V, T, T>, {.grid = {1}, .block = {32}},
+  run(copy_slice<V, false, T, T>, {.grid = {1}, .block = {32}},
       gl<const T>::vector(in.data() + offset, cols), gl<T>::vector(out.data() + offset, cols),
       {.c = 1});
   const std::vector<T> after = out.get();

@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kittens/arch/arch.cuh"
+#include "kittens/pipeline/overlap.cuh"
 #include "planted.h"
 #include "sim/shared_memory.hpp"
 
@@ -98,12 +99,36 @@ TEST(global_access_before_earlier_kernels_have_ended) {
   }
 }
 
+__global__ void begins_with_a_load(const float* p) { arch::load_global(p); }
+__global__ void begins_overlapped(const float* p) {
+  begin_overlapped();
+  arch::load_global(p);
+}
+
+TEST(only_small_grids_overlap) {
+  const buffer<float> global(1);
+  const auto report = [&](auto kernel, const host::dim& grid) {
+    return testing::error_of([&] {
+      host::launch_overlapped(kernel, {.grid = grid, .block = {1}}, nullptr, global.data());
+    });
+  };
+  for (const host::dim& small : {host::dim{1}, {4096}, {2, 2048}, {16, 16, 16}}) {
+    CHECK_CONTAINS(report(begins_with_a_load, small), "has not called wait_prerequisites");
+    CHECK_EQUAL(report(begins_overlapped, small), "");
+  }
+  for (const host::dim& large : {host::dim{4097}, {1, 4097}, {17, 16, 16}}) {
+    CHECK_EQUAL(report(begins_with_a_load, large), "");
+    CHECK_EQUAL(report(begins_overlapped, large), "");
+  }
+  CHECK_CONTAINS(report(begins_overlapped, {-1, -1}), "grid x must be 1 to 2147483647, got -1");
+}
+
 // What is copied or counted: 0: nothing, a lane just ends; 1: cp.async; 2: cp.async of nothing;
 // 3: a bulk copy; 4: an atomic; 5: an atomic in shared memory.
 __global__ void touches_early(int* p, int what) {
   auto* shared = reinterpret_cast<int*>(arch::dynamic_shared());
   if (what == 0 && arch::thread_id() == 7) return;
-  if (what == 1 || what == 2) arch::cp_async<4>(shared, p, what == 1);
+  if (what == 1 || what == 2) arch::cp_async<4>(shared + arch::thread_id(), p, what == 1);
   if (what == 3) arch::bulk_store(p, shared, 16);
   if (what == 4) arch::atomic_add(p, 1);
   if (what == 5) arch::store_shared(shared + arch::thread_id(), 1);

@@ -4,10 +4,11 @@
 #include "kernels/activation/activation.h"
 
 enum class activation_form {
-  silu_in_runs,        // gated, bf16
-  tanh_in_runs,        // gated, float
-  erf_in_runs,         // plain, bf16
-  erf_single_elements  // plain, float
+  silu_in_runs,    // gated, bf16
+  tanh_in_runs,    // gated, float
+  erf_in_runs,     // plain, bf16
+  silu_unaligned,  // gated, bf16
+  erf_unaligned    // plain, float
 };
 
 // Rows of `stride` elements where they are read, contiguous ones where they are written; `up`,

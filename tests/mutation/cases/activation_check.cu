@@ -13,6 +13,7 @@ struct problem {
   activation_form form;
   int64_t rows, width, stride;
   bool dgate = true, dup = true;
+  int64_t offset = 0;  // where x starts, in elements; up starts at three times as many
 };
 
 struct value_and_slope {
@@ -21,11 +22,11 @@ struct value_and_slope {
 
 value_and_slope activate(activation_form form, double x) {
   const double pi = std::acos(-1.0);
-  if (form == activation_form::erf_in_runs || form == activation_form::erf_single_elements) {
+  if (form == activation_form::erf_in_runs || form == activation_form::erf_unaligned) {
     const double normal = std::erfc(-x / std::sqrt(2.0)) / 2;
     return {x * normal, normal + x * std::exp(-x * x / 2) / std::sqrt(2 * pi)};
   }
-  const bool silu = form == activation_form::silu_in_runs;
+  const bool silu = form != activation_form::tanh_in_runs;
   const double root = 2 * std::sqrt(2 / pi);
   const double z = silu ? x : root * (x + 0.044715 * x * x * x);
   const double dz = silu ? 1 : root * (1 + 3 * 0.044715 * x * x);
@@ -36,14 +37,21 @@ value_and_slope activate(activation_form form, double x) {
 template <class T>
 void check(const problem& is) {
   const bool gated =
-      is.form == activation_form::silu_in_runs || is.form == activation_form::tanh_in_runs;
-  const int64_t read = is.rows * is.stride, written = is.rows * is.width;
+      is.form != activation_form::erf_in_runs && is.form != activation_form::erf_unaligned;
+  // Behind the last row, there is nothing that may be read.
+  const int64_t read = (is.rows - 1) * is.stride + is.width, written = is.rows * is.width;
   auto xs = normal_values<T>(read, 1, 0, 3);
   xs[0] = kittens::convert<T>(-60.0f);  // whose square and cube are large
   const auto ups = normal_values<T>(read, 2), dys = normal_values<T>(read, 3);
-  const buffer<T> x(xs), up(ups), dy(dys), y(written), dgate(written), dup(written);
-  run_activation(is.form, {dy.data(), x.data(), gated ? up.data() : nullptr, y.data(),
-                           is.dgate ? dgate.data() : nullptr,
+  const auto behind = [](int64_t offset, std::vector<T> values) {
+    values.insert(values.begin(), offset, kittens::convert<T>(std::nanf("")));
+    return values;
+  };
+  const int64_t up_offset = 3 * is.offset;
+  const buffer<T> x(behind(is.offset, xs)), up(behind(up_offset, ups)), dy(dys);
+  const buffer<T> y(written), dgate(written), dup(written);
+  run_activation(is.form, {dy.data(), x.data() + is.offset, gated ? up.data() + up_offset : nullptr,
+                           y.data(), is.dgate ? dgate.data() : nullptr,
                            gated && is.dup ? dup.data() : nullptr, is.rows, is.width, is.stride});
   const auto xd = doubles(xs), upd = doubles(ups), dyd = doubles(dys);
   std::vector<double> want_y, want_dgate, want_dup;
@@ -75,4 +83,10 @@ TEST(only_dgate) { check<bf16>({silu_in_runs, 2, 64, 64, true, false}); }
 TEST(only_dup) { check<bf16>({silu_in_runs, 2, 64, 64, false, true}); }
 TEST(floats) { check<float>({tanh_in_runs, 3, 644, 648}); }
 TEST(plain) { check<bf16>({erf_in_runs, 3, 2056, 2064}); }
-TEST(single_elements) { check<float>({erf_single_elements, 3, 1027, 1031}); }
+TEST(rows_that_start_anywhere) { check<bf16>({silu_unaligned, 9, 1061, 1063, true, true, 1}); }
+TEST(floats_that_start_anywhere) { check<float>({erf_unaligned, 5, 531, 534, true, true, 1}); }
+TEST(few_elements) {
+  for (const int64_t width : {1, 15, 16, 23, 24, 30, 31, 32, 40}) {
+    check<bf16>({silu_unaligned, 9, width, width + 1, true, true, 5});
+  }
+}

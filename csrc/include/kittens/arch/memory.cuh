@@ -4,6 +4,7 @@
 //   V load_global(const V* p)
 //   V load_global_streaming(const V* p)    for what is read once, and not written during the
 //                                          launch: leaves the first-level cache to others
+//   V load_global_kept(const V* p)         the L2 lets go of its line last, after what is written
 //   store_global(V* p, V v)
 //   store_global_streaming(V* p, V v)      for what nobody reads soon
 //   V load_shared(const V* p)

@@ -23,11 +23,12 @@
 
 namespace kittens::host {
 
-// A launch that may start while the kernels in front of it still run: arch/grid.cuh.
+// The launch of a kernel that calls begin_overlapped(): a small grid may start while the kernels in
+// front of it still run (pipeline/overlap.cuh).
 template <class... P>
 void launch_overlapped(void (*kernel)(P...), launch_config config, stream s,
                        const std::type_identity_t<P>&... arguments) {
-  config.overlaps = true;
+  config.overlaps = launchable(config) && blocks_of(config) <= kMaxOverlappedBlocks;
   launch(kernel, config, s, arguments...);
 }
 

@@ -22,6 +22,9 @@ struct launch_config {
   bool overlaps = false;     // may start while kernels before it run: arch/grid.cuh
 };
 
+// Of a grid that overlaps with the one in front of it: pipeline/overlap.cuh.
+inline constexpr int64_t kMaxOverlappedBlocks = 4096;
+
 inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxGridYZ = 65535;
 inline constexpr int64_t kMaxBlockThreads = 1024;
@@ -36,6 +39,9 @@ constexpr bool launchable(const launch_config& c) {
          c.shared_bytes <= kMaxSharedBytes && c.cluster >= 1 && c.cluster <= kMaxClusterBlocks &&
          c.grid.x % c.cluster == 0;
 }
+
+// Of a config that is launchable; 2^63 are more.
+constexpr int64_t blocks_of(const launch_config& c) { return c.grid.x * c.grid.y * c.grid.z; }
 
 // What is wrong with a config that is not launchable: `grid x must be 1 to 2147483647, got 0`.
 inline std::string why_not_launchable(const launch_config& config) {

@@ -2,6 +2,8 @@
 // Element types convert on the way.
 //
 //   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
+//   load_kept(rv, tensor, at)                      the L2 lets go of it last
+//   load_unaligned(rv, tensor, at)                 in runs, from rows that start at any element
 //   load(rv, ptr)          store(ptr, rv)
 //   load(sv, tensor, at)   store(tensor, sv, at)
 //   load(rv, sv)           store(sv, rv)
@@ -62,7 +64,7 @@ KITTENS_DEVICE bool moves_in_runs(const T* start, int left) {
 }
 
 // dst = start[0 …], of which `left` elements are there, counted from this lane's first one.
-template <register_vector V, class T>
+template <bool Kept = false, register_vector V, class T>
 KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
   constexpr int kRun = V::run_length;
   const bool whole = moves_in_runs<V>(start, left);
@@ -71,7 +73,7 @@ KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
     const T* src = start + V::first(c, arch::lane_id());
     lane_run<T, kRun> loaded;
     if (whole) {
-      run_access<T, kRun>::load(loaded, src, V::first(c, 0) < left);
+      run_access<T, kRun>::template load<Kept>(loaded, src, V::first(c, 0) < left);
     } else {
       lane_run<T, 1> elements[kRun];
 #pragma unroll
@@ -129,6 +131,15 @@ KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   detail::load_vector(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
+// The same, of what the L2 shall let go of last. Kernels that read and write rows once are up to 5
+// % faster so on an H200, or slower: benchmarks/rms_norm.md.
+template <register_vector V, global_tensor G>
+KITTENS_DEVICE void load_kept(V& dst, const G& src, coord at = {}) {
+  using T = typename G::dtype;
+  const T* start = src.row(at) + at.c * V::length;
+  detail::load_vector</*Kept=*/true>(dst, start, detail::columns_left<V>(src.cols, at.c));
+}
+
 // dst[at.b, at.d, at.r, at.c·length …] = src; elements past the last column are not written.
 template <global_tensor G, register_vector V>
 KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
@@ -138,7 +149,33 @@ KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
                        detail::columns_left<V>(dst.cols, at.c));
 }
 
-// The same, of all elements from a pointer on.
+// As load in runs<R>, of rows that start at any element, not only at a multiple of R elements'
+// bytes: a lane reads the two aligned runs in which its own one lies. So memory must be readable
+// from R − 1 elements before the row's first column to R elements behind its last one.
+template <register_vector V, global_tensor G>
+KITTENS_DEVICE void load_unaligned(V& dst, const G& src, coord at = {}) {
+  using T = typename G::dtype;
+  constexpr int kRun = V::run_length, kBytes = kRun * int(sizeof(T));
+  static_assert(4 <= kBytes && kBytes <= 16, "load_unaligned: a run in memory is 4, 8 or 16 bytes");
+  static_assert(!detail::takes_any_address<V>, "load_unaligned: load takes any address of these");
+  const int left = detail::columns_left<V>(src.cols, at.c);
+  const T* start = src.row(at) + at.c * V::length + V::first(0, arch::lane_id());
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const T* aligned = reinterpret_cast<const T*>(address & ~uintptr_t{kBytes - 1});
+  const int skipped = static_cast<int>(address & (kBytes - 1)) / int(sizeof(T));
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    lane_run<T, kRun> pair[2], loaded;
+    const bool inside = V::first(c, 0) < left;
+    detail::run_access<T, kRun>::load(pair[0], aligned + c * V::chunk, inside);
+    detail::run_access<T, kRun>::load(pair[1], aligned + c * V::chunk + kRun,
+                                      inside && skipped != 0);
+    detail::run_from(loaded, pair, skipped);
+    convert_run(dst.data[c], loaded);
+  }
+}
+
+// The same as load and store, of all elements from a pointer on.
 template <register_vector V, class T>
   requires element<T>
 KITTENS_DEVICE void load(V& dst, const T* src) {

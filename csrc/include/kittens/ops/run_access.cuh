@@ -1,6 +1,7 @@
 // Moves one lane's run of neighbours, in as few memory instructions as possible.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 
 #include "kittens/arch/async_copy.cuh"
@@ -36,13 +37,19 @@ struct run_access {
   static constexpr int kWords = N * int(sizeof(T)) / kBytes;
   using word_type = typename word<kBytes>::type;
 
-  // From global memory; zero where not `inside`.
+  // From global memory; zero where not `inside`. Kept: the L2 lets go of it last.
+  template <bool Kept = false>
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
     word_type words[kWords] = {};
     if (inside) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        words[i] = arch::load_global(reinterpret_cast<const word_type*>(src) + i);
+        const auto* word = reinterpret_cast<const word_type*>(src) + i;
+        if constexpr (Kept) {
+          words[i] = arch::load_global_kept(word);
+        } else {
+          words[i] = arch::load_global(word);
+        }
       }
     }
     std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
@@ -91,6 +98,30 @@ template <class T, int N>
 KITTENS_DEVICE void join(lane_run<T, N>& dst, const lane_run<T, 1> (&src)[N]) {
   static_assert(sizeof(dst) == sizeof(src));
   std::memcpy(static_cast<void*>(&dst), &src, sizeof(src));
+}
+
+// dst = the run that starts `skipped` elements into two neighbouring ones. A register's number is a
+// constant, so all words move down by powers of two, or stay.
+template <class T, int N>
+KITTENS_DEVICE void run_from(lane_run<T, N>& dst, const lane_run<T, N> (&pair)[2], int skipped) {
+  constexpr int kWords = N * int(sizeof(T)) / 4, kPerWord = 4 / int(sizeof(T));
+  uint32_t words[2 * kWords];
+  static_assert(sizeof(words) == sizeof(pair));
+  std::memcpy(&words, &pair, sizeof(pair));
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+    const bool moves = (skipped / kPerWord & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kWords - step; ++i) words[i] = moves ? words[i + step] : words[i];
+  }
+  if constexpr (kPerWord == 2) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint64_t both = uint64_t{words[i + 1]} << 32 | words[i];
+      words[i] = static_cast<uint32_t>(both >> (skipped % 2 * 16));
+    }
+  }
+  std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
 }
 
 }  // namespace kittens::detail

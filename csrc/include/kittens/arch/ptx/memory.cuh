@@ -19,9 +19,17 @@ namespace detail {
 template <int Bytes>
 struct access;
 
-// PTX ISA, Data Movement and Conversion Instructions: ld.global.nc; st. L1::no_allocate: the line
-// is not kept in the L1.
+// PTX ISA, Data Movement and Conversion Instructions: createpolicy.
+KITTENS_DEVICE uint64_t evict_last_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// PTX ISA, Data Movement and Conversion Instructions: ld, ld.global.nc; st. L1::no_allocate: the
+// line is not kept in the L1.
 #define KITTENS_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
+#define KITTENS_KEPT_LOAD "ld.global.L2::cache_hint"
 #define KITTENS_STORES(form, ...)                                                    \
   KITTENS_DEVICE void store(void* p) const {                                         \
     asm volatile("st.global" form ::"l"(p), __VA_ARGS__ : "memory");                 \
@@ -36,6 +44,12 @@ struct access<1> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u8 %0, [%1];" : "=h"(x) : "l"(p));
   }
+  KITTENS_DEVICE void load_kept(const void* p) {
+    asm volatile(KITTENS_KEPT_LOAD ".u8 %0, [%1], %2;"
+                 : "=h"(x)
+                 : "l"(p), "l"(evict_last_policy())
+                 : "memory");
+  }
   KITTENS_STORES(".u8 [%0], %1;", "h"(x))
 };
 
@@ -44,6 +58,12 @@ struct access<2> {
   uint16_t x;
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u16 %0, [%1];" : "=h"(x) : "l"(p));
+  }
+  KITTENS_DEVICE void load_kept(const void* p) {
+    asm volatile(KITTENS_KEPT_LOAD ".u16 %0, [%1], %2;"
+                 : "=h"(x)
+                 : "l"(p), "l"(evict_last_policy())
+                 : "memory");
   }
   KITTENS_STORES(".u16 [%0], %1;", "h"(x))
 };
@@ -54,6 +74,12 @@ struct access<4> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u32 %0, [%1];" : "=r"(x) : "l"(p));
   }
+  KITTENS_DEVICE void load_kept(const void* p) {
+    asm volatile(KITTENS_KEPT_LOAD ".u32 %0, [%1], %2;"
+                 : "=r"(x)
+                 : "l"(p), "l"(evict_last_policy())
+                 : "memory");
+  }
   KITTENS_STORES(".u32 [%0], %1;", "r"(x))
 };
 
@@ -62,6 +88,12 @@ struct access<8> {
   uint32_t x, y;
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(p));
+  }
+  KITTENS_DEVICE void load_kept(const void* p) {
+    asm volatile(KITTENS_KEPT_LOAD ".v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(x), "=r"(y)
+                 : "l"(p), "l"(evict_last_policy())
+                 : "memory");
   }
   KITTENS_STORES(".v2.u32 [%0], {%1, %2};", "r"(x), "r"(y))
 };
@@ -74,10 +106,17 @@ struct access<16> {
                  : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
                  : "l"(p));
   }
+  KITTENS_DEVICE void load_kept(const void* p) {
+    asm volatile(KITTENS_KEPT_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+                 : "l"(p), "l"(evict_last_policy())
+                 : "memory");
+  }
   KITTENS_STORES(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
 };
 
 #undef KITTENS_STREAMING_LOAD
+#undef KITTENS_KEPT_LOAD
 #undef KITTENS_STORES
 
 }  // namespace detail
@@ -104,6 +143,15 @@ template <memory_vector V>
 KITTENS_DEVICE V load_global_streaming(const V* p) {
   detail::access<sizeof(V)> a;
   a.load_streaming(p);
+  V v;
+  memcpy(static_cast<void*>(&v), &a, sizeof(V));
+  return v;
+}
+
+template <memory_vector V>
+KITTENS_DEVICE V load_global_kept(const V* p) {
+  detail::access<sizeof(V)> a;
+  a.load_kept(p);
   V v;
   memcpy(static_cast<void*>(&v), &a, sizeof(V));
   return v;

@@ -1,0 +1,93 @@
+"""What the machine code of kernels that overlap must have: nothing of memory before the wait.
+
+nvcc may not move an access across `griddepcontrol.wait`, nor let it go by the cache that is not
+coherent, which may hold what it held before the kernels in front had ended.
+"""
+
+import re
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from build_tools import compile, cuda, resources
+from build_tools.settings import BuildError
+
+# Each kernel that overlaps is in one of them, in some of its forms, beside others that do not.
+SOURCES = (
+    "csrc/kernels/norm/rms_norm",
+    "csrc/kernels/activation/swiglu",
+    "csrc/kernels/rotary/rotary",
+    "csrc/kernels/cross_entropy/cross_entropy_sm90",
+)
+OVERLAPPING = (
+    "norm_forward",
+    "norm_backward_few",
+    "norm_backward_reduce",
+    "activation_forward",
+    "activation_backward",
+    "rotary",
+    "cross_entropy_count",
+    "cross_entropy_rows",
+    "cross_entropy_loss",
+    "cross_entropy_total",
+    "cross_entropy_backward",
+)
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z]\w*)(\S*)", re.M)
+GLOBAL = {"LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "UBLKCP", "UTMALDG"}
+
+
+@pytest.fixture(scope="module")
+def code() -> dict[str, str]:
+    """The SASS of each kernel of SOURCES, by its symbol."""
+    triton = find_spec("triton")
+    tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump" if triton else None
+    if tool is None or not tool.is_file():
+        pytest.skip("torch's triton brings no cuobjdump")
+    try:
+        toolkit, reason = cuda.toolkit()
+    except BuildError as error:
+        toolkit, reason = None, str(error)
+    if toolkit is None:
+        pytest.skip(reason)
+    wanted = {f"{source}.{resources.ARCHITECTURE}" for source in SOURCES}
+    jobs = [job for job in cuda.kernel_jobs(toolkit) if job.name in wanted]
+    found: dict[str, str] = {}
+    for result in compile.run(jobs, resources.TITLE):
+        command = [str(tool), "-sass", str(result.output)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        _, *functions = re.split(r"^\s*Function : ", text, flags=re.M)
+        found |= dict(function.split("\n", 1) for function in functions)
+    return found
+
+
+def mistakes(sass: str) -> list[str]:
+    """What is wrong with a kernel's code."""
+    waited, found = False, []
+    for name, rest in INSTRUCTION.findall(sass):
+        waited |= name == "ACQBULK"
+        if name in GLOBAL and not waited:
+            found.append(f"{name}{rest} before the wait")
+        if name in GLOBAL and "CONSTANT" in rest:
+            found.append(f"{name}{rest}: not coherent")
+    return found if waited else ["it never waits", *found]
+
+
+def test_kernels_wait_before_they_touch_global_memory(code):
+    for kernel in OVERLAPPING:
+        name = re.compile(rf"\d{kernel}I")  # as it is mangled, a template
+        forms = {symbol: sass for symbol, sass in code.items() if name.search(symbol)}
+        assert forms, kernel
+        assert not {symbol: found for symbol, sass in forms.items() if (found := mistakes(sass))}
+
+
+WAIT = "        /*0010*/                   ACQBULK ;\n"
+LOAD = "        /*0020*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ;\n"
+
+
+def test_the_check_sees_what_it_must():
+    assert not mistakes(WAIT + LOAD)
+    assert mistakes(LOAD + WAIT) == ["LDG.E.128 before the wait"]
+    assert mistakes(LOAD)[0] == "it never waits"
+    assert mistakes(WAIT + LOAD.replace(".128", ".128.CONSTANT"))
