@@ -18,8 +18,8 @@ from tests.mutation.bench import Bench, Verdict
 
 in_rotary = partial(Mistake, file="kernels/rotary/rotary.cuh")
 
-PAST = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global [^\n]* past the end of a buffer"
-BEFORE = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global [^\n]* before the start of a buffer"
+PAST = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global\w* [^\n]* past the end of a buffer"
+BEFORE = r"MEMORY at rotary.cuh:\d+[^\n]*: load_global\w* [^\n]* before the start of a buffer"
 WRONG = r"[qk]:\d+: is "
 
 MISTAKES = (
