@@ -12,7 +12,16 @@
 // empty.
 #pragma once
 
+#include <cstdint>
+
 #include "kittens/arch/keywords.cuh"
+
+namespace kittens::arch {
+
+// Of a grid for which that is worth while: pipeline/overlap.cuh.
+inline constexpr int64_t kMaxOverlappedBlocks = 4096;
+
+}  // namespace kittens::arch
 
 #if KITTENS_SIMULATED
 #include "kittens/arch/sim/grid.hpp"

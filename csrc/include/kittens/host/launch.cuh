@@ -12,6 +12,7 @@
 // With nvcc, this header needs no library but CUDA's runtime.
 #pragma once
 
+#include "kittens/arch/grid.cuh"
 #include "kittens/arch/keywords.cuh"
 #include "kittens/host/launch_config.h"
 
@@ -28,7 +29,7 @@ namespace kittens::host {
 template <class... P>
 void launch_overlapped(void (*kernel)(P...), launch_config config, stream s,
                        const std::type_identity_t<P>&... arguments) {
-  config.overlaps = launchable(config) && blocks_of(config) <= kMaxOverlappedBlocks;
+  config.overlaps = launchable(config) && blocks_of(config) <= arch::kMaxOverlappedBlocks;
   launch(kernel, config, s, arguments...);
 }
 

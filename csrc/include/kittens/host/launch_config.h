@@ -22,9 +22,6 @@ struct launch_config {
   bool overlaps = false;     // may start while kernels before it run: arch/grid.cuh
 };
 
-// Of a grid that overlaps with the one in front of it: pipeline/overlap.cuh.
-inline constexpr int64_t kMaxOverlappedBlocks = 4096;
-
 inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxGridYZ = 65535;
 inline constexpr int64_t kMaxBlockThreads = 1024;

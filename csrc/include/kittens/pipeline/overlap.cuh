@@ -13,15 +13,16 @@
 // benchmarks/overlap.md.
 #pragma once
 
+#include <cstdint>
+
 #include "kittens/arch/grid.cuh"
 #include "kittens/arch/thread.cuh"
-#include "kittens/host/launch_config.h"
 
 namespace kittens {
 
 KITTENS_DEVICE void begin_overlapped() {
   const int64_t blocks = int64_t(arch::grid_x()) * arch::grid_y() * arch::grid_z();
-  if (blocks > host::kMaxOverlappedBlocks) return;  // as launch_overlapped finds, too
+  if (blocks > arch::kMaxOverlappedBlocks) return;  // as launch_overlapped finds, too
   arch::wait_prerequisites();
   arch::launch_dependents();
 }
