@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from build_tools import compile, cuda, resources
-from build_tools.settings import BuildError
 
 # Each kernel that overlaps is in one of them, in some of its forms, beside others that do not.
 SOURCES = (
@@ -39,18 +38,12 @@ GLOBAL = {"LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "U
 
 
 @pytest.fixture(scope="module")
-def code() -> dict[str, str]:
+def code(toolkit) -> dict[str, str]:
     """The SASS of each kernel of SOURCES, by its symbol."""
     triton = find_spec("triton")
     tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump" if triton else None
     if tool is None or not tool.is_file():
         pytest.skip("torch's triton brings no cuobjdump")
-    try:
-        toolkit, reason = cuda.toolkit()
-    except BuildError as error:
-        toolkit, reason = None, str(error)
-    if toolkit is None:
-        pytest.skip(reason)
     wanted = {f"{source}.{resources.ARCHITECTURE}" for source in SOURCES}
     jobs = [job for job in cuda.kernel_jobs(toolkit) if job.name in wanted]
     found: dict[str, str] = {}

@@ -8,18 +8,7 @@ import re
 import pytest
 
 from build_tools import compile, cuda, resources, settings, toolchain
-from build_tools.settings import ROOT, BuildError
-
-
-@pytest.fixture(scope="module")
-def toolkit() -> toolchain.Cuda:
-    try:
-        found, reason = cuda.toolkit()
-    except BuildError as error:
-        found, reason = None, str(error)
-    if found is None:
-        pytest.skip(reason)
-    return found
+from build_tools.settings import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -79,11 +79,14 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
     // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
     constexpr bool kLarge = sizeof(R) == 4;
     constexpr int kRegisters = kLarge ? 80 : 64;
-    const bool drops = p.dropout.seed != nullptr;
-    return (!drops && launch(norm_form<16, 8, kRegisters, kEarly, 1, kKept>{})) ||
-           (!drops && launch(norm_form<32, 8, kLarge ? 128 : 80, false, 1, kKept>{})) ||
-           (drops && width <= 2048 && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
-           launch(norm_form<32, 8, kLarge ? 128 : 80>{}) || launch(norm_form<32, 16, 128>{});
+    constexpr int kRegistersOfLong = kLarge ? 128 : 80;
+    if (p.dropout.seed == nullptr) {
+      return launch(norm_form<16, 8, kRegisters, kEarly, 1, kKept>{}) ||
+             launch(norm_form<32, 8, kRegistersOfLong, false, 1, kKept>{}) ||
+             launch(norm_form<32, 16, 128>{});
+    }
+    return (width <= 2048 && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
+           launch(norm_form<32, 8, kRegistersOfLong>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
     const bool early = !Kind::centred || width <= 2048;
     return (early && launch(norm_form<16, 8, 64, kEarly>{})) ||

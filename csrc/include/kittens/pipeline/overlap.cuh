@@ -9,7 +9,7 @@
 //
 // Of a grid of more than kMaxOverlappedBlocks blocks it is neither worth while nor free: each block
 // waits, though there is nothing to wait for, and those of a few microseconds feel it (8192 × 768,
-// a block a row: 10.6 µs, not 8.5). There it does nothing, and the launch is as ever.
+// a block a row: 10.7 µs, not 8.7). There it does nothing, and the launch is as ever.
 // benchmarks/overlap.md.
 #pragma once
 

@@ -115,6 +115,13 @@ struct access<16> {
   KITTENS_STORES(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
 };
 
+template <class V>
+KITTENS_DEVICE V as_vector(const access<sizeof(V)>& a) {
+  V v;
+  memcpy(static_cast<void*>(&v), &a, sizeof(V));
+  return v;
+}
+
 #undef KITTENS_STREAMING_LOAD
 #undef KITTENS_KEPT_LOAD
 #undef KITTENS_STORES
@@ -143,18 +150,14 @@ template <memory_vector V>
 KITTENS_DEVICE V load_global_streaming(const V* p) {
   detail::access<sizeof(V)> a;
   a.load_streaming(p);
-  V v;
-  memcpy(static_cast<void*>(&v), &a, sizeof(V));
-  return v;
+  return detail::as_vector<V>(a);
 }
 
 template <memory_vector V>
 KITTENS_DEVICE V load_global_kept(const V* p) {
   detail::access<sizeof(V)> a;
   a.load_kept(p);
-  V v;
-  memcpy(static_cast<void*>(&v), &a, sizeof(V));
-  return v;
+  return detail::as_vector<V>(a);
 }
 
 template <memory_vector V>

@@ -43,8 +43,10 @@ inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 
 // What is found out of a kernel once per device, by each thread for itself.
 struct kernel_facts {
-  bool has_large_shared = false;  // it may use more than 48 KB
+  int device = 0;
+  int static_shared = 0;  // bytes
   bool may_overlap = false;
+  bool has_large_shared = false;  // it was told that it may use more than 48 KB
 };
 
 inline kernel_facts& facts_of(const void* kernel) {
@@ -52,16 +54,14 @@ inline kernel_facts& facts_of(const void* kernel) {
   check(cudaGetDevice(&device), kernel, "cannot find the current device");
   thread_local std::unordered_map<uint64_t, kernel_facts> known;
   const uint64_t key = reinterpret_cast<uint64_t>(kernel) ^ static_cast<uint64_t>(device) << 56;
-  const auto [entry, is_new] = known.try_emplace(key);
-  kernel_facts& facts = entry->second;
-  if (is_new) {
-    cudaFuncAttributes attributes{};
-    check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
-    // Code that was made for an architecture below sm_90 waits for nothing, whatever runs it.
-    constexpr int kFirstThatWaits = 90;
-    facts.may_overlap = attributes.ptxVersion >= kFirstThatWaits;
-  }
-  return facts;
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
+  // Code that was made for an architecture below sm_90 waits for nothing, whatever runs it.
+  constexpr int kFirstThatWaits = 90;
+  return known[key] = {.device = device,
+                       .static_shared = static_cast<int>(attributes.sharedSizeBytes),
+                       .may_overlap = attributes.ptxVersion >= kFirstThatWaits};
 }
 
 // A kernel may use more than 48 KB of shared memory only after it is told so. It is told the
@@ -69,15 +69,12 @@ inline kernel_facts& facts_of(const void* kernel) {
 // at once write the same.
 inline void allow_large_shared_memory(const void* kernel, kernel_facts& facts) {
   if (facts.has_large_shared) return;
-  int device = 0, limit = 0;
-  cudaFuncAttributes attributes{};
-  check(cudaGetDevice(&device), kernel, "cannot find the current device");
-  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kernel,
-        "cannot find the shared memory of the device");
-  check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
-  const int dynamic = limit - static_cast<int>(attributes.sharedSizeBytes);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic), kernel,
-        "cannot raise the shared memory limit");
+  int limit = 0;
+  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, facts.device),
+        kernel, "cannot find the shared memory of the device");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             limit - facts.static_shared),
+        kernel, "cannot raise the shared memory limit");
   facts.has_large_shared = true;
 }
 
