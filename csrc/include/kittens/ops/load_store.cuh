@@ -95,17 +95,16 @@ KITTENS_DEVICE void store_vector(T* start, const V& src, int left) {
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
     T* dst = start + V::first(c, arch::lane_id());
-    if (V::first(c, 0) >= left) continue;
     lane_run<T, kRun> stored;
     convert_run(stored, src.data[c]);
     if (whole) {
-      run_access<T, kRun>::store(dst, stored);
+      run_access<T, kRun>::store(dst, stored, V::first(c, 0) < left);
     } else {
       lane_run<T, 1> elements[kRun];
       split(elements, stored);
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
-        if (V::first(c, 0) + i < left) run_access<T, 1>::store(dst + i, elements[i]);
+        run_access<T, 1>::store(dst + i, elements[i], V::first(c, 0) + i < left);
       }
     }
   }

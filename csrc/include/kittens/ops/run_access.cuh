@@ -41,15 +41,13 @@ struct run_access {
   template <bool Kept = false>
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
     word_type words[kWords] = {};
-    if (inside) {
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        const auto* word = reinterpret_cast<const word_type*>(src) + i;
-        if constexpr (Kept) {
-          words[i] = arch::load_global_kept(word);
-        } else {
-          words[i] = arch::load_global(word);
-        }
+    for (int i = 0; i < kWords; ++i) {
+      const auto* word = reinterpret_cast<const word_type*>(src) + i;
+      if constexpr (Kept) {
+        words[i] = arch::load_global_kept(word, inside);
+      } else if (inside) {
+        words[i] = arch::load_global(word);
       }
     }
     std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
@@ -78,12 +76,13 @@ struct run_access {
                              inside);
     }
   }
-  KITTENS_DEVICE static void store(T* dst, const lane_run<T, N>& src) {
+  // To global memory, where `inside`.
+  KITTENS_DEVICE static void store(T* dst, const lane_run<T, N>& src, bool inside = true) {
     word_type words[kWords];
     std::memcpy(&words, &src, sizeof(src));
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-      arch::store_global(reinterpret_cast<word_type*>(dst) + i, words[i]);
+      arch::store_global(reinterpret_cast<word_type*>(dst) + i, words[i], inside);
     }
   }
 };

@@ -29,11 +29,15 @@ KITTENS_DEVICE uint64_t evict_last_policy() {
 // PTX ISA, Data Movement and Conversion Instructions: ld, ld.global.nc; st. L1::no_allocate: the
 // line is not kept in the L1.
 #define KITTENS_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
-#define KITTENS_KEPT_LOAD "ld.global.L2::cache_hint"
+#define KITTENS_KEPT_LOAD(form, flag, ...)                                               \
+  KITTENS_DEVICE void load_kept(const void* p, bool predicate) {                             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, " flag                        \
+                 ", 0;\n@p ld.global.L2::cache_hint" form "\n}"                      \
+                 : __VA_ARGS__                                                           \
+                 : "l"(p), "l"(evict_last_policy()), "r"(uint32_t{predicate})                \
+                 : "memory");                                                            \
+  }
 #define KITTENS_STORES(form, ...)                                                    \
-  KITTENS_DEVICE void store(void* p) const {                                         \
-    asm volatile("st.global" form ::"l"(p), __VA_ARGS__ : "memory");                 \
-  }                                                                                  \
   KITTENS_DEVICE void store_streaming(void* p) const {                               \
     asm volatile("st.global.L1::no_allocate" form ::"l"(p), __VA_ARGS__ : "memory"); \
   }
@@ -44,12 +48,7 @@ struct access<1> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u8 %0, [%1];" : "=h"(x) : "l"(p));
   }
-  KITTENS_DEVICE void load_kept(const void* p) {
-    asm volatile(KITTENS_KEPT_LOAD ".u8 %0, [%1], %2;"
-                 : "=h"(x)
-                 : "l"(p), "l"(evict_last_policy())
-                 : "memory");
-  }
+  KITTENS_KEPT_LOAD(".u8 %0, [%1], %2;", "%3", "+h"(x))
   KITTENS_STORES(".u8 [%0], %1;", "h"(x))
 };
 
@@ -59,12 +58,7 @@ struct access<2> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u16 %0, [%1];" : "=h"(x) : "l"(p));
   }
-  KITTENS_DEVICE void load_kept(const void* p) {
-    asm volatile(KITTENS_KEPT_LOAD ".u16 %0, [%1], %2;"
-                 : "=h"(x)
-                 : "l"(p), "l"(evict_last_policy())
-                 : "memory");
-  }
+  KITTENS_KEPT_LOAD(".u16 %0, [%1], %2;", "%3", "+h"(x))
   KITTENS_STORES(".u16 [%0], %1;", "h"(x))
 };
 
@@ -74,12 +68,7 @@ struct access<4> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u32 %0, [%1];" : "=r"(x) : "l"(p));
   }
-  KITTENS_DEVICE void load_kept(const void* p) {
-    asm volatile(KITTENS_KEPT_LOAD ".u32 %0, [%1], %2;"
-                 : "=r"(x)
-                 : "l"(p), "l"(evict_last_policy())
-                 : "memory");
-  }
+  KITTENS_KEPT_LOAD(".u32 %0, [%1], %2;", "%3", "+r"(x))
   KITTENS_STORES(".u32 [%0], %1;", "r"(x))
 };
 
@@ -89,12 +78,7 @@ struct access<8> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(p));
   }
-  KITTENS_DEVICE void load_kept(const void* p) {
-    asm volatile(KITTENS_KEPT_LOAD ".v2.u32 {%0, %1}, [%2], %3;"
-                 : "=r"(x), "=r"(y)
-                 : "l"(p), "l"(evict_last_policy())
-                 : "memory");
-  }
+  KITTENS_KEPT_LOAD(".v2.u32 {%0, %1}, [%2], %3;", "%4", "+r"(x), "+r"(y))
   KITTENS_STORES(".v2.u32 [%0], {%1, %2};", "r"(x), "r"(y))
 };
 
@@ -106,14 +90,17 @@ struct access<16> {
                  : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
                  : "l"(p));
   }
-  KITTENS_DEVICE void load_kept(const void* p) {
-    asm volatile(KITTENS_KEPT_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
-                 : "l"(p), "l"(evict_last_policy())
-                 : "memory");
-  }
+  KITTENS_KEPT_LOAD(".v4.u32 {%0, %1, %2, %3}, [%4], %5;", "%6", "+r"(x), "+r"(y), "+r"(z), "+r"(w))
   KITTENS_STORES(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
 };
+
+KITTENS_DEVICE void store_16_bytes(void* p, const access<16>& a, bool predicate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+      "@p st.global.v4.u32 [%4], {%0, %1, %2, %3};\n}" ::"r"(a.x),
+      "r"(a.y), "r"(a.z), "r"(a.w), "l"(p), "r"(uint32_t{predicate})
+      : "memory");
+}
 
 template <class V>
 KITTENS_DEVICE V as_vector(const access<sizeof(V)>& a) {
@@ -135,14 +122,14 @@ KITTENS_DEVICE V load_global(const V* p) {
 }
 
 template <memory_vector V>
-KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v) {
+KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v, bool predicate = true) {
   if constexpr (sizeof(V) == 16) {
     detail::access<sizeof(V)> a{};
     memcpy(&a, &v, sizeof(V));
-    a.store(p);
+    detail::store_16_bytes(p, a, predicate);
   } else {
     __builtin_assume(__isGlobal(p));
-    *p = v;
+    if (predicate) *p = v;
   }
 }
 
@@ -154,9 +141,9 @@ KITTENS_DEVICE V load_global_streaming(const V* p) {
 }
 
 template <memory_vector V>
-KITTENS_DEVICE V load_global_kept(const V* p) {
-  detail::access<sizeof(V)> a;
-  a.load_kept(p);
+KITTENS_DEVICE V load_global_kept(const V* p, bool predicate = true) {
+  detail::access<sizeof(V)> a{};
+  a.load_kept(p, predicate);
   return detail::as_vector<V>(a);
 }
 

@@ -20,13 +20,16 @@ KITTENS_DEVICE V load_global_streaming(const V* p, KITTENS_CALL_SITE) {
 }
 
 template <memory_vector V>
-KITTENS_DEVICE V load_global_kept(const V* p, KITTENS_CALL_SITE) {
+KITTENS_DEVICE V load_global_kept(const V* p, bool predicate = true, KITTENS_CALL_SITE) {
+  if (!predicate) return V{};
   sim::check_global("load_global_kept", p, sizeof(V), site);
   return *p;
 }
 
 template <memory_vector V>
-KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v, KITTENS_CALL_SITE) {
+KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v, bool predicate = true,
+                                 KITTENS_CALL_SITE) {
+  if (!predicate) return;
   sim::check_global("store_global", p, sizeof(V), site);
   *p = v;
 }
