@@ -1,5 +1,5 @@
 // Rows of at most 256 columns, such as the heads that a norm of queries and keys works on: a few
-// lanes hold one, 8 elements each, and a warp holds several.
+// lanes hold one, and a warp holds several.
 #pragma once
 
 #include "kernels/norm/dropout.cuh"
@@ -10,30 +10,39 @@ namespace thunderkittens::inline KITTENS_TARGET {
 
 // How the host spreads rows over lanes.
 struct narrow_layout {
-  int lanes;  // of a row: a power of two
+  int log2_lanes;  // of a row
   float inverse_width;
 };
-
-inline constexpr int kNarrowElements = norm_narrow_shape::kElements;
-using narrow_values = float[kNarrowElements];
 
 // Adds each of the values over the lanes of a row; all of them get the sums.
 template <int Count>
 KITTENS_DEVICE void sum_lanes(float (&value)[Count], int lanes) {
-  for (int step = lanes / 2; step > 0; step /= 2) {
+  for (int step = lanes >> 1; step > 0; step >>= 1) {
 #pragma unroll
     for (int i = 0; i < Count; ++i) value[i] += arch::shuffle_xor(value[i], step);
   }
 }
 
-// Where a lane stands in its row. Run j of its runs starts at column (j · lanes + lane) · Run.
-template <int Run>
+// Where a lane stands in its row, of which it holds `Elements` in runs of `Run`: run j starts at
+// column (j · lanes + lane) · Run.
+template <int Run, int Elements>
 struct narrow_place {
-  static constexpr int runs = kNarrowElements / Run;
-  int lane, lanes, width;
+  static constexpr int run = Run, elements = Elements, runs = Elements / Run;
+  using values = float[Elements];
+  int lane, lanes, group, log2_lanes, width;
 
-  KITTENS_DEVICE narrow_place(int lanes, int64_t width)
-      : lane(arch::lane_id() & (lanes - 1)), lanes(lanes), width(int(width)) {}
+  KITTENS_DEVICE narrow_place(const narrow_layout& layout, int64_t width)
+      : lane(arch::thread_id() & ((1 << layout.log2_lanes) - 1)),
+        lanes(1 << layout.log2_lanes),
+        group(arch::thread_id() >> layout.log2_lanes),
+        log2_lanes(layout.log2_lanes),
+        width(int(width)) {}
+
+  // The block's groups of `threads` threads have rows next to each other.
+  KITTENS_DEVICE int groups(int threads) const { return threads >> log2_lanes; }
+  KITTENS_DEVICE int64_t row(int block, int threads) const {
+    return int64_t(block) * groups(threads) + group;
+  }
 
   KITTENS_DEVICE int column(int run) const { return (run * lanes + lane) * Run; }
   KITTENS_DEVICE bool inside(int run) const { return column(run) < width; }
@@ -41,47 +50,51 @@ struct narrow_place {
 
 // What a lane has loaded of a row, as it lies in memory; zero past the last column, and where the
 // row is not `there`.
-template <class T, int Run>
+template <class T, class Place>
 struct narrow_run {
-  lane_run<T, Run> data[narrow_place<Run>::runs];
+  lane_run<T, Place::run> data[Place::runs];
 
-  KITTENS_DEVICE void load(const narrow_place<Run>& at, const T* row, bool there) {
+  template <bool Kept = false>
+  KITTENS_DEVICE void load(const Place& at, const T* row, bool there) {
 #pragma unroll
     for (int j = 0; j < at.runs; ++j) {
-      kittens::detail::run_access<T, Run>::load(data[j], row + at.column(j), there && at.inside(j));
+      using access = kittens::detail::run_access<T, Place::run>;
+      access::template load<Kept>(data[j], row + at.column(j), there && at.inside(j));
     }
   }
-  KITTENS_DEVICE void get(narrow_values& values) const {
+  KITTENS_DEVICE void get(typename Place::values& values) const {
 #pragma unroll
-    for (int j = 0; j < narrow_place<Run>::runs; ++j) {
-      float run[Run];
+    for (int j = 0; j < Place::runs; ++j) {
+      float run[Place::run];
       data[j].get(run);
 #pragma unroll
-      for (int i = 0; i < Run; ++i) values[j * Run + i] = run[i];
+      for (int i = 0; i < Place::run; ++i) values[j * Place::run + i] = run[i];
     }
   }
 };
 
-template <class T, int Run>
-KITTENS_DEVICE void store_narrow(T* row, const narrow_place<Run>& at, const narrow_values& values) {
+template <class T, class Place>
+KITTENS_DEVICE void store_narrow(T* row, const Place& at, const typename Place::values& values,
+                                 bool there = true) {
+  constexpr int kRun = Place::run;
 #pragma unroll
-  for (int j = 0; j < at.runs; ++j) {
-    float run[Run];
+  for (int j = 0; j < Place::runs; ++j) {
+    float run[kRun];
 #pragma unroll
-    for (int i = 0; i < Run; ++i) run[i] = values[j * Run + i];
-    lane_run<T, Run> data;
+    for (int i = 0; i < kRun; ++i) run[i] = values[j * kRun + i];
+    lane_run<T, kRun> data;
     data.set(run);
-    if (at.inside(j)) kittens::detail::run_access<T, Run>::store(row + at.column(j), data);
+    kittens::detail::run_access<T, kRun>::store(row + at.column(j), data, there && at.inside(j));
   }
 }
 
 // A [width] parameter of type T or float32; `otherwise` where null, else `offset` is added.
-template <class T, int Run>
-KITTENS_DEVICE void load_narrow_parameter(narrow_values& dst, const narrow_place<Run>& at,
+template <class T, class Place>
+KITTENS_DEVICE void load_narrow_parameter(typename Place::values& dst, const Place& at,
                                           const void* data, dtype type, float otherwise,
                                           float offset) {
   const auto load_as = [&]<class P>(const P* values) {
-    narrow_run<P, Run> run;
+    narrow_run<P, Place> run;
     run.load(at, values, true);
     run.get(dst);
   };
@@ -93,20 +106,22 @@ KITTENS_DEVICE void load_narrow_parameter(narrow_values& dst, const narrow_place
   } else {
     load_as(static_cast<const T*>(data));
   }
+  if (offset == 0.0f) return;
 #pragma unroll
   for (float& value : dst) value += offset;
 }
 
 // The factors of dropout for a lane's elements of row r.
-template <int Run>
-KITTENS_DEVICE void narrow_factors(narrow_values& factor, const narrow_place<Run>& at,
+template <class Place>
+KITTENS_DEVICE void narrow_factors(typename Place::values& factor, const Place& at,
                                    const dropout_mask& mask, int64_t r) {
+  constexpr int kRun = Place::run;
 #pragma unroll
-  for (int j = 0; j < at.runs; ++j) {
-    float run[Run];
+  for (int j = 0; j < Place::runs; ++j) {
+    float run[kRun];
     mask.factors(run, r * at.width + at.column(j));
 #pragma unroll
-    for (int i = 0; i < Run; ++i) factor[j * Run + i] = run[i];
+    for (int i = 0; i < kRun; ++i) factor[j * kRun + i] = run[i];
   }
 }
 

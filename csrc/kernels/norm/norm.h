@@ -108,13 +108,13 @@ struct norm_backward_params {
   dtype type, residual_type, weight_type, bias_type;
 };
 
-// How narrow rows are spread: each over `lanes` lanes, 8 elements a lane.
+// How narrow rows are spread: each over `lanes` lanes, of so many elements each.
 struct norm_narrow_shape {
   static constexpr int kElements = 8, kBackwardThreads = 256, kBackwardBlocks = 3;
   int lanes;
 
-  static constexpr norm_narrow_shape of(int64_t width) {
-    return {int(std::bit_ceil(uint64_t(width + kElements - 1) / kElements))};
+  static constexpr norm_narrow_shape of(int64_t width, int elements = kElements) {
+    return {int(std::bit_ceil(uint64_t(width + elements - 1) / elements))};
   }
   constexpr int rows_of(int threads) const { return threads / lanes; }
 };

@@ -15,8 +15,9 @@ struct norm_backward_narrow_config {
   using kind = Kind;
   using type = T;
   using residual_type = std::conditional_t<Kind::adds, R, T>;
-  static constexpr int run = Run, rows = Run == 8 && !Kind::adds ? 2 : 1,
-                       sums = Kind::centred ? 3 : 1;
+  using place = narrow_place<Run, norm_narrow_shape::kElements>;
+  using values = typename place::values;
+  static constexpr int rows = Run == 8 && !Kind::adds ? 2 : 1, sums = Kind::centred ? 3 : 1;
   static constexpr int threads = norm_narrow_shape::kBackwardThreads;
   // Elements that come one by one need more than the 80 registers that three blocks leave.
   static constexpr int min_blocks = Run == 1 ? 2 : norm_narrow_shape::kBackwardBlocks;
@@ -27,10 +28,11 @@ template <class Config>
 struct narrow_gradient {
   using T = typename Config::type;
   using R = typename Config::residual_type;
-  using place = narrow_place<Config::run>;
+  using place = typename Config::place;
+  using values = typename place::values;
 
-  narrow_run<T, Config::run> dy;
-  narrow_run<R, Config::run> s, dsum;
+  narrow_run<T, place> dy;
+  narrow_run<R, place> s, dsum;
   float mean = 0.0f, rstd = 0.0f;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, const place& at, int64_t r) {
@@ -45,21 +47,21 @@ struct narrow_gradient {
     rstd = arch::load_global(p.rstd + r);
   }
   // d = s − mean, zero past the last column; and the lane's part of the row's sums.
-  KITTENS_DEVICE void centre(narrow_values& d, const place& at) const {
+  KITTENS_DEVICE void centre(values& d, const place& at) const {
     s.get(d);
     if constexpr (Config::kind::centred) {
 #pragma unroll
-      for (int i = 0; i < kNarrowElements; ++i) d[i] -= at.inside(i / Config::run) ? mean : 0.0f;
+      for (int i = 0; i < place::elements; ++i) d[i] -= at.inside(i / place::run) ? mean : 0.0f;
     }
   }
-  KITTENS_DEVICE void sums(float (&sums)[Config::sums], const narrow_values& d,
-                           const narrow_values& weight) const {
-    narrow_values g;
+  KITTENS_DEVICE void sums(float (&sums)[Config::sums], const values& d,
+                           const values& weight) const {
+    values g;
     dy.get(g);
 #pragma unroll
     for (float& sum : sums) sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kNarrowElements; ++i) {
+    for (int i = 0; i < place::elements; ++i) {
       g[i] *= weight[i];
       if constexpr (Config::kind::centred) {
         sums[0] += d[i];
@@ -69,15 +71,15 @@ struct narrow_gradient {
     }
   }
   // Writes dresidual and dx; d becomes ŝ.
-  KITTENS_DEVICE void store(const norm_backward_params& p, const place& at, narrow_values& d,
-                            const narrow_values& weight, const float (&sums)[Config::sums],
+  KITTENS_DEVICE void store(const norm_backward_params& p, const place& at, values& d,
+                            const values& weight, const float (&sums)[Config::sums],
                             float inverse_width, const dropout_mask& mask, int64_t r) const {
     const row_gradient<typename Config::kind> gradient(sums, rstd, inverse_width);
-    narrow_values ds, more;
+    values ds, more;
     dy.get(ds);
     if constexpr (Config::kind::adds) dsum.get(more);
 #pragma unroll
-    for (int i = 0; i < kNarrowElements; ++i) {
+    for (int i = 0; i < place::elements; ++i) {
       d[i] = gradient.normal(d[i]);
       ds[i] = gradient(ds[i], weight[i], d[i]);
       if constexpr (Config::kind::adds) ds[i] += more[i];
@@ -88,10 +90,10 @@ struct narrow_gradient {
         store_narrow(static_cast<R*>(p.dresidual) + r * p.width, at, ds);
       }
       if (p.dx != nullptr && mask.drops) {
-        narrow_values factor;
+        values factor;
         narrow_factors(factor, at, mask, r);
 #pragma unroll
-        for (int i = 0; i < kNarrowElements; ++i) ds[i] *= factor[i];
+        for (int i = 0; i < place::elements; ++i) ds[i] *= factor[i];
       }
     }
     if (p.dx != nullptr) store_narrow(static_cast<T*>(p.dx) + r * p.width, at, ds);
@@ -106,8 +108,8 @@ struct narrow_sums {
 // Adds a lane's sums to those of the lanes and warps that hold the same columns, in order, and
 // writes them to partial[row]. Every thread of the block takes part.
 template <class Config>
-KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, narrow_values& sums,
-                                         const narrow_place<Config::run>& at, narrow_sums& shared,
+KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, typename Config::values& sums,
+                                         const typename Config::place& at, narrow_sums& shared,
                                          int64_t row) {
   for (int step = at.lanes; step < kWarp; step *= 2) {
 #pragma unroll
@@ -115,8 +117,8 @@ KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, narrow_v
   }
   if (arch::lane_id() < at.lanes) {
 #pragma unroll
-    for (int i = 0; i < kNarrowElements; ++i) {
-      const int column = at.column(i / Config::run) + i % Config::run;
+    for (int i = 0; i < Config::place::elements; ++i) {
+      const int column = at.column(i / Config::place::run) + i % Config::place::run;
       arch::store_shared(&shared.value[arch::warp_id()][column], sums[i]);
     }
   }
@@ -138,21 +140,21 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   using T = typename Config::type;
   constexpr int kRows = Config::rows, kSums = Config::sums;
   static_assert(Config::threads >= kNormNarrowWidth, "a thread a column adds up the warps' sums");
-  const narrow_place<Config::run> at(layout.lanes, p.width);
-  const int groups = Config::threads / layout.lanes, group = arch::thread_id() / layout.lanes;
+  const typename Config::place at(layout, p.width);
+  const int groups = at.groups(Config::threads);
   const dropout_mask mask(p.dropout);
-  narrow_values weight, dweight = {}, dbias = {};
+  typename Config::values weight, dweight = {}, dbias = {};
   load_narrow_parameter<T>(weight, at, p.weight, p.weight_type, 1.0f, p.weight_offset);
 
   const int64_t step = int64_t(groups) * kRows;
   for (int64_t first = arch::block_x() * step; first < p.rows; first += arch::grid_x() * step) {
-    const auto row_of = [&](int u) { return first + u * groups + group; };
+    const auto row_of = [&](int u) { return first + u * groups + at.group; };
     narrow_gradient<Config> row[kRows];
 #pragma unroll
     for (int u = 0; u < kRows; ++u) row[u].load_from(p, at, row_of(u));
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      narrow_values d, dy;
+      typename Config::values d, dy;
       float sums[kSums];
       row[u].centre(d, at);
       row[u].sums(sums, d, weight);
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
       row[u].store(p, at, d, weight, sums, layout.inverse_width, mask, row_of(u));
       row[u].dy.get(dy);
 #pragma unroll
-      for (int i = 0; i < kNarrowElements; ++i) {
+      for (int i = 0; i < Config::place::elements; ++i) {
         dweight[i] = fmaf(dy[i], d[i], dweight[i]);
         if constexpr (Config::kind::centred) dbias[i] += dy[i];
       }

@@ -42,9 +42,9 @@ namespace thunderkittens::inline KITTENS_TARGET {
 // lane moves at once (16 bytes, or 1 where rows are not aligned). Elements: how many of the row a
 // lane holds. Warps: at most, of a row. Registers: of a thread, at most; the fewer, the more rows
 // are on their way. Early: whether the weights are on their way together with the row. Rows: of a
-// block, where each has one warp. Kept: whether the L2 lets go of the row last.
+// block, where each has one warp.
 template <class Kind, class T, class R, class W, int Run, int Elements, int Warps, int Registers,
-          bool Early = false, int Rows = 1, bool Kept = false>
+          bool Early = false, int Rows = 1>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
@@ -54,18 +54,20 @@ struct norm_forward_config {
   template <class E>
   using row_of = rv<E, kWarp * Elements, layout>;
   using vector = row_of<float>;
-  static constexpr bool early = Early, kept = Kept;
+  static constexpr bool early = Early;
   // What of the row is multiplied and stored at a time; late weights come for as much at once: for
-  // 16 elements of a lane, unless they are floats beside a row of 32.
-  static constexpr bool small =
-      Early || Elements % 16 != 0 || (Elements > 16 && std::is_same_v<W, float>);
+  // 16 elements of a lane, unless they are floats beside a row of 32, or none, or halves beside two
+  // rows of 32.
+  static constexpr bool tight = std::is_same_v<W, float> || std::is_void_v<W> ||
+                                (Kind::adds && std::is_same_v<T, half>);
+  static constexpr bool small = Early || Elements % 16 != 0 || (Elements > 16 && tight);
   using piece = rv<float, kWarp*(small ? 8 : 16), layout>;
   static_assert(vector::length % piece::length == 0);
   // The row's first runs, and whether it is about their mean that the variance is taken.
   using head = rv<T, kWarp * Run, layout>;
   static constexpr bool has_head =
       Kind::centred && !Kind::adds && sizeof(T) == 2 && Run > 1 && Warps > 2;
-  static constexpr int sums = Kind::centred ? 2 : 1;
+  using group = group_sum<Kind::centred ? 2 : 1, Warps>;
   static constexpr bool rounds = sizeof(T) == 2 && !Kind::centred;
   static constexpr int rows = Rows;
   static constexpr int max_threads = std::max(Warps, Rows) * kWarp;
@@ -110,7 +112,7 @@ KITTENS_DEVICE void add_residual(V& s, const R& residual, const dropout_mask& ma
 template <class Config>
 KITTENS_DEVICE row_moments take_moments(typename Config::vector& s,
                                         const typename Config::head& head,
-                                        group_sum<Config::sums>& add, int columns,
+                                        typename Config::group& add, int columns,
                                         float inverse_width, float eps) {
   if constexpr (Config::kind::centred) {
     float sums[2] = {0.0f, 0.0f}, m;
@@ -154,32 +156,36 @@ KITTENS_DEVICE void scale_row(V& d, const row_moments& row, const V& weight, con
   }
 }
 
+// What a warp holds of a row of p, or the part of it that starts at column `first`, `columns` long.
+// Whole: as long as V, which is known when the kernel is compiled: no element is looked at singly.
+template <bool Whole, class V, class T>
+KITTENS_DEVICE auto part_of(T* row, int64_t first, int columns) {
+  return gl<T, 1, 1, 1, Whole ? V::length : kDynamic>::vector(row + first, columns);
+}
+
 // Weight and bias of a row, or of a piece of it.
 template <class Config, int Length>
 struct row_parameters {
   static constexpr bool given = !std::is_void_v<typename Config::parameter_type>;
   using T = std::conditional_t<given, typename Config::parameter_type, float>;
-  rv<T, Length, typename Config::layout> weight, bias;
+  using vector = rv<T, Length, typename Config::layout>;
+  vector weight, bias;
 
-  // Number `at` of those that the row has. A bias that is null has no columns: its elements are
-  // zero, without a branch, behind which the loads of other pieces would wait (16384 × 8192, bf16:
-  // 139 µs, not 132).
-  KITTENS_DEVICE void load(const norm_forward_params& p, int64_t at) {
+  // Those from column `first` on. A bias that is null has no columns: its elements are zero,
+  // without a branch, behind which the loads of other pieces would wait (16384 × 8192, bf16: 139
+  // µs, not 132).
+  template <bool Whole>
+  KITTENS_DEVICE void load(const norm_forward_params& p, int64_t first, int columns) {
     if constexpr (given) {
-      load_one(weight, p.weight, p.width, at);
+      kittens::load(weight, part_of<Whole, vector>(static_cast<const T*>(p.weight), first, columns));
       if constexpr (Config::kind::centred) {
-        load_one(bias, p.bias, p.bias == nullptr ? 0 : p.width, at);
+        kittens::load(bias, part_of<false, vector>(static_cast<const T*>(p.bias), first,
+                                                   p.bias == nullptr ? 0 : columns));
       }
     } else {
       one(weight);
       zero(bias);
     }
-  }
-
- private:
-  template <register_vector V>
-  KITTENS_DEVICE static void load_one(V& dst, const void* data, int64_t width, int64_t at) {
-    kittens::load(dst, gl<const T, 1, 1, 1>::vector(static_cast<const T*>(data), width), {.c = at});
   }
 };
 
@@ -195,12 +201,63 @@ KITTENS_DEVICE void store_moments(const norm_forward_params& p, const row_moment
   if (p.rstd != nullptr) arch::store_global(p.rstd + r, row.rstd);
 }
 
-template <class Config, register_vector V, global_tensor G>
-KITTENS_DEVICE void load_row(V& row, const G& rows, coord at) {
-  if constexpr (Config::kept) {
-    load_kept(row, rows, at);
+// Row r, of which this is warp number `warp`. Whole: the warp has all columns that it may hold.
+template <class Config, bool Whole>
+KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& layout, int64_t r,
+                             int warp) {
+  using vector = typename Config::vector;
+  using piece = typename Config::piece;
+  using T = typename Config::type;
+  using R = typename Config::residual_type;
+  constexpr int kPieces = vector::length / piece::length;
+  using sum_shared = typename Config::group::shared;
+  typename Config::group add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp,
+                             layout.warps, 1};
+  const int64_t first = int64_t(warp) * vector::length;
+  const int columns = int(p.width - first);
+
+  const T* x_row = static_cast<const T*>(p.x) + r * p.x_rows.outer;
+  typename Config::head head;
+  if constexpr (Config::has_head) load(head, part_of<true, typename Config::head>(x_row, 0, 0));
+  typename Config::template row_of<T> x;
+  load_kept(x, part_of<Whole, vector>(x_row, first, columns));
+  row_parameters<Config, vector::length> parameters;
+  if constexpr (Config::early) parameters.template load<Whole>(p, first, columns);
+  vector d;
+  if constexpr (Config::kind::adds) {
+    typename Config::template row_of<R> residual;
+    const R* residual_row = static_cast<const R*>(p.residual) + r * p.residual_stride;
+    load_kept(residual, part_of<Whole, vector>(residual_row, first, columns));
+    copy(d, x);
+    add_residual(d, residual, dropout_mask(p.dropout), r * p.width + first);
+    store(part_of<Whole, vector>(static_cast<R*>(p.sum) + r * p.width, first, columns), d);
   } else {
-    load(row, rows, at);
+    copy(d, x);
+  }
+  const row_moments row = take_moments<Config>(d, head, add, Whole ? vector::length : columns,
+                                               layout.inverse_width, p.eps);
+  if (warp == 0 && arch::lane_id() == 0) store_moments(p, row, r);
+  T* y_row = static_cast<T*>(p.y) + r * p.width;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int64_t here = first + i * piece::length;
+    const int left = columns - i * piece::length;
+    piece y, weight, bias;
+    take_piece(y, d, i);
+    if constexpr (Config::early) {
+      take_piece(weight, parameters.weight, i);
+      if constexpr (Config::kind::centred) take_piece(bias, parameters.bias, i);
+    } else {
+      row_parameters<Config, piece::length> late;
+      late.template load<Whole>(p, here, left);
+      copy(weight, late.weight);
+      if constexpr (Config::kind::centred) copy(bias, late.bias);
+    }
+    if (!Config::kind::centred && p.weight_offset != 0.0f) {
+      kittens::add(weight, weight, p.weight_offset);
+    }
+    scale_row<Config>(y, row, weight, bias, p.round_first);
+    store(part_of<Whole, piece>(y_row, here, left), y);
   }
 }
 
@@ -209,59 +266,14 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
   begin_overlapped();
-  using vector = typename Config::vector;
-  using piece = typename Config::piece;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
-  constexpr int kPieces = vector::length / piece::length;
   const bool alone = Config::rows > 1 && layout.warps == 1;
   const int warp = alone ? 0 : arch::warp_id();  // of the row
   const int64_t r = alone ? arch::block_x() * Config::rows + arch::warp_id() : arch::block_x();
   if (Config::rows > 1 && r >= p.rows) return;
-  using sum_shared = typename group_sum<Config::sums>::shared;
-  group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp,
-                              layout.warps, 1};
-
-  const auto xs = matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer);
-  typename Config::head head;
-  if constexpr (Config::has_head) load(head, xs, {.r = r, .c = 0});
-  typename Config::template row_of<T> x;
-  load_row<Config>(x, xs, {.r = r, .c = warp});
-  row_parameters<Config, vector::length> parameters;
-  if constexpr (Config::early) parameters.load(p, warp);
-  vector d;
-  if constexpr (Config::kind::adds) {
-    typename Config::template row_of<R> residual;
-    load_row<Config>(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
-                     {.r = r, .c = warp});
-    copy(d, x);
-    add_residual(d, residual, dropout_mask(p.dropout), r * p.width + warp * vector::length);
-    store(matrix<R>(p.sum, p.rows, p.width, p.width), d, {.r = r, .c = warp});
+  if (p.width == int64_t(layout.warps) * Config::vector::length) {
+    norm_row<Config, true>(p, layout, r, warp);
   } else {
-    copy(d, x);
-  }
-  const row_moments row = take_moments<Config>(d, head, add, int(p.width) - warp * vector::length,
-                                               layout.inverse_width, p.eps);
-  if (warp == 0 && arch::lane_id() == 0) store_moments(p, row, r);
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int64_t at = warp * kPieces + i;
-    piece y, weight, bias;
-    take_piece(y, d, i);
-    if constexpr (Config::early) {
-      take_piece(weight, parameters.weight, i);
-      if constexpr (Config::kind::centred) take_piece(bias, parameters.bias, i);
-    } else {
-      row_parameters<Config, piece::length> here;
-      here.load(p, at);
-      copy(weight, here.weight);
-      if constexpr (Config::kind::centred) copy(bias, here.bias);
-    }
-    if (!Config::kind::centred && p.weight_offset != 0.0f) {
-      kittens::add(weight, weight, p.weight_offset);
-    }
-    scale_row<Config>(y, row, weight, bias, p.round_first);
-    store(matrix<T>(p.y, p.rows, p.width, p.width), y, {.r = r, .c = at});
+    norm_row<Config, false>(p, layout, r, warp);
   }
 }
 

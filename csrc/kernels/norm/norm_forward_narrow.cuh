@@ -1,5 +1,5 @@
-// The norms, forward, of rows of at most 256 columns: a few lanes a row, up to four rows a lane at
-// once, whose loads are all on their way before the first is used. No shared memory, no barrier.
+// The norms, forward, of rows of at most 256 columns: a few lanes a row, which are loaded before the
+// parameters. No shared memory, no barrier.
 #pragma once
 
 #include "kernels/norm/dropout.cuh"
@@ -9,62 +9,52 @@
 
 namespace thunderkittens::inline KITTENS_TARGET {
 
-// As norm_forward_config.
+// As norm_forward_config. A multiprocessor has room for min_blocks; with fewer registers, ptxas
+// spills.
 template <class Kind, class T, class R, int Run>
 struct norm_forward_narrow_config {
   using kind = Kind;
   using type = T;
   using residual_type = std::conditional_t<Kind::adds, R, T>;
-  static constexpr int run = Run, threads = 256, min_blocks = Run == 1 ? 2 : 3;
-  // As many at once as fit in the 80 registers a thread has (128 where elements come one by one).
-  static constexpr int rows = Run == 8 && !Kind::adds ? 4 : 2;
+  // 16 elements a lane: with 8, each takes nearly as many instructions as two (524288 × 64,
+  // rms_norm, bf16: 34.1 µs, and 36.4).
+  using place = narrow_place<Run, Run == 1 ? 8 : 16>;
+  using values = typename place::values;
+  static constexpr int threads = 256;
+  static constexpr int min_blocks = Run == 1 || Kind::adds ? 2 : Kind::centred ? 4 : 5;
   static constexpr bool rounds = sizeof(T) == 2 && !Kind::centred;
 };
 
-// The moments of a lane's rows; their values s become s − m.
+// The moments of a lane's row; its values s become s − m.
 template <class Config>
-KITTENS_DEVICE void take_narrow_moments(row_moments (&moments)[Config::rows],
-                                        narrow_values (&s)[Config::rows],
-                                        const narrow_place<Config::run>& at, float inverse_width,
-                                        float eps) {
-  constexpr int kRows = Config::rows;
-  float means[kRows] = {}, sums[kRows] = {}, squares[kRows] = {};
+KITTENS_DEVICE row_moments take_narrow_moments(typename Config::values& s,
+                                               const typename Config::place& at,
+                                               float inverse_width, float eps) {
+  float mean[1] = {}, sum[1] = {}, squares[1] = {};
   if constexpr (Config::kind::centred) {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) {
+    for (const float value : s) mean[0] += value;
+    sum_lanes(mean, at.lanes);
+    mean[0] = arch::mul_rounded(mean[0], inverse_width);
 #pragma unroll
-      for (const float value : s[u]) means[u] += value;
+    for (int i = 0; i < Config::place::elements; ++i) {
+      s[i] -= at.inside(i / Config::place::run) ? mean[0] : 0.0f;
+      sum[0] += s[i];
     }
-    sum_lanes(means, at.lanes);
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      means[u] = arch::mul_rounded(means[u], inverse_width);
-#pragma unroll
-      for (int i = 0; i < kNarrowElements; ++i) {
-        s[u][i] -= at.inside(i / Config::run) ? means[u] : 0.0f;
-        sums[u] += s[u][i];
-      }
-    }
-    sum_lanes(sums, at.lanes);
+    sum_lanes(sum, at.lanes);
   }
 #pragma unroll
-  for (int u = 0; u < kRows; ++u) {
-#pragma unroll
-    for (const float d : s[u]) squares[u] = fmaf(d, d, squares[u]);
-  }
+  for (const float d : s) squares[0] = fmaf(d, d, squares[0]);
   sum_lanes(squares, at.lanes);
-#pragma unroll
-  for (int u = 0; u < kRows; ++u) {
-    moments[u] = moments_of(means[u], sums[u], squares[u], inverse_width, eps);
-  }
+  return moments_of(mean[0], sum[0], squares[0], inverse_width, eps);
 }
 
 // s = dropout(s) + residual, in row r.
-template <int Run>
-KITTENS_DEVICE void add_narrow_residual(narrow_values& s, const narrow_values& residual,
-                                        const narrow_place<Run>& at, const dropout_mask& mask,
-                                        int64_t r) {
-  narrow_values factor;
+template <class Place>
+KITTENS_DEVICE void add_narrow_residual(typename Place::values& s,
+                                        const typename Place::values& residual, const Place& at,
+                                        const dropout_mask& mask, int64_t r) {
+  typename Place::values factor;
   if (mask.drops) {
     narrow_factors(factor, at, mask, r);
   } else {
@@ -72,17 +62,17 @@ KITTENS_DEVICE void add_narrow_residual(narrow_values& s, const narrow_values& r
     for (float& value : factor) value = 1.0f;
   }
 #pragma unroll
-  for (int i = 0; i < kNarrowElements; ++i) s[i] = fmaf(s[i], factor[i], residual[i]);
+  for (int i = 0; i < Place::elements; ++i) s[i] = fmaf(s[i], factor[i], residual[i]);
 }
 
 // From s − m to y.
 template <class Config>
-KITTENS_DEVICE void scale_narrow(narrow_values& d, const row_moments& row,
-                                 const narrow_values& weight, const narrow_values& bias,
+KITTENS_DEVICE void scale_narrow(typename Config::values& d, const row_moments& row,
+                                 const typename Config::values& weight, const typename Config::values& bias,
                                  bool round_first) {
   const float shift = -row.delta * row.rstd;
 #pragma unroll
-  for (int i = 0; i < kNarrowElements; ++i) {
+  for (int i = 0; i < Config::place::elements; ++i) {
     if constexpr (Config::kind::centred) {
       d[i] = fmaf(fmaf(d[i], row.rstd, shift), weight[i], bias[i]);
     } else {
@@ -91,64 +81,49 @@ KITTENS_DEVICE void scale_narrow(narrow_values& d, const row_moments& row,
   }
   if constexpr (!Config::kind::centred) {
     if (Config::rounds && round_first) {
-#pragma unroll
-      for (float& value : d) value = convert<float>(convert<typename Config::type>(value));
+      lane_run<typename Config::type, Config::place::elements> rounded;
+      rounded.set(d);
+      rounded.get(d);
     }
 #pragma unroll
-    for (int i = 0; i < kNarrowElements; ++i) d[i] *= weight[i];
+    for (int i = 0; i < Config::place::elements; ++i) d[i] *= weight[i];
   }
 }
 
-// Grid: any number of blocks.
+// Grid: blocks of Config::threads / lanes rows.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     norm_forward_narrow(const __grid_constant__ norm_forward_params p, narrow_layout layout) {
+  begin_overlapped();
   using T = typename Config::type;
   using R = typename Config::residual_type;
-  constexpr int kRows = Config::rows;
-  const narrow_place<Config::run> at(layout.lanes, p.width);
-  const int groups = Config::threads / layout.lanes, group = arch::thread_id() / layout.lanes;
-  const dropout_mask mask(p.dropout);
-  narrow_values weight, bias;
+  using place = typename Config::place;
+  const place at(layout, p.width);
+  const int64_t r = at.row(arch::block_x(), Config::threads);
+  const bool there = r < p.rows;
+  narrow_run<T, place> x;
+  x.template load<true>(at, static_cast<const T*>(p.x) + row_offset(p.x_rows, r), there);
+  narrow_run<R, place> residual;
+  if constexpr (Config::kind::adds) {
+    residual.template load<true>(at, static_cast<const R*>(p.residual) + r * p.residual_stride, there);
+  }
+  typename place::values weight, bias;
   load_narrow_parameter<T>(weight, at, p.weight, p.weight_type, 1.0f, p.weight_offset);
   load_narrow_parameter<T>(bias, at, p.bias, p.bias_type, 0.0f, 0.0f);
 
-  const int64_t step = int64_t(groups) * kRows;
-  for (int64_t first = arch::block_x() * step; first < p.rows; first += arch::grid_x() * step) {
-    const auto row_of = [&](int u) { return first + u * groups + group; };
-    narrow_run<T, Config::run> x[kRows];
-    narrow_run<R, Config::run> residual[kRows];
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      const int64_t r = row_of(u);
-      x[u].load(at, static_cast<const T*>(p.x) + row_offset(p.x_rows, r), r < p.rows);
-      if constexpr (Config::kind::adds) {
-        residual[u].load(at, static_cast<const R*>(p.residual) + r * p.residual_stride, r < p.rows);
-      }
-    }
-    narrow_values d[kRows];
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      x[u].get(d[u]);
-      if constexpr (Config::kind::adds) {
-        narrow_values more;
-        residual[u].get(more);
-        add_narrow_residual(d[u], more, at, mask, row_of(u));
-        if (row_of(u) < p.rows)
-          store_narrow(static_cast<R*>(p.sum) + row_of(u) * p.width, at, d[u]);
-      }
-    }
-    row_moments moments[kRows];
-    take_narrow_moments<Config>(moments, d, at, layout.inverse_width, p.eps);
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      const int64_t r = row_of(u);
-      if (r >= p.rows) continue;
-      scale_narrow<Config>(d[u], moments[u], weight, bias, p.round_first);
-      store_narrow(static_cast<T*>(p.y) + r * p.width, at, d[u]);
-      if (at.lane == 0) store_moments(p, moments[u], r);
-    }
+  typename place::values d;
+  x.get(d);
+  if constexpr (Config::kind::adds) {
+    typename place::values more;
+    residual.get(more);
+    add_narrow_residual(d, more, at, dropout_mask(p.dropout), r);
+    store_narrow(static_cast<R*>(p.sum) + r * p.width, at, d, there);
   }
+  const row_moments moments = take_narrow_moments<Config>(d, at, layout.inverse_width, p.eps);
+  if (!there) return;
+  scale_narrow<Config>(d, moments, weight, bias, p.round_first);
+  store_narrow(static_cast<T*>(p.y) + r * p.width, at, d);
+  if (at.lane == 0) store_moments(p, moments, r);
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

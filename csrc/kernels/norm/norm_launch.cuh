@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
@@ -21,8 +22,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline row_layout row_layout_of(int64_t width, int64_t warps) {
   return {int(warps), 1.0f / float(width)};
 }
-inline narrow_layout narrow_layout_of(int64_t width) {
-  return {norm_narrow_shape::of(width).lanes, 1.0f / float(width)};
+inline narrow_layout narrow_layout_of(int64_t width, norm_narrow_shape shape) {
+  return {std::countr_zero(unsigned(shape.lanes)), 1.0f / float(width)};
 }
 
 // Calls f.operator()<T, R, Run>(): as with_elements, and R the residual's element type, void for a
@@ -49,61 +50,56 @@ bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
   host::launch_overlapped(norm_forward<Config>,
                           {{ceil_div(p.rows, rows)},
                            {rows * warps * kWarp},
-                           sizeof(typename group_sum<Config::sums>::shared)},
+                           sizeof(typename Config::group::shared)},
                           s, p, row_layout_of(p.width, warps));
   return true;
 }
 
 // What norm_forward_config leaves open when kind, types and alignment are known.
-template <int Elements, int Warps, int Registers, bool Early = false, int Rows = 1,
-          bool Kept = false>
+template <int Elements, int Warps, int Registers, bool Early = false, int Rows = 1>
 struct norm_form {};
 
 // The same of the form that was fastest for such rows: benchmarks/layer_norm.md, rms_norm.md and
-// add_norm.md.
+// add_norm.md. How many rows there are decides when the weights come, but no bits.
 template <class Kind, class T, class R, class W, int Run>
 bool launch_norm_form(const norm_forward_params& p, host::stream s) {
-  const auto launch = [&]<int E, int Warps, int Registers, bool Early, int Rows, bool Kept>(
-                          norm_form<E, Warps, Registers, Early, Rows, Kept>) {
-    using config = norm_forward_config<Kind, T, R, W, Run, E, Warps, Registers, Early, Rows, Kept>;
+  const auto launch = [&]<int E, int Warps, int Registers, bool Early, int Rows>(
+                          norm_form<E, Warps, Registers, Early, Rows>) {
+    using config = norm_forward_config<Kind, T, R, W, Run, E, Warps, Registers, Early, Rows>;
     return launch_if_it_fits<config>(p, s);
   };
   constexpr bool kEarly = std::is_same_v<W, T>;  // float beside 16 bits takes too many registers
-  constexpr bool kKept = true;
   const int64_t width = p.width;
+  const bool few = p.rows <= 2 * host::multiprocessors();
   if constexpr (Run == 1) {
     constexpr int kRegisters = Kind::adds || std::is_void_v<W> ? 128 : 80;
     return launch(norm_form<32, 8, kRegisters>{});
   } else if constexpr (Kind::adds) {
-    // Dropout's generator beside two rows takes more registers where they are floats. Long rows
-    // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
+    // Dropout's generator beside two rows takes more registers where they are floats. Many long
+    // rows with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
     constexpr bool kLarge = sizeof(R) == 4;
-    constexpr int kRegisters = kLarge ? 80 : 64;
+    constexpr int kRegisters = kLarge ? 96 : 64;
     constexpr int kRegistersOfLong = kLarge ? 128 : 80;
-    if (p.dropout.seed == nullptr) {
-      return launch(norm_form<16, 8, kRegisters, kEarly, 1, kKept>{}) ||
-             launch(norm_form<32, 8, kRegistersOfLong, false, 1, kKept>{}) ||
-             launch(norm_form<32, 16, 128>{});
-    }
-    return (width <= 2048 && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
+    const bool sixteen = p.dropout.seed == nullptr || width <= 2048 || few;
+    return (sixteen && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
            launch(norm_form<32, 8, kRegistersOfLong>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
-    const bool early = !Kind::centred || width <= 2048;
-    return (early && launch(norm_form<16, 8, 64, kEarly>{})) ||
-           (Kind::centred && launch(norm_form<16, 8, 64, false, 1, kKept>{})) ||
-           launch(norm_form<32, 16, 64>{});
+    if constexpr (Kind::centred) {
+      return (width <= 2048 && launch(norm_form<16, 8, 64, kEarly>{})) ||
+             launch(norm_form<16, 32, 64>{});
+    } else {
+      return launch(norm_form<16, 8, 64, kEarly>{}) || launch(norm_form<32, 16, 64>{});
+    }
   } else if constexpr (Kind::centred) {
-    if (width <= 512) return launch(norm_form<16, 1, 48, kEarly, 4>{});
+    if (width <= 512) return launch(norm_form<16, 1, kEarly ? 48 : 64, kEarly, 4>{});
     if (width > 768 && width <= 1024) return launch(norm_form<32, 2, 80, kEarly>{});
     if (launch(norm_form<24, 2, 64, kEarly>{})) return true;
-    // How many rows there are decides when the weights come, but no bits.
-    const bool early = kEarly && (width <= 4096 || p.rows <= 2 * host::multiprocessors());
+    const bool early = kEarly && (width < 2048 || few);
     return (early && launch(norm_form<32, 8, 80, kEarly>{})) || launch(norm_form<32, 8, 64>{}) ||
            launch(norm_form<32, 16, 64>{});
   } else {
-    const bool sixteen = width <= 512 || width >= 1024;
+    const bool sixteen = width <= 512 || (width >= 1024 && width <= 2048);
     return (sixteen && launch(norm_form<16, 8, kEarly ? 40 : 48, kEarly, 4>{})) ||
-           (width > 4096 && launch(norm_form<32, 8, 64, kEarly, 1, kKept>{})) ||
            launch(norm_form<32, 8, 64, kEarly>{}) || launch(norm_form<32, 16, 64>{});
   }
 }
@@ -132,14 +128,13 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
                           {p.width * size, p.x_rows.outer * size, p.x_rows.inner * size,
                            p.residual_stride * residual_size});
   with_norm_elements<Kind>(p.type, p.residual_type, aligned, [&]<class T, class R, int Run>() {
-    using narrow = norm_forward_narrow_config<Kind, T, R, Run>;
     if (p.width <= kNormNarrowWidth) {
-      const auto layout = narrow_layout_of(p.width);
-      const int64_t rows = int64_t(narrow::threads / layout.lanes) * narrow::rows;
-      const int64_t most = int64_t(8) * narrow::min_blocks * host::multiprocessors();
-      return host::launch(norm_forward_narrow<narrow>,
-                          {{std::min(ceil_div(p.rows, rows), most)}, {narrow::threads}}, s, p,
-                          layout);
+      using narrow = norm_forward_narrow_config<Kind, T, R, Run>;
+      const auto shape = norm_narrow_shape::of(p.width, narrow::place::elements);
+      return host::launch_overlapped(
+          norm_forward_narrow<narrow>,
+          {{ceil_div(p.rows, shape.rows_of(narrow::threads))}, {narrow::threads}}, s, p,
+          narrow_layout_of(p.width, shape));
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
@@ -220,7 +215,7 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
     if (p.width <= kNormNarrowWidth) {
       const int64_t shared = p.partial != nullptr ? 2 * sizeof(narrow_sums) : 0;
       host::launch(norm_backward_narrow<narrow>, {{p.partial_rows}, {narrow::threads}, shared}, s,
-                   p, narrow_layout_of(p.width));
+                   p, narrow_layout_of(p.width, norm_narrow_shape::of(p.width)));
       return;
     }
     if constexpr (config::fused) {

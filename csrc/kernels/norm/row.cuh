@@ -25,11 +25,13 @@ struct row_layout {
 // every thread gets the sums. The values are the same in all lanes of a warp.
 //
 // `Count` floats per warp lie in shared memory, twice: a sum writes one half while slower warps may
-// still read the other, so one barrier a call is enough.
-template <int Count>
+// still read the other, so one barrier a call is enough. They are read by fours, and zeros complete
+// the last four.
+template <int Count, int MaxWarps = kMaxWarps>
 struct group_sum {
+  static constexpr int kAtOnce = 4, kPlaces = (MaxWarps + kAtOnce - 1) / kAtOnce * kAtOnce;
   struct shared {
-    float partial[2][Count][kMaxWarps];
+    alignas(16) float partial[2][Count][kPlaces];
   };
 
   shared& scratch;
@@ -41,17 +43,27 @@ struct group_sum {
     if (warps == 1) return;
     auto& partial = scratch.partial[half];
     half ^= 1;
-    if (arch::lane_id() == 0) {
+    const int lane = arch::lane_id();
+    if (lane == 0 || (warp == warps - 1 && warp % kAtOnce + lane < kAtOnce)) {
 #pragma unroll
-      for (int i = 0; i < Count; ++i) arch::store_shared(&partial[i][warp], value[i]);
+      for (int i = 0; i < Count; ++i) {
+        arch::store_shared(&partial[i][warp + lane], lane == 0 ? value[i] : 0.0f);
+      }
     }
     arch::named_barrier_sync(barrier, warps * kWarp);
 #pragma unroll
     for (int i = 0; i < Count; ++i) value[i] = 0.0f;
-#pragma unroll 4
-    for (int w = 0; w < warps; ++w) {
 #pragma unroll
-      for (int i = 0; i < Count; ++i) value[i] += arch::load_shared(&partial[i][w]);
+    for (int w = 0; w < kPlaces; w += kAtOnce) {
+      if (w >= warps) break;
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        const float4 of_warps = arch::load_shared(reinterpret_cast<const float4*>(&partial[i][w]));
+        value[i] += of_warps.x;
+        value[i] += of_warps.y;
+        value[i] += of_warps.z;
+        value[i] += of_warps.w;
+      }
     }
   }
 };

@@ -19,7 +19,7 @@
 namespace kittens::arch {
 
 // Of a grid for which that is worth while: pipeline/overlap.cuh.
-inline constexpr int64_t kMaxOverlappedBlocks = 4096;
+inline constexpr uint32_t kMaxOverlappedBlocks = 4096;
 
 }  // namespace kittens::arch
 

@@ -27,13 +27,14 @@ namespace kittens {
 
 namespace detail {
 
-// How many elements of vector number c lie from this lane's first one up to the last column. The
-// lane holds run i where V::first(i, 0) is less: compared with constants, the runs' columns take no
-// registers.
+// How many elements of vector number c lie from this lane's first one up to the last column, or
+// V::length where all do, so that tensors of so many columns, known at compile time, need no
+// comparison. The lane holds run i where V::first(i, 0) is less: compared with constants, the runs'
+// columns take no registers.
 template <class V>
 KITTENS_DEVICE int columns_left(int64_t cols, int64_t c) {
   const int64_t left = cols - c * V::length;
-  return (left < V::length ? int(left) : V::length) - V::first(0, arch::lane_id());
+  return left < V::length ? int(left) - V::first(0, arch::lane_id()) : V::length;
 }
 
 // Whether this lane stores its elements: the first of those that hold the same ones does.

@@ -21,8 +21,9 @@
 namespace kittens {
 
 KITTENS_DEVICE void begin_overlapped() {
-  const int64_t blocks = int64_t(arch::grid_x()) * arch::grid_y() * arch::grid_z();
-  if (blocks > arch::kMaxOverlappedBlocks) return;  // as launch_overlapped finds, too
+  // As launch_overlapped finds, too; a grid of 2³² blocks and more may wait for nothing.
+  const uint32_t blocks = uint32_t(arch::grid_x()) * arch::grid_y() * arch::grid_z();
+  if (blocks > arch::kMaxOverlappedBlocks) return;
   arch::wait_prerequisites();
   arch::launch_dependents();
 }
