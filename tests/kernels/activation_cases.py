@@ -180,7 +180,7 @@ def check_case(case: Case, inputs, results, **options) -> None:
         assert_close(*(t.reshape(shape) for t in (got, *want)), name)
 
 
-# Around what slice 0 of a row takes alone, one run, and several slices of a warp.
+# Around the ends of a row, one run, and several slices of a warp.
 UNALIGNED_WIDTHS = (*range(1, 41), 4095, 4097)
 
 

@@ -20,6 +20,8 @@ ALL = [
     *cases.regimes(4099),
     Case("swiglu", 24, (70_000,), BF16, layout="halves"),
     Case("gelu", 1, (70_001,), BF16, layout="sliced"),
+    *cases.of_each_op(33, (4_099,), layout="halves"),
+    *cases.of_each_op(4095, (131,), layout="halves"),
 ]
 LARGE = cases.of_each_op(4096, (1000,), (BF16,))
 
@@ -145,14 +147,22 @@ def test_more_than_2_to_the_31_elements(dtype, offset):
     assert memory.bits_equal(dx[-4000:], torch.ops.thunderkittens.gelu_backward(tail, tail))
 
 
-def test_halves_of_more_than_2_to_the_31_elements():
+@pytest.mark.parametrize("width", [4096, 4097], ids=["runs", "anywhere"])
+def test_halves_of_more_than_2_to_the_31_elements(width):
+    """Of the outputs, too."""
     if torch.cuda.mem_get_info()[0] < 60 << 30:
         pytest.skip("needs 60 GiB of GPU memory")
-    x = torch.ones(2**19 + 3, 8192, dtype=BF16, device="cuda")
-    x[-100:] = torch.randn(100, 8192, device="cuda").to(BF16)
-    y = thunderkittens.swiglu(*x.chunk(2, dim=-1))
-    want = thunderkittens.swiglu(*(t.contiguous() for t in x[-100:].chunk(2, dim=-1)))
-    assert memory.bits_equal(y[-100:], want)
+    x = torch.ones(2**19 + 3, 2 * width, dtype=BF16, device="cuda")
+    x[-100:] = torch.randn(100, 2 * width, device="cuda").to(BF16)
+    gate, up = x.chunk(2, dim=-1)
+    y = thunderkittens.swiglu(gate, up)
+    last = [t.contiguous() for t in x[-100:].chunk(2, dim=-1)]
+    assert memory.bits_equal(y[-100:], thunderkittens.swiglu(*last))
+    backward = torch.ops.thunderkittens.swiglu_backward
+    for got, want in zip(
+        backward(y, gate, up, [True] * 2), backward(y[-100:], *last, [True] * 2), strict=True
+    ):
+        assert memory.bits_equal(got[-100:], want)
 
 
 def test_fallbacks_say_why(monkeypatch):

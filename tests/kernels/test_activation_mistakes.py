@@ -21,37 +21,59 @@ in_kernel = partial(Mistake, file="kernels/activation/elementwise.cuh")
 in_functions = partial(Mistake, file="kernels/activation/functions.cuh")
 
 WRONG = r"^y:\d+: is "
+NOWHERE = r"signal|address|outside|crash|ends"
 
 MISTAKES = (
-    in_kernel("all_slices_are_the_first", ".c = slice - row * p.slices", ".c = 0", WRONG),
+    in_kernel("all_slices_are_the_first", ".c = of_group", ".c = 0", WRONG),
     in_kernel(
-        "rows_are_read_as_if_contiguous", "columns, p.stride[i])", "columns, p.width)", WRONG
+        "rows_are_read_as_if_contiguous",
+        "p.rows, width, p.stride[i])",
+        "p.rows, width, width)",
+        WRONG,
     ),
+    in_kernel("rows_of_a_group_are_read_as_if_contiguous", "(p.stride[i] - p.width)", "0", WRONG),
     in_kernel(
-        "runs_ignore_where_the_output_starts",
-        "kRun + (-(at.r * p.width) & (kRun - 1))",
-        "kRun",
-        r"store_global by thread \d+: .*aligned",
+        "groups_are_read_as_if_contiguous",
+        "group.first * p.stride[i]",
+        "group.first * p.width",
+        WRONG,
     ),
+    in_kernel("all_groups_are_the_first", "group.first * p.width", "0", WRONG),
     in_kernel(
-        "the_first_run_has_nothing_before_it",
-        "kRun + (-(at.r * p.width) & (kRun - 1))",
-        "(-(at.r * p.width) & (kRun - 1))",
-        r"before the start of a buffer|^y:0: is nan",
-    ),
-    in_kernel(
-        "the_last_run_has_nothing_behind_it",
-        "p.width - head - kRun",
-        "p.width - head",
+        "the_last_group_has_as_many_rows",
+        "left < Config::group_rows ? left : Config::group_rows",
+        "Config::group_rows",
         r"past the end of a buffer",
     ),
     in_kernel(
-        "single_elements_are_left_out", "p.width - first, {.r = at.r}", "0, {.r = at.r}", WRONG
+        "a_slice_stays_in_its_first_row", "while (column >= p.width)", "while (false)", WRONG
     ),
+    in_kernel(
+        "the_next_row_starts_where_the_first_does", "column -= p.width;", "column = 0;", WRONG
+    ),
+    in_kernel(
+        "the_first_run_has_nothing_before_it",
+        "column >= kMargin &&",
+        "column >= 0 &&",
+        r"before the start of a buffer",
+    ),
+    in_kernel(
+        "the_last_run_has_nothing_behind_it",
+        "p.width - Config::run - kMargin",
+        "p.width - Config::run",
+        r"past the end of a buffer",
+    ),
+    in_kernel("ends_are_those_of_aligned_rows", "-(start + kMargin) & (kRun - 1)", "0", WRONG),
     in_kernel(
         "the_last_elements_are_those_after_the_first",
         "arch::lane_id() < head ? 0 : in_runs",
         "0",
+        WRONG,
+    ),
+    in_kernel(
+        "ends_of_one_row_stand_for_all",
+        "slice * Config::end_rows + c",
+        "slice * Config::end_rows",
         WRONG,
     ),
     in_kernel(
@@ -68,9 +90,15 @@ MISTAKES = (
     ),
     in_kernel(
         "what_is_not_wanted_is_written",
-        "if (p.out[o] == nullptr) continue;",
-        "",
-        r"signal|address|outside|crash|ends",
+        "if (p.out[o] == nullptr) continue;\n    T* data = static_cast<T*>(p.out[o]);",
+        "T* data = static_cast<T*>(p.out[o]);",
+        NOWHERE,
+    ),
+    in_kernel(
+        "runs_that_are_not_wanted_are_written",
+        "if (p.out[o] == nullptr) continue;\n    T* data = static_cast<T*>(p.out[o]) +",
+        "T* data = static_cast<T*>(p.out[o]) +",
+        NOWHERE,
     ),
     in_functions("sigma_is_mirrored", "return x < 0.0f ?", "return x > 0.0f ?", WRONG),
     in_functions(

@@ -20,6 +20,7 @@ ALL = [
     *cases.layouts(16),
     *cases.layouts(9)[::3],
     *cases.regimes(40),
+    *cases.of_each_op(45, (130,), layout="halves"),
     Case("swiglu", 1, (130,), BF16, layout="sliced"),
 ]
 ORDERED = [
@@ -107,9 +108,34 @@ def test_rows_that_start_anywhere(op, dtype):
             cases.check_rows_anywhere(Case(op, width, (3,), dtype), "cpu")
 
 
+@pytest.mark.parametrize("width", [1, 9, 33, 77])
+def test_many_rows_that_start_anywhere(width):
+    """They are cut in groups, of which the last has fewer."""
+    with thunderkittens.backend("simulator"):
+        for rows in (63, 64, 65, 130):
+            cases.check_rows_anywhere(Case("swiglu", width, (rows,), BF16), "cpu")
+
+
+@pytest.mark.parametrize("width", [32, 33])
+def test_rows_more_than_2_to_the_31_elements_apart(width):
+    """In memory of which the rows alone are touched."""
+    stride = 2**31 + width
+    room = torch.empty(stride + 2 * width, dtype=BF16).as_strided((2, 2 * width), (stride, 1))
+    halves = room.copy_(torch.randn(2, 2 * width)).chunk(2, dim=-1)
+    inputs = [*halves, torch.randn(2, width).bfloat16()]
+    case = Case("swiglu", width, (2,), BF16)
+    with thunderkittens.backend("simulator"):
+        results = cases.run_case(case, inputs)
+        want = cases.run_case(case, [t.contiguous() for t in inputs])
+    for got, same in zip(results, want, strict=True):
+        assert memory.bits_equal(got, same)
+
+
 @pytest.mark.parametrize("needs", [(True, False), (False, True)], ids=str)
-def test_gradients_that_are_wanted(needs):
-    case = Case("swiglu", 129)
+@pytest.mark.parametrize(
+    "case", [Case("swiglu", 129), Case("swiglu", 129, layout="halves")], ids=str
+)
+def test_gradients_that_are_wanted(case, needs):
     gate, up, dy = cases.make(case)
     with thunderkittens.backend("simulator"):
         full = cases.run_case(case, (gate, up, dy))[1:]

@@ -37,14 +37,6 @@ MISTAKES = {  # the sentence: the parameters of a function, and its body
         "rt_fl<16, 64>::row_vec& v, gl<const float> g",
         "store(g, v);",
     ),
-    "load_unaligned: a run in memory is 4, 8 or 16 bytes": (
-        "rv_fl<64>& v, gl<const bf16> g",
-        "load_unaligned(v, g);",
-    ),
-    "load_unaligned: load takes any address of these": (
-        "rt_fl<16, 64>::row_vec& v, gl<const float> g",
-        "load_unaligned(v, g);",
-    ),
     "load_async copies without converting: the pointer must be to the tile's dtype": (
         "st_bf<16, 64>& s, const float* p",
         "load_async(s, p, 64);",

@@ -51,9 +51,31 @@ LISTED: tuple[Listed, ...] = (
     # Slices of a row.
     Listed(
         ELEMENTWISE,
-        "row = p.rows == «1» ?",
+        "number = p.rows == «1» ?",
         "constant: 1 → 0",
-        "a single row's slices divided by their number are row 0, too",
+        "a single row's slices divided by their number are group 0, too",
+    ),
+    # Groups of rows that are not aligned.
+    Listed(ELEMENTWISE, "group_rows = Aligned ? 1 : «64»", "constant: 64 → 128", TUNING),
+    Listed(ELEMENTWISE, "end_rows = «4»", "constant: 4 → 8", TUNING),
+    Listed(
+        ELEMENTWISE,
+        "end_slices = Aligned ? «0»",
+        "constant: 0 → 1",
+        "a slice more of aligned rows, of no columns",
+    ),
+    Listed(ELEMENTWISE, "left «<» Config::group_rows", "comparison: < → <=", SAME),
+    Listed(
+        ELEMENTWISE,
+        "rows_per_slice >> «32»",
+        "constant: 32 → 33",
+        "an earlier row, from which the loop finds the right one",
+    ),
+    Listed(
+        ELEMENTWISE,
+        "while (column «>=» p.width)",
+        "comparison: >= → >",
+        "a run at a row's first element is no run of the row before, nor one of this row",
     ),
     # What of a row is moved in runs.
     Listed(ELEMENTWISE, "in_runs = room «>» 0", "comparison: > → >=", SAME),

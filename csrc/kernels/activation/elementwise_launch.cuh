@@ -13,10 +13,11 @@ template <class Function, class T, bool Aligned>
 void launch_slices(operands_of<Function> p, host::stream s) {
   using config = elementwise_config<Function, T, Aligned>;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  // Where rows are not aligned, at least two runs of each are single elements, slice 0.
-  const int64_t in_runs = Aligned ? p.width : std::max<int64_t>(p.width - 2 * config::run, 0);
-  p.slices = ceil_div(in_runs, config::vector::length) + (Aligned ? 0 : 1);
-  const host::launch_config shape = {{ceil_div(p.rows * p.slices, config::warps)},
+  const int64_t rows = std::min<int64_t>(p.rows, config::group_rows);
+  p.slices = config::end_slices + ceil_div(rows * p.width, config::vector::length);
+  p.rows_per_slice = (int64_t{config::vector::length} << 32) / p.width;
+  const int64_t groups = ceil_div(p.rows, config::group_rows);
+  const host::launch_config shape = {{ceil_div(groups * p.slices, config::warps)},
                                      {config::threads}};
   if constexpr (Function::backward) {
     host::launch_overlapped(activation_backward<config>, shape, s, p);

@@ -34,6 +34,29 @@ value_and_slope activate(activation_form form, double x) {
   return {x * s, s + x * s * rest * dz};
 }
 
+// Values behind `offset` elements, none of which a kernel may read.
+template <class T>
+class values_behind {
+ public:
+  values_behind(int64_t offset, std::vector<T> values)
+      : offset_(offset), all_(with(offset, values)) {
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+    if (offset > 0) kittens::sim::guard(data(), {bytes, offset * int64_t(sizeof(T))});
+  }
+  ~values_behind() {
+    if (offset_ > 0) kittens::sim::release_guards(data());
+  }
+  const T* data() const { return all_.data() + offset_; }
+
+ private:
+  static std::vector<T> with(int64_t offset, std::vector<T> values) {
+    values.insert(values.begin(), offset, kittens::convert<T>(std::nanf("")));
+    return values;
+  }
+  int64_t offset_;
+  buffer<T> all_;
+};
+
 template <class T>
 void check(const problem& is) {
   const bool gated =
@@ -43,15 +66,11 @@ void check(const problem& is) {
   auto xs = normal_values<T>(read, 1, 0, 3);
   xs[0] = kittens::convert<T>(-60.0f);  // whose square and cube are large
   const auto ups = normal_values<T>(read, 2), dys = normal_values<T>(read, 3);
-  const auto behind = [](int64_t offset, std::vector<T> values) {
-    values.insert(values.begin(), offset, kittens::convert<T>(std::nanf("")));
-    return values;
-  };
-  const int64_t up_offset = 3 * is.offset;
-  const buffer<T> x(behind(is.offset, xs)), up(behind(up_offset, ups)), dy(dys);
+  const values_behind<T> x(is.offset, xs), up(3 * is.offset, ups);
+  const buffer<T> dy(dys);
   const buffer<T> y(written), dgate(written), dup(written);
-  run_activation(is.form, {dy.data(), x.data() + is.offset, gated ? up.data() + up_offset : nullptr,
-                           y.data(), is.dgate ? dgate.data() : nullptr,
+  run_activation(is.form, {dy.data(), x.data(), gated ? up.data() : nullptr, y.data(),
+                           is.dgate ? dgate.data() : nullptr,
                            gated && is.dup ? dup.data() : nullptr, is.rows, is.width, is.stride});
   const auto xd = doubles(xs), upd = doubles(ups), dyd = doubles(dys);
   std::vector<double> want_y, want_dgate, want_dup;
@@ -86,7 +105,11 @@ TEST(plain) { check<bf16>({erf_in_runs, 3, 2056, 2064}); }
 TEST(rows_that_start_anywhere) { check<bf16>({silu_unaligned, 9, 1061, 1063, true, true, 1}); }
 TEST(floats_that_start_anywhere) { check<float>({erf_unaligned, 5, 531, 534, true, true, 1}); }
 TEST(few_elements) {
-  for (const int64_t width : {1, 15, 16, 23, 24, 30, 31, 32, 40}) {
+  for (const int64_t width : {1, 13, 14, 15, 16, 20, 21, 31, 40}) {
     check<bf16>({silu_unaligned, 9, width, width + 1, true, true, 5});
   }
 }
+TEST(groups_of_rows) { check<bf16>({silu_unaligned, 133, 45, 47, true, true, 3}); }
+TEST(groups_of_floats) { check<float>({erf_unaligned, 66, 1, 2, true, true, 1}); }
+TEST(only_dgate_anywhere) { check<bf16>({silu_unaligned, 3, 77, 79, true, false, 1}); }
+TEST(only_dup_anywhere) { check<bf16>({silu_unaligned, 3, 77, 79, false, true, 1}); }

@@ -3,7 +3,8 @@
 //
 //   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
 //   load_kept(rv, tensor, at)                      the L2 lets go of it last
-//   load_unaligned(rv, tensor, at)                 in runs, from rows that start at any element
+//   gather(rv, pointers, inside)                   each lane's runs, which start at any element
+//   scatter(pointers, rv, inside)                  each lane's runs, aligned
 //   load(rv, ptr)          store(ptr, rv)
 //   load(sv, tensor, at)   store(tensor, sv, at)
 //   load(rv, sv)           store(sv, rv)
@@ -149,29 +150,35 @@ KITTENS_DEVICE void store(const G& dst, const V& src, coord at = {}) {
                        detail::columns_left<V>(dst.cols, at.c));
 }
 
-// As load in runs<R>, of rows that start at any element, not only at a multiple of R elements'
-// bytes: a lane reads the two aligned runs in which its own one lies. So memory must be readable
-// from R − 1 elements before the row's first column to R elements behind its last one.
-template <register_vector V, global_tensor G>
-KITTENS_DEVICE void load_unaligned(V& dst, const G& src, coord at = {}) {
-  using T = typename G::dtype;
-  constexpr int kRun = V::run_length, kBytes = kRun * int(sizeof(T));
-  static_assert(4 <= kBytes && kBytes <= 16, "load_unaligned: a run in memory is 4, 8 or 16 bytes");
-  static_assert(!detail::takes_any_address<V>, "load_unaligned: load takes any address of these");
-  const int left = detail::columns_left<V>(src.cols, at.c);
-  const T* start = src.row(at) + at.c * V::length + V::first(0, arch::lane_id());
-  const auto address = reinterpret_cast<uintptr_t>(start);
-  const T* aligned = reinterpret_cast<const T*>(address & ~uintptr_t{kBytes - 1});
-  const int skipped = static_cast<int>(address & (kBytes - 1)) / int(sizeof(T));
+// How many elements before and behind a run of R, at most, gather may read beside it.
+template <class T, int R>
+inline constexpr int gather_margin = detail::run_pieces<T, R>::kPiece - 1;
+
+// dst.data[c] = the run at src[c], which each lane says for itself and which may start at any
+// element; zero where not inside[c].
+template <register_vector V, class T>
+  requires element<T>
+KITTENS_DEVICE void gather(V& dst, const T* const (&src)[V::chunks],
+                           const bool (&inside)[V::chunks]) {
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
-    lane_run<T, kRun> pair[2], loaded;
-    const bool inside = V::first(c, 0) < left;
-    detail::run_access<T, kRun>::load(pair[0], aligned + c * V::chunk, inside);
-    detail::run_access<T, kRun>::load(pair[1], aligned + c * V::chunk + kRun,
-                                      inside && skipped != 0);
-    detail::run_from(loaded, pair, skipped);
+    lane_run<T, V::run_length> loaded;
+    detail::run_pieces<T, V::run_length>::load(loaded, src[c], inside[c]);
     convert_run(dst.data[c], loaded);
+  }
+}
+
+// The run at dst[c] = src.data[c], where inside[c]. It starts at a multiple of its bytes, or of 16.
+template <class T, register_vector V>
+  requires element<T>
+KITTENS_DEVICE void scatter(T* const (&dst)[V::chunks], const V& src,
+                            const bool (&inside)[V::chunks]) {
+#pragma unroll
+  for (int c = 0; c < V::chunks; ++c) {
+    if (!inside[c]) continue;
+    lane_run<T, V::run_length> stored;
+    convert_run(stored, src.data[c]);
+    detail::run_access<T, V::run_length>::store(dst[c], stored);
   }
 }
 

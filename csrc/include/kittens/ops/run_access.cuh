@@ -99,28 +99,60 @@ KITTENS_DEVICE void join(lane_run<T, N>& dst, const lane_run<T, 1> (&src)[N]) {
   std::memcpy(static_cast<void*>(&dst), &src, sizeof(src));
 }
 
-// dst = the run that starts `skipped` elements into two neighbouring ones. A register's number is a
-// constant, so all words move down by powers of two, or stay.
+// A run that starts at any element is read as the aligned pieces of 8 bytes in which it lies (of as
+// many as the run has, where those are fewer): one more than it is long. Larger pieces take more
+// registers and more selections, smaller ones more loads.
 template <class T, int N>
-KITTENS_DEVICE void run_from(lane_run<T, N>& dst, const lane_run<T, N> (&pair)[2], int skipped) {
-  constexpr int kWords = N * int(sizeof(T)) / 4, kPerWord = 4 / int(sizeof(T));
-  uint32_t words[2 * kWords];
-  static_assert(sizeof(words) == sizeof(pair));
-  std::memcpy(&words, &pair, sizeof(pair));
+struct run_pieces {
+  static constexpr int kBytes = N * int(sizeof(T));
+  static constexpr int kPieceBytes = kBytes < 8 ? kBytes : 8;
+  static constexpr int kPiece = kPieceBytes / int(sizeof(T));  // elements
+  static constexpr int kPieces = N / kPiece + 1;
+  using piece = lane_run<T, kPiece>;
+
+  // Zero where not `inside`.
+  KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
+    const auto address = reinterpret_cast<uintptr_t>(src);
+    const T* aligned = reinterpret_cast<const T*>(address & ~uintptr_t{kPieceBytes - 1});
+    const int skipped = static_cast<int>(address & (kPieceBytes - 1)) / int(sizeof(T));
+    piece pieces[kPieces];
 #pragma unroll
-  for (int step = kWords / 2; step > 0; step /= 2) {
-    const bool moves = (skipped / kPerWord & step) != 0;
-#pragma unroll
-    for (int i = 0; i < 2 * kWords - step; ++i) words[i] = moves ? words[i + step] : words[i];
-  }
-  if constexpr (kPerWord == 2) {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const uint64_t both = uint64_t{words[i + 1]} << 32 | words[i];
-      words[i] = static_cast<uint32_t>(both >> (skipped % 2 * 16));
+    for (int i = 0; i < kPieces; ++i) {
+      const bool wanted = i < kPieces - 1 || skipped != 0;
+      run_access<T, kPiece>::load(pieces[i], aligned + i * kPiece, inside && wanted);
     }
+    take(dst, pieces, skipped);
   }
-  std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
-}
+
+  // dst = what starts `skipped` elements into the pieces. A register's number is a constant, so all
+  // words move down by powers of two, or stay.
+  KITTENS_DEVICE static void take(lane_run<T, N>& dst, const piece (&pieces)[kPieces],
+                                  int skipped) {
+    constexpr int kPerWord = 4 / int(sizeof(T)), kWords = kPieces * kPieceBytes / 4;
+    uint32_t words[kWords];
+    static_assert(sizeof(words) == sizeof(pieces));
+    std::memcpy(&words, &pieces, sizeof(pieces));
+#pragma unroll
+    for (int step = kPieceBytes / 8; step > 0; step /= 2) {
+      const bool moves = (skipped / kPerWord & step) != 0;
+#pragma unroll
+      for (int i = 0; i < kWords - step; ++i) words[i] = moves ? words[i + step] : words[i];
+    }
+    if constexpr (kPerWord == 2) {
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        const uint64_t both = uint64_t{words[i + 1]} << 32 | words[i];
+        words[i] = static_cast<uint32_t>(both >> (skipped % 2 * 16));
+      }
+    }
+    std::memcpy(static_cast<void*>(&dst), &words, sizeof(dst));
+  }
+};
+
+// A single element is its own piece.
+template <class T>
+struct run_pieces<T, 1> : run_access<T, 1> {
+  static constexpr int kPiece = 1;
+};
 
 }  // namespace kittens::detail
