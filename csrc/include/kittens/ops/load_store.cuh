@@ -175,10 +175,9 @@ KITTENS_DEVICE void scatter(T* const (&dst)[V::chunks], const V& src,
                             const bool (&inside)[V::chunks]) {
 #pragma unroll
   for (int c = 0; c < V::chunks; ++c) {
-    if (!inside[c]) continue;
     lane_run<T, V::run_length> stored;
     convert_run(stored, src.data[c]);
-    detail::run_access<T, V::run_length>::store(dst[c], stored);
+    detail::run_access<T, V::run_length>::store(dst[c], stored, inside[c]);
   }
 }
 
