@@ -62,12 +62,19 @@ def table(results: list[Result]) -> str:
 
 
 def earlier(record: dict[str, Any]) -> str:
-    """Which families, or cases of others, have their figures from an earlier run, and which one."""
-    return "".join(
-        f"{'; '.join([*run['families'], *run.get('cases', ())])}: {run['date']}, "
-        f"commit `{run['commit']}`; clocks as found: {run['clocks']}. "
-        for run in record.get("earlier", ())
-    )
+    """Which families, or cases of others, have their figures from an earlier run, and which one.
+
+    Those cases of its families that the record holds anew are `but_for`.
+    """
+    parts = []
+    for run in record.get("earlier", ()):
+        names = "; ".join([*run["families"], *run.get("cases", ())])
+        anew = f" (but for {'; '.join(run['but_for'])})" if run.get("but_for") else ""
+        parts.append(
+            f"{names}{anew}: {run['date']}, commit `{run['commit']}`; "
+            f"clocks as found: {run['clocks']}. "
+        )
+    return "".join(parts)
 
 
 def render(record: dict[str, Any]) -> str:
