@@ -108,7 +108,8 @@ struct narrow_sums {
 // Adds a lane's sums to those of the lanes and warps that hold the same columns, in order, and
 // writes them to partial[row]. Every thread of the block takes part.
 template <class Config>
-KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p, typename Config::values& sums,
+KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p,
+                                         typename Config::values& sums,
                                          const typename Config::place& at, narrow_sums& shared,
                                          int64_t row) {
   for (int step = at.lanes; step < kWarp; step *= 2) {

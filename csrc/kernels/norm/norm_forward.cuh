@@ -58,8 +58,8 @@ struct norm_forward_config {
   // What of the row is multiplied and stored at a time; late weights come for as much at once: for
   // 16 elements of a lane, unless they are floats beside a row of 32, or none, or halves beside two
   // rows of 32.
-  static constexpr bool tight = std::is_same_v<W, float> || std::is_void_v<W> ||
-                                (Kind::adds && std::is_same_v<T, half>);
+  static constexpr bool tight =
+      std::is_same_v<W, float> || std::is_void_v<W> || (Kind::adds && std::is_same_v<T, half>);
   static constexpr bool small = Early || Elements % 16 != 0 || (Elements > 16 && tight);
   using piece = rv<float, kWarp*(small ? 8 : 16), layout>;
   static_assert(vector::length % piece::length == 0);
@@ -160,7 +160,8 @@ KITTENS_DEVICE void scale_row(V& d, const row_moments& row, const V& weight, con
 // Whole: as long as V, which is known when the kernel is compiled: no element is looked at singly.
 template <bool Whole, class V, class T>
 KITTENS_DEVICE auto part_of(T* row, int64_t first, int columns) {
-  return gl<T, 1, 1, 1, Whole ? V::length : kDynamic>::vector(row + first, columns);
+  constexpr int64_t kColumns = Whole ? V::length : kDynamic;
+  return gl<T, 1, 1, 1, kColumns>::vector(row + first, columns);
 }
 
 // Weight and bias of a row, or of a piece of it.
@@ -177,7 +178,8 @@ struct row_parameters {
   template <bool Whole>
   KITTENS_DEVICE void load(const norm_forward_params& p, int64_t first, int columns) {
     if constexpr (given) {
-      kittens::load(weight, part_of<Whole, vector>(static_cast<const T*>(p.weight), first, columns));
+      kittens::load(weight,
+                    part_of<Whole, vector>(static_cast<const T*>(p.weight), first, columns));
       if constexpr (Config::kind::centred) {
         kittens::load(bias, part_of<false, vector>(static_cast<const T*>(p.bias), first,
                                                    p.bias == nullptr ? 0 : columns));

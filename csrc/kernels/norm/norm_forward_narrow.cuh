@@ -1,5 +1,5 @@
-// The norms, forward, of rows of at most 256 columns: a few lanes a row, which are loaded before the
-// parameters. No shared memory, no barrier.
+// The norms, forward, of rows of at most 256 columns: a few lanes a row, which are loaded before
+// the parameters. No shared memory, no barrier.
 #pragma once
 
 #include "kernels/norm/dropout.cuh"
@@ -68,8 +68,8 @@ KITTENS_DEVICE void add_narrow_residual(typename Place::values& s,
 // From s − m to y.
 template <class Config>
 KITTENS_DEVICE void scale_narrow(typename Config::values& d, const row_moments& row,
-                                 const typename Config::values& weight, const typename Config::values& bias,
-                                 bool round_first) {
+                                 const typename Config::values& weight,
+                                 const typename Config::values& bias, bool round_first) {
   const float shift = -row.delta * row.rstd;
 #pragma unroll
   for (int i = 0; i < Config::place::elements; ++i) {
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   x.template load<true>(at, static_cast<const T*>(p.x) + row_offset(p.x_rows, r), there);
   narrow_run<R, place> residual;
   if constexpr (Config::kind::adds) {
-    residual.template load<true>(at, static_cast<const R*>(p.residual) + r * p.residual_stride, there);
+    residual.template load<true>(at, static_cast<const R*>(p.residual) + r * p.residual_stride,
+                                 there);
   }
   typename place::values weight, bias;
   load_narrow_parameter<T>(weight, at, p.weight, p.weight_type, 1.0f, p.weight_offset);

@@ -47,11 +47,10 @@ bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
   if (p.width > Config::max_width) return false;
   const int64_t warps = ceil_div(p.width, Config::vector::length);
   const int64_t rows = warps == 1 ? Config::rows : 1;  // of a block
-  host::launch_overlapped(norm_forward<Config>,
-                          {{ceil_div(p.rows, rows)},
-                           {rows * warps * kWarp},
-                           sizeof(typename Config::group::shared)},
-                          s, p, row_layout_of(p.width, warps));
+  host::launch_overlapped(
+      norm_forward<Config>,
+      {{ceil_div(p.rows, rows)}, {rows * warps * kWarp}, sizeof(typename Config::group::shared)}, s,
+      p, row_layout_of(p.width, warps));
   return true;
 }
 

@@ -29,13 +29,13 @@ KITTENS_DEVICE uint64_t evict_last_policy() {
 // PTX ISA, Data Movement and Conversion Instructions: ld, ld.global.nc; st. L1::no_allocate: the
 // line is not kept in the L1.
 #define KITTENS_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
-#define KITTENS_KEPT_LOAD(form, flag, ...)                                               \
-  KITTENS_DEVICE void load_kept(const void* p, bool predicate) {                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, " flag                        \
-                 ", 0;\n@p ld.global.L2::cache_hint" form "\n}"                      \
-                 : __VA_ARGS__                                                           \
-                 : "l"(p), "l"(evict_last_policy()), "r"(uint32_t{predicate})                \
-                 : "memory");                                                            \
+#define KITTENS_KEPT_LOAD(form, flag, ...)                                                         \
+  KITTENS_DEVICE void load_kept(const void* p, bool predicate) {                                   \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, " flag ", 0;\n@p ld.global.L2::cache_hint" form \
+                 "\n}"                                                                             \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(p), "l"(evict_last_policy()), "r"(uint32_t{predicate})                      \
+                 : "memory");                                                                      \
   }
 #define KITTENS_STORES(form, ...)                                                    \
   KITTENS_DEVICE void store_streaming(void* p) const {                               \
