@@ -22,6 +22,7 @@ SOURCES = (
 )
 OVERLAPPING = (
     "norm_forward",
+    "norm_forward_narrow",
     "norm_backward_few",
     "norm_backward_reduce",
     "activation_forward",
