@@ -110,6 +110,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", LONGER),
     Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", LONGER),
     Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", LONGER),
+    Listed(NARROW, "float mean[", "constant: 1 → 2", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
     Listed(FEW, "loaded_row<columns> row[", r"subscript: .* \+ 1", LONGER),

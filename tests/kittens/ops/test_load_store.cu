@@ -105,9 +105,8 @@ TEST(rows_whose_length_the_compiler_knows) {
     check_known<V, 3 * V::run_length, Kept>();
     check_known<V, 0, Kept>();
   };
-  testing::for_each_layout<half, kLength>([&]<class V>() {
-    check_lengths.template operator()<V>();
-  });
+  testing::for_each_layout<half, kLength>(
+      [&]<class V>() { check_lengths.template operator()<V>(); });
   check_lengths.template operator()<rv<float, 96>, true>();
   check_lengths.template operator()<rv<bf16, kLength, ducks::rv_layout::runs<8>>, true>();
   check_lengths.template operator()<rv<float, kLength, ducks::rv_layout::runs<8>>, true>();
