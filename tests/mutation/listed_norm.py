@@ -23,6 +23,7 @@ NO_SUCH_ROW = "there is no such row either"
 ROWS_OF_VIEW = "a view's number of rows, which no load or store of a vector looks at"
 ANY_THREAD = "any single thread may do it"
 FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
+KNOWN = "a view whose length the compiler knows has that length, whatever is passed"
 ADDS_ZERO = "where there is no offset, 0 is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -30,7 +31,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "Early || Elements % 16", ".*", PIECES),
     Listed(FORWARD, "(small ? ", "constant: .*", PIECES),
     Listed(FORWARD, "Run > 1 && Warps > 2;", ".*", "whose mean is taken is a choice"),
-    Listed(FORWARD, "load(head, xs", "constant: 0 → -?1", "any runs of the row would do"),
+    Listed(FORWARD, "load(head, part_of<true, typename Config::head>(x_row, 0, «0»)", ".*", KNOWN),
     Listed(FORWARD, "bool alone = Config::rows", "comparison: > → >=|constant: 1 → [02]", NO_MORE),
     Listed(
         FORWARD, "store_moments(p, row, r);", ".* → true|comparison: .*|constant: .*", ANY_THREAD
@@ -47,8 +48,10 @@ LISTED: tuple[Listed, ...] = (
     Listed(BACKWARD, "using stream = ", "constant: 2 → 3", TUNING),
     Listed(PIPELINED, "int kSlots = ", "constant: 3 → [24]", TUNING),
     Listed(NARROW, "threads = «256»", "constant: 256 → 512", TUNING),
-    Listed(NARROW, "min_blocks = ", "constant: [123] → .*|comparison: .*", TUNING),
-    Listed(NARROW, "int rows = Run == 8", "comparison: .*|constant: .*", TUNING),
+    Listed(NARROW, "min_blocks = ", "constant: .*|comparison: .*", TUNING),
+    Listed(
+        NARROW, "using place = ", "constant: (1|8) → .*|constant: 16 → 32|comparison: .*", TUNING
+    ),
     Listed(
         NARROW_BACKWARD,
         "rows = Run == ",
@@ -60,7 +63,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(FEW, "int kFewRows = ", "constant: 8 → .*", TUNING),
     Listed(FEW, "Config::layout::run / «2»", "constant: 2 → 3", TUNING),
     # Rows, and slices of a row.
-    Listed(NARROW, "first «<» p.rows", "comparison: .*", NO_ROWS),
     Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
     Listed(FEW, "first «<» rows", "comparison: .*", NO_ROWS),
     Listed(
@@ -86,7 +88,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(BACKWARD, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
     Listed(PIPELINED, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
-    Listed(FORWARD, "gl<const T, 1, 1, 1>::vector", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(FEW, "p.dsum == nullptr ? «0»", "constant: 0 → -1", "there is no such column either"),
     Listed(ROW, "gl<", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(
@@ -109,12 +110,11 @@ LISTED: tuple[Listed, ...] = (
     Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", LONGER),
     Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", LONGER),
     Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", LONGER),
-    Listed(NARROW, "] = {}, squares[", r"subscript: kRows → .* \+ 1", LONGER),
-    Listed(NARROW, "narrow_run<", r"subscript: kRows → .* \+ 1", LONGER),
+    Listed(NARROW, "float mean[", "constant: 1 → 2", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
     Listed(FEW, "loaded_row<columns> row[", r"subscript: .* \+ 1", LONGER),
-    Listed(NARROW_ROW, "lane_run<T, Run> data[", r"subscript: .* \+ 1", LONGER),
+    Listed(NARROW_ROW, "lane_run<T, Place::run> data[", r"subscript: .* \+ 1", LONGER),
     Listed(PIPELINED, "row_statistics<Config> of[", "constant: 3 → 4", LONGER),
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
@@ -151,7 +151,6 @@ LISTED: tuple[Listed, ...] = (
         "a warp that is alone adds its sums to nothing",
     ),
     Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
-    Listed(ROW, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
     Listed(PIPELINED, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
     Listed(PIPELINED, "if (arch::thread_id() == «0») shared->init", "constant: 0 → 1", ANY_THREAD),
     Listed(

@@ -5,13 +5,10 @@ coherent, which may hold what it held before the kernels in front had ended.
 """
 
 import re
-import subprocess
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from build_tools import compile, cuda, resources
+from tests.ptxas import machine_code
 
 # Each kernel that overlaps is in one of them, in some of its forms, beside others that do not.
 SOURCES = (
@@ -22,6 +19,7 @@ SOURCES = (
 )
 OVERLAPPING = (
     "norm_forward",
+    "norm_forward_narrow",
     "norm_backward_few",
     "norm_backward_reduce",
     "activation_forward",
@@ -33,32 +31,19 @@ OVERLAPPING = (
     "cross_entropy_total",
     "cross_entropy_backward",
 )
-INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z]\w*)(\S*)", re.M)
 GLOBAL = {"LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "UBLKCP", "UTMALDG"}
 
 
 @pytest.fixture(scope="module")
 def code(toolkit) -> dict[str, str]:
     """The SASS of each kernel of SOURCES, by its symbol."""
-    triton = find_spec("triton")
-    tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump" if triton else None
-    if tool is None or not tool.is_file():
-        pytest.skip("torch's triton brings no cuobjdump")
-    wanted = {f"{source}.{resources.ARCHITECTURE}" for source in SOURCES}
-    jobs = [job for job in cuda.kernel_jobs(toolkit) if job.name in wanted]
-    found: dict[str, str] = {}
-    for result in compile.run(jobs, resources.TITLE):
-        command = [str(tool), "-sass", str(result.output)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        _, *functions = re.split(r"^\s*Function : ", text, flags=re.M)
-        found |= dict(function.split("\n", 1) for function in functions)
-    return found
+    return machine_code.functions(toolkit, SOURCES)
 
 
 def mistakes(sass: str) -> list[str]:
     """What is wrong with a kernel's code."""
     waited, found = False, []
-    for name, rest in INSTRUCTION.findall(sass):
+    for _, name, rest in machine_code.INSTRUCTION.findall(sass):
         waited |= name == "ACQBULK"
         if name in GLOBAL and not waited:
             found.append(f"{name}{rest} before the wait")

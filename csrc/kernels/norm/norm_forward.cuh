@@ -160,7 +160,8 @@ KITTENS_DEVICE void scale_row(V& d, const row_moments& row, const V& weight, con
 // Whole: as long as V, which is known when the kernel is compiled: no element is looked at singly.
 template <bool Whole, class V, class T>
 KITTENS_DEVICE auto part_of(T* row, int64_t first, int columns) {
-  return gl < T, 1, 1, 1, Whole ? V::length : kDynamic > ::vector(row + first, columns);
+  constexpr int64_t kColumns = Whole ? V::length : kDynamic;
+  return gl<T, 1, 1, 1, kColumns>::vector(row + first, columns);
 }
 
 // Weight and bias of a row, or of a piece of it.

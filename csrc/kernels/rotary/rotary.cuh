@@ -33,9 +33,8 @@ template <class T, int Run, bool Interleaved, int Heads>
 struct rotary_config {
   using type = T;
   static constexpr int run = Run, heads = Heads;
-  static constexpr int max_threads = Run == 1 || Run == 2 ? kRotaryMaxWidth / (2 * Run)
-                                     : sizeof(T) == 4     ? 192
-                                                          : 128;
+  static constexpr int max_threads =
+      Run >= 4 ? (sizeof(T) == 4 ? 192 : 128) : kRotaryMaxWidth / (2 * Run);
   static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Whether the pairs lie within a run. (A run of one element is half of a pair.)
   static constexpr bool pairs_in_run = Interleaved && Run > 1;

@@ -65,6 +65,75 @@ TEST(rows_that_are_kept_are_the_same_rows) {
   }
 }
 
+// Rows of as many columns as the compiler knows: of the vector's length, and of fewer.
+template <class V, bool Kept, int64_t Cols>
+__global__ void copy_known(gl<const typename V::dtype, 1, 1, kDynamic, Cols> in,
+                           gl<typename V::dtype, 1, 1, kDynamic, Cols> out) {
+  V v;
+  const coord at{.r = arch::block_x()};
+  if constexpr (Kept) {
+    load_kept(v, in, at);
+  } else {
+    load(v, in, at);
+  }
+  store(out, v, at);
+}
+
+template <class V, int64_t Cols, bool Kept = false>
+void check_known() {
+  using T = typename V::dtype;
+  constexpr int kRows = 2, kStride = V::length + V::run_length;
+  const buffer<T> in(testing::exact_values<T>(kRows * kStride)), out(size_t{kRows * kStride});
+  const std::vector<T> before = out.get();
+  run(copy_known<V, Kept, Cols>, {.grid = {kRows}, .block = {32}},
+      gl<const T, 1, 1, kDynamic, Cols>::matrix(in.data(), kRows, Cols, kStride),
+      gl<T, 1, 1, kDynamic, Cols>::matrix(out.data(), kRows, Cols, kStride));
+  const std::vector<T> after = out.get();
+  for (int i = 0; i < kRows * kStride; ++i) {
+    if (i % kStride < Cols) {
+      CHECK_EQUAL(convert<float>(after[i]), exact_value(i));
+    } else {
+      CHECK(std::memcmp(static_cast<const void*>(&after[i]), &before[i], sizeof(T)) == 0);
+    }
+  }
+}
+
+TEST(rows_whose_length_the_compiler_knows) {
+  const auto check_lengths = []<class V, bool Kept = false>() {
+    check_known<V, V::length, Kept>();
+    check_known<V, V::length - V::run_length, Kept>();
+    check_known<V, 3 * V::run_length, Kept>();
+    check_known<V, 0, Kept>();
+  };
+  testing::for_each_layout<half, kLength>(
+      [&]<class V>() { check_lengths.template operator()<V>(); });
+  check_lengths.template operator()<rv<float, 96>, true>();
+  check_lengths.template operator()<rv<bf16, kLength, ducks::rv_layout::runs<8>>, true>();
+  check_lengths.template operator()<rv<float, kLength, ducks::rv_layout::runs<8>>, true>();
+  check_lengths.template operator()<rt_bf<48, 16>::col_vec>();
+  check_lengths.template operator()<rt_bf<16, 48>::row_vec>();
+}
+
+// Of a row without columns, which may have no address: all zeros, and nothing is written.
+template <class V>
+__global__ void load_nothing(gl<const float> in, gl<float> none, gl<float> out) {
+  V v, kept;
+  load(v, in);
+  store(none, v);
+  store(out, v);
+  load_kept(kept, in);
+  store(out, kept, {.r = 1});
+}
+
+TEST(rows_without_columns_have_no_address) {
+  testing::for_each_layout<float, kLength>([&]<class V>() {
+    const buffer<float> out(size_t{2 * kLength});
+    run(load_nothing<V>, {.grid = {1}, .block = {32}}, gl<const float>::vector(nullptr, 0),
+        gl<float>::vector(nullptr, 0), gl<float>::matrix(out.data(), 2, kLength, kLength));
+    for (const float x : out.get()) CHECK_EQUAL(x, 0.0f);
+  });
+}
+
 TEST(single_elements_take_any_length_and_address) {
   for (const int64_t cols : {1, 31, 33, 255, 256, 257, 300}) {
     check_copy<rv<bf16, kLength>, bf16, bf16>(3, cols, cols + 1);

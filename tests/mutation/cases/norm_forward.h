@@ -6,6 +6,8 @@
 enum class forward_form {
   rows,
   rows_of_a_warp,
+  rows_of_early_weights,
+  rows_of_five_warps,  // at most, of float
   single_elements,
   wide,
   wide_single_elements,
@@ -18,7 +20,7 @@ enum class forward_form {
   add_wide_single_elements,
 };
 
-// float where elements are single, bf16 elsewhere.
+// float where that or single elements are said, bf16 elsewhere.
 void run_forward(forward_form form, const thunderkittens::norm_forward_params& p);
 
 // What dropout multiplies elements first, …, first + 3 by.

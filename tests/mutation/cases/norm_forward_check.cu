@@ -97,9 +97,38 @@ using enum forward_form;
 
 }  // namespace
 
+// How many columns a warp has at most.
+constexpr int64_t kWarpColumns = 512;
+
+// Rows of 1 … 5 and 8 warps, of which the last lacks so many columns: its sums are beside those of
+// the others, in whole fours and not.
+template <class T, class R = T>
+void check_warps(problem is, int64_t lacks) {
+  for (const int64_t warps : {1, 2, 3, 4, 5, 8}) {
+    is.width = warps * kWarpColumns - lacks;
+    is.x_stride = is.width + 16;
+    check<T, R>(is);
+  }
+}
+
 TEST(rows_of_a_warp_each) { check<bf16>({rows_of_a_warp, 7, 504, 512, parameters::own}); }
-TEST(a_row_of_a_warp) { check<bf16>({rows, 3, 200, 208, parameters::own, true, 3}); }
-TEST(whole_rows) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
+TEST(whole_rows_of_a_warp_each) { check<bf16>({rows_of_a_warp, 5, 512, 520, parameters::own}); }
+TEST(a_row_of_a_warp) { check<bf16>({rows, 3, 264, 272, parameters::own, true, 3}); }
+TEST(whole_rows) { check_warps<bf16>({rows, 2, 0, 0, parameters::own, true, 3}, 0); }
+TEST(whole_rows_of_float_parameters) {
+  check<bf16>({rows, 3, 1536, 1544, parameters::floats, true, 3});
+}
+TEST(whole_rows_without_parameters) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
+TEST(rows_without_parameters) { check<bf16>({rows, 3, 1000, 1008, parameters::none}); }
+TEST(rows_that_lack_columns) { check_warps<bf16>({rows, 2, 0, 0, parameters::own, true, 3}, 8); }
+TEST(rows_of_early_weights) {
+  check<bf16>({rows_of_early_weights, 2, 2560, 2568, parameters::own, true, 3});
+  check<bf16>({rows_of_early_weights, 2, 1288, 1288, parameters::weight});
+}
+TEST(rows_of_five_warps_at_most) {
+  check<float>({rows_of_five_warps, 2, 2560, 2564, parameters::own, true, 3});
+  check<float>({rows_of_five_warps, 2, 2564 - 512, 2564, parameters::weight, true, 3});
+}
 TEST(no_bias) { check<bf16>({rows, 3, 1000, 1008, parameters::weight}); }
 TEST(two_warps_of_a_row) { check<bf16>({rows, 5, 1000, 1008, parameters::floats}); }
 TEST(a_last_warp_of_few_columns) { check<bf16>({rows, 4, 1032, 1032, parameters::own, true, 3}); }
@@ -108,6 +137,9 @@ TEST(rows_of_different_means) {
 }
 TEST(single_elements_with_a_large_mean) {
   check<float>({single_elements, 7, 299, 301, parameters::own, true, 1e5f});
+}
+TEST(whole_rows_of_single_elements) {
+  check<float>({single_elements, 2, 1536, 1537, parameters::own, true, 1e5f});
 }
 TEST(equal_values) {
   check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 1e-40f});
@@ -121,11 +153,22 @@ TEST(wide_rows_whose_last_warp_has_one_column) {
 TEST(rms_rows_with_an_offset) {
   check<bf16>({rms_rows, 5, 1032, 1040, parameters::own, true, 3, 1, 1e-5f, 1, true});
 }
+TEST(whole_rms_rows) {
+  check_warps<bf16>({rms_rows, 2, 0, 0, parameters::own, true, 3, 1, 1e-5f, 1, true}, 0);
+}
+TEST(rms_rows_that_lack_columns) {
+  check_warps<bf16>({rms_rows, 2, 0, 0, parameters::floats, true, 3, 1, 1e-5f, 0.5f}, 504);
+}
 TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 3, 1200, 1200, parameters::floats, true, 3}); }
 TEST(wide_rms_rows) {
   check<bf16>({rms_wide, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
 }
 TEST(sums_in_float) { check<bf16, float>({add_rms_rows, 5, 1200, 1208, parameters::own}); }
+TEST(whole_sums) {
+  check<bf16, float>(
+      {add_rms_rows, 3, 1024, 1032, parameters::own, true, 0, 1, 1e-5f, 0, false, 0.4});
+  check<bf16>({add_rows, 3, 512, 520, parameters::weight});
+}
 TEST(sums_in_float_with_dropout) {
   check<bf16, float>(
       {add_rms_rows, 4, 520, 528, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});

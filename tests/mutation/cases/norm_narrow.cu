@@ -1,5 +1,8 @@
-// The kernels that the mutants change, in few blocks, so that each goes round its loop.
+// The kernels that the mutants change, the backward in few blocks, so that each goes round its
+// loop.
 #include "norm_narrow.h"
+
+#include <bit>
 
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
@@ -10,14 +13,17 @@ using kittens::host::launch;
 
 namespace {
 
-narrow_layout layout_of(int64_t width) {
-  return {norm_narrow_shape::of(width).lanes, 1.0f / float(width)};
+narrow_layout layout_of(int64_t width, norm_narrow_shape shape) {
+  return {std::countr_zero(unsigned(shape.lanes)), 1.0f / float(width)};
 }
 
 template <class Kind, class T, class R, int Run>
 void launch_narrow(const norm_forward_params& p) {
   using config = norm_forward_narrow_config<Kind, T, R, Run>;
-  launch(norm_forward_narrow<config>, {{2}, {config::threads}}, nullptr, p, layout_of(p.width));
+  const auto shape = norm_narrow_shape::of(p.width, config::place::elements);
+  const int64_t rows = shape.rows_of(config::threads);
+  launch(norm_forward_narrow<config>, {{(p.rows + rows - 1) / rows}, {config::threads}}, nullptr, p,
+         layout_of(p.width, shape));
 }
 
 template <class Kind, class T, class R, int Run>
@@ -25,7 +31,7 @@ void launch_narrow(const norm_backward_params& p) {
   using config = norm_backward_narrow_config<Kind, T, R, Run>;
   launch(norm_backward_narrow<config>,
          {{p.partial_rows}, {config::threads}, 2 * sizeof(narrow_sums)}, nullptr, p,
-         layout_of(p.width));
+         layout_of(p.width, norm_narrow_shape::of(p.width)));
 }
 
 template <class Params>
@@ -34,6 +40,7 @@ void run(narrow_form form, const Params& p) {
     case narrow_form::layer: return launch_narrow<layer_norm_kind, bf16, void, 8>(p);
     case narrow_form::layer_single_elements:
       return launch_narrow<layer_norm_kind, float, void, 1>(p);
+    case narrow_form::rms_floats: return launch_narrow<rms_norm_kind, float, void, 4>(p);
     case narrow_form::rms: return launch_narrow<rms_norm_kind, bf16, void, 8>(p);
     case narrow_form::add_layer: return launch_narrow<add_layer_norm_kind, bf16, bf16, 8>(p);
     case narrow_form::add_rms: return launch_narrow<add_rms_norm_kind, bf16, float, 8>(p);

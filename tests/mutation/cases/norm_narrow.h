@@ -7,6 +7,7 @@ enum class narrow_form {
   layer,                  // bf16
   layer_single_elements,  // float, one by one
   rms,                    // bf16
+  rms_floats,             // float, by fours
   add_layer,              // bf16
   add_rms,                // bf16 with a float residual
 };

@@ -28,7 +28,8 @@ constexpr int64_t kBlocks = 2;
 template <class T, class R = T>
 void check(problem is) {
   const bool adds = is.form == narrow_form::add_layer || is.form == narrow_form::add_rms;
-  const bool centred = is.form != narrow_form::rms && is.form != narrow_form::add_rms;
+  const bool centred = is.form == narrow_form::layer || is.form == narrow_form::add_layer ||
+                       is.form == narrow_form::layer_single_elements;
   if (is.outer == 0) is.outer = is.width;
   const int64_t count = is.rows * is.width, last = is.rows - 1;
   const int64_t room = last / is.heads * is.outer + last % is.heads * is.inner + is.width;
@@ -141,9 +142,19 @@ using enum narrow_form;
 
 }  // namespace
 
+// The forward has 16 elements a lane (8 where they are single), the backward 8.
 TEST(rows_of_eight_lanes) { check<bf16>({layer, 301, 64}); }
 TEST(rows_of_a_warp) { check<bf16>({layer, 77, 232, 1, 0, 240, false}); }
 TEST(rows_of_one_lane) { check<bf16>({layer, 1501, 8, 1, 0, 0, true, false}); }
+TEST(whole_rows_of_one_lane) { check<bf16>({layer, 257, 16, 1, 0, 24, false}); }
+TEST(rows_whose_second_runs_are_few) {
+  for (const int64_t width : {24, 40, 72, 136}) check<bf16>({rms, 131, width});
+}
+TEST(rows_whose_fourth_runs_are_empty) { check<float>({rms_floats, 140, 20, 1, 0, 28}); }
+TEST(rows_without_parameters) {
+  check<float>({rms_floats, 9, 64, 1, 0, 0, true, false});
+  check<bf16>({rms, 9, 200, 1, 0, 0, true, false, true});
+}
 TEST(heads) { check<bf16>({rms, 7 * 30, 64, 7, 72, 1000, true, true, true, 1, 2}); }
 TEST(heads_of_a_power_of_two) { check<bf16>({rms, 8 * 20, 128, 8, 128, 3072, false}); }
 TEST(single_elements) {

@@ -37,8 +37,8 @@ struct run_access {
   static constexpr int kWords = N * int(sizeof(T)) / kBytes;
   using word_type = typename word<kBytes>::type;
 
-  // From global memory; zero where not `inside`. Kept: the L2 lets go of it last; not of less than 8
-  // bytes, for accesses with the hint stay in their order (layer_norm of 16384 × 4095, single
+  // From global memory; zero where not `inside`. Kept: the L2 lets go of it last; not of less than
+  // 8 bytes, for accesses with the hint stay in their order (layer_norm of 16384 × 4095, single
   // elements, bf16: 108 µs, not 90, on an H200).
   template <bool Kept = false>
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
