@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks import harness
-from benchmarks.report import draw, machine, print_result
+from benchmarks.report import draw, file_name, machine, print_result
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -83,8 +83,7 @@ def save(record: dict[str, Any], arguments: argparse.Namespace) -> None:
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     targets = [arguments.json] if arguments.json else []
     if arguments.record:
-        name = record["machine"]["gpu"].lower().replace("nvidia ", "").replace(" ", "_")
-        targets.append(RECORDS / f"{name}.json")
+        targets.append(RECORDS / f"{file_name(record['machine'])}.json")
     for target in targets:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)

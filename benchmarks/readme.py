@@ -1,20 +1,23 @@
 """`python -m benchmarks.readme [--check]`: writes README's tables from the checked-in record.
 
 The figures in README.md stand between two markers and are never typed: they are what
-`python -m benchmarks --record` measured. `--check` changes nothing and exits 1 when they differ.
+`python -m benchmarks --record` measured. The picture above them is drawn beside the record, where
+there is matplotlib. `--check` changes nothing and exits 1 when the text differs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import overview
 from benchmarks.bench_host import promised
 from benchmarks.harness import Result
-from benchmarks.report import columns, figure_text
+from benchmarks.report import columns, figure_text, file_name
 
 ROOT = Path(__file__).parent.parent
 METHODS = {  # how a Result's `method` begins: what README says of it
@@ -88,7 +91,9 @@ def render(record: dict[str, Any]) -> str:
         f"{about['gpu']}, driver {about['driver']}, CUDA {about['cuda']}, torch {about['torch']}, "
         f"triton {about['triton']}; {about['date']}, commit `{about['commit']}`; clocks as found: "
         f"{about['clocks']}. {earlier(record)}"
-        "Every result was checked against float64 before it was timed. " + " ".join(methods)
+        "Every result was checked against float64 before it was timed. " + " ".join(methods),
+        "![Memory-bound ops, beside a copy and their peers]"
+        f"(benchmarks/records/{file_name(about)}.svg)",
     ]
     groups: dict[str, list[Result]] = defaultdict(list)
     skipped: dict[str, str] = {}
@@ -121,10 +126,15 @@ def main(argv: list[str]) -> int:
         return 2
     readme = ROOT / "README.md"
     old = readme.read_text()
-    new = rewritten(old, render(json.loads(path.read_text())))
+    record = json.loads(path.read_text())
+    new = rewritten(old, render(record))
     if "--check" in argv:
         return int(old != new)
     readme.write_text(new)
+    if importlib.util.find_spec("matplotlib"):
+        overview.draw(record, path.with_suffix(".svg"))
+    else:
+        print("no picture: matplotlib is not installed")
     return 0
 
 

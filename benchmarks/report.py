@@ -82,6 +82,11 @@ def figure_text(result: Result, name: str) -> str:
     return f"{rate} ({time_text(result.seconds[name])})"
 
 
+def file_name(about: dict[str, Any]) -> str:
+    """What the files about a machine are called, without their ending."""
+    return about["gpu"].lower().replace("nvidia ", "").replace(" ", "_")
+
+
 def columns(results: list[Result]) -> list[str]:
     """Contenders that were timed at least once, ours first."""
     names = dict.fromkeys(name for result in results for name in result.seconds)
