@@ -119,7 +119,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
     # How sums lie in shared memory.
-    Listed(ROW, "int kMaxWarps = «32»", "constant: 32 → 64", "blocks have 16 warps at most"),
+    Listed(ROW, "int kMaxWarps = «32»", "constant: 32 → 64", "blocks have 32 warps at most"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
     Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
     Listed(PIPELINED, "int kRows = ", "constant: 4 → [58]", "no more than four are in use"),

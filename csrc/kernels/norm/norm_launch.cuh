@@ -69,17 +69,16 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
   };
   constexpr bool kEarly = std::is_same_v<W, T>;  // float beside 16 bits takes too many registers
   const int64_t width = p.width;
-  const bool few = p.rows <= 2 * host::multiprocessors();
   if constexpr (Run == 1) {
     constexpr int kRegisters = Kind::adds || std::is_void_v<W> ? 128 : 80;
     return launch(norm_form<32, 8, kRegisters>{});
   } else if constexpr (Kind::adds) {
-    // Dropout's generator beside two rows takes more registers where they are floats. Many long
-    // rows with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
+    // Dropout's generator beside two rows takes more registers where they are floats. Long rows
+    // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
     constexpr bool kLarge = sizeof(R) == 4;
     constexpr int kRegisters = kLarge ? 96 : 64;
     constexpr int kRegistersOfLong = kLarge ? 128 : 80;
-    const bool sixteen = p.dropout.seed == nullptr || width <= 2048 || few;
+    const bool sixteen = p.dropout.seed == nullptr || width <= 2048;
     return (sixteen && launch(norm_form<16, 8, kRegisters, kEarly>{})) ||
            launch(norm_form<32, 8, kRegistersOfLong>{}) || launch(norm_form<32, 16, 128>{});
   } else if constexpr (sizeof(T) == 4) {
@@ -93,6 +92,7 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
     if (width <= 512) return launch(norm_form<16, 1, kEarly ? 48 : 64, kEarly, 4>{});
     if (width > 768 && width <= 1024) return launch(norm_form<32, 2, 80, kEarly>{});
     if (launch(norm_form<24, 2, 64, kEarly>{})) return true;
+    const bool few = p.rows <= 2 * host::multiprocessors();
     const bool early = kEarly && (width < 2048 || few);
     return (early && launch(norm_form<32, 8, 80, kEarly>{})) || launch(norm_form<32, 8, 64>{}) ||
            launch(norm_form<32, 16, 64>{});
