@@ -104,6 +104,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         NARROW_BACKWARD, "if («p.dx != nullptr && mask.drops»)", "condition: .* → true", FACTORS
     ),
+    Listed(NARROW_ROW, "if («offset == 0.0f») return", "condition: .* → false", ADDS_ZERO),
     Listed(ROW, "if («!Kind::centred && offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
     Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
     # Arrays of which an end is not used.
@@ -119,7 +120,17 @@ LISTED: tuple[Listed, ...] = (
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
     # How sums lie in shared memory.
-    Listed(ROW, "int kMaxWarps = «32»", "constant: 32 → 64", "blocks have 16 warps at most"),
+    Listed(
+        ROW,
+        "int kMaxWarps = «32»",
+        "constant: .*",
+        "blocks have 32 warps at most, and sums whole fours of places",
+    ),
+    Listed(
+        ROW, "MaxWarps + kAtOnce - «1»", "constant: 1 → 0", "four places more, which nobody uses"
+    ),
+    Listed(ROW, "alignas(«16») float partial", "constant: 16 → 32", "a multiple is as good"),
+    Listed(ROW, "w «<» kPlaces", "comparison: < → <=", "the last warp ends the loop before it"),
     Listed(ROW, "float partial[«2»]", "constant: 2 → 3", "a third half, which nobody uses"),
     Listed(ROW, "int half = ", "phase: 0 → 1", "either half may be the first"),
     Listed(PIPELINED, "int kRows = ", "constant: 4 → [58]", "no more than four are in use"),

@@ -98,20 +98,21 @@ void check_known() {
   }
 }
 
+template <class V, bool Kept = false>
+void check_known_lengths() {
+  check_known<V, V::length, Kept>();
+  check_known<V, V::length - V::run_length, Kept>();
+  check_known<V, 3 * V::run_length, Kept>();
+  check_known<V, 0, Kept>();
+}
+
 TEST(rows_whose_length_the_compiler_knows) {
-  const auto check_lengths = []<class V, bool Kept = false>() {
-    check_known<V, V::length, Kept>();
-    check_known<V, V::length - V::run_length, Kept>();
-    check_known<V, 3 * V::run_length, Kept>();
-    check_known<V, 0, Kept>();
-  };
-  testing::for_each_layout<half, kLength>(
-      [&]<class V>() { check_lengths.template operator()<V>(); });
-  check_lengths.template operator()<rv<float, 96>, true>();
-  check_lengths.template operator()<rv<bf16, kLength, ducks::rv_layout::runs<8>>, true>();
-  check_lengths.template operator()<rv<float, kLength, ducks::rv_layout::runs<8>>, true>();
-  check_lengths.template operator()<rt_bf<48, 16>::col_vec>();
-  check_lengths.template operator()<rt_bf<16, 48>::row_vec>();
+  testing::for_each_layout<half, kLength>([&]<class V>() { check_known_lengths<V>(); });
+  check_known_lengths<rv<float, 96>, true>();
+  check_known_lengths<rv<bf16, kLength, ducks::rv_layout::runs<8>>, true>();
+  check_known_lengths<rv<float, kLength, ducks::rv_layout::runs<8>>, true>();
+  check_known_lengths<rt_bf<48, 16>::col_vec>();
+  check_known_lengths<rt_bf<16, 48>::row_vec>();
 }
 
 // Of a row without columns, which may have no address: all zeros, and nothing is written.
