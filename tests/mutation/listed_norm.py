@@ -32,6 +32,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "(small ? ", "constant: .*", PIECES),
     Listed(FORWARD, "Run > 1 && Warps > 2;", ".*", "whose mean is taken is a choice"),
     Listed(FORWARD, "load(head, part_of<true, typename Config::head>(x_row, 0, «0»)", ".*", KNOWN),
+    Listed(
+        FORWARD,
+        "if («p.width == int64_t(layout.warps) * Config::vector::length») {",
+        "condition: .* → false",
+        "a whole row is as right where columns are compared, only slower",
+    ),
     Listed(FORWARD, "bool alone = Config::rows", "comparison: > → >=|constant: 1 → [02]", NO_MORE),
     Listed(
         FORWARD, "store_moments(p, row, r);", ".* → true|comparison: .*|constant: .*", ANY_THREAD
