@@ -202,8 +202,8 @@ MISTAKES = (
     ),
     in_lanes(
         "a_row_joins_in_the_sum_of_its_neighbour",
-        "for (int step = lanes / 2; step > 0; step /= 2)",
-        "for (int step = lanes; step > 0; step /= 2)",
+        "for (int step = lanes >> 1; step > 0; step >>= 1)",
+        "for (int step = lanes; step > 0; step >>= 1)",
         WRONG,
     ),
     in_dropout(

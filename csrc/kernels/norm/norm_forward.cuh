@@ -63,7 +63,8 @@ struct norm_forward_config {
   static constexpr bool small = Early || Elements % 16 != 0 || (Elements > 16 && tight);
   using piece = rv<float, kWarp*(small ? 8 : 16), layout>;
   static_assert(vector::length % piece::length == 0);
-  // The row's first runs, and whether it is about their mean that the variance is taken.
+  // The row's first runs, and whether it is about their mean that the variance is taken: rows of
+  // such forms are longer.
   using head = rv<T, kWarp * Run, layout>;
   static constexpr bool has_head =
       Kind::centred && !Kind::adds && sizeof(T) == 2 && Run > 1 && Warps > 2;

@@ -71,7 +71,8 @@ bool launch_norm_form(const norm_forward_params& p, host::stream s) {
   const int64_t width = p.width;
   if constexpr (Run == 1) {
     constexpr int kRegisters = Kind::adds || std::is_void_v<W> ? 128 : 80;
-    return launch(norm_form<32, 8, kRegisters>{});
+    constexpr int kElements = Kind::adds && sizeof(T) == 4 ? 16 : 32;  // of 32 floats, ptxas spills
+    return launch(norm_form<kElements, 256 / kElements, kRegisters>{});
   } else if constexpr (Kind::adds) {
     // Dropout's generator beside two rows takes more registers where they are floats. Long rows
     // with it: 149 µs at 16384 × 4096 with 16 elements a lane, 138 with 32 (H200, bf16).
