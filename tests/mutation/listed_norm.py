@@ -96,6 +96,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(PIPELINED, "p.dsum == nullptr ? «0»", "constant: 0 → -1", NO_SUCH_ROW),
     Listed(FEW, "p.dsum == nullptr ? «0»", "constant: 0 → -1", "there is no such column either"),
     Listed(ROW, "gl<", "constant: 1 → [02]", ROWS_OF_VIEW),
+    Listed(FORWARD, "gl<T, ", "constant: 1 → [02]", ROWS_OF_VIEW),
     Listed(
         REDUCE,
         "store(matrix<T>(data, 1, width, 0), total",
