@@ -71,11 +71,12 @@ def earlier(record: dict[str, Any]) -> str:
     """
     parts = []
     for run in record.get("earlier", ()):
-        names = "; ".join([*run["families"], *run.get("cases", ())])
-        anew = f" (but for {'; '.join(run['but_for'])})" if run.get("but_for") else ""
+        families = "; ".join(run["families"])
+        if run.get("but_for"):
+            families += f" (but for {'; '.join(run['but_for'])})"
+        names = "; ".join([*filter(None, [families]), *run.get("cases", ())])
         parts.append(
-            f"{names}{anew}: {run['date']}, commit `{run['commit']}`; "
-            f"clocks as found: {run['clocks']}. "
+            f"{names}: {run['date']}, commit `{run['commit']}`; clocks as found: {run['clocks']}. "
         )
     return "".join(parts)
 

@@ -119,9 +119,8 @@ def test_backward_passes_overlap_with_their_reductions():
         for _ in range(12):
             y = thunderkittens.layer_norm(y, weight, weight)
             y = thunderkittens.gelu(y)
-            y.register_hook(
-                lambda _: pause()
-            )  # the backward of what follows has just been launched
+            # Called when the backward of what follows has just been launched.
+            y.register_hook(lambda _: pause())
             pause()
         return list(torch.autograd.grad(y, (x, weight), torch.ones_like(y)))
 

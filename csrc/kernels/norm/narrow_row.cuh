@@ -2,6 +2,8 @@
 // lanes hold one, and a warp holds several.
 #pragma once
 
+#include <bit>
+
 #include "kernels/norm/dropout.cuh"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
@@ -12,6 +14,10 @@ namespace thunderkittens::inline KITTENS_TARGET {
 struct narrow_layout {
   int log2_lanes;  // of a row
   float inverse_width;
+
+  static narrow_layout of(int64_t width, norm_narrow_shape shape) {
+    return {std::countr_zero(unsigned(shape.lanes)), 1.0f / float(width)};
+  }
 };
 
 // Adds each of the values over the lanes of a row; all of them get the sums.

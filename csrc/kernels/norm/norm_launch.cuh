@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
@@ -21,9 +20,6 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline row_layout row_layout_of(int64_t width, int64_t warps) {
   return {int(warps), 1.0f / float(width)};
-}
-inline narrow_layout narrow_layout_of(int64_t width, norm_narrow_shape shape) {
-  return {std::countr_zero(unsigned(shape.lanes)), 1.0f / float(width)};
 }
 
 // Calls f.operator()<T, R, Run>(): as with_elements, and R the residual's element type, void for a
@@ -133,7 +129,7 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
       return host::launch_overlapped(
           norm_forward_narrow<narrow>,
           {{ceil_div(p.rows, shape.rows_of(narrow::threads))}, {narrow::threads}}, s, p,
-          narrow_layout_of(p.width, shape));
+          narrow_layout::of(p.width, shape));
     }
     if (launch_norm_rows<Kind, T, R, Run>(p, s)) return;
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
@@ -214,7 +210,7 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
     if (p.width <= kNormNarrowWidth) {
       const int64_t shared = p.partial != nullptr ? 2 * sizeof(narrow_sums) : 0;
       host::launch(norm_backward_narrow<narrow>, {{p.partial_rows}, {narrow::threads}, shared}, s,
-                   p, narrow_layout_of(p.width, norm_narrow_shape::of(p.width)));
+                   p, narrow_layout::of(p.width, norm_narrow_shape::of(p.width)));
       return;
     }
     if constexpr (config::fused) {

@@ -2,8 +2,6 @@
 // loop.
 #include "norm_narrow.h"
 
-#include <bit>
-
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
 #include "kittens/host/launch.cuh"
@@ -13,17 +11,13 @@ using kittens::host::launch;
 
 namespace {
 
-narrow_layout layout_of(int64_t width, norm_narrow_shape shape) {
-  return {std::countr_zero(unsigned(shape.lanes)), 1.0f / float(width)};
-}
-
 template <class Kind, class T, class R, int Run>
 void launch_narrow(const norm_forward_params& p) {
   using config = norm_forward_narrow_config<Kind, T, R, Run>;
   const auto shape = norm_narrow_shape::of(p.width, config::place::elements);
   const int64_t rows = shape.rows_of(config::threads);
   launch(norm_forward_narrow<config>, {{(p.rows + rows - 1) / rows}, {config::threads}}, nullptr, p,
-         layout_of(p.width, shape));
+         narrow_layout::of(p.width, shape));
 }
 
 template <class Kind, class T, class R, int Run>
@@ -31,7 +25,7 @@ void launch_narrow(const norm_backward_params& p) {
   using config = norm_backward_narrow_config<Kind, T, R, Run>;
   launch(norm_backward_narrow<config>,
          {{p.partial_rows}, {config::threads}, 2 * sizeof(narrow_sums)}, nullptr, p,
-         layout_of(p.width, norm_narrow_shape::of(p.width)));
+         narrow_layout::of(p.width, norm_narrow_shape::of(p.width)));
 }
 
 template <class Params>

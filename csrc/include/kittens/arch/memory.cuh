@@ -12,8 +12,8 @@
 //   store_shared(V* p, V v)
 //   prefetch_l2(const void* p)             brings the cache line of global address p to the L2
 //
-// Without its predicate, nothing is read (the value is zero) or written. There is no branch, behind
-// which other accesses would wait.
+// Without its predicate, nothing is read (the value is zero) or written. Kept loads and stores of
+// 16 bytes are one predicated instruction: no branch, behind which other accesses would wait.
 //
 // The simulator checks the alignment of each access, and the bounds of each shared access.
 #pragma once

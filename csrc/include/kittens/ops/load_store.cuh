@@ -132,8 +132,8 @@ KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   detail::load_vector(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
-// The same, of what the L2 shall let go of last. Kernels that read and write rows once are 1 to 4 %
-// faster so on an H200: benchmarks/rms_norm.md.
+// The same, of what the L2 shall let go of last. Kernels that read and write rows once are up to 4
+// % faster so on an H200: benchmarks/rms_norm.md.
 template <register_vector V, global_tensor G>
 KITTENS_DEVICE void load_kept(V& dst, const G& src, coord at = {}) {
   using T = typename G::dtype;

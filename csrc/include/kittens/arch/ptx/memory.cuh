@@ -37,7 +37,7 @@ KITTENS_DEVICE uint64_t evict_last_policy() {
                  : "l"(p), "l"(evict_last_policy()), "r"(uint32_t{predicate})                      \
                  : "memory");                                                                      \
   }
-#define KITTENS_STORES(form, ...)                                                    \
+#define KITTENS_STREAMING_STORE(form, ...)                                           \
   KITTENS_DEVICE void store_streaming(void* p) const {                               \
     asm volatile("st.global.L1::no_allocate" form ::"l"(p), __VA_ARGS__ : "memory"); \
   }
@@ -49,7 +49,7 @@ struct access<1> {
     asm volatile(KITTENS_STREAMING_LOAD ".u8 %0, [%1];" : "=h"(x) : "l"(p));
   }
   KITTENS_KEPT_LOAD(".u8 %0, [%1], %2;", "%3", "+h"(x))
-  KITTENS_STORES(".u8 [%0], %1;", "h"(x))
+  KITTENS_STREAMING_STORE(".u8 [%0], %1;", "h"(x))
 };
 
 template <>
@@ -59,7 +59,7 @@ struct access<2> {
     asm volatile(KITTENS_STREAMING_LOAD ".u16 %0, [%1];" : "=h"(x) : "l"(p));
   }
   KITTENS_KEPT_LOAD(".u16 %0, [%1], %2;", "%3", "+h"(x))
-  KITTENS_STORES(".u16 [%0], %1;", "h"(x))
+  KITTENS_STREAMING_STORE(".u16 [%0], %1;", "h"(x))
 };
 
 template <>
@@ -69,7 +69,7 @@ struct access<4> {
     asm volatile(KITTENS_STREAMING_LOAD ".u32 %0, [%1];" : "=r"(x) : "l"(p));
   }
   KITTENS_KEPT_LOAD(".u32 %0, [%1], %2;", "%3", "+r"(x))
-  KITTENS_STORES(".u32 [%0], %1;", "r"(x))
+  KITTENS_STREAMING_STORE(".u32 [%0], %1;", "r"(x))
 };
 
 template <>
@@ -79,7 +79,7 @@ struct access<8> {
     asm volatile(KITTENS_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(p));
   }
   KITTENS_KEPT_LOAD(".v2.u32 {%0, %1}, [%2], %3;", "%4", "+r"(x), "+r"(y))
-  KITTENS_STORES(".v2.u32 [%0], {%1, %2};", "r"(x), "r"(y))
+  KITTENS_STREAMING_STORE(".v2.u32 [%0], {%1, %2};", "r"(x), "r"(y))
 };
 
 template <>
@@ -91,7 +91,7 @@ struct access<16> {
                  : "l"(p));
   }
   KITTENS_KEPT_LOAD(".v4.u32 {%0, %1, %2, %3}, [%4], %5;", "%6", "+r"(x), "+r"(y), "+r"(z), "+r"(w))
-  KITTENS_STORES(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
+  KITTENS_STREAMING_STORE(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
 };
 
 KITTENS_DEVICE void store_16_bytes(void* p, const access<16>& a, bool predicate) {
@@ -111,7 +111,7 @@ KITTENS_DEVICE V as_vector(const access<sizeof(V)>& a) {
 
 #undef KITTENS_STREAMING_LOAD
 #undef KITTENS_KEPT_LOAD
-#undef KITTENS_STORES
+#undef KITTENS_STREAMING_STORE
 
 }  // namespace detail
 
