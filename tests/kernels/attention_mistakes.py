@@ -46,14 +46,14 @@ RINGS = (
     ),
     planted(
         "every_thread_releases_the_slot",
-        "if (signals()) shared.k_ring.release(k_at);",
-        "shared.k_ring.release(k_at);",
+        "if (signals()) shared.k_ring.release_after_mma(k_at);",
+        "shared.k_ring.release_after_mma(k_at);",
         r"arriv",
     ),
     planted(
         "one_consumer_never_releases",
-        "if (signals()) shared.v_ring.release(v_at);",
-        "if (signals() && w != 1) shared.v_ring.release(v_at);",
+        "if (signals()) shared.v_ring.release_after_mma(v_at);",
+        "if (signals() && w != 1) shared.v_ring.release_after_mma(v_at);",
         r"DEADLOCK[^$]*1 of 3 arrivals",
     ),
     planted(

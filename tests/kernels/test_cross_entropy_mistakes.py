@@ -25,6 +25,11 @@ in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cu
 in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backward.cuh")
 
 RACE_OF_SUMS = r"RACE at cross_entropy_row.cuh:\d+"
+RELEASE = "    read(x, at.stage, chunk);\n    shared.stages.release_after_loads(at);\n"
+UNFENCED_LOADS = (
+    r"PROXY FENCE at cross_entropy_stream.cuh:\d+ [^\n]*bulk_load by thread \d+ writes shared "
+    r"memory[^\n]* threads [^\n]* read it at cross_entropy_stream.cuh:\d+[^\n]* by ordinary loads"
+)
 WRONG = r"(loss|gradient|result|total|count):\d+: is "
 
 MISTAKES = (
@@ -102,20 +107,44 @@ MISTAKES = (
     ),
     in_stream(
         "a_chunk_is_released_before_it_is_read",
-        "    read(x, at.stage, chunk);\n    release(at);\n",
-        "    release(at);\n    read(x, at.stage, chunk);\n",
+        RELEASE,
+        "    shared.stages.release_after_loads(at);\n    read(x, at.stage, chunk);\n",
         r"RACE|" + WRONG,
     ),
     in_stream(
         "lanes_are_not_waited_for",
-        "    arch::sync_warp();\n    if (arch::lane_id() == 0) shared.stages.release(at);",
-        "    if (arch::lane_id() == 0) shared.stages.release(at);",
+        RELEASE,
+        RELEASE.replace(
+            "shared.stages.release_after_loads(at)",
+            "arch::fence_async_proxy();\n"
+            "    if (arch::lane_id() == 0) shared.stages.release_after_mma(at)",
+        ),
         r"RACE",
+    ),
+    # What made gradients wrong on an H200: the next chunk's copy overtook the loads of this one.
+    in_stream(
+        "a_chunk_is_released_as_if_only_wgmma_had_read_it",
+        RELEASE,
+        RELEASE.replace(
+            "shared.stages.release_after_loads(at)",
+            "arch::sync_warp();\n    if (arch::lane_id() == 0) shared.stages.release_after_mma(at)",
+        ),
+        UNFENCED_LOADS,
+    ),
+    in_stream(
+        "only_the_lane_that_releases_fences",
+        RELEASE,
+        RELEASE.replace(
+            "shared.stages.release_after_loads(at)",
+            "arch::sync_warp();\n    if (arch::lane_id() == 0) {\n"
+            "      arch::fence_async_proxy();\n      shared.stages.release_after_mma(at);\n    }",
+        ),
+        UNFENCED_LOADS,
     ),
     in_stream(
         "a_chunk_that_stays_is_released",
-        "if (chunk < chunks.again) release(at);",
-        "release(at);",
+        "if (chunk < chunks.again) shared.stages.release_after_loads(at);",
+        "shared.stages.release_after_loads(at);",
         r"RACE|MBARRIER|DEADLOCK|" + WRONG,
     ),
     in_stream(

@@ -153,7 +153,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(STREAM, "int64_t ahead_ = «0»", "constant: 0 → -?1", "the first request overwrites it"),
     Listed(STREAM, "const int bytes = ", "comparison: < → <=", SAME),
-    Listed(STREAM, "lane_id() == «0») shared.stages.release", "constant: 0 → 1", "any lane may"),
     Listed(STREAM, "if («!smoothing») return", "condition: .* → false", UNWANTED),
     Listed(STREAM, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
     Listed(STREAM, "int half = «0»", "phase: 0 → 1", "either half may be the first"),

@@ -14,7 +14,7 @@ from tests.mutation.source import Source, closing, split, stripped
 # Calls that order threads and copies, move their cursors, or start what must be waited for.
 SYNCHRONISATION = (
     r"(?:shared\.|s\.|turn::|arch::|tma::|warpgroup::|rows\.)*\b(?:"
-    r"wait|arrive|expect|expect_bytes|wait_empty|wait_full|release|release_[kqv]|pass_over|advance|"
+    r"wait|arrive|expect|expect_bytes|wait_empty|wait_full|release_after_mma|release_after_loads|release_[kqv]|pass_over|advance|"
     r"start|pass|finish|sync|sync_block|sync_warp|named_barrier_sync|named_barrier_arrive|"
     r"mma_fence|mma_commit_group|mma_async_wait|load_async|store_async|store_commit_group|"
     r"store_async_read_wait|store_async_wait|init_semaphore|init|one|atomic_exchange|cp_async_wait|cp_async_commit|"
@@ -144,6 +144,17 @@ def weakened(source: Source) -> Iterator[Mutant]:
         yield _change(source, "weaken", place, "arch::sync_warp()")
 
 
+def unfenced(source: Source) -> Iterator[Mutant]:
+    """A stage that ordinary loads have read, given back as if wgmma alone had."""
+    for begin, end in _statements(source):
+        text = source.text[begin:end]
+        if "release_after_loads" not in text:
+            continue
+        arrival = re.sub(r"release_after_loads(?:<[^;()]*>)?", "release_after_mma", text)
+        after = f"{{ arch::sync_warp(); if (arch::lane_id() == 0) {arrival}; }}"
+        yield _change(source, "proxy", (begin, end), after)
+
+
 def phases(source: Source) -> Iterator[Mutant]:
     for match in re.finditer(r"\bwait\(", source.code):
         arguments = split(source.code, match.end(), closing(source.code, match.end() - 1))
@@ -216,6 +227,7 @@ OPERATORS = (
     deleted,
     unguarded,
     weakened,
+    unfenced,
     phases,
     stages,
     counts,

@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(128, 1) kernel() {
   arch::named_barrier_sync(id, 4 * kWarp);
   init_semaphore(s.full, kArrivals);
   tril(s, s, first, kHidden);
+  if (is_read) ring.release_after_loads(at);
 }
 """
 
@@ -44,8 +45,18 @@ EXPECTED = {
         "12 delete: warpgroup::mma_async_wait<1>() → nothing",
         "13 delete: arch::named_barrier_sync(id, 4 * kWarp) → nothing",
         "14 delete: init_semaphore(s.full, kArrivals) → nothing",
+        "16 delete: ring.release_after_loads(at) → nothing",
     ],
-    "condition": ["10 condition: leads() → false", "10 condition: leads() → true"],
+    "condition": [
+        "10 condition: leads() → false",
+        "10 condition: leads() → true",
+        "16 condition: is_read → false",
+        "16 condition: is_read → true",
+    ],
+    "proxy": [
+        "16 proxy: ring.release_after_loads(at) → "
+        "{ arch::sync_warp(); if (arch::lane_id() == 0) ring.release_after_mma(at); }"
+    ],
     "weaken": [
         "12 weaken: 1 → 2",
         "13 weaken: arch::named_barrier_sync(id, 4 * kWarp) → arch::sync_warp()",

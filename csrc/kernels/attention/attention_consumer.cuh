@@ -109,11 +109,11 @@ class attention_consumer : attention_softmax<Config> {
     }
   }
   KITTENS_DEVICE void release_k() {
-    if (signals()) shared.k_ring.release(k_at);
+    if (signals()) shared.k_ring.release_after_mma(k_at);
     k_at.advance();
   }
   KITTENS_DEVICE void release_v() {
-    if (signals()) shared.v_ring.release(v_at);
+    if (signals()) shared.v_ring.release_after_mma(v_at);
     v_at.advance();
   }
 

@@ -131,11 +131,6 @@ struct chunked_row {
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) runs[i].get(x[i]);
   }
-  // All of the warp has read the chunk.
-  KITTENS_DEVICE void release(const place& at) const {
-    arch::sync_warp();
-    if (arch::lane_id() == 0) shared.stages.release(at);
-  }
   KITTENS_DEVICE void include_chunk(softmax_sums& sums, int slot, int chunk, bool smoothing) const {
     float x[Config::vectors][vector::kLength], all[Config::vectors * vector::kLength];
     read(x, slot, chunk);
@@ -155,7 +150,7 @@ struct chunked_row {
                                   bool aligned) const {
     float x[Config::vectors][vector::kLength];
     read(x, at.stage, chunk);
-    release(at);
+    shared.stages.release_after_loads(at);
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) rule.apply(x[i]);
 #pragma unroll
@@ -179,7 +174,7 @@ struct chunked_row {
       if (chunk == chunks.again) kept = at;
       shared.stages.wait_full(at);
       include_chunk(sums, at.stage, chunk, smoothing);
-      if (chunk < chunks.again) release(at);
+      if (chunk < chunks.again) shared.stages.release_after_loads(at);
     }
   }
   // And a second time: those that are still there, then those that come again.

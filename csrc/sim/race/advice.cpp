@@ -54,6 +54,11 @@ std::string between(const actor& a, const actor& b) {
 std::string advice(const finding& f, const side& earlier, const side& later) {
   switch (f.kind) {
     case finding_kind::no_fence:
+      if (!f.earlier.wrote) {
+        return "fence_async_proxy() by each thread that reads, behind its reads and before the "
+               "barrier or arrival that lets the asynchronous copy start: one thread's fence does "
+               "not wait for the others' loads";
+      }
       return "fence_async_proxy() by the threads that write, behind the writes and before the "
              "barrier that lets the asynchronous copy or product start";
     case finding_kind::unwritten:

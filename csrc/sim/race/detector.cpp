@@ -20,6 +20,7 @@ detector::detector(cluster& in)
     actors_.push_back({actor_kind::thread, rank, number, 1, rank});
   }
   for (int rank = 0; rank < in.size(); ++rank) shadows_.emplace_back(shared_bytes_);
+  fences_.resize(threads);
 }
 
 detector::~detector() = default;
@@ -41,6 +42,7 @@ access detector::of(const thread& t, uint32_t site, bool writes) const {
   a.site = site;
   a.writes = writes;
   a.past = &t.past;
+  a.fences = &fences_;
   return a;
 }
 
@@ -98,6 +100,7 @@ void detector::access_product(const agent_access& by, const history& past, uint3
   a.by_proxy = by.by_proxy;
   a.site = site;
   a.past = &past;
+  a.fences = &fences_;
   touch(a, rank, offset, bytes);
 }
 
@@ -173,6 +176,7 @@ void thread::release(gathering& to) {
 
 void thread::fence_proxy() {
   past.fenced = past.seen;
+  in.note_fence(*this, time);
   fenced_time = time++;
 }
 

@@ -117,6 +117,8 @@ class detector final : public fault_sink {
   sites& places() { return places_; }
   // In the shared memory of the thread's block.
   int64_t offset_of(const thread& t, const void* p) const;
+  // The thread has passed a proxy fence, at its time `when`.
+  void note_fence(const thread& t, uint32_t when) { fences_[t.actor].push_back(when); }
   // What was released at each word that atomic operations use.
   std::map<const void*, history>& atomics() { return atomics_; }
 
@@ -153,7 +155,8 @@ class detector final : public fault_sink {
   std::vector<thread> threads_;
   std::vector<actor> actors_;
   std::vector<shadow> shadows_;  // by rank
-  int touched_rank_ = 0;         // of the access that is being checked
+  fence_times fences_;
+  int touched_rank_ = 0;  // of the access that is being checked
   sites places_;
   std::map<key, finding> findings_;
   std::map<const void*, history> atomics_;

@@ -125,7 +125,9 @@ class teller {
       case finding_kind::unwritten: return does + " " + memory_of(f) + ", which nobody has written";
       case finding_kind::no_fence:
         return does + " " + memory_of(f) + "; " + did + " it at " + t.earlier_place +
-               " before, by ordinary stores, and there is no proxy fence in between";
+               " before, by ordinary " + (f.earlier.wrote ? "stores" : "loads") +
+               ", and there is no proxy fence " +
+               (f.earlier.wrote ? "in between" : "of their own in between");
       case finding_kind::unordered: break;
     }
     if (is_with_itself(t)) return does + " " + memory_of(f) + ", and nothing orders them";

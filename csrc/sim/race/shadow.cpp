@@ -4,6 +4,14 @@
 
 namespace kittens::sim::race {
 
+// A fence ends its thread's time, so one at `when` or later is behind the access of that time.
+bool access::is_behind_own_fence(int other, uint32_t when) const {
+  if (other >= static_cast<int>(fences->size())) return true;
+  const std::vector<uint32_t>& times = (*fences)[other];
+  const auto first = std::lower_bound(times.begin(), times.end(), when);
+  return first != times.end() && *first < seen_of(other);
+}
+
 void shadow::touch(int64_t offset, int64_t bytes, const access& a, fault_sink& sink) {
   for (const int64_t end = offset + bytes; offset < end;) {
     const int from = static_cast<int>(offset % kPiece);
@@ -73,8 +81,11 @@ void shadow::check_write(const cell& c, int64_t offset, const access& a, fault_s
 
 void shadow::check_readers(const cell& c, int64_t offset, const access& a, fault_sink& sink) const {
   const auto check = [&](int actor, uint32_t time, uint32_t site) {
+    const deed read{actor, time, site, false};
     if (!a.is_behind(actor, time)) {
-      sink.found(fault::unordered, a, {actor, time, site, false}, offset);
+      sink.found(fault::unordered, a, read, offset);
+    } else if (a.by_proxy && !a.is_behind_own_fence(actor, time)) {
+      sink.found(fault::no_fence, a, read, offset);
     }
   };
   if (c.reader == kMany) {
@@ -84,7 +95,8 @@ void shadow::check_readers(const cell& c, int64_t offset, const access& a, fault
   }
 }
 
-// Of an actor's reads the last one stands for all: who is behind it is behind those before.
+// Of an actor's reads the last one stands for all: who is behind it, or behind a fence after it, is
+// behind those before. So does one that is behind another actor's read and the fence after that.
 void shadow::note_read(cell& c, const access& a) {
   if (a.is_atomic) return;  // later atomic writes are no conflict
   if (c.reader == kMany) {
@@ -96,7 +108,8 @@ void shadow::note_read(cell& c, const access& a) {
     } else {
       all.insert(at, {a.actor, a.time, a.site});
     }
-  } else if (c.reader == kNobody || c.reader == a.actor || a.is_behind(c.reader, c.read_time)) {
+  } else if (c.reader == kNobody || c.reader == a.actor ||
+             (a.is_behind(c.reader, c.read_time) && a.is_behind_own_fence(c.reader, c.read_time))) {
     c.reader = static_cast<uint16_t>(a.actor);
     c.read_time = a.time;
     c.read_site = a.site;

@@ -13,6 +13,10 @@
 
 namespace kittens::sim::race {
 
+// When each thread of a cluster has passed a proxy fence, in ascending order. Actors beyond them
+// are agents of the asynchronous proxy, which need none.
+using fence_times = std::vector<std::vector<uint32_t>>;
+
 // One access: whose, when, and what it is ordered behind.
 struct access {
   int actor = 0;
@@ -23,16 +27,21 @@ struct access {
   bool is_atomic = false;  // in no conflict with other atomic ones
   bool leaves_trace = true;
   const history* past = nullptr;
+  const fence_times* fences = nullptr;
   // The thread that asks for it, whose own times are newer than in `past`; −1: nobody's are.
   int asker = -1;
   uint32_t asker_time = 0, asker_fenced_time = 0;
 
-  bool is_behind(int other, uint32_t when) const {
-    return when <= (other == asker ? asker_time : past->seen.at(other));
-  }
+  // The time of `other` that this is behind.
+  uint32_t seen_of(int other) const { return other == asker ? asker_time : past->seen.at(other); }
+  bool is_behind(int other, uint32_t when) const { return when <= seen_of(other); }
   bool is_fenced_from(int other, uint32_t when) const {
     return when <= (other == asker ? asker_fenced_time : past->fenced.at(other));
   }
+  // Whether `other` itself, at `when` or later, has passed a proxy fence that this is behind: what
+  // a read of its asks for before the asynchronous proxy overwrites what it reads. Another thread's
+  // fence does not do, for it does not wait for the loads that `other` has under way.
+  bool is_behind_own_fence(int other, uint32_t when) const;
 };
 
 // What was there before an access.
@@ -44,7 +53,7 @@ struct deed {
 };
 
 enum class fault {
-  no_fence,   // ordered, but no proxy fence between an ordinary write and the asynchronous proxy
+  no_fence,   // ordered, but no proxy fence between an ordinary access and the asynchronous proxy
   unordered,  // a race
   unwritten,  // a read of what nobody has written
 };

@@ -64,7 +64,7 @@ KITTENS_DEVICE void consume(const tensors<T>& p, shared<T>& s, int w) {
       warpgroup::mma_AB(sum, s.a[at.stage][w], s.b[at.stage]);
       warpgroup::mma_commit_group();
       warpgroup::mma_async_wait();
-      if (is_leader) s.stages.release(at);
+      if (is_leader) s.stages.release_after_mma(at);
     }
     if (is_leader) tma::store_async_read_wait();  // of the tile before
     warpgroup::sync(1 + w);

@@ -38,8 +38,7 @@ __global__ void sums(const __grid_constant__ tma_map<tile> map, float* out, int 
     s.stages.wait_full(at);
     load(next, s.stage[at.stage]);
     add(sum, sum, next);
-    arch::sync_warp();
-    if (laneid() == 0) s.stages.release(at);
+    s.stages.release_after_loads(at);
   }
   testing::scatter(out + warpid() * tile::num_elements, sum);
 }
@@ -105,8 +104,7 @@ __global__ void shared_sums(const __grid_constant__ tma_map<tile> map, float* ou
         load(next, s.stage[at.stage].half[half]);
         add(sum, sum, next);
       }
-      arch::sync_warp();
-      if (laneid() < 2) s.stages.release_remote(at, laneid());
+      s.stages.release_remote_after_loads(at, 2);
     }
     testing::scatter(out + rank * tile::num_elements, sum);
   }

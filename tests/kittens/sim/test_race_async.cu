@@ -41,7 +41,16 @@ host::launch_config block_of(int threads) {
 
 // ---- bulk copies
 
-enum class load_slip { none, read_early, released_early, no_init_barrier };
+enum class load_slip {
+  none,
+  read_early,
+  released_early,
+  no_init_barrier,
+  no_fence,
+  fence_before_the_read,
+  one_lane_fences,
+  other_warp_fences,
+};
 
 // Two copies through one stage; thread 32 … reads what each brings.
 __global__ void loads(load_slip slip, const int* from, int* out) {
@@ -62,8 +71,17 @@ __global__ void loads(load_slip slip, const int* from, int* out) {
       if (slip == load_slip::read_early) out[arch::lane_id()] = words()[arch::lane_id()];
       arch::mbarrier_wait(full, round);
       if (slip == load_slip::released_early) arch::mbarrier_arrive(empty);
+      if (slip == load_slip::fence_before_the_read) arch::fence_async_proxy();
       out[arch::lane_id()] = words()[arch::lane_id()];
+      if (slip == load_slip::none) arch::fence_async_proxy();
+      arch::sync_warp();
+      if (slip == load_slip::one_lane_fences && arch::lane_id() == 0) arch::fence_async_proxy();
+      arch::sync_warp();
       if (slip != load_slip::released_early) arch::mbarrier_arrive(empty);
+    } else if (slip == load_slip::other_warp_fences && round == 0) {
+      // The thread that starts the copy fences, behind the arrivals.
+      arch::mbarrier_wait(empty, 0);
+      arch::fence_async_proxy();
     }
   }
 }
@@ -80,6 +98,52 @@ TEST(loads_and_who_reads_them) {
           "8192, where that copy completes"});
   expect(load_slip::released_early, {"RACE at ", "bulk_load by thread 0 writes it",
                                      "whoever starts the copy waits first for an arrival"});
+}
+
+// An arrival does not wait for loads as the asynchronous proxy sees them: their own thread fences.
+TEST(loads_that_the_next_copy_may_overtake) {
+  const buffer<int> from(std::vector<int>(kBytes / 4, 7)), out(32);
+  const auto expect = [&](load_slip slip, const char* readers) {
+    expect_report({"PROXY FENCE at ", "bulk_load by thread 0 writes shared memory at offset ",
+                   readers, "by ordinary loads, and there is no proxy fence of their own",
+                   "missing: fence_async_proxy() by each thread that reads"},
+                  loads, block_of(64), slip, from.data(), out.data());
+  };
+  expect(load_slip::no_fence, "; threads 32-63 read it at ");
+  expect(load_slip::fence_before_the_read, "; threads 32-63 read it at ");
+  expect(load_slip::one_lane_fences, "; threads 33-63 read it at ");
+  expect(load_slip::other_warp_fences, "; threads 32-63 read it at ");
+}
+
+// Two warps read the same bytes one after the other, and only the second one fences.
+__global__ void reads_in_turn(bool both_fence, const int* from, int* out) {
+  arch::mbarrier* full = barrier(8192);
+  if (arch::thread_id() == 0) {
+    arch::mbarrier_init(full, 1);
+    arch::fence_mbarrier_init();
+  }
+  arch::sync_block();
+  for (int round = 0; round < 2; ++round) {
+    if (arch::thread_id() == 0) {
+      arch::mbarrier_arrive_expect_bytes(full, kBytes);
+      arch::bulk_load(words(), from, kBytes, full);
+    }
+    arch::mbarrier_wait(full, round);
+    for (int warp = 0; warp < 2; ++warp) {
+      if (arch::warp_id() == warp) {
+        out[arch::thread_id()] = words()[arch::lane_id()];
+        if (both_fence || warp == 1) arch::fence_async_proxy();
+      }
+      arch::sync_block();
+    }
+  }
+}
+
+TEST(who_reads_last_does_not_fence_for_who_read_before) {
+  const buffer<int> from(std::vector<int>(kBytes / 4, 7)), out(64);
+  expect_report({}, reads_in_turn, block_of(64), true, from.data(), out.data());
+  expect_report({"PROXY FENCE at ", "threads 0-31 read it at ", "by ordinary loads"}, reads_in_turn,
+                block_of(64), false, from.data(), out.data());
 }
 
 TEST(a_barrier_used_before_its_init_is_there) {

@@ -21,6 +21,8 @@
 //
 // What a thread wrote before it arrived, and what a bulk copy wrote, is visible to who saw the
 // phase end. A remote arrival shows no writes: it says that this block has read what it was given.
+// No arrival keeps a bulk copy from overtaking the arriver's own loads: for that, each thread that
+// loads fences before it arrives (fence_async_proxy).
 #pragma once
 
 #include <cstdint>

@@ -5,24 +5,36 @@
 //
 //   cursor<4> at;                                           both
 //
-//   producer, one thread                                    consumer, each of two groups
+//   producer, one thread                                    consumer, each of two warpgroups
 //     for (…; at.advance()) {                                 for (…; at.advance()) {
 //       s.stages.wait_empty(at);                                s.stages.wait_full(at);
-//       s.stages.expect(at, tma::bytes<st_bf<128, 64>>);        … read s.tile[at.stage] …
-//       tma::load_async(s.tile[at.stage], map,                  if (one thread of the group)
-//                       s.stages.full[at.stage], …);              s.stages.release(at);
-//     }                                                       }
+//       s.stages.expect(at, tma::bytes<st_bf<128, 64>>);        … wgmma reads s.tile[at.stage] …
+//       tma::load_async(s.tile[at.stage], map,                  warpgroup::mma_async_wait<0>();
+//                       s.stages.full[at.stage], …);            if (one thread of the warpgroup)
+//     }                                                           s.stages.release_after_mma(at);
+//                                                             }
 //
-// Before the release all of the group must have read the tile: wgmma's reads have ended after
-// warpgroup::mma_async_wait, which all four warps pass together; ordinary reads need a
-// group<N>::sync before the release.
+// How a stage is given back depends on what has read it, since the copy that overwrites it works
+// in the asynchronous proxy:
+//
+//   release_after_mma(at)        wgmma alone. It reads in that proxy too, and its reads have ended
+//                                after mma_async_wait. One thread arrives.
+//   release_after_loads<N>(at)   ordinary loads, also ldmatrix. All threads of the group of N warps
+//                                call: each fences, they meet, one arrives. An arrive does not wait
+//                                for loads under way, and what orders them before another thread's
+//                                ordinary stores does not order them before the copy: without the
+//                                fence it may overtake them (docs/simulator.md, "Memory model").
 #pragma once
 
 #include <cstdint>
 
+#include "kittens/arch/barrier.cuh"
+#include "kittens/arch/fence.cuh"
 #include "kittens/arch/keywords.cuh"
 #include "kittens/arch/mbarrier.cuh"
+#include "kittens/arch/thread.cuh"
 #include "kittens/ops/semaphore.cuh"
+#include "kittens/types/scope.cuh"
 #include "kittens/types/semaphore.cuh"
 
 namespace kittens {
@@ -64,12 +76,37 @@ struct ring {
     expect_bytes(full[at.stage], bytes);
   }
 
-  // Consumers. One thread of each group releases; where blocks of a cluster share stages by
-  // multicast, it does so at each of them.
+  // Consumers. One arrival of each group gives a stage back; where blocks of a cluster share stages
+  // by multicast, one at each of them. `barrier`: a named barrier of the group's, if it is more
+  // than one warp.
   KITTENS_DEVICE void wait_full(const cursor<Stages>& at) { wait(full[at.stage], at.phase); }
-  KITTENS_DEVICE void release(const cursor<Stages>& at) { arrive(empty[at.stage]); }
-  KITTENS_DEVICE void release_remote(const cursor<Stages>& at, int block_rank) {
+  KITTENS_DEVICE void release_after_mma(const cursor<Stages>& at) { arrive(empty[at.stage]); }
+  KITTENS_DEVICE void release_remote_after_mma(const cursor<Stages>& at, int block_rank) {
     arrive_remote(empty[at.stage], block_rank);
+  }
+  template <int Warps = 1>
+  KITTENS_DEVICE void release_after_loads(const cursor<Stages>& at, int barrier = 0) {
+    finish_loads<Warps>(barrier);
+    if (arch::thread_id() % (Warps * kWarp) == 0) arrive(empty[at.stage]);
+  }
+  // At the first `blocks` blocks of the cluster.
+  template <int Warps = 1>
+  KITTENS_DEVICE void release_remote_after_loads(const cursor<Stages>& at, int blocks,
+                                                 int barrier = 0) {
+    finish_loads<Warps>(barrier);
+    const int rank = arch::thread_id() % (Warps * kWarp);
+    if (rank < blocks) arrive_remote(empty[at.stage], rank);
+  }
+
+ private:
+  template <int Warps>
+  KITTENS_DEVICE static void finish_loads(int barrier) {
+    arch::fence_async_proxy();
+    if constexpr (Warps == 1) {
+      arch::sync_warp();
+    } else {
+      arch::named_barrier_sync(barrier, Warps * kWarp);
+    }
   }
 };
 
