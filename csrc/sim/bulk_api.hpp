@@ -16,8 +16,10 @@ void mbarrier_arrive(void* barrier, int count, call_site site);
 void mbarrier_expect_bytes(void* barrier, int bytes, call_site site);
 void mbarrier_arrive_expect_bytes(void* barrier, int bytes, call_site site);
 void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site site);
+void mbarrier_arrive_cluster(void* barrier, int block_rank, int count, call_site site);
 bool mbarrier_test(void* barrier, uint32_t parity, call_site site);
 void mbarrier_wait(void* barrier, uint32_t parity, call_site site);
+void mbarrier_wait_cluster(void* barrier, uint32_t parity, call_site site);
 
 // ---- clusters
 void cluster_arrive(call_site site);

@@ -67,11 +67,15 @@ void note_pieces(race::thread& t, const race::agent_access& copy, block& in, con
   });
 }
 
-void note_load(race::thread& t, std::vector<copy_target>& targets, const touched_pieces& pieces) {
+void note_load(race::thread& t, std::vector<copy_target>& targets, const load_steps& steps) {
   for (copy_target& to : targets) {
-    const race::agent_access copy =
+    race::agent_access copy =
         race::start_load(t, to.full->loads(), to.in->rank(), to.full->offset());
-    note_pieces(t, copy, *to.in, to.dst, pieces);
+    note_pieces(t, copy, *to.in, to.dst, steps.pieces);
+    copy.writes = false;
+    if (steps.source != nullptr) {
+      t.in.access_agent(t, copy, t.rank, steps.source - self->shared, steps.source_bytes);
+    }
     to.order = copy.time;
   }
   ++t.time;
@@ -150,7 +154,7 @@ std::vector<copy_target> find_targets(const char* name, void* dst, void* full, u
 
 void start_load(copy_origin from, std::vector<copy_target> targets, int64_t bytes,
                 load_steps steps) {
-  if (self->race != nullptr) note_load(*self->race, targets, steps.pieces);
+  if (self->race != nullptr) note_load(*self->race, targets, steps);
   async_work& work = from.by->asynchronous();
   auto l =
       std::make_shared<load>(load{std::move(from), std::move(targets), bytes, std::move(steps)});

@@ -49,11 +49,14 @@ using touched_pieces = std::function<void(const uint8_t* shared,
 std::vector<copy_target> find_targets(const char* name, void* dst, void* full, unsigned blocks,
                                       call_site site);
 
-// spoil: what is in the destination while the copy is under way. fill: what it is then.
+// spoil: what is in the destination while the copy is under way. fill: what it is then. pieces: of
+// the destination.
 struct load_steps {
   std::function<void(uint8_t* dst)> spoil;
   std::function<void(const copy_origin&, uint8_t* dst)> fill;
   touched_pieces pieces;
+  const uint8_t* source = nullptr;  // in the shared memory of the block that starts it, if it is
+  int64_t source_bytes = 0;
 };
 void start_load(copy_origin from, std::vector<copy_target> targets, int64_t bytes,
                 load_steps steps);

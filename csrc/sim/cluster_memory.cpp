@@ -8,6 +8,7 @@
 #include "sim/bulk_api.hpp"
 #include "sim/bulk_copy.hpp"
 #include "sim/cluster_api.hpp"
+#include "sim/race/race.hpp"
 
 namespace kittens::sim {
 namespace {
@@ -47,6 +48,7 @@ void* map_shared(const char* name, const void* p, int64_t bytes, int block_rank,
 void bulk_copy_cluster(void* dst, int block_rank, const void* src, int bytes, void* full,
                        call_site site) {
   constexpr const char* kName = "bulk_copy_cluster";
+  KITTENS_RACE_CALL(kName, site);
   block& mine = block::running();
   if (bytes < 0 || bytes % kBulkAlignment != 0) {
     mine.fail("BULK COPY", site, "%s by thread %d: bytes must be a multiple of %d, got %d", kName,
@@ -71,7 +73,7 @@ void bulk_copy_cluster(void* dst, int block_rank, const void* src, int bytes, vo
                 std::memcpy(to, from_here, bytes);
                 from.by->forget_copy(reading.get());
               },
-              [bytes](const uint8_t* at, const auto& f) { f(at, bytes); }});
+              [bytes](const uint8_t* at, const auto& f) { f(at, bytes); }, from_here, bytes});
 }
 
 }  // namespace kittens::sim

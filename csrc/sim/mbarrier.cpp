@@ -72,7 +72,7 @@ void mbarrier::init(int arrivals, call_site site) {
 void mbarrier::invalidate(call_site site) {
   if (!waiting_.empty()) {
     fail({site}, "mbarrier_invalidate by thread %d, but thread %d waits for it", self->thread,
-         waiting_[0]->view.thread);
+         waiting_[0].by->view.thread);
   }
   alive_ = false;
   poison(word(), sizeof(uint64_t));
@@ -89,6 +89,21 @@ void mbarrier::check_fenced(const char* operation, const origin& from) {
 }
 
 void mbarrier::arrive(int count, const origin& from) {
+  race::release(self->race, coming_);
+  count_arrivals(count, from);
+}
+
+void mbarrier::arrive_from_other_block(int count, scope of, const origin& from) {
+  if (of == scope::cluster) {
+    race::release(self->race, coming_from_others_);
+  } else if (self->race != nullptr) {
+    ended_.join_ended(self->race->now());
+    ++self->race->time;
+  }
+  count_arrivals(count, from);
+}
+
+void mbarrier::count_arrivals(int count, const origin& from) {
   if (count < 1 || count > kMaxCount) {
     fail(from, "mbarrier_arrive: count must be 1 to %lld, got %d",
          static_cast<long long>(kMaxCount), count);
@@ -97,7 +112,6 @@ void mbarrier::arrive(int count, const origin& from) {
     fail(from, "%d more arrivals than the %d expected in a phase: %d were missing, %d came",
          count - missing_, expected_, missing_, count);
   }
-  race::release(self->race, coming_);
   missing_ -= count;
   complete_if_all();
   if (missing_ == 0 && bytes_ < 0) {
@@ -132,9 +146,13 @@ void mbarrier::complete_if_all() {
   missing_ = expected_;
   ++phase_;
   over_ = coming_.sum();
-  for (fiber* f : std::exchange(waiting_, {})) {
-    race::acquire(f->view.race, over_);
-    in_.threads().make_ready(*f);
+  over_.join_ended(ended_);
+  over_in_cluster_ = over_;
+  over_.join_ended(coming_from_others_.sum());
+  over_in_cluster_.join(coming_from_others_.sum());
+  for (const waiter& w : std::exchange(waiting_, {})) {
+    race::acquire(w.by->view.race, w.of == scope::cluster ? over_in_cluster_ : over_);
+    in_.threads().make_ready(*w.by);
   }
 }
 
@@ -164,12 +182,14 @@ bool mbarrier::test(uint32_t parity, call_site site) {
   return true;
 }
 
-void mbarrier::wait(uint32_t parity, call_site site) {
+void mbarrier::wait(uint32_t parity, scope of, call_site site) {
   const int64_t phase = meant_phase(parity, site);
   last_phase_[self->thread] = phase;
-  if (phase_ > phase) return race::acquire(self->race, over_);
+  if (phase_ > phase) {
+    return race::acquire(self->race, of == scope::cluster ? over_in_cluster_ : over_);
+  }
   scheduler& s = in_.threads();
-  waiting_.push_back(&s.current());
+  waiting_.push_back({&s.current(), of});
   s.wait(*this, site);
 }
 
@@ -232,13 +252,14 @@ void mbarrier_arrive_expect_bytes(void* barrier, int bytes, call_site site) {
   b.arrive(1, {site});
 }
 
-void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site site) {
-  constexpr const char* kName = "mbarrier_arrive_remote";
-  KITTENS_RACE_CALL(kName, site);
-  check_shared(kName, barrier, sizeof(uint64_t), site);
+namespace {
+
+void arrive_at_block(const char* name, void* barrier, int block_rank, int count, scope of,
+                     call_site site) {
+  check_shared(name, barrier, sizeof(uint64_t), site);
   block& mine = block::running();
   if (block_rank < 0 || block_rank >= mine.in_cluster().size()) {
-    mine.fail("CLUSTER", site, "%s by thread %d: rank %d is not in the cluster of %d blocks", kName,
+    mine.fail("CLUSTER", site, "%s by thread %d: rank %d is not in the cluster of %d blocks", name,
               self->thread, block_rank, mine.in_cluster().size());
   }
   block& other = mine.in_cluster().block_at(block_rank);
@@ -246,12 +267,28 @@ void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site 
     mine.fail(
         "CLUSTER", site,
         "%s by thread %d: all threads of rank %d have exited, and its shared memory with them",
-        kName, self->thread, block_rank);
+        name, self->thread, block_rank);
   }
-  mbarrier& b = other.mbarriers().find(offset_of(barrier), kName, site);
-  if (block_rank != mine.rank()) b.check_fenced(kName, {site});
+  mbarrier& b = other.mbarriers().find(offset_of(barrier), name, site);
+  if (block_rank != mine.rank()) b.check_fenced(name, {site});
   race::access_barrier(block_rank, offset_of(barrier), false);
-  b.arrive(count, {site});
+  if (block_rank == mine.rank()) {
+    b.arrive(count, {site});
+  } else {
+    b.arrive_from_other_block(count, of, {site});
+  }
+}
+
+}  // namespace
+
+void mbarrier_arrive_remote(void* barrier, int block_rank, int count, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_arrive_remote", site);
+  arrive_at_block("mbarrier_arrive_remote", barrier, block_rank, count, scope::block, site);
+}
+
+void mbarrier_arrive_cluster(void* barrier, int block_rank, int count, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_arrive_cluster", site);
+  arrive_at_block("mbarrier_arrive_cluster", barrier, block_rank, count, scope::cluster, site);
 }
 
 bool mbarrier_test(void* barrier, uint32_t parity, call_site site) {
@@ -263,7 +300,12 @@ bool mbarrier_test(void* barrier, uint32_t parity, call_site site) {
 
 void mbarrier_wait(void* barrier, uint32_t parity, call_site site) {
   KITTENS_RACE_CALL("mbarrier_wait", site);
-  barrier_at(barrier, "mbarrier_wait", site).wait(parity, site);
+  barrier_at(barrier, "mbarrier_wait", site).wait(parity, scope::block, site);
+}
+
+void mbarrier_wait_cluster(void* barrier, uint32_t parity, call_site site) {
+  KITTENS_RACE_CALL("mbarrier_wait_cluster", site);
+  barrier_at(barrier, "mbarrier_wait_cluster", site).wait(parity, scope::cluster, site);
 }
 
 }  // namespace kittens::sim

@@ -24,6 +24,9 @@ struct origin {
   const trace* where = nullptr;  // null: the current thread's
 };
 
+// Of an arrival, or a wait: whose memory accesses it orders.
+enum class scope { block, cluster };
+
 class mbarrier final : public waitable {
  public:
   mbarrier(block& in, int64_t offset) : in_(in), offset_(offset) {}
@@ -32,12 +35,13 @@ class mbarrier final : public waitable {
   void invalidate(call_site site);
   void fence(int thread);  // makes the inits of `thread` visible to asynchronous copies
   void arrive(int count, const origin& from);
+  void arrive_from_other_block(int count, scope of, const origin& from);
   void expect(int64_t bytes, const origin& from);
   // Of a copy, which race mode knows as the `order`th of loads().
   void complete_bytes(int64_t bytes, uint32_t order, const origin& from);
   // Whether the phase of `parity`, as the current thread means it, is over.
   bool test(uint32_t parity, call_site site);
-  void wait(uint32_t parity, call_site site);
+  void wait(uint32_t parity, scope of, call_site site);
   // Reports a copy that is to complete here, or a remote arrival, before the init was fenced.
   void check_fenced(const char* operation, const origin& from);
   // Reports a use of it when it is not there any more, or was written over.
@@ -51,6 +55,7 @@ class mbarrier final : public waitable {
 
   uint64_t token() const;
   uint8_t* word() const;
+  void count_arrivals(int count, const origin& from);
   void complete_if_all();
   int64_t meant_phase(uint32_t parity, call_site site);
   [[noreturn]] [[gnu::format(printf, 3, 4)]] void fail(const origin& from, const char* format,
@@ -64,10 +69,16 @@ class mbarrier final : public waitable {
   int64_t bytes_ = 0;                // expected in the current phase, less those that came
   int64_t phase_ = 0;                // the current one: how many are over
   std::vector<int64_t> last_phase_;  // that each thread waited for
-  std::vector<fiber*> waiting_;
-  // For race mode: what those know that have arrived, up to now and in the phases that are over.
-  race::gathering coming_;
-  race::history over_;
+  struct waiter {
+    fiber* by;
+    scope of;
+  };
+  std::vector<waiter> waiting_;
+  // For race mode: what those know that have arrived, up to now and in the phases that are over. A
+  // wait of a block's scope learns of other blocks' arrivals only that they have come.
+  race::gathering coming_, coming_from_others_;
+  race::history ended_;  // by arrivals of a block's scope from other blocks
+  race::history over_, over_in_cluster_;
   race::agent loads_;
 };
 

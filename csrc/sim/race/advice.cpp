@@ -10,7 +10,10 @@ bool starts_with(const char* text, const char* prefix) {
 }
 
 std::string barrier_of(const actor& a, const actor& b) {
-  if (a.rank != b.rank) return "cluster_sync(), or an mbarrier that the other block arrives at";
+  if (a.rank != b.rank) {
+    return "cluster_sync(); or mbarrier_arrive_cluster by the one and mbarrier_wait_cluster by the "
+           "other: an arrival without _cluster shows the other block nothing that was written";
+  }
   return "a barrier between the two: sync_block(), a named one, or sync_warp() within a warp";
 }
 

@@ -111,8 +111,10 @@ void clock::meet(const clock& other) {
 void gathering::add(const history& known, int actor, uint32_t now, uint32_t fenced_now) {
   if (known.seen.contents() != last_seen_) sum_.seen.join(known.seen);
   if (known.fenced.contents() != last_fenced_) sum_.fenced.join(known.fenced);
+  if (known.ended.contents() != last_ended_) sum_.ended.join(known.ended);
   last_seen_ = known.seen.contents();
   last_fenced_ = known.fenced.contents();
+  last_ended_ = known.ended.contents();
   sum_.seen.raise(actor, now);
   if (fenced_now > 0) sum_.fenced.raise(actor, fenced_now);
 }

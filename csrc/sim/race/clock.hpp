@@ -55,15 +55,22 @@ class clock {
   table* table_ = nullptr;
 };
 
-// The two orders that an access can stand in. `seen`: what happened before. `fenced`: what happened
+// The orders that an access can stand in. `seen`: what happened before. `fenced`: what happened
 // before a proxy fence that happened before, which is what asynchronous copies and products see of
-// ordinary writes.
+// ordinary writes. `ended`: what is only known to have ended, beyond what is seen: of another
+// block, whose arrival has the scope of a block. Memory that it has read may be written; what it
+// has written may not be seen.
 struct history {
-  clock seen, fenced;
+  clock seen, fenced, ended;
 
   void join(const history& other) {
     seen.join(other.seen);
     fenced.join(other.fenced);
+    ended.join(other.ended);
+  }
+  void join_ended(const history& other) {
+    ended.join(other.seen);
+    ended.join(other.ended);
   }
 };
 
@@ -77,7 +84,7 @@ class gathering {
 
  private:
   history sum_;
-  uint64_t last_seen_ = 0, last_fenced_ = 0;  // contents that were joined last
+  uint64_t last_seen_ = 0, last_fenced_ = 0, last_ended_ = 0;  // contents that were joined last
 };
 
 }  // namespace kittens::sim::race

@@ -129,7 +129,8 @@ void detector::leave(thread& t) { t.release(exits_[t.rank]); }
 void detector::check_exits() {
   for (const auto& [which, time] : remotes_) {
     const auto& [rank, actor, site] = which;
-    if (exits_[rank].sum().seen.at(actor) >= time) continue;
+    const history& known = exits_[rank].sum();
+    if (std::max(known.seen.at(actor), known.ended.at(actor)) >= time) continue;
     finding f;
     f.kind = finding_kind::exit;
     f.rank = rank;

@@ -20,7 +20,8 @@ history product_start::common() const {
   const history& first = threads_[0].past;
   const bool is_shared = std::all_of(threads_.begin(), threads_.end(), [&](const snapshot& s) {
     return s.past.seen.contents() == first.seen.contents() &&
-           s.past.fenced.contents() == first.fenced.contents();
+           s.past.fenced.contents() == first.fenced.contents() &&
+           s.past.ended.contents() == first.ended.contents();
   });
   if (is_shared) return first;  // of its own times, one warp knows nothing of another's
   std::array<gathering, kWarpgroupThreads / 32> warps;
@@ -31,6 +32,7 @@ history product_start::common() const {
   for (const gathering& w : warps) {
     result.seen.meet(w.sum().seen);
     result.fenced.meet(w.sum().fenced);
+    result.ended.meet(w.sum().ended);
   }
   return result;
 }

@@ -9,7 +9,7 @@ bool access::is_behind_own_fence(int other, uint32_t when) const {
   if (other >= static_cast<int>(fences->size())) return true;
   const std::vector<uint32_t>& times = (*fences)[other];
   const auto first = std::lower_bound(times.begin(), times.end(), when);
-  return first != times.end() && *first < seen_of(other);
+  return first != times.end() && *first < ended_of(other);
 }
 
 void shadow::touch(int64_t offset, int64_t bytes, const access& a, fault_sink& sink) {
@@ -72,7 +72,10 @@ void shadow::check_write(const cell& c, int64_t offset, const access& a, fault_s
   }
   if (a.is_atomic && c.is_atomic) return;
   const deed write{c.writer, c.write_time, c.write_site, true};
-  if (!a.is_behind(c.writer, c.write_time)) {
+  // To overwrite what a copy has brought, it is enough that the copy has ended.
+  const bool is_ordered = a.writes && c.by_proxy ? a.is_behind_end(c.writer, c.write_time)
+                                                 : a.is_behind(c.writer, c.write_time);
+  if (!is_ordered) {
     sink.found(fault::unordered, a, write, offset);
   } else if (a.by_proxy && !c.by_proxy && !a.is_fenced_from(c.writer, c.write_time)) {
     sink.found(fault::no_fence, a, write, offset);
@@ -82,7 +85,7 @@ void shadow::check_write(const cell& c, int64_t offset, const access& a, fault_s
 void shadow::check_readers(const cell& c, int64_t offset, const access& a, fault_sink& sink) const {
   const auto check = [&](int actor, uint32_t time, uint32_t site) {
     const deed read{actor, time, site, false};
-    if (!a.is_behind(actor, time)) {
+    if (!a.is_behind_end(actor, time)) {
       sink.found(fault::unordered, a, read, offset);
     } else if (a.by_proxy && !a.is_behind_own_fence(actor, time)) {
       sink.found(fault::no_fence, a, read, offset);

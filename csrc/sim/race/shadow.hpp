@@ -4,6 +4,7 @@
 // and each of those into bytes where accesses are smaller. (Flanagan and Freund, FastTrack, 2009.)
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -34,7 +35,10 @@ struct access {
 
   // The time of `other` that this is behind.
   uint32_t seen_of(int other) const { return other == asker ? asker_time : past->seen.at(other); }
+  // The time of `other` that has ended before this.
+  uint32_t ended_of(int other) const { return std::max(seen_of(other), past->ended.at(other)); }
   bool is_behind(int other, uint32_t when) const { return when <= seen_of(other); }
+  bool is_behind_end(int other, uint32_t when) const { return when <= ended_of(other); }
   bool is_fenced_from(int other, uint32_t when) const {
     return when <= (other == asker ? asker_fenced_time : past->fenced.at(other));
   }

@@ -108,6 +108,7 @@ __global__ void shares_tiles(const __grid_constant__ arch::tensor_map map, unsig
     }
     arch::mbarrier_wait(&s.full, parity);
     for (int k = i; k < 64 * 64; k += arch::block_threads()) sum += s.tile[k] * (k + 1);
+    arch::fence_async_proxy();
     arch::sync_block();
     if (i < Blocks) arch::mbarrier_arrive_remote(&s.empty, i);
   }

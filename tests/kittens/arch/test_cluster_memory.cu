@@ -113,6 +113,7 @@ __global__ void copies(int* out, int rounds) {
     }
     arch::mbarrier_wait(&box.full, parity);
     sum += box.got[i];
+    arch::fence_async_proxy();  // the next copy waits for this read
     arch::sync_block();
     if (i == 0) arch::mbarrier_arrive_cluster(&box.empty, (rank + n - 1) % n);
   }

@@ -32,12 +32,12 @@ KITTENS_DEVICE void bulk_copy_cluster(void* dst, int block_rank, const void* src
 
 KITTENS_DEVICE void mbarrier_arrive_cluster(mbarrier* b, int block_rank, int count = 1,
                                             KITTENS_CALL_SITE) {
-  sim::mbarrier_arrive_remote(b, block_rank, count, site);
+  sim::mbarrier_arrive_cluster(b, block_rank, count, site);
   sim::stay_on_stack();
 }
 
 KITTENS_DEVICE void mbarrier_wait_cluster(mbarrier* b, uint32_t parity, KITTENS_CALL_SITE) {
-  sim::mbarrier_wait(b, parity, site);
+  sim::mbarrier_wait_cluster(b, parity, site);
   sim::stay_on_stack();
 }
 
