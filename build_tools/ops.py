@@ -1,6 +1,7 @@
 """Builds what the package loads: `lib/libthunderkittens.so` and the Python module `_C`."""
 
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 import configs
@@ -16,24 +17,32 @@ LIBRARY = "libthunderkittens.so"
 CXX_LIBRARY = "-l:libstdc++.so.6"
 
 
-def build(package: Path = settings.PACKAGE) -> None:
+def build(
+    package: Path = settings.PACKAGE,
+    kernels: Iterable[compile.Job] | None = None,
+    name: str = "lib",
+) -> None:
     """Builds the ops library and the Python module, and puts them into a package folder.
 
     Args:
         package: The folder `thunderkittens` that is to hold them.
+        kernels: The compilations of CUDA kernels, where there is an nvcc; by default of those that
+            are selected.
+        name: Of the folder where what is linked of them is kept.
     """
     toolkit, reason = cuda.toolkit()
     print(toolchain.describe(toolkit, reason), flush=True)
     header = build_info.write(toolkit)
     jobs = [compile_job(source, header) for source in sources()]
     if toolkit:
-        jobs += [*cuda.kernel_jobs(toolkit), cuda.device_job(toolkit)]
+        chosen = cuda.kernel_jobs(toolkit) if kernels is None else kernels
+        jobs += [*chosen, cuda.device_job(toolkit)]
     module = module_job(header)
     # The slowest first: kernels, then files that include ATen.
     results = compile.run([*reversed(jobs), module], "Compiling")
     objects = tuple(result.output for result in results if result.job is not module)
-    library = _link_library(objects, toolkit)
-    extension = _link_module(module.output, library)
+    library = _link_library(objects, toolkit, name)
+    extension = _link_module(module.output, library, name)
     compile.run([library], "Linking the ops")
     compile.run([extension], "Linking the Python module")
     compile.print_times(results)
@@ -96,12 +105,14 @@ def module_job(header: Path) -> compile.Job:
     )
 
 
-def _link_library(objects: tuple[Path, ...], toolkit: toolchain.Cuda | None) -> compile.Job:
+def _link_library(
+    objects: tuple[Path, ...], toolkit: toolchain.Cuda | None, name: str
+) -> compile.Job:
     compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     # The runtime by its full path: the Python packages have no libcudart.so to find with -l.
     runtime = (str(toolkit.cudart),) if toolkit else ()
     return compile.Job(
-        name="lib/libthunderkittens",
+        name=f"{name}/libthunderkittens",
         command=(
             *shared_library(compiler, LIBRARY),
             "{inputs}",
@@ -119,11 +130,11 @@ def _link_library(objects: tuple[Path, ...], toolkit: toolchain.Cuda | None) -> 
     )
 
 
-def _link_module(module: Path, library: compile.Job) -> compile.Job:
+def _link_module(module: Path, library: compile.Job, name: str) -> compile.Job:
     compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     return compile.Job(
-        name=f"lib/_C{suffix.removesuffix('.so')}",
+        name=f"{name}/_C{suffix.removesuffix('.so')}",
         command=(
             compiler.path,
             "-shared",

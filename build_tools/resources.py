@@ -120,23 +120,42 @@ def sections(toolkit: toolchain.Cuda, texts: dict[str, str]) -> dict[str, list[s
 
 
 def dynamic_shared(toolkit: toolchain.Cuda, source: str, names: list[str]) -> dict[str, int]:
-    """Returns the sizes of the kernels' `<kernel>_shared`, where they have one.
+    """Returns the sizes of the kernels' `<kernel>_shared`, where they have one."""
+    family = "".join(path.read_text() for path in (ROOT / source).parent.glob("*.cu*"))
+    own = [name for name in names if re.search(rf"\bstruct {name.split('<')[0]}_shared\b", family)]
+    sizes = {name: f"sizeof({shared_type(name)})" for name in own}
+    return constants(toolkit, source, "shared", sizes)
+
+
+def shared_type(name: str) -> str:
+    """Returns the type of a kernel's shared memory, by the kernel's short name."""
+    kernel, angle, rest = name.partition("<")
+    return f"{kernel}_shared{angle}{rest}"
+
+
+def constants(
+    toolkit: toolchain.Cuda, source: str, what: str, expressions: dict[str, str]
+) -> dict[str, int]:
+    """Returns the values of expressions in what a kernel's source includes, by any names.
 
     The C++ compiler knows them: they are asked for as the lengths of arrays, and read from its
     assembly.
+
+    Args:
+        toolkit: Whose headers the source needs.
+        source: A `.cu` file without its suffix, relative to the repository.
+        what: What they are, as a part of the name of a file.
+        expressions: Each a positive constant in namespace thunderkittens.
     """
-    family = "".join(path.read_text() for path in (ROOT / source).parent.glob("*.cu*"))
-    own = [name for name in names if re.search(rf"\bstruct {name.split('<')[0]}_shared\b", family)]
-    if not own:
+    if not expressions:
         return {}
-    lines = [f'#include "{ROOT / source}.cu"', "namespace thunderkittens {"]
-    for i, name in enumerate(own):
-        kernel, angle, rest = name.partition("<")
-        lines.append(
-            f'extern "C" const char shared_{i}[sizeof({kernel}_shared{angle}{rest})] = {{}};'
-        )
+    # Not the source itself: to compile its launches takes a minute.
+    text = (ROOT / source).with_suffix(".cu").read_text()
+    lines = [*re.findall(r'^#include ".*"$', text, re.MULTILINE), "namespace thunderkittens {"]
+    for i, expression in enumerate(expressions.values()):
+        lines.append(f'extern "C" const char constant_{i}[{expression}] = {{}};')
     text = "\n".join([*lines, "}", ""])
-    path = settings.build_dir() / "generated/resources" / f"{Path(source).name}.cu"
+    path = settings.build_dir() / "generated" / what / f"{Path(source).name}.cu"
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         path.write_text(text)
@@ -144,14 +163,17 @@ def dynamic_shared(toolkit: toolchain.Cuda, source: str, names: list[str]) -> di
     flags = (*configs.CXX_FLAGS, "-O0", *simulator.SIMULATOR_FLAGS, "-Wno-unknown-pragmas")
     includes = (*ops.INCLUDES, "-isystem", str(toolkit.include))
     job = compile.Job(
-        name=f"{source}.shared",
-        command=(compiler.path, *flags, *includes, "-S", str(path), "-o", "{output}"),
+        name=f"{source}.{what}",
+        command=(
+            *(compiler.path, *flags, "-Wno-invalid-offsetof"),
+            *(*includes, "-S", str(path), "-o", "{output}"),
+        ),
         tool=f"{compiler.name}, CUDA {toolkit.version}",
         suffix=".s",
     )
-    (result,) = compile.run([job], f"Shared memory of {source}")
-    sizes = dict(re.findall(r"\.size\s+shared_(\d+), (\d+)", result.output.read_text()))
-    return {name: int(sizes[str(i)]) for i, name in enumerate(own)}
+    (result,) = compile.run([job], f"Constants of {source}")
+    sizes = dict(re.findall(r"\.size\s+constant_(\d+), (\d+)", result.output.read_text()))
+    return {name: int(sizes[str(i)]) for i, name in enumerate(expressions)}
 
 
 def read_table(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -170,6 +170,33 @@ def nvcc_requirement() -> str | None:
     return None
 
 
+def find_cuobjdump(cuda: Cuda) -> str:
+    """Returns a cuobjdump, which shows machine code by means of the nvdisasm that it needs.
+
+    The toolkit's own, else one on PATH, of CUDA's Python packages, or of PyTorch's triton.
+
+    Raises:
+        BuildError: There is none.
+    """
+    triton = importlib.util.find_spec("triton")
+    folders = [
+        Path(cuda.nvcc).parent,
+        Path(os.path.realpath(cuda.nvcc)).parent,
+        *(Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder),
+        *(path for folder in sys.path for path in Path(folder or ".").glob("nvidia/cu1*/bin")),
+        *([Path(triton.origin).parent / "backends/nvidia/bin"] if triton and triton.origin else []),
+    ]
+    for folder in folders:
+        tool = shutil.which("cuobjdump", path=str(folder))
+        if tool and (shutil.which("nvdisasm", path=str(folder)) or shutil.which("nvdisasm")):
+            return tool
+    raise BuildError(
+        f"cuobjdump with nvdisasm: found none beside {cuda.nvcc}, on PATH, among Python's packages "
+        "or in triton, needed to read machine code; install it with "
+        f"`{pip()} nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`"
+    )
+
+
 def describe(cuda: Cuda | None, reason: str) -> str:
     """Returns one line that says what is built with."""
     torch, compiler = find_torch(), find_compiler()

@@ -1,8 +1,8 @@
 """Tiers, GPU skips, seeds, and the line that reproduces a failure.
 
-Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos and
-benchmarks; 3 tests/kittens (the tile layer), tests/conformance, tests/mutation and
-`*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
+Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos,
+benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer), tests/conformance,
+tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
 import functools
@@ -22,6 +22,7 @@ TIER_OF_FOLDER = {
     "testing": 2,
     "demos": 2,
     "benchmarks": 2,
+    "stress": 2,
     "conformance": 3,
     "kittens": 3,
     "mutation": 3,

@@ -155,6 +155,30 @@ def test_nvcc_on_path_goes_first(tools, monkeypatch):
     assert (found.version, found.origin) == ("13.1.20", "Python package")
 
 
+def test_no_disassembler(tools, monkeypatch):
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)  # of triton
+    write_toolkit(tools, "13.0.88")
+    cuda, _ = toolchain.find_cuda()
+    write_tool(tools, "cuobjdump", "")  # which shows nothing without nvdisasm
+    with pytest.raises(BuildError, match=r"^cuobjdump with nvdisasm: found none beside .*, needed"):
+        toolchain.find_cuobjdump(cuda)
+    write_tool(tools, "nvdisasm", "")
+    assert toolchain.find_cuobjdump(cuda) == str(tools / "cuobjdump")
+
+
+def test_disassembler_of_triton(tools, monkeypatch):
+    write_toolkit(tools, "13.0.88")
+    cuda, _ = toolchain.find_cuda()
+    folder = tools / "triton/backends/nvidia/bin"
+    folder.mkdir(parents=True)
+    (tools / "triton/__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tools), *sys.path])
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    for name in ("cuobjdump", "nvdisasm"):
+        write_tool(folder, name, "")
+    assert toolchain.find_cuobjdump(cuda) == str(folder / "cuobjdump")
+
+
 def test_torch_without_cuda(tools, monkeypatch):
     write_torch(tools, "2.11.0+cpu", None)
     monkeypatch.setattr(sys, "path", [str(tools)])

@@ -1,31 +1,53 @@
-"""The SASS of kernels, as the cuobjdump that torch's triton brings shows it."""
+"""The SASS of kernels, as a cuobjdump shows it."""
 
+import functools
 import re
 import subprocess
 from collections.abc import Iterable
-from importlib.util import find_spec
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from build_tools import compile, cuda, resources, toolchain
+from build_tools import compile, cuda, resources, settings, toolchain
+from build_tools.settings import BuildError
 
 # Whether it is predicated, its name, and what else stands there.
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?([A-Z]\w*)(\S*)", re.M)
+LISTED = re.compile(r"^\s+(?:/\*[0-9a-f]{4,}\*/\s+|Function : )[^;\n]*;?", re.M)  # without its code
 
 
 def functions(toolkit: toolchain.Cuda, sources: Iterable[str]) -> dict[str, str]:
-    """The SASS of each kernel of some sources, by its symbol; skips where there is no cuobjdump."""
-    triton = find_spec("triton")
-    tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump" if triton else None
-    if tool is None or not tool.is_file():
-        pytest.skip("torch's triton brings no cuobjdump")
-    wanted = {f"{source}.{resources.ARCHITECTURE}" for source in sources}
-    jobs = [job for job in cuda.kernel_jobs(toolkit) if job.name in wanted]
-    found: dict[str, str] = {}
-    for result in compile.run(jobs, resources.TITLE):
-        command = [str(tool), "-sass", str(result.output)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        _, *some = re.split(r"^\s*Function : ", text, flags=re.M)
-        found |= dict(function.split("\n", 1) for function in some)
-    return found
+    """The SASS of each kernel of some sources, by its symbol."""
+    found = functions_of(toolkit, sources)
+    return {symbol: sass for some in found.values() for symbol, sass in some.items()}
+
+
+def functions_of(
+    toolkit: toolchain.Cuda, sources: Iterable[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """The SASS of each kernel, by its source, or all of them, and by its symbol.
+
+    Where there is an nvcc there must be a disassembler: one that is missing fails the test.
+    """
+    try:
+        tool = toolchain.find_cuobjdump(toolkit)
+    except BuildError as error:
+        pytest.fail(str(error), pytrace=False)
+    ending = f".{resources.ARCHITECTURE}"
+    jobs = {job.name.removesuffix(ending): job for job in cuda.kernel_jobs(toolkit)}
+    names = [name for name, job in jobs.items() if job.name.endswith(ending)]
+    names = [name for name in names if sources is None or name in sources]
+    objects = compile.run([jobs[name] for name in names], resources.TITLE)
+    with ThreadPoolExecutor(settings.jobs()) as pool:
+        found = pool.map(functools.partial(_disassembled, tool), [one.output for one in objects])
+        return dict(zip(names, found, strict=True))
+
+
+@functools.cache  # the objects of a session stay as they are
+def _disassembled(tool: str, path: Path) -> dict[str, str]:
+    command = [tool, "-sass", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listing = "\n".join(LISTED.findall(text))
+    _, *some = re.split(r"^\s*Function : ", listing, flags=re.M)
+    return dict(function.split("\n", 1) for function in some)

@@ -1,0 +1,113 @@
+"""The stress itself, on a CPU: it counts what differs, and says what is wrong."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from tests.kernels import attention_cases, cross_entropy_cases
+from tests.stress import cases, control
+from tests.stress.cases import CASES
+from tests.stress.repeat import count_differing, differs, stress
+
+
+class Flaky:
+    """Results of which each so many-th has another bit, and which may be wrong."""
+
+    def __init__(self, every: int = 0, wrong: str = "") -> None:
+        self.every, self.wrong, self.runs = every, wrong, 0
+
+    def __str__(self) -> str:
+        return "flaky"
+
+    def make(self, device: str) -> list[torch.Tensor]:
+        return [torch.randn(3, 5, device=device)]
+
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        self.runs += 1
+        result = inputs[0].clone()
+        if self.every and self.runs % self.every == 0:
+            result.view(torch.int32)[2, 4] ^= 1
+        return [None, torch.zeros(2), result]
+
+    def check(self, inputs: list[torch.Tensor], results: list[torch.Tensor | None]) -> None:
+        assert not self.wrong, self.wrong
+
+
+def test_what_differs_is_counted():
+    outcome = stress(Flaky(), 40, 5.0, "cpu")
+    assert outcome.good
+    assert (outcome.alone, outcome.alone_differ, outcome.beside) == (40, 0, 0)
+    problem = Flaky(every=10)
+    outcome = stress(problem, 40, 5.0, "cpu")
+    assert problem.runs == 43  # the first, and two that are not counted
+    assert (outcome.good, outcome.alone, outcome.alone_differ) == (False, 40, 4)
+    assert "40 repeats alone, 4 differ" in str(outcome)
+
+
+def test_what_is_wrong_is_said():
+    outcome = stress(Flaky(wrong="y: 3 elements are off\nand more"), 20, 5.0, "cpu")
+    assert not outcome.good
+    assert "values wrong (y: 3 elements are off)" in str(outcome)
+
+
+def test_slow_problems_are_repeated_less():
+    assert stress(Flaky(), 10**9, 0.5, "cpu").alone < 10**9
+    assert stress(Flaky(), 100, 0.0, "cpu", least=7).alone == 7
+
+
+def test_every_bit_counts():
+    first = [
+        None,
+        torch.tensor([0.0, 1.0, torch.nan]),
+        torch.ones(2, 4, dtype=torch.bfloat16)[:, 1:],
+    ]
+    same = [None if t is None else t.clone() for t in first]
+    assert not differs(same, first)
+    same[1][0] = -0.0
+    assert differs(same, first)
+    calls = itertools.count()
+    found = count_differing(lambda: [torch.tensor(next(calls) // 3)], [torch.tensor(0)], 9)
+    assert found == 6
+
+
+def test_names_are_distinct():
+    names = [str(each) for each in CASES]
+    assert len({*names}) == len(names)
+    assert all(name.startswith(each.kernel) for name, each in zip(names, CASES, strict=True))
+
+
+def test_the_control_spoils_what_is_there():
+    assert control.WITHOUT_FENCE.applied() != ""
+    assert any(each.kernel == "cross_entropy_stream" for each in CASES)
+
+
+def test_values_are_checked_some_rows_at_a_time(monkeypatch):
+    monkeypatch.setattr(cases, "ELEMENTS_AT_ONCE", 700)  # three rows, and a rest
+    case = cross_entropy_cases.Case(200, (8,), torch.bfloat16, "offset", dloss=0.3)
+    problem = cases.Stress("cross_entropy_stream", case, cross_entropy_cases)
+    inputs = problem.make("cpu")
+    loss, gradient = problem.run(inputs)
+    problem.check(inputs, (loss, gradient))
+    problem.check(inputs, (loss,))
+    with pytest.raises(AssertionError, match="loss: off by"):
+        problem.check(inputs, (loss * 1.001, gradient))
+    gradient[[2, 7], [199, 0]] += 0.01
+    with pytest.raises(AssertionError, match="gradient: 2 of 1600 elements are off"):
+        problem.check(inputs, (loss, gradient))
+    gradient[5] = torch.nan
+    with pytest.raises(AssertionError, match="gradient: 202 of 1600"):
+        problem.check(inputs, (loss, gradient))
+
+
+@pytest.mark.parametrize("problem", CASES, ids=str)
+def test_problems_are_calls_of_the_public_functions(problem):
+    """Each with few rows, by torch."""
+    of_attention = isinstance(problem.case, attention_cases.Case)
+    few = {"rows": 40, "keys": 40, "batch": 1} if of_attention else {"leading": (2,)}
+    if of_attention and problem.case.packed:
+        few |= {"cu_seqlens_q": (0, 5, 40), "cu_seqlens_k": (0, 8, 40)}
+    problem = dataclasses.replace(problem, case=dataclasses.replace(problem.case, **few))
+    outcome = stress(problem, repeats=1, seconds=0.0, device="cpu")
+    assert outcome.good, str(outcome)
