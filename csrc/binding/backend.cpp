@@ -7,6 +7,8 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "binding/strict.h"
+
 namespace thunderkittens {
 namespace {
 
@@ -54,11 +56,6 @@ std::string why_no_kernel(const kernel& k, int device_index) {
          "; built for " + built;
 }
 
-bool strict() {
-  const char* text = std::getenv("THUNDERKITTENS_STRICT");
-  return text != nullptr && std::string_view(text) != "" && std::string_view(text) != "0";
-}
-
 void log_warning(const char* sentence) { TORCH_WARN(sentence); }
 
 std::atomic<warning_handler> tell = log_warning;
@@ -71,7 +68,7 @@ std::unordered_set<std::string>& warned() {
 void warn_or_raise(const kernel& wanted, std::string_view reason) {
   const std::string sentence =
       std::string(wanted.op) + ": computed by torch: " + std::string(reason);
-  TORCH_CHECK(!strict(), sentence, " (THUNDERKITTENS_STRICT=1 makes this an error)");
+  TORCH_CHECK(!is_strict(), sentence, " (THUNDERKITTENS_STRICT=1 makes this an error)");
   if (thread_explanation != nullptr) return;
   {
     const std::lock_guard lock(warned_mutex);
@@ -113,6 +110,11 @@ decision simulator_decision(const kernel& wanted, c10::Device device,
 }
 
 }  // namespace
+
+bool is_strict() {
+  const char* text = std::getenv("THUNDERKITTENS_STRICT");
+  return text != nullptr && std::string_view(text) != "" && std::string_view(text) != "0";
+}
 
 backend current_backend() { return thread_backend; }
 void set_backend(backend choice) { thread_backend = choice; }

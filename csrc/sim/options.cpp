@@ -10,8 +10,8 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view part) {
   throw host::error(
-      "simulator options: expected eager, lazy, random:SEED, race, threads=N, spin=SECONDS, "
-      "facts=FILE, trace=FILE or block=N, separated by commas, got " +
+      "simulator options: expected eager, lazy, random:SEED, race, threads=N, residents=N, "
+      "spin=SECONDS, facts=FILE, trace=FILE or block=N, separated by commas, got " +
       std::string(part));
 }
 
@@ -38,6 +38,8 @@ void parse_part(std::string_view part, options& o) {
     o.race = true;
   } else if (part.starts_with("threads=")) {
     o.os_threads = parse_number<int>(after("threads="), part, 0);
+  } else if (part.starts_with("residents=")) {
+    o.residents = parse_number<int>(after("residents="), part, 0);
   } else if (part.starts_with("spin=")) {
     o.spin_seconds = parse_number<double>(after("spin="), part, 0.0);
   } else if (part.starts_with("facts=")) {
@@ -82,6 +84,7 @@ std::string to_string(const options& o) {
                                                 : "random:" + std::to_string(o.seed);
   if (o.race) text += ",race";
   if (o.os_threads != 0) text += ",threads=" + std::to_string(o.os_threads);
+  if (o.residents != 0) text += ",residents=" + std::to_string(o.residents);
   if (!o.facts.empty()) text += ",facts=" + o.facts;
   if (!o.trace.empty()) text += ",trace=" + o.trace;
   if (o.trace_block != 0) text += ",block=" + std::to_string(o.trace_block);

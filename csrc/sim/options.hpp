@@ -1,4 +1,6 @@
-// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", ",threads=N", ",race",
+// What can be chosen about a simulation: "eager", "lazy" or "random:SEED", ",threads=N",
+// ",residents=N",
+// ",race",
 // and which files are to be written about its launches: ",facts=FILE", ",trace=FILE,block=N".
 #pragma once
 
@@ -19,6 +21,8 @@ struct options {
   sim::policy policy = policy::eager;
   uint64_t seed = 1;         // of policy::random
   int os_threads = 0;        // cores to spread blocks over; 0: all
+  int residents = 0;         // clusters that run at one time, at most, as where other kernels have
+                             // the rest of the device; 0: as many as the device holds
   bool race = false;         // look for accesses to shared memory that nothing orders
   double spin_seconds = 10;  // after so long with threads that only spin, a launch is reported
   std::string facts;         // the file for what its launches do (facts.hpp); empty: none

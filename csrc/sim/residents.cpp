@@ -17,9 +17,18 @@ int64_t count_resident_blocks(const grid_launch& launch) {
   return of_one * host::kSimulatedMultiprocessors;
 }
 
+// Clusters that run at one time, at most.
+int64_t count_residents(const grid_launch& launch, int64_t cores) {
+  if (launch.chosen.residents != 0) return launch.chosen.residents;
+  // With more cores than the device has room for, all of them have work all the same.
+  return std::max(count_resident_blocks(launch) / launch.cluster_blocks, cores);
+}
+
 int64_t count_cores(const grid_launch& launch) {
-  if (launch.chosen.os_threads != 0) return launch.chosen.os_threads;
-  return std::max(1u, std::thread::hardware_concurrency());
+  const int64_t all = launch.chosen.os_threads != 0
+                          ? launch.chosen.os_threads
+                          : std::max(1u, std::thread::hardware_concurrency());
+  return launch.chosen.residents != 0 ? std::min<int64_t>(all, launch.chosen.residents) : all;
 }
 
 }  // namespace
@@ -29,8 +38,7 @@ residents::residents(const grid_launch& launch, int64_t clusters, std::function<
       clusters_(clusters),
       work_(std::move(work)),
       cores_(std::min(count_cores(launch), clusters)),
-      // With more cores than the device has room for, all of them have work all the same.
-      most_(std::max(count_resident_blocks(launch) / launch.cluster_blocks, cores_)),
+      most_(count_residents(launch, cores_)),
       allowed_(cores_) {}
 
 void residents::run() {

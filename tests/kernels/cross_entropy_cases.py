@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 
+import pytest
 import torch
 
 import thunderkittens
@@ -174,24 +175,30 @@ def check_case(case: Case, inputs, results) -> None:
     check(case, inputs, [results[0], *results])
 
 
-def check_rows_that_are_undefined(device: str, width: int = 1100, at_once: int = 8) -> None:
+def check_rows_that_are_undefined(
+    device: str, width: int = 1100, at_once: int = 8, *, outside: bool = True
+) -> None:
     """Asserts that a NaN, +inf, a bad target or no finite logit spoils its row and no other.
 
     Args:
         device: Where.
         width: V.
         at_once: Rows of a call.
+        outside: Whether there are bad targets; on the CPU they raise.
     """
     x = torch.randn(8, width, dtype=FP32, device=device)
     targets = torch.randint(0, width, (8,), device=device)
     want = losses_of_calls(x, targets, at_once)
     spoilt, aims = x.clone(), targets.clone()
     spoilt[1, width - 1], spoilt[2, 0], spoilt[3] = math.nan, math.inf, -math.inf
-    aims[4], aims[5], aims[6] = width, -1, -(2**40)
+    if outside:
+        aims[4], aims[5], aims[6] = width, -1, -(2**40)
+    last = 6 if outside else 3  # of those that are spoilt
     got = losses_of_calls(spoilt, aims, at_once)
     for now, before, name in zip(got, want, ("loss", "gradient"), strict=True):
-        assert torch.equal(now[::7], before[::7]), name
-        assert now[1:7].isnan().all(), name
+        assert torch.equal(now[0], before[0]), name
+        assert torch.equal(now[last + 1 :], before[last + 1 :]), name
+        assert now[1 : last + 1].isnan().all(), name
 
 
 def check_targets_without_probability(device: str, width: int = 300) -> None:
@@ -220,6 +227,56 @@ def check_no_targets(device: str) -> None:
             assert torch.equal(torch.autograd.grad(result, x)[0], torch.zeros_like(x))
 
 
+def check_gradients_of_loss_that_are_not_finite(device: str, width: int = 300) -> None:
+    """Asserts zeros in ignored rows, as in torch, whatever the loss's own gradient is."""
+    for dtype, reduction, inplace, value in itertools.product(
+        (FP32, BF16), ("mean", "none"), (False, True), (math.inf, -math.inf, math.nan)
+    ):
+        x = torch.randn(5, width, device=device, requires_grad=True)
+        targets = torch.tensor([3, -100, 0, -100, width - 1], device=device)
+        logits = (2 * x).to(dtype)
+        options = {"reduction": reduction, "inplace": inplace}
+        loss = thunderkittens.cross_entropy(logits, targets, **options)
+        dloss = torch.full_like(loss, value)
+        for last in (False, True):  # in memory of its own, then perhaps in place
+            (gradient,) = torch.autograd.grad(loss, x, dloss, retain_graph=not last)
+            assert torch.equal(gradient[1::2], torch.zeros_like(gradient[1::2]))
+            assert not gradient[::2].isfinite().any()
+
+
+def check_targets_outside_are_told(device: str, width: int, wait) -> None:
+    """Asserts that under THUNDERKITTENS_STRICT=1 a bad target is an error of the next call, once.
+
+    Args:
+        device: Where.
+        width: V.
+        wait: Called before what is to raise.
+    """
+    x = torch.randn(6, width, device=device)
+    right = torch.randint(0, width, (6,), device=device)
+    leaf = x.clone().requires_grad_()
+    recorded = thunderkittens.cross_entropy(leaf, right)
+    weight = torch.randn(width, 8, device=device)
+    calls = {
+        "cross_entropy": lambda: thunderkittens.cross_entropy(x, right),
+        "cross_entropy_backward": lambda: torch.autograd.grad(recorded, leaf, retain_graph=True),
+        "linear_cross_entropy": lambda: thunderkittens.linear_cross_entropy(
+            x[:, :8], weight, right
+        ),
+    }
+    for name, outside in zip(calls, (width, -1, 2**40), strict=True):
+        wrong = right.clone()
+        wrong[2] = outside
+        assert thunderkittens.cross_entropy(x, wrong).isnan()
+        wait()
+        message = f"^{name}: targets of an earlier call on {device} must be .*, got {outside} "
+        with pytest.raises(IndexError, match=message):
+            calls[name]()
+        for call in calls.values():
+            call()
+            wait()
+
+
 def losses_of_calls(x: torch.Tensor, targets: torch.Tensor, at_once: int) -> list[torch.Tensor]:
     """Each row's loss and gradient, by calls of so many rows."""
     calls = zip(x.split(at_once), targets.split(at_once), strict=True)
@@ -227,9 +284,9 @@ def losses_of_calls(x: torch.Tensor, targets: torch.Tensor, at_once: int) -> lis
     return [torch.cat(part) for part in parts]
 
 
-def losses(x: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+def losses(x: torch.Tensor, targets: torch.Tensor, **options) -> list[torch.Tensor]:
     """Each row's loss and gradient."""
     leaf = x.detach().requires_grad_()
-    loss = thunderkittens.cross_entropy(leaf, targets, reduction="none")
+    loss = thunderkittens.cross_entropy(leaf, targets, reduction="none", **options)
     (gradient,) = torch.autograd.grad(loss, leaf, torch.ones_like(loss))
     return [loss.detach(), gradient]

@@ -1,6 +1,7 @@
 """cross_entropy on the CPU (ATen backend), and what holds on every backend alike."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 import thunderkittens
 from tests.kernels import cross_entropy_cases as cases
 from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, FP64, Case
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import check_memory, memory, tolerance
 
 ALL = [
     *cases.widths((*cases.WIDTHS, 50257), (FP32, FP16, BF16, FP64)),
@@ -37,13 +38,71 @@ def test_memory(case):
 @pytest.mark.parametrize(
     "check",
     (
-        cases.check_rows_that_are_undefined,
+        partial(cases.check_rows_that_are_undefined, outside=False),
         cases.check_targets_without_probability,
         cases.check_no_targets,
+        cases.check_gradients_of_loss_that_are_not_finite,
     ),
 )
 def test_numbers_at_the_edge(check):
     check("cpu")
+
+
+@pytest.mark.parametrize("offset", [1e5, -1e5, 2.0**17])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}], ids=str)
+def test_far_from_zero(offset, options):
+    """As exact as near zero: an offset that float32 holds changes no digit of what is computed."""
+    width = 300
+    x = offset + torch.randint(-1024, 1024, (6, width)).to(FP32) / 128
+    targets = torch.randint(0, width, (6,))
+    assert torch.equal(x.double() - offset, (x - offset).double())
+    loss, gradient = cases.losses(x, targets, **options)
+    near_loss, near_gradient = cases.losses(x - offset, targets, **options)
+    wide_loss, wide_gradient = cases.losses(x.double(), targets, **options)
+    assert torch.equal(gradient, near_gradient)
+    assert torch.equal(loss, near_loss)
+    # Each exponential is of x − lse, up to 16: 8 roundings of 16, and of a sum of `width`.
+    bound = tolerance.accumulation(width, FP32) + 16 * 8 * tolerance.unit(FP32)
+    assert bool(((gradient - wide_gradient).abs() <= bound * (wide_gradient.abs() + 1e-2)).all())
+    assert bool(((loss - wide_loss).abs() <= bound * (1 + wide_loss.abs())).all())
+
+
+OUTSIDE = [
+    ((7,), torch.int64, 7),
+    ((7,), torch.int64, -1),
+    ((2, 3, 7), torch.int64, 2**40),
+    ((7,), torch.int32, -(2**31)),
+    ((3, 0), torch.int64, 0),
+]
+
+
+@pytest.mark.parametrize(("shape", "dtype", "bad"), OUTSIDE, ids=str)
+@pytest.mark.parametrize("logits", [FP32, BF16, FP64])
+def test_targets_outside_raise(shape, dtype, bad, logits):
+    """An IndexError as torch's, before anything is written; not where they are ignored."""
+    x = torch.randn(shape, dtype=logits, requires_grad=True)
+    targets = torch.zeros(shape[:-1], dtype=dtype)
+    targets.view(-1)[-1] = bad
+    with pytest.raises(IndexError):
+        torch.nn.functional.cross_entropy(x.flatten(0, -2), targets.flatten().long())
+    said = rf"< {shape[-1]} \({{}}\) or -100 \(ignore_index\), got {bad}$"
+    message = "^cross_entropy: targets must be >= 0 and " + said.format(r"logits.size\(-1\)")
+    for reduction in ("mean", "none"):
+        with pytest.raises(IndexError, match=message):
+            thunderkittens.cross_entropy(x, targets, reduction=reduction)
+    kept = x.detach().clone()
+    with pytest.raises(IndexError, match=message):
+        torch.ops.thunderkittens.cross_entropy_forward_(kept, targets)
+    assert torch.equal(kept, x)
+    ignoring = thunderkittens.cross_entropy(x, targets, ignore_index=bad, reduction="sum")
+    assert ignoring.isfinite()
+
+    hidden = torch.randn(*shape[:-1], 4, dtype=logits, requires_grad=True)
+    weight = torch.randn(shape[-1], 4, dtype=logits)
+    message = "^linear_cross_entropy: targets .* " + said.format(r"weight.size\(-2\)")
+    for reduction in ("mean", "none"):
+        with pytest.raises(IndexError, match=message):
+            thunderkittens.linear_cross_entropy(hidden, weight, targets, reduction=reduction)
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2}, {"reduction": "none"}], ids=str)
@@ -174,16 +233,15 @@ def test_forward_mode_raises():
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0, 0), (2, 0, 8), (0,)], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_empty(shape, reduction):
-    """No rows: a mean of nothing; rows without columns: no target is one of them."""
+    """No rows: a mean of nothing; rows without columns: they can only be ignored."""
     x = torch.randn(shape, requires_grad=True)
-    targets = torch.zeros(shape[:-1], dtype=torch.int64)
+    targets = torch.full(shape[:-1], -100)
     with memory.poisoned_outputs():
         loss = thunderkittens.cross_entropy(x, targets, reduction=reduction)
         loss.sum().backward()
     assert x.grad.shape == x.shape
     assert loss.shape == (shape[:-1] if reduction == "none" else ())
-    undefined = targets.numel() > 0 or reduction == "mean"
-    assert bool(loss.isnan().all()) if undefined else loss.sum() == 0
+    assert bool(loss.isnan()) if reduction == "mean" else loss.sum() == 0
     thunderkittens.cross_entropy(torch.ones(2, 4), torch.tensor([0, 1]))  # the next call is fine
 
 

@@ -96,10 +96,48 @@ def test_linear_against_float64(case, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [300, 1100, 50257, 128256])
-def test_numbers_at_the_edge(width):
+def test_numbers_at_the_edge(width, monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")  # which makes an error of bad targets
     cases.check_rows_that_are_undefined("cuda", width)
     cases.check_targets_without_probability("cuda", width)
     cases.check_no_targets("cuda")
+    cases.check_gradients_of_loss_that_are_not_finite("cuda", width)
+
+
+@pytest.mark.parametrize("width", [300, 1100, 50257, 128256])
+def test_targets_outside_are_told(width):
+    cases.check_targets_outside_are_told("cuda:0", width, wait=torch.cuda.synchronize)
+
+
+@pytest.mark.parametrize("rows", [6, 600])
+def test_targets_outside_and_graphs(rows):
+    """A capture never raises; what a graph's kernels meet is told to the next eager call."""
+    x = torch.randn(rows, 1100, device="cuda", dtype=BF16)
+    right, wrong = (torch.full((rows,), t, device="cuda") for t in (3, 1100))
+    static = right.clone()
+    thunderkittens.cross_entropy(x, wrong)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # while one is to be told
+        loss = thunderkittens.cross_entropy(x, static)
+    message = "cross_entropy: targets of an earlier call on cuda:0 must be columns .* got 1100 "
+    with pytest.raises(IndexError, match=message):
+        thunderkittens.cross_entropy(x, right)
+    graph.replay()
+    thunderkittens.cross_entropy(x, right)
+    torch.cuda.synchronize()
+    assert loss.isfinite()
+    static.copy_(wrong)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert loss.isnan()
+    with pytest.raises(IndexError, match=message):
+        thunderkittens.cross_entropy(x, right)
+    want = thunderkittens.cross_entropy(x, right)
+    static.copy_(right)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert memory.bits_equal(loss, want)
 
 
 @pytest.mark.parametrize("case", REPEATED, ids=str)

@@ -172,12 +172,6 @@ MISTAKES = (
         r"RACE|MBARRIER",
     ),
     in_row(
-        "losses_are_added_up_before_all_have_come",
-        "} while (!complete);",
-        "} while (false);",
-        r"(total|mailboxes):\d+: is ",
-    ),
-    in_row(
         "a_loss_of_0_looks_like_an_empty_box",
         "std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign",
         "std::bit_cast<unsigned>(loss + 0.0f)",
@@ -191,21 +185,45 @@ MISTAKES = (
     ),
     in_rows(
         "a_loss_is_not_handed_in",
-        "if (first) hand_in_loss(p, r, 0.0f);",
+        "if (first) result.ticket = hand_in_loss(p, r, 0.0f);",
         "if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
+        r"(total|mailboxes):\d+: is ",
+    ),
+    in_row(
+        "a_ticket_is_drawn_without_a_loss",
+        "arch::atomic_exchange(p.mailboxes + r, std::bit_cast",
+        "if (loss != 0.0f) arch::atomic_exchange(p.mailboxes + r, std::bit_cast",
         r"LIVELOCK at cross_entropy_row.cuh",
     ),
-    in_rows(
+    in_row(
         "two_rows_add_up",
-        "place.row != p.rows - 1",
-        "place.row < p.rows - 2",
+        "if (arch::shuffle(ticket, 0) != p.rows - 1) return;",
+        "if (arch::shuffle(ticket, 0) < p.rows - 2) return;",
         r"LIVELOCK|" + WRONG,
+    ),
+    in_row(
+        "tickets_are_left_over",
+        "  if (lane == 0) arch::atomic_exchange(p.mailboxes + p.rows, 0u);\n",
+        "",
+        r"mailboxes:\d+: is ",
+    ),
+    in_row(
+        "a_bad_target_is_not_told",
+        "if (column < 0 && p.outside != nullptr) arch::store_global(p.outside, load_target(p, r));",
+        "",
+        r"outside:0: is 0",
     ),
     in_reduce(
         "warps_are_added_before_all_have_written",
         "  arch::sync_block();\n",
         "",
         r"RACE at cross_entropy_reduce.cuh",
+    ),
+    in_backward(
+        "nothing_times_infinity_is_not_a_number",
+        "value == 0.0f ? value : value * factor",
+        "value * factor",
+        WRONG,
     ),
     in_backward(
         "rows_behind_a_factor_of_1_are_left",

@@ -9,7 +9,7 @@ import thunderkittens
 from tests.kernels import cross_entropy_cases as cases
 from tests.kernels import linear_cross_entropy_cases as linear_cases
 from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, Case
-from thunderkittens import _C, _loader
+from thunderkittens import _C, _backend, _loader
 from thunderkittens.testing import check_memory, memory
 
 pytestmark = pytest.mark.skipif(
@@ -98,12 +98,32 @@ def test_linear_against_float64(case):
 
 
 @pytest.mark.parametrize("width", [300, 1100, 9000, 33000])
-def test_numbers_at_the_edge(width):
+def test_numbers_at_the_edge(width, monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")  # which makes an error of bad targets
     with thunderkittens.backend("simulator"):
         cases.check_rows_that_are_undefined("cpu", width)
         cases.check_rows_that_are_undefined("cpu", width, at_once=1)
         cases.check_targets_without_probability("cpu", width)
         cases.check_no_targets("cpu")
+        cases.check_gradients_of_loss_that_are_not_finite("cpu", width)
+
+
+@pytest.mark.parametrize("width", [300, 1100, 8200, 9000, 33000])
+def test_targets_outside_are_told(width):
+    with thunderkittens.backend("simulator"):
+        cases.check_targets_outside_are_told("cpu", width, wait=lambda: None)
+
+
+def test_targets_outside_are_not_told(monkeypatch):
+    """What was met without THUNDERKITTENS_STRICT=1 stays NaN alone."""
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
+    x, targets = torch.randn(3, 40), torch.tensor([1, 40, -3])
+    with thunderkittens.backend("simulator"):
+        for _ in range(2):
+            loss = thunderkittens.cross_entropy(x, targets, reduction="none")
+            assert loss.isnan().tolist() == [False, True, True]
+        monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+        thunderkittens.cross_entropy(x, targets[:1].expand(3))
 
 
 @pytest.mark.parametrize("case", ORDERS, ids=str)
@@ -116,6 +136,38 @@ def test_policies_agree(case):
         with thunderkittens.backend("simulator", **options):
             for got, first in zip(cases.run(case, *inputs), want, strict=True):
                 assert memory.bits_equal(got, first), options
+
+
+@pytest.fixture
+def one_at_a_time():
+    """One block, or cluster, runs at a time, the last one first, as may be on a busy device."""
+    library = _backend._simulator(race=False)
+    before = _backend._options(library)
+    _backend._configure(library, "lazy,threads=1,residents=1,spin=0.5")
+    yield
+    _backend._configure(library, before)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(40, (8,), BF16),
+        Case(5000, (8,), FP32, reduction="sum"),
+        Case(9001, (2,), BF16, label_smoothing=0.1),
+        Case(cases.STREAMED[0], (4,), BF16),
+    ],
+    ids=str,
+)
+def test_no_block_waits_for_one_that_has_not_begun(case, one_at_a_time):
+    """Few rows' total is reached in whatever order their blocks begin, to the same bits."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        results = cases.run(case, *inputs)
+    with thunderkittens.backend("simulator", policy="eager"):
+        want = cases.run(case, *inputs)
+    cases.check(case, inputs, results)
+    for got, first in zip(results, want, strict=True):
+        assert memory.bits_equal(got, first)
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
@@ -186,7 +238,7 @@ def test_a_gradient_times_1_is_not_touched():
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
 def test_empty_launches_nothing(shape):
     x = torch.randn(shape, requires_grad=True)
-    targets = torch.zeros(shape[:1], dtype=torch.int64)
+    targets = torch.full(shape[:1], -100)
     before = _C.launch_counts()
     with thunderkittens.backend("simulator"):
         thunderkittens.cross_entropy(x, targets).backward()

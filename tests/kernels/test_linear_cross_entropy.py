@@ -97,15 +97,15 @@ def test_empty(shape, reduction):
     rows, hidden, width = shape
     x = torch.randn(rows, hidden, requires_grad=True)
     weight = torch.randn(width, hidden, requires_grad=True)
-    targets = torch.zeros(rows, dtype=torch.int64)
+    targets = torch.full((rows,), -100)
     with memory.poisoned_outputs():
         loss = thunderkittens.linear_cross_entropy(x, weight, targets, reduction=reduction)
         loss.sum().backward()
     assert x.grad.shape == x.shape
     assert torch.equal(weight.grad, torch.zeros_like(weight))
     assert loss.shape == ((rows,) if reduction == "none" else ())
-    undefined = width == 0 < rows or (rows == 0 and reduction == "mean")
-    assert bool(loss.isnan().all()) if undefined else bool(loss.isfinite().all())
+    undefined = reduction == "mean"  # of nothing
+    assert bool(loss.isnan()) if undefined else bool(loss.isfinite().all())
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16])

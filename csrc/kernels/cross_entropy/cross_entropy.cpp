@@ -70,12 +70,16 @@ enum class wanted { loss, gradient, gradient_in_place };
 // The loss, and the gradient of the logits if it is wanted, in memory of its own.
 two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const loss_options& o,
                             wanted what) {
+  const auto check_columns = [&] {
+    check_targets("cross_entropy", o, targets, logits.size(-1), "logits.size(-1)");
+  };
   const auto gradient = [&] {
     return what == wanted::gradient_in_place ? logits
            : what == wanted::gradient        ? empty_contiguous(logits)
                                              : Tensor();
   };
   if (logits.numel() == 0 && explaining() == nullptr) {  // no rows, or rows without columns
+    check_columns();
     Tensor loss = at::zeros(targets.sizes(), logits.options().dtype(loss_dtype(logits)));
     loss.masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
     return {reduce_losses({}, o, loss, targets), gradient()};
@@ -86,6 +90,8 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
     if (d.run != nullptr) note_copy(logits, "logits");
     return {at::empty({0}, logits.options()), Tensor()};
   }
+  if (d.run == nullptr) check_columns();
+  raise_target_outside(d, logits.device());
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
   const int64_t count = targets.numel();
   if (d.run != nullptr && o.reduce != reduction::none &&
@@ -141,9 +147,10 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
   const decision d = decide(kBackwardKernel, gradient.device(),
                             why_no_cross_entropy_kernel(gradient.scalar_type(), width));
   if (d.explained) return;
-  if (d.run == nullptr) {
-    const Tensor wide = gradient.to(loss_dtype(gradient)).mul(dloss.unsqueeze(-1));
-    result.copy_(wide);
+  raise_target_outside(d, gradient.device());
+  if (d.run == nullptr) {  // what is 0 stays 0, as the gradient of ignored rows is
+    Tensor wide = gradient.to(loss_dtype(gradient)).mul(dloss.unsqueeze(-1));
+    result.copy_(wide.masked_fill_(gradient.eq(0), 0));
     return;
   }
   const rows_view rows = as_rows(gradient), factors = as_rows(dloss.unsqueeze(-1));

@@ -42,10 +42,12 @@ struct cross_entropy_forward_params {
                           // logits themselves, or apart from them; null: not wanted
   float* loss;            // [rows], or null: not wanted
   float* total;           // [1], of few rows, or null: not wanted
-  unsigned* mailboxes;    // [rows], with `total`, 0 before and after: losses on their way to it
+  unsigned* mailboxes;    // [rows + 1], with `total`, 0 before and after: losses on their way to
+                          // it, and how many have been sent
   const int64_t* counts;  // [kCrossEntropyParts], with `mean`: their sum is how many targets are
                           // not ignored; null: each warp counts
   const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1
+  int64_t* outside;  // [1], perhaps the host's: takes a target that is no column; null: unasked
   int64_t rows, width, stride, gradient_stride, dloss_stride, ignore_index;
   float label_smoothing, z_loss;
   bool wide, mean;  // mean: gradient and total are divided by how many targets are not ignored
@@ -63,8 +65,9 @@ struct cross_entropy_total_params {
   const int64_t* counts = nullptr;  // [kCrossEntropyParts]: their sum is how many; null: unknown
 };
 
-// Launcher "cross_entropy_backward": each row of a gradient times its factor. In place, a row whose
-// factor is 1 is neither read nor written.
+// Launcher "cross_entropy_backward": each row of a gradient times its factor. What is 0 stays 0,
+// ignored rows above all, even times infinity. In place, a row whose factor is 1 is neither read
+// nor written.
 struct cross_entropy_backward_params {
   const void* gradient;  // [rows, width] of `type`, rows `stride` elements apart
   const float* dloss;    // [rows], `dloss_stride` elements apart

@@ -14,14 +14,20 @@ template <class T>
 struct cross_entropy_backward_config {
   using type = T;
   static constexpr int threads = 256;
-  static constexpr int vectors = 4;  // of 16 bytes, on their way to a lane
+  static constexpr int min_blocks = 5;  // 48 registers a thread
+  static constexpr int vectors = 4;     // of 16 bytes, on their way to a lane
   static constexpr int slice_vectors = vectors * kWarp;
 };
+
+// What is 0 stays 0, as the gradient of ignored rows is: infinity times 0 would be NaN.
+KITTENS_DEVICE float scaled(float value, float factor) {
+  return value == 0.0f ? value : value * factor;
+}
 
 // Grid: (any number of blocks, slices of slice_vectors vectors). A warp has every so-manieth row's
 // slice.
 template <class Config>
-__global__ void __launch_bounds__(Config::threads)
+__global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_backward(const __grid_constant__ cross_entropy_backward_params p) {
   begin_overlapped();
   using T = typename Config::type;
@@ -54,14 +60,14 @@ __global__ void __launch_bounds__(Config::threads)
       float values[vector::kLength];
       body[i].get(values);
 #pragma unroll
-      for (float& value : values) value *= factor;
+      for (float& value : values) value = scaled(value, factor);
       body[i].set(values);
       vector::to_global(to + pieces.column(v), body[i], aligned);
     }
     if (slice == 0 && pieces.has_loose(lane)) {
       const int column = pieces.loose_column(lane);
       const float value = convert<float>(arch::load_global(from + column));
-      arch::store_global(to + column, convert<T>(value * factor));
+      arch::store_global(to + column, convert<T>(scaled(value, factor)));
     }
   }
 }

@@ -25,6 +25,17 @@ struct loss_options {
                double label_smoothing, double z_loss);
 };
 
+// Raises IndexError unless all targets on the CPU are columns, of so many, or ignored. `named`:
+// what their number is.
+void check_targets(std::string_view op, const loss_options& options, const at::Tensor& targets,
+                   int64_t columns, const char* named);
+// Where the kernels of `d` leave a target that is no column, under THUNDERKITTENS_STRICT=1; else
+// null.
+int64_t* word_for_target_outside(const decision& d, c10::Device device);
+// Raises IndexError if such a target has been left there, once for all that have. Not while the
+// current stream is captured: the call after that does.
+void raise_target_outside(const decision& d, c10::Device device);
+
 // The dtype of losses and of the arithmetic: float32, or float64 for float64.
 at::ScalarType loss_dtype(const at::Tensor& logits);
 // Why the kernels do not take rows of `width` elements of this dtype; "" when they do.

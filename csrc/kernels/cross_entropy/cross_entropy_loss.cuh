@@ -78,7 +78,9 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, arch::warp_id(), warps,
           smoothing);
   const float lse = log_sum_exp(sums, column);
-  if (thread == 0) arch::store_global(p.loss + r, loss_of(p, sums, lse, x_target));
+  if (thread != 0) return;
+  tell_if_outside(p, r, column);
+  arch::store_global(p.loss + r, loss_of(p, sums, lse, x_target));
 }
 
 }  // namespace thunderkittens::inline KITTENS_TARGET

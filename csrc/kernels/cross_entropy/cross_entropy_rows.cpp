@@ -64,21 +64,24 @@ void compute_rows_aten(const loss_options& o, const loss_rows& rows) {
   const Tensor outside = targets.lt(0).logical_or_(targets.ge(width)).logical_and_(~ignored);
   const Tensor column = targets.masked_fill(ignored.logical_or(outside), 0).unsqueeze_(-1);
 
+  // All is computed from x − top, of which no digits are lost where the row lies far from 0.
   const Tensor top = x.amax(-1, /*keepdim=*/true);
-  Tensor lse = (x - top).exp_().sum(-1, /*keepdim=*/true).log_().add_(top);
-  lse.masked_fill_(outside.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+  Tensor below = x - top;
+  Tensor log_sum = below.exp().sum(-1, /*keepdim=*/true).log_();
+  log_sum.masked_fill_(outside.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+  const Tensor lse = o.z_loss > 0 ? log_sum + top : Tensor();
   const double smooth = o.label_smoothing / static_cast<double>(width);
   if (rows.loss.defined()) {
-    Tensor loss = lse - (1 - o.label_smoothing) * x.gather(-1, column);
-    if (o.label_smoothing > 0) loss.sub_(x.sum(-1, /*keepdim=*/true).mul_(smooth));
+    Tensor loss = log_sum - (1 - o.label_smoothing) * below.gather(-1, column);
+    if (o.label_smoothing > 0) loss.sub_(below.sum(-1, /*keepdim=*/true).mul_(smooth));
     if (o.z_loss > 0) loss.add_(o.z_loss * lse.square());
     rows.loss.copy_(loss.squeeze(-1).masked_fill_(ignored, 0));
   }
   if (!rows.gradient.defined()) return;
-  Tensor gradient = (x - lse).exp_();
+  Tensor gradient = below.sub_(log_sum).exp_();
   if (o.z_loss > 0) gradient.mul_(1 + 2 * o.z_loss * lse);
   if (o.label_smoothing > 0) gradient.sub_(smooth);
-  gradient.scatter_add_(-1, column, at::full_like(lse, o.label_smoothing - 1));
+  gradient.scatter_add_(-1, column, at::full_like(log_sum, o.label_smoothing - 1));
   if (rows.dloss.defined()) gradient.mul_(rows.dloss.unsqueeze(-1));
   if (rows.counts.defined()) gradient.div_(rows.counts);
   rows.gradient.copy_(gradient.masked_fill_(ignored.unsqueeze(-1), 0));
@@ -92,7 +95,7 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
   const bool gradient = rows.gradient.defined(), dloss = rows.dloss.defined();
   const bool total = rows.total.defined(), counted = rows.counts.defined();
   const zero_numbers mailboxes =
-      total ? find_zero_numbers(d, rows.logits.device(), count) : zero_numbers();
+      total ? find_zero_numbers(d, rows.logits.device(), count + 1) : zero_numbers();
   launch(d,
          cross_entropy_forward_params{
              .logits = logits.tensor.const_data_ptr(),
@@ -103,6 +106,7 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
              .mailboxes = reinterpret_cast<unsigned*>(mailboxes.first),
              .counts = static_cast<const int64_t*>(data_or_null(rows.counts)),
              .dloss = static_cast<const float*>(data_or_null(rows.dloss)),
+             .outside = word_for_target_outside(d, rows.logits.device()),
              .rows = count,
              .width = width,
              .stride = logits.stride,

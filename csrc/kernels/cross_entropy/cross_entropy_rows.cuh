@@ -161,11 +161,16 @@ struct place_in_rows {
   }
 };
 
-// What a block does with its row, or with its slice of it. Returns the lane's part of how many
-// targets count.
+// What add_up_losses asks for.
+struct row_result {
+  unsigned ticket;
+  int64_t count;
+};
+
+// What a block does with its row, or with its slice of it.
 template <class Config>
-KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
-                                   const place_in_rows<Config>& place) {
+KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
+                                      const place_in_rows<Config>& place) {
   using T = typename Config::type;
   if constexpr (Config::in_cluster) cluster::arrive();
   const int64_t r = place.row;
@@ -175,12 +180,12 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   const int64_t target = load_target(p, r);
   register_row<Config> row(x, p.width, place.warp);
   if constexpr (Config::loads_ignored) row.load(x);
-  const int64_t count = count_of_lane(p);
+  row_result result{.ticket = 0, .count = count_of_lane(p)};
   if (target == p.ignore_index) {
-    if (first) hand_in_loss(p, r, 0.0f);
+    if (first) result.ticket = hand_in_loss(p, r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);
     if constexpr (Config::in_cluster) cluster::wait();  // as whoever arrives must
-    return count;
+    return result;
   }
 
   if constexpr (!Config::loads_ignored) row.load(x);
@@ -188,7 +193,7 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   const float x_target =
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
   const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, count));
+  const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, result.count));
   softmax_sums sums;
   row.include_in(sums, smoothing);
   if constexpr (Config::in_cluster) {
@@ -200,11 +205,14 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   }
   const float lse = log_sum_exp(sums, column);
   // On its way while the gradient is written.
-  if (first) hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+  if (first) {
+    tell_if_outside(p, r, column);
+    result.ticket = hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+  }
   if (p.gradient != nullptr) {
     row.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
   }
-  return count;
+  return result;
 }
 
 // Grid: a block a row, of as many warps as the row needs; or (a cluster's blocks, rows).
@@ -213,10 +221,10 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   begin_overlapped();
   const place_in_rows<Config> place;
-  const int64_t count = work_on_row(p, place);
+  const row_result result = work_on_row(p, place);
   if constexpr (Config::adds_up) {
-    if (p.total == nullptr || place.warp != 0 || place.row != p.rows - 1) return;
-    add_up_losses(p, divisor(p, count));
+    if (p.total == nullptr || place.warp != 0) return;
+    add_up_losses(p, result.ticket, result.count);
   }
 }
 

@@ -198,10 +198,12 @@ struct chunked_row {
   }
 };
 
-// What the warps that compute do with this block's rows.
+// What the warps that compute do with this block's rows. Returns the last of the tickets, of which
+// each is above those before, to thread 0.
 template <class Config>
-KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
-                                   cross_entropy_stream_shared<Config>& shared, float divided_by) {
+KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
+                                       cross_entropy_stream_shared<Config>& shared,
+                                       float divided_by) {
   using T = typename Config::type;
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
@@ -209,6 +211,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
   target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
+  unsigned ticket = 0;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
     auto* gradient =
@@ -216,7 +219,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
     const int64_t target = targets.next(r);
     if (target == p.ignore_index) {
-      if (thread == 0) hand_in_loss(p, r, 0.0f);
+      if (thread == 0) ticket = hand_in_loss(p, r, 0.0f);
       if (gradient != nullptr) row.store_zeros();
       continue;
     }
@@ -237,7 +240,10 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     combine(sums, shared.sums, half, arch::warp_id(), Config::warps, smoothing);
     half ^= 1;
     const float lse = log_sum_exp(sums, column);
-    if (thread == 0) hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+    if (thread == 0) {
+      tell_if_outside(p, r, column);
+      ticket = hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+    }
     if (gradient == nullptr) continue;
     const row_gradient rule = gradient_of(p, sums, lse, column, dloss * inverse);
     row.store_chunks(rule, at, kept, chunks);
@@ -246,6 +252,7 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     rule.hit_target(loose, row.loose_column());
     arch::store_global(gradient + row.loose_column(), convert<T>(loose[0]));
   }
+  return ticket;
 }
 
 // Grid: any number of blocks.
@@ -256,10 +263,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (arch::thread_id() == 0) shared.stages.init(Config::warps);
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
-    const float divided_by = divisor(p, count_of_lane(p));
-    work_on_chunks<Config>(p, shared, divided_by);
-    const bool last = arch::warp_id() == 0 && arch::block_x() == arch::grid_x() - 1;
-    if (last && p.total != nullptr) add_up_losses(p, divided_by);
+    const int64_t count = count_of_lane(p);
+    const unsigned ticket = work_on_chunks<Config>(p, shared, divisor(p, count));
+    if (arch::warp_id() == 0 && p.total != nullptr) add_up_losses(p, ticket, count);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }

@@ -208,6 +208,10 @@ three_tensors zero_gradients(const linear_call& c, std::array<bool, 3> needs) {
   return {zeros(needs[0], c.x), zeros(needs[1], c.weight), zeros(needs[2], c.bias)};
 }
 
+void check_columns(const linear_call& c, const loss_options& o) {
+  check_targets("linear_cross_entropy", o, c.targets, c.weight.size(0), "weight.size(-2)");
+}
+
 void check_needs(const char* op, const linear_call& c, std::array<bool, 3> needs) {
   TORCH_CHECK_VALUE(!needs[2] || c.bias, op,
                     ": bias must be given when its gradient is needed, got None");
@@ -223,6 +227,8 @@ four_tensors compute_forward(const linear_call& c, std::array<bool, 3> needs) {
     d = decide(kKernel, c.x.device(), why_no_cross_entropy_kernel(c.x.scalar_type(), vocabulary));
     if (d.explained) return {none, none, none, none};
   }
+  if (d.run == nullptr) check_columns(c, o);
+  raise_target_outside(d, c.x.device());
   const Tensor targets = c.targets.contiguous();
   const Tensor loss = at::empty(targets.sizes(), c.x.options().dtype(loss_dtype(c.x)));
   if (empty) {
@@ -253,6 +259,8 @@ three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& 
   const decision d = decide(kKernel, c.x.device(),
                             why_no_cross_entropy_kernel(c.x.scalar_type(), c.weight.size(0)));
   if (d.explained) return zero_gradients(c, {false, false, false});
+  if (d.run == nullptr) check_columns(c, o);
+  raise_target_outside(d, c.x.device());
   return go_through(d, c, o, Tensor(), dloss.contiguous(), needs);
 }
 

@@ -90,6 +90,26 @@ TEST(a_chain_of_blocks) {
   }
 }
 
+// The device does not promise in which order blocks begin: where the first that does waits for one
+// that has no place, both wait for ever. One block runs at a time, where there is little room.
+TEST(a_chain_of_blocks_that_begin_in_another_order) {
+  constexpr int kBlocks = 4;
+  for (const char* options :
+       {"eager,threads=1,residents=1", "lazy,threads=2,residents=1,spin=0.3"}) {
+    const with_options chosen(options);
+    const buffer<int> flags(std::vector<int>(kBlocks, 0)), sums(kBlocks);
+    const std::string report =
+        report_of(chain, {.grid = {kBlocks}, .block = {32}}, flags.data(), sums.data());
+    if (options[0] == 'e') {
+      CHECK_EQUAL(report, "");
+      CHECK_EQUAL(sums.get()[kBlocks - 1], kBlocks * (kBlocks - 1) / 2);
+    } else {
+      CHECK_CONTAINS(report, "LIVELOCK at test_residents.cu:");
+      CHECK_CONTAINS(report, "(1 of the grid's 4 blocks run at one time)");
+    }
+  }
+}
+
 // More blocks than run at one time wait for all of them.
 TEST(a_barrier_of_more_than_a_wave_is_reported) {
   for (const char* options : {"eager,threads=1,spin=0.3", "lazy,threads=2,spin=0.3"}) {

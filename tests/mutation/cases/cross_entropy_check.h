@@ -1,9 +1,11 @@
 // A small call of cross_entropy's forward, and its check against the formulas in double.
 #pragma once
 
+#include <algorithm>
 #include <kittens.cuh>
 #include <limits>
 #include <numeric>
+#include <string>
 
 #include "cross_entropy.h"
 #include "problem.h"
@@ -29,6 +31,7 @@ struct problem {
   int64_t shift = 0;                     // of the rows whose targets are not columns, or ignored
   int64_t nan_row = -1, empty_row = -1;  // one with a NaN, and one of −inf alone
   bool totalled = false;                 // the total is wanted, and warps count, if any does
+  bool asked = true;                     // a target that is no column is to be told
 };
 
 // Of row r: every fourth is ignored, and one of each kind of what is no column stands among the
@@ -79,6 +82,17 @@ outputs compute(const problem& is, const std::vector<double>& x, const std::vect
   return want;
 }
 
+// Whether the target that was told is one of those that are no columns; 0 if there are none.
+void check_told(const problem& is, const std::vector<int64_t>& aims, int64_t told) {
+  std::vector<int64_t> right;
+  for (const int64_t t : aims) {
+    if (is.asked && t != kIgnored && (t < 0 || t >= is.width)) right.push_back(t);
+  }
+  if (right.empty()) right.push_back(0);
+  if (std::find(right.begin(), right.end(), told) != right.end()) return;
+  fail("outside", 0, "is " + std::to_string(told));
+}
+
 template <class T>
 void check(const problem& is) {
   auto xs = normal_values<T>(is.offset + is.rows * is.stride, 1, 0, 2);
@@ -103,7 +117,8 @@ void check(const problem& is) {
   const buffer<int64_t> wide_targets(aims), counts(parts);
   const buffer<int> narrow_targets(narrow);
   const buffer<float> loss(is.rows), dloss(dlosses), total(1);
-  const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows));
+  const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows + 1));
+  const buffer<int64_t> outside(std::vector<int64_t>(1));
   T* gradient = is.in_place ? x.data() + is.offset : apart.data() + is.gradient_offset;
   const void* targets = wide_targets.data();
   run_forward(is.form, {.logits = x.data() + is.offset,
@@ -114,6 +129,7 @@ void check(const problem& is) {
                         .mailboxes = is.totalled ? mailboxes.data() : nullptr,
                         .counts = is.counted && !is.totalled ? counts.data() : nullptr,
                         .dloss = is.scaled ? dloss.data() : nullptr,
+                        .outside = is.asked ? outside.data() : nullptr,
                         .rows = is.rows,
                         .width = is.width,
                         .stride = is.stride,
@@ -137,6 +153,7 @@ void check(const problem& is) {
     check_all("mailboxes", std::vector<float>(left.begin(), left.end()),
               std::vector<double>(left.size()), 0, 0);
   }
+  check_told(is, aims, outside.get()[0]);
   const auto all = doubles((is.in_place ? x : apart).get());
   if (!is.gradient) return check_all("logits", x.get(), doubles(xs), 0, 0);
   const int64_t first = is.in_place ? is.offset : is.gradient_offset;

@@ -28,6 +28,11 @@ TEST(rows_of_two_blocks_without_a_sum) {
   is.nan_row = 8, is.empty_row = 10;
   check<bf16>(is);
 }
+TEST(nobody_asks_for_bad_targets) {
+  problem is{rows_of_a_warp, 9, 40, 40};
+  is.asked = false;
+  check<bf16>(is);
+}
 TEST(no_gradient) { check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, false}); }
 TEST(no_loss) {
   check<bf16>({rows_of_a_warp, 9, 300, 300, 0, 0, false, true, true, true, true, 0.1, 0, false});

@@ -10,10 +10,11 @@ using kittens::bf16;
 
 namespace {
 
-// Rows times factors, of which most are 1.
+// Rows times factors, of which most are 1. Every fifth element is 0, and stays 0.
 void check_backward(int64_t rows, int64_t width, int64_t offset, bool in_place,
                     int64_t factor_stride, double factor) {
-  const auto values = normal_values<bf16>(offset + rows * width, 5);
+  auto values = normal_values<bf16>(offset + rows * width, 5);
+  for (size_t i = 0; i < values.size(); i += 5) values[i] = kittens::convert<bf16>(0.0f);
   std::vector<float> factors;
   for (int64_t i = 0; i < rows * 2; ++i) factors.push_back(i % 6 == 0 ? float(factor) : 1.0f);
   const buffer<bf16> from(values), apart(rows * width);
@@ -24,7 +25,8 @@ void check_backward(int64_t rows, int64_t width, int64_t offset, bool in_place,
   const auto before = doubles(values);
   std::vector<double> want;
   for (int64_t i = 0; i < rows * width; ++i) {
-    want.push_back(before[offset + i] * factors[i / width * factor_stride]);
+    const double value = before[offset + i];
+    want.push_back(value == 0 ? 0 : value * factors[i / width * factor_stride]);
   }
   auto all = (in_place ? from : apart).get();
   if (in_place) all.erase(all.begin(), all.begin() + offset);
@@ -67,6 +69,10 @@ TEST(factors_of_rows_that_are_not_aligned) { check_backward(19, 77, 3, true, 2, 
 TEST(factors_of_results_that_lie_elsewhere) { check_backward(19, 77, 3, false, 2, 2.5); }
 TEST(factors_of_results_a_column_on) { check_backward(19, 77, 7, false, 2, 2.5); }
 TEST(factors_side_by_side) { check_backward(40, 77, 0, true, 1, 2.5); }
+TEST(a_factor_of_infinity) {
+  check_backward(40, 77, 0, true, 2, INFINITY);
+  check_backward(19, 300, 3, false, 2, NAN);
+}
 TEST(one_factor) { check_backward(40, 2100, 0, true, 0, 0.5); }
 TEST(a_factor_of_1) { check_backward(40, 77, 0, true, 0, 1); }
 TEST(a_factor_of_1_apart) { check_backward(40, 77, 0, false, 0, 1); }
