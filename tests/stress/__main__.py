@@ -13,7 +13,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description=__doc__)
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose name contains it")
     parser.add_argument("--repeats", type=int, default=1000, help="alone, and beside noise")
-    parser.add_argument("--seconds", type=float, default=300, help="for all, about")
+    parser.add_argument("--seconds", type=float, default=300, help="of repeats of all, about")
     parser.add_argument("--list", action="store_true", help="print them, and run none")
     parser.add_argument("--package", type=Path, metavar="FOLDER", help="that holds thunderkittens")
     parser.add_argument("--must-fail", action="store_true", help="succeed where bits differ")

@@ -70,6 +70,9 @@ class Noise:
         self.factor = torch.randn(size, device="cuda").bfloat16()
         self.product = torch.empty_like(self.factor)
         self.turn = 0
+        torch.cuda.synchronize()  # what the other stream uses is there
+        for _ in range(2):
+            self.make(1)  # what is slow once
         torch.cuda.synchronize()
 
     def make(self, calls: int) -> None:
@@ -83,6 +86,10 @@ class Noise:
                     torch.mm(self.factor, self.factor, out=self.product)
 
 
+def nothing() -> None:
+    """What is done before a run that is alone."""
+
+
 def differs(got: Sequence[Tensor | None], first: Sequence[Tensor | None]) -> Tensor:
     """Whether a bit differs, as a bool on the device: nothing waits for it."""
     given = [(a, b) for a, b in zip(got, first, strict=True) if b is not None]
@@ -94,7 +101,7 @@ def count_differing(
     run: Callable[[], Sequence[Tensor | None]],
     first: Sequence[Tensor | None],
     repeats: int,
-    before: Callable[[], None] = lambda: None,
+    before: Callable[[], None],
 ) -> int:
     """Runs so many times, and returns how often a bit differs from the first results.
 
@@ -120,7 +127,7 @@ def stress(
     Args:
         problem: What to repeat.
         repeats: How often, alone and again beside noise.
-        seconds: How long it may take; there are fewer repeats of what takes longer.
+        seconds: How long the repeats may take; what takes longer is repeated less.
         device: "cpu" has no noise.
         least: Repeats there are in any case.
     """
@@ -133,26 +140,27 @@ def stress(
         wrong = ""
     except AssertionError as error:
         wrong = str(error).split("\n")[0] or "no reason given"
-    spent = time.monotonic() - start
 
-    def timed(count: int, before: Callable[[], None] = lambda: None) -> tuple[int, float]:
+    few = min(least, repeats)
+
+    def timed(count: int, before: Callable[[], None]) -> tuple[int, float]:
         begun = time.monotonic()
         differing = count_differing(lambda: problem.run(inputs), first, count, before)
         return differing, (time.monotonic() - begun) / count
 
-    timed(2)  # what is slow once
-    few = min(least, repeats)
-    differing, each = timed(few)
-    share = max(0.0, seconds - spent) / 2
-    more = max(0, min(repeats, int(share / each)) - few)
-    alone, alone_differ = few + more, differing + (timed(more)[0] if more else 0)
+    def series(before: Callable[[], None]) -> tuple[int, int, float]:
+        differing, each = timed(few, before)
+        more = min(repeats, int(seconds / 2 / each)) - few
+        if more > 0:
+            differing += timed(more, before)[0]
+        return few + max(0, more), differing, each
+
+    timed(2, nothing)  # what is slow once
+    alone, alone_differ, each = series(nothing)
     beside, beside_differ = 0, 0
     if device != "cpu":
         noise = Noise()
         calls = min(MOST_NOISE, 1 + int(each / NOISE_SECONDS))
-        beside_differ, each = timed(few, lambda: noise.make(calls))
-        more = max(0, min(repeats, int(share / each)) - few)
-        beside_differ += timed(more, lambda: noise.make(calls))[0] if more else 0
-        beside = few + more
+        beside, beside_differ, _ = series(lambda: noise.make(calls))
     took = time.monotonic() - start
     return Outcome(str(problem), alone, beside, alone_differ, beside_differ, wrong, took)

@@ -9,7 +9,7 @@ import torch
 from tests.kernels import attention_cases, cross_entropy_cases
 from tests.stress import cases, control
 from tests.stress.cases import CASES
-from tests.stress.repeat import count_differing, differs, stress
+from tests.stress.repeat import count_differing, differs, nothing, stress
 
 
 class Flaky:
@@ -68,7 +68,7 @@ def test_every_bit_counts():
     same[1][0] = -0.0
     assert differs(same, first)
     calls = itertools.count()
-    found = count_differing(lambda: [torch.tensor(next(calls) // 3)], [torch.tensor(0)], 9)
+    found = count_differing(lambda: [torch.tensor(next(calls) // 3)], [torch.tensor(0)], 9, nothing)
     assert found == 6
 
 
