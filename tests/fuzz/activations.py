@@ -93,8 +93,10 @@ def references(function: str, values: list[Tensor], dy: Tensor, kernel: bool) ->
         return Judged(want, bound.nan_to_num(math.inf, math.inf))
 
     y = product(f, f_error, up)
-    exact = kernel & ~(x.isfinite() & up.isfinite())  # infinities and NaN, which have no error
-    y = Judged(y.want, torch.where(exact, 0.0, y.bound))
+    special = ~(x.isfinite() & up.isfinite())  # infinities and NaN, which have no error
+    vanishes = up.isinf() & (f.abs() <= f_error)  # 0 · ∞
+    exact = torch.where(vanishes, math.inf, 0.0)
+    y = Judged(y.want, torch.where(special & kernel, exact, y.bound))
     factor = d * up
     dx = product(slope, slope_error, factor)
     # The product of the factors alone may overflow; and the slope at an infinity is not documented.

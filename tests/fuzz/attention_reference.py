@@ -23,6 +23,7 @@ from tests.fuzz.arithmetic import Arithmetic
 from tests.fuzz.case import Judged
 
 MOST_EXPONENT = 300.0  # beyond, everything is right anyway
+FLUSHED = torch.finfo(torch.float32).smallest_normal
 CAPPED = 64.0  # tanh may be off by roundings of 1, times the cap, up to this one
 
 
@@ -42,7 +43,7 @@ class Problem:
         generic: Whether the values are independent of one another.
         exact: Whether float32 holds all scores exactly.
         by_torch: Whether torch's fused attention may serve the call: its gradients on the CPU are
-            sums of blocks, each sum rounded to 16 bits.
+            sums of blocks, each sum rounded to 16 bits, and its products take subnormals for 0.
     """
 
     q: Tensor
@@ -202,7 +203,8 @@ class Problem:
         bound = error @ other.abs() + self.a.sum(terms.shape[-1]) * (terms.abs() @ other.abs())
         worst = self.h * (terms.abs() @ other.abs())
         if self.by_torch:
-            return bound + 4 * worst
+            flushed = FLUSHED * terms.abs().sum(-1, keepdim=True)
+            return bound + 4 * worst + flushed
         if self.generic:
             walked = 3 * self.h * (terms.square() @ other.square()).sqrt()
             worst = torch.minimum(worst, walked)

@@ -18,7 +18,7 @@ from torch import Tensor
 import thunderkittens
 from tests.fuzz.arithmetic import Arithmetic, walk
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
-from tests.fuzz.draw import DTYPES, FP32, FP64, Draw
+from tests.fuzz.draw import DTYPES, FP16, FP32, FP64, Draw
 from tests.fuzz.placement import Placed
 
 OPS = ("cross_entropy",)
@@ -59,7 +59,7 @@ def make(draw: Draw, op: str) -> Case:
         shape = draw.choice(((61, 262144), (122, 131073), (400, 50257), (120, 128256)))
         width = shape[-1]
     options = Options.drawn(draw)
-    regime = draw.regime("holes", without=WITHOUT)
+    regime = draw.regime("holes", "far", without=WITHOUT)
     values = logits(draw, shape, dtype, regime)
     targets = drawn_targets(draw, shape[:-1], width, options.ignore_index)
     # An ignored row may hold anything.
@@ -104,7 +104,11 @@ def make(draw: Draw, op: str) -> Case:
 
 
 def logits(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, regime: str) -> Tensor:
-    """With "holes", columns without probability."""
+    """With "holes", columns without probability; "far": numbers of one magnitude, up to any."""
+    if regime == "far":
+        most = 15 if dtype == FP16 else 123
+        x = draw.normal(shape) * 2.0 ** draw.integer(2, most)
+        return x.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
     if regime != "holes":
         return draw.values(shape, dtype, regime)
     values = draw.values(shape, dtype, "normal")
