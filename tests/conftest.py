@@ -18,6 +18,7 @@ TIER_OF_FOLDER = {
     "build": 1,
     "kernels": 2,
     "nn": 2,
+    "fuzz": 2,
     "ops": 2,
     "testing": 2,
     "demos": 2,

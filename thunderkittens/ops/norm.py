@@ -152,10 +152,10 @@ def add_layer_norm(
 
     Numerics:
         All in float32 (float64 for float64); y and sum are each rounded once. The backward reads
-        sum as it was returned, and the statistics of the unrounded one. The mask is never stored:
-        the backward computes it again, by Philox 4x32 with 7 rounds. Where x is dropped, an
-        infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward give the
-        same bits on every run.
+        sum as it was returned, with the rstd of the unrounded one and the mean of either. The mask
+        is never stored: the backward computes it again, by Philox 4x32 with 7 rounds. Where x is
+        dropped, an infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward
+        give the same bits on every run.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_layer_norm.cu. Torch

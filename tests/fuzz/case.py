@@ -1,0 +1,92 @@
+"""What a family of ops hands over: a call, what goes into it, and how its results are judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from tests.fuzz.placement import Placed
+
+Tensors = dict[str, Tensor]
+
+
+@dataclasses.dataclass
+class Judged:
+    """The reference of a result.
+
+    Attributes:
+        want: In float64. NaN where a NaN must be.
+        bound: The largest allowed error; infinite where anything is right.
+    """
+
+    want: Tensor
+    bound: Tensor
+
+
+@dataclasses.dataclass
+class Case:
+    """One call of an op.
+
+    Attributes:
+        title: Its shapes and options, for whoever reads of its failure.
+        inputs: Every tensor that it gets, by name, as it lies in memory.
+        call: From tensors, which are those of `inputs`, to the results by name.
+        judge: From all results (an input's gradient is "d" and its name; what is written in place
+            has the input's own name) to the references of those that are judged.
+        leaves: The inputs whose gradients are asked for.
+        incoming: The gradients of the results, by the results' names; none: no backward.
+        written: Inputs that the call writes in place.
+        unsettled: Results whose bits may change from run to run, outside of torch's deterministic
+            mode.
+        graph: Whether it can be captured in a CUDA graph and gives the same in each replay.
+    """
+
+    title: str
+    inputs: dict[str, Placed]
+    call: Callable[[Tensors], Tensors]
+    judge: Callable[[Tensors], dict[str, Judged]]
+    leaves: tuple[str, ...] = ()
+    incoming: dict[str, Placed] = dataclasses.field(default_factory=dict)
+    written: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
+    graph: bool = True
+
+    @property
+    def placed(self) -> dict[str, Placed]:
+        """All tensors that the call or its backward reads."""
+        return {**self.inputs, **{f"d{name}": p for name, p in self.incoming.items()}}
+
+
+def families() -> list[ModuleType]:
+    """The files of this folder that make cases."""
+    package = importlib.import_module("tests.fuzz")
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
+    names = [name for name in names if not name.startswith("test_")]
+    modules = [importlib.import_module(f"tests.fuzz.{name}") for name in names]
+    return [module for module in modules if hasattr(module, "OPS")]
+
+
+def ops() -> dict[str, ModuleType]:
+    """Every op that a family is about."""
+    return {op: family for family in families() for op in family.OPS}
+
+
+def describe(**parts: object) -> str:
+    """A title: `name=value`, without what is None, False or empty."""
+    shown = []
+    for name, value in parts.items():
+        if value is None or value is False or value == ():
+            continue
+        text = str(value).replace("torch.", "").replace(" ", "")
+        shown.append(name if value is True else f"{name}={text}")
+    return " ".join(shown)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

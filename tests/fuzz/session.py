@@ -1,0 +1,180 @@
+"""Many cases in one or several processes, and what they add up to."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import multiprocessing
+import queue
+import time
+import warnings
+
+import torch
+
+from tests.fuzz.run import Runner, Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which cases: each op of `ops` with seed `start`, then with the next one, and so on."""
+
+    setting: Setting
+    ops: tuple[str, ...]
+    start: int = 0
+    cases: int | None = None
+    control: bool = False
+
+    def numbered(self, first: int, step: int):
+        """Cases number first, first + step, … as (number, op, seed)."""
+        for number in itertools.count(first, step):
+            if self.cases is not None and number >= self.cases:
+                return
+            seed, which = divmod(number, len(self.ops))
+            yield number, self.ops[which], self.start + seed
+
+
+@dataclasses.dataclass
+class Tally:
+    """What has been found."""
+
+    cases: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    failed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    spoilt_of: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    noticed_of: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    seconds: float = 0.0
+
+    total = property(lambda self: self.cases.total())
+    failures = property(lambda self: self.failed.total())
+    spoilt = property(lambda self: self.spoilt_of.total())
+    noticed = property(lambda self: self.noticed_of.total())
+
+    def count(self, op: str, failed: bool, noticed: bool | None) -> None:
+        self.cases[op] += 1
+        self.failed[op] += failed
+        if noticed is not None:
+            self.spoilt_of[op] += 1
+            self.noticed_of[op] += noticed
+
+    def summary(self) -> str:
+        """A line for each op, then one for all of them."""
+        lines = [self._line(op, self.cases[op]) for op in sorted(self.cases)]
+        each = f"{self.seconds:.0f} s, {self.total / max(self.seconds, 1e-9):.1f} cases/s"
+        return "\n".join([*lines, f"{self._line('all', self.total)}; {each}"])
+
+    def _line(self, op: str, cases: int) -> str:
+        every = op == "all"
+        failed = self.failures if every else self.failed[op]
+        spoilt = self.spoilt if every else self.spoilt_of[op]
+        noticed = self.noticed if every else self.noticed_of[op]
+        text = f"{op}: {cases} cases, {failed} failed"
+        return text + (
+            f", control {noticed} of {spoilt} ({noticed / spoilt:.1%})" if spoilt else ""
+        )
+
+
+def line(setting: Setting, op: str, seed: int, failure: str) -> str:
+    """What is printed of a failure, with the command that repeats it."""
+    command = f"python -m tests.fuzz --case {op}:{seed} {setting.options}"
+    return f"FAILED {op}:{seed}: {failure}; {command}"
+
+
+def prepare(setting: Setting) -> None:
+    """Torch as it is for every case."""
+    warnings.simplefilter("ignore")  # of operations without a deterministic form, of fallbacks
+    # Parts of sums that products round to 16 bits are no roundings of the ops.
+    products = torch.backends.cuda.matmul
+    products.allow_fp16_reduced_precision_reduction = False
+    products.allow_bf16_reduced_precision_reduction = False
+    products.allow_tf32 = False
+    if setting.device == "cpu":
+        torch.set_num_threads(1)  # the tensors are small
+
+
+def run(plan: Plan, seconds: float, jobs: int) -> Tally:
+    """Runs the plan until its cases or the seconds are over."""
+    tally, began = Tally(), time.monotonic()
+    if jobs == 1:
+        _run_here(plan, began + seconds, tally)
+    else:
+        _run_apart(plan, began + seconds, jobs, tally)
+    tally.seconds = time.monotonic() - began
+    return tally
+
+
+def _run_here(plan: Plan, end: float, tally: Tally) -> None:
+    prepare(plan.setting)
+    runner = Runner(plan.setting, plan.control)
+    for _, op, seed in plan.numbered(0, 1):
+        if time.monotonic() >= end:
+            return
+        _settle(plan, tally, op, seed, *_outcome(runner, op, seed))
+
+
+def _outcome(runner: Runner, op: str, seed: int) -> tuple[list[str], bool | None]:
+    outcome = runner.run(op, seed)
+    return outcome.failures, outcome.noticed
+
+
+def _settle(
+    plan: Plan, tally: Tally, op: str, seed: int, failures: list[str], noticed: bool | None
+) -> None:
+    tally.count(op, bool(failures), noticed)
+    if failures:
+        print(line(plan.setting, op, seed, "; ".join(failures)), flush=True)
+
+
+# ---- Several processes --------------------------------------------------------------------------
+
+
+def _work(plan: Plan, first: int, step: int, end: float, out, at) -> None:
+    """A process: cases first, first + step, …; `at` says which one runs, should it end early."""
+    prepare(plan.setting)
+    torch.set_num_threads(1)
+    runner = Runner(plan.setting, plan.control)
+    for number, op, seed in plan.numbered(first, step):
+        if time.time() >= end:
+            break
+        at.value = number
+        failures, noticed = _outcome(runner, op, seed)
+        out.put((op, seed, failures, noticed))
+        if failures and plan.setting.device == "cuda":
+            torch.cuda.synchronize()  # raises where the context is lost: another process goes on
+    at.value = -1
+
+
+def _run_apart(plan: Plan, end: float, jobs: int, tally: Tally) -> None:
+    context = multiprocessing.get_context("spawn")
+    out, clock = context.Queue(), time.time() + end - time.monotonic()
+    workers: dict[int, tuple] = {}
+
+    def begin(first: int, lane: int) -> None:
+        at = context.Value("q", first)
+        arguments = (plan, first, jobs, clock, out, at)
+        process = context.Process(target=_work, args=arguments, daemon=True)
+        process.start()
+        workers[lane] = (process, at)
+
+    for lane in range(jobs):
+        begin(lane, lane)
+    while workers:
+        while True:
+            try:
+                _settle(plan, tally, *out.get(timeout=0.2))
+            except queue.Empty:
+                break
+        for lane, (process, at) in list(workers.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            del workers[lane]
+            if at.value < 0 or time.time() >= clock:
+                continue
+            _report_death(plan, tally, at.value, process.exitcode)
+            begin(at.value + jobs, lane)
+
+
+def _report_death(plan: Plan, tally: Tally, number: int, code: int | None) -> None:
+    seed, which = divmod(number, len(plan.ops))
+    words = [f"its process ended with code {code}: a fault, or the GPU's context was lost"]
+    _settle(plan, tally, plan.ops[which], plan.start + seed, words, None)
