@@ -106,6 +106,7 @@ def test_numbers_at_the_edge(width, monkeypatch):
         cases.check_targets_without_probability("cpu", width)
         cases.check_no_targets("cpu")
         cases.check_gradients_of_loss_that_are_not_finite("cpu", width)
+        linear_cases.check_gradients_of_loss_that_are_not_finite("cpu")
 
 
 @pytest.mark.parametrize("width", [300, 1100, 8200, 9000, 33000])
