@@ -170,7 +170,7 @@ MISTAKES = (
         "two_rows_add_up",
         "if (arch::shuffle(ticket, 0) != p.rows - 1) return;",
         "if (arch::shuffle(ticket, 0) < p.rows - 2) return;",
-        r"LIVELOCK|" + WRONG,
+        r"LIVELOCK|mailboxes:\d+: is |" + WRONG,
     ),
     in_row(
         "tickets_are_left_over",
