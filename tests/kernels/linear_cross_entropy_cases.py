@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import torch
 
@@ -137,3 +138,20 @@ def check(case: LinearCase, inputs, results) -> None:
         bound = bound + rounded + tolerance.floor(case.dtype)
         assert (got.dtype, got.shape) == (like.dtype, like.shape)
         assert_close(got.view(want.shape), want, bound, name, shared)
+
+
+def check_gradients_of_loss_that_are_not_finite(device: str) -> None:
+    """Asserts zeros in the gradients of ignored rows, whatever the loss's own gradient is."""
+    for reduction, value in itertools.product(("mean", "none"), (math.inf, math.nan)):
+        x, weight, bias, targets = make(LinearCase(33, bias=True), device)
+        ignored = targets == -100
+        x.requires_grad_()
+        loss = thunderkittens.linear_cross_entropy(
+            x, weight, targets, bias=bias, reduction=reduction
+        )
+        for last in (False, True):
+            (dx,) = torch.autograd.grad(
+                loss, x, torch.full_like(loss, value), retain_graph=not last
+            )
+            assert torch.equal(dx[ignored], torch.zeros_like(dx[ignored]))
+            assert not dx[~ignored].isfinite().any()

@@ -102,6 +102,7 @@ def test_numbers_at_the_edge(width, monkeypatch):
     cases.check_targets_without_probability("cuda", width)
     cases.check_no_targets("cuda")
     cases.check_gradients_of_loss_that_are_not_finite("cuda", width)
+    linear_cases.check_gradients_of_loss_that_are_not_finite("cuda")
 
 
 @pytest.mark.parametrize("width", [300, 1100, 50257, 128256])

@@ -183,26 +183,26 @@ MISTAKES = (
         "words[i] = arch::load_acquire(box);",
         r"mailboxes:\d+: is ",
     ),
-    in_rows(
-        "a_loss_is_not_handed_in",
-        "if (first) result.ticket = hand_in_loss(p, r, 0.0f);",
-        "if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
+    in_row(
+        "losses_are_added_up_before_all_have_come",
+        "} while (!complete);",
+        "} while (false);",
         r"(total|mailboxes):\d+: is ",
     ),
-    in_row(
-        "a_ticket_is_drawn_without_a_loss",
-        "arch::atomic_exchange(p.mailboxes + r, std::bit_cast",
-        "if (loss != 0.0f) arch::atomic_exchange(p.mailboxes + r, std::bit_cast",
+    in_rows(
+        "a_loss_is_not_handed_in",
+        "if (first) hand_in_loss(p, r, 0.0f);",
+        "if (first && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
         r"LIVELOCK at cross_entropy_row.cuh",
     ),
-    in_row(
+    in_rows(
         "two_rows_add_up",
-        "if (arch::shuffle(ticket, 0) != p.rows - 1) return;",
-        "if (arch::shuffle(ticket, 0) < p.rows - 2) return;",
-        r"LIVELOCK|" + WRONG,
+        "arch::shuffle(number, 0) != p.rows - 1",
+        "arch::shuffle(number, 0) < p.rows - 2",
+        r"LIVELOCK|mailboxes:\d+: is |" + WRONG,
     ),
     in_row(
-        "tickets_are_left_over",
+        "numbers_are_left_over",
         "  if (lane == 0) arch::atomic_exchange(p.mailboxes + p.rows, 0u);\n",
         "",
         r"mailboxes:\d+: is ",

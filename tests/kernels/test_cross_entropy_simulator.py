@@ -106,6 +106,7 @@ def test_numbers_at_the_edge(width, monkeypatch):
         cases.check_targets_without_probability("cpu", width)
         cases.check_no_targets("cpu")
         cases.check_gradients_of_loss_that_are_not_finite("cpu", width)
+        linear_cases.check_gradients_of_loss_that_are_not_finite("cpu")
 
 
 @pytest.mark.parametrize("width", [300, 1100, 8200, 9000, 33000])
@@ -136,6 +137,30 @@ def test_policies_agree(case):
         with thunderkittens.backend("simulator", **options):
             for got, first in zip(cases.run(case, *inputs), want, strict=True):
                 assert memory.bits_equal(got, first), options
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "calls"),
+    [
+        (1000, BF16, [(1, 2, 4, 5, 8, 9, 40)]),  # rows of a warp
+        (512, FP32, [(1, 2, 4, 5, 8, 9, 40)]),
+        (5000, FP32, [(1, 2, 4, 5, 8), (9, 12)]),  # few, in clusters of any size, and many
+        (9000, BF16, [(1, 2, 4), (5, 9)]),
+    ],
+)
+def test_bits_of_a_row(width, dtype, calls):
+    """They are the same in calls of how many rows soever, as far as the docstring says so."""
+    row, target = cases.make(Case(width, (1,), dtype, ignored=0))
+    for rows_of_calls in calls:
+        found = []
+        for rows in rows_of_calls:
+            x = torch.randn(rows, width).to(dtype)
+            x[-1] = row[0]
+            with thunderkittens.backend("simulator"):
+                loss, gradient = cases.losses(x, target.expand(rows))
+            found.append((loss[-1], gradient[-1]))
+        for got in found[1:]:
+            assert all(memory.bits_equal(a, b) for a, b in zip(got, found[0], strict=True))
 
 
 @pytest.fixture

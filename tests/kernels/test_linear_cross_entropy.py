@@ -108,6 +108,10 @@ def test_empty(shape, reduction):
     assert bool(loss.isnan()) if undefined else bool(loss.isfinite().all())
 
 
+def test_gradients_of_loss_that_are_not_finite():
+    cases.check_gradients_of_loss_that_are_not_finite("cpu")
+
+
 @pytest.mark.parametrize("dtype", [BF16, FP16])
 def test_autocast(dtype):
     """As torch.linear, then cross_entropy: products in autocast's dtype."""

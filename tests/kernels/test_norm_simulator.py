@@ -53,6 +53,26 @@ POLICIES = (
 )
 
 
+@pytest.mark.parametrize("width", [64, 256, 264, 768, 2051])
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm"])
+def test_bits_of_a_row(op, width):
+    """y's are the same in calls of how many rows soever; dx's of short rows in few, and in many."""
+    row, residual, dy = torch.randn(3, width)
+    weight = torch.randn(width)
+    found = {}
+    for rows in (1, 2, 8, 9, 40):
+        x = torch.cat([torch.randn(rows - 1, width), row[None]]).requires_grad_()
+        inputs = (x, residual.expand(rows, width)) if op.startswith("add") else (x,)
+        with thunderkittens.backend("simulator"):
+            result = getattr(thunderkittens, op)(*inputs, weight)
+            y = result[0] if op.startswith("add") else result
+            (dx,) = torch.autograd.grad(y, x, dy.expand(rows, width))
+        found[rows] = y.detach()[-1], dx[-1]
+    for rows, (y, dx) in found.items():
+        assert memory.bits_equal(y, found[1][0])
+        assert memory.bits_equal(dx, found[9 if width <= 256 and rows > 8 else 1][1]), rows
+
+
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """A fallback would test torch, not the kernels."""

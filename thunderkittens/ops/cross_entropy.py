@@ -32,7 +32,8 @@ def cross_entropy(
     Args:
         logits: [..., V], float32, float16, bfloat16 or float64, any strides. Rows that are one
             distance apart with contiguous elements are read in place, others from a copy.
-        targets: [...], int64 or int32, the columns of the right answers.
+        targets: [...], int64 or int32, the columns of the right answers: 0 … V − 1, or
+            ignore_index.
         ignore_index: Rows with this target have loss 0 and gradient 0, and do not count.
         reduction: "mean" over the rows that count (NaN if there are none, as in torch), "sum", or
             "none".
@@ -49,6 +50,13 @@ def cross_entropy(
     Raises:
         ValueError: A shape, a device or a number is not as above.
         TypeError: A dtype is not as above.
+        IndexError: On the CPU, a target is neither a column nor ignored. On a GPU, where nobody
+            waits for the targets, its row gets NaN; under THUNDERKITTENS_STRICT=1 the kernels also
+            leave it where the host sees it, and the next call of this function or of
+            `linear_cross_entropy`, forward or backward, that finds it there raises, once, instead
+            of doing anything: one behind `torch.cuda.synchronize()` does. While a CUDA graph is
+            captured none raises; what the kernels of a graph meet that was captured under
+            THUNDERKITTENS_STRICT=1 is found by the next call outside of one.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
         RuntimeError: An argument has the wrong Python type (torch's own message), or what a
@@ -56,12 +64,19 @@ def cross_entropy(
 
     Numerics:
         Arithmetic in float32 (float64 for float64); the gradient is rounded once to the logits'
-        dtype, and once more if it is multiplied by a number that is no power of two. The same bits
-        on every run. Logits of −inf are columns without probability. A row whose logits are all
-        −inf, one with a NaN or +inf, and one whose target is neither ignored nor a column gets NaN
-        as loss and gradient (device values are not read on the host; nothing outside of the tensors
-        is read). The kernel takes logits above 2.3e38 for infinite, and rows that lie wholly below
-        −2e38 for −inf.
+        dtype, and once more if it is multiplied by a number that is no power of two. Its
+        elements that are 0, as in ignored rows, stay 0 even where the loss's own gradient is
+        infinite or NaN. Logits of −inf are columns without probability. A row whose logits are all
+        −inf, one with a NaN or +inf, and on a GPU one whose target is neither ignored nor a column
+        gets NaN as loss and gradient (nothing outside of the tensors is read). The kernel takes
+        logits above 2.3e38 for infinite, and rows that lie wholly below −2e38 for −inf.
+
+        The same bits on every run. Up to 1024 columns of 16 bits, or 512 of 32, the kernel gives a
+        row its loss and its gradient (before "mean" divides them) whatever other rows there are:
+        the bits depend on the row, and on where it begins between two multiples of 16 bytes. Of
+        wider rows it also depends on how many there are, whether a gradient is recorded, and the
+        reduction, which kernel is the fastest; each adds up in an order of its own, so that losses
+        and gradients of two such calls may differ by roundings.
 
     Source:
         Kernels for V from 1 to 16,777,216 in 16 and 32 bits:
@@ -132,7 +147,9 @@ def linear_cross_entropy(
         products of their own, which are fast only so; dx is the float32 sum of both, rounded once.
         Torch's switches for products hold here too: `allow_bf16_reduced_precision_reduction` and
         its like let them round parts of a sum to 16 bits. Under autocast x, weight and bias take
-        its dtype. The same bits on every run, as far as torch's products give them.
+        its dtype. The same bits on every run, as far as torch's products give them, which may
+        depend on how many rows there are. Ignored rows get zeros in dx whatever the loss's own
+        gradient is.
 
     Example:
         >>> import torch, thunderkittens

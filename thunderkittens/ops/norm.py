@@ -39,8 +39,14 @@ def layer_norm(
 
     Numerics:
         Statistics and products in float32 (float64 for float64), rounded once to x's dtype. Against
-        float64: |error| ≤ 2u·|y| + 2u·|weight|, u half an ulp of the dtype. Forward and backward
-        give the same bits on every run. A row of equal values gives the bias (eps > 0).
+        float64: |error| ≤ 2u·|y| + 2u·|weight|, u half an ulp of the dtype. A row of equal values
+        gives the bias (eps > 0).
+
+        Forward and backward give the same bits on every run. The kernels give a row its y whatever
+        other rows there are, and its dx too where N > 256; of shorter rows the backward has one
+        kernel for up to two a multiprocessor and one for more, which add up in different orders, so
+        that dx may differ by roundings. So may y and dx between rows that all begin at multiples of
+        16 bytes and rows that do not. Gradients of weight and bias are sums over all rows.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/layer_norm.cu. Torch
@@ -92,7 +98,7 @@ def rms_norm(
         Statistics and products in float32 (float64 for float64). Against float64: |error| ≤ 2u·|y|
         with "gemma" and 4u·|y| with "llama", u half an ulp of the dtype. The gradient is that of
         the formula: the roundings in between count as the identity. Forward and backward give the
-        same bits on every run.
+        same bits on every run; which of them depend on how many rows there are, `layer_norm` says.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/rms_norm.cu. Torch
@@ -155,7 +161,8 @@ def add_layer_norm(
         sum as it was returned, with the rstd of the unrounded one and the mean of either. The mask
         is never stored: the backward computes it again, by Philox 4x32 with 7 rounds. Where x is
         dropped, an infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward
-        give the same bits on every run.
+        give the same bits on every run; which of them depend on how many rows there are,
+        `layer_norm` says.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_layer_norm.cu. Torch

@@ -43,7 +43,7 @@ struct cross_entropy_forward_params {
   float* loss;            // [rows], or null: not wanted
   float* total;           // [1], of few rows, or null: not wanted
   unsigned* mailboxes;    // [rows + 1], with `total`, 0 before and after: losses on their way to
-                          // it, and how many have been sent
+                          // it, and how many have begun
   const int64_t* counts;  // [kCrossEntropyParts], with `mean`: their sum is how many targets are
                           // not ignored; null: each warp counts
   const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1

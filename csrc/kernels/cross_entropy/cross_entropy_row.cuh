@@ -289,37 +289,32 @@ KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
 // −0, which no loss is once 0 has been added.
 inline constexpr unsigned kTurnedSign = 0x80000000u;
 
-// One lane of a row's warps calls. Returns the row's ticket: how many others were drawn before.
-KITTENS_DEVICE unsigned hand_in_loss(const cross_entropy_forward_params& p, int64_t r, float loss) {
+// One lane of a row's warps calls.
+KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t r, float loss) {
   if (p.loss != nullptr) arch::store_global(p.loss + r, loss);
-  if (p.total == nullptr) return 0;
+  if (p.total == nullptr) return;
   arch::atomic_exchange(p.mailboxes + r, std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign);
-  return arch::atomic_add(p.mailboxes + p.rows, 1u);
 }
 
-// One warp of each row calls, whose lane 0 has the row's ticket: with the last one it adds up the
-// losses of all rows, always in the same order, and empties their boxes. Whoever drew a ticket has
-// sent its loss, and waits for nobody: so what the last one does not see yet is on its way,
-// whatever order the blocks began in. The loss is not ordered before the ticket, which would take a
-// fence; it need not be. Up to 32 losses are looked for while the ticket is on its way. Else a lane
-// looks into nine boxes together: those of 264 rows, as many as are few on an H200, take one round
-// trip. count: the lane's part of how many targets count.
-KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, unsigned ticket,
-                                  int64_t count) {
+// Who adds the losses up: of all that draw, each as it begins, the one that draws last. All others
+// run by then, or have ended, in whatever order blocks were started, so it may wait for them.
+// Nobody waits for the number itself, which is on its way while rows are loaded.
+KITTENS_DEVICE unsigned draw_start_number(const cross_entropy_forward_params& p) {
+  return p.total == nullptr ? 0 : arch::atomic_add(p.mailboxes + p.rows, 1u);
+}
+
+// One warp calls, of those that drew the last number: adds up the losses of all rows, always in the
+// same order, when they have come, and leaves boxes and numbers 0. A lane looks into nine boxes
+// together: those of 264 rows, as many as are few on an H200, take one round trip.
+KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
   constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
-  unsigned early = 0;
-  // An addition of 0, since loads may find what the first-level cache has kept.
-  if (p.rows <= kWarp && lane < p.rows) early = arch::atomic_add(p.mailboxes + lane, 0u);
-  if (arch::shuffle(ticket, 0) != p.rows - 1) return;
   if (lane == 0) arch::atomic_exchange(p.mailboxes + p.rows, 0u);
-  if (early != 0) arch::atomic_exchange(p.mailboxes + lane, 0u);
-  const float divided_by = divisor(p, count);
   float total = 0.0f;
   for (int64_t first = lane; first < p.rows; first += kBoxes * kWarp) {
-    unsigned words[kBoxes] = {early};
+    unsigned words[kBoxes];
 #pragma unroll
-    for (int i = 1; i < kBoxes; ++i) words[i] = first + i * kWarp < p.rows ? 0 : kTurnedSign;
+    for (int i = 0; i < kBoxes; ++i) words[i] = first + i * kWarp < p.rows ? 0 : kTurnedSign;
     bool complete;
     do {
 #pragma unroll

@@ -161,16 +161,11 @@ struct place_in_rows {
   }
 };
 
-// What add_up_losses asks for.
-struct row_result {
-  unsigned ticket;
-  int64_t count;
-};
-
-// What a block does with its row, or with its slice of it.
+// What a block does with its row, or with its slice of it. Returns the lane's part of how many
+// targets count.
 template <class Config>
-KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
-                                      const place_in_rows<Config>& place) {
+KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
+                                   const place_in_rows<Config>& place) {
   using T = typename Config::type;
   if constexpr (Config::in_cluster) cluster::arrive();
   const int64_t r = place.row;
@@ -180,12 +175,12 @@ KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
   const int64_t target = load_target(p, r);
   register_row<Config> row(x, p.width, place.warp);
   if constexpr (Config::loads_ignored) row.load(x);
-  row_result result{.ticket = 0, .count = count_of_lane(p)};
+  const int64_t count = count_of_lane(p);
   if (target == p.ignore_index) {
-    if (first) result.ticket = hand_in_loss(p, r, 0.0f);
+    if (first) hand_in_loss(p, r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);
     if constexpr (Config::in_cluster) cluster::wait();  // as whoever arrives must
-    return result;
+    return count;
   }
 
   if constexpr (!Config::loads_ignored) row.load(x);
@@ -193,7 +188,7 @@ KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
   const float x_target =
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
   const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, result.count));
+  const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, count));
   softmax_sums sums;
   row.include_in(sums, smoothing);
   if constexpr (Config::in_cluster) {
@@ -207,12 +202,12 @@ KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
   // On its way while the gradient is written.
   if (first) {
     tell_if_outside(p, r, column);
-    result.ticket = hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+    hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
   }
   if (p.gradient != nullptr) {
     row.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
   }
-  return result;
+  return count;
 }
 
 // Grid: a block a row, of as many warps as the row needs; or (a cluster's blocks, rows).
@@ -221,10 +216,14 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   begin_overlapped();
   const place_in_rows<Config> place;
-  const row_result result = work_on_row(p, place);
+  unsigned number = 0;
   if constexpr (Config::adds_up) {
-    if (p.total == nullptr || place.warp != 0) return;
-    add_up_losses(p, result.ticket, result.count);
+    if (place.warp == 0 && arch::lane_id() == 0) number = draw_start_number(p);
+  }
+  const int64_t count = work_on_row(p, place);
+  if constexpr (Config::adds_up) {
+    if (p.total == nullptr || place.warp != 0 || arch::shuffle(number, 0) != p.rows - 1) return;
+    add_up_losses(p, divisor(p, count));
   }
 }
 

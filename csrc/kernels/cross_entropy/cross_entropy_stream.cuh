@@ -198,12 +198,10 @@ struct chunked_row {
   }
 };
 
-// What the warps that compute do with this block's rows. Returns the last of the tickets, of which
-// each is above those before, to thread 0.
+// What the warps that compute do with this block's rows.
 template <class Config>
-KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
-                                       cross_entropy_stream_shared<Config>& shared,
-                                       float divided_by) {
+KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
+                                   cross_entropy_stream_shared<Config>& shared, float divided_by) {
   using T = typename Config::type;
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
@@ -211,7 +209,6 @@ KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
   target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
-  unsigned ticket = 0;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
     auto* gradient =
@@ -219,7 +216,7 @@ KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
     const chunked_row<Config> row{shared, {x, p.width}, x, gradient, thread};
     const int64_t target = targets.next(r);
     if (target == p.ignore_index) {
-      if (thread == 0) ticket = hand_in_loss(p, r, 0.0f);
+      if (thread == 0) hand_in_loss(p, r, 0.0f);
       if (gradient != nullptr) row.store_zeros();
       continue;
     }
@@ -242,7 +239,7 @@ KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
     const float lse = log_sum_exp(sums, column);
     if (thread == 0) {
       tell_if_outside(p, r, column);
-      ticket = hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+      hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
     }
     if (gradient == nullptr) continue;
     const row_gradient rule = gradient_of(p, sums, lse, column, dloss * inverse);
@@ -252,7 +249,6 @@ KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
     rule.hit_target(loose, row.loose_column());
     arch::store_global(gradient + row.loose_column(), convert<T>(loose[0]));
   }
-  return ticket;
 }
 
 // Grid: any number of blocks.
@@ -263,9 +259,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (arch::thread_id() == 0) shared.stages.init(Config::warps);
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
-    const int64_t count = count_of_lane(p);
-    const unsigned ticket = work_on_chunks<Config>(p, shared, divisor(p, count));
-    if (arch::warp_id() == 0 && p.total != nullptr) add_up_losses(p, ticket, count);
+    const unsigned number = arch::thread_id() == 0 ? draw_start_number(p) : 0;
+    const float divided_by = divisor(p, count_of_lane(p));
+    work_on_chunks<Config>(p, shared, divided_by);
+    if (p.total == nullptr || arch::warp_id() != 0) return;
+    if (arch::shuffle(number, 0) == arch::grid_x() - 1) add_up_losses(p, divided_by);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }
