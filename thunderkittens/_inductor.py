@@ -1,4 +1,4 @@
-"""What Inductor, the compiler behind `torch.compile`, has to be told of our ops before it meets them.
+"""What Inductor, the compiler behind `torch.compile`, has to be told before it meets our ops.
 
 For an op that it does not know it makes a fallback by itself, and first formats a message of all
 that the op's inputs come from: twice as much with each op whose two results both go into the next.
