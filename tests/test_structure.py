@@ -138,6 +138,20 @@ def test_family_has_every_leaf(kernel):
     assert not [op for op in kernel.ops if f'"{op}"' not in exports], "not exported"
 
 
+def test_a_launch_says_the_bound_of_a_kernel_whose_blocks_differ():
+    """Else the simulator, which does not see `__launch_bounds__`, takes what a GPU refuses."""
+    sources = [text(p) for p in files(CXX) if p.parts[:2] == ("csrc", "kernels")]
+    bounded = r"__launch_bounds__\(\w+::max_threads\b[^{;]*?\)\s+(\w+)\("
+    kernels = {name for source in sources for name in re.findall(bounded, source)}
+    launches = r"\blaunch(?:_overlapped)?\(\s*(\w+)<[^;]*;"
+    found = [match for source in sources for match in re.finditer(launches, source)]
+    launched = {match[1] for match in found}
+    assert len(kernels) > 5
+    assert kernels <= launched, "launched by something that this test does not know"
+    silent = [m[0] for m in found if m[1] in kernels and ".max_threads = " not in m[0]]
+    assert not silent, "\n".join(silent)
+
+
 def test_every_kernel_folder_has_a_record():
     folders = {path.name for path in (ROOT / "csrc/kernels").iterdir() if path.is_dir()}
     assert folders == {kernel.name for kernel in configs.KERNELS}

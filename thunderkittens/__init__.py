@@ -9,6 +9,7 @@ if _loader.load():
     from thunderkittens import nn
     from thunderkittens._backend import backend
     from thunderkittens._explain import Explanation, explain
+    from thunderkittens._inductor import register_fallbacks_with_inductor
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.activation import geglu, gelu, swiglu
@@ -18,6 +19,9 @@ if _loader.load():
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
+
+    register_fallbacks_with_inductor()
+    del register_fallbacks_with_inductor
 
 __all__ = [
     "Explanation",

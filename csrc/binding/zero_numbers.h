@@ -16,12 +16,11 @@ struct zero_numbers {
 // `count` numbers that are 0 when the kernel launched next on the current stream of `device`
 // starts; the kernel must leave them 0.
 //
-// Each stream has some, as its launches touch memory one after the other; they are an array of the
-// library, since what torch allocates now may belong to a memory pool of the caller's. A captured
-// launch may overlap with any other but itself: it gets some that nobody else ever has, and the
-// graph need not clear them, which would be a launch more (2 µs on an H200). Where there are none
-// left, more are wanted than a stream has, or no eager call has looked for them yet, they are
-// torch's, set to 0 on the stream or by the graph.
+// Each stream has some, and each captured launch gets its own: kittens/host/stream_numbers.h says
+// which launches share them, and why no others may. They are an array of the library, since what
+// torch allocates now may belong to a memory pool of the caller's; and nobody need clear them,
+// which would be a launch more (2 µs on an H200). Where there are none to have they are torch's,
+// set to 0 on the stream or by the graph.
 zero_numbers find_zero_numbers(const decision& d, c10::Device device, int64_t count);
 
 }  // namespace thunderkittens

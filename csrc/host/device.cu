@@ -55,7 +55,15 @@ counter_array device_counters() {
   return {};
 }
 
-constexpr cuda_queries kQueries{&query_device, &is_stream_capturing, &device_counters};
+std::optional<uint64_t> id_of_stream(stream s) {
+  unsigned long long id = 0;
+  if (cudaStreamGetId(static_cast<cudaStream_t>(s), &id) == cudaSuccess) return id;
+  cudaGetLastError();  // the launch that follows meets the error again, and reports it
+  return std::nullopt;
+}
+
+constexpr cuda_queries kQueries{&query_device, &is_stream_capturing, &device_counters,
+                                &id_of_stream};
 [[maybe_unused]] const bool kRegistered = (set_cuda_queries(kQueries), true);
 
 }  // namespace

@@ -57,4 +57,9 @@ counter_array find_counters() {
   return queries != nullptr ? queries->find_counters() : counter_array{};
 }
 
+std::optional<uint64_t> stream_id(stream s) {
+  const cuda_queries* const queries = table().queries;
+  return queries != nullptr ? queries->stream_id(s) : std::nullopt;
+}
+
 }  // namespace kittens::host

@@ -106,6 +106,8 @@ def heads() -> list[Case]:
     return [Case(heads=q, key_heads=k, head_dim=d) for q, k in some for d in (64, 6)] + [
         Case(1, 2, 40, 40, 256, dtype=FP32),
         Case(1, 1, 2, 2, 1024),
+        Case(1, 2, 9, 4, 1024, dtype=FP32),
+        Case(1, 1, 16, 8, 768, dtype=FP32, interleaved=True),
         Case(1, 1, 3, 2, 1022, dtype=FP16),
         Case(3, 40, 1, 1, 16),
     ]

@@ -1,11 +1,13 @@
 """rotary's kernel, lane by lane on the CPU: the list of test_rotary.py."""
 
+import itertools
+
 import pytest
 import torch
 
 import thunderkittens
 from tests.kernels import rotary_cases as cases
-from tests.kernels.rotary_cases import BF16, FP32, Case
+from tests.kernels.rotary_cases import BF16, FP16, FP32, Case
 from thunderkittens import _C, _loader
 from thunderkittens.testing import check_memory, memory
 
@@ -113,6 +115,24 @@ def test_empty_launches_nothing(sizes):
         assert thunderkittens.rotary(q, q, angle, angle)[0].shape == sizes
         thunderkittens.rotary(q, q.clone(), angle, angle, inplace=True)
     assert launches() == before
+
+
+LAUNCHED_WIDTHS = (1, 8, 30, 80, 128, 132, 192, 256, 384, 500, 512, 768, 1000, 1024)
+LAUNCHED_HEADS = ((1, 0), (2, 1), (5, 4), (12, 4))
+
+
+@pytest.mark.parametrize("dtype", [FP32, FP16, BF16])
+@pytest.mark.parametrize("layout", ["contiguous", "offset"])
+@pytest.mark.parametrize("width", LAUNCHED_WIDTHS)
+def test_blocks_are_within_their_bounds(width, layout, dtype):
+    """However many threads the heads of a token take, and whether bytes are aligned or not."""
+    for (heads, key_heads), rotated in itertools.product(LAUNCHED_HEADS, {width, width // 8 * 4}):
+        case = Case(1, 2, heads, key_heads, width, rotated - rotated % 2, dtype, layout=layout)
+        q, k, cos, sin, *_ = cases.make(case)
+        with thunderkittens.backend("simulator"):
+            turned = thunderkittens.rotary(q, k, cos, sin)
+        for got, want in zip(turned, thunderkittens.rotary(q, k, cos, sin), strict=True):
+            torch.testing.assert_close(got, want)
 
 
 def test_explain():

@@ -115,8 +115,10 @@ def _forward(
     o, lse = _attention_forward.redispatch(keys, query, key, value, **options)
     if _may_have_blind_rows(query, key, cum_seq_q):
         lse = lse.masked_fill(lse == -math.inf, math.inf)
-    state = query.new_empty(2, dtype=torch.uint64)  # of the random numbers of dropout
-    return _laid_out_like(o, query), lse, state, state.new_empty(()), query.new_empty(0)
+    # Of the random numbers of dropout, which there is not. Torch's kernel returns what the memory
+    # happens to hold; what is saved, and may be compared, is the same in each run here.
+    state = query.new_zeros(2, dtype=torch.uint64)
+    return _laid_out_like(o, query), lse, state, state.new_zeros(()), query.new_empty(0)
 
 
 _within = threading.local()  # `active` where attention_backward itself asks torch's kernel

@@ -53,8 +53,8 @@ def rotary(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, cos or sin requires a gradient, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or `inplace` cannot write q and k
-            (torch's own messages).
+        RuntimeError: An argument has the wrong Python type; or `inplace` cannot write q and k, a
+            leaf that requires a gradient, or elements that lie in the same memory.
 
     Positions past the table:
         What the host cannot see, offsets and cu_seqlens on the device, is never trusted: a position

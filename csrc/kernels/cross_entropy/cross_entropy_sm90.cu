@@ -36,8 +36,12 @@ void launch_count(const cross_entropy_count_params& p, stream s) {
 template <class Config>
 void launch_rows(const cross_entropy_forward_params& p, stream s) {
   const int64_t warps = ceil_div(p.width, Config::warp_columns);
-  launch_overlapped(cross_entropy_rows<Config>, {{p.rows}, {warps * kWarp}, sizeof(group_sums)}, s,
-                    p);
+  launch_overlapped(cross_entropy_rows<Config>,
+                    {.grid = {p.rows},
+                     .block = {warps * kWarp},
+                     .shared_bytes = sizeof(group_sums),
+                     .max_threads = Config::max_threads},
+                    s, p);
 }
 
 // Blocks of a row: as many as there are multiprocessors for, where less would have more than the
@@ -57,8 +61,12 @@ template <class Config>
 void launch_clusters(const cross_entropy_forward_params& p, int64_t blocks, stream s) {
   const int64_t warps = ceil_div(p.width, blocks * Config::warp_columns);
   launch_overlapped(cross_entropy_rows<Config>,
-                    {{blocks, p.rows}, {warps * kWarp}, sizeof(cluster_sums<Config>), blocks}, s,
-                    p);
+                    {.grid = {blocks, p.rows},
+                     .block = {warps * kWarp},
+                     .shared_bytes = sizeof(cluster_sums<Config>),
+                     .cluster = blocks,
+                     .max_threads = Config::max_threads},
+                    s, p);
 }
 
 void launch_forward(const cross_entropy_forward_params& p, stream s) {

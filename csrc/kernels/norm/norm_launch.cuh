@@ -43,10 +43,12 @@ bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
   if (p.width > Config::max_width) return false;
   const int64_t warps = ceil_div(p.width, Config::vector::length);
   const int64_t rows = warps == 1 ? Config::rows : 1;  // of a block
-  host::launch_overlapped(
-      norm_forward<Config>,
-      {{ceil_div(p.rows, rows)}, {rows * warps * kWarp}, sizeof(typename Config::group::shared)}, s,
-      p, row_layout_of(p.width, warps));
+  host::launch_overlapped(norm_forward<Config>,
+                          {.grid = {ceil_div(p.rows, rows)},
+                           .block = {rows * warps * kWarp},
+                           .shared_bytes = sizeof(typename Config::group::shared),
+                           .max_threads = Config::max_threads},
+                          s, p, row_layout_of(p.width, warps));
   return true;
 }
 
@@ -136,8 +138,11 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
     const int64_t warps =
         std::min<int64_t>(wide::max_threads / kWarp, ceil_div(p.width, wide::vector::length));
     host::launch_overlapped(norm_forward_wide<wide>,
-                            {{p.rows}, {warps * kWarp}, sizeof(group_sum<2>::shared)}, s, p,
-                            row_layout_of(p.width, warps));
+                            {.grid = {p.rows},
+                             .block = {warps * kWarp},
+                             .shared_bytes = sizeof(group_sum<2>::shared),
+                             .max_threads = wide::max_threads},
+                            s, p, row_layout_of(p.width, warps));
   });
 }
 
@@ -150,7 +155,11 @@ void launch_norm_backward_few(const norm_backward_params& p, host::stream s) {
   if (slices + rows == 0) return;
   const int64_t shared = std::max(sizeof(typename group_sum<Config::sums>::shared),
                                   columns::parts * kFewWarps * sizeof(typename columns::part));
-  host::launch_overlapped(norm_backward_few<Config>, {{slices + rows}, {kFewWarps * kWarp}, shared},
+  host::launch_overlapped(norm_backward_few<Config>,
+                          {.grid = {slices + rows},
+                           .block = {kFewWarps * kWarp},
+                           .shared_bytes = shared,
+                           .max_threads = Config::max_threads},
                           s, p, row_layout_of(p.width, norm_backward_shape::of(p.width).warps),
                           int(slices));
 }
@@ -170,13 +179,22 @@ void launch_norm_backward_fused(const norm_backward_params& p, host::stream s) {
     const bool fits = shape.blocks_per_multiprocessor() * shared <= kPipelinedBytes;
     if (p.width > kPipelinedAbove && fits) {
       return host::launch(norm_backward_pipelined<Config>,
-                          {{p.partial_rows}, {shape.warps * kWarp}, shared}, s, p, layout);
+                          {.grid = {p.partial_rows},
+                           .block = {shape.warps * kWarp},
+                           .shared_bytes = shared,
+                           .max_threads = Config::max_threads},
+                          s, p, layout);
     }
   }
   const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
   const int64_t shared = shape.groups * sizeof(typename group_sum<Config::sums>::shared) +
                          warps * Config::stream_bytes + exchanged * sizeof(group_sums<Config>);
-  host::launch(norm_backward<Config>, {{p.partial_rows}, {warps * kWarp}, shared}, s, p, layout);
+  host::launch(norm_backward<Config>,
+               {.grid = {p.partial_rows},
+                .block = {warps * kWarp},
+                .shared_bytes = shared,
+                .max_threads = Config::max_threads},
+               s, p, layout);
 }
 
 template <class Config>
@@ -186,12 +204,19 @@ void launch_norm_backward_wide(const norm_backward_params& p, host::stream s) {
   const int64_t threads = warps * kWarp;
   if (p.dx != nullptr || p.dresidual != nullptr) {
     const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
-    host::launch(norm_backward_dx_wide<Config>, {{p.rows}, {threads}, shared}, s, p,
-                 row_layout_of(p.width, warps));
+    host::launch(norm_backward_dx_wide<Config>,
+                 {.grid = {p.rows},
+                  .block = {threads},
+                  .shared_bytes = shared,
+                  .max_threads = Config::max_threads},
+                 s, p, row_layout_of(p.width, warps));
   }
   if (p.partial != nullptr) {
     const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch(norm_backward_sums_wide<Config>, {{blocks, p.partial_rows}, {threads}}, s, p);
+    host::launch(
+        norm_backward_sums_wide<Config>,
+        {.grid = {blocks, p.partial_rows}, .block = {threads}, .max_threads = Config::max_threads},
+        s, p);
   }
 }
 

@@ -6,7 +6,6 @@
 // Two ops: `rotary` gives new tensors, `rotary_` writes q and k themselves. With `conjugate` they
 // turn back, which is their gradient. No autocast rule: q and k keep their dtype.
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -14,6 +13,7 @@
 #include "binding/arguments.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
+#include "binding/overlap.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/rotary/rotary_call.hpp"
 
@@ -65,6 +65,14 @@ void check_packing(const rotary_call& c) {
                     "] (cu_seqlens.size(0) - 1), got [", sequences, "]");
 }
 
+// a + b, or both where an int64 does not hold it.
+std::string text_of_sum(const SymInt& a, const SymInt& b) {
+  const std::optional<int64_t> x = a.maybe_as_int(), y = b.maybe_as_int();
+  int64_t sum = 0;
+  const bool wraps = x && y && __builtin_add_overflow(*x, *y, &sum);
+  return wraps ? c10::str(a, " + ", b) : c10::str(a + b);
+}
+
 void check_tables(const rotary_call& c) {
   TORCH_CHECK_TYPE(c.cos.scalar_type() == c.sin.scalar_type(),
                    "rotary: sin must have the dtype of cos, ", c.cos.scalar_type(), ", got ",
@@ -75,9 +83,10 @@ void check_tables(const rotary_call& c) {
                     " (half of q.size(-1)), got ", pairs);
   // A token that cu_seqlens leaves out needs a row too.
   const SymInt length = c.cu_seqlens ? c.max_seqlen->max(SymInt(1)) : c.q.sym_size(1);
-  const SymInt rows = c.cos.sym_size(0), needed = length + c.offset;
-  TORCH_CHECK_VALUE(rows.sym_ge(needed).expect_true(__FILE__, __LINE__),
-                    "rotary: cos.size(0) must be at least ", needed, " (",
+  const SymInt rows = c.cos.sym_size(0);
+  // The offset is taken off, for a sum of two large numbers would wrap.
+  TORCH_CHECK_VALUE((rows - c.offset).sym_ge(length).expect_true(__FILE__, __LINE__),
+                    "rotary: cos.size(0) must be at least ", text_of_sum(length, c.offset), " (",
                     c.cu_seqlens ? "max_seqlen" : "q.size(1)", " + offset), got ", rows);
 }
 
@@ -247,6 +256,12 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   }
 }
 
+void check_writable(const Tensor& t, const char* name) {
+  TORCH_CHECK(!overlaps_itself(t), "rotary: ", name,
+              " must not overlap with itself where it is written in place, got sizes ", t.sizes(),
+              " and strides ", t.strides());
+}
+
 two_tensors rotary_meta(const rotary_call& c) {
   check_rotary(c);
   return {empty_contiguous(c.q), empty_contiguous(c.k)};
@@ -291,9 +306,12 @@ two_tensors rotary(const rotary_call& c) {
 
 void rotary_in_place(const rotary_call& c) {
   check_rotary(c);
-  at::assert_no_internal_overlap(c.q);
-  at::assert_no_internal_overlap(c.k);
-  at::assert_no_overlap(c.q, c.k);
+  check_writable(c.q, "q");
+  check_writable(c.k, "k");
+  TORCH_CHECK(!overlap(c.q, c.k),
+              "rotary: q and k must not share memory where they are written in place, got q of "
+              "strides ",
+              c.q.strides(), " and k of strides ", c.k.strides(), " that do");
   turn(c, c.q, c.k);
 }
 

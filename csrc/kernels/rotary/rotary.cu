@@ -33,7 +33,9 @@ void launch_with(const rotary_params& p, stream s) {
   const int to_copy = p.in_place ? 0 : p.width - p.rotated;
   const int64_t units = rotated_units + ceil_div(to_copy, 2 * Config::run);
   const int64_t heads = p.q.heads + p.k.heads;
-  const int64_t steps = ceil_div(heads * units, Config::heads * kMost);
+  // No more heads side by side than a block has room for; a single one has more threads if need be.
+  const int64_t room = std::max<int64_t>(kMost / units, 1);
+  const int64_t steps = ceil_div(heads, Config::heads * room);
   const int64_t slots = ceil_div(heads, Config::heads * steps);
   const int64_t tokens = std::clamp<int64_t>(kMost / (slots * units), 1, p.tokens);
   const int64_t chunks = ceil_div(p.tokens, tokens), blocks = p.batch * chunks;
@@ -41,8 +43,10 @@ void launch_with(const rotary_params& p, stream s) {
   const int64_t warps = ceil_div(tokens * slots * units, kWarp);
   launch_overlapped(
       rotary<Config>,
-      {{blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1}, {warps * kWarp}}, s, p,
-      {rotated_units, small_divisor(units), small_divisor(slots), int(tokens), int(chunks)});
+      {.grid = {blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1},
+       .block = {warps * kWarp},
+       .max_threads = Config::max_threads},
+      s, p, {rotated_units, small_divisor(units), small_divisor(slots), int(tokens), int(chunks)});
 }
 
 // Whether everything starts and is apart by multiples of `bytes`: runs, heads, rows of the table.

@@ -35,6 +35,11 @@ TEST(a_launch_that_the_hardware_cannot_take_is_refused) {
   CHECK_CONTAINS(with_block({0}), "block x must be 1 to 1024, got 0");
   CHECK_CONTAINS(with_block({1025}), "block x must be 1 to 1024, got 1025");
   CHECK_CONTAINS(with_block({32, 2}), "block y must be 1 to 1, got 2");
+  // The kernel's own limit, which it has from __launch_bounds__.
+  CHECK_CONTAINS(refusal({.grid = {1}, .block = {256}, .max_threads = 192}),
+                 "block x must be 1 to 192, got 256");
+  CHECK_CONTAINS(refusal({.grid = {1}, .block = {32}, .max_threads = 2048}),
+                 "max_threads must be 1 to 1024, got 2048");
   const auto with_shared = [](int64_t bytes) {
     return refusal({.grid = {1}, .block = {32}, .shared_bytes = bytes});
   };
@@ -151,9 +156,11 @@ TEST(the_device_query_is_asked_once_for_each_index) {
         if (index != 0) why_not = "there is one device";
         return index == 0;
       },
-      [](host::stream s) { return s != nullptr; }, [] { return host::counter_array{&queries, 1}; }};
+      [](host::stream s) { return s != nullptr; }, [] { return host::counter_array{&queries, 1}; },
+      [](host::stream) { return std::optional<uint64_t>(7); }};
   CHECK(!host::is_capturing(nullptr));
   CHECK_EQUAL(host::find_counters().count, 0);
+  CHECK(!host::stream_id(nullptr));
   host::set_cuda_queries(kAnswers);
   for (int round = 0; round < 3; ++round) {
     CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
@@ -165,6 +172,7 @@ TEST(the_device_query_is_asked_once_for_each_index) {
   int stream = 0;
   CHECK(host::is_capturing(&stream));
   CHECK(host::find_counters().first == &queries);
+  CHECK_EQUAL(*host::stream_id(nullptr), 7u);
   CHECK(!host::is_capturing(nullptr));
 }
 #endif

@@ -14,27 +14,31 @@ struct dim {
   int64_t x = 1, y = 1, z = 1;
 };
 
+inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+inline constexpr int64_t kMaxGridYZ = 65535;
+inline constexpr int64_t kMaxBlockThreads = 1024;
+
 struct launch_config {
   dim grid;                  // blocks
   dim block;                 // threads of a block: one-dimensional, x only
   int64_t shared_bytes = 0;  // dynamic shared memory of a block
   int64_t cluster = 1;       // blocks of a cluster, along x
   bool overlaps = false;     // may start while kernels before it run: arch/grid.cuh
+  // What the kernel's __launch_bounds__ promise. To be said where the block's size is computed: a
+  // GPU refuses a larger one, and g++, which compiles kernels for the simulator, does not see them.
+  int64_t max_threads = kMaxBlockThreads;
 };
 
-inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
-inline constexpr int64_t kMaxGridYZ = 65535;
-inline constexpr int64_t kMaxBlockThreads = 1024;
 inline constexpr int64_t kMaxSharedBytes = 227 * 1024;
 inline constexpr int64_t kMaxClusterBlocks = 16;
 
 // Whether the hardware takes `config`; a handful of comparisons, done at each launch.
 constexpr bool launchable(const launch_config& c) {
   return c.grid.x >= 1 && c.grid.x <= kMaxGridX && c.grid.y >= 1 && c.grid.y <= kMaxGridYZ &&
-         c.grid.z >= 1 && c.grid.z <= kMaxGridYZ && c.block.x >= 1 &&
-         c.block.x <= kMaxBlockThreads && c.block.y == 1 && c.block.z == 1 && c.shared_bytes >= 0 &&
-         c.shared_bytes <= kMaxSharedBytes && c.cluster >= 1 && c.cluster <= kMaxClusterBlocks &&
-         c.grid.x % c.cluster == 0;
+         c.grid.z >= 1 && c.grid.z <= kMaxGridYZ && c.block.x >= 1 && c.block.x <= c.max_threads &&
+         c.max_threads <= kMaxBlockThreads && c.block.y == 1 && c.block.z == 1 &&
+         c.shared_bytes >= 0 && c.shared_bytes <= kMaxSharedBytes && c.cluster >= 1 &&
+         c.cluster <= kMaxClusterBlocks && c.grid.x % c.cluster == 0;
 }
 
 // Of a config that is launchable; 2^63 are more.
@@ -50,7 +54,8 @@ inline std::string why_not_launchable(const launch_config& config) {
       {"grid x", 1, kMaxGridX, config.grid.x},
       {"grid y", 1, kMaxGridYZ, config.grid.y},
       {"grid z", 1, kMaxGridYZ, config.grid.z},
-      {"block x", 1, kMaxBlockThreads, config.block.x},
+      {"max_threads", 1, kMaxBlockThreads, config.max_threads},
+      {"block x", 1, config.max_threads, config.block.x},
       {"block y", 1, 1, config.block.y},
       {"block z", 1, 1, config.block.z},
       {"shared_bytes", 0, kMaxSharedBytes, config.shared_bytes},

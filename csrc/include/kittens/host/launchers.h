@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -79,6 +80,7 @@ struct cuda_queries {
   bool (*find_device)(int index, device& found, std::string& why_not);
   bool (*is_capturing)(stream s);
   counter_array (*find_counters)();
+  std::optional<uint64_t> (*stream_id)(stream s);
 };
 
 // The CUDA side, when there is one, calls this at load, with what lives as long as the library. No
@@ -93,6 +95,10 @@ KITTENS_EXPORT std::string why_no_device(int index);
 KITTENS_EXPORT bool is_capturing(stream s);
 // Those of the current device: for a kernel that counts, and leaves 0 behind. None without CUDA.
 KITTENS_EXPORT counter_array find_counters();
+// The number of a stream that is not being captured, which no other of the process ever has. (A
+// handle is not enough: cudaStreamPerThread is a stream of each thread, and that of a stream that
+// has been destroyed is given away again.) Nothing without CUDA, or where it does not know.
+KITTENS_EXPORT std::optional<uint64_t> stream_id(stream s);
 
 namespace detail {
 

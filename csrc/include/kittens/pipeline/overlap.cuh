@@ -7,6 +7,14 @@
 // has ended, and let the next one do the same. In a CUDA graph of small kernels that saves the
 // launch of each.
 //
+// What it waits for: the kernel in front, to its end. What ran before that one has ended too if the
+// kernel in front was launched in the ordinary way, or waited itself before it ended, as all of
+// ours and CUTLASS's do. A kernel that is launched with programmatic stream serialization and never
+// waits (griddepcontrol.wait, cudaGridDependencySynchronize) may end before what it ran beside, and
+// then what overlaps behind it, ours or others', may run beside that too. A launch cannot see what
+// is in front of it. In a program with such kernels KITTENS_OVERLAP=0 in the environment makes ours
+// ordinary launches, which start when all that is in front has ended.
+//
 // Of a grid of more than kMaxOverlappedBlocks blocks it is neither worth while nor free: each block
 // waits, though there is nothing to wait for, and those of a few microseconds feel it (8192 × 768,
 // a block a row: 10.7 µs, not 8.7). There it does nothing, and the launch is as ever.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 
@@ -39,6 +40,75 @@ inline void check(cudaError_t status, const void* kernel, const char* doing) {
   refuse(kernel, why);
 }
 
+// Whether an error ends the CUDA context, by CUDA's manual: every later call returns it.
+constexpr bool is_sticky(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorExternalDevice: return true;
+    default: return false;
+  }
+}
+
+inline std::string text_of(cudaError_t status) {
+  return std::string(cudaGetErrorName(status)) + " (" + cudaGetErrorString(status) + ")";
+}
+
+[[noreturn]] inline void refuse_after_earlier_kernel(const void* kernel, cudaError_t status) {
+  refuse(kernel,
+         "not launched, because a kernel that ran before it, which may be anyone's, failed "
+         "and ended this process's CUDA context: " +
+             text_of(status) + "; CUDA_LAUNCH_BLOCKING=1 finds out which");
+}
+
+// An error that someone else's call left for whoever asks next would else be taken for ours. As
+// torch does after its own launches, it is read when it is reported, so that one call raises for it
+// and not each that follows.
+inline void refuse_earlier_error(const void* kernel) {
+  const cudaError_t earlier = cudaPeekAtLastError();
+  if (earlier == cudaSuccess) return;
+  if (is_sticky(earlier)) refuse_after_earlier_kernel(kernel, earlier);
+  cudaGetLastError();
+  refuse(kernel,
+         "not launched, because an earlier CUDA call, not one of ours, failed and nobody "
+         "read its error: " +
+             text_of(earlier) + "; with this it is read, and the next call is launched");
+}
+
+// What cudaLaunchKernelEx said of our launch.
+inline void check_launch(cudaError_t status, const void* kernel, const launch_config& config) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // ours is reported here; the next launch shall not find it
+  if (is_sticky(status)) refuse_after_earlier_kernel(kernel, status);
+  std::string why = "launch failed: " + text_of(status);
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    cudaGetLastError();
+  } else if (config.block.x > attributes.maxThreadsPerBlock) {
+    why += ": it was compiled for at most " + std::to_string(attributes.maxThreadsPerBlock) +
+           " threads of a block, got " + std::to_string(config.block.x);
+  }
+  refuse(kernel, why);
+}
+
+// Whether launches may overlap at all: not under KITTENS_OVERLAP=0. pipeline/overlap.cuh says when
+// that is needed. Read once.
+inline bool overlap_is_wanted() {
+  static const bool wanted = [] {
+    const char* const text = std::getenv("KITTENS_OVERLAP");
+    return text == nullptr || std::string_view(text) != "0";
+  }();
+  return wanted;
+}
+
 inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 
 // What is found out of a kernel once per device, by each thread for itself.
@@ -59,9 +129,10 @@ inline kernel_facts& facts_of(const void* kernel) {
   check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
   // Code that was made for an architecture below sm_90 waits for nothing, whatever runs it.
   constexpr int kFirstThatWaits = 90;
-  return known[key] = {.device = device,
-                       .static_shared = static_cast<int>(attributes.sharedSizeBytes),
-                       .may_overlap = attributes.ptxVersion >= kFirstThatWaits};
+  return known[key] = {
+             .device = device,
+             .static_shared = static_cast<int>(attributes.sharedSizeBytes),
+             .may_overlap = overlap_is_wanted() && attributes.ptxVersion >= kFirstThatWaits};
 }
 
 // A kernel may use more than 48 KB of shared memory only after it is told so. It is told the
@@ -89,10 +160,7 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
             const std::type_identity_t<P>&... arguments) {
   const void* function = reinterpret_cast<const void*>(kernel);
   if (!launchable(config)) detail::refuse(function, why_not_launchable(config));
-  if (const cudaError_t earlier = cudaPeekAtLastError(); earlier != cudaSuccess) {
-    detail::refuse(function, std::string("not launched, because of an earlier CUDA error: ") +
-                                 cudaGetErrorString(earlier));
-  }
+  detail::refuse_earlier_error(function);
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t launch_config{};
   launch_config.gridDim = detail::to_dim3(config.grid);
@@ -116,8 +184,7 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
       overlap.val.programmaticStreamSerializationAllowed = 1;
     }
   }
-  detail::check(cudaLaunchKernelEx(&launch_config, kernel, arguments...), function,
-                "launch failed");
+  detail::check_launch(cudaLaunchKernelEx(&launch_config, kernel, arguments...), function, config);
 }
 
 inline int multiprocessors() {

@@ -1,0 +1,136 @@
+// host/cuda/launch.cuh with a CUDA runtime that the test plays: what a launch asks of it, and what
+// it says where the runtime has an error. A program of its own, compiled by the C++ compiler.
+#include "kittens/host/cuda/launch.cuh"
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace {
+
+// ---- The runtime -----------------------------------------------------------------------------
+
+cudaError_t pending = cudaSuccess;    // read by cudaGetLastError
+cudaError_t of_launch = cudaSuccess;  // what the next launch meets
+int launched = 0, overlapped = 0;     // launches that were taken, and those told to overlap
+int failed = 0;
+
+void check(bool ok, int line, const char* what) {
+  if (ok) return;
+  ++failed;
+  std::printf("%s:%d: %s\n", __FILE__, line, what);
+}
+#define CHECK(condition) check(condition, __LINE__, #condition)
+
+void kernel(int) {}
+
+std::string launch(const kittens::host::launch_config& config = {.grid = {1}, .block = {32}}) {
+  try {
+    kittens::host::launch(kernel, config, nullptr, 1);
+    return "";
+  } catch (const kittens::host::error& error) {
+    return error.what();
+  }
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+extern "C" {
+cudaError_t cudaPeekAtLastError() { return pending; }
+cudaError_t cudaGetLastError() {
+  const cudaError_t last = pending;
+  // An error that has ended the context stays.
+  if (!kittens::host::detail::is_sticky(pending)) pending = cudaSuccess;
+  return last;
+}
+const char* cudaGetErrorName(cudaError_t status) {
+  return status == cudaErrorInvalidDevice ? "cudaErrorInvalidDevice" : "cudaErrorOther";
+}
+const char* cudaGetErrorString(cudaError_t) { return "what CUDA says of it"; }
+cudaError_t cudaFuncGetName(const char** name, const void*) {
+  *name = "_Z6kerneli";
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 227 * 1024;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  std::memset(attributes, 0, sizeof *attributes);
+  attributes->ptxVersion = 90;
+  attributes->maxThreadsPerBlock = 192;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  if (of_launch != cudaSuccess) return pending = of_launch;
+  ++launched;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    overlapped += config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+  }
+  return cudaSuccess;
+}
+}
+
+namespace {
+
+void an_error_that_somebody_left_is_not_ours() {
+  pending = cudaErrorInvalidDevice;
+  const std::string why = launch();
+  CHECK(contains(why, "kernel(int): not launched, because an earlier CUDA call, not one of ours"));
+  CHECK(contains(why, "cudaErrorInvalidDevice (what CUDA says of it)"));
+  CHECK(launched == 0);
+  CHECK(launch().empty());  // one call raises for it, not each
+  CHECK(launched == 1);
+}
+
+void an_error_that_ended_the_context_stays() {
+  for (int i = 0; i < 2; ++i) {
+    pending = cudaErrorIllegalAddress;
+    CHECK(contains(launch(), "a kernel that ran before it, which may be anyone's, failed"));
+    CHECK(pending == cudaErrorIllegalAddress);
+  }
+  pending = cudaSuccess;
+  of_launch = cudaErrorIllegalAddress;  // found out by our launch
+  CHECK(contains(launch(), "a kernel that ran before it, which may be anyone's, failed"));
+  of_launch = pending = cudaSuccess;
+  CHECK(launched == 1);
+}
+
+void our_own_error_is_ours_alone() {
+  of_launch = cudaErrorInvalidValue;
+  CHECK(contains(launch(), "kernel(int): launch failed: cudaErrorOther (what CUDA says of it)"));
+  CHECK(!contains(launch(), "threads"));
+  CHECK(contains(launch({.grid = {1}, .block = {256}}),
+                 "it was compiled for at most 192 threads of a block, got 256"));
+  CHECK(pending == cudaSuccess);  // nobody else finds it
+  of_launch = cudaSuccess;
+  CHECK(contains(launch({.grid = {1}, .block = {256}, .max_threads = 192}),
+                 "block x must be 1 to 192, got 256"));
+}
+
+void launches_overlap_unless_the_environment_says_no(bool wanted) {
+  overlapped = 0;
+  CHECK(launch({.grid = {1}, .block = {32}, .overlaps = true}).empty());
+  CHECK(overlapped == (wanted ? 1 : 0));
+  CHECK(launch().empty());
+  CHECK(overlapped == (wanted ? 1 : 0));
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  an_error_that_somebody_left_is_not_ours();
+  an_error_that_ended_the_context_stays();
+  our_own_error_is_ours_alone();
+  launches_overlap_unless_the_environment_says_no(std::string(arguments[1]) == "overlap");
+  return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,73 @@
+"""What Inductor, the compiler behind `torch.compile`, has to be told before it meets our ops.
+
+For an op that it does not know it makes a fallback by itself, and first formats a message of all
+that the op's inputs come from: twice as much with each op whose two results both go into the next.
+A model of twelve layers never ends. So each op's fallback is registered when Inductor's table of
+lowerings is there, which is long after `import thunderkittens` in a program that never compiles.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+import torch
+
+_LOWERING = "torch._inductor.lowering"
+_NAMESPACE = "thunderkittens"
+
+
+def register_fallbacks_with_inductor() -> None:
+    """Registers all our ops' fallbacks: now, if Inductor is there, or else when it is imported."""
+    lowering = sys.modules.get(_LOWERING)
+    if lowering is not None and hasattr(lowering, "make_fallback"):
+        _register(lowering)
+    else:
+        sys.meta_path.insert(0, _WhenImported())
+
+
+def _overloads() -> Iterator[torch._ops.OpOverload]:
+    """All ops of our namespace, out of torch's own list: a new one is among them."""
+    for full_name in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full_name.partition("::")
+        if namespace == _NAMESPACE:
+            name, _, overload = name.partition(".")
+            yield getattr(getattr(torch.ops.thunderkittens, name), overload or "default")
+
+
+def _register(lowering: ModuleType) -> None:
+    """As Inductor would do it by itself: the op sees the strides that eager code would give it.
+
+    What is made of other ops, as the short forms are, is taken apart before Inductor sees it.
+    """
+    from torch._library.utils import get_layout_constraint_tag
+
+    for op in _overloads():
+        if op not in lowering.lowerings and op not in lowering.decompositions:
+            constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(op))
+            lowering.make_fallback(op, layout_constraint=constraint, warn=False)
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Finds nothing by itself: adds a step to the import of Inductor's lowerings, then goes."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _LOWERING or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)  # or it would find itself
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            del spec.loader.exec_module  # the class's own again, for a reload
+            execute(module)
+            _register(module)
+
+        spec.loader.exec_module = execute_and_register
+        return spec
