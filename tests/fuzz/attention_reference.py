@@ -168,6 +168,8 @@ class Problem:
         p_error = self._shifted(self.eta + self.lse_error.masked_fill(self.no_sum, 0.0))
         weight = p + p_error  # what the errors of the rest meet
         product_error = a.sum(do.shape[-1]) * (do.abs() @ self.v.abs().mT) + a.unit * delta.abs()
+        if self.by_torch:
+            product_error = product_error + FLUSHED * do.abs().sum(-1, keepdim=True)
         error = (products - delta).abs() * p_error + weight * product_error
         if self.slope is not None:
             error = error * self.slope + (ds.abs() + error) * self.slope_error

@@ -170,8 +170,6 @@ def make(draw: Draw, op: str) -> Case:
             wide = FP64 if dtype == FP64 else FP32
             sizes = (s.heads, s.rows) if s.packed else (s.batch, s.heads, s.rows)
             incoming["lse"] = place_gradient(draw, sizes, wide)
-    # The distinct values that FlashAttention's order of additions depends on.
-    unsettled = ("dq",) if draw.device == "cuda" else ()
 
     def call(tensors: Tensors) -> Tensors:
         given = {n: t for n, t in tensors.items()}
@@ -203,7 +201,17 @@ def make(draw: Draw, op: str) -> Case:
         incoming=",".join(incoming),
         **options,
     )
-    return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled)
+    own = is_served(s, options.get("scale"))
+    unsettled = ()
+    if draw.device == "cuda":  # FlashAttention adds dq up in any order, torch's others all three
+        unsettled = ("dq",) if own and dtype in (BF16, FP16) else ("dq", "dk", "dv")
+    return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
+
+
+def is_served(s: Shape, scale: float | None) -> bool:
+    """Whether the kernel takes a call of 16 bits."""
+    widths = all(0 < n <= 256 and n % 8 == 0 for n in (s.width, s.value_width))
+    return widths and s.keys > 0 and (scale is None or scale > 0)
 
 
 def scores_are_generic(regime: str, q: Placed, k: Placed) -> bool:

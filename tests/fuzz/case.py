@@ -42,8 +42,9 @@ class Case:
         leaves: The inputs whose gradients are asked for.
         incoming: The gradients of the results, by the results' names; none: no backward.
         written: Inputs that the call writes in place.
-        unsettled: Results whose bits may change from run to run, outside of torch's deterministic
-            mode.
+        unsettled: Results whose bits may change from run to run.
+        own: Whether a kernel of ours, if any, computes the call. Torch's own backward is not
+            made for autocast.
         graph: Whether it can be captured in a CUDA graph and gives the same in each replay.
     """
 
@@ -55,7 +56,13 @@ class Case:
     incoming: dict[str, Placed] = dataclasses.field(default_factory=dict)
     written: tuple[str, ...] = ()
     unsettled: tuple[str, ...] = ()
+    own: bool = True
     graph: bool = True
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its first tensor."""
+        return next(iter(self.inputs.values())).view.dtype
 
     @property
     def placed(self) -> dict[str, Placed]:

@@ -7,6 +7,7 @@ import dataclasses
 import random
 import traceback
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.placement import GUARD, Placed, same_bits
 from thunderkittens import _backend
 
+NOTHING = contextlib.nullcontext()
 POLICIES = ("eager", "lazy", "random")  # of the simulator: the bits must not depend on it
 MANY = 6  # runs of some cases
 NOISE = 2048  # rows and columns of the products that run beside
@@ -100,8 +102,10 @@ def watched(placed: list[Placed]) -> Iterator[None]:
             simulator.kittens_sim_release_guards(address)
 
 
-def compute(case: Case, inputs: Tensors, incoming: Tensors) -> Tensors:
-    """The call and its backward."""
+def compute(
+    case: Case, inputs: Tensors, incoming: Tensors, forward: AbstractContextManager = NOTHING
+) -> Tensors:
+    """The call, within `forward`, and its backward."""
     tensors, leaves = dict(inputs), []
     for name in case.leaves:
         if name in case.written:
@@ -111,7 +115,8 @@ def compute(case: Case, inputs: Tensors, incoming: Tensors) -> Tensors:
             leaf = inputs[name].detach().requires_grad_()
             tensors[name] = leaf
         leaves.append(leaf)
-    results = case.call(tensors)
+    with forward:
+        results = case.call(tensors)
     gradients: Tensors = {}
     if case.incoming and leaves:
         # A result on which no leaf has an influence has no gradient to pass on.
@@ -161,18 +166,18 @@ class Runner:
 
     def _judged(self, op: str, seed: int, case: Case) -> Outcome:
         chooser = random.Random(f"run:{op}:{seed}")
-        verdicts, deterministic = judge.Verdicts(), chooser.random() < 0.7
+        verdicts, poison = judge.Verdicts(), chooser.random() < 0.7
         runs = MANY if chooser.random() < 0.1 and self.setting.backend != "simulator" else 2
-        with poisoned() if deterministic else contextlib.nullcontext():
+        with poisoned() if poison else NOTHING:
             first = self._once(case, 0, "eager", seed)
             self._check_buffers(case, verdicts)
             for turn in range(1, runs):
-                again = self._again(case, turn, chooser, seed)
+                how, again = self._again(case, turn, chooser, seed)
                 self._check_buffers(case, verdicts)
                 for name, result in again.items():
-                    if deterministic or name not in case.unsettled:
+                    if name not in case.unsettled:
                         same = same_bits(result, first[name])
-                        verdicts.add(f"{name} has other bits in another run", same)
+                        verdicts.add(f"{name} has other bits {how}", same)
         judged = case.judge(first)
         for name, each in judged.items():
             got = first[name]
@@ -199,24 +204,43 @@ class Runner:
         inputs = {name: placed.lay_out(turn) for name, placed in case.inputs.items()}
         return inputs, {name: placed.lay_out(turn) for name, placed in case.incoming.items()}
 
-    def _once(self, case: Case, turn: int, policy: str, seed: int) -> Tensors:
+    def _once(
+        self,
+        case: Case,
+        turn: int,
+        policy: str,
+        seed: int,
+        forward: AbstractContextManager = NOTHING,
+    ) -> Tensors:
         tensors = self._laid_out(case, turn)
         with self.setting.scope(policy, seed), watched(list(case.placed.values())):
-            return self._kept(case, compute(case, *tensors), tensors[0])
+            return self._kept(case, compute(case, *tensors, forward), tensors[0])
 
     def _kept(self, case: Case, results: Tensors, inputs: Tensors) -> Tensors:
         """With what was written in place, copied before it is laid out again."""
         written = {name: inputs[name].clone() for name in case.written}
         return {**{n: t.clone() if case.written else t for n, t in results.items()}, **written}
 
-    def _again(self, case: Case, turn: int, chooser: random.Random, seed: int) -> Tensors:
-        policy = chooser.choice(POLICIES)
-        way = chooser.random()
+    def _again(
+        self, case: Case, turn: int, chooser: random.Random, seed: int
+    ) -> tuple[str, Tensors]:
+        """How it was run this time, and the results."""
+        policy, way = chooser.choice(POLICIES), chooser.random()
+        if way < 0.1 and case.dtype in (torch.float16, torch.bfloat16):
+            return "under autocast", self._under_autocast(case, turn, policy, seed)
         if self.setting.device != "cuda" or way < 0.4:
-            return self._once(case, turn, policy, seed)
+            how = f", {policy}" if self.setting.backend == "simulator" else ""
+            return f"in another run{how}", self._once(case, turn, policy, seed)
         if way < 0.75 or not case.graph:
-            return self._beside_noise(case, turn, chooser, seed)
-        return self._in_graph(case, turn)
+            return "beside other streams", self._beside_noise(case, turn, chooser, seed)
+        return "in a CUDA graph", self._in_graph(case, turn)
+
+    def _under_autocast(self, case: Case, turn: int, policy: str, seed: int) -> Tensors:
+        """Of the inputs' own dtype, which casts none; for kernels the backward is inside, too."""
+        autocast = torch.autocast(self.setting.device, case.dtype)
+        inside = self.setting.kernels and case.own
+        with autocast if inside else NOTHING:
+            return self._once(case, turn, policy, seed, NOTHING if inside else autocast)
 
     def _beside_noise(self, case: Case, turn: int, chooser: random.Random, seed: int) -> Tensors:
         """On a stream of its own, while another one multiplies matrices."""

@@ -6,13 +6,16 @@ import collections
 import dataclasses
 import itertools
 import multiprocessing
-import queue
+import multiprocessing.connection
 import time
 import warnings
+from multiprocessing.connection import Connection
 
 import torch
 
 from tests.fuzz.run import Runner, Setting
+
+PATIENCE = 300.0  # seconds without a word from a process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +111,8 @@ def _run_here(plan: Plan, end: float, tally: Tally) -> None:
     for _, op, seed in plan.numbered(0, 1):
         if time.monotonic() >= end:
             return
-        _settle(plan, tally, op, seed, *_outcome(runner, op, seed))
-
-
-def _outcome(runner: Runner, op: str, seed: int) -> tuple[list[str], bool | None]:
-    outcome = runner.run(op, seed)
-    return outcome.failures, outcome.noticed
+        outcome = runner.run(op, seed)
+        _settle(plan, tally, op, seed, outcome.failures, outcome.noticed)
 
 
 def _settle(
@@ -127,54 +126,70 @@ def _settle(
 # ---- Several processes --------------------------------------------------------------------------
 
 
-def _work(plan: Plan, first: int, step: int, end: float, out, at) -> None:
-    """A process: cases first, first + step, …; `at` says which one runs, should it end early."""
+def _work(plan: Plan, first: int, step: int, end: float, out: Connection) -> None:
+    """A process: cases first, first + step, …; says which one it begins, and what became of it."""
     prepare(plan.setting)
     torch.set_num_threads(1)
     runner = Runner(plan.setting, plan.control)
     for number, op, seed in plan.numbered(first, step):
         if time.time() >= end:
             break
-        at.value = number
-        failures, noticed = _outcome(runner, op, seed)
-        out.put((op, seed, failures, noticed))
-        if failures and plan.setting.device == "cuda":
+        out.send(number)
+        outcome = runner.run(op, seed)
+        out.send((op, seed, outcome.failures, outcome.noticed))
+        if outcome.failures and plan.setting.device == "cuda":
             torch.cuda.synchronize()  # raises where the context is lost: another process goes on
-    at.value = -1
+    out.send(None)
+
+
+@dataclasses.dataclass
+class _Worker:
+    """A process, what it has said, and the case that it has begun."""
+
+    process: multiprocessing.process.BaseProcess
+    number: int | None
+    heard: float = dataclasses.field(default_factory=time.monotonic)
 
 
 def _run_apart(plan: Plan, end: float, jobs: int, tally: Tally) -> None:
     context = multiprocessing.get_context("spawn")
-    out, clock = context.Queue(), time.time() + end - time.monotonic()
-    workers: dict[int, tuple] = {}
+    clock = time.time() + end - time.monotonic()
+    workers: dict[Connection, _Worker] = {}
 
-    def begin(first: int, lane: int) -> None:
-        at = context.Value("q", first)
-        arguments = (plan, first, jobs, clock, out, at)
+    def begin(first: int) -> None:
+        mine, theirs = context.Pipe(duplex=False)
+        arguments = (plan, first, jobs, clock, theirs)
         process = context.Process(target=_work, args=arguments, daemon=True)
         process.start()
-        workers[lane] = (process, at)
+        theirs.close()  # so that the pipe ends with the process
+        workers[mine] = _Worker(process, first)
 
     for lane in range(jobs):
-        begin(lane, lane)
+        begin(lane)
     while workers:
-        while True:
+        for worker in workers.values():
+            if time.monotonic() - worker.heard > PATIENCE:
+                worker.process.kill()
+        for pipe in multiprocessing.connection.wait(list(workers), timeout=5.0):
+            workers[pipe].heard = time.monotonic()
             try:
-                _settle(plan, tally, *out.get(timeout=0.2))
-            except queue.Empty:
-                break
-        for lane, (process, at) in list(workers.items()):
-            if process.is_alive():
+                said = pipe.recv()
+            except EOFError:
+                worker = workers.pop(pipe)
+                worker.process.join()
+                if worker.number is not None:
+                    _report_death(plan, tally, worker)
+                    if time.time() < clock:
+                        begin(worker.number + jobs)
                 continue
-            process.join()
-            del workers[lane]
-            if at.value < 0 or time.time() >= clock:
-                continue
-            _report_death(plan, tally, at.value, process.exitcode)
-            begin(at.value + jobs, lane)
+            if isinstance(said, tuple):
+                _settle(plan, tally, *said)
+            else:
+                workers[pipe].number = said
 
 
-def _report_death(plan: Plan, tally: Tally, number: int, code: int | None) -> None:
-    seed, which = divmod(number, len(plan.ops))
-    words = [f"its process ended with code {code}: a fault, or the GPU's context was lost"]
+def _report_death(plan: Plan, tally: Tally, worker: _Worker) -> None:
+    seed, which = divmod(worker.number, len(plan.ops))
+    code = worker.process.exitcode
+    words = [f"its process ended with code {code}: a fault, a hang, or a lost context of the GPU"]
     _settle(plan, tally, plan.ops[which], plan.start + seed, words, None)
