@@ -1,5 +1,7 @@
 """The kernels of cross_entropy on a GPU: a longer list, and what only a GPU can show."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -72,6 +74,22 @@ def test_against_float64(case):
     cases.check(case, inputs, results)
 
 
+@pytest.fixture
+def products_in_float32() -> Iterator[None]:
+    """Products that sum in float32 throughout: torch allows 16-bit parts, which have no bound.
+
+    (They are added up where a product is split along H, so far as torch's own switch lets.)
+    """
+    products = torch.backends.cuda.matmul
+    names = [f"allow_{dtype}_reduced_precision_reduction" for dtype in ("bf16", "fp16")]
+    before = {name: getattr(products, name) for name in names}
+    for name in names:
+        setattr(products, name, False)
+    yield
+    for name, value in before.items():
+        setattr(products, name, value)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -83,14 +101,7 @@ def test_against_float64(case):
     ],
     ids=str,
 )
-def test_linear_against_float64(case, monkeypatch):
-    """With products that sum in float32 throughout: torch allows 16-bit parts, which have no bound.
-
-    (They are added up where a product is split along H, so far as torch's own switch lets.)
-    """
-    products = torch.backends.cuda.matmul
-    monkeypatch.setattr(products, "allow_bf16_reduced_precision_reduction", False)
-    monkeypatch.setattr(products, "allow_fp16_reduced_precision_reduction", False)
+def test_linear_against_float64(case, products_in_float32):
     inputs = linear_cases.make(case, "cuda")
     linear_cases.check(case, inputs, linear_cases.run(case, *inputs))
 
