@@ -168,8 +168,8 @@ MISTAKES = (
     ),
     in_row(
         "two_rows_add_up",
-        "if (arch::shuffle(ticket, 0) != p.rows - 1) return;",
-        "if (arch::shuffle(ticket, 0) < p.rows - 2) return;",
+        "if (arch::shuffle(ticket, 0) != float(p.rows - 1)) return;",
+        "if (arch::shuffle(ticket, 0) < float(p.rows - 2)) return;",
         r"LIVELOCK|mailboxes:\d+: is |" + WRONG,
     ),
     in_row(

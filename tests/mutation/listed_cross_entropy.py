@@ -14,7 +14,7 @@ UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
 LOOKED_AT_LATER = "what is not looked for early is looked for later"
 SET_TO_0 = "by how many lanes soever"
-OVERWRITTEN = "the lane whose ticket counts draws one"
+ALL_THERE = "where atomics are done in order, all losses are there with the last ticket"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -105,12 +105,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "if («lane == 0») arch::store_global(p.total", "condition: .* → true", SAME_SUMS),
     Listed(ROW, "if (lane «==» 0) arch::store_global(p.total", "comparison: .*", SAME_SUMS),
     Listed(
-        ROW,
-        "if (p.total == nullptr) return «0»;",
-        "constant: .*",
-        "without a total nobody asks for a ticket",
-    ),
-    Listed(
         ROW, "if («p.rows <= kWarp && lane < p.rows»)", "condition: .* → false", LOOKED_AT_LATER
     ),
     Listed(ROW, "if (p.rows «<=» kWarp", "comparison: .*", LOOKED_AT_LATER),
@@ -122,8 +116,8 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ROW, "if («lane == 0») arch::atomic_exchange", "condition: .* → true", SET_TO_0),
     Listed(ROW, "if (lane «==» 0) arch::atomic_exchange", "comparison: .*", SET_TO_0),
-    Listed(ROWS, "{.ticket = «0»", "constant: .*", OVERWRITTEN),
-    Listed(STREAM, "unsigned ticket = «0»", "constant: .*", OVERWRITTEN),
+    Listed(ROW, "int i = «0»; i < kBoxes; ++i) complete &=", "constant: 0 → 1", ALL_THERE),
+    Listed(ROW, "complete &= words[i] != «0»", "constant: .*", ALL_THERE),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),

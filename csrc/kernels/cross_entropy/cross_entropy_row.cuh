@@ -289,12 +289,14 @@ KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
 // −0, which no loss is once 0 has been added.
 inline constexpr unsigned kTurnedSign = 0x80000000u;
 
-// One lane of a row's warps calls. Returns the row's ticket: how many others were drawn before.
-KITTENS_DEVICE unsigned hand_in_loss(const cross_entropy_forward_params& p, int64_t r, float loss) {
+// One lane of a row's warps calls. Returns the row's ticket: how many others were drawn before. It
+// is a float, since nvcc would gather what lanes add to one integer and wait for it at once; the
+// gradient is stored meanwhile.
+KITTENS_DEVICE float hand_in_loss(const cross_entropy_forward_params& p, int64_t r, float loss) {
   if (p.loss != nullptr) arch::store_global(p.loss + r, loss);
-  if (p.total == nullptr) return 0;
+  if (p.total == nullptr) return 0.0f;
   arch::atomic_exchange(p.mailboxes + r, std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign);
-  return arch::atomic_add(p.mailboxes + p.rows, 1u);
+  return arch::atomic_add(reinterpret_cast<float*>(p.mailboxes + p.rows), 1.0f);
 }
 
 // One warp of each row calls, whose lane 0 has the row's ticket: with the last one it adds up the
@@ -304,14 +306,14 @@ KITTENS_DEVICE unsigned hand_in_loss(const cross_entropy_forward_params& p, int6
 // fence; it need not be. Up to 32 losses are looked for while the ticket is on its way. Else a lane
 // looks into nine boxes together: those of 264 rows, as many as are few on an H200, take one round
 // trip. count: the lane's part of how many targets count.
-KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, unsigned ticket,
+KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float ticket,
                                   int64_t count) {
   constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
   unsigned early = 0;
   // An addition of 0, since loads may find what the first-level cache has kept.
   if (p.rows <= kWarp && lane < p.rows) early = arch::atomic_add(p.mailboxes + lane, 0u);
-  if (arch::shuffle(ticket, 0) != p.rows - 1) return;
+  if (arch::shuffle(ticket, 0) != float(p.rows - 1)) return;
   if (lane == 0) arch::atomic_exchange(p.mailboxes + p.rows, 0u);
   if (early != 0) arch::atomic_exchange(p.mailboxes + lane, 0u);
   const float divided_by = divisor(p, count);

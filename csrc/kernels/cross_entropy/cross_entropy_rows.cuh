@@ -163,7 +163,7 @@ struct place_in_rows {
 
 // What add_up_losses asks for.
 struct row_result {
-  unsigned ticket;
+  float ticket;
   int64_t count;
 };
 
@@ -180,7 +180,7 @@ KITTENS_DEVICE row_result work_on_row(const cross_entropy_forward_params& p,
   const int64_t target = load_target(p, r);
   register_row<Config> row(x, p.width, place.warp);
   if constexpr (Config::loads_ignored) row.load(x);
-  row_result result{.ticket = 0, .count = count_of_lane(p)};
+  row_result result{.ticket = 0.0f, .count = count_of_lane(p)};
   if (target == p.ignore_index) {
     if (first) result.ticket = hand_in_loss(p, r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);

@@ -206,9 +206,8 @@ struct chunked_row {
 // What the warps that compute do with this block's rows. Returns the last of the tickets, of which
 // each is above those before, to thread 0.
 template <class Config>
-KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
-                                       cross_entropy_stream_shared<Config>& shared,
-                                       float divided_by) {
+KITTENS_DEVICE float work_on_chunks(const cross_entropy_forward_params& p,
+                                    cross_entropy_stream_shared<Config>& shared, float divided_by) {
   using T = typename Config::type;
   const int thread = arch::thread_id();
   const bool smoothing = p.label_smoothing > 0.0f;
@@ -216,7 +215,7 @@ KITTENS_DEVICE unsigned work_on_chunks(const cross_entropy_forward_params& p,
   target_stream targets(p);
   cursor<Config::slots> at;
   int half = 0;
-  unsigned ticket = 0;
+  float ticket = 0.0f;
   for (int64_t r = arch::block_x(); r < p.rows; r += arch::grid_x()) {
     const auto* x = static_cast<const T*>(p.logits) + r * p.stride;
     auto* gradient =
@@ -269,7 +268,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
     const int64_t count = count_of_lane(p);
-    const unsigned ticket = work_on_chunks<Config>(p, shared, divisor(p, count));
+    const float ticket = work_on_chunks<Config>(p, shared, divisor(p, count));
     if (arch::warp_id() == 0 && p.total != nullptr) add_up_losses(p, ticket, count);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
