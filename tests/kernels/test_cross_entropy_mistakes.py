@@ -197,8 +197,8 @@ MISTAKES = (
     ),
     in_rows(
         "two_rows_add_up",
-        "arch::shuffle(number, 0) != p.rows - 1",
-        "arch::shuffle(number, 0) < p.rows - 2",
+        "arch::shuffle(number, 0) != float(p.rows - 1)",
+        "arch::shuffle(number, 0) < float(p.rows - 2)",
         r"LIVELOCK|mailboxes:\d+: is |" + WRONG,
     ),
     in_row(

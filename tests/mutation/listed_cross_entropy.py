@@ -13,7 +13,6 @@ NO_PLACE = "an element of no such place is looked for, and none is found"
 UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
 SET_TO_0 = "by how many lanes soever"
-NOBODY_ASKS = "nobody asks for the number of a lane that draws none"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -103,11 +102,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "unsigned words[", r"subscript: .* \+ 1", LONGER),
     Listed(ROW, "if («lane == 0») arch::store_global(p.total", "condition: .* → true", SAME_SUMS),
     Listed(ROW, "if (lane «==» 0) arch::store_global(p.total", "comparison: .*", SAME_SUMS),
-    Listed(ROW, "p.total == nullptr ? «0»", "constant: .*", NOBODY_ASKS),
     Listed(ROW, "if («lane == 0») arch::atomic_exchange", "condition: .* → true", SET_TO_0),
     Listed(ROW, "if (lane «==» 0) arch::atomic_exchange", "comparison: .*", SET_TO_0),
-    Listed(ROWS, "unsigned number = «0»", "constant: .*", NOBODY_ASKS),
-    Listed(STREAM, "draw_start_number(p) : «0»", "constant: .*", NOBODY_ASKS),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),

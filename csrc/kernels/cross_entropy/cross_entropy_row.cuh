@@ -297,10 +297,12 @@ KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t 
 }
 
 // Who adds the losses up: of all that draw, each as it begins, the one that draws last. All others
-// run by then, or have ended, in whatever order blocks were started, so it may wait for them.
-// Nobody waits for the number itself, which is on its way while rows are loaded.
-KITTENS_DEVICE unsigned draw_start_number(const cross_entropy_forward_params& p) {
-  return p.total == nullptr ? 0 : arch::atomic_add(p.mailboxes + p.rows, 1u);
+// run by then, or have ended, in whatever order blocks were started, so it may wait for them. The
+// number itself is on its way while rows are loaded, and nobody waits for it. (It is a float, exact
+// for as many rows as are few, since nvcc gathers what lanes add to one integer, and waits.)
+KITTENS_DEVICE float draw_start_number(const cross_entropy_forward_params& p) {
+  if (p.total == nullptr) return 0.0f;
+  return arch::atomic_add(reinterpret_cast<float*>(p.mailboxes + p.rows), 1.0f);
 }
 
 // One warp calls, of those that drew the last number: adds up the losses of all rows, always in the

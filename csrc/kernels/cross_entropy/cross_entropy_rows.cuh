@@ -216,13 +216,14 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   begin_overlapped();
   const place_in_rows<Config> place;
-  unsigned number = 0;
+  float number = 0.0f;
   if constexpr (Config::adds_up) {
     if (place.warp == 0 && arch::lane_id() == 0) number = draw_start_number(p);
   }
   const int64_t count = work_on_row(p, place);
   if constexpr (Config::adds_up) {
-    if (p.total == nullptr || place.warp != 0 || arch::shuffle(number, 0) != p.rows - 1) return;
+    if (p.total == nullptr || place.warp != 0) return;
+    if (arch::shuffle(number, 0) != float(p.rows - 1)) return;
     add_up_losses(p, divisor(p, count));
   }
 }
