@@ -78,6 +78,7 @@ class Problem:
             self.slope_error = 8 * u + 2 * error / self.softcap
         s = s.masked_fill(~self.seen, -math.inf)
         top = s.amax(-1, keepdim=True) if keys else s.new_full((*s.shape[:-1], 1), -math.inf)
+        largest = top
         if self.sinks is not None:
             sink = self.sinks[..., None, None]
             top = torch.maximum(top, sink)
@@ -90,6 +91,8 @@ class Problem:
         self.no_sum = total == 0
         self.total = total.masked_fill(self.no_sum, 1.0)
         self.p = e / self.total
+        # What a weight may lose as a subnormal of 16 bits, in units of the row's largest one.
+        self.lost = 4 * self.step * (self.h > 0) * (largest - anchor).exp() / self.total
         away = torch.where(self.seen, s - anchor, 0.0).abs()
         self.exponent = s - anchor - self.total.log()  # of p
         self.eta = torch.where(self.seen, error, 0.0) + 4 * u * (16 + away)
@@ -117,9 +120,7 @@ class Problem:
             + a.sum(v.shape[-2]) * (sizes + o.abs())
             + self._rounded_weights()
         )
-        # Weights below 16 bits' smallest number, in units of the row's largest.
-        seen = self.seen.double().expand(p.shape)
-        error = error + 4 * self.step * (self.h > 0) * (seen @ v.abs()) / self.total
+        error = error + self._lost_values()
         error = error.nan_to_num(math.inf, math.inf)
         if v.shape[-2]:
             error = torch.minimum(error, 2.01 * v.abs().amax(-2, keepdim=True).expand_as(o))
@@ -129,6 +130,9 @@ class Problem:
         self.o_error = error
         bound = error + self._final(o, error) + self.h * o.abs()
         return Judged(o, torch.where(self.blind, 0.0, bound))
+
+    def _lost_values(self) -> Tensor:
+        return self.lost * (self.seen.double().expand(self.p.shape) @ self.v.abs())
 
     def _rounded_weights(self) -> Tensor:
         """Σ p · δ · (v − o), each |δ| ≤ h."""
@@ -192,6 +196,7 @@ class Problem:
         off = self.p_error
         wide = off @ v.abs() + self.o.abs() * off.sum(-1, keepdim=True)
         wide = wide + self.a.sum(v.shape[-2]) * (p @ v.abs() + self.o.abs()) + self.step
+        wide = wide + self._lost_values()
         error = (do.abs() * wide).sum(-1, keepdim=True)
         terms = do * self.o
         if self.generic:

@@ -16,6 +16,9 @@ import torch
 from tests.fuzz.run import Runner, Setting
 
 PATIENCE = 300.0  # seconds without a word from a process
+# Cases of a process in the simulator, which keeps the stacks of its threads: with their guard pages
+# they would come near what the system grants a process in mappings.
+RENEWED = 1500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +100,7 @@ def prepare(setting: Setting) -> None:
 def run(plan: Plan, seconds: float, jobs: int) -> Tally:
     """Runs the plan until its cases or the seconds are over."""
     tally, began = Tally(), time.monotonic()
-    if jobs == 1:
+    if jobs == 1 and plan.setting.backend != "simulator":
         _run_here(plan, began + seconds, tally)
     else:
         _run_apart(plan, began + seconds, jobs, tally)
@@ -131,15 +134,25 @@ def _work(plan: Plan, first: int, step: int, end: float, out: Connection) -> Non
     prepare(plan.setting)
     torch.set_num_threads(1)
     runner = Runner(plan.setting, plan.control)
+    last = first + step * RENEWED if plan.setting.backend == "simulator" else None
     for number, op, seed in plan.numbered(first, step):
         if time.time() >= end:
             break
+        if number == last:
+            return out.send(Renewal(number))
         out.send(number)
         outcome = runner.run(op, seed)
         out.send((op, seed, outcome.failures, outcome.noticed))
         if outcome.failures and plan.setting.device == "cuda":
             torch.cuda.synchronize()  # raises where the context is lost: another process goes on
     out.send(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Renewal:
+    """A process has done its part: another one goes on with this case."""
+
+    number: int
 
 
 @dataclasses.dataclass
@@ -184,6 +197,9 @@ def _run_apart(plan: Plan, end: float, jobs: int, tally: Tally) -> None:
                 continue
             if isinstance(said, tuple):
                 _settle(plan, tally, *said)
+            elif isinstance(said, Renewal):
+                workers[pipe].number = None
+                begin(said.number)
             else:
                 workers[pipe].number = said
 
