@@ -40,6 +40,17 @@ inline backend saved_backend(torch::autograd::AutogradContext* ctx) {
   return found == ctx->saved_data.end() ? backend::automatic : backend(found->second.toInt());
 }
 
+// No autocast as long as it lives. A backward computes in the dtypes of its forward, wherever it is
+// called: inside autocast, ATen's products would be cast down.
+class without_autocast {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
+};
+
+// The same for results that ATen ops differentiate themselves: the nodes of the graph between
+// `inputs` and `results` will run without autocast.
+void differentiate_without_autocast(const torch::autograd::variable_list& results,
+                                    const torch::autograd::variable_list& inputs);
+
 namespace detail {
 
 template <class... Tensors>
@@ -85,6 +96,7 @@ template <class Results, class... Args>
 Results once_differentiable(const char* name, const c10::TypedOperatorHandle<Results(Args...)>& op,
                             c10::DispatchKeySet keys, bool recorded,
                             std::type_identity_t<Args>... args) {
+  const without_autocast guard;
   if (!recorded) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return op.redispatch(keys & c10::after_autograd_keyset, args...);

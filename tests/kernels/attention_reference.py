@@ -28,9 +28,11 @@ class Reference:
         score = self.q @ self.k.transpose(-1, -2) * self.scale
         size = self.q.abs() @ self.k.abs().transpose(-1, -2) * self.scale
         # The bounds allow 8 units of the largest score; a sum of head_dim terms may be off by
-        # `accumulation`, in the weight's numerator and in its denominator; and tanh by units of 1.
+        # `accumulation`, in the weight's numerator and in its denominator; and tanh by as much of
+        # itself.
         units = 2 * tolerance.accumulation(case.head_dim) / (8 * tolerance.unit(FP32))
-        self.score = units * float(size.max() if size.numel() else 0) + case.softcap
+        largest = float(size.max() if size.numel() else 0)
+        self.score = units * largest + min(case.softcap, largest)
         self.slope = torch.ones_like(score)
         if case.softcap > 0:
             bent = torch.tanh(score / case.softcap)

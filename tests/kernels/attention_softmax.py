@@ -42,6 +42,7 @@ FAMILIES = (
     *(Family(f"growing by {growth}", growth=growth) for growth in (40, 80, 200, -80, -200)),
     *(Family(f"outliers of {size}", outliers=size) for size in (60, 127, 200)),
     *(Family(f"softcap 50, scale {scale}", scale, softcap=50.0) for scale in (1, 30)),
+    *(Family(f"softcap {cap:g}, scale 3", 3.0, softcap=cap) for cap in (1e-3, 1e4, 1e6)),
     Family("softcap 50, all near -40", scale=0.1, softcap=50.0, shift=-55.0),
 )
 

@@ -1,6 +1,7 @@
 """attention's kernel on a GPU: every edge of its tiles, and what only a GPU can show."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -320,6 +321,24 @@ def test_fallbacks_say_why(options, reason, monkeypatch):
     spread = q.cpu().double().abs().amax(1, keepdim=True).expand(want.shape)
     assert_close(o, want, tolerance.attention(want, spread, BF16, 40, 100.0))
     assert launches() == before
+
+
+@pytest.mark.parametrize("widths", [(0, 64), (64, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("scale", [None, 0.5])
+@pytest.mark.usefixtures("fallbacks")
+@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+def test_heads_without_width(widths, scale):
+    """Without D all keys weigh the same; without Dv there is only an lse."""
+    q, k = (torch.randn(1, n, 2, widths[0], device="cuda", dtype=BF16) for n in (5, 7))
+    v = torch.randn(1, 7, 2, widths[1], device="cuda", dtype=BF16)
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+    o, lse = thunderkittens.attention(*leaves, scale=scale, return_lse=True)
+    (o.float().sum() + lse.sum()).backward()
+    assert o.shape == (1, 5, 2, widths[1])
+    if widths[0] == 0:
+        torch.testing.assert_close(o, v.mean(1, keepdim=True).expand_as(o), rtol=2**-7, atol=2**-7)
+        torch.testing.assert_close(lse, torch.full_like(lse, math.log(7)))
+    assert all(t.grad.shape == t.shape for t in leaves)
 
 
 def test_float32_falls_back(monkeypatch):

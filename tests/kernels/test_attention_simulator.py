@@ -218,6 +218,9 @@ def test_double_backward_is_refused():
         ({"width": 36}, "head dimension 36 is not one of 8, 16 … 256"),
         ({"width": 264}, "head dimension 264 is not"),
         ({"value_width": 20}, "head dimension 20 is not"),
+        ({"width": 0}, "head dimension 0 is not"),
+        ({"width": 0, "scale": 0.5}, "head dimension 0 is not"),
+        ({"value_width": 0}, "head dimension 0 is not"),
     ],
     ids=str,
 )

@@ -31,7 +31,9 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "int keys = HeadDim", "comparison: .*", TUNING),
     Listed(TILE, "keys = HeadDim <= «128»", "constant: 128 → 12[79]", TUNING),
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
-    Listed(TILE, "112 : «80»;", "constant: .*", TUNING),
+    Listed(TILE, "int wide_keys = (HeadDim", "comparison: .*", TUNING),
+    Listed(TILE, "112 : «80»)", "constant: .*", TUNING),
+    Listed(TILE, "(Capped ? «16» :", "constant: .*", TUNING),
     Listed(TILE, "bool fast = HeadDim", "comparison: .*|constant: 128 → 12[79]", CAREFUL),
     Listed(
         TILE,
@@ -142,6 +144,17 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(SOFTMAX, "x «<=» large", "comparison: <= → <", "either is small enough"),
     Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
+    Listed(CONSUMER, "reference «<» base::kFar", "comparison: < → <=", "either is near enough"),
+    Listed(SOFTMAX, "«<» kFar", "comparison: < → <=", "either is near enough"),
+    Listed(SOFTMAX, "largest «>=» kMaybeFar", "comparison: >= → >", "either is near enough"),
+    Listed(
+        SOFTMAX,
+        "if («any_is_far(reference, correction)»)",
+        "condition: .* → true",
+        "rows that are near have the same bits either way",
+    ),
+    Listed(SOFTMAX, "y «>» 40.0f", "comparison: > → >=", "either is right"),
+    Listed(SOFTMAX, "fabsf(x) «<» 0.45f", "comparison: < → <=", "either is right"),
     Listed(
         SOFTMAX,
         "if («arch::vote_any(is_large",

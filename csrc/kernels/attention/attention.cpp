@@ -62,7 +62,7 @@ std::string why_unsupported(const attention_call& c) {
   const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
   const int64_t value_width = c.v.sym_size(-1).guard_int(__FILE__, __LINE__);
   for (const int64_t w : {width, value_width}) {
-    if (w % 8 != 0 || w > kWidest) {
+    if (w == 0 || w % 8 != 0 || w > kWidest) {
       return c10::str("head dimension ", w, " is not one of 8, 16 … ", kWidest);
     }
   }

@@ -140,17 +140,23 @@ bool records(const attention_call& c) {
   return records_gradient(c.q, c.k, c.v, c.sinks);
 }
 
+two_tensors recorded_by_aten(const attention_call& c, bool wants_lse) {
+  const auto [o, lse] = attention_by_aten(c, wants_lse);
+  differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
+  return {o, lse};
+}
+
 Tensor attention_autograd(c10::DispatchKeySet keys, const attention_call& c) {
   if (!records(c)) return below_autograd(attention_op(), keys, c);
   check_call(c);
-  if (!is_served_by_kernel(c)) return std::get<0>(attention_by_aten(c, /*wants_lse=*/false));
+  if (!is_served_by_kernel(c)) return std::get<0>(recorded_by_aten(c, /*wants_lse=*/false));
   return recorded</*Lse=*/false>(c)[0];
 }
 
 two_tensors attention_forward_autograd(c10::DispatchKeySet keys, const attention_call& c) {
   if (!records(c)) return below_autograd(forward_op(), keys, c);
   check_call(c);
-  if (!is_served_by_kernel(c)) return attention_by_aten(c, /*wants_lse=*/true);
+  if (!is_served_by_kernel(c)) return recorded_by_aten(c, /*wants_lse=*/true);
   const variable_list outputs = recorded</*Lse=*/true>(c);
   return {outputs[0], outputs[1]};
 }

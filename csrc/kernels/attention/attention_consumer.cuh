@@ -26,6 +26,7 @@ class attention_consumer : attention_softmax<Config> {
       key_blocks mine = key_blocks::of(p, tile, warpgroup_row(), 64);
       if (mine.first == mine.end) mine.first = mine.end = all.end;
       if (again > 0) mine.end_fast = mine.first_fast = mine.first;
+      const bool was_fast = Config::fast && mine.first < mine.end_fast;
       zero(o);
       zero(l);
       neg_infty(m);
@@ -43,10 +44,10 @@ class attention_consumer : attention_softmax<Config> {
       for (int j = mine.first; j > all.first; --j) pass_over();
       const uint32_t rows = again == 0 ? 0 : failures >> 2 * (again - 1) & 3;
       if constexpr (Config::fast) {
-        failures = failures << 2 | judge(mine.first < mine.end_fast);
+        failures = failures << 2 | judge(was_fast);
       }
       if (again == 0) {
-        store_tile();
+        store_tile(was_fast);
       } else {
         store_rows(rows);
       }
@@ -229,6 +230,7 @@ class attention_consumer : attention_softmax<Config> {
 #pragma unroll 1
     for (; j >= blocks.end_fast; --j) careful_step(j);
     if constexpr (Config::fast) {
+      if (blocks.first < blocks.end_fast) this->fix_reference();
 #pragma unroll 1
       for (; j >= blocks.first_fast; --j) fast_step();
 #pragma unroll 1
@@ -257,7 +259,7 @@ class attention_consumer : attention_softmax<Config> {
     release_v();
   }
 
-  // Whether the lane's rows overflowed, as two bits; tells the producer of the warp's.
+  // Whether the lane's rows overflowed, or are far, as two bits; tells the producer of the warp's.
   KITTENS_DEVICE uint32_t judge(bool was_fast) {
     uint32_t rows = 0;
     if (was_fast) {
@@ -270,8 +272,11 @@ class attention_consumer : attention_softmax<Config> {
       column bad;
       bad.data[0].set({is_finite[0]});
       bad.data[1].set({is_finite[1]});
-      map([](float x, float sum) { return x == 0.0f && sum < 0x1p120f ? 0.0f : 1.0f; }, bad, bad,
-          l);
+      map(
+          [](float x, float sum, float reference) {
+            return x == 0.0f && sum < 0x1p120f && reference < base::kFar ? 0.0f : 1.0f;
+          },
+          bad, bad, l, m);
       finish_row_sum(bad);
       rows = (bad.data[0].words[0] != 0.0f ? 1 : 0) | (bad.data[1].words[0] != 0.0f ? 2 : 0);
     }
@@ -283,9 +288,9 @@ class attention_consumer : attention_softmax<Config> {
     return rows;
   }
 
-  KITTENS_DEVICE void store_tile() {
+  KITTENS_DEVICE void store_tile(bool was_fast) {
     output result;
-    this->finish(result);
+    this->finish(result, was_fast);
     auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
@@ -300,7 +305,7 @@ class attention_consumer : attention_softmax<Config> {
   // The lane's rows whose bits are set, after the tile's first store has landed.
   KITTENS_DEVICE void store_rows(uint32_t rows) {
     output result;
-    this->finish(result);
+    this->finish(result, /*was_fast=*/false);
     if (signals()) tma::store_async_wait<0>();
     warpgroup::sync(kBarrier + w);
     const int lane = arch::lane_id();

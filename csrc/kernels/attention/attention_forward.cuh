@@ -32,7 +32,7 @@
 // The softmax of one block is computed in one of two ways. In units of log₂, p = exp2(s − m):
 //
 //   careful   m is the running maximum of each row, and what is there already is rescaled with it.
-//             No exponent is above 0.
+//             No exponent is above 0, but for the rounding of m.
 //   fast      m stays as it is: no maximum, no rescaling. Allowed once m is a maximum over some
 //             visible keys of each row: for blocks that all rows see whole, and then, masked, for
 //             those at a window's left edge. bf16 has float's exponents, so p may be far above 1
@@ -50,6 +50,11 @@
 // overflow. Each row is judged at its tile's end; the producer gives the tile out again, the
 // careful way is taken for all of it, and the rows that failed are stored once more. So a row's
 // bits never depend on its neighbours.
+//
+// Far rows: p is right relative to a rounded m as long as the largest p stays near 1, that is up to
+// |m| = 2²⁴. Beyond, careful steps subtract the maximum from s first, p = exp2((s − max) · scale ·
+// log₂e), which holds for every finite s; fast steps do not know such rows, which are judged to
+// have failed.
 //
 // Source: Dao et al., FlashAttention-2 (2023); Shah et al., FlashAttention-3 (2024), section 3.
 #pragma once

@@ -75,7 +75,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.right = int(std::min(p.right, p.rows));
   t.heads_per_key = int(p.heads / p.key_heads);
   t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
-  t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>;
+  t.scale = p.softcap > 0 ? p.softcap : p.scale;
+  t.scale_log2 = t.scale * std::numbers::log2e_v<float>;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);

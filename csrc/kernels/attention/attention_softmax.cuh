@@ -17,12 +17,17 @@ class attention_softmax {
   static constexpr float kLargeSum = 256.0f;
   // … or, of the whole row in bf16 alone, above this, long before floats overflow.
   static constexpr float kLargeRow = 0x1p60f;
+  // A reference m · c is far from here on: rounding it would move p by more than √2.
+  static constexpr float kFar = 0x1p24f, kMaybeFar = 0x1p23f;
+  static constexpr float kLn2 = 0.6931471806f, kLog2e = 1.442695041f;
 
   const attention_forward_tensors<Config>& p;
   const int w;
   attention_tile tile;
   typename Config::o_accumulator o;
-  column m, l;  // reference of the exponents in units of log₂, and this lane's part of Σ p
+  // The rows' reference: careful steps take their largest s, fast ones m · c, in units of log₂ (see
+  // `fix_reference`). And this lane's part of Σ p.
+  column m, l;
 
   KITTENS_DEVICE attention_softmax(const attention_forward_tensors<Config>& p, int w)
       : p(p), w(w) {}
@@ -31,16 +36,12 @@ class attention_softmax {
   KITTENS_DEVICE int warpgroup_row() const { return tile.m * Config::rows + w * 64; }
   KITTENS_DEVICE int warp_row() const { return warpgroup_row() + arch::warp_id() % 4 * 16; }
 
-  // s = tanh(s · scale / softcap). The approximation of tanh itself would lose half of bf16's bits.
+  // s = tanh(s · scale / softcap).
   template <class S>
   KITTENS_DEVICE void cap(S& s) {
     if constexpr (Config::capped) {
-      const float c = p.cap * 2.885390082f;  // 2 log₂e: tanh x = 1 − 2 / (1 + exp 2x)
-      map(
-          [=](float x) {
-            return 1.0f - 2.0f * arch::reciprocal_approx(1.0f + arch::exp2_approx(x * c));
-          },
-          s, s);
+      const float c = p.cap;
+      map([=](float x) { return accurate_tanh(x * c); }, s, s);
     }
   }
   // The key on the diagonal of this warp's first row, counted from `first_key`.
@@ -65,18 +66,34 @@ class attention_softmax {
   template <class S>
   KITTENS_DEVICE void careful_softmax(S& s, column& correction) {
     const float c = p.scale_log2;
-    column top, reference;
+    column top, old, reference;
     row_max(top, s);
-    copy(correction, m);
-    map([=](float x, float y) { return fmaxf(x, y * c); }, m, m, top);
-    map([](float x) { return x == kHidden ? 0.0f : x; }, reference, m);
-    map([](float x, float y) { return arch::exp2_approx(x - y); }, correction, correction,
-        reference);
+    copy(old, m);
+    max(m, m, top);
+    map([=](float x) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c); }, reference, m);
+    map([=](float x, float y) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c) - y; },
+        correction, old, reference);
+    if constexpr (!Config::capped) {  // the largest softcap is not far
+      if (any_is_far(reference, correction)) take_far_rows(s, old, reference, correction);
+    }
+    map([](float x) { return arch::exp2_approx(x); }, correction, correction);
     map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, reference);
     if constexpr (Config::sums) {
       mul(l, l, correction);
       partial_row_sum(l, s, l);
     }
+  }
+
+  // Before the fast steps: m in units of log₂. A far row's p is 0 from here on, and `judge` finds
+  // it: with its m rounded, the largest p could be anything.
+  KITTENS_DEVICE void fix_reference() {
+    const float c = p.scale_log2;
+    map(
+        [=](float x) {
+          const float reference = arch::mul_rounded(x, c);
+          return fabsf(reference) < kFar ? reference : std::numeric_limits<float>::infinity();
+        },
+        m, m);
   }
 
   // The same with m as it is; `sum` is this lane's part of Σ p, where that is wanted.
@@ -100,8 +117,9 @@ class attention_softmax {
     if constexpr (Config::sums) add(l, l, sum);
   }
 
-  // o's rows, divided by their sums, sinks counted; and lse in l.
-  KITTENS_DEVICE void finish(output& result) {
+  // o's rows, divided by their sums, sinks counted; and lse in l. `was_fast`: m is in units of
+  // log₂.
+  KITTENS_DEVICE void finish(output& result, bool was_fast) {
     column inverse;
     if constexpr (Config::fast) {
       row_sums_of(inverse, o);
@@ -109,38 +127,85 @@ class attention_softmax {
       copy(inverse, l);
     }
     map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
-    if constexpr (Config::sums) count_sinks(inverse);
+    if constexpr (Config::sums) count_sinks(inverse, was_fast ? kLn2 : p.scale);
 #pragma unroll
     for (int i = 0; i < Config::head_dim / 2; ++i) result.data[0][i] = o.data[0][i];
     mul_row(result, result, inverse);
   }
 
  private:
-  // l, the sums, becomes lse; `inverse`, what o is multiplied with, takes a sink into account.
-  KITTENS_DEVICE void count_sinks(column& inverse) {
-    map([](float x, float sum) { return x + log2f(sum); }, l, m, l);  // in units of log₂
-    if (p.sinks != nullptr) {
-      const float sink = p.sinks[tile.head] * 1.442695041f;
-      map(
-          [=](float x, float log_sum) {
-            return log_sum == kHidden ? 0.0f : x / (1.0f + exp2f(sink - log_sum));
-          },
-          inverse, inverse, l);
-      map(
-          [=](float log_sum) {
-            const float top = fmaxf(sink, log_sum);
-            return top == kHidden ? kHidden : top + log2f(exp2f(sink - top) + exp2f(log_sum - top));
-          },
-          l, l);
+  // tanh x, within 9 · 2⁻²⁴ of itself. (The unit's own approximation would lose half of bf16's
+  // bits.) 1 − 2 / (1 + exp 2|x|) cancels for small x, where a polynomial in x² takes its place.
+  KITTENS_DEVICE static float accurate_tanh(float x) {
+    const float exp_2x = arch::exp2_approx(fabsf(x) * (2 * kLog2e));
+    const float large = fmaf(arch::reciprocal_approx(1.0f + exp_2x), -2.0f, 1.0f);
+    const float square = x * x;
+    float factor = fmaf(square, -0.046321902f, 0.1324665f);
+    factor = fmaf(factor, square, -0.33330485f);
+    factor = fmaf(factor, square, 1.0f);
+    return fabsf(x) < 0.45f ? x * factor : copysignf(large, x);
+  }
+
+  // Whether a row of the warp's may be far, or may have been. `shift` is by how much its reference
+  // has moved: below 2²³ both, so that the old one was below 2²⁴.
+  KITTENS_DEVICE static bool any_is_far(const column& reference, const column& shift) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      largest =
+          fmaxf(largest, fmaxf(fabsf(reference.data[i].words[0]), fabsf(shift.data[i].words[0])));
     }
-    map([](float x) { return x * 0.6931471806f; }, l, l);
+    return arch::vote_any(largest >= kMaybeFar);
+  }
+
+  // The far rows: p = exp2((s − m) · c), where the fma of s · c with the rounded m · c would leave
+  // what rounding took off, which no longer is small. s becomes s − m, and `reference` 0. From 2²⁴
+  // on neighbouring s · c are so far apart that nothing is lost: either is m, or its p is small.
+  template <class S>
+  KITTENS_DEVICE void take_far_rows(S& s, const column& old, column& reference,
+                                    column& correction) {
+    const float c = p.scale_log2;
+    const auto is_far = [=](float x) {
+      return x != kHidden && !(fabsf(arch::mul_rounded(x, c)) < kFar);
+    };
+    column base;  // m of a far row, 0 of any other
+    map([=](float x) { return is_far(x) ? x : 0.0f; }, base, m);
+    map([](float x, float b) { return b == 0.0f ? x : 0.0f; }, reference, reference, base);
+    // From the old base and reference to the new ones; those of a row that is not far as ever.
+    map(
+        [=](float x, float b, float y) {
+          return is_far(x) ? fmaf(x - b, c, -y) : fmaf(-b, c, arch::mul_rounded(x, c) - y);
+        },
+        correction, old, base, reference);
+    sub_row(s, s, base);
+  }
+
+  // l, the sums, becomes lse = m · unit + log l; `inverse`, what o is multiplied with, takes a sink
+  // into account.
+  KITTENS_DEVICE void count_sinks(column& inverse, float unit) {
+    if (p.sinks == nullptr) {
+      map([=](float x, float sum) { return fmaf(x, unit, log2f(sum) * kLn2); }, l, m, l);
+      return;
+    }
+    const float sink = p.sinks[tile.head];
+    column excess;  // of the sink's weight over the sum, in units of log₂
+    map([=](float x, float sum) { return fmaf(-x, unit, sink) * kLog2e - log2f(sum); }, excess, m,
+        l);
+    map([](float x, float y) { return x == 0.0f ? 0.0f : x / (1.0f + exp2f(y)); }, inverse, inverse,
+        excess);
+    map(
+        [=](float x, float sum, float y) {
+          if (sum == 0.0f || y > 40.0f) return sink;
+          return fmaf(x, unit, (log2f(sum) + log2f(1.0f + exp2f(y))) * kLn2);
+        },
+        l, m, l, excess);
   }
 
   // Moves the reference of the rows that have grown large, and rescales what depends on it. Each
   // row by itself: the factor of the others is 1.
   template <class S>
   KITTENS_DEVICE void rebase(S& s, column& sum, column& is_large) {
-    column top, factor;
+    column top, rise, moved, factor;
     if constexpr (Config::sums) {
       row_max(top, s);
       finish_row_sum(is_large);
@@ -148,9 +213,11 @@ class attention_softmax {
       copy(top, sum);
     }
     constexpr float kInf = std::numeric_limits<float>::infinity();
-    map([=](float x, float large) { return large > 0.0f && x < kInf ? 1.0f / x : 1.0f; }, factor,
-        top, is_large);
-    map([](float x, float f) { return x - log2f(f); }, m, m, factor);
+    map([=](float x, float large) { return large > 0.0f && x < kInf ? log2f(x) : 0.0f; }, rise, top,
+        is_large);
+    add(moved, m, rise);  // rounded: the factor is that by which m really moves
+    map([](float x, float y) { return x == y ? 1.0f : exp2f(x - y); }, factor, m, moved);
+    copy(m, moved);
     mul_row(s, s, factor);
     mul_row(o, o, factor);
     if constexpr (Config::sums) {

@@ -19,8 +19,10 @@ struct attention_forward_config {
   // The accumulators o and s and the operand p take 160 registers a thread at head dimension 128,
   // 128 at 64: room for two and three consumers. (Not with a softcap, which computes in more.)
   static constexpr int consumers = HeadDim == 64 && !Capped ? 3 : 2;
-  static constexpr int rows = 64 * consumers;                                    // of a tile
-  static constexpr int keys = HeadDim <= 128 ? 128 : HeadDim <= 192 ? 112 : 80;  // of a block
+  static constexpr int rows = 64 * consumers;  // of a tile
+  // (The last 16 of wide heads would take the registers that tanh is computed in.)
+  static constexpr int wide_keys = (HeadDim <= 192 ? 112 : 80) - (Capped ? 16 : 0);
+  static constexpr int keys = HeadDim <= 128 ? 128 : wide_keys;  // of a block
   static constexpr int half_keys = keys / 2;  // enough of a block for some rows at a mask's edges
   static constexpr int stages = consumers;    // each may be at a block of its own
   static constexpr int warpgroups = consumers + 1;
@@ -98,7 +100,8 @@ struct attention_forward_tensors {
   int left, right;    // how far a row sees from its diagonal; at most Sk, and Sq
   int heads_per_key;  // Hq / Hk
   float cap;          // scale / softcap
-  float scale_log2;   // what takes s, or tanh of the capped s, to units of log₂
+  float scale;        // what takes s, or tanh of the capped s, to logits
+  float scale_log2;   // … in units of log₂
 
   // Where TMA finds the sequence of a tile.
   KITTENS_DEVICE sequence_origin q_origin(const attention_tile& tile) const {

@@ -55,6 +55,33 @@ TEST(rows_grow_by_many_keys) {
                  .hill = 250});
   }
 }
+// Logits of 2³¹, whose largest comes first, or later, beside rows of the same warp that are near.
+TEST(far_rows) {
+  for (const int64_t key : {380, 20}) {
+    for (const bool sinks : {false, true}) {
+      check<bf16>({.batch = 1,
+                   .rows = 28,
+                   .keys = 384,
+                   .heads = 1,
+                   .key_heads = 1,
+                   .sinks = sinks,
+                   .aimed = sinks ? 4 : 20,  // of a warp's first eight rows or its last, or of both
+                   .aimed_key = key,
+                   .far = 0x1p33f});
+    }
+  }
+}
+// Near still, but where the reference is a multiple of 1 / 2.
+TEST(rows_grow_from_large_logits) {
+  check<bf16>({.batch = 1,
+               .rows = 24,
+               .keys = 512,
+               .heads = 1,
+               .key_heads = 1,
+               .aimed = 2,
+               .far = 0x1p24f,
+               .rises = true});
+}
 TEST(many_tiles_a_block) { check<bf16>({2, 230, 170, 2, 1}); }
 TEST(tiles_of_one_block) { check<bf16>({2, 200, 60, 2, 2}); }
 TEST(full_with_a_last_block_of_one_key) { check<bf16>({1, 65, 257, 2, 2}); }
@@ -201,6 +228,21 @@ TEST(wide_heads) {
                .value_dim = 192,
                .head_dim = 192});
 }
+TEST(wide_heads_of_far_rows) {
+  for (const int64_t key : {220, 20}) {
+    check<bf16>({.batch = 1,
+                 .rows = 24,
+                 .keys = 230,
+                 .heads = 1,
+                 .key_heads = 1,
+                 .sinks = key == 20,
+                 .value_dim = 192,
+                 .head_dim = 192,
+                 .aimed = 4,
+                 .aimed_key = key,
+                 .far = 0x1p33f});
+  }
+}
 TEST(wide_heads_of_rows_that_see_nothing) {
   check<bf16>({.batch = 1,
                .rows = 300,
@@ -249,6 +291,17 @@ TEST(rows_grow_without_sums) {
                .aimed = 9,
                .aimed_key = 400,
                .factor = 7});
+}
+TEST(far_rows_without_sums) {
+  check<bf16>({.batch = 1,
+               .rows = 24,
+               .keys = 384,
+               .heads = 1,
+               .key_heads = 1,
+               .lse = false,
+               .aimed = 4,
+               .aimed_key = 20,
+               .far = 0x1p33f});
 }
 // Of o one column overflows, of rows that exist and of those that do not.
 TEST(one_column_overflows) {

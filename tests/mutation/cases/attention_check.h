@@ -27,6 +27,11 @@ struct problem {
   int64_t hill = 0;      // or at so many keys, all alike, not at one
   int64_t nan_row = -1;  // a query that is NaN
   float loud = 0;        // all of the first column of v, of key head 1 the last, where it is not 0
+  // What aimed rows are instead, where it is not 0: they score so much at the aimed key, every
+  // other one of them so much less than nothing, and a part of it at others. Or all rise from it,
+  // by 16 from one block of 128 keys to the one in front of it.
+  float far = 0;
+  bool rises = false;
 };
 
 struct outputs {
@@ -44,6 +49,14 @@ enum class aims { all, even, odd };
 bool is_aimed(const problem& is, int64_t row, aims which) {
   if (is.aimed == 0 || row < 5 || (row - 5) % is.aimed != 0) return false;
   return which == aims::all || (row - 5) / is.aimed % 2 == (which == aims::odd ? 1 : 0);
+}
+
+// The first two elements of key j for rows that are far: products with them are exact in float.
+float far_key(const problem& is, int64_t j, int64_t column) {
+  if (is.rises) return column == 0 ? 1 : 16 * float((is.keys - 1 - j) / 128);
+  if (column == 1) return 0;
+  if (j == is.aimed_key) return 127 / 128.0f;
+  return (j == (is.aimed_key + 70) % is.keys ? 1 : float(8 + j % 100)) / 128;
 }
 
 // Row i of one head: its outputs, and the logarithm of its sum.
@@ -143,6 +156,12 @@ void aim(const problem& is, std::vector<T>& qs, const std::vector<T>& ks, aims w
     T& q = qs[q0 * is.heads * is.head_dim + i];
     if (at == is.nan_row) q = kittens::convert<T>(NAN);
     if (!is_aimed(is, at, which) || is.aimed_key >= is.keys) continue;
+    if (is.far != 0) {
+      const float sign = !is.rises && (at - 5) / is.aimed % 2 == 1 ? -1 : 1;
+      const int64_t column = i % is.head_dim;
+      q = kittens::convert<T>(column == 0 ? sign * is.far : column == 1 && is.rises ? 1 : 0);
+      continue;
+    }
     if (is.hill > 0) {
       q = kittens::convert<T>(kittens::convert<float>(q) + is.factor);
       continue;
@@ -180,6 +199,10 @@ void check(const problem& is) {
   for (int64_t i = 0; i < static_cast<int64_t>(ks.size()); ++i) {
     if (i / is.head_dim / is.key_heads % is.keys >= is.hill) continue;
     ks[i] = kittens::convert<T>(kittens::convert<float>(ks[i]) + 1);
+  }
+  for (int64_t i = 0; is.far != 0 && i < static_cast<int64_t>(ks.size()); ++i) {
+    const int64_t column = i % is.head_dim, j = i / is.head_dim / is.key_heads % is.keys;
+    if (column < 2) ks[i] = kittens::convert<T>(far_key(is, j, column));
   }
   auto vs = normal_values<T>(is.batch * is.keys * is.key_heads * is.value_dim, 3);
   for (int64_t i = 0; is.loud != 0 && i < static_cast<int64_t>(vs.size()); ++i) {
