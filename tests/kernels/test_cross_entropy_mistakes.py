@@ -183,12 +183,6 @@ MISTAKES = (
         "words[i] = arch::load_acquire(box);",
         r"mailboxes:\d+: is ",
     ),
-    in_row(
-        "losses_are_added_up_before_all_have_come",
-        "} while (!complete);",
-        "} while (false);",
-        r"(total|mailboxes):\d+: is ",
-    ),
     in_rows(
         "a_loss_is_not_handed_in",
         "if (first) hand_in_loss(p, r, 0.0f);",

@@ -12,6 +12,7 @@ UNWANTED = "a sum that nobody wants"
 NO_PLACE = "an element of no such place is looked for, and none is found"
 UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
+ALL_THERE = "on one core the block that begins last finds the losses of all others"
 SET_TO_0 = "by how many lanes soever"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
@@ -102,6 +103,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "unsigned words[", r"subscript: .* \+ 1", LONGER),
     Listed(ROW, "if («lane == 0») arch::store_global(p.total", "condition: .* → true", SAME_SUMS),
     Listed(ROW, "if (lane «==» 0) arch::store_global(p.total", "comparison: .*", SAME_SUMS),
+    Listed(ROW, "int i = «0»; i < kBoxes; ++i) complete &=", "constant: 0 → 1", ALL_THERE),
+    Listed(ROW, "complete &= words[i] != «0»", "constant: .*", ALL_THERE),
     Listed(ROW, "if («lane == 0») arch::atomic_exchange", "condition: .* → true", SET_TO_0),
     Listed(ROW, "if (lane «==» 0) arch::atomic_exchange", "comparison: .*", SET_TO_0),
     # Where its gradient is stored element by element.
