@@ -112,22 +112,47 @@ KITTENS_DEVICE float sum_of(const float (&x)[N]) {
   return fold<0, N>(x, [](float a, float b) { return a + b; });
 }
 
-// Of some of a row's logits x. `top` is their largest times log2(e); it starts at a finite number,
-// from which −inf can be subtracted.
+// The powers of a row whose largest logit is `peak`: e^(x − peak) = 2^(x · slope − shift), by one
+// fma. `shift` is rounded, which takes all powers of a row by the same factor from 1: no harm,
+// until from 2³⁰ on that factor may be infinite. Such logits are so far apart (64 at least) that
+// the power of any but the largest is 0 to any base: to base 2 their difference is exact.
+struct power_scale {
+  static constexpr float kFar = 0x1p30f;
+  float slope, shift;
+
+  KITTENS_DEVICE explicit power_scale(float peak) {
+    const bool far = !(fabsf(peak * kLog2E) < kFar);
+    slope = far ? 1.0f : kLog2E;
+    shift = far ? peak : peak * kLog2E;
+  }
+  KITTENS_DEVICE float power(float x) const {
+    return arch::exp2_approx(arch::fma(x, slope, -shift));
+  }
+};
+
+// Of some of a row's logits x. `peak` is their largest; it starts at a finite number, from which
+// −inf can be subtracted.
 struct softmax_sums {
-  float top = -3e38f;
-  float total = 0.0f;  // Σ 2^(x · log2(e) − top)
+  float peak = -2e38f;
+  float total = 0.0f;  // Σ e^(x − peak), as power_scale has it
   float plain = 0.0f;  // Σ x, where labels are smoothed
+
+  // What a total with the peak `before` is multiplied by. Products are rounded as in power_scale;
+  // those of far peaks are the same, or 64 apart.
+  KITTENS_DEVICE static float rescale(float before, float peak) {
+    return arch::exp2_approx(arch::mul_rounded(before, kLog2E) - arch::mul_rounded(peak, kLog2E));
+  }
 
   // Those that do not exist are −inf.
   template <int N>
   KITTENS_DEVICE void include(const float (&x)[N]) {
-    const float before = top;
-    top = fmaxf(top, largest_of(x) * kLog2E);
+    const float before = peak;
+    peak = fmaxf(peak, largest_of(x));
+    const power_scale scale(peak);
     float powers[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
-    total = arch::fma(total, arch::exp2_approx(before - top), sum_of(powers));
+    for (int i = 0; i < N; ++i) powers[i] = scale.power(x[i]);
+    total = arch::fma(total, rescale(before, peak), sum_of(powers));
   }
   KITTENS_DEVICE void include_one(float x, bool smoothing) {
     const float one[1] = {x};
@@ -136,19 +161,18 @@ struct softmax_sums {
   }
 
   KITTENS_DEVICE void include(const softmax_sums& other) {
-    const float before = top;
-    top = fmaxf(top, other.top);
-    total = arch::fma(total, arch::exp2_approx(before - top),
-                      other.total * arch::exp2_approx(other.top - top));
+    const float before = peak;
+    peak = fmaxf(peak, other.peak);
+    total = arch::fma(total, rescale(before, peak), other.total * rescale(other.peak, peak));
     plain += other.plain;
   }
 
   // Over the lanes of a warp; each gets the same bits.
   KITTENS_DEVICE void combine_lanes(bool smoothing) {
-    const float own = top;
+    const float own = peak;
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) top = fmaxf(top, arch::shuffle_xor(top, mask));
-    total *= arch::exp2_approx(own - top);
+    for (int mask = 16; mask > 0; mask /= 2) peak = fmaxf(peak, arch::shuffle_xor(peak, mask));
+    total *= rescale(own, peak);
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
     if (!smoothing) return;
@@ -161,7 +185,7 @@ struct softmax_sums {
 // the next row while a slow one still reads, so that one barrier a row is enough.
 struct group_sums {
   static constexpr int kMaxWarps = 32;
-  float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
+  float peak[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
 };
 
 // The sums of a row over a block's `warps` first warps, which meet at a named barrier; what a
@@ -173,14 +197,14 @@ KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, in
   if (warps == 1) return arch::sync_warp();
   const int lane = arch::lane_id();
   if (lane == 0) {
-    arch::store_shared(&shared.top[half][warp], sums.top);
+    arch::store_shared(&shared.peak[half][warp], sums.peak);
     arch::store_shared(&shared.total[half][warp], sums.total);
     arch::store_shared(&shared.plain[half][warp], sums.plain);
   }
   arch::named_barrier_sync(kSumsBarrier, warps * kWarp);
   sums = {};
   if (lane < warps) {
-    sums.top = arch::load_shared(&shared.top[half][lane]);
+    sums.peak = arch::load_shared(&shared.peak[half][lane]);
     sums.total = arch::load_shared(&shared.total[half][lane]);
     sums.plain = arch::load_shared(&shared.plain[half][lane]);
   }
@@ -229,17 +253,18 @@ KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p, int64_t coun
   return float(count);
 }
 
-// How the gradient follows from a logit x of column j: scale · 2^(x · log2(e) − top) + shift, and
-// `hit` more where j is the target.
+// How the gradient follows from a logit x of column j: scale · power(x) + shift, and `hit` more
+// where j is the target.
 struct row_gradient {
-  float top, scale, shift, hit;
+  power_scale powers;
+  float scale, shift, hit;
   int target;
 
   template <int N>
   KITTENS_DEVICE void apply(float (&x)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      x[i] = arch::fma(arch::exp2_approx(arch::fma(x[i], kLog2E, -top)), scale, shift);
+      x[i] = arch::fma(powers.power(x[i]), scale, shift);
     }
   }
   template <int N>
@@ -258,7 +283,10 @@ KITTENS_DEVICE bool is_defined(const softmax_sums& sums, int target) {
 
 KITTENS_DEVICE float log_sum_exp(const softmax_sums& sums, int target) {
   if (!is_defined(sums, target)) return kNaN;
-  return (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float>;
+  const power_scale powers(sums.peak);
+  const float log_total = arch::log2_approx(sums.total);
+  return arch::fma(log_total, std::numbers::ln2_v<float>,
+                   powers.slope == 1.0f ? sums.peak : powers.shift * std::numbers::ln2_v<float>);
 }
 
 // x_target: the target's logit; any number where there is none.
@@ -279,7 +307,7 @@ KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
   const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = is_defined(sums, target) ? factor * weight / sums.total : kNaN;
-  return {sums.top, scale, -factor * smooth, -factor * sharp, target};
+  return {power_scale(sums.peak), scale, -factor * smooth, -factor * sharp, target};
 }
 
 // ---- Few rows' total ----------------------------------------------------------------------------

@@ -121,7 +121,7 @@ struct register_row {
 template <class Config>
 struct cluster_sums {
   static constexpr int max_warps = Config::max_warps * Config::max_blocks;
-  float4 of_warp[max_warps];  // top, total, plain
+  float4 of_warp[max_warps];  // peak, total, plain
 };
 
 // The sums of a row over its `warps` warps, of which this is number `warp`, in a cluster whose
@@ -134,7 +134,7 @@ KITTENS_DEVICE void combine(softmax_sums& sums, cluster_sums<Config>& shared, in
   sums.combine_lanes(smoothing);
   cluster::wait();
   if (lane < cluster::blocks()) {
-    arch::store_cluster(&shared.of_warp[warp], lane, {sums.top, sums.total, sums.plain, 0.0f});
+    arch::store_cluster(&shared.of_warp[warp], lane, {sums.peak, sums.total, sums.plain, 0.0f});
   }
   cluster::sync();
   sums = {};
