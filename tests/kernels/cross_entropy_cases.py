@@ -175,6 +175,40 @@ def check_case(case: Case, inputs, results) -> None:
     check(case, inputs, [results[0], *results])
 
 
+def check_far_logits(device: str, width: int) -> None:
+    """Logits so large that neighbours of their dtype differ in probability by e⁶⁴ and more.
+
+    Each probability is 0 or 1 / n of as many as there are equal maxima, up to
+    rounding. The loss is off by roundings of the log-sum-exp alone, in float32.
+    """
+    for dtype in (FP32, BF16):
+        scale = torch.tensor([[5e8], [2e9], [1e10], [1e20], [5e37], [-5e37]], device=device)
+        x = (scale * torch.randn(6, width, device=device).clamp(-2, 2)).to(dtype)
+        x[3] = x[3, 0]
+        x[1, width // 2] = x[1, 0] = x[1].amax()
+        targets = x.argmin(-1)
+        targets[:3] = x[:3].argmax(-1)
+        leaf = x.clone().requires_grad_()
+        loss = thunderkittens.cross_entropy(leaf, targets, reduction="none")
+        loss.sum().backward()
+        wide = x.double()
+        top = wide.amax(-1, keepdim=True)
+        log_total = (wide - top).exp().sum(-1, keepdim=True).log()
+        want = top + log_total - wide.gather(-1, targets.unsqueeze(-1))
+        error = (
+            4 * torch.finfo(FP32).eps * (1 + top.abs() + wide.gather(-1, targets[:, None]).abs())
+        )
+        assert ((loss.double()[:, None] - want).abs() <= error).all()
+        gradient = (
+            (wide - top - log_total)
+            .exp()
+            .scatter_add(-1, targets.unsqueeze(-1), torch.full_like(top, -1.0))
+        )
+        # exp2 and the reciprocal are off by some units each; 1 / n − 1 is absolute.
+        error = torch.finfo(dtype).eps * gradient.abs() + 8 * torch.finfo(FP32).eps
+        assert ((leaf.grad.double() - gradient).abs() <= error).all()
+
+
 def check_rows_that_are_undefined(
     device: str, width: int = 1100, at_once: int = 8, *, outside: bool = True
 ) -> None:

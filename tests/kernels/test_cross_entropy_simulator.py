@@ -104,6 +104,7 @@ def test_numbers_at_the_edge(width, monkeypatch):
         cases.check_rows_that_are_undefined("cpu", width)
         cases.check_rows_that_are_undefined("cpu", width, at_once=1)
         cases.check_targets_without_probability("cpu", width)
+        cases.check_far_logits("cpu", width)
         cases.check_no_targets("cpu")
         cases.check_gradients_of_loss_that_are_not_finite("cpu", width)
         linear_cases.check_gradients_of_loss_that_are_not_finite("cpu")
