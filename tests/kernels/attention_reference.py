@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 FP32, FP64 = torch.float32, torch.float64
 
 
+SMALL_CAP = 64.0  # up to here the kernel's tanh is right relative to 1
+
+
 class Reference:
     """attention in float64 on the rounded inputs, with the quantities that its bounds are made of.
 
@@ -29,10 +32,10 @@ class Reference:
         size = self.q.abs() @ self.k.abs().transpose(-1, -2) * self.scale
         # The bounds allow 8 units of the largest score; a sum of head_dim terms may be off by
         # `accumulation`, in the weight's numerator and in its denominator; and tanh by as much of
-        # itself.
+        # itself, or of 1 where the cap is small.
         units = 2 * tolerance.accumulation(case.head_dim) / (8 * tolerance.unit(FP32))
         largest = float(size.max() if size.numel() else 0)
-        self.score = units * largest + min(case.softcap, largest)
+        self.score = units * largest + min(case.softcap, max(largest, SMALL_CAP))
         self.slope = torch.ones_like(score)
         if case.softcap > 0:
             bent = torch.tanh(score / case.softcap)

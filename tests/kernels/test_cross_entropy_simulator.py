@@ -165,11 +165,11 @@ def test_bits_of_a_row(width, dtype, calls):
 
 
 @pytest.fixture
-def one_at_a_time():
-    """One block, or cluster, runs at a time, the last one first, as may be on a busy device."""
+def last_first():
+    """Two blocks, or clusters, have a place, and the last ones begin: the least that is promised."""
     library = _backend._simulator(race=False)
     before = _backend._options(library)
-    _backend._configure(library, "lazy,threads=1,residents=1,spin=0.5")
+    _backend._configure(library, "lazy,threads=1,residents=2,spin=0.5")
     yield
     _backend._configure(library, before)
 
@@ -184,7 +184,7 @@ def one_at_a_time():
     ],
     ids=str,
 )
-def test_no_block_waits_for_one_that_has_not_begun(case, one_at_a_time):
+def test_blocks_that_others_wait_for_begin_last(case, last_first):
     """Few rows' total is reached in whatever order their blocks begin, to the same bits."""
     inputs = cases.make(case)
     with thunderkittens.backend("simulator"):

@@ -12,8 +12,7 @@ UNWANTED = "a sum that nobody wants"
 NO_PLACE = "an element of no such place is looked for, and none is found"
 UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
-ALL_THERE = "on one core the block that begins last finds the losses of all others"
-SET_TO_0 = "by how many lanes soever"
+ANY_ROW = "any row's warp may add up, where all of them run"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -36,7 +35,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "int mask = «16»", "constant: 16 → 17", BUTTERFLY),
     Listed(
         ROW,
-        "top = fmaxf(top, arch::shuffle_xor",
+        "peak = fmaxf(peak, arch::shuffle_xor",
         "constant: 16 → 32",
         "lane 32 away is the lane itself, than which its number is no larger",
     ),
@@ -103,10 +102,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "unsigned words[", r"subscript: .* \+ 1", LONGER),
     Listed(ROW, "if («lane == 0») arch::store_global(p.total", "condition: .* → true", SAME_SUMS),
     Listed(ROW, "if (lane «==» 0) arch::store_global(p.total", "comparison: .*", SAME_SUMS),
-    Listed(ROW, "int i = «0»; i < kBoxes; ++i) complete &=", "constant: 0 → 1", ALL_THERE),
-    Listed(ROW, "complete &= words[i] != «0»", "constant: .*", ALL_THERE),
-    Listed(ROW, "if («lane == 0») arch::atomic_exchange", "condition: .* → true", SET_TO_0),
-    Listed(ROW, "if (lane «==» 0) arch::atomic_exchange", "comparison: .*", SET_TO_0),
+    Listed(ROWS, "place.row != p.rows - «1»", "constant: 1 → 2", ANY_ROW),
+    Listed(STREAM, "arch::grid_x() - «1»;", "constant: 1 → 2", ANY_ROW),
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
@@ -121,6 +118,7 @@ LISTED: tuple[Listed, ...] = (
         "comparison: < → <=",
         "the next warp's first vectors are set to zero by this one, too",
     ),
+    Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
     Listed(ROWS, "«0», place.warp, place.warps", "constant: 0 → 1", "either half may be the first"),
     Listed(ROWS, "in_cluster = Blocks > «1»", "constant: 1 → 2", "a row has one block, or up to 8"),
@@ -161,6 +159,15 @@ LISTED: tuple[Listed, ...] = (
     Listed(STREAM, "float loose[«1»]", "constant: 1 → 2", "the second is not used"),
     Listed(STREAM, "runs[i].get(x[i]);", "comparison: < → <=", NOT_BOUNDED),
     Listed(STREAM, "rule.apply(x[i]);", "comparison: < → <=", NOT_BOUNDED),
+    Listed(
+        STREAM, "if (thread == «0») hand_in_loss(p, r, 0.0f)", "constant: 0 → 1", "any thread may"
+    ),
+    Listed(
+        STREAM,
+        "last = arch::warp_id() == 0",
+        "comparison: == → !=|constant: 0 → 1",
+        "any warp may add up, and the case has two",
+    ),
     Listed(STREAM, "if (arch::thread_id() == «0») shared", "constant: 0 → 1", "any thread may"),
     Listed(STREAM, "} else if (arch::lane_id() == «0»)", "constant: 0 → 1", "any lane may"),
 )

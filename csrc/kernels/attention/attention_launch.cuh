@@ -13,6 +13,9 @@ namespace thunderkittens::inline KITTENS_TARGET {
 
 // Tiles that differ in length are drawn longest first, those of so many heads together that their
 // keys and values, in bytes, stay in the L2 cache.
+// A softcap whose tanh need not be right relative to itself: units of 1 times it, 1e-5, are far
+// below the rounding of the weights.
+inline constexpr float kSmallCap = 64.0f;
 inline constexpr int64_t kCacheBytes = int64_t{32} << 20;
 
 inline int64_t heads_together(const attention_forward_params& p) {
@@ -75,6 +78,7 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.right = int(std::min(p.right, p.rows));
   t.heads_per_key = int(p.heads / p.key_heads);
   t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
+  t.is_small_cap = p.softcap <= kSmallCap;
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
   t.scale_log2 = t.scale * std::numbers::log2e_v<float>;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());

@@ -41,7 +41,11 @@ class attention_softmax {
   KITTENS_DEVICE void cap(S& s) {
     if constexpr (Config::capped) {
       const float c = p.cap;
-      map([=](float x) { return accurate_tanh(x * c); }, s, s);
+      if (p.is_small_cap) {
+        map([=](float x) { return short_tanh(x * c); }, s, s);
+      } else {
+        map([=](float x) { return accurate_tanh(x * c); }, s, s);
+      }
     }
   }
   // The key on the diagonal of this warp's first row, counted from `first_key`.
@@ -134,8 +138,13 @@ class attention_softmax {
   }
 
  private:
-  // tanh x, within 9 · 2⁻²⁴ of itself. (The unit's own approximation would lose half of bf16's
-  // bits.) 1 − 2 / (1 + exp 2|x|) cancels for small x, where a polynomial in x² takes its place.
+  // tanh x = 1 − 2 / (1 + exp 2x), within units of 1: times a small cap, within units of the cap.
+  // (The unit's own approximation would lose half of bf16's bits.)
+  KITTENS_DEVICE static float short_tanh(float x) {
+    return 1.0f - 2.0f * arch::reciprocal_approx(1.0f + arch::exp2_approx(x * (2 * kLog2e)));
+  }
+  // The same within 9 · 2⁻²⁴ of itself: where the other cancels, for small x, a polynomial in x²
+  // takes its place. With it, a step of head dimension 128 is 1538 instructions instead of 1037.
   KITTENS_DEVICE static float accurate_tanh(float x) {
     const float exp_2x = arch::exp2_approx(fabsf(x) * (2 * kLog2e));
     const float large = fmaf(arch::reciprocal_approx(1.0f + exp_2x), -2.0f, 1.0f);

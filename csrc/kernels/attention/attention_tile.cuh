@@ -100,6 +100,7 @@ struct attention_forward_tensors {
   int left, right;    // how far a row sees from its diagonal; at most Sk, and Sq
   int heads_per_key;  // Hq / Hk
   float cap;          // scale / softcap
+  bool is_small_cap;  // softcap is at most kSmallCap
   float scale;        // what takes s, or tanh of the capped s, to logits
   float scale_log2;   // … in units of log₂
 

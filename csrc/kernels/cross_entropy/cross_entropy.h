@@ -18,8 +18,18 @@ inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
 // Whether one launch may do it all: warps count the targets of so few rows themselves, and the last
 // block adds up their losses. Of long rows, a second one of a multiprocessor would wait for the
 // first: 256 × 32000 bf16 takes 18.9 µs in one launch, and 15.9 in three (H200).
+//
+// That block waits for the others, and nothing promises that they have been started before it. But
+// they find a place: a device runs at most 128 grids at a time (CUDA programming guide, compute
+// capability 9.0), each with one block that waits, and a block has a multiprocessor to itself where
+// rows are long, and else at most a quarter of one. So with more than 128 multiprocessors one, or
+// with more than 64 half of all places, enough for a cluster, are left to blocks that wait for
+// nobody.
 constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiprocessors) {
-  return rows <= (width > 8192 ? 1 : 2) * int64_t{multiprocessors};
+  constexpr int64_t kGridsAtOnce = 128;
+  const int64_t of_multiprocessor = width > 8192 ? 1 : 2;
+  return rows <= of_multiprocessor * multiprocessors &&
+         of_multiprocessor * multiprocessors > kGridsAtOnce;
 }
 
 // Launcher "cross_entropy_count": how many targets are not ignored, in parts.
@@ -42,8 +52,7 @@ struct cross_entropy_forward_params {
                           // logits themselves, or apart from them; null: not wanted
   float* loss;            // [rows], or null: not wanted
   float* total;           // [1], of few rows, or null: not wanted
-  unsigned* mailboxes;    // [rows + 1], with `total`, 0 before and after: losses on their way to
-                          // it, and how many have begun
+  unsigned* mailboxes;    // [rows], with `total`, 0 before and after: losses on their way to it
   const int64_t* counts;  // [kCrossEntropyParts], with `mean`: their sum is how many targets are
                           // not ignored; null: each warp counts
   const float* dloss;     // [rows], `dloss_stride` elements apart: it is multiplied by; null: by 1

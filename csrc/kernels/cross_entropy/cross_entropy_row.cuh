@@ -112,21 +112,34 @@ KITTENS_DEVICE float sum_of(const float (&x)[N]) {
   return fold<0, N>(x, [](float a, float b) { return a + b; });
 }
 
-// The powers of a row whose largest logit is `peak`: e^(x − peak) = 2^(x · slope − shift), by one
-// fma. `shift` is rounded, which takes all powers of a row by the same factor from 1: no harm,
-// until from 2³⁰ on that factor may be infinite. Such logits are so far apart (64 at least) that
-// the power of any but the largest is 0 to any base: to base 2 their difference is exact.
-struct power_scale {
-  static constexpr float kFar = 0x1p30f;
-  float slope, shift;
+// What the powers of a row's logits are relative to: the largest logit, `peak`, in units of log2.
+// It is rounded, which takes all powers of the row by one factor from 1: no harm. From 2³⁰ on that
+// factor may be infinite; but such logits are equal, or 64 apart and more, so that the power of any
+// but the largest is 0 to any base: `value` is the peak itself, then, and `far` is set.
+struct power_reference {
+  float value;
+  bool far;
 
-  KITTENS_DEVICE explicit power_scale(float peak) {
-    const bool far = !(fabsf(peak * kLog2E) < kFar);
-    slope = far ? 1.0f : kLog2E;
-    shift = far ? peak : peak * kLog2E;
+  KITTENS_DEVICE explicit power_reference(float peak) : value(scaled(peak)), far(is_far(value)) {
+    if (far) value = peak;
   }
-  KITTENS_DEVICE float power(float x) const {
-    return arch::exp2_approx(arch::fma(x, slope, -shift));
+  KITTENS_DEVICE static float scaled(float peak) { return arch::mul_rounded(peak, kLog2E); }
+  KITTENS_DEVICE static bool is_far(float scaled) {
+    return fabsf(scaled) >= 0x1p30f && fabsf(scaled) < std::numeric_limits<float>::infinity();
+  }
+
+  // The powers of x. Branches: far rows have code of their own, which is faster, and takes
+  // registers; else only the slope is theirs.
+  template <bool Branches, int N>
+  KITTENS_DEVICE void powers_of(float (&powers)[N], const float (&x)[N]) const {
+    if (Branches && far) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) powers[i] = x[i] < value ? 0.0f : x[i] - value + 1.0f;  // or NaN
+      return;
+    }
+    const float slope = !Branches && far ? 1.0f : kLog2E;
+#pragma unroll
+    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], slope, -value));
   }
 };
 
@@ -134,24 +147,21 @@ struct power_scale {
 // −inf can be subtracted.
 struct softmax_sums {
   float peak = -2e38f;
-  float total = 0.0f;  // Σ e^(x − peak), as power_scale has it
+  float total = 0.0f;  // of the powers of x
   float plain = 0.0f;  // Σ x, where labels are smoothed
 
-  // What a total with the peak `before` is multiplied by. Products are rounded as in power_scale;
-  // those of far peaks are the same, or 64 apart.
+  // What a total of the peak `before` is multiplied by. Far peaks are equal, or 64 apart.
   KITTENS_DEVICE static float rescale(float before, float peak) {
-    return arch::exp2_approx(arch::mul_rounded(before, kLog2E) - arch::mul_rounded(peak, kLog2E));
+    return arch::exp2_approx(power_reference::scaled(before) - power_reference::scaled(peak));
   }
 
   // Those that do not exist are −inf.
-  template <int N>
+  template <bool Branches = true, int N>
   KITTENS_DEVICE void include(const float (&x)[N]) {
     const float before = peak;
     peak = fmaxf(peak, largest_of(x));
-    const power_scale scale(peak);
     float powers[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) powers[i] = scale.power(x[i]);
+    power_reference(peak).powers_of<Branches>(powers, x);
     total = arch::fma(total, rescale(before, peak), sum_of(powers));
   }
   KITTENS_DEVICE void include_one(float x, bool smoothing) {
@@ -253,19 +263,18 @@ KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p, int64_t coun
   return float(count);
 }
 
-// How the gradient follows from a logit x of column j: scale · power(x) + shift, and `hit` more
+// How the gradient follows from a logit x of column j: scale · its power + shift, and `hit` more
 // where j is the target.
 struct row_gradient {
-  power_scale powers;
+  power_reference reference;
   float scale, shift, hit;
   int target;
 
-  template <int N>
+  template <bool Branches = true, int N>
   KITTENS_DEVICE void apply(float (&x)[N]) const {
+    reference.powers_of<Branches>(x, x);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      x[i] = arch::fma(powers.power(x[i]), scale, shift);
-    }
+    for (int i = 0; i < N; ++i) x[i] = arch::fma(x[i], scale, shift);
   }
   template <int N>
   KITTENS_DEVICE void hit_target(float (&x)[N], int first_column) const {
@@ -283,10 +292,10 @@ KITTENS_DEVICE bool is_defined(const softmax_sums& sums, int target) {
 
 KITTENS_DEVICE float log_sum_exp(const softmax_sums& sums, int target) {
   if (!is_defined(sums, target)) return kNaN;
-  const power_scale powers(sums.peak);
-  const float log_total = arch::log2_approx(sums.total);
-  return arch::fma(log_total, std::numbers::ln2_v<float>,
-                   powers.slope == 1.0f ? sums.peak : powers.shift * std::numbers::ln2_v<float>);
+  const power_reference reference(sums.peak);
+  const float unit = reference.far ? 1.0f : std::numbers::ln2_v<float>;
+  return arch::fma(arch::log2_approx(sums.total), std::numbers::ln2_v<float>,
+                   reference.value * unit);
 }
 
 // x_target: the target's logit; any number where there is none.
@@ -307,7 +316,7 @@ KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
   const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = is_defined(sums, target) ? factor * weight / sums.total : kNaN;
-  return {power_scale(sums.peak), scale, -factor * smooth, -factor * sharp, target};
+  return {power_reference(sums.peak), scale, -factor * smooth, -factor * sharp, target};
 }
 
 // ---- Few rows' total ----------------------------------------------------------------------------
@@ -324,22 +333,15 @@ KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t 
   arch::atomic_exchange(p.mailboxes + r, std::bit_cast<unsigned>(loss + 0.0f) ^ kTurnedSign);
 }
 
-// Who adds the losses up: of all that draw, each as it begins, the one that draws last. All others
-// run by then, or have ended, in whatever order blocks were started, so it may wait for them. The
-// number itself is on its way while rows are loaded, and nobody waits for it. (It is a float, exact
-// for as many rows as are few, since nvcc gathers what lanes add to one integer, and waits.)
-KITTENS_DEVICE float draw_start_number(const cross_entropy_forward_params& p) {
-  if (p.total == nullptr) return 0.0f;
-  return arch::atomic_add(reinterpret_cast<float*>(p.mailboxes + p.rows), 1.0f);
-}
-
-// One warp calls, of those that drew the last number: adds up the losses of all rows, always in the
-// same order, when they have come, and leaves boxes and numbers 0. A lane looks into nine boxes
-// together: those of 264 rows, as many as are few on an H200, take one round trip.
+// Adds up the losses of all rows, always in the same order, when they have come, and empties their
+// boxes. One warp of the last row's block calls. A lane looks into nine boxes together: those of
+// 264 rows, as many as are few on an H200, take one round trip.
+//
+// Nothing promises that the blocks it waits for were started before it, only that they find a
+// place: few_cross_entropy_rows sees to that.
 KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
   constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
-  if (lane == 0) arch::atomic_exchange(p.mailboxes + p.rows, 0u);
   float total = 0.0f;
   for (int64_t first = lane; first < p.rows; first += kBoxes * kWarp) {
     unsigned words[kBoxes];

@@ -95,7 +95,7 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
   const bool gradient = rows.gradient.defined(), dloss = rows.dloss.defined();
   const bool total = rows.total.defined(), counted = rows.counts.defined();
   const zero_numbers mailboxes =
-      total ? find_zero_numbers(d, rows.logits.device(), count + 1) : zero_numbers();
+      total ? find_zero_numbers(d, rows.logits.device(), count) : zero_numbers();
   launch(d,
          cross_entropy_forward_params{
              .logits = logits.tensor.const_data_ptr(),

@@ -35,8 +35,8 @@ struct cross_entropy_rows_config {
   static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Up to 14 columns may be outside of the vectors of the body.
   static constexpr int64_t block_columns = max_warps * warp_columns;
-  // With eight vectors a lane, registers are too few for it: some would be spilled.
-  static constexpr bool adds_up = Vectors == 4;
+  // With eight vectors a lane, registers are too few for these: some would be spilled.
+  static constexpr bool adds_up = Vectors == 4, branches = Vectors == 4;
 };
 
 // One lane's part of a row.
@@ -81,7 +81,7 @@ struct register_row {
 #pragma unroll
         for (int j = 0; j < vector::kLength; ++j) x[k * vector::kLength + j] = values[j];
       }
-      sums.include(x);
+      sums.include<Config::branches>(x);
     }
     if (has_loose) sums.include_one(loose, smoothing);
   }
@@ -93,7 +93,7 @@ struct register_row {
       const int column = pieces.column(vector_of(i));
       float x[vector::kLength];
       body[i].get(x);
-      rule.apply(x);
+      rule.apply<Config::branches>(x);
       rule.hit_target(x, column);
       typename vector::run result;
       result.set(x);
@@ -216,14 +216,9 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   begin_overlapped();
   const place_in_rows<Config> place;
-  float number = 0.0f;
-  if constexpr (Config::adds_up) {
-    if (place.warp == 0 && arch::lane_id() == 0) number = draw_start_number(p);
-  }
   const int64_t count = work_on_row(p, place);
   if constexpr (Config::adds_up) {
-    if (p.total == nullptr || place.warp != 0) return;
-    if (arch::shuffle(number, 0) != float(p.rows - 1)) return;
+    if (p.total == nullptr || place.warp != 0 || place.row != p.rows - 1) return;
     add_up_losses(p, divisor(p, count));
   }
 }

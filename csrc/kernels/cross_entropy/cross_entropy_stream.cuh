@@ -259,11 +259,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (arch::thread_id() == 0) shared.stages.init(Config::warps);
   arch::sync_block();
   if (arch::warp_id() < Config::warps) {
-    const float number = arch::thread_id() == 0 ? draw_start_number(p) : 0.0f;
     const float divided_by = divisor(p, count_of_lane(p));
     work_on_chunks<Config>(p, shared, divided_by);
-    if (p.total == nullptr || arch::warp_id() != 0) return;
-    if (arch::shuffle(number, 0) == float(arch::grid_x() - 1)) add_up_losses(p, divided_by);
+    const bool last = arch::warp_id() == 0 && arch::block_x() == arch::grid_x() - 1;
+    if (last && p.total != nullptr) add_up_losses(p, divided_by);
   } else if (arch::lane_id() == 0) {
     load_chunks<Config>(p, shared);
   }

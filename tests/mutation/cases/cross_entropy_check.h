@@ -117,7 +117,7 @@ void check(const problem& is) {
   const buffer<int64_t> wide_targets(aims), counts(parts);
   const buffer<int> narrow_targets(narrow);
   const buffer<float> loss(is.rows), dloss(dlosses), total(1);
-  const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows + 1));
+  const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows));
   const buffer<int64_t> outside(std::vector<int64_t>(1));
   T* gradient = is.in_place ? x.data() + is.offset : apart.data() + is.gradient_offset;
   const void* targets = wide_targets.data();
