@@ -63,7 +63,8 @@ class Problem:
         info = torch.finfo(self.dtype)
         narrow = info.bits == 16
         self.h = info.eps / 2 if narrow else 0.0
-        self.step = info.smallest_normal * info.eps if narrow else a.tiny
+        # Of bfloat16 subnormal numbers are float32's, too, which a GPU flushes to zero.
+        self.step = info.smallest_normal * info.eps if self.dtype == torch.float16 else a.tiny
         u, keys = a.unit, self.k.shape[-2]
         s = self.q @ self.k.mT * self.scale
         sizes = self.q.abs() @ self.k.abs().mT * abs(self.scale)

@@ -189,8 +189,8 @@ class Rows:
         x = x.masked_fill(self.ignored.unsqueeze(-1), 0.0)
         self.top = x.amax(-1, keepdim=True)
         below = x - self.top
-        # The kernel takes logits above 2.3e38 for infinite, and rows below −2e38 for −inf.
-        most = 2.0e38 if kernel else self.arithmetic.most
+        # The kernel promises numbers while a row's largest logit is within ±1e9.
+        most = 1.0e9 if kernel else self.arithmetic.most
         self.free = self.top.isfinite() & (self.top.abs() > most)
         e = below.exp()
         self.total = e.sum(-1, keepdim=True)

@@ -175,11 +175,11 @@ def check_case(case: Case, inputs, results) -> None:
     check(case, inputs, [results[0], *results])
 
 
-def check_far_logits(device: str, width: int) -> None:
-    """Logits so large that neighbours of their dtype differ in probability by e⁶⁴ and more.
+def check_far_logits(device: str, width: int = 300) -> None:
+    """By torch's ops: logits so large that neighbours differ in probability by e⁶⁴ and more.
 
-    Each probability is 0 or 1 / n of as many as there are equal maxima, up to
-    rounding. The loss is off by roundings of the log-sum-exp alone, in float32.
+    Each probability is 0 or 1 / n of as many as there are equal maxima, up to rounding. The loss is
+    off by roundings of the log-sum-exp alone, in float32.
     """
     for dtype in (FP32, BF16):
         scale = torch.tensor([[5e8], [2e9], [1e10], [1e20], [5e37], [-5e37]], device=device)

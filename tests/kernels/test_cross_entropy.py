@@ -39,6 +39,7 @@ def test_memory(case):
     "check",
     (
         partial(cases.check_rows_that_are_undefined, outside=False),
+        cases.check_far_logits,
         cases.check_targets_without_probability,
         cases.check_no_targets,
         cases.check_gradients_of_loss_that_are_not_finite,

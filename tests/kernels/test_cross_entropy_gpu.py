@@ -111,7 +111,6 @@ def test_numbers_at_the_edge(width, monkeypatch):
     monkeypatch.delenv("THUNDERKITTENS_STRICT")  # which makes an error of bad targets
     cases.check_rows_that_are_undefined("cuda", width)
     cases.check_targets_without_probability("cuda", width)
-    cases.check_far_logits("cuda", width)
     cases.check_no_targets("cuda")
     cases.check_gradients_of_loss_that_are_not_finite("cuda", width)
     linear_cases.check_gradients_of_loss_that_are_not_finite("cuda")

@@ -35,7 +35,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "int mask = «16»", "constant: 16 → 17", BUTTERFLY),
     Listed(
         ROW,
-        "peak = fmaxf(peak, arch::shuffle_xor",
+        "top = fmaxf(top, arch::shuffle_xor",
         "constant: 16 → 32",
         "lane 32 away is the lane itself, than which its number is no larger",
     ),

@@ -68,8 +68,9 @@ def cross_entropy(
         elements that are 0, as in ignored rows, stay 0 even where the loss's own gradient is
         infinite or NaN. Logits of −inf are columns without probability. A row whose logits are all
         −inf, one with a NaN or +inf, and on a GPU one whose target is neither ignored nor a column
-        gets NaN as loss and gradient (nothing outside of the tensors is read). The kernel takes
-        logits above 2.3e38 for infinite, and rows that lie wholly below −2e38 for −inf.
+        gets NaN as loss and gradient (nothing outside of the tensors is read). The kernel
+        promises numbers while the largest logit of a row is within ±1e9: beyond, where neighbours
+        in float32 are 64 and more apart, the row may get NaN or infinity; torch's ops do not.
 
         The same bits on every run. Up to 1024 columns of 16 bits, or 512 of 32, the kernel gives a
         row its loss and its gradient (before "mean" divides them) whatever other rows there are:

@@ -80,6 +80,7 @@ packed_mask::packed_mask(const attention_call& c) {
   const Tensor same =
       (query.sequence.unsqueeze(1) == key.sequence.unsqueeze(0)) & (key.sequence >= 0);
   seen = band(c, diagonal, positions(columns, c.q) - key.start) & same;
+  stray_rows = (query.sequence < 0).unsqueeze(-1).unsqueeze(-1);
   stray_keys = (key.sequence < 0).unsqueeze(-1).unsqueeze(-1);
 }
 

@@ -13,8 +13,8 @@ std::optional<at::Tensor> dense_mask(const attention_call& c);
 
 // The same of a packed call, as one call that is not. Built on the device: nothing is read back.
 struct packed_mask {
-  at::Tensor seen;        // bool [Tq, Tk]
-  at::Tensor stray_keys;  // bool [Tk, 1, 1]: they belong to no sequence
+  at::Tensor seen;                    // bool [Tq, Tk]
+  at::Tensor stray_rows, stray_keys;  // bool [Tq, 1, 1], [Tk, 1, 1]: they belong to no sequence
 
   explicit packed_mask(const attention_call& c);
 };

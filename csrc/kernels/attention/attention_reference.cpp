@@ -76,10 +76,14 @@ two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, c
 
 two_tensors packed_by_mask(const attention_call& c) {
   const packed_mask mask(c);
-  // A token of no sequence may hold anything: 0 · NaN must not reach the product.
-  const Tensor v = c.v.masked_fill(mask.stray_keys, 0);
-  auto [o, lse] = formula(c, c.q.unsqueeze(0), c.k.unsqueeze(0), v.unsqueeze(0), mask.seen);
-  return {o.squeeze(0), lse.squeeze(0)};
+  // A token of no sequence may hold anything: 0 · NaN must not reach the products, nor those of the
+  // gradients, where autograd differentiates this; nor may such a row's own gradient.
+  const auto known = [](const Tensor& t, const Tensor& stray) {
+    return t.masked_fill(stray, 0).unsqueeze(0);
+  };
+  auto [o, lse] = formula(c, known(c.q, mask.stray_rows), known(c.k, mask.stray_keys),
+                          known(c.v, mask.stray_keys), mask.seen);
+  return {o.squeeze(0).masked_fill(mask.stray_rows, 0), lse.squeeze(0)};
 }
 
 two_tensors packed_by_sequence(const attention_call& c) {

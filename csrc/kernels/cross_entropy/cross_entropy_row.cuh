@@ -112,57 +112,23 @@ KITTENS_DEVICE float sum_of(const float (&x)[N]) {
   return fold<0, N>(x, [](float a, float b) { return a + b; });
 }
 
-// What the powers of a row's logits are relative to: the largest logit, `peak`, in units of log2.
-// It is rounded, which takes all powers of the row by one factor from 1: no harm. From 2³⁰ on that
-// factor may be infinite; but such logits are equal, or 64 apart and more, so that the power of any
-// but the largest is 0 to any base: `value` is the peak itself, then, and `far` is set.
-struct power_reference {
-  float value;
-  bool far;
-
-  KITTENS_DEVICE explicit power_reference(float peak) : value(scaled(peak)), far(is_far(value)) {
-    if (far) value = peak;
-  }
-  KITTENS_DEVICE static float scaled(float peak) { return arch::mul_rounded(peak, kLog2E); }
-  KITTENS_DEVICE static bool is_far(float scaled) {
-    return fabsf(scaled) >= 0x1p30f && fabsf(scaled) < std::numeric_limits<float>::infinity();
-  }
-
-  // The powers of x. Branches: far rows have code of their own, which is faster, and takes
-  // registers; else only the slope is theirs.
-  template <bool Branches, int N>
-  KITTENS_DEVICE void powers_of(float (&powers)[N], const float (&x)[N]) const {
-    if (Branches && far) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) powers[i] = x[i] < value ? 0.0f : x[i] - value + 1.0f;  // or NaN
-      return;
-    }
-    const float slope = !Branches && far ? 1.0f : kLog2E;
-#pragma unroll
-    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], slope, -value));
-  }
-};
-
-// Of some of a row's logits x. `peak` is their largest; it starts at a finite number, from which
-// −inf can be subtracted.
+// Of some of a row's logits x. `top` is their largest times log2(e), rounded, which takes all powers
+// of the row by one factor from 1: no harm, until from 2³¹ on it may be infinite or 0, and the row
+// NaN. It starts at a finite number, from which −inf can be subtracted.
 struct softmax_sums {
-  float peak = -2e38f;
-  float total = 0.0f;  // of the powers of x
+  float top = -3e38f;
+  float total = 0.0f;  // Σ 2^(x · log2(e) − top)
   float plain = 0.0f;  // Σ x, where labels are smoothed
 
-  // What a total of the peak `before` is multiplied by. Far peaks are equal, or 64 apart.
-  KITTENS_DEVICE static float rescale(float before, float peak) {
-    return arch::exp2_approx(power_reference::scaled(before) - power_reference::scaled(peak));
-  }
-
   // Those that do not exist are −inf.
-  template <bool Branches = true, int N>
+  template <int N>
   KITTENS_DEVICE void include(const float (&x)[N]) {
-    const float before = peak;
-    peak = fmaxf(peak, largest_of(x));
+    const float before = top;
+    top = fmaxf(top, largest_of(x) * kLog2E);
     float powers[N];
-    power_reference(peak).powers_of<Branches>(powers, x);
-    total = arch::fma(total, rescale(before, peak), sum_of(powers));
+#pragma unroll
+    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
+    total = arch::fma(total, arch::exp2_approx(before - top), sum_of(powers));
   }
   KITTENS_DEVICE void include_one(float x, bool smoothing) {
     const float one[1] = {x};
@@ -171,18 +137,19 @@ struct softmax_sums {
   }
 
   KITTENS_DEVICE void include(const softmax_sums& other) {
-    const float before = peak;
-    peak = fmaxf(peak, other.peak);
-    total = arch::fma(total, rescale(before, peak), other.total * rescale(other.peak, peak));
+    const float before = top;
+    top = fmaxf(top, other.top);
+    total = arch::fma(total, arch::exp2_approx(before - top),
+                      other.total * arch::exp2_approx(other.top - top));
     plain += other.plain;
   }
 
   // Over the lanes of a warp; each gets the same bits.
   KITTENS_DEVICE void combine_lanes(bool smoothing) {
-    const float own = peak;
+    const float own = top;
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) peak = fmaxf(peak, arch::shuffle_xor(peak, mask));
-    total *= rescale(own, peak);
+    for (int mask = 16; mask > 0; mask /= 2) top = fmaxf(top, arch::shuffle_xor(top, mask));
+    total *= arch::exp2_approx(own - top);
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
     if (!smoothing) return;
@@ -195,7 +162,7 @@ struct softmax_sums {
 // the next row while a slow one still reads, so that one barrier a row is enough.
 struct group_sums {
   static constexpr int kMaxWarps = 32;
-  float peak[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
+  float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
 };
 
 // The sums of a row over a block's `warps` first warps, which meet at a named barrier; what a
@@ -207,14 +174,14 @@ KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, in
   if (warps == 1) return arch::sync_warp();
   const int lane = arch::lane_id();
   if (lane == 0) {
-    arch::store_shared(&shared.peak[half][warp], sums.peak);
+    arch::store_shared(&shared.top[half][warp], sums.top);
     arch::store_shared(&shared.total[half][warp], sums.total);
     arch::store_shared(&shared.plain[half][warp], sums.plain);
   }
   arch::named_barrier_sync(kSumsBarrier, warps * kWarp);
   sums = {};
   if (lane < warps) {
-    sums.peak = arch::load_shared(&shared.peak[half][lane]);
+    sums.top = arch::load_shared(&shared.top[half][lane]);
     sums.total = arch::load_shared(&shared.total[half][lane]);
     sums.plain = arch::load_shared(&shared.plain[half][lane]);
   }
@@ -263,18 +230,18 @@ KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p, int64_t coun
   return float(count);
 }
 
-// How the gradient follows from a logit x of column j: scale · its power + shift, and `hit` more
-// where j is the target.
+// How the gradient follows from a logit x of column j: scale · 2^(x · log2(e) − top) + shift, and
+// `hit` more where j is the target.
 struct row_gradient {
-  power_reference reference;
-  float scale, shift, hit;
+  float top, scale, shift, hit;
   int target;
 
-  template <bool Branches = true, int N>
+  template <int N>
   KITTENS_DEVICE void apply(float (&x)[N]) const {
-    reference.powers_of<Branches>(x, x);
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = arch::fma(x[i], scale, shift);
+    for (int i = 0; i < N; ++i) {
+      x[i] = arch::fma(arch::exp2_approx(arch::fma(x[i], kLog2E, -top)), scale, shift);
+    }
   }
   template <int N>
   KITTENS_DEVICE void hit_target(float (&x)[N], int first_column) const {
@@ -292,10 +259,7 @@ KITTENS_DEVICE bool is_defined(const softmax_sums& sums, int target) {
 
 KITTENS_DEVICE float log_sum_exp(const softmax_sums& sums, int target) {
   if (!is_defined(sums, target)) return kNaN;
-  const power_reference reference(sums.peak);
-  const float unit = reference.far ? 1.0f : std::numbers::ln2_v<float>;
-  return arch::fma(arch::log2_approx(sums.total), std::numbers::ln2_v<float>,
-                   reference.value * unit);
+  return (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float>;
 }
 
 // x_target: the target's logit; any number where there is none.
@@ -316,7 +280,7 @@ KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
   const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = is_defined(sums, target) ? factor * weight / sums.total : kNaN;
-  return {power_reference(sums.peak), scale, -factor * smooth, -factor * sharp, target};
+  return {sums.top, scale, -factor * smooth, -factor * sharp, target};
 }
 
 // ---- Few rows' total ----------------------------------------------------------------------------

@@ -35,8 +35,8 @@ struct cross_entropy_rows_config {
   static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
   // Up to 14 columns may be outside of the vectors of the body.
   static constexpr int64_t block_columns = max_warps * warp_columns;
-  // With eight vectors a lane, registers are too few for these: some would be spilled.
-  static constexpr bool adds_up = Vectors == 4, branches = Vectors == 4;
+  // With eight vectors a lane, registers are too few for it: some would be spilled.
+  static constexpr bool adds_up = Vectors == 4;
 };
 
 // One lane's part of a row.
@@ -81,7 +81,7 @@ struct register_row {
 #pragma unroll
         for (int j = 0; j < vector::kLength; ++j) x[k * vector::kLength + j] = values[j];
       }
-      sums.include<Config::branches>(x);
+      sums.include(x);
     }
     if (has_loose) sums.include_one(loose, smoothing);
   }
@@ -93,7 +93,7 @@ struct register_row {
       const int column = pieces.column(vector_of(i));
       float x[vector::kLength];
       body[i].get(x);
-      rule.apply<Config::branches>(x);
+      rule.apply(x);
       rule.hit_target(x, column);
       typename vector::run result;
       result.set(x);
@@ -121,7 +121,7 @@ struct register_row {
 template <class Config>
 struct cluster_sums {
   static constexpr int max_warps = Config::max_warps * Config::max_blocks;
-  float4 of_warp[max_warps];  // peak, total, plain
+  float4 of_warp[max_warps];  // top, total, plain
 };
 
 // The sums of a row over its `warps` warps, of which this is number `warp`, in a cluster whose
@@ -134,7 +134,7 @@ KITTENS_DEVICE void combine(softmax_sums& sums, cluster_sums<Config>& shared, in
   sums.combine_lanes(smoothing);
   cluster::wait();
   if (lane < cluster::blocks()) {
-    arch::store_cluster(&shared.of_warp[warp], lane, {sums.peak, sums.total, sums.plain, 0.0f});
+    arch::store_cluster(&shared.of_warp[warp], lane, {sums.top, sums.total, sums.plain, 0.0f});
   }
   cluster::sync();
   sums = {};
