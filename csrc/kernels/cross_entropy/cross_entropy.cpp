@@ -93,9 +93,13 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
   if (d.run == nullptr) check_columns();
   raise_target_outside(d, logits.device());
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
-  const int64_t count = targets.numel();
-  if (d.run != nullptr && o.reduce != reduction::none &&
-      few_cross_entropy_rows(count, logits.size(-1), multiprocessors(d, logits.device()))) {
+  const int64_t count = targets.numel(), width = logits.size(-1);
+  const auto adds_up = [&] {
+    const int processors = multiprocessors(d, logits.device());
+    return few_cross_entropy_rows(count, width, processors) &&
+           (d.simulated || others_find_room(width, processors));
+  };
+  if (d.run != nullptr && o.reduce != reduction::none && adds_up()) {
     rows.total = at::empty({}, logits.options().dtype(loss_dtype(logits)));
     compute_rows(d, o, rows);
     return {rows.total, rows.gradient};

@@ -18,19 +18,20 @@ inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
 // Whether one launch may do it all: warps count the targets of so few rows themselves, and the last
 // block adds up their losses. Of long rows, a second one of a multiprocessor would wait for the
 // first: 256 × 32000 bf16 takes 18.9 µs in one launch, and 15.9 in three (H200).
-//
-// That block waits for the others, and nothing promises that they have been started before it. But
-// they find a place: a device runs at most 128 grids at a time (CUDA programming guide, compute
+constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiprocessors) {
+  return rows <= (width > 8192 ? 1 : 2) * int64_t{multiprocessors};
+}
+
+// Whether the last block may wait for the others, which nothing promises to start before it: they
+// find a place. A device runs at most 128 grids at a time (CUDA programming guide, compute
 // capability 9.0), each with one block that waits, and a block has a multiprocessor to itself where
 // rows are long, and else at most a quarter of one. So with more than 128 multiprocessors one, or
 // with more than 64 half of all places, enough for a cluster, are left to blocks that wait for
-// nobody.
-constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiprocessors) {
-  constexpr int64_t kGridsAtOnce = 128;
-  const int64_t of_multiprocessor = width > 8192 ? 1 : 2;
-  return rows <= of_multiprocessor * multiprocessors &&
-         of_multiprocessor * multiprocessors > kGridsAtOnce;
+// nobody. (The simulator runs one grid at a time.)
+constexpr bool others_find_room(int64_t width, int multiprocessors) {
+  return (width > 8192 ? 1 : 2) * multiprocessors > 128;
 }
+static_assert(others_find_room(50304, 132) && !others_find_room(50304, 114));
 
 // Launcher "cross_entropy_count": how many targets are not ignored, in parts.
 struct cross_entropy_count_params {

@@ -112,9 +112,9 @@ KITTENS_DEVICE float sum_of(const float (&x)[N]) {
   return fold<0, N>(x, [](float a, float b) { return a + b; });
 }
 
-// Of some of a row's logits x. `top` is their largest times log2(e), rounded, which takes all powers
-// of the row by one factor from 1: no harm, until from 2³¹ on it may be infinite or 0, and the row
-// NaN. It starts at a finite number, from which −inf can be subtracted.
+// Of some of a row's logits x. `top` is their largest times log2(e), rounded, which takes all
+// powers of the row by one factor from 1: no harm, until from 2³¹ on it may be infinite or 0, and
+// the row NaN. It starts at a finite number, from which −inf can be subtracted.
 struct softmax_sums {
   float top = -3e38f;
   float total = 0.0f;  // Σ 2^(x · log2(e) − top)
@@ -302,7 +302,7 @@ KITTENS_DEVICE void hand_in_loss(const cross_entropy_forward_params& p, int64_t 
 // 264 rows, as many as are few on an H200, take one round trip.
 //
 // Nothing promises that the blocks it waits for were started before it, only that they find a
-// place: few_cross_entropy_rows sees to that.
+// place: others_find_room sees to that.
 KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float divided_by) {
   constexpr int kBoxes = 9;
   const int lane = arch::lane_id();
