@@ -28,7 +28,7 @@ RACE_OF_SUMS = r"RACE at cross_entropy_row.cuh:\d+"
 RELEASE = "    read(x, at.stage, chunk);\n    shared.stages.release_after_loads(at);\n"
 UNFENCED_LOADS = (
     r"PROXY FENCE at cross_entropy_stream.cuh:\d+ [^\n]*bulk_load by thread \d+ writes shared "
-    r"memory[^\n]* threads [^\n]* read it at cross_entropy_stream.cuh:\d+[^\n]* by ordinary loads"
+    r"memory[^\n]* threads [^\n]* read it at cross_entropy_row.cuh:\d+[^\n]* by ordinary loads"
 )
 WRONG = r"(loss|gradient|result|total|count):\d+: is "
 
@@ -119,7 +119,7 @@ MISTAKES = (
             "arch::fence_async_proxy();\n"
             "    if (arch::lane_id() == 0) shared.stages.release_after_mma(at)",
         ),
-        r"RACE",
+        r"RACE|PROXY FENCE",
     ),
     # What made gradients wrong on an H200: the next chunk's copy overtook the loads of this one.
     in_stream(
