@@ -27,8 +27,8 @@ in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backwar
 RACE_OF_SUMS = r"RACE at cross_entropy_row.cuh:\d+"
 RELEASE = "    read(x, at.stage, chunk);\n    shared.stages.release_after_loads(at);\n"
 UNFENCED_LOADS = (
-    r"PROXY FENCE at cross_entropy_stream.cuh:\d+ [^\n]*bulk_load by thread \d+ writes shared "
-    r"memory[^\n]* threads [^\n]* read it at cross_entropy_row.cuh:\d+[^\n]* by ordinary loads"
+    r"PROXY FENCE at cross_entropy_stream.cuh:\d+: bulk_load by thread \d+ writes shared memory "
+    r"[^\n]*; threads [^\n]* read it at cross_entropy_row.cuh:\d+ before, by ordinary loads"
 )
 WRONG = r"(loss|gradient|result|total|count):\d+: is "
 
