@@ -34,7 +34,6 @@
 #include "kittens/arch/mbarrier.cuh"
 #include "kittens/arch/thread.cuh"
 #include "kittens/ops/semaphore.cuh"
-#include "kittens/types/scope.cuh"
 #include "kittens/types/semaphore.cuh"
 
 namespace kittens {
@@ -87,14 +86,14 @@ struct ring {
   template <int Warps = 1>
   KITTENS_DEVICE void release_after_loads(const cursor<Stages>& at, int barrier = 0) {
     finish_loads<Warps>(barrier);
-    if (arch::thread_id() % (Warps * kWarp) == 0) arrive(empty[at.stage]);
+    if (arch::thread_id() % (Warps * arch::kWarpThreads) == 0) arrive(empty[at.stage]);
   }
   // At the first `blocks` blocks of the cluster.
   template <int Warps = 1>
   KITTENS_DEVICE void release_remote_after_loads(const cursor<Stages>& at, int blocks,
                                                  int barrier = 0) {
     finish_loads<Warps>(barrier);
-    const int rank = arch::thread_id() % (Warps * kWarp);
+    const int rank = arch::thread_id() % (Warps * arch::kWarpThreads);
     if (rank < blocks) arrive_remote(empty[at.stage], rank);
   }
 
@@ -105,7 +104,7 @@ struct ring {
     if constexpr (Warps == 1) {
       arch::sync_warp();
     } else {
-      arch::named_barrier_sync(barrier, Warps * kWarp);
+      arch::named_barrier_sync(barrier, Warps * arch::kWarpThreads);
     }
   }
 };
