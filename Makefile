@@ -4,13 +4,16 @@ PYTHON ?= python3
 BUILD_TOOLS := $(PYTHON) -m build_tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim mutation bench lint format clean
+.PHONY: help demo cpp test sim mutation bench lint format clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
 
 demo:  ## Generate text with a small GPT (ARGS="--prompt 'Once upon a time'")
 	@$(BUILD_TOOLS) demo $(ARGS)
+
+cpp:  ## Run the kernels from C++, without Python and torch (ARGS=--simulator: on the CPU)
+	@$(BUILD_TOOLS) cpp $(ARGS)
 
 test:  ## Run every test that this machine can (TIER=1..5, TORCH=2.15.0, ARGS="-k norm")
 	@$(BUILD_TOOLS) test $(if $(TIER),--tier $(TIER)) $(if $(TORCH),--torch $(TORCH)) $(ARGS)

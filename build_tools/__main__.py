@@ -148,6 +148,14 @@ def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
 
 
+def _cpp(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and builds and runs the kernels' demo in C++; --simulator: on the CPU."""
+    from build_tools import cpp, environment
+
+    environment.enter("demo")
+    return cpp.run(rest)
+
+
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and runs the benchmarks; further arguments go to them."""
     from build_tools import environment, ops
@@ -197,13 +205,14 @@ COMMANDS = {
     "sim": _sim,
     "mutation": _mutation,
     "demo": _demo,
+    "cpp": _cpp,
     "bench": _bench,
     "lint": _lint,
     "format": _format,
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "bench")
+PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def prepare(purpose: str, torch: str | None = None) -> str:
         _add_repository(folder)
         done = stamp.read_text().split() if stamp.is_file() else []
         stamp.write_text("\n".join([*done, wanted]) + "\n")
-    if purpose == "test" or (purpose == "demo" and (_has_driver() or shutil.which("nvcc"))):
+    if purpose == "test" or (purpose == "demo" and (has_driver() or shutil.which("nvcc"))):
         _add_nvcc(folder)
     return str(python)
 
@@ -184,5 +184,6 @@ def missing_nvcc() -> str:
     return toolchain.nvcc_requirement() or ""
 
 
-def _has_driver() -> bool:
+def has_driver() -> bool:
+    """Returns whether the machine has a driver of NVIDIA's."""
     return Path("/proc/driver/nvidia/version").exists() or bool(shutil.which("nvidia-smi"))

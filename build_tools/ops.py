@@ -1,4 +1,8 @@
-"""Builds what the package loads: `lib/libthunderkittens.so` and the Python module `_C`."""
+"""Builds what the package loads: two libraries, and the Python module `_C`.
+
+`lib/libthunderkittens_kernels.so` holds the kernels and needs the CUDA runtime alone;
+`lib/libthunderkittens.so` makes torch ops of them.
+"""
 
 import sysconfig
 from collections.abc import Iterable
@@ -10,6 +14,7 @@ from build_tools.settings import ROOT, BuildError
 
 INCLUDES = ("-I", "csrc/include", "-I", "csrc")
 MODULE = "csrc/binding/module.cpp"
+KERNELS = "libthunderkittens_kernels.so"
 LIBRARY = "libthunderkittens.so"
 # The C++ library that torch has loaded, by its full name. A compiler that comes without a
 # libstdc++.so would link libstdc++.a instead, and formatting a number with the second copy of the
@@ -33,28 +38,62 @@ def build(
     toolkit, reason = cuda.toolkit()
     print(toolchain.describe(toolkit, reason), flush=True)
     header = build_info.write(toolkit)
-    jobs = [compile_job(source, header) for source in sources()]
-    if toolkit:
-        chosen = cuda.kernel_jobs(toolkit) if kernels is None else kernels
-        jobs += [*chosen, cuda.device_job(toolkit)]
-    module = module_job(header)
+    host, device = _kernel_jobs(toolkit, kernels)
+    glue = [*(compile_job(source, header) for source in torch_sources()), module_job(header)]
     # The slowest first: kernels, then files that include ATen.
-    results = compile.run([*reversed(jobs), module], "Compiling")
-    objects = tuple(result.output for result in results if result.job is not module)
-    library = _link_library(objects, toolkit, name)
-    extension = _link_module(module.output, library, name)
-    compile.run([library], "Linking the ops")
-    compile.run([extension], "Linking the Python module")
+    results = compile.run([*reversed(device), *glue, *host], "Compiling")
+    outputs = {result.job.name: result.output for result in results}
+    objects = [tuple(outputs[job.name] for job in jobs) for jobs in ([*host, *device], glue)]
+    links = [_link_kernels(objects[0], toolkit, name)]
+    links += [_link_library((*objects[1][:-1], links[0].output), name)]
+    links += [_link_module((objects[1][-1], links[1].output, links[0].output), name)]
+    for job in links:
+        compile.run([job], "Linking")
     compile.print_times(results)
-    compile.install(library.output, package / "lib" / LIBRARY)
-    compile.install(extension.output, package / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    for job, place in zip(links, (f"lib/{KERNELS}", f"lib/{LIBRARY}", f"_C{suffix}"), strict=True):
+        compile.install(job.output, package / place)
 
 
-def sources() -> list[Path]:
-    """Returns the C++ sources of the ops library, relative to the repository."""
-    folders = ("csrc/host", "csrc/binding", "csrc/kernels/*")
+def build_kernels(package: Path, toolkit: toolchain.Cuda | None) -> None:
+    """Builds the kernels' library alone, and puts it into a package folder.
+
+    Args:
+        package: The folder that is to hold it.
+        toolkit: What to compile CUDA kernels with; None leaves them out.
+    """
+    host, device = _kernel_jobs(toolkit, None)
+    results = compile.run([*reversed(device), *host], "Compiling the kernels")
+    link = _link_kernels(tuple(result.output for result in results), toolkit, "kernels")
+    compile.run([link], "Linking")
+    compile.install(link.output, package / "lib" / KERNELS)
+
+
+def _kernel_jobs(
+    toolkit: toolchain.Cuda | None, kernels: Iterable[compile.Job] | None
+) -> tuple[list[compile.Job], list[compile.Job]]:
+    """Returns the compilations of the kernels' library: by the C++ compiler, and by nvcc."""
+    host = [compile_job(source) for source in kernel_sources()]
+    if toolkit is None:
+        return host, []
+    chosen = cuda.kernel_jobs(toolkit) if kernels is None else kernels
+    return host, [*chosen, cuda.device_job(toolkit)]
+
+
+def kernel_sources() -> list[Path]:
+    """Returns the C++ sources beside the kernels, which know no torch."""
+    return _sources("csrc/host", "csrc/kernels/*")
+
+
+def torch_sources() -> list[Path]:
+    """Returns the C++ sources of the torch ops."""
+    paths = _sources("csrc/binding", "csrc/kernels/*/torch")
+    return [path for path in paths if path != Path(MODULE)]
+
+
+def _sources(*folders: str) -> list[Path]:
     paths = [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/*.cpp"))]
-    return [path.relative_to(ROOT) for path in paths if path != ROOT / MODULE]
+    return [path.relative_to(ROOT) for path in paths]
 
 
 def compile_job(source: Path, header: Path | None = None) -> compile.Job:
@@ -64,9 +103,10 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
         source: Relative to the repository.
         header: The generated header, in a folder to include from, which one source reads.
     """
-    compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
-    free = source.parts[1] == "host"  # no torch there, so no other object for another torch
+    compiler = toolchain.find_compiler()
     generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
+    # Without torch, no other object for another torch.
+    torch = None if source in kernel_sources() else toolchain.find_torch()
     return compile.Job(
         name=str(source.with_suffix("")),
         command=(
@@ -74,13 +114,13 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
             *configs.CXX_FLAGS,
             *INCLUDES,
             *generated,
-            *(() if free else torch.include_flags),
+            *(torch.include_flags if torch else ()),
             "-c",
             str(source),
             "-o",
             "{output}",
         ),
-        tool=compiler.name if free else f"{compiler.name}, torch {torch.version}",
+        tool=f"{compiler.name}, torch {torch.version}" if torch else compiler.name,
         kernel=str(source.relative_to("csrc/kernels").with_suffix("")) + " (host)"
         if source.parts[1] == "kernels"
         else "",
@@ -105,12 +145,24 @@ def module_job(header: Path) -> compile.Job:
     )
 
 
-def _link_library(
+def _link_kernels(
     objects: tuple[Path, ...], toolkit: toolchain.Cuda | None, name: str
 ) -> compile.Job:
-    compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
+    compiler = toolchain.find_compiler()
     # The runtime by its full path: the Python packages have no libcudart.so to find with -l.
     runtime = (str(toolkit.cudart),) if toolkit else ()
+    return compile.Job(
+        name=f"{name}/libthunderkittens_kernels",
+        command=(*shared_library(compiler, KERNELS), "{inputs}", CXX_LIBRARY, *runtime),
+        tool=f"{compiler.name}, CUDA {toolkit.version}" if toolkit else compiler.name,
+        suffix=".so",
+        inputs=objects,
+        depends=False,
+    )
+
+
+def _link_library(objects: tuple[Path, ...], name: str) -> compile.Job:
+    compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     return compile.Job(
         name=f"{name}/libthunderkittens",
         command=(
@@ -120,8 +172,9 @@ def _link_library(
             f"-L{torch.root / 'lib'}",
             "-lc10",
             "-ltorch_cpu",
-            *runtime,
+            "-Wl,-rpath,$ORIGIN",
             f"-Wl,-rpath-link,{torch.root / 'lib'}",
+            "-Wl,--allow-shlib-undefined",
         ),
         tool=f"{compiler.name}, torch {torch.version}",
         suffix=".so",
@@ -130,7 +183,7 @@ def _link_library(
     )
 
 
-def _link_module(module: Path, library: compile.Job, name: str) -> compile.Job:
+def _link_module(objects: tuple[Path, ...], name: str) -> compile.Job:
     compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     return compile.Job(
@@ -147,7 +200,7 @@ def _link_module(module: Path, library: compile.Job, name: str) -> compile.Job:
         ),
         tool=f"{compiler.name}, torch {torch.version}",
         suffix=".so",
-        inputs=(module, library.output),
+        inputs=objects,
         depends=False,
     )
 

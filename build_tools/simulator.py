@@ -20,10 +20,13 @@ SIMULATOR_FLAGS = (
 )
 
 
-def build(package: Path = settings.PACKAGE) -> None:
-    """Builds `lib/_simulator.so` beside the ops library, which must have been built.
+def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
+    """Builds `lib/_simulator.so` beside the kernels' library, which must have been built.
 
-    And `lib/_simulator_race.so`, whose kernels tell the simulator of each access to memory.
+    Args:
+        package: The folder that holds `lib`.
+        race: Whether to build `lib/_simulator_race.so`, too, whose kernels tell the simulator of
+            each access to memory.
 
     Raises:
         BuildError: CUDA's headers are not on this machine.
@@ -36,16 +39,16 @@ def build(package: Path = settings.PACKAGE) -> None:
     ]
     host = [host_job(path) for path in sources()]
     plain = [kernel_job(toolkit, path) for path in kernels]
-    race = [kernel_job(toolkit, path, race=True) for path in kernels]
-    results = compile.run([*host, *plain, *race], "Compiling for the simulator")
+    racing = [kernel_job(toolkit, path, race=True) for path in kernels] if race else []
+    results = compile.run([*host, *plain, *racing], "Compiling for the simulator")
     first, second = len(host), len(host) + len(plain)
-    libraries = [
-        library_job([*results[:first], *results[first:second]], package),
-        library_job([*results[:first], *results[second:]], package, "lib/_simulator_race"),
-    ]
-    linked = compile.run(libraries, "Linking the simulator")
+    libraries = {LIBRARY: library_job([*results[:first], *results[first:second]], package)}
+    if race:
+        objects = [*results[:first], *results[second:]]
+        libraries[RACE_LIBRARY] = library_job(objects, package, "lib/_simulator_race")
+    linked = compile.run(libraries.values(), "Linking the simulator")
     compile.print_times(results)
-    for result, name in zip(linked, (LIBRARY, RACE_LIBRARY), strict=True):
+    for result, name in zip(linked, libraries, strict=True):
         compile.install(result.output, package / "lib" / name)
 
 
@@ -57,7 +60,7 @@ def sources() -> list[Path]:
 def library_job(
     objects: list[compile.Result], package: Path, name: str = "lib/_simulator"
 ) -> compile.Job:
-    """Returns the linking of the simulator, which calls the ops library of a package folder."""
+    """Returns the linking of the simulator, which calls the kernels' library of a package."""
     compiler = toolchain.find_compiler()
     return compile.Job(
         name=name,
@@ -67,13 +70,11 @@ def library_job(
             ops.CXX_LIBRARY,
             "-lpthread",
             "-Wl,-rpath,$ORIGIN",
-            # Its torch libraries are in the process already when this one is loaded.
-            f"-Wl,-rpath-link,{toolchain.find_torch().root / 'lib'}",
-            "-Wl,--allow-shlib-undefined",
+            "-Wl,--allow-shlib-undefined",  # CUDA's runtime: who loads this one has it
         ),
         tool=compiler.name,
         suffix=".so",
-        inputs=(*(result.output for result in objects), package / "lib" / ops.LIBRARY),
+        inputs=(*(result.output for result in objects), package / "lib" / ops.KERNELS),
         depends=False,
     )
 

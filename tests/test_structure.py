@@ -11,7 +11,6 @@ import configs
 ROOT = Path(__file__).parent.parent
 CXX = {".h", ".hpp", ".cuh", ".cu", ".cpp"}
 TREES = ("csrc", "thunderkittens", "build_tools", "benchmarks", "demos", "tests")
-TORCH_SIDE = {".cpp", ".hpp"}  # of a kernel's files
 SEAM, HOST = "csrc/include/kittens/arch/", "csrc/include/kittens/host/"
 
 LAYERS = {  # of a folder; the longest prefix wins
@@ -23,7 +22,8 @@ LAYERS = {  # of a folder; the longest prefix wins
     "csrc/include/kittens/ops": 2,
     "csrc/include/kittens/pipeline": 3,
     "csrc/include/kittens.cuh": 3,
-    "csrc/kernels": 4,  # but a .cpp and a .hpp, which .cpp files share, are 5
+    "csrc/include/thunderkittens": 4,
+    "csrc/kernels": 4,  # but a family's folder torch is 5
     "csrc/binding": 5,
     "thunderkittens": 7,
     "thunderkittens/ops": 6,
@@ -50,7 +50,7 @@ FORBIDDEN = {  # rule: (pattern, where it is looked for, where it is right all t
     "torch starts at L5": (
         r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/|Python\.h",
         "csrc/",
-        ("csrc/binding/", "csrc/kernels/"),  # a kernel's torch side; the test below reads the rest
+        ("csrc/binding/", *(f"csrc/kernels/{kernel.name}/torch/" for kernel in configs.KERNELS)),
     ),
     "nothing is left for later": (r"\b(?:TODO|FIXME|XXX|HACK)\b", "", ("tests/test_structure.py",)),
 }
@@ -67,7 +67,7 @@ def text(path: Path) -> str:
 
 
 def layer(path: Path) -> int:
-    if path.parts[:2] == ("csrc", "kernels") and path.suffix in TORCH_SIDE:
+    if path.parts[:2] == ("csrc", "kernels") and path.parts[3] == "torch":
         return 5
     prefixes = [p for p in LAYERS if f"{path.as_posix()}/".startswith(f"{p}/")]
     return LAYERS[max(prefixes, key=len)] if prefixes else 0
@@ -114,15 +114,14 @@ def test_includes_and_imports_reach_no_higher_layer():
     assert not found, "\n".join(found)
 
 
-def test_families_are_strangers_and_their_kernels_know_no_torch():
+def test_families_are_strangers():
+    public = Path("csrc/include/thunderkittens/kernels")
     for path in [p for p in files(CXX) if p.parts[:2] == ("csrc", "kernels")]:
         family = path.parts[2]
-        others = [t for t in included(path) if t.parts[1] == "kernels" and t.parts[2] != family]
-        assert not others, f"{path} includes another family's {others[0]}"
-        if path.suffix not in TORCH_SIDE:
-            pattern = FORBIDDEN["torch starts at L5"][0]
-            assert not re.search(pattern, text(path)), f"{path} includes torch"
-            assert not [t for t in included(path) if layer(t) == 5], f"{path} includes binding/"
+        for target in included(path):
+            other = target.parts[1] == "kernels" and target.parts[2] != family
+            other |= target.parent == public and target.stem not in (family, "common")
+            assert not other, f"{path} includes another family's {target}"
 
 
 @pytest.mark.parametrize("kernel", configs.KERNELS, ids=lambda kernel: kernel.name)
@@ -131,7 +130,10 @@ def test_family_has_every_leaf(kernel):
         f"thunderkittens/ops/{kernel.name}.py",
         f"tests/kernels/test_{kernel.name}.py",
         f"benchmarks/bench_{kernel.name}.py",
-        *(f"csrc/kernels/{kernel.name}/{op}.cpp" for op in kernel.ops),
+        f"csrc/include/thunderkittens/kernels/{kernel.name}.h",
+        f"csrc/kernels/{kernel.name}/{kernel.name}.h",
+        f"csrc/kernels/{kernel.name}/{kernel.name}_plan.cpp",
+        *(f"csrc/kernels/{kernel.name}/torch/{op}.cpp" for op in kernel.ops),
     ]
     assert not [leaf for leaf in leaves if not (ROOT / leaf).is_file()]
     exports = text(Path("thunderkittens/__init__.py"))

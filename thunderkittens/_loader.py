@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+KERNELS = PACKAGE / "lib" / "libthunderkittens_kernels.so"
 LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
 SIMULATOR_RACE = PACKAGE / "lib" / "_simulator_race.so"
@@ -53,8 +54,9 @@ def load() -> bool:
 
 def why_not() -> str | None:
     """Why the libraries cannot be loaded, found out without loading them; None when they can."""
-    if not LIBRARY.is_file():
-        return f"the ops library {LIBRARY} is missing; {_remedy()}"
+    for library, what in ((LIBRARY, "the ops library"), (KERNELS, "the kernels' library")):
+        if not library.is_file():
+            return f"{what} {library} is missing; {_remedy()}"
     try:
         import torch
     except ImportError:
@@ -62,6 +64,8 @@ def why_not() -> str | None:
     built_with = built_for()
     if not built_with:
         return f"the ops library {LIBRARY} is damaged; {_remedy()}"
+    if _is_cut_off(KERNELS):
+        return f"the kernels' library {KERNELS} is damaged; {_remedy()}"
     built, running = _minor(built_with.get("torch", "")), _minor(torch.__version__)
     if built != running:
         return f"built for torch {built}, but torch {running} is running; {_remedy()}"
@@ -76,9 +80,8 @@ def built_for() -> dict:
 
     Empty when the file is damaged.
     """
-    content = LIBRARY.read_bytes()
-    found = re.search(rb'\{\s*"version": .*?\}\x00', content, re.DOTALL)
-    if not found or _is_cut_off(content):
+    found = re.search(rb'\{\s*"version": .*?\}\x00', LIBRARY.read_bytes(), re.DOTALL)
+    if not found or _is_cut_off(LIBRARY):
         return {}
     try:
         return json.loads(found[0][:-1])
@@ -86,13 +89,15 @@ def built_for() -> dict:
         return {}
 
 
-def _is_cut_off(library: bytes) -> bool:
+def _is_cut_off(library: Path) -> bool:
     """Whether the end of an ELF file is missing; loading one kills the process."""
-    if len(library) < 64:  # its header
+    with library.open("rb") as file:
+        header = file.read(64)
+    if len(header) < 64:
         return True
-    (table,) = struct.unpack_from("<Q", library, 0x28)  # e_shoff: the sections' headers come last
-    size, count = struct.unpack_from("<HH", library, 0x3A)
-    return table + size * count > len(library)
+    (table,) = struct.unpack_from("<Q", header, 0x28)  # e_shoff: the sections' headers come last
+    size, count = struct.unpack_from("<HH", header, 0x3A)
+    return table + size * count > library.stat().st_size
 
 
 def include_dir() -> str:

@@ -12,8 +12,7 @@
 namespace thunderkittens {
 namespace {
 
-using kittens::host::architecture;
-using kittens::host::launcher;
+using kittens::host::device;
 
 thread_local backend thread_backend = backend::automatic;
 thread_local explanation* thread_explanation = nullptr;
@@ -23,37 +22,15 @@ std::vector<const kernel*>& kernels() {
   return list;
 }
 
-launcher entry_for(const kernel& k, architecture a) {
-  return k.launchers->by_architecture[static_cast<size_t>(a)];
+// Null where no build of the kernel runs on it.
+const device* device_of(const kernel& k, int index) {
+  const device* const found = kittens::host::find_device(index);
+  return found != nullptr && k.launchers->find(*found) != nullptr ? found : nullptr;
 }
 
-// The build that runs on a GPU: within one major version a binary runs on every later minor one,
-// and sm_90a runs on 9.0 alone.
-launcher entry_for_device(const kernel& k, const kittens::host::device& device) {
-  if (device.major == 9 && device.minor == 0) return entry_for(k, architecture::sm90a);
-  if (device.major != 8) return nullptr;
-  const launcher newer = device.minor >= 9 ? entry_for(k, architecture::sm89) : nullptr;
-  return newer != nullptr ? newer : entry_for(k, architecture::sm80);
-}
-
-std::string built_architectures(const kernel& k) {
-  std::string list;
-  for (const architecture a : kittens::host::kAllArchitectures) {
-    if (a >= architecture::simulator || entry_for(k, a) == nullptr) continue;
-    if (!list.empty()) list += ", ";
-    list += kittens::host::name(a);
-  }
-  return list;
-}
-
-std::string why_no_kernel(const kernel& k, int device_index) {
-  if (k.launchers == nullptr) return "no CUDA kernel in this release";
-  const kittens::host::device* device = kittens::host::find_device(device_index);
-  if (device == nullptr) return kittens::host::why_no_device(device_index);
-  const std::string built = built_architectures(k);
-  if (built.empty()) return "not built: select it in configs.py";
-  return "the GPU is sm_" + std::to_string(device->major) + std::to_string(device->minor) +
-         "; built for " + built;
+std::string why_no_kernel(const kernel& k, int index) {
+  const device* const found = kittens::host::find_device(index);
+  return found == nullptr ? kittens::host::why_no_device(index) : k.launchers->why_not(*found);
 }
 
 void log_warning(const char* sentence) { TORCH_WARN(sentence); }
@@ -87,26 +64,26 @@ decision torch_decision(const kernel& wanted, std::string_view reason, bool fall
   if (fallback) warn_or_raise(wanted, reason);
   if (thread_explanation != nullptr) {
     *thread_explanation = {std::string(wanted.op), "torch", std::string(reason), {}};
-    return {&wanted, nullptr, false, true};
   }
-  return {&wanted, nullptr, false, false};
+  return {&wanted, nullptr, thread_explanation != nullptr};
 }
 
-decision simulator_decision(const kernel& wanted, c10::Device device,
+decision simulator_decision(const kernel& wanted, c10::Device tensors,
                             std::string_view unsupported) {
-  TORCH_CHECK_VALUE(device.is_cpu(), wanted.op,
-                    ": tensors must be on the cpu under backend('simulator'), got ", device);
+  static constexpr device kPlain = kittens::host::simulated_device(),
+                          kRace = kittens::host::simulated_device(/*race=*/true);
+  TORCH_CHECK_VALUE(tensors.is_cpu(), wanted.op,
+                    ": tensors must be on the cpu under backend('simulator'), got ", tensors);
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
-  const architecture built_for = thread_backend == backend::simulator_race
-                                     ? architecture::simulator_race
-                                     : architecture::simulator;
-  const launcher run = wanted.launchers ? entry_for(wanted, built_for) : nullptr;
-  if (run == nullptr) return torch_decision(wanted, "the simulator has no kernel of this op", true);
+  const device& simulator = thread_backend == backend::simulator_race ? kRace : kPlain;
+  if (wanted.launchers->find(simulator) == nullptr) {
+    return torch_decision(wanted, wanted.launchers->why_not(simulator), true);
+  }
   if (thread_explanation != nullptr) {
     *thread_explanation = {
         std::string(wanted.op), "simulator", "backend('simulator') is active", {}};
   }
-  return {&wanted, run, true, thread_explanation != nullptr};
+  return {&wanted, &simulator, thread_explanation != nullptr};
 }
 
 }  // namespace
@@ -120,33 +97,31 @@ backend current_backend() { return thread_backend; }
 void set_backend(backend choice) { thread_backend = choice; }
 
 kernel::kernel(std::string_view op, std::string_view entry)
-    : op(op), entry(entry), launchers(entry.empty() ? nullptr : &kittens::host::launchers(entry)) {
+    : op(op), entry(entry), launchers(&kittens::host::launchers(entry)) {
   kernels().push_back(this);
 }
 
 std::vector<const kernel*> all_kernels() { return kernels(); }
 
-decision decide(const kernel& wanted, c10::Device device, std::string_view unsupported) {
+decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsupported) {
   if (thread_backend == backend::torch) {
     return torch_decision(wanted, "backend('torch') is active", false);
   }
   if (thread_backend == backend::simulator || thread_backend == backend::simulator_race) {
-    return simulator_decision(wanted, device, unsupported);
+    return simulator_decision(wanted, tensors, unsupported);
   }
-  if (!device.is_cuda()) {
-    const bool cpu = device.is_cpu();
+  if (!tensors.is_cuda()) {
+    const bool cpu = tensors.is_cpu();
     return torch_decision(wanted, cpu ? "the tensors are on the cpu" : "the tensors hold no data",
                           false);
   }
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
-  const kittens::host::device* gpu =
-      wanted.launchers ? kittens::host::find_device(device.index()) : nullptr;
-  const launcher run = gpu != nullptr ? entry_for_device(wanted, *gpu) : nullptr;
-  if (run == nullptr) return torch_decision(wanted, why_no_kernel(wanted, device.index()), true);
+  const device* const gpu = device_of(wanted, tensors.index());
+  if (gpu == nullptr) return torch_decision(wanted, why_no_kernel(wanted, tensors.index()), true);
   if (thread_explanation != nullptr) {
     *thread_explanation = {std::string(wanted.op), "cuda", "a kernel was built for this GPU", {}};
   }
-  return {&wanted, run, false, thread_explanation != nullptr};
+  return {&wanted, gpu, thread_explanation != nullptr};
 }
 
 void set_warning_handler(warning_handler handler) { tell = handler; }
@@ -161,10 +136,7 @@ void forget_warnings() {
 }
 
 std::string why_not(const kernel& wanted, int cuda_device) {
-  const kittens::host::device* gpu =
-      wanted.launchers ? kittens::host::find_device(cuda_device) : nullptr;
-  const bool runs = gpu != nullptr && entry_for_device(wanted, *gpu) != nullptr;
-  return runs ? "" : why_no_kernel(wanted, cuda_device);
+  return device_of(wanted, cuda_device) != nullptr ? "" : why_no_kernel(wanted, cuda_device);
 }
 
 }  // namespace thunderkittens

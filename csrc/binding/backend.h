@@ -41,25 +41,28 @@ class backend_scope {
   backend previous_;
 };
 
-// One entry of the launcher table, as an op sees it. Keep it in a static variable: the look-up is
-// by name.
+// An op's kernel: one entry of the launcher table, as the op sees it. Keep it in a static variable:
+// the look-up is by name.
 class kernel {
  public:
-  // `op`: the public function, for messages; `entry`: its name in the launcher table, "" when the
-  // op has no kernel in this release.
-  kernel(std::string_view op, std::string_view entry);
+  // `op`: the public function, for messages.
+  template <class Params>
+  kernel(std::string_view op, const kittens::host::kernel_entry<Params>& entry)
+      : kernel(op, entry.name) {}
 
   std::string_view op, entry;
-  kittens::host::op_launchers* launchers;  // null without an entry
+  kittens::host::op_launchers* launchers;
+
+ private:
+  kernel(std::string_view op, std::string_view entry);
 };
 
 KITTENS_EXPORT std::vector<const kernel*> all_kernels();
 
-// The outcome. `run` null means ATen.
+// The outcome.
 struct decision {
   const kernel* chosen = nullptr;
-  kittens::host::launcher run = nullptr;
-  bool simulated = false;
+  const kittens::host::device* on = nullptr;  // where the kernel runs; null: ATen computes the call
   bool explained = false;  // the caller only asks: return without computing anything
 };
 

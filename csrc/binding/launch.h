@@ -1,41 +1,44 @@
-// The one way from an op to a kernel: the tensors' device, that device's current stream, the
-// launcher, one count. The stream comes through c10's device interface, so this file needs no CUDA
-// header and the library imports where there is no CUDA.
+// The one way from an op to a kernel: the tensors' device, that device's current stream, plan and
+// launch. The stream comes through c10's device interface, so this file needs no CUDA header and
+// the library imports where there is no CUDA.
 //
 // The GIL: torch releases it around the dispatcher call of every torch.ops function, so nothing
 // here holds it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "binding/backend.h"
+#include "binding/zeroed_counters.h"
+#include "thunderkittens/kernels/common.h"
 
 namespace thunderkittens {
 
-// Multiprocessors of the device that `d` runs on, from which kernels derive their grids and
-// workspaces.
-inline int multiprocessors(const decision& d, c10::Device device) {
-  return d.simulated ? kittens::host::kSimulatedMultiprocessors
-                     : kittens::host::find_device(device.index())->multiprocessors;
-}
-
-// Runs the kernel of `d` (d.run is not null) on the current stream of `device`.
-template <class Params>
-void launch(const decision& d, const Params& params, c10::Device device) {
+// Runs the kernel of `d` (d.on is not null) on the current stream of `device`, which is that of the
+// tensors, with a workspace of torch's.
+template <class Problem, class Tensors>
+void launch(const decision& d, const Problem& problem, const Tensors& tensors, c10::Device device) {
+  const auto run = [&](kittens::host::stream stream) {
+    const auto planned = plan(problem, *d.on);
+    const auto [bytes, count] = planned.workspace;
+    const auto options = at::TensorOptions(device).dtype(at::kByte);
+    const at::Tensor memory = bytes > 0 ? at::empty({bytes}, options) : at::Tensor();
+    const zeroed_counters counters =
+        count > 0 ? find_zeroed_counters(*d.on, device, stream, count) : zeroed_counters();
+    const workspace work{memory.defined() ? memory.mutable_data_ptr() : nullptr, counters.first};
+    launch(planned, tensors, work, stream);
+  };
   try {
-    if (d.simulated) {
-      d.run(&params, nullptr);
-    } else {
-      const c10::DeviceGuard guard(device);
-      const c10::impl::VirtualGuardImpl interface(device.type());
-      d.run(&params, interface.getStreamNativeHandle(interface.getStream(device)));
-    }
+    if (d.on->is_simulated()) return run(nullptr);
+    const c10::DeviceGuard guard(device);
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    run(interface.getStreamNativeHandle(interface.getStream(device)));
   } catch (const kittens::host::error& error) {
     TORCH_CHECK(false, d.chosen->op, ": ", error.what());
   }
-  d.chosen->launchers->launches.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace thunderkittens

@@ -32,7 +32,10 @@ const answer& ask(int index) {
   const std::lock_guard lock(t.mutex);
   const auto [place, is_new] = t.answers.try_emplace(index);
   answer& a = place->second;
-  if (is_new) a.found = queries->find_device(index, a.value, a.why_not);
+  if (is_new) {
+    a.found = queries->find_device(index, a.value, a.why_not);
+    a.value.index = index;
+  }
   return a;
 }
 

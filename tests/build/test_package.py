@@ -93,8 +93,10 @@ def test_wheel(wheel):
     for name in (
         "thunderkittens/__init__.py",
         "thunderkittens/lib/libthunderkittens.so",
+        "thunderkittens/lib/libthunderkittens_kernels.so",
         "thunderkittens/include/kittens.cuh",
         "thunderkittens/include/kittens/arch/thread.cuh",
+        "thunderkittens/include/thunderkittens/kernels/attention.h",
     ):
         assert name in names
     assert sum(name.startswith("thunderkittens/_C.") for name in names) == 1
@@ -201,13 +203,24 @@ def test_import_beside_another_torch_is_one_sentence():
     assert "2.99" in last and built in last and "`" in last
 
 
-def test_library_needs_neither_driver_nor_python():
+def needed(library: str) -> set[str]:
+    """The libraries that a library of the package says it needs."""
     if shutil.which("readelf") is None:
         pytest.skip("readelf is not installed")
-    text = succeed("readelf", "-d", ROOT / "thunderkittens" / "lib" / "libthunderkittens.so")
-    assert "libc10.so" in text
-    for name in ("libcuda.so", "libpython", "libtorch_python"):
-        assert name not in text
+    text = succeed("readelf", "-d", ROOT / "thunderkittens" / "lib" / library)
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
+
+
+def test_ops_need_neither_driver_nor_python():
+    libraries = needed("libthunderkittens.so")
+    assert {"libc10.so", "libthunderkittens_kernels.so"} <= libraries
+    assert not [name for name in libraries if re.match("libcuda|libpython|libtorch_python", name)]
+
+
+def test_kernels_need_cuda_s_runtime_alone():
+    system = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2"}
+    others = needed("libthunderkittens_kernels.so") - system
+    assert all(name.startswith("libcudart.so") for name in others), others
 
 
 def test_there_is_one_cxx_library() -> None:

@@ -111,12 +111,17 @@ def problems(copy) -> tuple[str, str]:
     return last_line(imported), found["problem"]
 
 
-def test_missing_library(copy):
-    (copy / "lib" / "libthunderkittens.so").unlink()
+@pytest.mark.parametrize(
+    ("library", "what"),
+    [(_loader.LIBRARY, "the ops library"), (_loader.KERNELS, "the kernels' library")],
+    ids=("ops", "kernels"),
+)
+def test_missing_library(copy, library, what):
+    (copy / "lib" / library.name).unlink()
     message, problem = problems(copy)
-    assert "ImportError: thunderkittens: the ops library" in message
+    assert f"ImportError: thunderkittens: {what}" in message
     assert _loader.REBUILD in message
-    assert problem.startswith("the ops library")
+    assert problem.startswith(what)
 
 
 def test_missing_module(copy):
@@ -138,17 +143,20 @@ def test_damaged_module(copy):
     assert "the module _C cannot be loaded" in problem
 
 
-@pytest.mark.parametrize("size", [0, 1000, -1000])
-def test_damaged_library(copy, size):
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("", 0), ("", 1000), ("", -1000), ("_kernels", 1000)],
+)
+def test_damaged_library(copy, name, size):
     """Loading a file whose end is missing would kill the process."""
-    library = copy / "lib" / "libthunderkittens.so"
+    library = copy / "lib" / f"libthunderkittens{name}.so"
     text = library.read_bytes()
     library.unlink()
     library.write_bytes(text[:size])
     message, problem = problems(copy)
-    assert "libthunderkittens.so is damaged" in message
+    assert f"{library.name} is damaged" in message
     assert _loader.REBUILD in message
-    assert "libthunderkittens.so is damaged" in problem
+    assert f"{library.name} is damaged" in problem
 
 
 def test_broken_library(copy):

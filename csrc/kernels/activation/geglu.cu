@@ -23,8 +23,8 @@ void launch_backward(const gated_backward_params& p, stream s) {
   }
 }
 
-KITTENS_LAUNCHER("geglu_forward", gated_forward_params, launch_forward);
-KITTENS_LAUNCHER("geglu_backward", gated_backward_params, launch_backward);
+KITTENS_LAUNCHER(kGegluForward, launch_forward);
+KITTENS_LAUNCHER(kGegluBackward, launch_backward);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

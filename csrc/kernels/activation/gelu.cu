@@ -23,8 +23,8 @@ void launch_backward(const gelu_backward_params& p, stream s) {
   }
 }
 
-KITTENS_LAUNCHER("gelu_forward", gelu_forward_params, launch_forward);
-KITTENS_LAUNCHER("gelu_backward", gelu_backward_params, launch_backward);
+KITTENS_LAUNCHER(kGeluForward, launch_forward);
+KITTENS_LAUNCHER(kGeluBackward, launch_backward);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

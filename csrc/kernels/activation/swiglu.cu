@@ -15,8 +15,8 @@ void launch_backward(const gated_backward_params& p, stream s) {
   launch_elementwise<gated_backward, silu>(operands(p), p.type, s);
 }
 
-KITTENS_LAUNCHER("swiglu_forward", gated_forward_params, launch_forward);
-KITTENS_LAUNCHER("swiglu_backward", gated_backward_params, launch_backward);
+KITTENS_LAUNCHER(kSwigluForward, launch_forward);
+KITTENS_LAUNCHER(kSwigluBackward, launch_backward);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -1,25 +1,14 @@
 // attention: what the host passes to the launchers. No torch, no device code.
-//
-//   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
+// (thunderkittens/kernels/attention.h: what the op computes.)
 #pragma once
 
 #include <cstdint>
 
-#include "kittens/host/dtype.h"
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/attention.h"
 
 namespace thunderkittens {
 
-using kittens::host::dtype;
-
-// How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
-struct attention_strides {
-  int64_t batch, row, head;
-};
-
-// Launcher "attention_forward": bf16 and fp16, head dimensions 8, 16 … 256, scale > 0.
-//
-// TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
-// dimension larger than 1.
 struct attention_forward_params {
   const void* q;       // [batch, rows, heads, head_dim] of `type`
   const void* k;       // [batch, keys, key_heads, head_dim] of `type`
@@ -30,9 +19,6 @@ struct attention_forward_params {
   // Zero before the launch and after it; or null: tiles are dealt out beforehand, which suits calls
   // without a mask. Launches that may run at the same time have one each.
   int* tiles_drawn;
-  // Of packed sequences: batch is 1, and rows and keys are those of all together. Sequence i has
-  // the rows from cu_seqlens_q[i] to cu_seqlens_q[i + 1], and keys likewise; numbers that decrease
-  // or exceed the tensor's rows count as the nearest that do not. Rows of no sequence see no key.
   // Null without sequences; else `sequences` + 1 numbers of int32, or of int64.
   const void *cu_seqlens_q, *cu_seqlens_k;
   bool wide_seqlens_q, wide_seqlens_k;
@@ -44,5 +30,8 @@ struct attention_forward_params {
   int64_t left, right;  // row i sees the keys from i + keys − rows − left to … + right; at least 0
   dtype type;
 };
+
+inline constexpr kittens::host::kernel_entry<attention_forward_params> kAttentionForward{
+    "attention_forward"};
 
 }  // namespace thunderkittens

@@ -31,7 +31,7 @@ void launch(const attention_forward_params& p, kittens::host::stream s) {
   throw kittens::host::error("attention_forward: type must be float16 or bfloat16, got float32");
 }
 
-KITTENS_LAUNCHER("attention_forward", attention_forward_params, launch);
+KITTENS_LAUNCHER(kAttentionForward, launch);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -6,14 +6,10 @@
 
 #include <cstdint>
 
-#include "kittens/host/dtype.h"
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/cross_entropy.h"
 
 namespace thunderkittens {
-
-using kittens::host::dtype;
-
-inline constexpr int64_t kCrossEntropyMaxWidth = int64_t{1} << 24;
-inline constexpr int kCrossEntropyParts = 32;  // in which targets are counted
 
 // Whether one launch may do it all: warps count the targets of so few rows themselves, and the last
 // block adds up their losses. Of long rows, a second one of a multiprocessor would wait for the
@@ -27,7 +23,7 @@ constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiproc
 // capability 9.0), each with one block that waits, and a block has a multiprocessor to itself where
 // rows are long, and else at most a quarter of one. So with more than 128 multiprocessors one, or
 // with more than 64 half of all places, enough for a cluster, are left to blocks that wait for
-// nobody. (The simulator runs one grid at a time.)
+// nobody. (The simulator, which is not asked, runs one grid at a time.)
 constexpr bool others_find_room(int64_t width, int multiprocessors) {
   return (width > 8192 ? 1 : 2) * multiprocessors > 128;
 }
@@ -86,5 +82,14 @@ struct cross_entropy_backward_params {
   int64_t rows, width, stride, dloss_stride, result_stride;
   dtype type;
 };
+
+inline constexpr kittens::host::kernel_entry<cross_entropy_count_params> kCrossEntropyCount{
+    "cross_entropy_count"};
+inline constexpr kittens::host::kernel_entry<cross_entropy_forward_params> kCrossEntropyForward{
+    "cross_entropy_forward"};
+inline constexpr kittens::host::kernel_entry<cross_entropy_total_params> kCrossEntropyTotal{
+    "cross_entropy_total"};
+inline constexpr kittens::host::kernel_entry<cross_entropy_backward_params> kCrossEntropyBackward{
+    "cross_entropy_backward"};
 
 }  // namespace thunderkittens

@@ -117,10 +117,10 @@ void launch_backward(const cross_entropy_backward_params& p, stream s) {
   });
 }
 
-KITTENS_LAUNCHER("cross_entropy_count", cross_entropy_count_params, launch_count);
-KITTENS_LAUNCHER("cross_entropy_forward", cross_entropy_forward_params, launch_forward);
-KITTENS_LAUNCHER("cross_entropy_total", cross_entropy_total_params, launch_total);
-KITTENS_LAUNCHER("cross_entropy_backward", cross_entropy_backward_params, launch_backward);
+KITTENS_LAUNCHER(kCrossEntropyCount, launch_count);
+KITTENS_LAUNCHER(kCrossEntropyForward, launch_forward);
+KITTENS_LAUNCHER(kCrossEntropyTotal, launch_total);
+KITTENS_LAUNCHER(kCrossEntropyBackward, launch_backward);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -5,10 +5,8 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-KITTENS_LAUNCHER("add_layer_norm_forward", norm_forward_params,
-                 launch_norm_forward<add_layer_norm_kind>);
-KITTENS_LAUNCHER("add_layer_norm_backward", norm_backward_params,
-                 launch_norm_backward<add_layer_norm_kind>);
+KITTENS_LAUNCHER(kAddLayerNormForward, launch_norm_forward<add_layer_norm_kind>);
+KITTENS_LAUNCHER(kAddLayerNormBackward, launch_norm_backward<add_layer_norm_kind>);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

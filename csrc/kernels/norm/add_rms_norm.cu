@@ -5,10 +5,8 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-KITTENS_LAUNCHER("add_rms_norm_forward", norm_forward_params,
-                 launch_norm_forward<add_rms_norm_kind>);
-KITTENS_LAUNCHER("add_rms_norm_backward", norm_backward_params,
-                 launch_norm_backward<add_rms_norm_kind>);
+KITTENS_LAUNCHER(kAddRmsNormForward, launch_norm_forward<add_rms_norm_kind>);
+KITTENS_LAUNCHER(kAddRmsNormBackward, launch_norm_backward<add_rms_norm_kind>);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

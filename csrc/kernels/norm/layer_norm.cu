@@ -5,9 +5,8 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-KITTENS_LAUNCHER("layer_norm_forward", norm_forward_params, launch_norm_forward<layer_norm_kind>);
-KITTENS_LAUNCHER("layer_norm_backward", norm_backward_params,
-                 launch_norm_backward<layer_norm_kind>);
+KITTENS_LAUNCHER(kLayerNormForward, launch_norm_forward<layer_norm_kind>);
+KITTENS_LAUNCHER(kLayerNormBackward, launch_norm_backward<layer_norm_kind>);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -5,8 +5,8 @@
 namespace thunderkittens::inline KITTENS_TARGET {
 namespace {
 
-KITTENS_LAUNCHER("rms_norm_forward", norm_forward_params, launch_norm_forward<rms_norm_kind>);
-KITTENS_LAUNCHER("rms_norm_backward", norm_backward_params, launch_norm_backward<rms_norm_kind>);
+KITTENS_LAUNCHER(kRmsNormForward, launch_norm_forward<rms_norm_kind>);
+KITTENS_LAUNCHER(kRmsNormBackward, launch_norm_backward<rms_norm_kind>);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

@@ -86,7 +86,7 @@ void launch_rotary(const rotary_params& p, stream s) {
   });
 }
 
-KITTENS_LAUNCHER("rotary", rotary_params, launch_rotary);
+KITTENS_LAUNCHER(kRotary, launch_rotary);
 
 }  // namespace
 }  // namespace thunderkittens::inline KITTENS_TARGET

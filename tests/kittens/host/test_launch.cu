@@ -118,9 +118,11 @@ void launch_fills(const parameters& p, host::stream s) {
   host::launch(fills, {.grid = {1}, .block = {32}}, s, p);
 }
 
-KITTENS_LAUNCHER("test_fills", parameters, launch_fills);
+constexpr host::kernel_entry<parameters> kFills{"test_fills"}, kNowhere{"test_nowhere"};
 
-TEST(a_launcher_is_found_by_its_op_and_architecture) {
+KITTENS_LAUNCHER(kFills, launch_fills);
+
+TEST(a_launcher_is_found_by_its_entry_and_architecture) {
   host::op_launchers& entry = host::launchers("test_fills");
   CHECK(&entry == &host::launchers("test_fills"));
   CHECK(entry.find(host::architecture::sm89) == nullptr);
@@ -135,6 +137,51 @@ TEST(a_launcher_is_found_by_its_op_and_architecture) {
   for (const std::string& op : host::all_ops()) listed |= op == "test_fills";
   CHECK(listed);
 }
+
+#if KITTENS_SIMULATED
+constexpr host::device gpu(int major, int minor) {
+  return {.major = major, .minor = minor, .multiprocessors = 132, .index = 0};
+}
+
+TEST(a_handle_launches_on_a_device_that_there_is_a_build_for) {
+  const host::kernel_handle fills(kFills);
+  constexpr bool kRace = host::architecture::KITTENS_TARGET == host::architecture::simulator_race;
+  const host::device here = host::simulated_device(kRace);
+  CHECK_EQUAL(fills.name(), "test_fills");
+  CHECK_EQUAL(fills.why_not(here), "");
+  const buffer<int> out(32);
+  const uint64_t before = host::launchers("test_fills").launches;
+  fills.on(here).launch({out.data(), 7}, nullptr);
+  CHECK_EQUAL(out.get()[31], 31 * 7);
+  CHECK_EQUAL(host::launchers("test_fills").launches - before, 1u);
+}
+
+TEST(a_handle_says_why_there_is_none) {
+  const host::kernel_handle nowhere(kNowhere);
+  CHECK_EQUAL(nowhere.why_not(host::simulated_device()), "the simulator has no kernel of this op");
+  CHECK_EQUAL(nowhere.why_not(gpu(9, 0)), "not built: select it in configs.py");
+  CHECK_EQUAL(error_of([&] { nowhere.on(gpu(9, 0)); }),
+              "test_nowhere: not built: select it in configs.py");
+}
+
+// A binary runs on later devices of its major version; sm_90a on 9.0 alone.
+TEST(a_device_gets_the_newest_build_that_runs_there) {
+  const auto launch = [](int number) {
+    return reinterpret_cast<host::launcher>(static_cast<intptr_t>(number));
+  };
+  host::add_launcher("test_builds", host::architecture::sm80, launch(80));
+  host::op_launchers& entry = host::launchers("test_builds");
+  CHECK(entry.find(gpu(8, 0)) == launch(80) && entry.find(gpu(8, 9)) == launch(80));
+  CHECK(entry.find(gpu(9, 0)) == nullptr);
+  CHECK_EQUAL(entry.why_not(gpu(9, 0)), "the GPU is sm_90; built for sm_80");
+  host::add_launcher("test_builds", host::architecture::sm89, launch(89));
+  host::add_launcher("test_builds", host::architecture::sm90a, launch(90));
+  CHECK(entry.find(gpu(8, 6)) == launch(80) && entry.find(gpu(8, 9)) == launch(89));
+  CHECK(entry.find(gpu(9, 0)) == launch(90));
+  CHECK(entry.find(gpu(10, 0)) == nullptr && entry.find(gpu(7, 5)) == nullptr);
+  CHECK_EQUAL(entry.why_not(gpu(10, 0)), "the GPU is sm_100; built for sm_80, sm_89, sm_90a");
+}
+#endif
 
 TEST(a_device_is_found_or_the_reason_given) {
   for (const int index : {0, -1, 1000}) {
@@ -164,6 +211,7 @@ TEST(the_device_query_is_asked_once_for_each_index) {
   host::set_cuda_queries(kAnswers);
   for (int round = 0; round < 3; ++round) {
     CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
+    CHECK_EQUAL(host::find_device(0)->index, 0);
     CHECK_EQUAL(host::why_no_device(0), "");
     CHECK(host::find_device(1) == nullptr);
     CHECK_EQUAL(host::why_no_device(1), "there is one device");

@@ -1,12 +1,22 @@
-// The launcher table: which op can be launched on which architecture. Plain C++, no CUDA, no torch.
+// The launcher table: which kernel can be launched on which architecture. Plain C++, no CUDA, no
+// torch.
 //
-// A kernel file enters its launchers when its library is loaded; an op looks them up when it is
-// called. What configs.py does not select is not in the table, and never an undefined symbol.
+// A kernel file enters its launchers when its library is loaded; who plans a launch looks them up.
+// What configs.py does not select is not in the table, and never an undefined symbol.
 //
+//   // norm.h: an entry's name, and the type of what its launchers take
+//   inline constexpr kittens::host::kernel_entry<norm_forward_params> kLayerNormForward{
+//       "layer_norm_forward"};
+//
+//   // layer_norm.cu
 //   namespace thunderkittens { inline namespace KITTENS_TARGET {   // one file, several targets
 //   void launch_forward(const norm_forward_params& p, kittens::host::stream s) { … }
-//   KITTENS_LAUNCHER("layer_norm_forward", norm_forward_params, launch_forward);
+//   KITTENS_LAUNCHER(kLayerNormForward, launch_forward);
 //   }}
+//
+//   // norm_plan.cpp
+//   static const kittens::host::kernel_handle forward(kLayerNormForward);
+//   forward.on(device).launch(params, stream);
 #pragma once
 
 #include <array>
@@ -14,58 +24,84 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// A function that other libraries find, in builds with -fvisibility=hidden.
-#define KITTENS_EXPORT __attribute__((visibility("default")))
+#include "kittens/host/device.h"
 
 namespace kittens::host {
 
-// What every function of kittens::host throws. Exported, so that one library can catch another's.
-struct KITTENS_EXPORT error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+// The name of an entry of the table, whose launchers take `Params`.
+template <class Params>
+struct kernel_entry {
+  using params = Params;
+  std::string_view name;
 };
 
-// simulator_race: the simulator, of kernels that its race mode can look into.
-enum class architecture { sm80, sm89, sm90a, simulator, simulator_race };
-
-inline constexpr std::array kAllArchitectures = {architecture::sm80, architecture::sm89,
-                                                 architecture::sm90a, architecture::simulator,
-                                                 architecture::simulator_race};
-
-constexpr const char* name(architecture a) {
-  constexpr std::array kNames = {"sm_80", "sm_89", "sm_90a", "simulator", "simulator_race"};
-  return kNames[static_cast<size_t>(a)];
-}
-
-using stream = void*;                                     // a cudaStream_t; null in the simulator
 using launcher = void (*)(const void* params, stream s);  // throws kittens::host::error
 
+// An entry. Its types are those of its name: kernel_handle and KITTENS_LAUNCHER see to that.
 struct op_launchers {
   // Index: architecture. Null where the op is not built. Atomic, because a library with more
   // launchers may be loaded while ops run.
   std::array<std::atomic<launcher>, kAllArchitectures.size()> by_architecture{};
-  std::atomic<uint64_t> launches = 0;  // counted by whoever calls a launcher
+  std::atomic<uint64_t> launches = 0;
 
   launcher find(architecture a) const { return by_architecture[static_cast<size_t>(a)]; }
+  // The build that runs on a device, null without one: within one major version a binary runs on
+  // every later minor one, and sm_90a runs on 9.0 alone.
+  KITTENS_EXPORT launcher find(const device& d) const;
+  // Why there is none, in a few words.
+  KITTENS_EXPORT std::string why_not(const device& d) const;
 };
 
-// The entry of `op`, made at its first use. The reference stays valid; keep it.
-KITTENS_EXPORT op_launchers& launchers(std::string_view op);
-KITTENS_EXPORT void add_launcher(std::string_view op, architecture a, launcher f);
-// The ops of the table, in alphabetical order.
+// The entry of that name, made at its first use. The reference stays valid; keep it.
+KITTENS_EXPORT op_launchers& launchers(std::string_view name);
+KITTENS_EXPORT void add_launcher(std::string_view name, architecture a, launcher f);
+// The entries' names, in alphabetical order.
 KITTENS_EXPORT std::vector<std::string> all_ops();
 
-struct device {
-  int major = 0, minor = 0;  // compute capability
-  int multiprocessors = 0;
+// A kernel, on a device that there is a build for.
+template <class Params>
+class bound_kernel {
+ public:
+  bound_kernel(op_launchers& entry, launcher run) : entry_(&entry), run_(run) {}
+
+  // On the current CUDA device, which is the one that it was looked up for. Throws error.
+  void launch(const Params& params, stream s) const {
+    run_(&params, s);
+    entry_->launches.fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  op_launchers* entry_;
+  launcher run_;
 };
 
-// What the simulator says it is: few, so that persistent kernels go round their loops.
-inline constexpr int kSimulatedMultiprocessors = 4;
+// An entry of the table. Keep it in a static variable: the look-up is by name.
+template <class Params>
+class kernel_handle {
+ public:
+  kernel_handle(const kernel_entry<Params>& entry)  // NOLINT: a table of them is a list of names
+      : name_(entry.name), entry_(&launchers(entry.name)) {}
+
+  std::string_view name() const { return name_; }
+  // Why no build runs on the device; "" when one does.
+  std::string why_not(const device& d) const {
+    return entry_->find(d) != nullptr ? "" : entry_->why_not(d);
+  }
+  // Throws error where why_not says why.
+  bound_kernel<Params> on(const device& d) const {
+    const launcher run = entry_->find(d);
+    if (run == nullptr) throw error(std::string(name_) + ": " + entry_->why_not(d));
+    return {*entry_, run};
+  }
+
+ private:
+  std::string_view name_;
+  op_launchers* entry_;
+};
 
 // Numbers in a device's memory, all 0 when no kernel that uses them runs.
 struct counter_array {
@@ -86,10 +122,6 @@ struct cuda_queries {
 // The CUDA side, when there is one, calls this at load, with what lives as long as the library. No
 // CUDA call is made before find_device.
 KITTENS_EXPORT void set_cuda_queries(const cuda_queries& queries);
-// The device, or null when there is none or no CUDA kernel is built in. The first answer stays.
-KITTENS_EXPORT const device* find_device(int index);
-// Why find_device returns null, in one sentence; empty when it does not.
-KITTENS_EXPORT std::string why_no_device(int index);
 // Whether what is launched on the stream is recorded into a CUDA graph, to run any number of times
 // later; false without CUDA.
 KITTENS_EXPORT bool is_capturing(stream s);
@@ -108,7 +140,7 @@ void launch_erased(const void* params, stream s) {
 }
 
 struct entered_launcher {
-  entered_launcher(std::string_view op, architecture a, launcher f) { add_launcher(op, a, f); }
+  entered_launcher(std::string_view name, architecture a, launcher f) { add_launcher(name, a, f); }
 };
 
 }  // namespace detail
@@ -124,9 +156,10 @@ struct entered_launcher {
 #define KITTENS_JOIN_(a, b) a##b
 #define KITTENS_JOIN(a, b) KITTENS_JOIN_(a, b)
 
-// Enters `void function(const params&, kittens::host::stream)` as the launcher of `op`, at load.
-#define KITTENS_LAUNCHER(op, params, function)                                                 \
+// Enters `void function(const Params&, kittens::host::stream)` at load, as the launcher of a
+// kernel_entry<Params>.
+#define KITTENS_LAUNCHER(entry, ...)                                                           \
   static const ::kittens::host::detail::entered_launcher KITTENS_JOIN(entered_, __COUNTER__) { \
-    op, ::kittens::host::architecture::KITTENS_TARGET,                                         \
-        &::kittens::host::detail::launch_erased<params, function>                              \
+    entry.name, ::kittens::host::architecture::KITTENS_TARGET,                                 \
+        &::kittens::host::detail::launch_erased<decltype(entry)::params, __VA_ARGS__>          \
   }

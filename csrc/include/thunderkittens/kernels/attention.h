@@ -1,0 +1,79 @@
+// attention, forward: what to compute, where, and the launch. Plain C++ without torch.
+//
+//   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
+//
+//   const auto planned = plan(attention_forward_problem{.batch = 2, .rows = 4096, .keys = 4096,
+//       .heads = 32, .key_heads = 8, .head_dim = 128, .value_dim = 128, .q_strides = …,
+//       .k_strides = …, .v_strides = …, .scale = 0.088, .right = 0, .type = dtype::bfloat16}, d);
+//   launch(planned, {.q = q, .k = k, .v = v, .o = o, .lse = lse}, {nullptr, counter}, stream);
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "thunderkittens/kernels/common.h"
+
+namespace thunderkittens {
+
+struct attention_forward_params;
+
+// How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
+struct attention_strides {
+  int64_t batch, row, head;
+};
+
+// bf16 and fp16; head dimensions 8, 16 … 256; scale 1e-30 … 1e30; softcap 0 or 1e-6 … 1e6.
+//
+// TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
+// dimension larger than 1.
+struct attention_forward_problem {
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
+  int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;  // heads % key_heads == 0
+  attention_strides q_strides, k_strides, v_strides;
+  double scale;
+  double softcap = 0;  // score = softcap · tanh(score / softcap); 0: score as it is
+  // Row i sees the keys from i + keys − rows − left to i + keys − rows + right: right is 0 where it
+  // is causal. At least 0.
+  int64_t left = kAll, right = kAll;
+  // Packed sequences: batch is 1, and rows and keys are those of all together. Sequence i has the
+  // rows from cu_seqlens_q[i] to cu_seqlens_q[i + 1], and keys likewise; numbers that decrease or
+  // exceed the tensor's rows count as the nearest that do not. Rows of no sequence see no key.
+  bool packed = false;
+  int64_t sequences = 0;
+  bool wide_seqlens_q = false, wide_seqlens_k = false;  // int64, else int32
+  dtype type;
+};
+
+struct attention_forward_tensors {
+  const void* q;                       // [batch, rows, heads, head_dim] of `type`
+  const void* k;                       // [batch, keys, key_heads, head_dim] of `type`
+  const void* v;                       // [batch, keys, key_heads, value_dim] of `type`
+  void* o;                             // [batch, rows, heads, value_dim] of `type`, contiguous
+  float* lse = nullptr;                // [batch, heads, rows], natural logarithm; or null
+  const float* sinks = nullptr;        // [heads]: a logit more in each row's denominator; or null
+  const void* cu_seqlens_q = nullptr;  // [sequences + 1], where packed
+  const void* cu_seqlens_k = nullptr;
+};
+
+struct attention_forward_plan : plain_plan<attention_forward_problem, attention_forward_params> {
+  // Tiles differ in length under a mask: blocks draw them from a counter, longest first. Else they
+  // are dealt out beforehand.
+  bool dynamic_schedule = false;
+};
+
+// Why no kernel computes this, whatever the device; "" when one does.
+KITTENS_EXPORT std::string why_unsupported(const attention_forward_problem& problem);
+
+// Throws error where there is no kernel, or none for the device, and where there are no rows or no
+// keys.
+KITTENS_EXPORT attention_forward_plan plan(const attention_forward_problem& problem,
+                                           const device& d);
+
+// On the plan's device, which has to be the current one.
+KITTENS_EXPORT void launch(const attention_forward_plan& plan,
+                           const attention_forward_tensors& tensors, const workspace& work,
+                           stream s);
+
+}  // namespace thunderkittens

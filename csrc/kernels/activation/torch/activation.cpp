@@ -1,0 +1,147 @@
+// The activations' common torch side: ATen implementations and the kernel calls of gated ops.
+#include "kernels/activation/torch/activation.hpp"
+
+#include <ATen/ATen.h>
+
+#include "binding/launch.h"
+
+namespace thunderkittens::activations {
+
+using at::Tensor;
+
+activation gelu_named(const char* op, std::string_view approximate) {
+  if (approximate == "tanh") return activation::gelu_tanh;
+  TORCH_CHECK_VALUE(approximate == "none", op, ": approximate must be \"tanh\" or \"none\", got \"",
+                    approximate, "\"");
+  return activation::gelu_erf;
+}
+
+const char* name_of_gelu(activation f) { return f == activation::gelu_tanh ? "tanh" : "none"; }
+
+std::string why_unsupported(const Tensor& x) {
+  return kernel_dtype(x.scalar_type()) ? "" : "float64 is computed by torch";
+}
+
+Tensor activate(activation f, const Tensor& x) {
+  return f == activation::silu ? at::silu(x) : at::gelu(x, name_of_gelu(f));
+}
+
+Tensor activate_backward(activation f, const Tensor& dy, const Tensor& x) {
+  return f == activation::silu ? at::silu_backward(dy, x)
+                               : at::gelu_backward(dy, x, name_of_gelu(f));
+}
+
+Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+
+// With the strides that Meta promises, also of dimensions of size 1.
+Tensor rounded_like(const Tensor& x, const Tensor& result) {
+  return result.to(x.scalar_type()).contiguous().view(-1).view(x.sizes());
+}
+
+Tensor empty_contiguous(const Tensor& like) {
+  return at::empty_symint(like.sym_sizes(), like.options());
+}
+
+Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
+
+namespace {
+
+void gated_forward_kernel(const decision& d, activation f, const Tensor& gate, const Tensor& up,
+                          const Tensor& y) {
+  const operands_view<2> in({gate, up});
+  launch(d,
+         gated_forward_problem{
+             .function = f,
+             .rows = in.rows,
+             .width = in.width,
+             .gate_stride = in.stride(0),
+             .up_stride = in.stride(1),
+             .type = *kernel_dtype(gate.scalar_type()),
+         },
+         gated_forward_tensors{
+             .gate = in.data(0),
+             .up = in.data(1),
+             .y = y.mutable_data_ptr(),
+         },
+         gate.device());
+}
+
+void gated_backward_kernel(const decision& d, activation f, const Tensor& dy, const Tensor& gate,
+                           const Tensor& up, const Tensor& dgate, const Tensor& dup) {
+  const operands_view<3> in({dy, gate, up});
+  const auto address = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
+  launch(d,
+         gated_backward_problem{
+             .function = f,
+             .rows = in.rows,
+             .width = in.width,
+             .dy_stride = in.stride(0),
+             .gate_stride = in.stride(1),
+             .up_stride = in.stride(2),
+             .type = *kernel_dtype(gate.scalar_type()),
+         },
+         gated_backward_tensors{
+             .dy = in.data(0),
+             .gate = in.data(1),
+             .up = in.data(2),
+             .dgate = address(dgate),
+             .dup = address(dup),
+         },
+         gate.device());
+}
+
+two_tensors gated_backward_aten(activation f, const Tensor& dy, const Tensor& gate,
+                                const Tensor& up, std::array<bool, 2> needs) {
+  const Tensor wide_dy = widened(dy), x = widened(gate);
+  const auto dgate = [&] { return activate_backward(f, wide_dy * widened(up), x); };
+  const auto dup = [&] { return wide_dy * activate(f, x); };
+  return {needs[0] ? rounded_like(gate, dgate()) : none(gate),
+          needs[1] ? rounded_like(up, dup()) : none(up)};
+}
+
+}  // namespace
+
+Tensor gated_forward(const argument_table& table, const kernel& wanted, activation f,
+                     const Tensor& gate, const Tensor& up) {
+  check(table, {gate, up});
+  if (gate.numel() == 0 && explaining() == nullptr) return empty_contiguous(gate);
+  const decision d = decide(wanted, gate.device(), why_unsupported(gate));
+  if (d.explained) {
+    if (d.on != nullptr) {
+      note_operand(gate, "gate");
+      note_operand(up, "up");
+    }
+    return none(gate);
+  }
+  if (d.on == nullptr) return rounded_like(gate, activate(f, widened(gate)) * widened(up));
+  const Tensor y = empty_contiguous(gate);
+  gated_forward_kernel(d, f, gate, up, y);
+  return y;
+}
+
+two_tensors gated_backward(const argument_table& table, const kernel& wanted, activation f,
+                           const Tensor& dy, const Tensor& gate, const Tensor& up,
+                           std::array<bool, 2> needs) {
+  check(table, {dy, gate, up});
+  const bool nothing = gate.numel() == 0 || !(needs[0] || needs[1]);
+  if (nothing && explaining() == nullptr) {
+    return {needs[0] ? empty_contiguous(gate) : none(gate),
+            needs[1] ? empty_contiguous(up) : none(up)};
+  }
+  const decision d = decide(wanted, gate.device(), why_unsupported(gate));
+  if (d.explained) return {none(gate), none(up)};
+  if (d.on == nullptr) return gated_backward_aten(f, dy, gate, up, needs);
+  const Tensor dgate = needs[0] ? empty_contiguous(gate) : Tensor();
+  const Tensor dup = needs[1] ? empty_contiguous(up) : Tensor();
+  gated_backward_kernel(d, f, dy, gate, up, dgate, dup);
+  return {needs[0] ? dgate : none(gate), needs[1] ? dup : none(up)};
+}
+
+two_tensors gated_backward_meta(const argument_table& table, const Tensor& dy, const Tensor& gate,
+                                const Tensor& up, std::array<bool, 2> needs) {
+  check(table, {dy, gate, up});
+  return {needs[0] ? empty_contiguous(gate) : none(gate),
+          needs[1] ? empty_contiguous(up) : none(up)};
+}
+
+}  // namespace thunderkittens::activations

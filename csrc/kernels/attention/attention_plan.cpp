@@ -1,0 +1,104 @@
+// attention: what is chosen before a launch, and the launch.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention/attention.h"
+#include "kittens/host/text.h"
+
+namespace thunderkittens {
+namespace {
+
+using kittens::host::text;
+
+// The kernel counts rows, keys, their sums and tiles of 64 rows in int.
+constexpr int64_t kMostRows = int64_t{1} << 29;
+constexpr int64_t kWidest = 256;
+// It computes with scale · log₂e, softcap · log₂e and scale / softcap in float.
+constexpr double kLeastScale = 1e-30, kMostScale = 1e30;
+constexpr double kLeastCap = 1e-6, kMostCap = 1e6;
+constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
+
+std::string why_too_large(const attention_forward_problem& p) {
+  if (p.rows > kMostRows) return text(p.rows, " queries are above ", kMostRows);
+  if (p.keys > kMostRows) return text(p.keys, " keys are above ", kMostRows);
+  const int64_t tiles = (p.rows + 63) / 64 + (p.packed ? p.sequences + 1 : 0);
+  if (p.heads > kMostTiles || p.batch > kMostTiles || (tiles > 0 && p.heads > kMostTiles / tiles) ||
+      (tiles * p.heads > 0 && p.batch > kMostTiles / (tiles * p.heads))) {
+    return text(p.batch, " batches of ", p.heads, " heads of ", p.rows, " queries are too many");
+  }
+  return "";
+}
+
+// Whether some rows may see fewer keys than others.
+bool is_masked(const attention_forward_problem& p) {
+  return p.packed || p.left < p.keys || p.right < p.rows;
+}
+
+}  // namespace
+
+std::string why_unsupported(const attention_forward_problem& p) {
+  if (p.type == dtype::float32) return "float32 is computed by torch";
+  for (const int64_t width : {p.head_dim, p.value_dim}) {
+    if (width <= 0 || width % 8 != 0 || width > kWidest) {
+      return text("head dimension ", width, " is not one of 8, 16 … ", kWidest);
+    }
+  }
+  if (!(p.scale >= kLeastScale && p.scale <= kMostScale)) {
+    return text("scale ", p.scale, " is not within ", kLeastScale, " and ", kMostScale);
+  }
+  if (p.softcap > 0 && !(p.softcap >= kLeastCap && p.softcap <= kMostCap)) {
+    return text("softcap ", p.softcap, " is not within ", kLeastCap, " and ", kMostCap);
+  }
+  return why_too_large(p);
+}
+
+attention_forward_plan plan(const attention_forward_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kAttentionForward);
+  const std::string reason = why_unsupported(p);
+  if (!reason.empty()) throw error("attention_forward: " + reason);
+  if (p.rows < 1 || p.keys < 1) {
+    throw error(
+        text("attention_forward: rows and keys must be at least 1, got ", p.rows, " and ", p.keys));
+  }
+  attention_forward_plan plan{{p, kernel.on(d)}, is_masked(p)};
+  plan.workspace.counters = plan.dynamic_schedule ? 1 : 0;
+  return plan;
+}
+
+void launch(const attention_forward_plan& plan, const attention_forward_tensors& t,
+            const workspace& work, stream s) {
+  const attention_forward_problem& p = plan.problem;
+  plan.kernel.launch(
+      {
+          .q = t.q,
+          .k = t.k,
+          .v = t.v,
+          .o = t.o,
+          .lse = t.lse,
+          .sinks = t.sinks,
+          .tiles_drawn = plan.dynamic_schedule ? work.counters : nullptr,
+          .cu_seqlens_q = p.packed ? t.cu_seqlens_q : nullptr,
+          .cu_seqlens_k = p.packed ? t.cu_seqlens_k : nullptr,
+          .wide_seqlens_q = p.wide_seqlens_q,
+          .wide_seqlens_k = p.wide_seqlens_k,
+          .sequences = p.packed ? p.sequences : 0,
+          .batch = p.batch,
+          .rows = p.rows,
+          .keys = p.keys,
+          .heads = p.heads,
+          .key_heads = p.key_heads,
+          .head_dim = p.head_dim,
+          .value_dim = p.value_dim,
+          .q_strides = p.q_strides,
+          .k_strides = p.k_strides,
+          .v_strides = p.v_strides,
+          .scale = static_cast<float>(p.scale),
+          .softcap = static_cast<float>(p.softcap),
+          .left = std::min(p.left, p.keys),
+          .right = std::min(p.right, p.rows),
+          .type = p.type,
+      },
+      s);
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,225 @@
+// The backward of attention in ATen ops, from its o and lse, which any backend may have computed.
+//
+//   p = exp(s − lse), masked;  δ = Σ do ∘ o − dlse, per row;  ds = p ∘ (do vᵀ − δ);
+//   with softcap: ds ∘ (1 − tanh²);  dq = scale · ds k;  dk = scale · dsᵀ q;  dv = pᵀ do;
+//   dsink = −Σ exp(sink − lse) · δ, over the rows of its head.
+//
+// All in a fixed order; but torch's FlashAttention, where it computes the same, adds dq up in any.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention/torch/attention_masks.hpp"
+#include "kernels/attention/torch/attention_reference.hpp"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using optional_tensor = std::optional<Tensor>;
+using two_tensors = std::tuple<Tensor, Tensor>;
+using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Heads are computed together as long as a matrix of their scores has at most so many elements.
+constexpr int64_t kMostScores = int64_t{1} << 26;
+
+// ---- Torch's FlashAttention ---------------------------------------------------------------------
+
+bool flash_differentiates(const attention_backward_call& b) {
+  constexpr int64_t kGrid = 65535;  // blocks in the second and third direction
+  const attention_call& c = b.forward;
+  if (c.cu_seqlens_q || c.sinks || c.softcap > 0 || c.window_left || c.window_right || b.dlse) {
+    return false;
+  }
+  return c.q.size(0) <= kGrid && c.q.size(2) <= kGrid && flash_takes(c.q, c.k, c.v) &&
+         c.k.size(1) > 0 && c.q.numel() > 0;
+}
+
+// Torch's own lse and masks are these: bottom-right causal, [B, Hq, Sq], natural logarithm; but
+// +inf for a row that sees no key. Query heads that share keys are summed up by torch.
+four_tensors flash_backward(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  const bool has_dead_rows = c.causal && c.q.size(1) > c.k.size(1);
+  const Tensor sums = has_dead_rows ? b.lse.masked_fill(b.lse == -kInfinity, kInfinity) : b.lse;
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+      b.dout.transpose(1, 2), c.q.transpose(1, 2), c.k.transpose(1, 2), c.v.transpose(1, 2),
+      b.o.transpose(1, 2), sums.contiguous(), /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, c.q.size(1),
+      c.k.size(1), /*dropout_p=*/0.0, c.causal, /*philox_seed=*/{}, /*philox_offset=*/{}, c.scale);
+  return {dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), Tensor()};
+}
+
+// ---- The formula --------------------------------------------------------------------------------
+
+// How the formula stands query heads of one key head under one another: [B · Hk, group · Sq, …].
+struct head_layout {
+  int64_t batch, key_heads, group, rows, keys;
+
+  explicit head_layout(const attention_call& c)
+      : batch(c.q.size(0)),
+        key_heads(c.k.size(2)),
+        group(key_heads == 0 ? 1 : c.q.size(2) / key_heads),
+        rows(c.q.size(1)),
+        keys(c.k.size(1)) {}
+
+  int64_t count() const { return batch * key_heads; }
+  Tensor queries(const Tensor& t) const {  // of [B, Sq, Hq, N]
+    return t.transpose(1, 2).reshape({count(), group * rows, t.size(3)});
+  }
+  Tensor sums(const Tensor& t) const {  // of [B, Hq, Sq]
+    return t.reshape({count(), group * rows, 1});
+  }
+  Tensor key_rows(const Tensor& t) const {  // of [B, Sk, Hk, N]
+    return t.transpose(1, 2).reshape({count(), keys, t.size(3)});
+  }
+  Tensor as_queries(const Tensor& t) const {  // the inverses
+    return t.reshape({batch, key_heads * group, rows, t.size(2)}).transpose(1, 2);
+  }
+  Tensor as_key_rows(const Tensor& t) const {
+    return t.reshape({batch, key_heads, keys, t.size(2)}).transpose(1, 2);
+  }
+};
+
+// What the gradients of some heads of keys are made of, all of the computing dtype.
+struct head_inputs {
+  Tensor q, dout;     // [N, group · Sq, …]
+  Tensor k, v;        // [N, Sk, …]
+  Tensor lse, delta;  // [N, group · Sq, 1]
+};
+
+// p and scale · ds, [N, group · Sq, Sk].
+two_tensors weights_and_score_gradients(const attention_call& c, const head_layout& layout,
+                                        const optional_tensor& seen, const head_inputs& in) {
+  const double scale = attention_scale(c.scale, c.q.size(3));
+  Tensor scores = at::matmul(in.q, in.k.transpose(1, 2)).mul_(scale);
+  Tensor slope;
+  if (c.softcap > 0) {
+    const Tensor bent = scores.div_(c.softcap).tanh_();
+    slope = 1 - bent.square();
+    scores = bent * c.softcap;
+  }
+  const Tensor weights = scores.sub_(in.lse).exp_();
+  if (seen) {
+    weights.view({weights.size(0), layout.group, layout.rows, layout.keys})
+        .masked_fill_(seen->logical_not(), 0);
+  }
+  const Tensor ds =
+      at::matmul(in.dout, in.v.transpose(1, 2)).sub_(in.delta).mul_(weights).mul_(scale);
+  if (slope.defined()) ds.mul_(slope);
+  return {weights, ds};
+}
+
+// The gradients of a call that is not packed; `seen` [Sq, Sk]. Those of sinks are of the computing
+// dtype, what is not needed is undefined.
+four_tensors formula_backward(const attention_backward_call& b, const optional_tensor& seen) {
+  const attention_call& c = b.forward;
+  const head_layout layout(c);
+  const at::ScalarType type = attention_computing_dtype(c.q);
+  // A row that sees no key passes nothing on, whatever it holds: 0 · NaN must not reach the sums.
+  const Tensor blind =
+      seen ? seen->any(-1).logical_not()
+           : at::full({layout.rows}, layout.keys == 0, c.q.options().dtype(at::kBool));
+  const auto seeing = [&](const Tensor& t) { return t.masked_fill(blind.view({-1, 1, 1}), 0); };
+  const Tensor q = layout.queries(seeing(c.q)), dout = layout.queries(seeing(b.dout)),
+               k = layout.key_rows(c.k), v = layout.key_rows(c.v);
+  // Without a key and a sink: exp(−inf − inf) = 0.
+  const Tensor given_lse = layout.sums(b.lse.to(type)), no_lse = given_lse == -kInfinity;
+  const Tensor lse = given_lse.masked_fill(no_lse, kInfinity);
+  Tensor delta = (dout.to(type) * layout.queries(b.o)).sum(-1, /*keepdim=*/true);
+  if (b.dlse) delta = (delta - layout.sums(*b.dlse)).masked_fill(no_lse, 0);
+
+  const auto room = [](bool needed, const Tensor& like) {
+    return needed ? at::empty(like.sizes(), like.options()) : Tensor();
+  };
+  const Tensor dq = room(b.needs[0], q), dk = room(b.needs[1], k), dv = room(b.needs[2], v);
+  const int64_t scores = std::max<int64_t>(1, layout.group * layout.rows * layout.keys);
+  const int64_t step = std::max<int64_t>(1, kMostScores / scores);
+  for (int64_t first = 0; first < layout.count(); first += step) {
+    const int64_t heads = std::min(step, layout.count() - first);
+    const auto of = [&](const Tensor& t) { return t.narrow(0, first, heads); };
+    const auto wide = [&](const Tensor& t) { return of(t).to(type); };
+    const head_inputs in{wide(q), wide(dout), wide(k), wide(v), of(lse), of(delta)};
+    const auto [weights, ds] = weights_and_score_gradients(c, layout, seen, in);
+    if (b.needs[0]) of(dq).copy_(at::matmul(ds, in.k));
+    if (b.needs[1]) of(dk).copy_(at::matmul(ds.transpose(1, 2), in.q));
+    if (b.needs[2]) of(dv).copy_(at::matmul(weights.transpose(1, 2), in.dout));
+  }
+
+  Tensor dsinks;
+  if (b.needs[3] && c.sinks) {
+    const auto by_head = [&](const Tensor& t) {
+      return t.reshape({layout.batch, c.q.size(2), layout.rows});
+    };
+    const Tensor share = at::exp(c.sinks->to(type).unsqueeze(-1) - by_head(lse));
+    dsinks = (share * by_head(delta)).sum(-1).sum(0).neg();
+  }
+  return {b.needs[0] ? layout.as_queries(dq) : dq, b.needs[1] ? layout.as_key_rows(dk) : dk,
+          b.needs[2] ? layout.as_key_rows(dv) : dv, dsinks};
+}
+
+// ---- Packed sequences ---------------------------------------------------------------------------
+
+four_tensors packed_backward_by_mask(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  const packed_mask mask(c);
+  const auto known = [&](const Tensor& t) {
+    return t.masked_fill(mask.stray_keys, 0).unsqueeze(0);
+  };
+  attention_backward_call one = b;
+  one.forward.q = c.q.unsqueeze(0);
+  one.forward.k = known(c.k);
+  one.forward.v = known(c.v);
+  one.o = b.o.unsqueeze(0);
+  one.lse = b.lse.unsqueeze(0);
+  one.dout = b.dout.unsqueeze(0);
+  if (b.dlse) one.dlse = b.dlse->unsqueeze(0);
+  const auto [dq, dk, dv, dsinks] = formula_backward(one, mask.seen);
+  const auto packed = [](const Tensor& t) { return t.defined() ? t.squeeze(0) : t; };
+  return {packed(dq), packed(dk), packed(dv), dsinks};
+}
+
+four_tensors packed_backward_by_sequence(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  const Tensor dq = at::zeros_like(c.q), dk = at::zeros_like(c.k), dv = at::zeros_like(c.v);
+  Tensor dsinks;
+  for (const packed_sequence& sequence : packed_sequences(c)) {
+    const auto rows = [&](const Tensor& t, int64_t dim) {
+      return t.narrow(dim, sequence.row, sequence.rows).unsqueeze(0);
+    };
+    const auto keys = [&](const Tensor& t) {
+      return t.narrow(0, sequence.key, sequence.keys).unsqueeze(0);
+    };
+    attention_backward_call one = b;
+    one.forward = sequence.of(c);
+    one.o = rows(b.o, 0);
+    one.lse = rows(b.lse, 1);
+    one.dout = rows(b.dout, 0);
+    if (b.dlse) one.dlse = rows(*b.dlse, 1);
+    const auto [its_dq, its_dk, its_dv, its_dsinks] =
+        formula_backward(one, dense_mask(one.forward));
+    if (its_dq.defined()) rows(dq, 0).copy_(its_dq);
+    if (its_dk.defined()) keys(dk).copy_(its_dk);
+    if (its_dv.defined()) keys(dv).copy_(its_dv);
+    if (its_dsinks.defined()) dsinks = dsinks.defined() ? dsinks + its_dsinks : its_dsinks;
+  }
+  return {dq, dk, dv, dsinks};
+}
+
+four_tensors by_formula(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  if (!c.cu_seqlens_q) return formula_backward(b, dense_mask(c));
+  return readable_sequences(c) ? packed_backward_by_sequence(b) : packed_backward_by_mask(b);
+}
+
+}  // namespace
+
+four_tensors attention_backward_by_aten(const attention_backward_call& b) {
+  if (flash_differentiates(b)) return flash_backward(b);
+  auto [dq, dk, dv, dsinks] = by_formula(b);
+  if (dsinks.defined()) dsinks = dsinks.to(b.forward.sinks->scalar_type());
+  return {dq, dk, dv, dsinks};
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,177 @@
+// The formula of attention in ATen ops, which differentiate themselves.
+//
+//   s = scale · q kᵀ;  s = softcap · tanh(s / softcap);  masked;  o = softmax(s) v
+//
+// Query head h reads key head h // (Hq / Hk). The diagonal of row i is i + Sk − Sq. A sink is one
+// more logit of each row, without a value. A row with no key gives 0, and lse = its sink (−inf
+// without).
+#include "kernels/attention/torch/attention_reference.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention/torch/attention_masks.hpp"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using c10::SymInt;
+using optional_tensor = std::optional<Tensor>;
+using two_tensors = std::tuple<Tensor, Tensor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// ---- The formula --------------------------------------------------------------------------------
+
+// q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv], seen [Sq, Sk] → o [B, Sq, Hq, Dv], lse [B,
+// Hq, Sq].
+two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const optional_tensor& seen) {
+  const at::ScalarType type = attention_computing_dtype(q);
+  const SymInt batch = q.sym_size(0), rows = q.sym_size(1), heads = q.sym_size(2),
+               keys = k.sym_size(1), key_heads = k.sym_size(2), width = q.sym_size(3),
+               value_width = v.sym_size(3);
+  const SymInt group = TORCH_GUARD_OR_FALSE(key_heads.sym_eq(0)) ? SymInt(1) : heads / key_heads;
+  const double scale = attention_scale(c.scale, width.guard_int(__FILE__, __LINE__));
+
+  // The query heads of one key head stand under one another, so that one product serves them.
+  const Tensor queries = q.to(type)
+                             .reshape_symint({batch, rows, key_heads, group, width})
+                             .permute({0, 2, 3, 1, 4})
+                             .reshape_symint({batch, key_heads, group * rows, width});
+  Tensor scores = at::matmul(queries, k.to(type).permute({0, 2, 3, 1})) * scale;
+  if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
+  scores = scores.reshape_symint({batch, key_heads, group, rows, keys});
+  if (seen) scores = scores.masked_fill(seen->logical_not(), -kInfinity);
+
+  // The sink is one more key without a value; without sinks its logit is −inf, which adds nothing.
+  const Tensor sink = c.sinks ? c.sinks->to(type).reshape_symint({key_heads, group, 1, 1})
+                              : at::full({}, -kInfinity, scores.options());
+  const Tensor logits =
+      at::cat({scores, sink.expand_symint({batch, key_heads, group, rows, 1})}, /*dim=*/-1);
+  const Tensor row_max = logits.detach().amax(-1, /*keepdim=*/true);
+  const Tensor anchor = row_max.masked_fill(row_max == -kInfinity, 0);
+  const Tensor weights = at::exp(logits - anchor);
+  const Tensor sum = weights.sum(-1, /*keepdim=*/true);
+  const Tensor no_key = sum == 0;
+  const Tensor divisor = sum.masked_fill(no_key, 1);
+  const Tensor probabilities = weights.narrow_symint(-1, 0, keys) / divisor;
+
+  const Tensor o = at::matmul(probabilities.reshape_symint({batch, key_heads, group * rows, keys}),
+                              v.to(type).permute({0, 2, 1, 3}))
+                       .reshape_symint({batch, heads, rows, value_width})
+                       .transpose(1, 2)
+                       .to(q.scalar_type());
+  const Tensor lse = (at::log(divisor) + anchor).masked_fill(no_key, -kInfinity);
+  return {o.contiguous(), lse.reshape_symint({batch, heads, rows})};
+}
+
+// ---- Packed sequences ---------------------------------------------------------------------------
+
+two_tensors packed_by_mask(const attention_call& c) {
+  const packed_mask mask(c);
+  // A token of no sequence may hold anything: 0 · NaN must not reach the products, nor those of the
+  // gradients, where autograd differentiates this; nor may such a row's own gradient.
+  const auto known = [](const Tensor& t, const Tensor& stray) {
+    return t.masked_fill(stray, 0).unsqueeze(0);
+  };
+  auto [o, lse] = formula(c, known(c.q, mask.stray_rows), known(c.k, mask.stray_keys),
+                          known(c.v, mask.stray_keys), mask.seen);
+  return {o.squeeze(0).masked_fill(mask.stray_rows, 0), lse.squeeze(0)};
+}
+
+two_tensors packed_by_sequence(const attention_call& c) {
+  std::vector<Tensor> outputs, sums;
+  for (const packed_sequence& sequence : packed_sequences(c)) {
+    const attention_call one = sequence.of(c);
+    auto [o, lse] = formula(one, one.q, one.k, one.v, dense_mask(one));
+    outputs.push_back(o.squeeze(0));
+    sums.push_back(lse.squeeze(0));
+  }
+  return {at::cat(outputs), at::cat(sums, /*dim=*/-1)};
+}
+
+// ---- Torch's fused attention --------------------------------------------------------------------
+
+// The case that torch's own fused attention computes: [B, H, S, D], causal aligned to the top left.
+// Its kernels take the maximum before they scale, so a scale below 0 overflows there (NaN with
+// torch 2.11 on an H200).
+bool plain(const attention_call& c) {
+  if (c.cu_seqlens_q || c.sinks || c.softcap > 0 || c.window_left || c.window_right) return false;
+  if (c.scale.value_or(1.0) < 0) return false;
+  const SymInt rows = c.q.sym_size(1), keys = c.k.sym_size(1);
+  if (TORCH_GUARD_OR_FALSE(c.q.sym_numel().sym_eq(0)) ||
+      TORCH_GUARD_OR_FALSE(c.v.sym_numel().sym_eq(0))) {
+    return false;
+  }
+  return !c.causal || TORCH_GUARD_OR_FALSE(rows.sym_eq(keys)) ||
+         TORCH_GUARD_OR_FALSE(rows.sym_eq(1));
+}
+
+// For one row, which is decoding, torch's first choice on a GPU is cuDNN, and that plans anew for
+// each number of keys: 25 ms a token, measured on an H200. What FlashAttention cannot take, or the
+// user has switched off, is left to torch's choice.
+bool decodes_by_flash(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return at::globalContext().userEnabledFlashSDP() &&
+         TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) && flash_takes(q, k, v);
+}
+
+Tensor fused(const attention_call& c) {
+  const bool one_row = TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_eq(1));  // sees every key
+  const bool grouped = !TORCH_GUARD_OR_FALSE(c.q.sym_size(2).sym_eq(c.k.sym_size(2)));
+  const Tensor q = c.q.transpose(1, 2), k = c.k.transpose(1, 2), v = c.v.transpose(1, 2);
+  const Tensor o =
+      decodes_by_flash(c.q, c.k, c.v)
+          ? std::get<0>(at::_scaled_dot_product_flash_attention(
+                q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
+                c.scale))
+          : at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
+                                             /*is_causal=*/c.causal && !one_row, c.scale, grouped);
+  return o.transpose(1, 2).contiguous();
+}
+
+}  // namespace
+
+at::ScalarType attention_computing_dtype(const Tensor& q) {
+  return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+double attention_scale(std::optional<double> scale, int64_t head_dim) {
+  return scale.value_or(head_dim == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+bool is_stand_in(const Tensor& t) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet kStandIns({DispatchKey::Python, DispatchKey::Functionalize,
+                                           DispatchKey::FuncTorchBatched,
+                                           DispatchKey::FuncTorchGradWrapper});
+  return t.key_set().has_any(kStandIns);
+}
+
+bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const kittens::host::device* const gpu =
+      q.is_cuda() ? kittens::host::find_device(q.device().index()) : nullptr;
+  if (gpu == nullptr || gpu->major < 8) return false;
+  const at::ScalarType type = q.scalar_type();
+  const auto contiguous_rows = [](const Tensor& t) {
+    return TORCH_GUARD_OR_FALSE(t.sym_stride(-1).sym_eq(1));
+  };
+  return (type == at::kHalf || type == at::kBFloat16) && contiguous_rows(q) && contiguous_rows(k) &&
+         contiguous_rows(v) && TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_eq(v.sym_size(3))) &&
+         TORCH_GUARD_OR_FALSE((q.sym_size(3) % 8).sym_eq(0)) &&
+         TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_le(256));
+}
+
+two_tensors attention_by_aten(const attention_call& c, bool wants_lse) {
+  if (!wants_lse && plain(c)) return {fused(c), Tensor()};
+  if (!c.cu_seqlens_q) return formula(c, c.q, c.k, c.v, dense_mask(c));
+  return readable_sequences(c) ? packed_by_sequence(c) : packed_by_mask(c);
+}
+
+}  // namespace thunderkittens

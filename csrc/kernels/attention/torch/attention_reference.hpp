@@ -1,0 +1,29 @@
+// attention by ATen: what the kernels do not cover, and the backward. Torch, unlike attention.h.
+#pragma once
+
+#include "kernels/attention/torch/attention_call.hpp"
+
+namespace thunderkittens {
+
+// The dtype of lse, and of everything in between.
+at::ScalarType attention_computing_dtype(const at::Tensor& q);
+
+// `scale`, or its default for that head dimension.
+double attention_scale(std::optional<double> scale, int64_t head_dim);
+
+// Whether the tensor is one of torch.compile's or vmap's, whose numbers cannot be read here.
+bool is_stand_in(const at::Tensor& t);
+
+// o and lse, of differentiable ATen ops. Without `wants_lse`, lse may be undefined, and torch's own
+// fused attention is used where it computes the same.
+std::tuple<at::Tensor, at::Tensor> attention_by_aten(const attention_call& c, bool wants_lse);
+
+// Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
+bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+// dq, dk, dv and dsinks from o and lse, whatever computed those. What is not needed may be
+// undefined.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward_by_aten(
+    const attention_backward_call& b);
+
+}  // namespace thunderkittens

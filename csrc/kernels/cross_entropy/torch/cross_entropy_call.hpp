@@ -1,0 +1,76 @@
+// One call of cross_entropy, and what the .cpp files of the family share. Torch, unlike
+// cross_entropy.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+
+#include "binding/arguments.h"
+#include "binding/backend.h"
+#include "thunderkittens/kernels/cross_entropy.h"
+
+namespace thunderkittens {
+
+// How a loss is computed, whatever the logits come from.
+struct loss_options {
+  int64_t ignore_index;
+  loss_reduction reduce;
+  double label_smoothing, z_loss;
+
+  // Raises, in the name of `op`, what the table of arguments does not.
+  loss_options(const char* op, int64_t ignore_index, std::string_view reduction,
+               double label_smoothing, double z_loss);
+};
+
+// Raises IndexError unless all targets on the CPU are columns, of so many, or ignored. `named`:
+// what their number is.
+void check_targets(std::string_view op, const loss_options& options, const at::Tensor& targets,
+                   int64_t columns, const char* named);
+// Where the kernels of `d` leave a target that is no column, under THUNDERKITTENS_STRICT=1; else
+// null.
+int64_t* word_for_target_outside(const decision& d, c10::Device device);
+// Raises IndexError if such a target has been left there, once for all that have. Not while the
+// current stream is captured: the call after that does.
+void raise_target_outside(const decision& d, c10::Device device);
+
+// The dtype of losses and of the arithmetic: float32, or float64 for float64.
+at::ScalarType loss_dtype(const at::Tensor& logits);
+// Why the kernels do not take rows of `width` elements of this dtype; "" when they do.
+std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width);
+
+// Contiguous whatever the strides of `like`; and the shape of `like` without its last dimension.
+at::Tensor empty_contiguous(const at::Tensor& like);
+at::Tensor empty_losses(const at::Tensor& like);
+c10::SymIntArrayRef leading_sizes(const at::Tensor& like);
+
+// The rows of one call, or a part of them. What is undefined is not wanted, or has no part in it.
+struct loss_rows {
+  at::Tensor logits;    // [..., V], as_rows must not copy it where `gradient` is itself
+  at::Tensor targets;   // [...], contiguous
+  at::Tensor loss;      // [...] of loss_dtype, contiguous: written
+  at::Tensor total;     // [] of loss_dtype, where it is wanted for the losses: written, reduced as
+                        // the options say, which are the gradient's, too
+  at::Tensor gradient;  // [..., V], rows one distance apart, perhaps the logits: written
+  at::Tensor counts;    // of count_targets: the gradient is divided by
+  at::Tensor dloss;     // [...] of loss_dtype, rows one distance apart: it is multiplied by
+};
+
+// On the backend of `d`, which may be ATen.
+void compute_rows(const decision& d, const loss_options& options, const loss_rows& rows);
+// How many targets are not ignored, as compute_rows takes it.
+at::Tensor count_targets(const decision& d, const loss_options& options, const at::Tensor& targets);
+// The losses [...] reduced as the options say; themselves, if not at all. `counts`: of
+// count_targets, where they are known.
+at::Tensor reduce_losses(const decision& d, const loss_options& options, const at::Tensor& loss,
+                         const at::Tensor& targets, const at::Tensor& counts = {});
+
+// What a backward returns for a gradient [..., V] that its forward has computed as if the loss's
+// own gradient `dloss` were 1: its product with dloss, [...] or one number. In the memory of
+// `gradient` where this backward is the graph's last. `loss`: what the forward returned; the
+// product is differentiable no more, and depends on it.
+at::Tensor scale_gradient(const at::Tensor& gradient, const at::Tensor& dloss,
+                          const at::Tensor& loss);
+
+}  // namespace thunderkittens

@@ -1,0 +1,223 @@
+#include "kernels/norm/torch/norm_call.hpp"
+
+#include <ATen/ATen.h>
+
+#include "binding/launch.h"
+#include "binding/layout.h"
+
+namespace thunderkittens {
+namespace {
+
+// Contiguous whatever the strides of `like`.
+Tensor empty_contiguous(const Tensor& like) {
+  return at::empty_symint(like.sym_sizes(), like.options());
+}
+Tensor empty_statistics(const Tensor& x) {
+  return at::empty_symint(x.sym_sizes().slice(0, x.dim() - 1),
+                          x.options().dtype(statistics_dtype(x)));
+}
+
+dtype dtype_of(const optional_tensor& t, dtype otherwise) {
+  return t ? kernel_dtype(t->scalar_type()).value_or(otherwise) : otherwise;
+}
+const void* data_of(const optional_tensor& t) { return t ? t->const_data_ptr() : nullptr; }
+void* data_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; }
+float* floats_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+optional_tensor contiguous(const optional_tensor& t) {
+  return t ? optional_tensor(t->contiguous()) : std::nullopt;
+}
+
+// The rows of a tensor whose leading dimensions collapse into one stride, or, where rows are
+// narrow, into two; else empty.
+std::optional<row_strides> strides_of(const Tensor& t) {
+  if (const std::optional<int64_t> stride = row_stride(t)) return row_strides{*stride};
+  const int64_t last = t.dim() - 1, width = t.size(last);
+  const bool contiguous = width == 1 || t.stride(last) == 1;
+  if (!contiguous || width > kNormNarrowWidth || t.numel() / width > INT32_MAX) return std::nullopt;
+  struct level {
+    int64_t stride = 0, count = 1;
+    bool takes(int64_t size, int64_t step) {
+      if (count > 1 && step != stride * count) return false;
+      if (count == 1) stride = step;
+      count *= size;
+      return true;
+    }
+  } inner, outer;
+  for (int64_t i = last - 1; i >= 0; --i) {
+    if (t.size(i) == 1) continue;
+    const bool taken = (outer.count == 1 && inner.takes(t.size(i), t.stride(i))) ||
+                       outer.takes(t.size(i), t.stride(i));
+    if (!taken) return std::nullopt;
+  }
+  return row_strides::of(outer.stride, inner.stride, inner.count);
+}
+
+// (Of float64, which no kernel takes, any type.)
+norm_forward_problem problem_of(const norm_member& member, const norm_call& call) {
+  const Tensor& x = call.x;
+  const int64_t width = x.size(-1);
+  const dtype type = dtype_of(x, dtype::float32);
+  return {
+      .op = member.op,
+      .rows = x.numel() / width,
+      .width = width,
+      .x_rows = strides_of(x).value_or(row_strides{width}),
+      .residual_stride = call.residual ? row_stride(*call.residual).value_or(width) : 0,
+      .eps = static_cast<float>(call.eps),
+      .weight_offset = static_cast<float>(call.weight_offset),
+      .round_first = call.round_first,
+      .dropout_p = call.dropout_p,
+      .type = type,
+      .residual_type = dtype_of(call.residual, type),
+      .weight_type = dtype_of(call.weight, type),
+      .bias_type = dtype_of(call.bias, type),
+  };
+}
+
+norm_backward_problem problem_of(const norm_member& member, const norm_backward_call& call) {
+  const Tensor& x = call.x;
+  const int64_t width = x.size(-1);
+  const dtype type = dtype_of(call.dy, dtype::float32);
+  return {
+      .op = member.op,
+      .rows = x.numel() / width,
+      .width = width,
+      .dy_rows = strides_of(call.dy).value_or(row_strides{width}),
+      .x_rows = strides_of(x).value_or(row_strides{width}),
+      .dsum_stride = call.dsum ? row_stride(*call.dsum).value_or(width) : 0,
+      .weight_offset = static_cast<float>(call.weight_offset),
+      .dropout_p = call.dropout_p,
+      .parameter_gradients = call.needs[kDweight] || call.needs[kDbias],
+      .type = type,
+      .residual_type = dtype_of(x, type),
+      .weight_type = dtype_of(call.weight, type),
+      .bias_type = dtype_of(call.bias, type),
+  };
+}
+
+// Why the kernels do not take the call; "" when they do.
+template <class Problem>
+std::string why_torch(const Tensor& x, const Problem& problem) {
+  return kernel_dtype(x.scalar_type()) ? why_unsupported(problem) : "float64 is computed by torch";
+}
+
+// What the kernels read: the tensor where its strides are the problem's, else a copy.
+Tensor in_rows(const Tensor& t) { return strides_of(t) ? t : t.contiguous(); }
+optional_tensor in_even_rows(const optional_tensor& t) {
+  return t && !row_stride(*t) ? optional_tensor(t->contiguous()) : t;
+}
+const int64_t* seed_of(const optional_tensor& seed) {
+  return seed ? seed->const_data_ptr<int64_t>() : nullptr;
+}
+
+void forward_kernel(const decision& d, const norm_forward_problem& problem, const norm_call& call,
+                    const norm_results& results) {
+  const Tensor x = in_rows(call.x);
+  const optional_tensor residual = in_even_rows(call.residual);
+  const optional_tensor weight = contiguous(call.weight), bias = contiguous(call.bias);
+  launch(d, problem,
+         norm_forward_tensors{
+             .x = x.const_data_ptr(),
+             .residual = data_of(residual),
+             .weight = data_of(weight),
+             .bias = data_of(bias),
+             .y = data_of(results.y),
+             .sum = data_of(results.sum),
+             .mean = floats_of(results.mean),
+             .rstd = floats_of(results.rstd),
+             .seed = seed_of(call.seed),
+         },
+         x.device());
+}
+
+void backward_kernel(const decision& d, const norm_backward_problem& problem,
+                     const norm_backward_call& call, const norm_gradients& results) {
+  const Tensor dy = in_rows(call.dy), x = in_rows(call.x);
+  const optional_tensor dsum = in_even_rows(call.dsum), weight = contiguous(call.weight);
+  const Tensor mean = call.mean.defined() ? call.mean.contiguous() : Tensor();
+  const Tensor rstd = call.rstd.contiguous();
+  launch(d, problem,
+         norm_backward_tensors{
+             .dy = dy.const_data_ptr(),
+             .x = x.const_data_ptr(),
+             .dsum = data_of(dsum),
+             .weight = data_of(weight),
+             .mean = mean.defined() ? mean.const_data_ptr<float>() : nullptr,
+             .rstd = rstd.const_data_ptr<float>(),
+             .dx = data_of(results[kDx]),
+             .dresidual = data_of(results[kDresidual]),
+             .dweight = data_of(results[kDweight]),
+             .dbias = data_of(results[kDbias]),
+             .seed = seed_of(call.seed),
+         },
+         x.device());
+}
+
+}  // namespace
+
+Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
+
+at::ScalarType statistics_dtype(const Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+bool rounds_first(const char* op, std::string_view casting) {
+  TORCH_CHECK_VALUE(casting == "llama" || casting == "gemma", op,
+                    ": casting must be \"llama\" or \"gemma\", got \"", casting, "\"");
+  return casting == "llama";
+}
+
+norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics) {
+  return {empty_contiguous(call.x), call.residual ? empty_contiguous(*call.residual) : Tensor(),
+          statistics && member.centred ? empty_statistics(call.x) : Tensor(),
+          statistics ? empty_statistics(call.x) : Tensor()};
+}
+
+norm_gradients empty_gradients(const norm_backward_call& call) {
+  const auto like = [&](norm_gradient which, const optional_tensor& t) {
+    return call.needs[which] ? empty_contiguous(*t) : Tensor();
+  };
+  return {like(kDx, call.dy), like(kDresidual, call.x), like(kDweight, call.weight),
+          like(kDbias, call.bias)};
+}
+
+norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
+  const Tensor& x = call.x;
+  if (x.numel() == 0 && explaining() == nullptr) {
+    norm_results results = empty_results(member, call, statistics);
+    for (Tensor* t : {&results.mean, &results.rstd}) {
+      if (t->defined()) t->zero_();
+    }
+    return results;
+  }
+  const norm_forward_problem problem = problem_of(member, call);
+  const decision d = decide(member.forward, x.device(), why_torch(x, problem));
+  if (d.explained) {
+    if (d.on != nullptr && !strides_of(x)) note_copy(x, "x");
+    if (d.on != nullptr && call.residual) note_copy(*call.residual, "residual");
+    return {none(x), none(x), none(x), none(x)};
+  }
+  if (d.on == nullptr) return norm_forward_aten(member, call);
+  const norm_results results = empty_results(member, call, statistics);
+  forward_kernel(d, problem, call, results);
+  return results;
+}
+
+norm_gradients norm_backward(const norm_member& member, const norm_backward_call& call) {
+  if (call.x.numel() == 0) {  // sums over no rows
+    const norm_gradients results = empty_gradients(call);
+    for (const Tensor& t : results) {
+      if (t.defined()) t.zero_();
+    }
+    return results;
+  }
+  const norm_backward_problem problem = problem_of(member, call);
+  const decision d = decide(member.backward, call.x.device(), why_torch(call.x, problem));
+  if (d.explained) return {};
+  if (d.on == nullptr) return norm_backward_aten(member, call);
+  const norm_gradients results = empty_gradients(call);
+  backward_kernel(d, problem, call, results);
+  return results;
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,88 @@
+// What the norms' ops share on torch's side: how a call is computed, by a kernel or by ATen, and
+// what its results look like. Schemas, checks and autograd are each op's own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "binding/backend.h"
+#include "kernels/norm/norm.h"
+
+namespace thunderkittens {
+
+using at::Tensor;
+using optional_tensor = std::optional<Tensor>;
+
+// Of members without the argument.
+inline const optional_tensor kNoTensor;
+inline const Tensor kUndefined;
+
+// A member of the family.
+struct norm_member {
+  norm_op op;
+  const kernel& forward;
+  const kernel& backward;
+  bool centred;  // has a mean, and a bias
+};
+
+// The arguments of a call, which outlive it.
+struct norm_call {
+  const Tensor& x;
+  const optional_tensor& residual;
+  const optional_tensor& weight;
+  const optional_tensor& bias;
+  double eps;
+  double weight_offset = 0.0;
+  bool round_first = false;  // of the casting "llama"
+  double dropout_p = 0.0;
+  const optional_tensor& seed = kNoTensor;  // [1] int64 with dropout, else none
+};
+
+struct norm_results {
+  Tensor y, sum, mean, rstd;  // undefined: the member has none, or it is not wanted
+};
+
+// The gradients a backward is asked for, or gives: undefined where not wanted.
+enum norm_gradient { kDx, kDresidual, kDweight, kDbias };
+using norm_needs = std::array<bool, 4>;
+using norm_gradients = std::array<Tensor, 4>;
+
+struct norm_backward_call {
+  const Tensor& dy;
+  const optional_tensor& dsum;  // what arrives at the sum itself
+  const Tensor& x;              // or the saved sum
+  const optional_tensor& weight;
+  const optional_tensor& bias;
+  const Tensor& mean;  // undefined without one
+  const Tensor& rstd;
+  norm_needs needs;
+  double weight_offset = 0.0;
+  double dropout_p = 0.0;
+  const optional_tensor& seed = kNoTensor;
+};
+
+norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics);
+norm_gradients norm_backward(const norm_member& member, const norm_backward_call& call);
+
+// Shapes, dtypes and strides of the results, also of symbolic sizes.
+norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics);
+norm_gradients empty_gradients(const norm_backward_call& call);
+
+// By ATen, from its formula.
+norm_results norm_forward_aten(const norm_member& member, const norm_call& call);
+norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call);
+
+// An op's result that is not wanted.
+Tensor none(const Tensor& like);
+inline Tensor or_none(Tensor t, const Tensor& like) { return t.defined() ? t : none(like); }
+
+// float32, or float64 for float64.
+at::ScalarType statistics_dtype(const Tensor& x);
+
+// "llama": true, "gemma": false; else an error that names `op`.
+bool rounds_first(const char* op, std::string_view casting);
+
+}  // namespace thunderkittens
