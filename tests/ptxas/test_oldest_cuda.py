@@ -18,7 +18,7 @@ EVERY_INSTRUCTION = Path(__file__).with_name("every_instruction.cu")
 
 ATTENTION = """
 #include <kernels/attention/attention_forward.cuh>
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 using plain = attention_forward_config<bf16, 64, false, false>;
 using capped = attention_forward_config<half, 128, true, true>;
 template __global__ void attention_forward<plain>(

@@ -10,7 +10,7 @@
 
 #include "kernels/activation/functions.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 
 template <class F>
 struct gated_forward {
@@ -261,4 +261,4 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   elementwise<Config>(p);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::activation_kernels::inline KITTENS_TARGET

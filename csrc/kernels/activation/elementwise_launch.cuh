@@ -7,7 +7,7 @@
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 
 template <class Function, class T, bool Aligned>
 void launch_slices(operands_of<Function> p, host::stream s) {
@@ -77,4 +77,4 @@ inline elementwise_operands<2, 1> operands(const gelu_backward_params& p) {
   return {{p.dy, p.x}, {p.dy_stride, p.x_stride}, {p.dx}, p.rows, p.width};
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::activation_kernels::inline KITTENS_TARGET

@@ -15,7 +15,7 @@
 #include "kernels/activation/activation.h"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 using host::dtype;
@@ -100,4 +100,4 @@ struct gelu_erf {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::activation_kernels::inline KITTENS_TARGET

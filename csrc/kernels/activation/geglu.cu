@@ -2,7 +2,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/activation/elementwise_launch.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 namespace {
 
 using kittens::host::stream;
@@ -27,4 +27,4 @@ KITTENS_LAUNCHER(kGegluForward, launch_forward);
 KITTENS_LAUNCHER(kGegluBackward, launch_backward);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::activation_kernels::inline KITTENS_TARGET

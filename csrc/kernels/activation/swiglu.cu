@@ -2,7 +2,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/activation/elementwise_launch.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 namespace {
 
 using kittens::host::stream;
@@ -19,4 +19,4 @@ KITTENS_LAUNCHER(kSwigluForward, launch_forward);
 KITTENS_LAUNCHER(kSwigluBackward, launch_backward);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::activation_kernels::inline KITTENS_TARGET

@@ -3,7 +3,7 @@
 
 #include "kernels/attention/attention_softmax.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 class attention_consumer : attention_softmax<Config> {
@@ -339,4 +339,4 @@ class attention_consumer : attention_softmax<Config> {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -62,7 +62,7 @@
 #include "kernels/attention/attention_consumer.cuh"
 #include "kernels/attention/attention_producer.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
@@ -94,4 +94,4 @@ __global__ void __launch_bounds__(Config::threads, 1)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -9,7 +9,7 @@
 #include "kernels/attention/attention_forward.cuh"
 #include "kittens/host/launch.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 // Tiles that differ in length are drawn longest first, those of so many heads together that their
 // keys and values, in bytes, stay in the L2 cache.
@@ -100,4 +100,4 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   launch_attention_forward<attention_forward_config<T, HeadDim, false, true>>(p, s);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -4,7 +4,7 @@
 
 #include "kernels/attention/attention_tile.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 // The tiles of a call without packed sequences.
 template <class Config>
@@ -181,4 +181,4 @@ class attention_producer {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -6,7 +6,7 @@
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 namespace {
 
 // The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
@@ -34,4 +34,4 @@ void launch(const attention_forward_params& p, kittens::host::stream s) {
 KITTENS_LAUNCHER(kAttentionForward, launch);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

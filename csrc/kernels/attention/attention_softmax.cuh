@@ -5,7 +5,7 @@
 
 #include "kernels/attention/attention_tile.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 class attention_softmax {
@@ -236,4 +236,4 @@ class attention_softmax {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

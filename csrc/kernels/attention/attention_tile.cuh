@@ -6,7 +6,7 @@
 
 #include "kernels/attention/attention.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
@@ -153,4 +153,4 @@ struct key_blocks {
   KITTENS_DEVICE static int least(int x, int y) { return x < y ? x : y; }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

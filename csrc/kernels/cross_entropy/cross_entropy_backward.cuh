@@ -8,7 +8,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 template <class T>
 struct cross_entropy_backward_config {
@@ -72,4 +72,4 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -9,7 +9,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 template <class T>
 struct cross_entropy_loss_config {
@@ -83,4 +83,4 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   arch::store_global(p.loss + r, loss_of(p, sums, lse, x_target));
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -3,7 +3,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 // The sum of a value over the block, for thread 0, always in the same order. `shared`: a place for
 // each warp.
@@ -68,4 +68,4 @@ __global__ void __launch_bounds__(Config::threads)
   arch::store_global(p.total, mean ? total / float(count) : total);  // 0 / 0 is torch's NaN, too
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -14,7 +14,7 @@
 
 #include "kernels/cross_entropy/cross_entropy.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
@@ -330,4 +330,4 @@ KITTENS_DEVICE void add_up_losses(const cross_entropy_forward_params& p, float d
   if (lane == 0) arch::store_global(p.total, total / divided_by);  // 0 / 0 is torch's NaN, too
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -19,7 +19,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 // Vectors: of a lane. Warps: of a block, at most. Blocks: of a row, at most; they are a cluster.
 template <class T, int Vectors, int Warps, int Blocks>
@@ -223,4 +223,4 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

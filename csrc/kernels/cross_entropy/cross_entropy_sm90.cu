@@ -11,7 +11,7 @@
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 namespace {
 
 using kittens::host::launch;
@@ -123,4 +123,4 @@ KITTENS_LAUNCHER(kCrossEntropyTotal, launch_total);
 KITTENS_LAUNCHER(kCrossEntropyBackward, launch_backward);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -17,7 +17,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 // Warps: that compute. Vectors: of 16 bytes, of a thread in each chunk. Slots: chunks of the ring.
 template <class T, int Warps, int Vectors, int Slots>
@@ -268,4 +268,4 @@ __global__ void __launch_bounds__(Config::threads, 1)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -9,7 +9,7 @@
 
 #include "kernels/norm/norm.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
@@ -68,4 +68,4 @@ struct dropout_mask {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -8,7 +8,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // How the host spreads rows over lanes.
 struct narrow_layout {
@@ -131,4 +131,4 @@ KITTENS_DEVICE void narrow_factors(typename Place::values& factor, const Place& 
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -35,7 +35,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // As norm_forward_config.
 template <class Kind, class T, class R, int Run>
@@ -376,4 +376,4 @@ __global__ void __launch_bounds__(Config::max_threads)
   store_partial<Config>(p, total, arch::block_y(), slice);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

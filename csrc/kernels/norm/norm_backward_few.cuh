@@ -18,7 +18,7 @@
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_reduce.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 inline constexpr int kFewWarps = 16;  // of a block: as many as the longest row has
 inline constexpr int kFewRows = 8;    // on their way to a warp at a time
@@ -127,4 +127,4 @@ __global__ void __launch_bounds__(Config::max_threads)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

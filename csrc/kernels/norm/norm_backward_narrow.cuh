@@ -7,7 +7,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // As norm_forward_config.
 template <class Kind, class T, class R, int Run>
@@ -177,4 +177,4 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -11,7 +11,7 @@
 
 #include "kernels/norm/norm_backward.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 inline constexpr int kSlots = 3;  // this row, the next, and one on its way
 
@@ -215,4 +215,4 @@ __global__ void __launch_bounds__(Config::max_threads)
   if (p.partial != nullptr) store_partial<Config>(p, total, arch::block_x(), warp);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -35,7 +35,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // Kind: a member of the family. T: element type of x and y. R: of residual and sum, or void. W: of
 // weight and bias, or void where neither is given (not used by norm_forward_wide). Run: elements a
@@ -356,4 +356,4 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
   if (arch::thread_id() == 0) store_moments(p, row, r);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -7,7 +7,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_forward.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // As norm_forward_config. A multiprocessor has room for min_blocks; with fewer registers, ptxas
 // spills.
@@ -127,4 +127,4 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   if (at.lane == 0) store_moments(p, moments, r);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

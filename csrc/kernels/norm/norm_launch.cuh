@@ -14,7 +14,7 @@
 #include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -253,4 +253,4 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

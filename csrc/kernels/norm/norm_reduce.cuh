@@ -4,7 +4,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // One of the two gradients that are sums over all rows.
 struct parameter_gradient {
@@ -63,4 +63,4 @@ __global__ void __launch_bounds__(Config::warps* kWarp)
   out.store(total, p.width, arch::block_x());
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -2,11 +2,11 @@
 #include "kernels/norm/norm_launch.cuh"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 namespace {
 
 KITTENS_LAUNCHER(kRmsNormForward, launch_norm_forward<rms_norm_kind>);
 KITTENS_LAUNCHER(kRmsNormBackward, launch_norm_backward<rms_norm_kind>);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

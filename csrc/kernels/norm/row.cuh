@@ -9,7 +9,7 @@
 #include "kernels/norm/norm.h"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
@@ -154,4 +154,4 @@ KITTENS_DEVICE gl<T, 1, 1> matrix(std::conditional_t<std::is_const_v<T>, const v
   return gl<T, 1, 1>::matrix(static_cast<T*>(data), rows, width, stride);
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

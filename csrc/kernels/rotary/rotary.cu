@@ -7,7 +7,7 @@
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET {
 namespace {
 
 using kittens::host::launch_overlapped;
@@ -89,4 +89,4 @@ void launch_rotary(const rotary_params& p, stream s) {
 KITTENS_LAUNCHER(kRotary, launch_rotary);
 
 }  // namespace
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET

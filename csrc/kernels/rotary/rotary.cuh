@@ -22,7 +22,7 @@
 #include "kernels/rotary/rotary.h"
 #include "kittens/host/launchers.h"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 using host::dtype;
@@ -278,4 +278,4 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   }
 }
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET

@@ -4,6 +4,7 @@
 #include "kernels/activation/elementwise_launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::activation_kernels;
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::attention_kernels;
 
 void run_attention(const attention_forward_params& p) {
 #if CONFIGS == 0

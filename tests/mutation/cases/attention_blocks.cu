@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_tile.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::attention_kernels;
 
 namespace {
 

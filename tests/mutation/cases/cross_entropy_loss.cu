@@ -5,6 +5,7 @@
 #include "kittens/host/launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::cross_entropy_kernels;
 
 // Of two warps: 128 vectors a step.
 void run_forward(forward_form, const cross_entropy_forward_params& p) {

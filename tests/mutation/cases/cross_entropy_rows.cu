@@ -5,6 +5,7 @@
 #include "kittens/host/launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::cross_entropy_kernels;
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include "kittens/host/launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::cross_entropy_kernels;
 using kittens::host::launch;
 
 // Few blocks, so that each has several rows.

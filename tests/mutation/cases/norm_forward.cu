@@ -6,6 +6,7 @@
 #include "kittens/host/launch.cuh"
 
 using namespace thunderkittens;
+using namespace thunderkittens::norm_kernels;
 using kittens::host::launch;
 
 namespace {

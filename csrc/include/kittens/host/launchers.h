@@ -9,10 +9,10 @@
 //       "layer_norm_forward"};
 //
 //   // layer_norm.cu
-//   namespace thunderkittens { inline namespace KITTENS_TARGET {   // one file, several targets
+//   namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {   // one file, several targets
 //   void launch_forward(const norm_forward_params& p, kittens::host::stream s) { … }
 //   KITTENS_LAUNCHER(kLayerNormForward, launch_forward);
-//   }}
+//   }
 //
 //   // norm_plan.cpp
 //   static const kittens::host::kernel_handle forward(kLayerNormForward);
