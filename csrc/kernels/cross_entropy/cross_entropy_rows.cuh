@@ -233,16 +233,16 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   near_sums sums;
   row.include_in(sums, smoothing);
   meet(sums, 0);
-  if (!is_far<T>(sums)) [[likely]] {
-    row.forget_floats();
-    finish(sums, row);
+  if (is_far<T>(sums)) [[unlikely]] {
+    if constexpr (Config::in_cluster) cluster::arrive();
+    const far_row<T> part = row.far(x);
+    far_sums again = part.sums(smoothing);
+    meet(again, 1);
+    finish(again, part);
     return count;
   }
-  if constexpr (Config::in_cluster) cluster::arrive();
-  const far_row<T> part = row.far(x);
-  far_sums again = part.sums(smoothing);
-  meet(again, 1);
-  finish(again, part);
+  row.forget_floats();
+  finish(sums, row);
   return count;
 }
 
