@@ -107,6 +107,7 @@ LISTED: tuple[Listed, ...] = (
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
+    Listed(ROWS, "(Config::vectors == 8", ".*", "the same, compiled twice or once"),
     Listed(STREAM, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     # Rows in registers.
     Listed(ROWS, "bool loads_ignored = ", ".*", "an ignored row is read or not, and not used"),

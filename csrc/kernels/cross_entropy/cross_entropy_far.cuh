@@ -62,7 +62,6 @@ struct far_row {
   }
   // In place, too: a thread writes what it alone has read since the row's threads met.
   KITTENS_DEVICE void store_gradient(T* gradient, const row_gradient<far_powers>& rule) const {
-    const bool aligned = elements_past_16_bytes(gradient + pieces.head) == 0;
 #pragma unroll 1
     for (int v = first; v < end; v += step) {
       const int column = pieces.column(v);
@@ -72,7 +71,7 @@ struct far_row {
       rule.hit_target(values, column);
       typename vector::run result;
       result.set(values);
-      vector::to_global(gradient + column, result, aligned);
+      vector::to_global(gradient + column, result, /*aligned=*/false);
     }
     if (loose < 0) return;
     const int column = pieces.loose_column(loose);

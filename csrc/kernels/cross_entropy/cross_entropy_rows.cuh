@@ -17,6 +17,8 @@
 //                       warp leaves its sums with all blocks of the row, and they meet once
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cross_entropy/cross_entropy_far.cuh"
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
@@ -88,6 +90,21 @@ struct register_row {
   }
   KITTENS_DEVICE void store_gradient(T* row, const row_gradient<near_powers>& rule) const {
     const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
+    // Of many vectors none waits for this branch.
+    if (Config::vectors == 8 && aligned) {
+      store_vectors(row, rule, std::true_type{});
+    } else {
+      store_vectors(row, rule, aligned);
+    }
+    if (!has_loose) return;
+    float x[1] = {loose};
+    rule.apply(x);
+    rule.hit_target(x, loose_column());
+    arch::store_global(row + loose_column(), convert<T>(x[0]));
+  }
+  template <class Bool>
+  KITTENS_DEVICE void store_vectors(T* row, const row_gradient<near_powers>& rule,
+                                    Bool aligned) const {
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
       if (!exists(i)) break;
@@ -100,11 +117,6 @@ struct register_row {
       result.set(x);
       vector::to_global(row + column, result, aligned);
     }
-    if (!has_loose) return;
-    float x[1] = {loose};
-    rule.apply(x);
-    rule.hit_target(x, loose_column());
-    arch::store_global(row + loose_column(), convert<T>(x[0]));
   }
   KITTENS_DEVICE void store_zeros(T* row) const {
     const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
