@@ -104,7 +104,7 @@ def make(draw: Draw, op: str) -> Case:
 
 
 def logits(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, regime: str) -> Tensor:
-    """With "holes", columns without probability; "far": of any magnitude; "masks": some far below."""
+    """With "holes", columns without probability; "far": of any size; "masks": some far below."""
     most, info = 15 if dtype == FP16 else 127, torch.finfo(dtype)
     if regime == "far":
         each = draw.integers((*shape[:-1], 1), 2, most).double()
