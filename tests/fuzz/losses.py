@@ -59,7 +59,7 @@ def make(draw: Draw, op: str) -> Case:
         shape = draw.choice(((61, 262144), (122, 131073), (400, 50257), (120, 128256)))
         width = shape[-1]
     options = Options.drawn(draw)
-    regime = draw.regime("holes", "far", without=WITHOUT)
+    regime = draw.regime("holes", "far", "masks", without=WITHOUT)
     values = logits(draw, shape, dtype, regime)
     targets = drawn_targets(draw, shape[:-1], width, options.ignore_index)
     # An ignored row may hold anything.
@@ -104,11 +104,17 @@ def make(draw: Draw, op: str) -> Case:
 
 
 def logits(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, regime: str) -> Tensor:
-    """With "holes", columns without probability; "far": numbers of one magnitude, up to any."""
+    """With "holes", columns without probability; "far": of any size; "masks": some far below."""
+    most, info = 15 if dtype == FP16 else 127, torch.finfo(dtype)
     if regime == "far":
-        most = 15 if dtype == FP16 else 123
-        x = draw.normal(shape) * 2.0 ** draw.integer(2, most)
-        return x.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
+        each = draw.integers((*shape[:-1], 1), 2, most).double()
+        x = draw.normal(shape) * 2.0 ** (each if draw.chance(0.5) else draw.integer(2, most))
+        return x.clamp(-info.max, info.max).to(dtype)
+    if regime == "masks":
+        masks = -(2.0 ** draw.integer(8, most)) * draw.random.uniform(1, 2)
+        hidden = draw.uniform((shape[-1],) if draw.chance(0.5) else shape)
+        x = draw.normal(shape).masked_fill(hidden < draw.choice((0.5, 0.99)), masks)
+        return x.clamp(-info.max, info.max).to(dtype)
     if regime != "holes":
         return draw.values(shape, dtype, regime)
     values = draw.values(shape, dtype, "normal")
@@ -189,16 +195,16 @@ class Rows:
         x = x.masked_fill(self.ignored.unsqueeze(-1), 0.0)
         self.top = x.amax(-1, keepdim=True)
         below = x - self.top
-        # The kernel promises numbers while a row's largest logit is within ±1e9.
-        most = 1.0e9 if kernel else self.arithmetic.most
-        self.free = self.top.isfinite() & (self.top.abs() > most)
+        self.kernel = kernel
+        # Torch's ops take distances from the largest logit, which may be infinite.
+        self.free = self.top.isfinite() & (self.top.abs() > self.arithmetic.most) & (not kernel)
         e = below.exp()
         self.total = e.sum(-1, keepdim=True)
         self.lse = self.top + self.total.log()
         self.p, self.x = e / self.total, x
         self.column = targets.long().clamp(0, self.width - 1).unsqueeze(-1)
         self.slack = torch.as_tensor(slack, dtype=FP64, device=x.device).expand_as(x)
-        own = 4 * u * (2 + below.abs()).nan_to_num(posinf=0.0)
+        own = torch.where(e > 0, 4 * u * (2 + below.abs()), 0.0)  # what is 0 stays 0
         self.eta = own + self.slack
         spread = (self.p * own.expm1()).sum(-1, keepdim=True)
         spread = spread + walk(1.0, self.p * self.slack.expm1(), -1, generic).unsqueeze(-1)
@@ -217,7 +223,8 @@ class Rows:
             error = error + smooth * (
                 (a.sum(self.width) + 4 * u) * plain + self.slack.sum(-1, keepdim=True)
             )
-            error = torch.where(plain > a.most, math.inf, error)
+            if not self.kernel:
+                error = torch.where(plain > a.most, math.inf, error)
         if o.z_loss > 0:
             want = want + o.z_loss * lse.square()
             error = error + o.z_loss * (2 * lse.abs() * lse_error + 8 * u * lse.square())

@@ -15,6 +15,7 @@ from thunderkittens.testing import assert_close, tolerance
 WIDTHS = (1, 2, 7, 8, 9, 13, 16, 33, 255, 256, 257, 1000, 1023, 1024, 1025, 2049)
 STREAMED = (32769, 49153)  # rows that no longer fit in registers: aligned in none but the first
 LAYOUTS = ("contiguous", "sliced", "offset", "stepped", "permuted", "expanded")
+# And "far", of rows that have no bound here (cross_entropy_far_cases.py).
 REGIMES = ("normal", "peaked", "large", "masked", "half masked", "equal")
 OPTIONS = (
     {"reduction": "sum"},
@@ -35,7 +36,7 @@ class Case:
         leading: The sizes before it.
         dtype: Of the logits.
         layout: How the logits lie in memory, one of LAYOUTS.
-        regime: What values they have, one of REGIMES.
+        regime: What values they have, one of REGIMES, or "far".
         ignored: How many of every four rows are.
         narrow: Targets are int32.
         reduction: As given to the op, like all that follow.
@@ -103,6 +104,7 @@ def values(case: Case, device: str) -> torch.Tensor:
     shape = (*case.leading, case.width)
     normal = 3 * torch.randn(shape, dtype=FP32, device=device)
     column = torch.arange(case.width, device=device)
+    row = torch.arange(math.prod(case.leading), device=device).view(*case.leading, 1)
     made = {
         "normal": lambda: normal,
         "peaked": lambda: normal + 40.0 * (column == case.width // 2),
@@ -110,6 +112,7 @@ def values(case: Case, device: str) -> torch.Tensor:
         "masked": lambda: normal.masked_fill(column != case.width // 2, -math.inf),
         "half masked": lambda: normal.masked_fill(column % 2 == 1, -math.inf),
         "equal": lambda: torch.full(shape, -7.5, device=device),
+        "far": lambda: normal * torch.where(row % 3 == 2, 1.0, 1e15),
     }
     return made[case.regime]().to(case.dtype)
 
@@ -173,40 +176,6 @@ def run_case(case: Case, inputs) -> list[torch.Tensor]:
 def check_case(case: Case, inputs, results) -> None:
     """Asserts what `run_case` gave against float64."""
     check(case, inputs, [results[0], *results])
-
-
-def check_far_logits(device: str, width: int = 300) -> None:
-    """By torch's ops: logits so large that neighbours differ in probability by e⁶⁴ and more.
-
-    Each probability is 0 or 1 / n of as many as there are equal maxima, up to rounding. The loss is
-    off by roundings of the log-sum-exp alone, in float32.
-    """
-    for dtype in (FP32, BF16):
-        scale = torch.tensor([[5e8], [2e9], [1e10], [1e20], [5e37], [-5e37]], device=device)
-        x = (scale * torch.randn(6, width, device=device).clamp(-2, 2)).to(dtype)
-        x[3] = x[3, 0]
-        x[1, width // 2] = x[1, 0] = x[1].amax()
-        targets = x.argmin(-1)
-        targets[:3] = x[:3].argmax(-1)
-        leaf = x.clone().requires_grad_()
-        loss = thunderkittens.cross_entropy(leaf, targets, reduction="none")
-        loss.sum().backward()
-        wide = x.double()
-        top = wide.amax(-1, keepdim=True)
-        log_total = (wide - top).exp().sum(-1, keepdim=True).log()
-        want = top + log_total - wide.gather(-1, targets.unsqueeze(-1))
-        error = (
-            4 * torch.finfo(FP32).eps * (1 + top.abs() + wide.gather(-1, targets[:, None]).abs())
-        )
-        assert ((loss.double()[:, None] - want).abs() <= error).all()
-        gradient = (
-            (wide - top - log_total)
-            .exp()
-            .scatter_add(-1, targets.unsqueeze(-1), torch.full_like(top, -1.0))
-        )
-        # exp2 and the reciprocal are off by some units each; 1 / n − 1 is absolute.
-        error = torch.finfo(dtype).eps * gradient.abs() + 8 * torch.finfo(FP32).eps
-        assert ((leaf.grad.double() - gradient).abs() <= error).all()
 
 
 def check_rows_that_are_undefined(

@@ -7,6 +7,7 @@ import torch
 
 import thunderkittens
 from tests.kernels import cross_entropy_cases as cases
+from tests.kernels import cross_entropy_far_cases as far
 from tests.kernels import linear_cross_entropy_cases as linear_cases
 from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, FP64, Case
 from tests.kernels.growing_memory import check_memory_does_not_grow
@@ -55,6 +56,9 @@ REPEATED = [
     *cases.widths((50257,), (BF16,), (132,)),
     *cases.widths((9000, 50257, 128256), (BF16,), (8,)),
     Case(50304, (16,), BF16, inplace=True, dloss=0.3),
+    Case(50304, (300,), BF16, regime="far", inplace=True),
+    Case(128256, (300,), BF16, regime="far", inplace=True),
+    Case(50304, (8,), BF16, regime="far"),
 ]
 
 
@@ -104,6 +108,13 @@ def products_in_float32() -> Iterator[None]:
 def test_linear_against_float64(case, products_in_float32):
     inputs = linear_cases.make(case, "cuda")
     linear_cases.check(case, inputs, linear_cases.run(case, *inputs))
+
+
+@pytest.mark.parametrize("rows", [14, 700])
+@pytest.mark.parametrize("width", [1, 300, 1100, 9000, 32768, 50257, 128256, 131087])
+def test_far_logits(width, rows):
+    """Beyond 1e9, where neighbours differ in probability by e⁶⁴; few rows, and many."""
+    far.check_all("cuda", width, rows)
 
 
 @pytest.mark.parametrize("width", [300, 1100, 50257, 128256])

@@ -19,6 +19,7 @@ from tests.mutation import targets
 from tests.mutation.bench import Bench, Verdict
 
 in_row = partial(Mistake, file="kernels/cross_entropy/cross_entropy_row.cuh")
+in_loss = partial(Mistake, file="kernels/cross_entropy/cross_entropy_loss.cuh")
 in_rows = partial(Mistake, file="kernels/cross_entropy/cross_entropy_rows.cuh")
 in_stream = partial(Mistake, file="kernels/cross_entropy/cross_entropy_stream.cuh")
 in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cuh")
@@ -47,13 +48,13 @@ MISTAKES = (
     ),
     in_row(
         "a_maximum_of_minus_infinity",
-        "float top = -3e38f;",
-        "float top = -kInfinity;",
+        "least_top = -kFar;",
+        "least_top = -kInfinity;",
         WRONG,
     ),
     in_row(
         "a_sum_is_not_rescaled",
-        "total *= arch::exp2_approx(own - top);",
+        "total *= Powers::rescaled(own, top);",
         "",
         WRONG,
     ),
@@ -69,10 +70,40 @@ MISTAKES = (
         "  if (lane < cluster::blocks()) {",
         r"BARRIER at cross_entropy_rows.cuh:\d+.* arrives twice at the cluster's barrier",
     ),
+    in_row(
+        "a_maximum_that_is_far_although_the_row_is_not",
+        "least_top = -kFar;",
+        "least_top = -3e38f;",
+        WRONG,
+    ),
+    in_rows(
+        "sums_of_a_far_row_come_while_others_are_read",
+        "    if constexpr (Config::in_cluster) cluster::arrive();\n    const far_row",
+        "    const far_row",
+        r"BARRIER at cross_entropy_rows.cuh:\d+.* waits for the cluster's barrier without",
+    ),
+    in_loss(
+        "sums_of_a_far_row_lie_where_others_are_read",
+        "combine(again, shared, 1,",
+        "combine(again, shared, 0,",
+        RACE_OF_SUMS,
+    ),
+    in_stream(
+        "chunks_of_a_far_row_are_not_released",
+        "      if (gradient != nullptr) row.release_chunks(at, kept, chunks);\n",
+        "",
+        r"RACE|MBARRIER|DEADLOCK|" + WRONG,
+    ),
+    in_stream(
+        "chunks_of_a_far_row_are_released_before_they_have_come",
+        "      shared.stages.wait_full(at);\n      shared.stages.release_after_loads(at);\n",
+        "      shared.stages.release_after_loads(at);\n",
+        r"RACE|MBARRIER|DEADLOCK|" + WRONG,
+    ),
     in_rows(
         "a_block_does_not_arrive",
-        "if constexpr (Config::in_cluster) cluster::arrive();",
-        "if (Config::in_cluster && arch::block_x() == 0) cluster::arrive();",
+        "if constexpr (Config::in_cluster) cluster::arrive();\n  const int64_t r",
+        "if (Config::in_cluster && arch::block_x() == 0) cluster::arrive();\n  const int64_t r",
         r"BARRIER at cross_entropy_rows.cuh:\d+.* waits for the cluster's barrier without",
     ),
     in_rows(

@@ -7,8 +7,10 @@ import torch
 
 import thunderkittens
 from tests.kernels import cross_entropy_cases as cases
+from tests.kernels import cross_entropy_far_cases as far
 from tests.kernels import linear_cross_entropy_cases as linear_cases
 from tests.kernels.cross_entropy_cases import BF16, FP16, FP32, Case
+from tests.kernels.cross_entropy_far_cases import Far
 from thunderkittens import _C, _backend, _loader
 from thunderkittens.testing import check_memory, memory
 
@@ -69,6 +71,10 @@ ORDERS = [
     Case(cases.STREAMED[0], (4,), BF16),
     Case(9001, (1,), BF16, ignored=0, label_smoothing=0.1, inplace=True),
     Case(9001, (2,), BF16, ignored=3),
+    *(Case(w, (9,), BF16, regime="far") for w in (1000, 5000, 9001)),
+    Case(9001, (2,), BF16, regime="far", inplace=True),
+    Case(cases.STREAMED[0], (5,), BF16, regime="far", inplace=True),
+    Case(RELOADED, (6,), BF16, regime="far", inplace=True),
 ]
 
 
@@ -95,6 +101,32 @@ def test_linear_against_float64(case):
     with thunderkittens.backend("simulator"):
         results = check_memory(lambda *t: linear_cases.run(case, *t), *inputs)
     linear_cases.check(case, inputs, results)
+
+
+@pytest.mark.parametrize(
+    ("width", "at_once"),
+    [(1, 14), (300, 14), (300, 2), (1100, 14), (1100, 1), (9000, 14), (9000, 2)],
+)
+def test_far_logits(width, at_once):
+    """Beyond 1e9, where neighbours differ in probability by e⁶⁴: all forms but the ring."""
+    with thunderkittens.backend("simulator"):
+        far.check_all("cpu", width, at_once=at_once)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *far.every(cases.STREAMED[0])[::3],
+        *(Far(RELOADED, BF16, m, 6, 0.1, inplace=True) for m in (1e9, 1e38)),
+        Far(RELOADED // 2 + 1, FP32, 1e9, 6),
+    ],
+    ids=str,
+)
+def test_far_logits_in_the_ring(case):
+    inputs = far.make(case)
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: far.run(case, *t), *inputs)
+    far.check(case, inputs, results)
 
 
 @pytest.mark.parametrize("width", [300, 1100, 9000, 33000])

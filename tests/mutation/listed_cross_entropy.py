@@ -55,7 +55,7 @@ LISTED: tuple[Listed, ...] = (
         "there is no vector then, and a tail of as many less than none: all are loose",
     ),
     Listed(ROW, "if (head «>» width)", "comparison: > → >=", SAME),
-    Listed(ROW, "if («smoothing») plain", "condition: .* → true", UNWANTED),
+    Listed(ROW, "if («smoothing») include_plain", "condition: .* → true", UNWANTED),
     Listed(ROW, "if («!smoothing») return", "condition: .* → false", UNWANTED),
     Listed(ROW, "int kMaxWarps = ", ".*", "blocks have 16 warps at most"),
     Listed(ROW, "kSumsBarrier = «1»", "constant: 1 → 2", ANY_BARRIER),
@@ -107,6 +107,7 @@ LISTED: tuple[Listed, ...] = (
     # Where its gradient is stored element by element.
     Listed(BACKWARD, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     Listed(ROWS, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
+    Listed(ROWS, "(Config::vectors == 8", ".*", "the same, compiled twice or once"),
     Listed(STREAM, "bool aligned = ", "constant: 0 → -1", ONE_BY_ONE),
     # Rows in registers.
     Listed(ROWS, "bool loads_ignored = ", ".*", "an ignored row is read or not, and not used"),
@@ -120,7 +121,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(ROWS, "arch::lane_id() == «0», smoothing", "constant: 0 → 1", SAME_SUMS),
     Listed(ROWS, "p.label_smoothing «>» 0.0f", "comparison: > → >=", UNWANTED),
-    Listed(ROWS, "«0», place.warp, place.warps", "constant: 0 → 1", "either half may be the first"),
     Listed(ROWS, "in_cluster = Blocks > «1»", "constant: 1 → 2", "a row has one block, or up to 8"),
     Listed(ROWS, "float4 of_warp[", r"subscript: .* \+ 1", LONGER),
     Listed(ROWS, "first «<» shared.max_warps", "comparison: < → <=", "a step more, of no warps"),
@@ -135,7 +135,6 @@ LISTED: tuple[Listed, ...] = (
         "condition: .* → true|comparison: == → !=|constant: 0 → 1",
         SAME_SUMS,
     ),
-    Listed(LOSS, "combine(sums, ", "constant: 0 → 1", "either half may be the first"),
     # The ring.
     Listed(STREAM, "kept = Slots - «2»", "constant: 2 → [13]", TUNING),
     Listed(

@@ -57,6 +57,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/attention/attention_softmax.cuh": ATTENTION,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *ATTENTION),
     "kernels/cross_entropy/cross_entropy_backward.cuh": (SUMS,),
+    "kernels/cross_entropy/cross_entropy_far.cuh": (ROWS, STREAM, LOSS),
     "kernels/cross_entropy/cross_entropy_loss.cuh": (LOSS,),
     "kernels/cross_entropy/cross_entropy_reduce.cuh": (SUMS,),
     "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,

@@ -68,9 +68,12 @@ def cross_entropy(
         elements that are 0, as in ignored rows, stay 0 even where the loss's own gradient is
         infinite or NaN. Logits of −inf are columns without probability. A row whose logits are all
         −inf, one with a NaN or +inf, and on a GPU one whose target is neither ignored nor a column
-        gets NaN as loss and gradient (nothing outside of the tensors is read). The kernel
-        promises numbers while the largest logit of a row is within ±1e9: beyond, where neighbours
-        in float32 are 64 and more apart, the row may get NaN or infinity; torch's ops do not.
+        gets NaN as loss and gradient (nothing outside of the tensors is read). Every finite logit
+        is right, as far as the loss's own terms have a place in float32: from ±7.4e8 on, where
+        neighbours in float32 are 64 and more apart, a row's probabilities are 0 and 1 / n of n
+        equal largest logits, and the kernel reads the row twice. (Torch's ops, which take distances
+        from the largest logit, give infinity or NaN where those, or with label_smoothing their sum,
+        have none.)
 
         The same bits on every run. Up to 1024 columns of 16 bits, or 512 of 32, the kernel gives a
         row its loss and its gradient (before "mean" divides them) whatever other rows there are:

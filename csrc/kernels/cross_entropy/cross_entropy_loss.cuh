@@ -7,6 +7,7 @@
 // the number of warps, 64 a multiprocessor, of blocks that do not wait for each other.
 #pragma once
 
+#include "kernels/cross_entropy/cross_entropy_far.cuh"
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
 namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
@@ -22,7 +23,7 @@ struct cross_entropy_loss_config {
 
 // Adds this thread's vectors of a row: the vectors `thread`, thread + threads, …
 template <class Config>
-KITTENS_DEVICE void include_vectors(softmax_sums& sums, const typename Config::type* x,
+KITTENS_DEVICE void include_vectors(near_sums& sums, const typename Config::type* x,
                                     const row_pieces<typename Config::type>& pieces,
                                     bool smoothing) {
   using vector = typename Config::vector;
@@ -41,7 +42,7 @@ KITTENS_DEVICE void include_vectors(softmax_sums& sums, const typename Config::t
     for (int i = 0; i < kVectors; ++i) {
       float values[kLength];
       runs[i].get(values);
-      if (smoothing && first + i * threads < pieces.vectors) sums.plain += sum_of(values);
+      if (smoothing && first + i * threads < pieces.vectors) sums.include_plain(values);
 #pragma unroll
       for (int k = 0; k < kLength; ++k) logits[i * kLength + k] = values[k];
     }
@@ -72,15 +73,24 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   float loose = 0.0f;
   const bool has_loose = pieces.has_loose(thread);
   if (has_loose) loose = convert<float>(arch::load_global(x + pieces.loose_column(thread)));
-  softmax_sums sums;
+  auto& shared = *reinterpret_cast<group_sums*>(arch::dynamic_shared());
+  const auto finish = [&](const auto& sums) {
+    if (thread != 0) return;
+    tell_if_outside(p, r, column);
+    arch::store_global(p.loss + r, loss_of(p, sums.plain, log_sum_exp(sums, column), x_target));
+  };
+  near_sums sums;
   include_vectors<Config>(sums, x, pieces, smoothing);
   if (has_loose) sums.include_one(loose, smoothing);
-  combine(sums, *reinterpret_cast<group_sums*>(arch::dynamic_shared()), 0, arch::warp_id(), warps,
-          smoothing);
-  const float lse = log_sum_exp(sums, column);
-  if (thread != 0) return;
-  tell_if_outside(p, r, column);
-  arch::store_global(p.loss + r, loss_of(p, sums, lse, x_target));
+  combine(sums, shared, 0, arch::warp_id(), warps, smoothing);
+  if (is_far<T>(sums)) [[unlikely]] {
+    const far_row<T> row{
+        x, pieces, thread, arch::block_threads(), pieces.vectors, has_loose ? thread : -1};
+    far_sums again = row.sums(smoothing);
+    combine(again, shared, 1, arch::warp_id(), warps, smoothing);
+    return finish(again);
+  }
+  finish(sums);
 }
 
 }  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET

@@ -112,35 +112,69 @@ KITTENS_DEVICE float sum_of(const float (&x)[N]) {
   return fold<0, N>(x, [](float a, float b) { return a + b; });
 }
 
-// Of some of a row's logits x. `top` is their largest times log2(e), rounded, which takes all
-// powers of the row by one factor from 1: no harm, until from 2³¹ on it may be infinite or 0, and
-// the row NaN. It starts at a finite number, from which −inf can be subtracted.
-struct softmax_sums {
-  float top = -3e38f;
-  float total = 0.0f;  // Σ 2^(x · log2(e) − top)
-  float plain = 0.0f;  // Σ x, where labels are smoothed
+// The unit of a row's plain sum, so that it does not overflow: one of as many columns as there can
+// be.
+inline constexpr float kPlainUnit = 1.0f / kCrossEntropyMaxWidth;
+
+// A row's sums are taken relative to `top`, which stands for its largest logit. It is the largest
+// logit times log2(e), rounded, so that a power is one fma and one exponential. The rounding takes
+// all powers of the row by one factor from 1, which cancels out, as long as that is far from 0 and
+// infinity: at most 2^±32 for |top| < 2³⁰. From there on a row is far, and summed up again
+// (cross_entropy_far.cuh). top starts at −2³⁰: a part of a row all of whose logits are below that
+// has powers of 0, not of what the rounding of such a top would make of them.
+inline constexpr float kFar = 1 << 30;
+
+struct near_powers {
+  static constexpr float least_top = -kFar;
+  KITTENS_DEVICE static float top_of(float largest) { return largest * kLog2E; }
+  KITTENS_DEVICE static float power(float x, float top) {
+    return arch::exp2_approx(arch::fma(x, kLog2E, -top));
+  }
+  // What takes a power relative to `before` to one relative to `top`.
+  KITTENS_DEVICE static float rescaled(float before, float top) {
+    return arch::exp2_approx(before - top);
+  }
+  KITTENS_DEVICE static float log_of(float top, float total) {
+    return (top + arch::log2_approx(total)) * std::numbers::ln2_v<float>;
+  }
+};
+
+// Of some of a row's logits x.
+template <class Powers>
+struct row_sums {
+  // Finite, so that −inf can be taken relative to it.
+  float top = Powers::least_top;
+  float total = 0.0f;  // Σ e^x, relative to top
+  float plain = 0.0f;  // Σ x · kPlainUnit, where labels are smoothed
 
   // Those that do not exist are −inf.
   template <int N>
   KITTENS_DEVICE void include(const float (&x)[N]) {
     const float before = top;
-    top = fmaxf(top, largest_of(x) * kLog2E);
+    top = fmaxf(top, Powers::top_of(largest_of(x)));
     float powers[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) powers[i] = arch::exp2_approx(arch::fma(x[i], kLog2E, -top));
-    total = arch::fma(total, arch::exp2_approx(before - top), sum_of(powers));
+    for (int i = 0; i < N; ++i) powers[i] = Powers::power(x[i], top);
+    total = arch::fma(total, Powers::rescaled(before, top), sum_of(powers));
+  }
+  template <int N>
+  KITTENS_DEVICE void include_plain(const float (&x)[N]) {
+    float sum = x[0] * kPlainUnit;
+#pragma unroll
+    for (int i = 1; i < N; ++i) sum = arch::fma(x[i], kPlainUnit, sum);
+    plain += sum;
   }
   KITTENS_DEVICE void include_one(float x, bool smoothing) {
     const float one[1] = {x};
     include(one);
-    if (smoothing) plain += x;
+    if (smoothing) include_plain(one);
   }
 
-  KITTENS_DEVICE void include(const softmax_sums& other) {
+  KITTENS_DEVICE void include(const row_sums& other) {
     const float before = top;
     top = fmaxf(top, other.top);
-    total = arch::fma(total, arch::exp2_approx(before - top),
-                      other.total * arch::exp2_approx(other.top - top));
+    total = arch::fma(total, Powers::rescaled(before, top),
+                      other.total * Powers::rescaled(other.top, top));
     plain += other.plain;
   }
 
@@ -149,7 +183,7 @@ struct softmax_sums {
     const float own = top;
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) top = fmaxf(top, arch::shuffle_xor(top, mask));
-    total *= arch::exp2_approx(own - top);
+    total *= Powers::rescaled(own, top);
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) total += arch::shuffle_xor(total, mask);
     if (!smoothing) return;
@@ -158,8 +192,10 @@ struct softmax_sums {
   }
 };
 
+using near_sums = row_sums<near_powers>;
+
 // Where the warps of a group leave their sums for each other: twice, since a fast warp may be at
-// the next row while a slow one still reads, so that one barrier a row is enough.
+// the next sums while a slow one still reads, so that one barrier is enough for each.
 struct group_sums {
   static constexpr int kMaxWarps = 32;
   float top[2][kMaxWarps], total[2][kMaxWarps], plain[2][kMaxWarps];
@@ -168,7 +204,8 @@ struct group_sums {
 // The sums of a row over a block's `warps` first warps, which meet at a named barrier; what a
 // thread read of global memory before, others may write afterwards.
 inline constexpr int kSumsBarrier = 1;
-KITTENS_DEVICE void combine(softmax_sums& sums, group_sums& shared, int half, int warp, int warps,
+template <class Sums>
+KITTENS_DEVICE void combine(Sums& sums, group_sums& shared, int half, int warp, int warps,
                             bool smoothing) {
   sums.combine_lanes(smoothing);
   if (warps == 1) return arch::sync_warp();
@@ -230,8 +267,9 @@ KITTENS_DEVICE float divisor(const cross_entropy_forward_params& p, int64_t coun
   return float(count);
 }
 
-// How the gradient follows from a logit x of column j: scale · 2^(x · log2(e) − top) + shift, and
+// How the gradient follows from a logit x of column j: scale · e^x, relative to top, + shift, and
 // `hit` more where j is the target.
+template <class Powers>
 struct row_gradient {
   float top, scale, shift, hit;
   int target;
@@ -239,9 +277,7 @@ struct row_gradient {
   template <int N>
   KITTENS_DEVICE void apply(float (&x)[N]) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      x[i] = arch::fma(arch::exp2_approx(arch::fma(x[i], kLog2E, -top)), scale, shift);
-    }
+    for (int i = 0; i < N; ++i) x[i] = arch::fma(Powers::power(x[i], top), scale, shift);
   }
   template <int N>
   KITTENS_DEVICE void hit_target(float (&x)[N], int first_column) const {
@@ -253,30 +289,34 @@ struct row_gradient {
 };
 
 // Whether a row has a loss that is a number. target: as column_of gives it.
-KITTENS_DEVICE bool is_defined(const softmax_sums& sums, int target) {
+template <class Powers>
+KITTENS_DEVICE bool is_defined(const row_sums<Powers>& sums, int target) {
   return target >= 0 && sums.total > 0.0f;
 }
 
-KITTENS_DEVICE float log_sum_exp(const softmax_sums& sums, int target) {
-  if (!is_defined(sums, target)) return kNaN;
-  return (sums.top + arch::log2_approx(sums.total)) * std::numbers::ln2_v<float>;
+template <class Powers>
+KITTENS_DEVICE float log_sum_exp(const row_sums<Powers>& sums, int target) {
+  return is_defined(sums, target) ? Powers::log_of(sums.top, sums.total) : kNaN;
 }
 
-// x_target: the target's logit; any number where there is none.
-KITTENS_DEVICE float loss_of(const cross_entropy_forward_params& p, const softmax_sums& sums,
-                             float lse, float x_target) {
-  float loss = arch::fma(p.label_smoothing - 1.0f, x_target, lse);
+// plain: that of the row's sums. x_target: the target's logit; any number where there is none. A
+// mean of logits is no larger than they are, so only what is too large for a float is infinite.
+KITTENS_DEVICE float loss_of(const cross_entropy_forward_params& p, float plain, float lse,
+                             float x_target) {
+  float mean = (1.0f - p.label_smoothing) * x_target;
   if (p.label_smoothing > 0.0f) {
-    loss = arch::fma(-(p.label_smoothing / float(p.width)), sums.plain, loss);
+    mean = arch::fma(p.label_smoothing / (float(p.width) * kPlainUnit), plain, mean);
   }
+  float loss = lse - mean;
   if (p.z_loss > 0.0f) loss = arch::fma(p.z_loss * lse, lse, loss);
   return loss;
 }
 
 // factor: what the gradient of the row is multiplied by.
-KITTENS_DEVICE row_gradient gradient_of(const cross_entropy_forward_params& p,
-                                        const softmax_sums& sums, float lse, int target,
-                                        float factor) {
+template <class Powers>
+KITTENS_DEVICE row_gradient<Powers> gradient_of(const cross_entropy_forward_params& p,
+                                                const row_sums<Powers>& sums, float lse, int target,
+                                                float factor) {
   const float smooth = p.label_smoothing / float(p.width), sharp = 1.0f - p.label_smoothing;
   const float weight = p.z_loss > 0.0f ? arch::fma(2.0f * p.z_loss, lse, 1.0f) : 1.0f;
   const float scale = is_defined(sums, target) ? factor * weight / sums.total : kNaN;

@@ -17,6 +17,9 @@
 //                       warp leaves its sums with all blocks of the row, and they meet once
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/cross_entropy/cross_entropy_far.cuh"
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
 namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
@@ -68,7 +71,7 @@ struct register_row {
     if (has_loose) loose = convert<float>(arch::load_global(row + loose_column()));
   }
   // 8 logits at a time, which leaves registers for the row.
-  KITTENS_DEVICE void include_in(softmax_sums& sums, bool smoothing) const {
+  KITTENS_DEVICE void include_in(near_sums& sums, bool smoothing) const {
     constexpr int kVectors = 8 / vector::kLength;
 #pragma unroll
     for (int i = 0; i < Config::vectors; i += kVectors) {
@@ -77,7 +80,7 @@ struct register_row {
       for (int k = 0; k < kVectors; ++k) {
         float values[vector::kLength];
         body[i + k].get(values);
-        if (smoothing && exists(i + k)) sums.plain += sum_of(values);
+        if (smoothing && exists(i + k)) sums.include_plain(values);
 #pragma unroll
         for (int j = 0; j < vector::kLength; ++j) x[k * vector::kLength + j] = values[j];
       }
@@ -85,8 +88,23 @@ struct register_row {
     }
     if (has_loose) sums.include_one(loose, smoothing);
   }
-  KITTENS_DEVICE void store_gradient(T* row, const row_gradient& rule) const {
+  KITTENS_DEVICE void store_gradient(T* row, const row_gradient<near_powers>& rule) const {
     const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
+    // Of many vectors none waits for this branch.
+    if (Config::vectors == 8 && aligned) {
+      store_vectors(row, rule, std::true_type{});
+    } else {
+      store_vectors(row, rule, aligned);
+    }
+    if (!has_loose) return;
+    float x[1] = {loose};
+    rule.apply(x);
+    rule.hit_target(x, loose_column());
+    arch::store_global(row + loose_column(), convert<T>(x[0]));
+  }
+  template <class Bool>
+  KITTENS_DEVICE void store_vectors(T* row, const row_gradient<near_powers>& rule,
+                                    Bool aligned) const {
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
       if (!exists(i)) break;
@@ -99,11 +117,6 @@ struct register_row {
       result.set(x);
       vector::to_global(row + column, result, aligned);
     }
-    if (!has_loose) return;
-    float x[1] = {loose};
-    rule.apply(x);
-    rule.hit_target(x, loose_column());
-    arch::store_global(row + loose_column(), convert<T>(x[0]));
   }
   KITTENS_DEVICE void store_zeros(T* row) const {
     const bool aligned = elements_past_16_bytes(row + pieces.head) == 0;
@@ -111,6 +124,25 @@ struct register_row {
       vector::to_global(row + pieces.column(vector_of(i)), vector::all(0.0f), aligned);
     }
     if (has_loose) arch::store_global(row + loose_column(), convert<T>(0.0f));
+  }
+
+  // Without an instruction: eight vectors' logits, as floats from the first pass to the second,
+  // would be spilled, and so they are converted twice.
+  KITTENS_DEVICE void forget_floats() {
+    if constexpr (Config::vectors == 8) {
+#pragma unroll
+      for (auto& run : body) arch::wgmma_hold(run.words);
+    }
+  }
+  // This part of the row, in memory.
+  KITTENS_DEVICE far_row<T> far(const T* row) const {
+    const int after = first + Config::vectors * kWarp;
+    return {row,
+            pieces,
+            first,
+            kWarp,
+            after < pieces.vectors ? after : pieces.vectors,
+            has_loose ? arch::lane_id() : -1};
   }
 
  private:
@@ -124,11 +156,12 @@ struct cluster_sums {
   float4 of_warp[max_warps];  // top, total, plain
 };
 
-// The sums of a row over its `warps` warps, of which this is number `warp`, in a cluster whose
-// barrier waits for the first time here: all blocks run, then. What a thread read of global memory
-// before, others may write afterwards.
-template <class Config>
-KITTENS_DEVICE void combine(softmax_sums& sums, cluster_sums<Config>& shared, int warp, int warps,
+// The sums of a row over its `warps` warps, of which this is number `warp`, in a cluster at whose
+// barrier all threads have arrived: before the first sums, so that all blocks run when they are
+// written to, and before others, so that nobody reads those before. What a thread read of global
+// memory before, others may write afterwards.
+template <class Config, class Sums>
+KITTENS_DEVICE void combine(Sums& sums, cluster_sums<Config>& shared, int warp, int warps,
                             bool smoothing) {
   const int lane = arch::lane_id();
   sums.combine_lanes(smoothing);
@@ -142,7 +175,7 @@ KITTENS_DEVICE void combine(softmax_sums& sums, cluster_sums<Config>& shared, in
   for (int first = 0; first < shared.max_warps; first += kWarp) {
     if (first + lane >= warps) break;
     const float4 other = arch::load_shared(&shared.of_warp[first + lane]);
-    sums.include(softmax_sums{other.x, other.y, other.z});
+    sums.include(Sums{other.x, other.y, other.z});
   }
   sums.combine_lanes(smoothing);
 }
@@ -189,24 +222,39 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
   const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
   const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, count));
-  softmax_sums sums;
+  const auto meet = [&](auto& sums, int half) {
+    if constexpr (Config::in_cluster) {
+      auto& shared = *reinterpret_cast<cluster_sums<Config>*>(arch::dynamic_shared());
+      combine(sums, shared, place.warp, place.warps, smoothing);
+    } else {
+      auto& shared = *reinterpret_cast<group_sums*>(arch::dynamic_shared());
+      combine(sums, shared, half, place.warp, place.warps, smoothing);
+    }
+  };
+  const auto finish = [&](const auto& sums, const auto& part) {
+    const float lse = log_sum_exp(sums, column);
+    // On its way while the gradient is written.
+    if (first) {
+      tell_if_outside(p, r, column);
+      hand_in_loss(p, r, loss_of(p, sums.plain, lse, x_target));
+    }
+    if (p.gradient != nullptr) {
+      part.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
+    }
+  };
+  near_sums sums;
   row.include_in(sums, smoothing);
-  if constexpr (Config::in_cluster) {
-    auto& shared = *reinterpret_cast<cluster_sums<Config>*>(arch::dynamic_shared());
-    combine(sums, shared, place.warp, place.warps, smoothing);
-  } else {
-    auto& shared = *reinterpret_cast<group_sums*>(arch::dynamic_shared());
-    combine(sums, shared, 0, place.warp, place.warps, smoothing);
+  meet(sums, 0);
+  if (is_far<T>(sums)) [[unlikely]] {
+    if constexpr (Config::in_cluster) cluster::arrive();
+    const far_row<T> part = row.far(x);
+    far_sums again = part.sums(smoothing);
+    meet(again, 1);
+    finish(again, part);
+    return count;
   }
-  const float lse = log_sum_exp(sums, column);
-  // On its way while the gradient is written.
-  if (first) {
-    tell_if_outside(p, r, column);
-    hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
-  }
-  if (p.gradient != nullptr) {
-    row.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
-  }
+  row.forget_floats();
+  finish(sums, row);
   return count;
 }
 

@@ -13,8 +13,10 @@
 //                   as what all blocks read again fits there
 //   no gradient     one pass; no chunk is kept
 //   ignored rows    are not loaded
+//   far rows        give back the chunks that the second pass would have taken, and go to memory
 #pragma once
 
+#include "kernels/cross_entropy/cross_entropy_far.cuh"
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
 namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
@@ -131,7 +133,7 @@ struct chunked_row {
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) runs[i].get(x[i]);
   }
-  KITTENS_DEVICE void include_chunk(softmax_sums& sums, int slot, int chunk, bool smoothing) const {
+  KITTENS_DEVICE void include_chunk(near_sums& sums, int slot, int chunk, bool smoothing) const {
     float x[Config::vectors][vector::kLength], all[Config::vectors * vector::kLength];
     read(x, slot, chunk);
 #pragma unroll
@@ -143,10 +145,10 @@ struct chunked_row {
     if (!smoothing) return;
 #pragma unroll
     for (int i = 0; i < Config::vectors; ++i) {
-      if (exists(chunk, i)) sums.plain += sum_of(x[i]);
+      if (exists(chunk, i)) sums.include_plain(x[i]);
     }
   }
-  KITTENS_DEVICE void store_chunk(const row_gradient& rule, const place& at, int chunk,
+  KITTENS_DEVICE void store_chunk(const row_gradient<near_powers>& rule, const place& at, int chunk,
                                   bool aligned) const {
     float x[Config::vectors][vector::kLength];
     read(x, at.stage, chunk);
@@ -163,12 +165,16 @@ struct chunked_row {
       vector::to_global(gradient + column, result, aligned);
     }
   }
+  // This thread's part of the row, in memory.
+  KITTENS_DEVICE far_row<T> far() const {
+    return {x, pieces, thread, Config::workers, pieces.vectors, has_loose() ? thread : -1};
+  }
   KITTENS_DEVICE bool has_loose() const { return pieces.has_loose(thread); }
   KITTENS_DEVICE int loose_column() const { return pieces.loose_column(thread); }
 
   // The row's chunks a first time; `at` goes on behind them, and `kept` stays at the first that is
   // still there.
-  KITTENS_DEVICE void include_chunks(softmax_sums& sums, place& at, place& kept,
+  KITTENS_DEVICE void include_chunks(near_sums& sums, place& at, place& kept,
                                      const chunk_list<Config>& chunks, bool smoothing) const {
     for (int chunk = 0; chunk < chunks.count; ++chunk, at.advance()) {
       if (chunk == chunks.again) kept = at;
@@ -178,7 +184,7 @@ struct chunked_row {
     }
   }
   // And a second time: those that are still there, then those that come again.
-  KITTENS_DEVICE void store_chunks(const row_gradient& rule, place& at, place kept,
+  KITTENS_DEVICE void store_chunks(const row_gradient<near_powers>& rule, place& at, place kept,
                                    const chunk_list<Config>& chunks) const {
     const bool aligned = elements_past_16_bytes(gradient + pieces.head) == 0;
     for (int chunk = chunks.again; chunk < chunks.count; ++chunk, kept.advance()) {
@@ -187,6 +193,17 @@ struct chunked_row {
     for (int chunk = 0; chunk < chunks.again; ++chunk, at.advance()) {
       shared.stages.wait_full(at);
       store_chunk(rule, at, chunk, aligned);
+    }
+  }
+  // Instead of the second time. Afterwards no copy reads the row any more.
+  KITTENS_DEVICE void release_chunks(place& at, place kept,
+                                     const chunk_list<Config>& chunks) const {
+    for (int chunk = chunks.again; chunk < chunks.count; ++chunk, kept.advance()) {
+      shared.stages.release_after_loads(kept);
+    }
+    for (int chunk = 0; chunk < chunks.again; ++chunk, at.advance()) {
+      shared.stages.wait_full(at);
+      shared.stages.release_after_loads(at);
     }
   }
   KITTENS_DEVICE void store_zeros() const {
@@ -230,19 +247,34 @@ KITTENS_DEVICE void work_on_chunks(const cross_entropy_forward_params& p,
     if (row.has_loose()) loose[0] = convert<float>(arch::load_global(x + row.loose_column()));
 
     const chunk_list<Config> chunks(row.pieces.vectors, gradient != nullptr);
-    softmax_sums sums;
+    const auto meet = [&](auto& sums) {
+      combine(sums, shared.sums, half, arch::warp_id(), Config::warps, smoothing);
+      half ^= 1;
+    };
+    const auto hand_in = [&](const auto& sums) {
+      const float lse = log_sum_exp(sums, column);
+      if (thread == 0) {
+        tell_if_outside(p, r, column);
+        hand_in_loss(p, r, loss_of(p, sums.plain, lse, x_target));
+      }
+      return gradient_of(p, sums, lse, column, dloss * inverse);
+    };
+    near_sums sums;
     auto kept = at;
     row.include_chunks(sums, at, kept, chunks, smoothing);
     if (row.has_loose()) sums.include_one(loose[0], smoothing);
-    combine(sums, shared.sums, half, arch::warp_id(), Config::warps, smoothing);
-    half ^= 1;
-    const float lse = log_sum_exp(sums, column);
-    if (thread == 0) {
-      tell_if_outside(p, r, column);
-      hand_in_loss(p, r, loss_of(p, sums, lse, x_target));
+    meet(sums);
+    if (is_far<T>(sums)) [[unlikely]] {
+      if (gradient != nullptr) row.release_chunks(at, kept, chunks);
+      const far_row<T> part = row.far();
+      far_sums again = part.sums(smoothing);
+      meet(again);
+      const auto rule = hand_in(again);
+      if (gradient != nullptr) part.store_gradient(gradient, rule);
+      continue;
     }
+    const auto rule = hand_in(sums);
     if (gradient == nullptr) continue;
-    const row_gradient rule = gradient_of(p, sums, lse, column, dloss * inverse);
     row.store_chunks(rule, at, kept, chunks);
     if (!row.has_loose()) continue;
     rule.apply(loose);

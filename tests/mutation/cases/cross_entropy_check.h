@@ -32,6 +32,7 @@ struct problem {
   int64_t nan_row = -1, empty_row = -1;  // one with a NaN, and one of −inf alone
   bool totalled = false;                 // the total is wanted, and warps count, if any does
   bool asked = true;                     // a target that is no column is to be told
+  bool far = false;                      // some rows are, others begin with logits far below
 };
 
 // Of row r: every fourth is ignored, and one of each kind of what is no column stands among the
@@ -75,7 +76,8 @@ outputs compute(const problem& is, const std::vector<double>& x, const std::vect
     want.loss.push_back(loss);
     for (int64_t c = 0; c < is.width; ++c) {
       const double hit = c == t ? 1 - is.smoothing : 0;
-      const double g = std::exp(row[c] - lse) * (1 + 2 * is.z * lse) - hit - smooth;
+      const double p = outside ? kNan : std::exp(row[c] - top) / total;
+      const double g = p * (1 + 2 * is.z * lse) - hit - smooth;
       want.gradient.push_back(g * (is.scaled ? dloss[2 * r] : 1) / (is.counted ? count : 1));
     }
   }
@@ -94,8 +96,25 @@ void check_told(const problem& is, const std::vector<int64_t>& aims, int64_t tol
 }
 
 template <class T>
+void make_far(const problem& is, std::vector<T>& xs) {
+  for (int64_t r = 0; r < is.rows; ++r) {
+    for (int64_t c = 0; c < is.width; ++c) {
+      T& x = xs[is.offset + r * is.stride + c];
+      const float near = kittens::convert<float>(x);
+      const bool below = r % 4 == 2 && c < is.width * 3 / 4;
+      if (r % 4 < 2) x = kittens::convert<T>(near * (r % 4 == 0 ? 0x1p31f : 0x1p124f));
+      if (below) x = kittens::convert<T>(-1e10f * static_cast<float>(1 + c % 7));
+    }
+    // Two are the largest.
+    if (r % 4 == 0) xs[is.offset + r * is.stride + is.width / 2] = kittens::convert<T>(0x1p35f);
+    if (r % 4 == 0) xs[is.offset + r * is.stride + is.width - 2] = kittens::convert<T>(0x1p35f);
+  }
+}
+
+template <class T>
 void check(const problem& is) {
   auto xs = normal_values<T>(is.offset + is.rows * is.stride, 1, 0, 2);
+  if (is.far) make_far(is, xs);
   // A column of −inf.
   for (int64_t r = 0; r < is.rows && is.smoothing == 0; ++r) {
     xs[is.offset + r * is.stride + is.width / 3] = kittens::convert<T>(-INFINITY);

@@ -13,3 +13,8 @@ TEST(losses_of_rows_without_a_sum) {
   is.nan_row = 8, is.empty_row = 10;
   check<float>(is);
 }
+TEST(losses_of_far_rows) {
+  problem is{loss_of_floats, 9, 1300, 1300, 1, 1, false, false, true, false, false, 0.2};
+  is.far = true;
+  check<float>(is);
+}

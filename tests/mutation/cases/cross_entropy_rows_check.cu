@@ -61,3 +61,17 @@ TEST(rows_without_a_sum) {
   is.nan_row = 8, is.empty_row = 10;
   check<bf16>(is);
 }
+TEST(far_rows) {
+  for (const bool apart : {true, false}) {
+    problem is{rows_of_a_warp, 9, 601, 608, 3, 3, !apart};
+    is.far = true, is.asked = false, is.smoothing = apart ? 0.1 : 0;
+    check<bf16>(is);
+    is.form = rows, is.width = 2101, is.stride = 2104, is.gradient_offset = apart ? 2 : 3;
+    check<bf16>(is);
+    is.form = cluster;
+    check<bf16>(is);
+  }
+  problem is{cluster_of_floats, 2, 17003, 17003, 1, 1, true};
+  is.far = true;
+  check<float>(is);
+}

@@ -32,3 +32,15 @@ TEST(chunks_without_a_gradient) {
 TEST(chunks_without_a_loss) {
   check<bf16>({stream, 9, 1100, 1100, 0, 0, false, true, true, true, true, 0, 0, false});
 }
+TEST(chunks_of_far_rows) {
+  problem is{stream, 11, 4101, 4104, 3, 3, true};
+  is.far = true;
+  check<bf16>(is);
+  is.width = 1301, is.in_place = false, is.gradient_offset = 2, is.smoothing = 0.1;
+  check<bf16>(is);
+}
+TEST(chunks_of_far_rows_without_a_gradient) {
+  problem is{stream_of_floats, 11, 2600, 2600, 1, 1, false, false};
+  is.far = true;
+  check<float>(is);
+}
