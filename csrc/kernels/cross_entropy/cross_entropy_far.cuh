@@ -12,7 +12,7 @@
 
 #include "kernels/cross_entropy/cross_entropy_row.cuh"
 
-namespace thunderkittens::inline KITTENS_TARGET {
+namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 struct far_powers {
   static constexpr float least_top = std::numeric_limits<float>::lowest();
@@ -82,4 +82,4 @@ struct far_row {
   }
 };
 
-}  // namespace thunderkittens::inline KITTENS_TARGET
+}  // namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET
