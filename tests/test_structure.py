@@ -145,7 +145,7 @@ def test_a_launch_says_the_bound_of_a_kernel_whose_blocks_differ():
     sources = [text(p) for p in files(CXX) if p.parts[:2] == ("csrc", "kernels")]
     bounded = r"__launch_bounds__\(\w+::max_threads\b[^{;]*?\)\s+(\w+)\("
     kernels = {name for source in sources for name in re.findall(bounded, source)}
-    launches = r"\blaunch(?:_overlapped)?\(\s*(\w+)<[^;]*;"
+    launches = r"\blaunch(?:_programmatic)?\(\s*(\w+)<[^;]*;"
     found = [match for source in sources for match in re.finditer(launches, source)]
     launched = {match[1] for match in found}
     assert len(kernels) > 5

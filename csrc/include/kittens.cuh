@@ -18,7 +18,7 @@
 #include "kittens/ops/tile_reduce.cuh"
 #include "kittens/ops/tma.cuh"
 #include "kittens/ops/warpgroup_mma.cuh"
-#include "kittens/pipeline/overlap.cuh"
+#include "kittens/pipeline/programmatic_launch.cuh"
 #include "kittens/pipeline/ring.cuh"
 #include "kittens/pipeline/tile_scheduler.cuh"
 #include "kittens/pipeline/turns.cuh"

@@ -129,7 +129,7 @@ void cp_async(void* dst, const void* src, int bytes, bool predicate, call_site s
 void cp_async_commit();
 void cp_async_wait(int groups_under_way);
 
-// ---- launches that overlap
+// ---- programmatic dependent launch
 void wait_prerequisites();
 
 // ---- spinning: lets the others run; called wherever a loop may wait for another thread

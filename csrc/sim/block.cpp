@@ -43,13 +43,12 @@ thread_view block::start() {
   view.shared = memory_.base();
   view.shared_bytes = launch.shared_bytes;
   view.guards = launch.guards.get();
-  view.is_early = launch.overlaps;
+  view.is_early = launch.programmatic;
   return view;
 }
 
 void block::leave_thread() {
-  if (self->is_early)
-    fail("OVERLAP", {}, "thread %d ends without wait_prerequisites", self->thread);
+  if (self->is_early) fail("PDL", {}, "thread %d ends without wait_prerequisites", self->thread);
   current_warpgroup().leave();
   current_warp().leave(*this);
   check_stores_at_exit(*this);

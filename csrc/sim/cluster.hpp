@@ -43,7 +43,7 @@ struct grid_launch {
   int cluster_blocks = 1;
   int block_threads = 0;
   int64_t shared_bytes = 0;  // of a block
-  bool overlaps = false;
+  bool programmatic = false;
   options chosen;
   std::shared_ptr<const guarded_buffers> guards;
   residents* all = nullptr;  // its clusters that run

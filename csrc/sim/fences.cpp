@@ -1,5 +1,5 @@
 // What orders memory. What fences order in the simulator, where threads take turns, only race mode
-// can see; and kernels never overlap there, so it is checked that a thread would wait.
+// can see; and kernels run one after the other there, so it is checked that a thread would wait.
 #include <atomic>
 
 #include "sim/block.hpp"
@@ -21,7 +21,7 @@ void wait_prerequisites() { block::running().threads().current().view.is_early =
 
 void report_early(const char* name, const void* p, call_site site) {
   if (is_shared(p)) return;
-  block::running().fail("OVERLAP", site,
+  block::running().fail("PDL", site,
                         "%s by thread %d, which has not called wait_prerequisites: kernels before "
                         "this one may still write there or read",
                         name, self->thread);

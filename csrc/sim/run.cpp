@@ -148,7 +148,7 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
   launch.cluster_blocks = static_cast<int>(config.cluster);
   launch.block_threads = static_cast<int>(config.block.x);
   launch.shared_bytes = config.shared_bytes;
-  launch.overlaps = config.overlaps;
+  launch.programmatic = config.programmatic;
   launch.chosen = current_options();
   if (launch.chosen.race && !race::is_instrumented()) {
     throw host::error(kernel_name(kernel) +

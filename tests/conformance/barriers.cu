@@ -117,10 +117,10 @@ TEST(grids) {
   const buffer<int> a(first), b(kBlocks * kThreads);
   for (int launch = 0; launch < kLaunches; ++launch) {
     const bool even = launch % 2 == 0;
-    host::launch_overlapped(hands_on, {.grid = {kBlocks}, .block = {kThreads}}, nullptr,
-                            even ? a.data() : b.data(), even ? b.data() : a.data());
+    host::launch_programmatic(hands_on, {.grid = {kBlocks}, .block = {kThreads}}, nullptr,
+                              even ? a.data() : b.data(), even ? b.data() : a.data());
   }
-  record("grids.overlapped", every(37, a.get()));
+  record("grids.programmatic", every(37, a.get()));
 }
 
 // ---- mbarriers

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 LARGE = Case(700, 700, True, 4, 64, key_heads=4, batch=8)  # its tiles are drawn from a counter
 PER_THREAD = 2  # cudaStreamPerThread, as a number
 NO_DEVICE = 101  # cudaErrorInvalidDevice
-# Without overlap the numbers are the same.
+# By ordinary launches the numbers are the same.
 ORDINARY = """
 import torch
 import thunderkittens
@@ -93,10 +93,10 @@ def test_a_stream_whose_handle_was_another_s(runtime):
     check_all(results, want)
 
 
-def test_launches_that_shall_not_overlap():
+def test_launches_that_shall_not_be_programmatic():
     printed = set()
     for value in ("0", "1"):
-        environment = os.environ | {"KITTENS_OVERLAP": value}
+        environment = os.environ | {"KITTENS_PDL": value}
         command = [sys.executable, "-c", ORDINARY]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""The CUDA side of a launch, with a runtime that the test plays: whose an error is, and overlap."""
+"""The CUDA side of a launch, with a runtime that the test plays: whose an error is, and PDL."""
 
 import os
 import subprocess
@@ -23,10 +23,10 @@ def program(tmp_path_factory):
     return built
 
 
-@pytest.mark.parametrize("value, word", [(None, "overlap"), ("1", "overlap"), ("0", "none")])
+@pytest.mark.parametrize("value, word", [(None, "pdl"), ("1", "pdl"), ("0", "none")])
 def test_launch(program, value, word):
-    environment = {k: v for k, v in os.environ.items() if k != "KITTENS_OVERLAP"}
+    environment = {k: v for k, v in os.environ.items() if k != "KITTENS_PDL"}
     if value is not None:
-        environment["KITTENS_OVERLAP"] = value
+        environment["KITTENS_PDL"] = value
     done = subprocess.run([program, word], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -251,13 +251,13 @@ KITTENS_DEVICE void elementwise(const operands_of<typename Config::function>& p)
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     activation_forward(const __grid_constant__ operands_of<typename Config::function> p) {
-  begin_overlapped();
+  begin_dependent_grid();
   elementwise<Config>(p);
 }
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     activation_backward(const __grid_constant__ operands_of<typename Config::function> p) {
-  begin_overlapped();
+  begin_dependent_grid();
   elementwise<Config>(p);
 }
 

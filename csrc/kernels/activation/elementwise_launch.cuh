@@ -20,9 +20,9 @@ void launch_slices(operands_of<Function> p, host::stream s) {
   const host::launch_config shape = {{ceil_div(groups * p.slices, config::warps)},
                                      {config::threads}};
   if constexpr (Function::backward) {
-    host::launch_overlapped(activation_backward<config>, shape, s, p);
+    host::launch_programmatic(activation_backward<config>, shape, s, p);
   } else {
-    host::launch_overlapped(activation_forward<config>, shape, s, p);
+    host::launch_programmatic(activation_forward<config>, shape, s, p);
   }
 }
 

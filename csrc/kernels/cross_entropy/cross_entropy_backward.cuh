@@ -29,7 +29,7 @@ KITTENS_DEVICE float scaled(float value, float factor) {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_backward(const __grid_constant__ cross_entropy_backward_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   using T = typename Config::type;
   using vector = vector16<T>;
   const int lane = arch::lane_id(), slice = arch::block_y();

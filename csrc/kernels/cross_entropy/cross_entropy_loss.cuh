@@ -54,7 +54,7 @@ KITTENS_DEVICE void include_vectors(near_sums& sums, const typename Config::type
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_loss(const __grid_constant__ cross_entropy_forward_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   using T = typename Config::type;
   const int thread = arch::thread_id(), warps = arch::block_threads() / kWarp;
   const int64_t r = arch::block_x();

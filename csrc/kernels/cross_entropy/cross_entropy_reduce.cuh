@@ -30,7 +30,7 @@ struct cross_entropy_count_config {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads)
     cross_entropy_count(const __grid_constant__ cross_entropy_count_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   int64_t count = 0;
 #pragma unroll 8
   for (int64_t r = int64_t(arch::block_x()) * Config::threads + arch::thread_id(); r < p.rows;
@@ -50,7 +50,7 @@ struct cross_entropy_total_config {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads)
     cross_entropy_total(const __grid_constant__ cross_entropy_total_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   auto* counts = reinterpret_cast<int64_t*>(arch::dynamic_shared());
   auto* totals = reinterpret_cast<float*>(counts + Config::threads / kWarp);
   const int thread = arch::thread_id();

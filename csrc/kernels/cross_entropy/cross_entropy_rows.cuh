@@ -262,7 +262,7 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   const place_in_rows<Config> place;
   const int64_t count = work_on_row(p, place);
   if constexpr (Config::adds_up) {

@@ -15,7 +15,7 @@ namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 namespace {
 
 using kittens::host::launch;
-using kittens::host::launch_overlapped;
+using kittens::host::launch_programmatic;
 using kittens::host::multiprocessors;
 using kittens::host::stream;
 
@@ -29,19 +29,19 @@ void with_type(dtype type, F f) {
 
 void launch_count(const cross_entropy_count_params& p, stream s) {
   using config = cross_entropy_count_config;
-  launch_overlapped(cross_entropy_count<config>,
-                    {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
+  launch_programmatic(cross_entropy_count<config>,
+                      {{kCrossEntropyParts}, {config::threads}, config::shared_bytes}, s, p);
 }
 
 template <class Config>
 void launch_rows(const cross_entropy_forward_params& p, stream s) {
   const int64_t warps = ceil_div(p.width, Config::warp_columns);
-  launch_overlapped(cross_entropy_rows<Config>,
-                    {.grid = {p.rows},
-                     .block = {warps * kWarp},
-                     .shared_bytes = sizeof(group_sums),
-                     .max_threads = Config::max_threads},
-                    s, p);
+  launch_programmatic(cross_entropy_rows<Config>,
+                      {.grid = {p.rows},
+                       .block = {warps * kWarp},
+                       .shared_bytes = sizeof(group_sums),
+                       .max_threads = Config::max_threads},
+                      s, p);
 }
 
 // Blocks of a row: as many as there are multiprocessors for, where less would have more than the
@@ -60,13 +60,13 @@ int64_t blocks_of_row(const cross_entropy_forward_params& p, int processors) {
 template <class Config>
 void launch_clusters(const cross_entropy_forward_params& p, int64_t blocks, stream s) {
   const int64_t warps = ceil_div(p.width, blocks * Config::warp_columns);
-  launch_overlapped(cross_entropy_rows<Config>,
-                    {.grid = {blocks, p.rows},
-                     .block = {warps * kWarp},
-                     .shared_bytes = sizeof(cluster_sums<Config>),
-                     .cluster = blocks,
-                     .max_threads = Config::max_threads},
-                    s, p);
+  launch_programmatic(cross_entropy_rows<Config>,
+                      {.grid = {blocks, p.rows},
+                       .block = {warps * kWarp},
+                       .shared_bytes = sizeof(cluster_sums<Config>),
+                       .cluster = blocks,
+                       .max_threads = Config::max_threads},
+                      s, p);
 }
 
 void launch_forward(const cross_entropy_forward_params& p, stream s) {
@@ -85,8 +85,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
     // in the ring and 11.8 so, but 8192 rows 256 and 191 (H200).
     if (p.gradient == nullptr && p.width > 4 * wide::warp_columns && !few) {
       using config = cross_entropy_loss_config<T>;
-      launch_overlapped(cross_entropy_loss<config>,
-                        {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
+      launch_programmatic(cross_entropy_loss<config>,
+                          {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
       return;
     }
     const bool fits = wide::adds_up || p.total == nullptr;
@@ -101,8 +101,8 @@ void launch_forward(const cross_entropy_forward_params& p, stream s) {
 
 void launch_total(const cross_entropy_total_params& p, stream s) {
   using config = cross_entropy_total_config;
-  launch_overlapped(cross_entropy_total<config>, {{1}, {config::threads}, config::shared_bytes}, s,
-                    p);
+  launch_programmatic(cross_entropy_total<config>, {{1}, {config::threads}, config::shared_bytes},
+                      s, p);
 }
 
 void launch_backward(const cross_entropy_backward_params& p, stream s) {
@@ -113,7 +113,8 @@ void launch_backward(const cross_entropy_backward_params& p, stream s) {
     const int64_t slices = ceil_div(p.width, columns);
     const int64_t wanted = kBlocksPerMultiprocessor * multiprocessors();
     const int64_t blocks = std::min(ceil_div(p.rows, kWarps), ceil_div(wanted, slices));
-    launch_overlapped(cross_entropy_backward<config>, {{blocks, slices}, {config::threads}}, s, p);
+    launch_programmatic(cross_entropy_backward<config>, {{blocks, slices}, {config::threads}}, s,
+                        p);
   });
 }
 

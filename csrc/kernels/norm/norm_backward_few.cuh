@@ -118,7 +118,7 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward_few(const __grid_constant__ norm_backward_params p, row_layout layout,
                       int slices) {
-  begin_overlapped();
+  begin_dependent_grid();
   const int block = arch::block_x();
   if (block < slices) {
     sum_columns<Config>(p, block);

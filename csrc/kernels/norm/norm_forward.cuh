@@ -268,7 +268,7 @@ KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& lay
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
-  begin_overlapped();
+  begin_dependent_grid();
   const bool alone = Config::rows > 1 && layout.warps == 1;
   const int warp = alone ? 0 : arch::warp_id();  // of the row
   const int64_t r = alone ? arch::block_x() * Config::rows + arch::warp_id() : arch::block_x();
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, 1)
     norm_forward_wide(const __grid_constant__ norm_forward_params p, row_layout layout) {
-  begin_overlapped();
+  begin_dependent_grid();
   using vector = typename Config::vector;
   using T = typename Config::type;
   using R = typename Config::residual_type;

@@ -94,7 +94,7 @@ KITTENS_DEVICE void scale_narrow(typename Config::values& d, const row_moments& 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     norm_forward_narrow(const __grid_constant__ norm_forward_params p, narrow_layout layout) {
-  begin_overlapped();
+  begin_dependent_grid();
   using T = typename Config::type;
   using R = typename Config::residual_type;
   using place = typename Config::place;

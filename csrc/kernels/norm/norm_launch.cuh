@@ -43,12 +43,12 @@ bool launch_if_it_fits(const norm_forward_params& p, host::stream s) {
   if (p.width > Config::max_width) return false;
   const int64_t warps = ceil_div(p.width, Config::vector::length);
   const int64_t rows = warps == 1 ? Config::rows : 1;  // of a block
-  host::launch_overlapped(norm_forward<Config>,
-                          {.grid = {ceil_div(p.rows, rows)},
-                           .block = {rows * warps * kWarp},
-                           .shared_bytes = sizeof(typename Config::group::shared),
-                           .max_threads = Config::max_threads},
-                          s, p, row_layout_of(p.width, warps));
+  host::launch_programmatic(norm_forward<Config>,
+                            {.grid = {ceil_div(p.rows, rows)},
+                             .block = {rows * warps * kWarp},
+                             .shared_bytes = sizeof(typename Config::group::shared),
+                             .max_threads = Config::max_threads},
+                            s, p, row_layout_of(p.width, warps));
   return true;
 }
 
@@ -128,7 +128,7 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
     if (p.width <= kNormNarrowWidth) {
       using narrow = norm_forward_narrow_config<Kind, T, R, Run>;
       const auto shape = norm_narrow_shape::of(p.width, narrow::place::elements);
-      return host::launch_overlapped(
+      return host::launch_programmatic(
           norm_forward_narrow<narrow>,
           {{ceil_div(p.rows, shape.rows_of(narrow::threads))}, {narrow::threads}}, s, p,
           narrow_layout::of(p.width, shape));
@@ -137,12 +137,12 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
     using wide = norm_forward_config<Kind, T, R, T, Run, 16, 16, 128>;
     const int64_t warps =
         std::min<int64_t>(wide::max_threads / kWarp, ceil_div(p.width, wide::vector::length));
-    host::launch_overlapped(norm_forward_wide<wide>,
-                            {.grid = {p.rows},
-                             .block = {warps * kWarp},
-                             .shared_bytes = sizeof(group_sum<2>::shared),
-                             .max_threads = wide::max_threads},
-                            s, p, row_layout_of(p.width, warps));
+    host::launch_programmatic(norm_forward_wide<wide>,
+                              {.grid = {p.rows},
+                               .block = {warps * kWarp},
+                               .shared_bytes = sizeof(group_sum<2>::shared),
+                               .max_threads = wide::max_threads},
+                              s, p, row_layout_of(p.width, warps));
   });
 }
 
@@ -155,13 +155,13 @@ void launch_norm_backward_few(const norm_backward_params& p, host::stream s) {
   if (slices + rows == 0) return;
   const int64_t shared = std::max(sizeof(typename group_sum<Config::sums>::shared),
                                   columns::parts * kFewWarps * sizeof(typename columns::part));
-  host::launch_overlapped(norm_backward_few<Config>,
-                          {.grid = {slices + rows},
-                           .block = {kFewWarps * kWarp},
-                           .shared_bytes = shared,
-                           .max_threads = Config::max_threads},
-                          s, p, row_layout_of(p.width, norm_backward_shape::of(p.width).warps),
-                          int(slices));
+  host::launch_programmatic(norm_backward_few<Config>,
+                            {.grid = {slices + rows},
+                             .block = {kFewWarps * kWarp},
+                             .shared_bytes = shared,
+                             .max_threads = Config::max_threads},
+                            s, p, row_layout_of(p.width, norm_backward_shape::of(p.width).warps),
+                            int(slices));
 }
 
 // Longer rows than this are worth their second reading from shared memory, as long as the slots of
@@ -245,11 +245,11 @@ void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   });
   if (p.partial != nullptr) {
     using reduce = norm_reduce_config;
-    host::launch_overlapped(norm_backward_reduce<reduce>,
-                            {{ceil_div(p.width, kWarp), Kind::centred ? 2 : 1},
-                             {reduce::warps * kWarp},
-                             reduce::warps * kWarp * sizeof(float)},
-                            s, p);
+    host::launch_programmatic(norm_backward_reduce<reduce>,
+                              {{ceil_div(p.width, kWarp), Kind::centred ? 2 : 1},
+                               {reduce::warps * kWarp},
+                               reduce::warps * kWarp * sizeof(float)},
+                              s, p);
   }
 }
 

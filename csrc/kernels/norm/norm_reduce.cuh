@@ -40,7 +40,7 @@ struct norm_reduce_config {
 template <class Config>
 __global__ void __launch_bounds__(Config::warps* kWarp)
     norm_backward_reduce(const __grid_constant__ norm_backward_params p) {
-  begin_overlapped();
+  begin_dependent_grid();
   using vector = typename Config::vector;
   const int which = arch::block_y(), warp = arch::warp_id(), lane = arch::lane_id();
   const parameter_gradient out(p, which);

@@ -10,7 +10,7 @@
 namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET {
 namespace {
 
-using kittens::host::launch_overlapped;
+using kittens::host::launch_programmatic;
 using kittens::host::stream;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -41,7 +41,7 @@ void launch_with(const rotary_params& p, stream s) {
   const int64_t chunks = ceil_div(p.tokens, tokens), blocks = p.batch * chunks;
   const bool few = int64_t(p.batch) * p.tokens <= kFewTokens;
   const int64_t warps = ceil_div(tokens * slots * units, kWarp);
-  launch_overlapped(
+  launch_programmatic(
       rotary<Config>,
       {.grid = {blocks, few ? std::min(steps, kittens::host::kMaxGridYZ) : 1},
        .block = {warps * kWarp},

@@ -250,7 +250,7 @@ struct unit_in_heads {
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
     rotary(const __grid_constant__ rotary_params p, rotary_layout layout) {
-  begin_overlapped();
+  begin_dependent_grid();
   const int place = layout.units.quotient(arch::thread_id());
   const int unit = arch::thread_id() - place * layout.units.divisor;
   const int of_block = layout.slots.quotient(place);

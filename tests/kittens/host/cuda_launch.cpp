@@ -12,7 +12,7 @@ namespace {
 
 cudaError_t pending = cudaSuccess;    // read by cudaGetLastError
 cudaError_t of_launch = cudaSuccess;  // what the next launch meets
-int launched = 0, overlapped = 0;     // launches that were taken, and those told to overlap
+int launched = 0, programmatic = 0;   // launches that were taken, and the programmatic ones
 int failed = 0;
 
 void check(bool ok, int line, const char* what) {
@@ -74,7 +74,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, v
   if (of_launch != cudaSuccess) return pending = of_launch;
   ++launched;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
-    overlapped += config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
+    programmatic += config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
   }
   return cudaSuccess;
 }
@@ -117,12 +117,12 @@ void our_own_error_is_ours_alone() {
                  "block x must be 1 to 192, got 256"));
 }
 
-void launches_overlap_unless_the_environment_says_no(bool wanted) {
-  overlapped = 0;
-  CHECK(launch({.grid = {1}, .block = {32}, .overlaps = true}).empty());
-  CHECK(overlapped == (wanted ? 1 : 0));
+void launches_are_programmatic_unless_the_environment_says_no(bool wanted) {
+  programmatic = 0;
+  CHECK(launch({.grid = {1}, .block = {32}, .programmatic = true}).empty());
+  CHECK(programmatic == (wanted ? 1 : 0));
   CHECK(launch().empty());
-  CHECK(overlapped == (wanted ? 1 : 0));
+  CHECK(programmatic == (wanted ? 1 : 0));
 }
 
 }  // namespace
@@ -131,6 +131,6 @@ int main(int, char** arguments) {
   an_error_that_somebody_left_is_not_ours();
   an_error_that_ended_the_context_stays();
   our_own_error_is_ours_alone();
-  launches_overlap_unless_the_environment_says_no(std::string(arguments[1]) == "overlap");
+  launches_are_programmatic_unless_the_environment_says_no(std::string(arguments[1]) == "pdl");
   return failed == 0 ? 0 : 1;
 }

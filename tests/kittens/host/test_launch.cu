@@ -5,7 +5,7 @@
 #include "kittens/arch/thread.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
-#include "kittens/pipeline/overlap.cuh"
+#include "kittens/pipeline/programmatic_launch.cuh"
 
 using namespace kittens;
 using testing::buffer;
@@ -79,12 +79,12 @@ TEST(persistent_kernels_go_round) {
 
 // Each element comes from another block of the launch before, which may not have ended.
 __global__ void moves_on(const int* from, int* to, int n) {
-  begin_overlapped();
+  begin_dependent_grid();
   const int i = arch::block_x() * arch::block_threads() + arch::thread_id();
   arch::store_global(to + i, arch::load_global(from + (i + n / 3) % n) + 1);
 }
 
-TEST(launches_that_overlap_see_what_those_before_wrote) {
+TEST(programmatic_launches_see_what_those_before_wrote) {
   constexpr int kBlocks = 300, kThreads = 128, kElements = kBlocks * kThreads, kRounds = 100;
   std::vector<int> first(kElements);
   for (int i = 0; i < kElements; ++i) first[i] = i;
@@ -93,10 +93,10 @@ TEST(launches_that_overlap_see_what_those_before_wrote) {
   for (int round = 0; round < kRounds; ++round) {
     const int* from = round % 2 == 0 ? a.data() : b.data();
     int* to = round % 2 == 0 ? b.data() : a.data();
-    if (round % 7 == 6) {  // some do not overlap
+    if (round % 7 == 6) {  // some are ordinary
       host::launch(moves_on, shape, nullptr, from, to, kElements);
     } else {
-      host::launch_overlapped(moves_on, shape, nullptr, from, to, kElements);
+      host::launch_programmatic(moves_on, shape, nullptr, from, to, kElements);
     }
   }
   const std::vector<int> got = a.get();

@@ -3,7 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kittens/arch/arch.cuh"
-#include "kittens/pipeline/overlap.cuh"
+#include "kittens/pipeline/programmatic_launch.cuh"
 #include "planted.h"
 #include "sim/shared_memory.hpp"
 
@@ -77,7 +77,7 @@ TEST(global_access_next_to_a_buffer) {
   CHECK_CONTAINS(report_of(loads_float, 1, global.data() - 64), "256 bytes before the start of");
 }
 
-// ---- launches that overlap
+// ---- programmatic dependent launch
 
 // wait: 0: all threads before they load; 1: all but one of them; 2: all, after.
 __global__ void loads_early(const float* p, int wait) {
@@ -88,39 +88,39 @@ __global__ void loads_early(const float* p, int wait) {
 
 TEST(global_access_before_earlier_kernels_have_ended) {
   const buffer<float> global(1);
-  host::launch_config shape = {.grid = {2}, .block = {32}, .overlaps = true};
+  host::launch_config shape = {.grid = {2}, .block = {32}, .programmatic = true};
   CHECK_EQUAL(report_of(loads_early, shape, global.data(), 0), "");
   CHECK_CONTAINS(report_of(loads_early, shape, global.data(), 1),
                  "load_global by thread 5, which has not called wait_prerequisites");
-  CHECK_CONTAINS(report_of(loads_early, shape, global.data(), 2), "OVERLAP at test_checks.cu:");
-  shape.overlaps = false;
+  CHECK_CONTAINS(report_of(loads_early, shape, global.data(), 2), "PDL at test_checks.cu:");
+  shape.programmatic = false;
   for (const int wait : {0, 1, 2}) {
     CHECK_EQUAL(report_of(loads_early, shape, global.data(), wait), "");
   }
 }
 
 __global__ void begins_with_a_load(const float* p) { arch::load_global(p); }
-__global__ void begins_overlapped(const float* p) {
-  begin_overlapped();
+__global__ void begins_as_dependent(const float* p) {
+  begin_dependent_grid();
   arch::load_global(p);
 }
 
-TEST(only_small_grids_overlap) {
+TEST(only_small_grids_are_programmatic) {
   const buffer<float> global(1);
   const auto report = [&](auto kernel, const host::dim& grid) {
     return testing::error_of([&] {
-      host::launch_overlapped(kernel, {.grid = grid, .block = {1}}, nullptr, global.data());
+      host::launch_programmatic(kernel, {.grid = grid, .block = {1}}, nullptr, global.data());
     });
   };
   for (const host::dim& small : {host::dim{1}, {4096}, {2, 2048}, {16, 16, 16}}) {
     CHECK_CONTAINS(report(begins_with_a_load, small), "has not called wait_prerequisites");
-    CHECK_EQUAL(report(begins_overlapped, small), "");
+    CHECK_EQUAL(report(begins_as_dependent, small), "");
   }
   for (const host::dim& large : {host::dim{4097}, {1, 4097}, {17, 16, 16}}) {
     CHECK_EQUAL(report(begins_with_a_load, large), "");
-    CHECK_EQUAL(report(begins_overlapped, large), "");
+    CHECK_EQUAL(report(begins_as_dependent, large), "");
   }
-  CHECK_CONTAINS(report(begins_overlapped, {-1, -1}), "grid x must be 1 to 2147483647, got -1");
+  CHECK_CONTAINS(report(begins_as_dependent, {-1, -1}), "grid x must be 1 to 2147483647, got -1");
 }
 
 // What is copied or counted: 0: nothing, a lane just ends; 1: cp.async; 2: cp.async of nothing;
@@ -136,14 +136,14 @@ __global__ void touches_early(int* p, int what) {
   arch::wait_prerequisites();
 }
 
-TEST(every_way_to_global_memory_is_watched_in_a_launch_that_overlaps) {
+TEST(every_way_to_global_memory_is_watched_in_a_programmatic_launch) {
   const buffer<int> global(32);
   const auto report = [&](int what) {
     return report_of(touches_early,
-                     {.grid = {1}, .block = {32}, .shared_bytes = 256, .overlaps = true},
+                     {.grid = {1}, .block = {32}, .shared_bytes = 256, .programmatic = true},
                      global.data(), what);
   };
-  CHECK_CONTAINS(report(0), "OVERLAP: thread 7 ends without wait_prerequisites");
+  CHECK_CONTAINS(report(0), "PDL: thread 7 ends without wait_prerequisites");
   CHECK_CONTAINS(report(1), "cp_async by thread ");
   CHECK_CONTAINS(report(3), "bulk_store by thread ");
   CHECK_CONTAINS(report(4), "atomic_add by thread ");

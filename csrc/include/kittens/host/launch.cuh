@@ -2,7 +2,10 @@
 //
 //   launch(kernel, {.grid = {rows}, .block = {128}, .shared_bytes = bytes}, stream, params);
 //
-//   launch_overlapped(kernel, config, stream, params);   its threads call begin_overlapped() first
+//   launch_programmatic(kernel, config, stream, params);
+//
+// The same by programmatic dependent launch: the kernel's threads call begin_dependent_grid()
+// first.
 //
 // Throws kittens::host::error, naming the kernel, when the launch is refused. Never synchronises on
 // the device; in the simulator the kernel has run when launch returns.
@@ -24,12 +27,12 @@
 
 namespace kittens::host {
 
-// The launch of a kernel that calls begin_overlapped(): a small grid may start while the kernels in
-// front of it still run (pipeline/overlap.cuh).
+// The launch of a kernel that calls begin_dependent_grid(): a small grid may start while the
+// kernels in front of it still run (pipeline/programmatic_launch.cuh).
 template <class... P>
-void launch_overlapped(void (*kernel)(P...), launch_config config, stream s,
-                       const std::type_identity_t<P>&... arguments) {
-  config.overlaps = launchable(config) && blocks_of(config) <= arch::kMaxOverlappedBlocks;
+void launch_programmatic(void (*kernel)(P...), launch_config config, stream s,
+                         const std::type_identity_t<P>&... arguments) {
+  config.programmatic = launchable(config) && blocks_of(config) <= arch::kMaxProgrammaticBlocks;
   launch(kernel, config, s, arguments...);
 }
 

@@ -19,11 +19,11 @@ inline constexpr int64_t kMaxGridYZ = 65535;
 inline constexpr int64_t kMaxBlockThreads = 1024;
 
 struct launch_config {
-  dim grid;                  // blocks
-  dim block;                 // threads of a block: one-dimensional, x only
-  int64_t shared_bytes = 0;  // dynamic shared memory of a block
-  int64_t cluster = 1;       // blocks of a cluster, along x
-  bool overlaps = false;     // may start while kernels before it run: arch/grid.cuh
+  dim grid;                   // blocks
+  dim block;                  // threads of a block: one-dimensional, x only
+  int64_t shared_bytes = 0;   // dynamic shared memory of a block
+  int64_t cluster = 1;        // blocks of a cluster, along x
+  bool programmatic = false;  // may start while kernels before it run: arch/grid.cuh
   // What the kernel's __launch_bounds__ promise. To be said where the block's size is computed: a
   // GPU refuses a larger one, and g++, which compiles kernels for the simulator, does not see them.
   int64_t max_threads = kMaxBlockThreads;

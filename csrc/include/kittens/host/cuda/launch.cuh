@@ -99,11 +99,11 @@ inline void check_launch(cudaError_t status, const void* kernel, const launch_co
   refuse(kernel, why);
 }
 
-// Whether launches may overlap at all: not under KITTENS_OVERLAP=0. pipeline/overlap.cuh says when
-// that is needed. Read once.
-inline bool overlap_is_wanted() {
+// Whether launches may be programmatic at all: not under KITTENS_PDL=0.
+// pipeline/programmatic_launch.cuh says when that is needed. Read once.
+inline bool programmatic_is_wanted() {
   static const bool wanted = [] {
-    const char* const text = std::getenv("KITTENS_OVERLAP");
+    const char* const text = std::getenv("KITTENS_PDL");
     return text == nullptr || std::string_view(text) != "0";
   }();
   return wanted;
@@ -115,7 +115,7 @@ inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 struct kernel_facts {
   int device = 0;
   int static_shared = 0;  // bytes
-  bool may_overlap = false;
+  bool may_be_programmatic = false;
   bool has_large_shared = false;  // it was told that it may use more than 48 KB
 };
 
@@ -129,10 +129,10 @@ inline kernel_facts& facts_of(const void* kernel) {
   check(cudaFuncGetAttributes(&attributes, kernel), kernel, "no code for this device");
   // Code that was made for an architecture below sm_90 waits for nothing, whatever runs it.
   constexpr int kFirstThatWaits = 90;
-  return known[key] = {
-             .device = device,
-             .static_shared = static_cast<int>(attributes.sharedSizeBytes),
-             .may_overlap = overlap_is_wanted() && attributes.ptxVersion >= kFirstThatWaits};
+  return known[key] = {.device = device,
+                       .static_shared = static_cast<int>(attributes.sharedSizeBytes),
+                       .may_be_programmatic =
+                           programmatic_is_wanted() && attributes.ptxVersion >= kFirstThatWaits};
 }
 
 // A kernel may use more than 48 KB of shared memory only after it is told so. It is told the
@@ -175,13 +175,13 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   }
   const bool has_large_shared = config.shared_bytes > detail::kDefaultSharedBytes;
-  if (has_large_shared || config.overlaps) {
+  if (has_large_shared || config.programmatic) {
     detail::kernel_facts& facts = detail::facts_of(function);
     if (has_large_shared) detail::allow_large_shared_memory(function, facts);
-    if (config.overlaps && facts.may_overlap) {
-      cudaLaunchAttribute& overlap = attributes[launch_config.numAttrs++];
-      overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      overlap.val.programmaticStreamSerializationAllowed = 1;
+    if (config.programmatic && facts.may_be_programmatic) {
+      cudaLaunchAttribute& programmatic = attributes[launch_config.numAttrs++];
+      programmatic.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      programmatic.val.programmaticStreamSerializationAllowed = 1;
     }
   }
   detail::check_launch(cudaLaunchKernelEx(&launch_config, kernel, arguments...), function, config);

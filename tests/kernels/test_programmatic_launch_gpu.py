@@ -1,4 +1,4 @@
-"""Launches that overlap, between what torch does itself: copies, fills, products, other streams.
+"""Programmatic launches, between what torch does itself: copies, fills, products, other streams.
 
 Each step needs all of what the step before wrote, most of it by other blocks, and buffers are used
 again at once; the same steps with a pause after each give the bits that must come out.
@@ -17,7 +17,7 @@ ROUNDS = 60
 
 
 def nothing() -> None:
-    """No pause: kernels overlap where they may."""
+    """No pause: kernels start early where they may."""
 
 
 def steps(pause: Callable[[], None], rows: int, width: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What the machine code of kernels that overlap must have: nothing of memory before the wait.
+"""The machine code of programmatically launched kernels: nothing of memory before the wait.
 
 nvcc may not move an access across `griddepcontrol.wait`, nor let it go by the cache that is not
 coherent, which may hold what it held before the kernels in front had ended.
@@ -10,14 +10,14 @@ import pytest
 
 from tests.ptxas import machine_code
 
-# Each kernel that overlaps is in one of them, in some of its forms, beside others that do not.
+# Each kernel that waits is in one of them, in some of its forms, beside others that do not.
 SOURCES = (
     "csrc/kernels/norm/rms_norm",
     "csrc/kernels/activation/swiglu",
     "csrc/kernels/rotary/rotary",
     "csrc/kernels/cross_entropy/cross_entropy_sm90",
 )
-OVERLAPPING = (
+DEPENDENT = (
     "norm_forward",
     "norm_forward_narrow",
     "norm_backward_few",
@@ -53,7 +53,7 @@ def mistakes(sass: str) -> list[str]:
 
 
 def test_kernels_wait_before_they_touch_global_memory(code):
-    for kernel in OVERLAPPING:
+    for kernel in DEPENDENT:
         name = re.compile(rf"\d{kernel}I")  # as it is mangled, a template
         forms = {symbol: sass for symbol, sass in code.items() if name.search(symbol)}
         assert forms, kernel
