@@ -22,8 +22,8 @@ RINGS = (
     ),
     planted(
         "values_are_not_waited_for",
-        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    turn::pass(w);",
-        OUTPUT + "\n    turn::pass(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    order::arrive(w);",
+        OUTPUT + "\n    order::arrive(w);",
         r"parity stands for another phase",
     ),
     planted(
@@ -142,19 +142,19 @@ PRODUCTS = (
     ),
     planted(
         "the_turn_is_not_passed_on",
-        OUTPUT + "\n    turn::pass(w);",
+        OUTPUT + "\n    order::arrive(w);",
         OUTPUT,
         r"DEADLOCK[^$]*barrier",
     ),
     planted(
         "nobody_has_the_first_turn",
-        "turn::start(w);",
+        "order::start(w);",
         "",
         r"DEADLOCK[^$]*barrier",
     ),
     planted(
         "turns_are_not_taken_where_blocks_are_passed_over",
-        "    pass_over([&] {\n      turn::wait(w);\n      turn::pass(w);\n    });\n",
+        "    pass_over([&] {\n      order::wait(w);\n      order::arrive(w);\n    });\n",
         "    pass_over([&] { warpgroup::sync(kBarrier + w); });\n",
         r"DEADLOCK[^$]*barrier",
     ),

@@ -42,8 +42,8 @@ RACES = (
     ),
     planted(
         "keys_are_released_before_their_product_is_done",
-        "turn::pass(w);\n    warpgroup::mma_async_wait<0>();\n    release_k();",
-        "turn::pass(w);\n    release_k();\n    warpgroup::mma_async_wait<0>();",
+        "order::arrive(w);\n    warpgroup::mma_async_wait<0>();\n    release_k();",
+        "order::arrive(w);\n    release_k();\n    warpgroup::mma_async_wait<0>();",
         LOADED + "wgmma_wait",
     ),
     planted(
@@ -116,8 +116,8 @@ RACES = (
     ),
     planted(
         "values_are_waited_for_at_the_wrong_stage",
-        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    turn::pass(w);",
-        "shared.v_ring.wait_full(k_at);\n    " + OUTPUT + "\n    turn::pass(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    order::arrive(w);",
+        "shared.v_ring.wait_full(k_at);\n    " + OUTPUT + "\n    order::arrive(w);",
         LOADED + "whoever reads",
     ),
     planted(

@@ -89,7 +89,7 @@ MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
         "st_bf<16, 16> tile; tma_map<st_bf<32, 16>> map; semaphore s; "
         "tma::load_async(tile, map, s, {});",
     ),
-    "named barriers are numbers 1 to 15": ("", "turns<2, 15>::wait(0);"),
+    "named barriers are numbers 1 to 15": ("", "ordered_barrier<2, 15>::wait(0);"),
     "a ring has at least one stage": ("", "ring<0> stages; (void)stages;"),
 }
 

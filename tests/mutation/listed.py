@@ -100,7 +100,9 @@ LISTED: tuple[Listed, ...] = (
         "condition: .* → true",
         "a thread that has stored nothing waits for nothing",
     ),
-    Listed(CONSUMER, "turn::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"),
+    Listed(
+        CONSUMER, "order::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"
+    ),
     Listed(
         ATTENTION,
         "raise_registers",

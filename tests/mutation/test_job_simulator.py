@@ -33,8 +33,8 @@ def change(file: str, right: str, wrong: str, found_as: str) -> Mistake:
 PLANTED = (
     (change(PRODUCER, "shared.k_ring.wait_empty(at);", "", "arriv|bytes|phase"), "report"),
     (change(SOFTMAX, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "lse|o:"), "numbers"),
-    (change(CONSUMER, "turn::start(w);", "", "DEADLOCK"), "report"),
-    (change(CONSUMER, "turn::start(w);", "turn::start(w)", "error"), "compile"),
+    (change(CONSUMER, "order::start(w);", "", "DEADLOCK"), "report"),
+    (change(CONSUMER, "order::start(w);", "order::start(w)", "error"), "compile"),
     (change(ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "RACE"), "report"),
     (change(ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "shared"), "report"),
     (change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "10 s"), "timeout"),

@@ -16,7 +16,7 @@ class attention_consumer : attention_softmax<Config> {
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
     uint32_t failures = 0;  // two bits, of this lane's rows, for each of the last items
-    turn::start(w);
+    order::start(w);
     for (;; ++number) {
       shared.q_ring.wait_full(q_at);
       tile = read();
@@ -35,7 +35,7 @@ class attention_consumer : attention_softmax<Config> {
         attend(mine);
       } else {
         if (Config::q_stages > 1 && number > 0) release_q();
-        // All take as many turns: here the tile's last block is what goes without.
+        // All take equally many turns: here the tile's last block takes none.
         if (kFirstIsFree && all.first < all.end) {
           pass_over([&] { warpgroup::sync(kBarrier + w); });
           --mine.first;
@@ -54,7 +54,7 @@ class attention_consumer : attention_softmax<Config> {
       if constexpr (Config::q_stages == 1) release_q();
       q_at.advance();
     }
-    turn::finish(w);
+    order::finish(w);
     if (signals()) tma::store_async_read_wait<0>();
   }
 
@@ -66,11 +66,11 @@ class attention_consumer : attention_softmax<Config> {
   using scores = rt_fl<16, Config::keys>;
   using half_scores = std::conditional_t<Config::fast, rt_fl<16, Config::half_keys>, scores>;
   using typename base::column, typename base::output;
-  using turn = turns<Config::consumers>;
+  using order = ordered_barrier<Config::consumers>;
   // One of three consumers takes no turn for its first scores of a tile: it need not wait for those
   // that are still at the last one (benchmarks/attention.md). Of two, it is no faster.
   static constexpr bool kFirstIsFree = Config::consumers == 3;
-  static constexpr int kBarrier = turn::kFirstBarrier + turn::kBarriers;  // one a consumer
+  static constexpr int kBarrier = order::kFirstBarrier + order::kBarriers;  // one a consumer
   attention_forward_shared<Config>& shared;
   int number = 0;  // of the item
   cursor<Config::q_stages> q_at;
@@ -138,11 +138,11 @@ class attention_consumer : attention_softmax<Config> {
     release_k();
     release_v();
   }
-  // And where the others take a turn.
+  // And where the others take their turn.
   KITTENS_DEVICE void pass_over() {
     pass_over([&] {
-      turn::wait(w);
-      turn::pass(w);
+      order::wait(w);
+      order::arrive(w);
     });
   }
 
@@ -150,11 +150,11 @@ class attention_consumer : attention_softmax<Config> {
   template <class S>
   KITTENS_DEVICE void products(S& s, int first) {
     shared.k_ring.wait_full(k_at);
-    turn::wait(w);
+    order::wait(w);
     issue_scores(s, first);
     shared.v_ring.wait_full(v_at);
     issue_output(weights, shared.v[v_at.stage]);
-    turn::pass(w);
+    order::arrive(w);
     warpgroup::mma_async_wait<1>();
     release_k();
     this->cap(s);
@@ -165,9 +165,9 @@ class attention_consumer : attention_softmax<Config> {
   KITTENS_DEVICE void first_step(S& s, int j) {
     column unused;
     shared.k_ring.wait_full(k_at);
-    if constexpr (!kFirstIsFree) turn::wait(w);
+    if constexpr (!kFirstIsFree) order::wait(w);
     issue_scores(s, 0);
-    if constexpr (!kFirstIsFree) turn::pass(w);
+    if constexpr (!kFirstIsFree) order::arrive(w);
     warpgroup::mma_async_wait<0>();
     release_k();
     this->cap(s);

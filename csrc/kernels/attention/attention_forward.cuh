@@ -21,11 +21,11 @@
 //                            been stored
 //   judged                   consumer warps → producer: whether the tile has to be done again. One
 //                            for even tiles, one for odd: a consumer may be a tile ahead of another
-//   turns                    named barriers of two warpgroups: whose products are computed now. All
-//                            consumers take equally many in a tile
+//   ordered_barrier          named barriers of two warpgroups: whose products are computed now. All
+//                            consumers take equally many turns in a tile
 //
 // Timeline of a consumer. Its softmax runs while the tensor cores work on its own p v and on the
-// other consumers' products, which the turns keep apart:
+// other consumers' products, which the ordered barrier keeps apart:
 //
 //   s(0)  softmax(0) | s(1) o(0) | softmax(1) | s(2) o(1) | softmax(2) | …  o(n − 1) | o / l, store
 //

@@ -1,5 +1,5 @@
-// pipeline/tile_scheduler.cuh and pipeline/turns.cuh: every tile once, in order, dealt out or
-// drawn; turn after turn.
+// pipeline/tile_scheduler.cuh and pipeline/ordered_barrier.cuh: every tile once, in order, dealt
+// out or drawn; warpgroup after warpgroup.
 #include <set>
 #include <tuple>
 
@@ -178,19 +178,19 @@ __global__ void sign_in_turn(int* list, int rounds) {
   const int w = warpgroupid();
   auto& length = *reinterpret_cast<volatile int*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) length = 0;
-  using turn = turns<N, 3>;
+  using order = ordered_barrier<N, 3>;
   for (int again = 0; again < 2; ++again) {
     arch::sync_block();
-    turn::start(w);
+    order::start(w);
     for (int i = 0; i < rounds; ++i) {
-      turn::wait(w);
+      order::wait(w);
       if (arch::thread_id() % 128 == 0) {
         list[length] = w;
         length = length + 1;
       }
-      turn::pass(w);
+      order::arrive(w);
     }
-    turn::finish(w);
+    order::finish(w);
   }
 }
 
