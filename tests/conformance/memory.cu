@@ -21,7 +21,7 @@ std::vector<uint8_t> counted_bytes(size_t count) {
 }
 
 // in → shared → the neighbour → out: plain in the first third of out, streaming in the second; in →
-// out, kept in the L2, in the third.
+// out, evicted last, in the third.
 template <class V>
 __global__ void moves(const V* in, V* out) {
   const int i = arch::thread_id();
@@ -31,7 +31,7 @@ __global__ void moves(const V* in, V* out) {
   arch::sync_block();
   arch::store_global(out + i, arch::load_shared(shared + (i + 1) % kThreads));
   arch::store_global_streaming(out + kThreads + i, arch::load_global_streaming(in + (i ^ 5)));
-  arch::store_global(out + 2 * kThreads + i, arch::load_global_kept(in + (i ^ 9)));
+  arch::store_global(out + 2 * kThreads + i, arch::load_global_evict_last(in + (i ^ 9)));
 }
 
 template <class V>

@@ -44,8 +44,8 @@ __device__ void move(V* global, V* shared) {
   store_shared(shared, load_global(global));
   store_global(global + 1, load_shared(shared + 1));
   store_global_streaming(global + 2, load_global_streaming(global + 3));
-  store_global(global + 4, load_global_kept(global + 5));
-  store_global(global + 6, load_global_kept(global + 7, lane_id() < 3), lane_id() > 5);
+  store_global(global + 4, load_global_evict_last(global + 5));
+  store_global(global + 6, load_global_evict_last(global + 7, lane_id() < 3), lane_id() > 5);
 }
 
 __global__ void memory(void* p) {

@@ -121,7 +121,7 @@ KITTENS_DEVICE void transform_slice(const operands_of<typename Config::function>
 #pragma unroll
   for (int i = 0; i < F::inputs; ++i) {
     const T* data = static_cast<const T*>(p.in[i]);
-    load_kept(in[i], gl<const T, 1, 1>::matrix(data, p.rows, width, p.stride[i]), at);
+    load_evict_last(in[i], gl<const T, 1, 1>::matrix(data, p.rows, width, p.stride[i]), at);
   }
   evaluate<F>(out, in);
 #pragma unroll

@@ -60,12 +60,12 @@ template <class T, class Place>
 struct narrow_run {
   lane_run<T, Place::run> data[Place::runs];
 
-  template <bool Kept = false>
+  template <bool EvictLast = false>
   KITTENS_DEVICE void load(const Place& at, const T* row, bool there) {
 #pragma unroll
     for (int j = 0; j < at.runs; ++j) {
       using access = kittens::detail::run_access<T, Place::run>;
-      access::template load<Kept>(data[j], row + at.column(j), there && at.inside(j));
+      access::template load<EvictLast>(data[j], row + at.column(j), there && at.inside(j));
     }
   }
   KITTENS_DEVICE void get(typename Place::values& values) const {

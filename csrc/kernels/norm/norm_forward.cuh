@@ -223,14 +223,14 @@ KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& lay
   typename Config::head head;
   if constexpr (Config::has_head) load(head, part_of<true, typename Config::head>(x_row, 0, 0));
   typename Config::template row_of<T> x;
-  load_kept(x, part_of<Whole, vector>(x_row, first, columns));
+  load_evict_last(x, part_of<Whole, vector>(x_row, first, columns));
   row_parameters<Config, vector::length> parameters;
   if constexpr (Config::early) parameters.template load<Whole>(p, first, columns);
   vector d;
   if constexpr (Config::kind::adds) {
     typename Config::template row_of<R> residual;
     const R* residual_row = static_cast<const R*>(p.residual) + r * p.residual_stride;
-    load_kept(residual, part_of<Whole, vector>(residual_row, first, columns));
+    load_evict_last(residual, part_of<Whole, vector>(residual_row, first, columns));
     copy(d, x);
     add_residual(d, residual, dropout_mask(p.dropout), r * p.width + first);
     store(part_of<Whole, vector>(static_cast<R*>(p.sum) + r * p.width, first, columns), d);

@@ -39,7 +39,7 @@ struct rotary_config {
   // Whether the pairs lie within a run. (A run of one element is half of a pair.)
   static constexpr bool pairs_in_run = Interleaved && Run > 1;
   static constexpr bool interleaved = Interleaved;
-  static constexpr bool kept = Run * sizeof(T) == 16;  // in the L2: benchmarks/rotary.md
+  static constexpr bool evict_last = Run * sizeof(T) == 16;  // benchmarks/rotary.md
 };
 
 // Divides small numbers: divisor · number < 2^20.
@@ -140,7 +140,7 @@ struct rotation {
   template <class Table>
   KITTENS_DEVICE static void load_piece(float* dst, const Table* src, bool negative) {
     lane_run<Table, length> loaded;
-    detail::run_access<Table, length>::template load<Config::kept>(loaded, src, true);
+    detail::run_access<Table, length>::template load<Config::evict_last>(loaded, src, true);
     float values[length];
     loaded.get(values);
 #pragma unroll
@@ -217,8 +217,8 @@ struct unit_in_heads {
     for (int i = 0; i < Config::heads; ++i) {
       const bool inside = head + i * slots < heads;
       const T* row = token.in(p, inside ? head + i * slots : head);
-      access::template load<Config::kept>(a[i], row + runs.first, inside);
-      access::template load<Config::kept>(b[i], row + runs.second, inside && runs.has_second);
+      access::template load<Config::evict_last>(a[i], row + runs.first, inside);
+      access::template load<Config::evict_last>(b[i], row + runs.second, inside && runs.has_second);
     }
   }
 

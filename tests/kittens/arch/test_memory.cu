@@ -14,7 +14,7 @@ using testing::run;
 namespace {
 
 // in → shared → the neighbour → out: plain in the first third of out, streaming in the second; in →
-// out, kept in the L2, in the last.
+// out, evicted last, in the last.
 template <class V>
 __global__ void copies(const V* in, V* out) {
   const int i = arch::thread_id(), n = arch::block_threads();
@@ -24,7 +24,7 @@ __global__ void copies(const V* in, V* out) {
   arch::sync_block();
   arch::store_global(out + i, arch::load_shared(shared + (i + 1) % n));
   arch::store_global_streaming(out + n + i, arch::load_global_streaming(in + i));
-  arch::store_global(out + 2 * n + i, arch::load_global_kept(in + i));
+  arch::store_global(out + 2 * n + i, arch::load_global_evict_last(in + i));
 }
 
 template <class V>
@@ -52,14 +52,14 @@ __global__ void copies_by_every_other(const V* in, V* out) {
   const int i = arch::thread_id(), n = arch::block_threads();
   const bool even = i % 2 == 0;
   arch::store_global(out + i, arch::load_global(in + i), even);
-  arch::store_global(out + n + i, arch::load_global_kept(even ? in + i : nullptr, even));
+  arch::store_global(out + n + i, arch::load_global_evict_last(even ? in + i : nullptr, even));
   arch::store_global(even ? out + 2 * n + i : nullptr, arch::load_global(in + i), even);
 }
 
 // The same where the compiler knows that nothing is to be done.
 template <class V>
 __global__ void copies_nothing(V* out) {
-  arch::store_global(out, arch::load_global_kept(static_cast<const V*>(nullptr), false));
+  arch::store_global(out, arch::load_global_evict_last(static_cast<const V*>(nullptr), false));
   arch::store_global(out + 1, arch::load_global(out), false);
   arch::store_global(static_cast<V*>(nullptr), arch::load_global(out), false);
 }

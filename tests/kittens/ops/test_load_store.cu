@@ -13,25 +13,25 @@ namespace {
 constexpr int kLength = 256;
 
 // Moves slice `at` of `in` through a vector V to `out`.
-template <class V, bool Kept, class In, class Out>
+template <class V, bool EvictLast, class In, class Out>
 __global__ void copy_slice(gl<const In> in, gl<Out> out, coord at) {
   V v;
-  if constexpr (Kept) {
-    load_kept(v, in, at);
+  if constexpr (EvictLast) {
+    load_evict_last(v, in, at);
   } else {
     load(v, in, at);
   }
   store(out, v, at);
 }
 
-template <class V, class In, class Out, bool Kept = false>
+template <class V, class In, class Out, bool EvictLast = false>
 void check_copy(int64_t rows, int64_t cols, int64_t stride) {
   const buffer<In> in(testing::exact_values<In>(rows * stride));
   const buffer<Out> out(static_cast<size_t>(rows * stride));
   const std::vector<Out> poison = out.get();
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c * V::length < cols; ++c) {
-      run(copy_slice<V, Kept, In, Out>, {.grid = {1}, .block = {32}},
+      run(copy_slice<V, EvictLast, In, Out>, {.grid = {1}, .block = {32}},
           gl<const In>::matrix(in.data(), rows, cols, stride),
           gl<Out>::matrix(out.data(), rows, cols, stride), {.r = r, .c = c});
     }
@@ -66,26 +66,26 @@ TEST(rows_that_are_kept_are_the_same_rows) {
 }
 
 // Rows of as many columns as the compiler knows: of the vector's length, and of fewer.
-template <class V, bool Kept, int64_t Cols>
+template <class V, bool EvictLast, int64_t Cols>
 __global__ void copy_known(gl<const typename V::dtype, 1, 1, kDynamic, Cols> in,
                            gl<typename V::dtype, 1, 1, kDynamic, Cols> out) {
   V v;
   const coord at{.r = arch::block_x()};
-  if constexpr (Kept) {
-    load_kept(v, in, at);
+  if constexpr (EvictLast) {
+    load_evict_last(v, in, at);
   } else {
     load(v, in, at);
   }
   store(out, v, at);
 }
 
-template <class V, int64_t Cols, bool Kept = false>
+template <class V, int64_t Cols, bool EvictLast = false>
 void check_known() {
   using T = typename V::dtype;
   constexpr int kRows = 2, kStride = V::length + V::run_length;
   const buffer<T> in(testing::exact_values<T>(kRows * kStride)), out(size_t{kRows * kStride});
   const std::vector<T> before = out.get();
-  run(copy_known<V, Kept, Cols>, {.grid = {kRows}, .block = {32}},
+  run(copy_known<V, EvictLast, Cols>, {.grid = {kRows}, .block = {32}},
       gl<const T, 1, 1, kDynamic, Cols>::matrix(in.data(), kRows, Cols, kStride),
       gl<T, 1, 1, kDynamic, Cols>::matrix(out.data(), kRows, Cols, kStride));
   const std::vector<T> after = out.get();
@@ -98,12 +98,12 @@ void check_known() {
   }
 }
 
-template <class V, bool Kept = false>
+template <class V, bool EvictLast = false>
 void check_known_lengths() {
-  check_known<V, V::length, Kept>();
-  check_known<V, V::length - V::run_length, Kept>();
-  check_known<V, 3 * V::run_length, Kept>();
-  check_known<V, 0, Kept>();
+  check_known<V, V::length, EvictLast>();
+  check_known<V, V::length - V::run_length, EvictLast>();
+  check_known<V, 3 * V::run_length, EvictLast>();
+  check_known<V, 0, EvictLast>();
 }
 
 TEST(rows_whose_length_the_compiler_knows) {
@@ -122,7 +122,7 @@ __global__ void load_nothing(gl<const float> in, gl<float> none, gl<float> out) 
   load(v, in);
   store(none, v);
   store(out, v);
-  load_kept(kept, in);
+  load_evict_last(kept, in);
   store(out, kept, {.r = 1});
 }
 

@@ -4,16 +4,18 @@
 //   V load_global(const V* p)
 //   V load_global_streaming(const V* p)    for what is read once, and not written during the
 //                                          launch: leaves the first-level cache to others
-//   V load_global_kept(const V* p, bool predicate = true)
-//                                          the L2 lets go of its line last, after what is written
+//   V load_global_evict_last(const V* p, bool predicate = true)
+//                                          L2::evict_last: the L2 evicts its line last, after what
+//                                          is written
 //   store_global(V* p, V v, bool predicate = true)
 //   store_global_streaming(V* p, V v)      for what nobody reads soon
 //   V load_shared(const V* p)
 //   store_shared(V* p, V v)
 //   prefetch_l2(const void* p)             brings the cache line of global address p to the L2
 //
-// Without its predicate, nothing is read (the value is zero) or written. Kept loads and stores of
-// 16 bytes are one predicated instruction: no branch, behind which other accesses would wait.
+// Without its predicate, nothing is read (the value is zero) or written. Evict-last loads, and
+// stores of 16 bytes, are one predicated instruction: no branch, behind which other accesses would
+// wait.
 //
 // The simulator checks the alignment of each access, and the bounds of each shared access.
 #pragma once

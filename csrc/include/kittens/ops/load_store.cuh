@@ -2,7 +2,7 @@
 // Element types convert on the way.
 //
 //   load(rv, tensor, at)   store(tensor, rv, at)   vector number at.c of a row
-//   load_kept(rv, tensor, at)                      the L2 lets go of it last
+//   load_evict_last(rv, tensor, at)                the L2 evicts it last
 //   gather(rv, pointers, inside)                   each lane's runs, which start at any element
 //   scatter(pointers, rv, inside)                  each lane's runs, aligned
 //   load(rv, ptr)          store(ptr, rv)
@@ -66,7 +66,7 @@ KITTENS_DEVICE bool moves_in_runs(const T* start, int left) {
 }
 
 // dst = start[0 …], of which `left` elements are there, counted from this lane's first one.
-template <bool Kept = false, register_vector V, class T>
+template <bool EvictLast = false, register_vector V, class T>
 KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
   constexpr int kRun = V::run_length;
   const bool whole = moves_in_runs<V>(start, left);
@@ -75,7 +75,7 @@ KITTENS_DEVICE void load_vector(V& dst, const T* start, int left) {
     const T* src = start + V::first(c, arch::lane_id());
     lane_run<T, kRun> loaded;
     if (whole) {
-      run_access<T, kRun>::template load<Kept>(loaded, src, V::first(c, 0) < left);
+      run_access<T, kRun>::template load<EvictLast>(loaded, src, V::first(c, 0) < left);
     } else {
       lane_run<T, 1> elements[kRun];
 #pragma unroll
@@ -132,13 +132,13 @@ KITTENS_DEVICE void load(V& dst, const G& src, coord at = {}) {
   detail::load_vector(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
-// The same, of what the L2 shall let go of last. Kernels that read and write rows once are up to 4
-// % faster so on an H200: benchmarks/rms_norm.md.
+// The same with L2::evict_last. Kernels that read and write rows once are up to 4 % faster so on an
+// H200: benchmarks/rms_norm.md.
 template <register_vector V, global_tensor G>
-KITTENS_DEVICE void load_kept(V& dst, const G& src, coord at = {}) {
+KITTENS_DEVICE void load_evict_last(V& dst, const G& src, coord at = {}) {
   using T = typename G::dtype;
   const T* start = src.row(at) + at.c * V::length;
-  detail::load_vector</*Kept=*/true>(dst, start, detail::columns_left<V>(src.cols, at.c));
+  detail::load_vector</*EvictLast=*/true>(dst, start, detail::columns_left<V>(src.cols, at.c));
 }
 
 // dst[at.b, at.d, at.r, at.c·length …] = src; elements past the last column are not written.

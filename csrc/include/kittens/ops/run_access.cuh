@@ -37,17 +37,17 @@ struct run_access {
   static constexpr int kWords = N * int(sizeof(T)) / kBytes;
   using word_type = typename word<kBytes>::type;
 
-  // From global memory; zero where not `inside`. Kept: the L2 lets go of it last; not of less than
+  // From global memory; zero where not `inside`. EvictLast: L2::evict_last; not of less than
   // 8 bytes, for accesses with the hint stay in their order (layer_norm of 16384 × 4095, single
   // elements, bf16: 108 µs, not 90, on an H200).
-  template <bool Kept = false>
+  template <bool EvictLast = false>
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
     word_type words[kWords] = {};
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const auto* word = reinterpret_cast<const word_type*>(src) + i;
-      if constexpr (Kept && kBytes >= 8) {
-        words[i] = arch::load_global_kept(word, inside);
+      if constexpr (EvictLast && kBytes >= 8) {
+        words[i] = arch::load_global_evict_last(word, inside);
       } else if (inside) {
         words[i] = arch::load_global(word);
       }
@@ -112,7 +112,7 @@ struct run_pieces {
   static constexpr int kPieces = N / kPiece + 1;
   using piece = lane_run<T, kPiece>;
 
-  // Zero where not `inside`. The L2 lets go of it last: swiglu_backward of halves of 16384 × 4095
+  // Zero where not `inside`. With L2::evict_last: swiglu_backward of halves of 16384 × 4095
   // takes 159.0 µs so, not 162.1 (H200, bf16).
   KITTENS_DEVICE static void load(lane_run<T, N>& dst, const T* src, bool inside) {
     const auto address = reinterpret_cast<uintptr_t>(src);
@@ -123,7 +123,7 @@ struct run_pieces {
     for (int i = 0; i < kPieces; ++i) {
       const bool wanted = i < kPieces - 1 || skipped != 0;
       using access = run_access<T, kPiece>;
-      access::template load</*Kept=*/true>(pieces[i], aligned + i * kPiece, inside && wanted);
+      access::template load</*EvictLast=*/true>(pieces[i], aligned + i * kPiece, inside && wanted);
     }
     take(dst, pieces, skipped);
   }

@@ -29,8 +29,8 @@ KITTENS_DEVICE uint64_t evict_last_policy() {
 // PTX ISA, Data Movement and Conversion Instructions: ld, ld.global.nc; st. L1::no_allocate: the
 // line is not kept in the L1.
 #define KITTENS_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
-#define KITTENS_KEPT_LOAD(form, flag, ...)                                                         \
-  KITTENS_DEVICE void load_kept(const void* p, bool predicate) {                                   \
+#define KITTENS_EVICT_LAST_LOAD(form, flag, ...)                                                   \
+  KITTENS_DEVICE void load_evict_last(const void* p, bool predicate) {                             \
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, " flag ", 0;\n@p ld.global.L2::cache_hint" form \
                  "\n}"                                                                             \
                  : __VA_ARGS__                                                                     \
@@ -48,7 +48,7 @@ struct access<1> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u8 %0, [%1];" : "=h"(x) : "l"(p));
   }
-  KITTENS_KEPT_LOAD(".u8 %0, [%1], %2;", "%3", "+h"(x))
+  KITTENS_EVICT_LAST_LOAD(".u8 %0, [%1], %2;", "%3", "+h"(x))
   KITTENS_STREAMING_STORE(".u8 [%0], %1;", "h"(x))
 };
 
@@ -58,7 +58,7 @@ struct access<2> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u16 %0, [%1];" : "=h"(x) : "l"(p));
   }
-  KITTENS_KEPT_LOAD(".u16 %0, [%1], %2;", "%3", "+h"(x))
+  KITTENS_EVICT_LAST_LOAD(".u16 %0, [%1], %2;", "%3", "+h"(x))
   KITTENS_STREAMING_STORE(".u16 [%0], %1;", "h"(x))
 };
 
@@ -68,7 +68,7 @@ struct access<4> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".u32 %0, [%1];" : "=r"(x) : "l"(p));
   }
-  KITTENS_KEPT_LOAD(".u32 %0, [%1], %2;", "%3", "+r"(x))
+  KITTENS_EVICT_LAST_LOAD(".u32 %0, [%1], %2;", "%3", "+r"(x))
   KITTENS_STREAMING_STORE(".u32 [%0], %1;", "r"(x))
 };
 
@@ -78,7 +78,7 @@ struct access<8> {
   KITTENS_DEVICE void load_streaming(const void* p) {
     asm volatile(KITTENS_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "l"(p));
   }
-  KITTENS_KEPT_LOAD(".v2.u32 {%0, %1}, [%2], %3;", "%4", "+r"(x), "+r"(y))
+  KITTENS_EVICT_LAST_LOAD(".v2.u32 {%0, %1}, [%2], %3;", "%4", "+r"(x), "+r"(y))
   KITTENS_STREAMING_STORE(".v2.u32 [%0], {%1, %2};", "r"(x), "r"(y))
 };
 
@@ -90,7 +90,8 @@ struct access<16> {
                  : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
                  : "l"(p));
   }
-  KITTENS_KEPT_LOAD(".v4.u32 {%0, %1, %2, %3}, [%4], %5;", "%6", "+r"(x), "+r"(y), "+r"(z), "+r"(w))
+  KITTENS_EVICT_LAST_LOAD(".v4.u32 {%0, %1, %2, %3}, [%4], %5;", "%6", "+r"(x), "+r"(y), "+r"(z),
+                          "+r"(w))
   KITTENS_STREAMING_STORE(".v4.u32 [%0], {%1, %2, %3, %4};", "r"(x), "r"(y), "r"(z), "r"(w))
 };
 
@@ -110,7 +111,7 @@ KITTENS_DEVICE V as_vector(const access<sizeof(V)>& a) {
 }
 
 #undef KITTENS_STREAMING_LOAD
-#undef KITTENS_KEPT_LOAD
+#undef KITTENS_EVICT_LAST_LOAD
 #undef KITTENS_STREAMING_STORE
 
 }  // namespace detail
@@ -141,9 +142,9 @@ KITTENS_DEVICE V load_global_streaming(const V* p) {
 }
 
 template <memory_vector V>
-KITTENS_DEVICE V load_global_kept(const V* p, bool predicate = true) {
+KITTENS_DEVICE V load_global_evict_last(const V* p, bool predicate = true) {
   detail::access<sizeof(V)> a{};
-  a.load_kept(p, predicate);
+  a.load_evict_last(p, predicate);
   return detail::as_vector<V>(a);
 }
 

@@ -20,9 +20,9 @@ KITTENS_DEVICE V load_global_streaming(const V* p, KITTENS_CALL_SITE) {
 }
 
 template <memory_vector V>
-KITTENS_DEVICE V load_global_kept(const V* p, bool predicate = true, KITTENS_CALL_SITE) {
+KITTENS_DEVICE V load_global_evict_last(const V* p, bool predicate = true, KITTENS_CALL_SITE) {
   if (!predicate) return V{};
-  sim::check_global("load_global_kept", p, sizeof(V), site);
+  sim::check_global("load_global_evict_last", p, sizeof(V), site);
   return *p;
 }
 
