@@ -122,7 +122,7 @@ void attention(const tk::device& device) {
   for (const float x : random_numbers(kRows * kStep, 5)) k.emplace_back(x);
   for (const float x : random_numbers(kRows * kStep, 6)) v.emplace_back(x);
   const buffer<bfloat16> q_in(device, q), k_in(device, k), v_in(device, v), o(device, q.size());
-  const buffer<int> counter(device, 1);  // zeroed: causal tiles are drawn from it
+  const buffer<int> counter(device, 1);  // zeroed: of the dynamic tile scheduler
   const double scale = 1 / std::sqrt(double(kDim));
   const tk::attention_strides strides{kRows * kStep, kStep, kDim};
   const auto forward = tk::plan(tk::attention_forward_problem{.batch = 1,

@@ -2,10 +2,9 @@
 // tests of planted mistakes (test_attention_mistakes.py) compile it with a kernel that they have
 // changed.
 //
-// 8 tiles for 4 blocks, of which each draws its next one when it gets there, or has been dealt two.
-// In each head, or in all but some, a row overflows in the fast way, so that its tile is done
-// again, and another grows enough to be rescaled. Without these two rows, the others' bits must be
-// the same.
+// 8 tiles for 4 blocks, in a dynamic schedule or a static one of two a block. In each head, or in
+// all but some, a row overflows its fixed reference, so that its tile is done again, and another
+// grows enough to be rescaled. Without these two rows, the others' bits must be the same.
 #include <algorithm>
 #include <random>
 
@@ -21,11 +20,11 @@ constexpr int kRows = 200, kKeys = 800, kHeads = 4, kKeyHeads = 2, kHeadDim = 64
 constexpr float kScale = 0.125f;
 constexpr int kOverflows = 42, kGrows = 74;  // rows
 
-// Which keys are seen, and whether lse is wanted and the tiles are drawn.
+// Which keys are seen, and whether lse is wanted and the schedule is dynamic.
 struct call {
   int keys, left, right;
   int their_key;  // at which the two rows are aimed
-  bool lse, drawn;
+  bool lse, dynamic;
   int calm_heads = 0;  // in which no row overflows
 };
 
@@ -66,9 +65,9 @@ void aim(tensor& q, const tensor& k, int key, int row, int head, float factor) {
 }
 
 // One counter for all the calls: each leaves it as it must have been.
-const buffer<int>& drawn_tiles() {
-  static const buffer<int> drawn(std::vector<int>{0});
-  return drawn;
+const buffer<int>& tile_counter() {
+  static const buffer<int> counter(std::vector<int>{0});
+  return counter;
 }
 
 outputs run(const call& c, const tensor& queries, const tensor& keys, const tensor& values) {
@@ -83,7 +82,7 @@ outputs run(const call& c, const tensor& queries, const tensor& keys, const tens
           .o = o.data(),
           .lse = c.lse ? lse.data() : nullptr,
           .sinks = nullptr,
-          .tiles_drawn = c.drawn ? drawn_tiles().data() : nullptr,
+          .tile_counter = c.dynamic ? tile_counter().data() : nullptr,
           .batch = 1,
           .rows = kRows,
           .keys = c.keys,
@@ -100,7 +99,7 @@ outputs run(const call& c, const tensor& queries, const tensor& keys, const tens
           .right = c.right,
           .type = dtype::bfloat16},
          nullptr);
-  CHECK_EQUAL(drawn_tiles().get()[0], 0);
+  CHECK_EQUAL(tile_counter().get()[0], 0);
   return {{o.get(), kHeads}, lse.get()};
 }
 
@@ -164,9 +163,9 @@ void check(const call& c) {
 
 }  // namespace
 
-// Consumers pass over blocks at both ends.
-TEST(windows_of_tiles_that_are_drawn) {
-  check({.keys = kKeys, .left = 500, .right = 0, .their_key = 500, .lse = true, .drawn = true});
+// Consumers skip blocks at both ends.
+TEST(windows_of_a_dynamic_schedule) {
+  check({.keys = kKeys, .left = 500, .right = 0, .their_key = 500, .lse = true, .dynamic = true});
 }
 // A block's last tile overflows, and the one before it does not.
 TEST(all_of_the_keys_without_lse) {
@@ -175,21 +174,21 @@ TEST(all_of_the_keys_without_lse) {
          .right = kRows,
          .their_key = 500,
          .lse = false,
-         .drawn = false,
+         .dynamic = false,
          .calm_heads = 1});
 }
 // So short that the store of a tile is under way when it is done again …
 TEST(tiles_of_two_blocks) {
-  check({.keys = 256, .left = 256, .right = kRows, .their_key = 5, .lse = true, .drawn = false});
+  check({.keys = 256, .left = 256, .right = kRows, .their_key = 5, .lse = true, .dynamic = false});
 }
 // … and that the producer is two tiles ahead at once, and a consumer one ahead of another.
 TEST(tiles_of_one_block) {
-  check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .drawn = true});
+  check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .dynamic = true});
 }
 // All of them where keys are few: more would let the numbers of tiles leave an int.
 TEST(heads_go_together_while_their_keys_fit_the_cache) {
-  int drawn = 0;
-  attention_forward_params p{.tiles_drawn = &drawn,
+  int counter = 0;
+  attention_forward_params p{.tile_counter = &counter,
                              .batch = 3,
                              .rows = 9'000'000,
                              .keys = 1,
@@ -201,6 +200,6 @@ TEST(heads_go_together_while_their_keys_fit_the_cache) {
   CHECK_EQUAL(heads_together(p), 12);
   p.keys = 1 << 20;
   CHECK_EQUAL(heads_together(p), 2);
-  p.tiles_drawn = nullptr;
+  p.tile_counter = nullptr;
   CHECK_EQUAL(heads_together(p), 1);
 }

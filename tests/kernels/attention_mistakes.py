@@ -4,7 +4,7 @@ from functools import partial
 
 from tests.kernels.planted import Mistake
 
-OUTPUT = "issue_output(weights, shared.v[v_at.stage]);"  # the product of a step
+PV = "issue_pv(weights, shared.v[v_at.stage]);"  # the product of a step
 planted = partial(Mistake, file="kernels/attention/attention_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_producer.cuh")
 in_kernel = partial(Mistake, file="kernels/attention/attention_forward.cuh")
@@ -22,8 +22,8 @@ RINGS = (
     ),
     planted(
         "values_are_not_waited_for",
-        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    order::arrive(w);",
-        OUTPUT + "\n    order::arrive(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + PV + "\n    order::arrive(w);",
+        PV + "\n    order::arrive(w);",
         r"parity stands for another phase",
     ),
     planted(
@@ -57,15 +57,15 @@ RINGS = (
         r"DEADLOCK[^$]*1 of 3 arrivals",
     ),
     planted(
-        "blocks_are_passed_over_before_all_have_waited",
+        "blocks_are_skipped_before_all_have_waited",
         "    meet();\n    release_k();\n    release_v();\n",
         "    release_k();\n    release_v();\n    meet();\n",
         r"phase",
     ),
     planted(
         "a_consumer_without_keys_does_not_meet",
-        "pass_over([&] { warpgroup::sync(kBarrier + w); });",
-        "pass_over([] {});",
+        "skip_block([&] { warpgroup::sync(kBarrier + w); });",
+        "skip_block([] {});",
         r"phase",
     ),
 )
@@ -130,8 +130,8 @@ PRODUCTS = (
     ),
     planted(
         "sums_are_read_while_in_flight",
-        "warpgroup::mma_async_wait<0>();\n    release_v();\n    this->settle",
-        "release_v();\n    this->settle",
+        "warpgroup::mma_async_wait<0>();\n    release_v();\n    this->rescale_if_large",
+        "release_v();\n    this->rescale_if_large",
         r"accumulator \d+ while the product [^\n]* was under way",
     ),
     planted(
@@ -142,8 +142,8 @@ PRODUCTS = (
     ),
     planted(
         "the_turn_is_not_passed_on",
-        OUTPUT + "\n    order::arrive(w);",
-        OUTPUT,
+        PV + "\n    order::arrive(w);",
+        PV,
         r"DEADLOCK[^$]*barrier",
     ),
     planted(
@@ -153,15 +153,15 @@ PRODUCTS = (
         r"DEADLOCK[^$]*barrier",
     ),
     planted(
-        "turns_are_not_taken_where_blocks_are_passed_over",
-        "    pass_over([&] {\n      order::wait(w);\n      order::arrive(w);\n    });\n",
-        "    pass_over([&] { warpgroup::sync(kBarrier + w); });\n",
+        "turns_are_not_taken_where_blocks_are_skipped",
+        "    skip_block([&] {\n      order::wait(w);\n      order::arrive(w);\n    });\n",
+        "    skip_block([&] { warpgroup::sync(kBarrier + w); });\n",
         r"DEADLOCK[^$]*barrier",
     ),
     planted(
         "a_consumer_without_keys_takes_a_turn_more",
-        "pass_over([&] { warpgroup::sync(kBarrier + w); });",
-        "pass_over();",
+        "skip_block([&] { warpgroup::sync(kBarrier + w); });",
+        "skip_block();",
         r"DEADLOCK[^$]*barrier",
     ),
 )
@@ -190,26 +190,26 @@ STORES = (
 AGAIN = (
     in_kernel(
         "only_one_warp_of_each_consumer_is_counted",
-        "init_semaphore(judged, 4 * Config::consumers);",
-        "init_semaphore(judged, Config::consumers);",
+        "init_semaphore(checked, 4 * Config::consumers);",
+        "init_semaphore(checked, Config::consumers);",
         r"arriv|phase",
     ),
     in_kernel(
-        "a_judgement_too_many_is_counted",
-        "init_semaphore(judged, 4 * Config::consumers);",
-        "init_semaphore(judged, 4 * Config::consumers + 1);",
+        "a_check_too_many_is_counted",
+        "init_semaphore(checked, 4 * Config::consumers);",
+        "init_semaphore(checked, 4 * Config::consumers + 1);",
         r"DEADLOCK[^$]*\d of 13 arrivals",
     ),
     planted(
-        "all_lanes_judge",
-        "if (arch::lane_id() == 0) {\n      shared.failed",
-        "{\n      shared.failed",
+        "all_lanes_arrive_with_the_overflow_flag",
+        "if (arch::lane_id() == 0) {\n      shared.overflowed",
+        "{\n      shared.overflowed",
         r"arriv",
     ),
     in_producer(
-        "judgements_are_waited_for_by_the_wrong_phase",
-        "wait(shared.judged[item % 2], item / 2 & 1);",
-        "wait(shared.judged[item % 2], ~(item / 2) & 1);",
+        "overflow_flags_are_waited_for_by_the_wrong_phase",
+        "wait(shared.overflow_checked[item % 2], item / 2 & 1);",
+        "wait(shared.overflow_checked[item % 2], ~(item / 2) & 1);",
         r"phase|DEADLOCK",
     ),
     planted(
@@ -219,15 +219,15 @@ AGAIN = (
         WRONG_NUMBERS,
     ),
     in_producer(
-        "the_last_tile_is_not_settled",
-        "settled < number - (walk.valid() ? 1 : 0)",
-        "settled < number - 1",
+        "the_last_tile_is_not_checked",
+        "checked < number - (walk.valid() ? 1 : 0)",
+        "checked < number - 1",
         WRONG_NUMBERS,
     ),
     in_producer(
         "another_tile_is_given_again",
-        "again.again = number - settled++;",
-        "again.again = number - settled++ + 1;",
+        "again.again = number - checked++;",
+        "again.again = number - checked++ + 1;",
         WRONG_NUMBERS,
     ),
     in_producer(
@@ -238,8 +238,8 @@ AGAIN = (
     ),
     planted(
         "rows_of_another_tile_are_done_again",
-        "failures >> 2 * (again - 1) & 3",
-        "failures >> 2 * again & 3",
+        "overflow_bits >> 2 * (again - 1) & 3",
+        "overflow_bits >> 2 * again & 3",
         WRONG_NUMBERS,
     ),
     planted(
@@ -259,21 +259,21 @@ AGAIN = (
 TILES = (
     in_scheduler(
         "the_counter_is_not_reset",
-        "if (n == tiles_.count() - 1) arch::atomic_exchange(tiles_.drawn, 0);",
+        "if (n == tiles_.count() - 1) arch::atomic_exchange(tiles_.counter, 0);",
         "",
-        r"drawn_tiles\(\)[^\n]* is \d+, not 0",
+        r"tile_counter\(\)[^\n]* is \d+, not 0",
     ),
     in_scheduler(
-        "the_counter_is_reset_a_draw_early",
+        "the_counter_is_reset_a_tile_early",
         "if (n == tiles_.count() - 1)",
         "if (n == tiles_.count() - 2)",
-        r"drawn_tiles\(\)[^\n]* is \d+, not 0",
+        r"tile_counter\(\)[^\n]* is \d+, not 0",
     ),
     in_scheduler(
-        "a_tile_is_not_drawn",
+        "a_tile_is_skipped",
         "tile_ = blocks + static_cast<unsigned>(n);",
         "tile_ = blocks + static_cast<unsigned>(n) + 1;",
-        r"drawn_tiles\(\)[^\n]* is \d+, not 0",
+        r"tile_counter\(\)[^\n]* is \d+, not 0",
     ),
 )
 

@@ -3,12 +3,12 @@
 Without it most give the right numbers under all.
 """
 
-from tests.kernels.attention_mistakes import OUTPUT, in_kernel, in_producer, planted
+from tests.kernels.attention_mistakes import PV, in_kernel, in_producer, planted
 
 LOADED = r"RACE at [^\n]*wgmma by [^\n]* reads [^\n]*tma_load by [^\n]*\n  missing: [^\n]*"
 STORED = r"RACE at [^\n]*tma_store by [^\n]* reads [^\n]*store_matrix by "
 READ = r"RACE at [^\n]*threads [^\n]* read shared memory[^\n]* thread \d+ writes it at "
-JUDGED = (
+FLAGGED = (
     r"RACE at [^\n]* thread \d+ reads shared memory[^\n]* threads 128, 160, [^\n]* write it at "
 )
 CRASH = "|ends by signal"  # of what an unwritten item says
@@ -89,35 +89,35 @@ RACES = (
         READ + CRASH,
     ),
     planted(
-        "the_judgement_is_written_after_its_arrival",
-        "shared.failed[number % 2][w * 4 + arch::warp_id() % 4] = any;\n"
-        "      arrive(shared.judged[number % 2]);",
-        "arrive(shared.judged[number % 2]);\n"
-        "      shared.failed[number % 2][w * 4 + arch::warp_id() % 4] = any;",
-        JUDGED,
+        "the_overflow_flag_is_written_after_its_arrival",
+        "shared.overflowed[number % 2][w * 4 + arch::warp_id() % 4] = any;\n"
+        "      arrive(shared.overflow_checked[number % 2]);",
+        "arrive(shared.overflow_checked[number % 2]);\n"
+        "      shared.overflowed[number % 2][w * 4 + arch::warp_id() % 4] = any;",
+        FLAGGED,
     ),
     in_producer(
-        "the_judgement_is_not_waited_for",
-        "wait(shared.judged[item % 2], item / 2 & 1);",
+        "the_overflow_flags_are_not_waited_for",
+        "wait(shared.overflow_checked[item % 2], item / 2 & 1);",
         "",
-        JUDGED,
+        FLAGGED,
     ),
     planted(
-        "a_consumer_that_is_a_tile_ahead_judges_for_another",
-        "arrive(shared.judged[number % 2]);",
-        "arrive(shared.judged[0]);",
-        JUDGED + "|DEADLOCK|phase",
+        "a_consumer_that_is_a_tile_ahead_arrives_for_another",
+        "arrive(shared.overflow_checked[number % 2]);",
+        "arrive(shared.overflow_checked[0]);",
+        FLAGGED + "|DEADLOCK|phase",
     ),
     in_producer(
-        "the_judgement_of_the_running_tile_is_read",
-        "for (const uint32_t warp : shared.failed[item % 2])",
-        "for (const uint32_t warp : shared.failed[(item + 1) % 2])",
-        JUDGED,
+        "the_overflow_flags_of_the_running_tile_are_read",
+        "for (const uint32_t warp : shared.overflowed[item % 2])",
+        "for (const uint32_t warp : shared.overflowed[(item + 1) % 2])",
+        FLAGGED,
     ),
     planted(
         "values_are_waited_for_at_the_wrong_stage",
-        "shared.v_ring.wait_full(v_at);\n    " + OUTPUT + "\n    order::arrive(w);",
-        "shared.v_ring.wait_full(k_at);\n    " + OUTPUT + "\n    order::arrive(w);",
+        "shared.v_ring.wait_full(v_at);\n    " + PV + "\n    order::arrive(w);",
+        "shared.v_ring.wait_full(k_at);\n    " + PV + "\n    order::arrive(w);",
         LOADED + "whoever reads",
     ),
     planted(

@@ -26,13 +26,13 @@ def test_errors_are_those_of_a_running_maximum(family, dtype):
 
 @pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
 @pytest.mark.parametrize("family", softmax.FAMILIES, ids=str)
-def test_errors_where_every_step_is_careful(family, dtype):
+def test_errors_where_every_step_is_online(family, dtype):
     """Above head dimension 128: a reference that lags behind the maximum fails."""
     softmax.check_family(family, dtype, "cpu", rows=64, keys=400, width=256)
 
 
 @pytest.mark.parametrize("by", [7, 9, 60, 500])
-def test_rows_that_jump_where_every_step_is_careful(by):
+def test_rows_that_jump_where_every_step_is_online(by):
     softmax.check_jump(by, FP16, "cpu", keys=200, large=True, width=256)
 
 

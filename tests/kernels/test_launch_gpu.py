@@ -17,7 +17,7 @@ from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.gpu
 
-LARGE = Case(700, 700, True, 4, 64, key_heads=4, batch=8)  # its tiles are drawn from a counter
+LARGE = Case(700, 700, True, 4, 64, key_heads=4, batch=8)  # a dynamic schedule, by a tile counter
 PER_THREAD = 2  # cudaStreamPerThread, as a number
 NO_DEVICE = 101  # cudaErrorInvalidDevice
 # By ordinary launches the numbers are the same.

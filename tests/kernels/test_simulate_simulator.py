@@ -155,7 +155,7 @@ def test_the_timeline_of_a_block_that_is_not_there(monkeypatch, tmp_path):
 
 def test_gdb_stops_one_lane():
     """At a line of the kernel, in thread 200, with that lane's variables."""
-    place = f"{KERNEL}:{line_of('this->settle(s, sum)')}"
+    place = f"{KERNEL}:{line_of('this->rescale_if_large(s, sum)')}"
     answers = ("print kittens::sim::self->thread", "print first", "print k_at", "bt 2", "kill")
     try:
         command = sim.debugger(f"{place} if kittens::sim::self->thread == 200", answers)
@@ -166,7 +166,7 @@ def test_gdb_stops_one_lane():
     command += [sys.executable, "-m", "tests.kernels.simulate", *case.split()]
     command += ["--library", str(library)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    for answer in ("::fast_step<", "$1 = 200", "$2 = 0", "$3 = {stage = "):
+    for answer in ("::fixed_step<", "$1 = 200", "$2 = 0", "$3 = {stage = "):
         assert answer in done.stdout, done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""The counter from which attention's blocks draw the tiles of a mask: 0 at each launch's start.
+"""The tile counter of attention's dynamic schedule, of calls with a mask: 0 at each launch's start.
 
 A launch that finds another number there, or shares it with one that runs at the same time, leaves
 tiles out. What torch allocates is poisoned here, so that it shows.
@@ -89,7 +89,7 @@ def test_calls_leave_nothing_behind():
 
 @pytest.mark.gpu
 def test_streams_have_counters_of_their_own():
-    """Launches on several streams overlap: one starts while another draws its last tiles."""
+    """Launches on several streams overlap: one starts while another takes its last tiles."""
     tensors = cases.make(LARGE, "cuda")
     want = cases.forward(LARGE, *tensors)
     torch.cuda.synchronize()

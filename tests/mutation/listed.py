@@ -12,7 +12,7 @@ ROTARY = "rotary.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
-CAREFUL = "with care it is right as well, and slower"
+ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
@@ -34,7 +34,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "int wide_keys = (HeadDim", "comparison: .*", TUNING),
     Listed(TILE, "112 : «80»)", "constant: .*", TUNING),
     Listed(TILE, "(Capped ? «16» :", "constant: .*", TUNING),
-    Listed(TILE, "bool fast = HeadDim", "comparison: .*|constant: 128 → 12[79]", CAREFUL),
+    Listed(TILE, "bool fixed_reference = HeadDim", "comparison: .*|constant: 128 → 12[79]", ONLINE),
     Listed(
         TILE,
         "int q_stages = HeadDim",
@@ -45,8 +45,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "int kEnd = -«1»", "constant: 1 → 2", "no tile has such a number either"),
     Listed(TILE, "int kNotPacked = -«1»", "constant: 1 → 2", "a name for what is no number"),
     Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
-    Listed(TILE, "uint32_t failed[«2»]", "constant: 2 → 3", LONGER),
-    Listed(TILE, "semaphore judged[«2»]", "constant: 2 → 3", LONGER),
+    Listed(TILE, "uint32_t overflowed[«2»]", "constant: 2 → 3", LONGER),
+    Listed(TILE, "semaphore overflow_checked[«2»]", "constant: 2 → 3", LONGER),
     Listed(ELEMENTWISE, "int bytes = ", "constant: 32 → .*", TUNING),
     Listed(ELEMENTWISE, "int run = «16»", "constant: 16 → 17", "as many elements fit in 17 bytes"),
     Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
@@ -116,19 +116,19 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "last_end «<=» first_start", "comparison: <= → <", "both are 0 there"),
     Listed(TILE, "return x «<» y", "comparison: < → <=", SAME),
     Listed(TILE, "return n ", "comparison: .*", SAME),
-    Listed(CONSUMER, "uint32_t failures = «0»", "constant: 0 → -?1", NOT_READ),
+    Listed(CONSUMER, "uint32_t overflow_bits = «0»", "constant: 0 → -?1", NOT_READ),
     Listed(CONSUMER, "again == «0» ? 0", "constant: 0 → -1", NOT_READ),
     Listed(CONSUMER, "again == 0 ? «0»", "constant: 0 → -?1", NOT_READ),
-    Listed(CONSUMER, "mine.end_fast = mine.first_fast", "condition: .* → true", CAREFUL),
-    Listed(CONSUMER, "again «>» 0", "comparison: > → >=", CAREFUL),
-    Listed(CONSUMER, "again > «0»", "constant: 0 → -1", CAREFUL),
-    Listed(CONSUMER, "j «>=» blocks.first_fast", "comparison: >= → >", CAREFUL),
+    Listed(CONSUMER, "mine.end_fixed = mine.first_fixed", "condition: .* → true", ONLINE),
+    Listed(CONSUMER, "again «>» 0", "comparison: > → >=", ONLINE),
+    Listed(CONSUMER, "again > «0»", "constant: 0 → -1", ONLINE),
+    Listed(CONSUMER, "j «>=» blocks.first_fixed", "comparison: >= → >", ONLINE),
     Listed(
         CONSUMER,
         "«shared.k_ring.wait_full(k_at)»;",
         "delete: .*",
         "the block's values, asked for later, are waited for; until then the stage is this block's",
-        above="pass_over(Meet meet)",
+        above="skip_block(Meet meet)",
     ),
     Listed(
         CONSUMER,
@@ -136,11 +136,11 @@ LISTED: tuple[Listed, ...] = (
         "comparison: .*|constant: .*",
         "either way is right: which is faster, is measured",
     ),
-    Listed(CONSUMER, "products(s, «0»);", "constant: 0 → -?1", WHOLE),
-    Listed(CONSUMER, "fast_step(s, «0», ", "constant: 0 → -?1", WHOLE),
+    Listed(CONSUMER, "issue_qk_and_pv(s, «0»);", "constant: 0 → -?1", WHOLE),
+    Listed(CONSUMER, "fixed_step(s, «0», ", "constant: 0 → -?1", WHOLE),
     Listed(
         CONSUMER,
-        "if («Config::fast && blocks.low_half»)",
+        "if («Config::fixed_reference && blocks.low_half»)",
         "condition: .* → false",
         "the whole block is right as well, and slower",
     ),
@@ -167,7 +167,7 @@ LISTED: tuple[Listed, ...] = (
         SOFTMAX,
         "if («arch::vote_any(is_large",
         "condition: .* → false",
-        "a row that is not rescaled is right, or overflows and is done with care",
+        "a row that is not rescaled is right, or overflows and is done again",
     ),
     Listed(SOFTMAX, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
     Listed(CONSUMER, "float is_finite[«2»]", "constant: 2 → 3", LONGER),
@@ -177,7 +177,7 @@ LISTED: tuple[Listed, ...] = (
         CONSUMER,
         "bad.data[0].words[0] != 0.0f ? 1 : «0»",
         "constant: 0 → 1",
-        "rows that have not failed are done with care too",
+        "rows that have not overflowed are done again too",
     ),
     Listed(
         CONSUMER, "for (int i = half", "comparison: < → <=|constant: 4 → 3", "o has no column there"
@@ -220,7 +220,7 @@ LISTED: tuple[Listed, ...] = (
         PRODUCER,
         "(walk.valid() ? «1» : 0)",
         "constant: 1 → 0",
-        "the producer waits for a judgement before it goes on: right, and slower",
+        "the producer waits for the flags before it goes on: right, and slower",
     ),
     Listed(ATTENTION, "group<Config::threads / «32»>", "constant: 32 → 31", SAME),
     Listed(

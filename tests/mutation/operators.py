@@ -14,11 +14,11 @@ from tests.mutation.source import Source, closing, split, stripped
 # Calls that order threads and copies, move their cursors, or start what must be waited for.
 SYNCHRONISATION = (
     r"(?:shared\.|s\.|order::|arch::|tma::|warpgroup::|rows\.)*\b(?:"
-    r"wait|arrive|expect|expect_bytes|wait_empty|wait_full|release_after_mma|release_after_loads|release_[kqv]|pass_over|advance|"
+    r"wait|arrive|expect|expect_bytes|wait_empty|wait_full|release_after_mma|release_after_loads|release_[kqv]|skip_block|advance|"
     r"start|finish|sync|sync_block|sync_warp|named_barrier_sync|named_barrier_arrive|"
     r"mma_fence|mma_commit_group|mma_async_wait|load_async|store_async|store_commit_group|"
     r"store_async_read_wait|store_async_wait|init_semaphore|init|one|atomic_exchange|cp_async_wait|cp_async_commit|"
-    r"lower_registers|raise_registers|request|fence_\w+|issue_scores|issue_output|add(?=\(sums\)))"
+    r"lower_registers|raise_registers|request|fence_\w+|issue_qk|issue_pv|add(?=\(sums\)))"
 )
 STATEMENT = re.compile(rf"(?:\w+(?:\[[\w.]+\])?\.)*{SYNCHRONISATION}(?:<[^;()]*>)?\(")
 BARRIER = re.compile(r"(?:arch::sync_block|arch::named_barrier_sync|warpgroup::sync)\(")

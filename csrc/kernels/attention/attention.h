@@ -16,9 +16,9 @@ struct attention_forward_params {
   void* o;             // [batch, rows, heads, value_dim] of `type`, contiguous
   float* lse;          // [batch, heads, rows], natural logarithm; or null: not wanted
   const float* sinks;  // [heads]: a logit more in each row's denominator; or null
-  // Zero before the launch and after it; or null: tiles are dealt out beforehand, which suits calls
-  // without a mask. Launches that may run at the same time have one each.
-  int* tiles_drawn;
+  // Of the dynamic tile scheduler: zero before the launch and after it. Or null: a static schedule,
+  // which suits calls without a mask. Launches that may run at the same time have one each.
+  int* tile_counter;
   // Null without sequences; else `sequences` + 1 numbers of int32, or of int64.
   const void *cu_seqlens_q, *cu_seqlens_k;
   bool wide_seqlens_q, wide_seqlens_k;

@@ -15,7 +15,7 @@ class attention_consumer : attention_softmax<Config> {
 
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
-    uint32_t failures = 0;  // two bits, of this lane's rows, for each of the last items
+    uint32_t overflow_bits = 0;  // two bits, of this lane's rows, for each of the last items
     order::start(w);
     for (;; ++number) {
       shared.q_ring.wait_full(q_at);
@@ -25,29 +25,29 @@ class attention_consumer : attention_softmax<Config> {
       const key_blocks all = key_blocks::of(p, tile, tile.m * Config::rows, Config::rows);
       key_blocks mine = key_blocks::of(p, tile, warpgroup_row(), 64);
       if (mine.first == mine.end) mine.first = mine.end = all.end;
-      if (again > 0) mine.end_fast = mine.first_fast = mine.first;
-      const bool was_fast = Config::fast && mine.first < mine.end_fast;
+      if (again > 0) mine.end_fixed = mine.first_fixed = mine.first;
+      const bool was_fixed = Config::fixed_reference && mine.first < mine.end_fixed;
       zero(o);
       zero(l);
       neg_infty(m);
-      for (int j = all.end; j > mine.end; --j) pass_over();
+      for (int j = all.end; j > mine.end; --j) skip_block();
       if (mine.first < mine.end) {
         attend(mine);
       } else {
         if (Config::q_stages > 1 && number > 0) release_q();
         // All take equally many turns: here the tile's last block takes none.
         if (kFirstIsFree && all.first < all.end) {
-          pass_over([&] { warpgroup::sync(kBarrier + w); });
+          skip_block([&] { warpgroup::sync(kBarrier + w); });
           --mine.first;
         }
       }
-      for (int j = mine.first; j > all.first; --j) pass_over();
-      const uint32_t rows = again == 0 ? 0 : failures >> 2 * (again - 1) & 3;
-      if constexpr (Config::fast) {
-        failures = failures << 2 | judge(was_fast);
+      for (int j = mine.first; j > all.first; --j) skip_block();
+      const uint32_t rows = again == 0 ? 0 : overflow_bits >> 2 * (again - 1) & 3;
+      if constexpr (Config::fixed_reference) {
+        overflow_bits = overflow_bits << 2 | check_overflow(was_fixed);
       }
       if (again == 0) {
-        store_tile(was_fast);
+        store_tile(was_fixed);
       } else {
         store_rows(rows);
       }
@@ -64,7 +64,8 @@ class attention_consumer : attention_softmax<Config> {
   using base::warpgroup_row, base::warp_row;
   using T = typename Config::type;
   using scores = rt_fl<16, Config::keys>;
-  using half_scores = std::conditional_t<Config::fast, rt_fl<16, Config::half_keys>, scores>;
+  using half_scores =
+      std::conditional_t<Config::fixed_reference, rt_fl<16, Config::half_keys>, scores>;
   using typename base::column, typename base::output;
   using order = ordered_barrier<Config::consumers>;
   // One of three consumers takes no turn for its first scores of a tile: it need not wait for those
@@ -82,7 +83,7 @@ class attention_consumer : attention_softmax<Config> {
 
   // S: scores, or half_scores for half a block, its keys from `first` on.
   template <class S>
-  KITTENS_DEVICE void issue_scores(S& s, int first) {
+  KITTENS_DEVICE void issue_qk(S& s, int first) {
     warpgroup::mma_fence();
     if constexpr (std::same_as<S, scores>) {
       warpgroup::mm_ABt(s, shared.q[q_at.stage][w], shared.k[k_at.stage]);
@@ -92,9 +93,9 @@ class attention_consumer : attention_softmax<Config> {
     warpgroup::mma_commit_group();
   }
   template <class Weights, class V>
-  KITTENS_DEVICE void issue_output(const Weights& weights, const V& v) {
+  KITTENS_DEVICE void issue_pv(const Weights& weights, const V& v) {
     warpgroup::mma_fence();
-    if constexpr (Config::fast) {
+    if constexpr (Config::fixed_reference) {
       warpgroup::mma_AB_row_sums(o, weights, v);
     } else {
       warpgroup::mma_AB(o, weights, v);
@@ -131,7 +132,7 @@ class attention_consumer : attention_softmax<Config> {
   // thread releases it, which is what `meet` sees to: who came later would wait for the stage's
   // next block.
   template <class Meet>
-  KITTENS_DEVICE void pass_over(Meet meet) {
+  KITTENS_DEVICE void skip_block(Meet meet) {
     shared.k_ring.wait_full(k_at);
     shared.v_ring.wait_full(v_at);
     meet();
@@ -139,21 +140,22 @@ class attention_consumer : attention_softmax<Config> {
     release_v();
   }
   // And where the others take their turn.
-  KITTENS_DEVICE void pass_over() {
-    pass_over([&] {
+  KITTENS_DEVICE void skip_block() {
+    skip_block([&] {
       order::wait(w);
       order::arrive(w);
     });
   }
 
-  // The products of a step, until s is there.
+  // The two products of a step: s = q kᵀ of this block and o += p v of the one before. Waits for s
+  // alone.
   template <class S>
-  KITTENS_DEVICE void products(S& s, int first) {
+  KITTENS_DEVICE void issue_qk_and_pv(S& s, int first) {
     shared.k_ring.wait_full(k_at);
     order::wait(w);
-    issue_scores(s, first);
+    issue_qk(s, first);
     shared.v_ring.wait_full(v_at);
-    issue_output(weights, shared.v[v_at.stage]);
+    issue_pv(weights, shared.v[v_at.stage]);
     order::arrive(w);
     warpgroup::mma_async_wait<1>();
     release_k();
@@ -166,13 +168,13 @@ class attention_consumer : attention_softmax<Config> {
     column unused;
     shared.k_ring.wait_full(k_at);
     if constexpr (!kFirstIsFree) order::wait(w);
-    issue_scores(s, 0);
+    issue_qk(s, 0);
     if constexpr (!kFirstIsFree) order::arrive(w);
     warpgroup::mma_async_wait<0>();
     release_k();
     this->cap(s);
     this->mask(s, j * Config::keys);
-    this->careful_softmax(s, unused);
+    this->online_softmax(s, unused);
     if constexpr (std::same_as<S, scores>) {
       copy(weights, s);
     } else {
@@ -184,11 +186,11 @@ class attention_consumer : attention_softmax<Config> {
     }
   }
 
-  KITTENS_DEVICE void careful_step(int j) {
-    products(s, 0);
+  KITTENS_DEVICE void online_step(int j) {
+    issue_qk_and_pv(s, 0);
     this->mask(s, j * Config::keys);
     column correction;
-    this->careful_softmax(s, correction);
+    this->online_softmax(s, correction);
     warpgroup::mma_async_wait<0>();
     release_v();
     copy(weights, s);
@@ -197,29 +199,29 @@ class attention_consumer : attention_softmax<Config> {
 
   // Leaves p in s. `hide` masks it.
   template <class S, class Hide>
-  KITTENS_DEVICE void fast_step(S& s, int first, Hide hide) {
-    products(s, first);
+  KITTENS_DEVICE void fixed_step(S& s, int first, Hide hide) {
+    issue_qk_and_pv(s, first);
     hide(s);
     column sum;
-    this->fast_softmax(s, sum);
+    this->fixed_softmax(s, sum);
     warpgroup::mma_async_wait<0>();
     release_v();
-    this->settle(s, sum);
+    this->rescale_if_large(s, sum);
   }
-  KITTENS_DEVICE void fast_step() {
-    fast_step(s, 0, [](scores&) {});
+  KITTENS_DEVICE void fixed_step() {
+    fixed_step(s, 0, [](scores&) {});
     copy(weights, s);
   }
   // A block, or its second half, whose left keys some rows do not see, once all have a reference.
   template <class S>
   KITTENS_DEVICE void left_step(S& s, int j) {
     const int first = Config::keys - S::cols, first_key = j * Config::keys + first;
-    fast_step(s, first, [&](S& s) { this->mask_left(s, first_key); });
+    fixed_step(s, first, [&](S& s) { this->mask_left(s, first_key); });
   }
 
   KITTENS_DEVICE void attend(const key_blocks& blocks) {
     int j = blocks.end - 1;
-    if (Config::fast && blocks.low_half) {
+    if (Config::fixed_reference && blocks.low_half) {
       half_scores low;
       first_step(low, j);
     } else {
@@ -228,11 +230,11 @@ class attention_consumer : attention_softmax<Config> {
     if (Config::q_stages > 1 && number > 0) release_q();
     --j;
 #pragma unroll 1
-    for (; j >= blocks.end_fast; --j) careful_step(j);
-    if constexpr (Config::fast) {
-      if (blocks.first < blocks.end_fast) this->fix_reference();
+    for (; j >= blocks.end_fixed; --j) online_step(j);
+    if constexpr (Config::fixed_reference) {
+      if (blocks.first < blocks.end_fixed) this->fix_reference();
 #pragma unroll 1
-      for (; j >= blocks.first_fast; --j) fast_step();
+      for (; j >= blocks.first_fixed; --j) fixed_step();
 #pragma unroll 1
       for (; j >= blocks.first + blocks.high_half; --j) {
         left_step(s, j);
@@ -243,26 +245,25 @@ class attention_consumer : attention_softmax<Config> {
         left_step(high, j);
         rt<T, 16, Config::half_keys> half;
         copy(half, high);
-        return last_output(half,
-                           rows_of<Config::half_keys>(shared.v[v_at.stage], Config::half_keys));
+        return last_pv(half, rows_of<Config::half_keys>(shared.v[v_at.stage], Config::half_keys));
       }
     }
-    last_output(weights, shared.v[v_at.stage]);
+    last_pv(weights, shared.v[v_at.stage]);
   }
 
   template <class Weights, class V>
-  KITTENS_DEVICE void last_output(const Weights& weights, const V& v) {
+  KITTENS_DEVICE void last_pv(const Weights& weights, const V& v) {
     shared.v_ring.wait_full(v_at);
-    issue_output(weights, v);
+    issue_pv(weights, v);
     if constexpr (Config::sums) finish_row_sum(l);
     warpgroup::mma_async_wait<0>();
     release_v();
   }
 
   // Whether the lane's rows overflowed, or are far, as two bits; tells the producer of the warp's.
-  KITTENS_DEVICE uint32_t judge(bool was_fast) {
+  KITTENS_DEVICE uint32_t check_overflow(bool was_fixed) {
     uint32_t rows = 0;
-    if (was_fast) {
+    if (was_fixed) {
       // NaN where an element of o, or of the sums in it, is not finite.
       float is_finite[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -282,15 +283,15 @@ class attention_consumer : attention_softmax<Config> {
     }
     const bool any = arch::vote_any(rows != 0);
     if (arch::lane_id() == 0) {
-      shared.failed[number % 2][w * 4 + arch::warp_id() % 4] = any;
-      arrive(shared.judged[number % 2]);
+      shared.overflowed[number % 2][w * 4 + arch::warp_id() % 4] = any;
+      arrive(shared.overflow_checked[number % 2]);
     }
     return rows;
   }
 
-  KITTENS_DEVICE void store_tile(bool was_fast) {
+  KITTENS_DEVICE void store_tile(bool was_fixed) {
     output result;
-    this->finish(result, was_fast);
+    this->finish(result, was_fixed);
     auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
@@ -305,7 +306,7 @@ class attention_consumer : attention_softmax<Config> {
   // The lane's rows whose bits are set, after the tile's first store has landed.
   KITTENS_DEVICE void store_rows(uint32_t rows) {
     output result;
-    this->finish(result, /*was_fast=*/false);
+    this->finish(result, /*was_fixed=*/false);
     if (signals()) tma::store_async_wait<0>();
     warpgroup::sync(kBarrier + w);
     const int lane = arch::lane_id();

@@ -19,8 +19,9 @@
 //   q_ring, k_ring, v_ring   full: 1 + bytes, empty: consumers. A stage of q, full, also says which
 //                            tile it is of; it is empty again when o, which takes its place, has
 //                            been stored
-//   judged                   consumer warps → producer: whether the tile has to be done again. One
-//                            for even tiles, one for odd: a consumer may be a tile ahead of another
+//   overflow_checked         consumer warps → producer: the overflow flags of the tile, which say
+//                            whether it has to be done again. One for even tiles, one for odd: a
+//                            consumer may be a tile ahead of another
 //   ordered_barrier          named barriers of two warpgroups: whose products are computed now. All
 //                            consumers take equally many turns in a tile
 //
@@ -31,12 +32,13 @@
 //
 // The softmax of one block is computed in one of two ways. In units of log₂, p = exp2(s − m):
 //
-//   careful   m is the running maximum of each row, and what is there already is rescaled with it.
-//             No exponent is above 0, but for the rounding of m.
-//   fast      m stays as it is: no maximum, no rescaling. Allowed once m is a maximum over some
-//             visible keys of each row: for blocks that all rows see whole, and then, masked, for
-//             those at a window's left edge. bf16 has float's exponents, so p may be far above 1
-//             without loss; a row whose sum grows large is rescaled then (`rebase`).
+//   online maximum    m is the running maximum of each row, and what is there already is rescaled
+//                     with it. No exponent is above 0, but for the rounding of m.
+//   fixed reference   m stays as it is: no maximum, no rescaling. Allowed once m is a maximum over
+//                     some visible keys of each row: for blocks that all rows see whole, and then,
+//                     masked, for those at a window's left edge. bf16 has float's exponents, so p
+//                     may be far above 1 without loss; a row whose sum grows large is rescaled then
+//                     (`rescale_if_large`).
 //
 // Of a tile's first block, on the diagonal, half of the consumers see the first half of the keys
 // alone, and of a window's last block the second half: then half of the product is computed.
@@ -46,15 +48,16 @@
 // dominating key cancels. lse takes the sum l of p before rounding, in float; calls that want no
 // lse have a kernel without l, because a short tile's time is also that of fetching its code.
 //
-// Overflow: should the scores of a row rise by more than 127 within one fast block, its p, sum or o
-// overflow. Each row is judged at its tile's end; the producer gives the tile out again, the
-// careful way is taken for all of it, and the rows that failed are stored once more. So a row's
-// bits never depend on its neighbours.
+// Overflow: should the scores of a row rise by more than 127 within one block of the fixed
+// reference, its p, sum or o overflow. Each row is checked at its tile's end; the producer
+// schedules a tile once more if one of its flags is set, the online maximum is taken for all of it,
+// and the rows that had overflowed are stored again. So a row's bits never depend on its
+// neighbours.
 //
 // Far rows: p is right relative to a rounded m as long as the largest p stays near 1, that is up to
-// |m| = 2²⁴. Beyond, careful steps subtract the maximum from s first, p = exp2((s − max) · scale ·
-// log₂e), which holds for every finite s; fast steps do not know such rows, which are judged to
-// have failed.
+// |m| = 2²⁴. Beyond, online steps subtract the maximum from s first, p = exp2((s − max) · scale ·
+// log₂e), which holds for every finite s; fixed steps do not know such rows, which count as
+// overflowed.
 //
 // Source: Dao et al., FlashAttention-2 (2023); Shah et al., FlashAttention-3 (2024), section 3.
 #pragma once
@@ -69,12 +72,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
     attention_forward(const __grid_constant__ attention_forward_tensors<Config> p) {
   auto& s = *reinterpret_cast<attention_forward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
-    for (semaphore& judged : s.judged) init_semaphore(judged, 4 * Config::consumers);
+    for (semaphore& checked : s.overflow_checked) init_semaphore(checked, 4 * Config::consumers);
     s.q_ring.init(Config::consumers);
     s.k_ring.init(Config::consumers);
     s.v_ring.init(Config::consumers);
   }
-  if constexpr (Config::fast) {
+  if constexpr (Config::fixed_reference) {
     for (auto& v : s.v) group<Config::threads / 32>::one(v.ones);
   }
   arch::sync_block();

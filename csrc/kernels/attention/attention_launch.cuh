@@ -11,15 +11,15 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// Tiles that differ in length are drawn longest first, those of so many heads together that their
-// keys and values, in bytes, stay in the L2 cache.
 // A softcap whose tanh need not be right relative to itself: units of 1 times it, 1e-5, are far
 // below the rounding of the weights.
 inline constexpr float kSmallCap = 64.0f;
+// The dynamic scheduler takes the longest tiles first, those of several heads together: as many as
+// have keys and values of this many bytes, which stay in the L2 cache.
 inline constexpr int64_t kCacheBytes = int64_t{32} << 20;
 
 inline int64_t heads_together(const attention_forward_params& p) {
-  if (p.tiles_drawn == nullptr) return 1;
+  if (p.tile_counter == nullptr) return 1;
   const int64_t group = p.heads / p.key_heads;
   const int64_t head_bytes = p.keys * (p.head_dim + p.value_dim) * host::bytes_of(p.type);
   return std::clamp<int64_t>(kCacheBytes * group / head_bytes, 1, p.heads * p.batch);
@@ -67,8 +67,9 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
   t.sinks = p.sinks;
   const bool differ = p.left < p.keys || p.right < p.rows;  // in length, under a mask
-  t.tiles = {int(row_tiles),         int(p.heads), int(p.batch), p.tiles_drawn != nullptr && differ,
-             int(heads_together(p)), p.tiles_drawn};
+  t.tiles = {int(row_tiles),         int(p.heads),
+             int(p.batch),           p.tile_counter != nullptr && differ,
+             int(heads_together(p)), p.tile_counter};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
   t.q_ends = {p.cu_seqlens_q, p.wide_seqlens_q};

@@ -76,7 +76,7 @@ void launch(const attention_forward_plan& plan, const attention_forward_tensors&
           .o = t.o,
           .lse = t.lse,
           .sinks = t.sinks,
-          .tiles_drawn = plan.dynamic_schedule ? work.counters : nullptr,
+          .tile_counter = plan.dynamic_schedule ? work.counters : nullptr,
           .cu_seqlens_q = p.packed ? t.cu_seqlens_q : nullptr,
           .cu_seqlens_k = p.packed ? t.cu_seqlens_k : nullptr,
           .wide_seqlens_q = p.wide_seqlens_q,

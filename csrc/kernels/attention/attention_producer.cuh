@@ -33,28 +33,29 @@ template <class Config>
 class packed_walk {
  public:
   KITTENS_DEVICE explicit packed_walk(const attention_forward_tensors<Config>& p)
-      : p(p), drawn(static_cast<unsigned>(arch::block_x())) {
+      : p(p), tile_number(static_cast<unsigned>(arch::block_x())) {
     enter();
     seek();
   }
 
   KITTENS_DEVICE bool valid() const { return sequence < p.sequences + 2; }
   KITTENS_DEVICE void next() {
-    const int n = arch::atomic_add(p.tiles.drawn, 1);
-    drawn = static_cast<unsigned>(arch::grid_x()) + static_cast<unsigned>(n);
+    const int n = arch::atomic_add(p.tiles.counter, 1);
+    tile_number = static_cast<unsigned>(arch::grid_x()) + static_cast<unsigned>(n);
     seek();
-    // Each block draws once in vain, and has counted all tiles then: this was the last one.
+    // Each block takes one number in vain, and has counted all tiles then: this was the last one.
     if (!valid() && static_cast<unsigned>(n) == first - 1) {
-      arch::atomic_exchange(p.tiles.drawn, 0);
+      arch::atomic_exchange(p.tiles.counter, 0);
     }
   }
   KITTENS_DEVICE attention_tile tile() const {
-    const int inside = static_cast<int>(drawn - first);
-    const int fast = p.tiles.last_first ? p.tiles.heads : row_tiles();
-    const int slow_at = inside / fast, fast_at = inside - slow_at * fast;
-    const int m = p.tiles.last_first ? row_tiles() - 1 - slow_at : fast_at;
+    const int inside = static_cast<int>(tile_number - first);
+    // The inner index, of `inner` tiles, runs faster.
+    const int inner = p.tiles.last_first ? p.tiles.heads : row_tiles();
+    const int outer_at = inside / inner, inner_at = inside - outer_at * inner;
+    const int m = p.tiles.last_first ? row_tiles() - 1 - outer_at : inner_at;
     return {m,
-            p.tiles.last_first ? fast_at : slow_at,
+            p.tiles.last_first ? inner_at : outer_at,
             0,
             q_start,
             k_start,
@@ -64,8 +65,8 @@ class packed_walk {
 
  private:
   const attention_forward_tensors<Config>& p;
-  unsigned drawn, first = 0;  // this tile's number, and that of the sequence's first
-  int sequence = 0;           // 0: the rows before the first one
+  unsigned tile_number, first = 0;  // this tile's number, and that of the sequence's first
+  int sequence = 0;                 // 0: the rows before the first one
   int q_start = 0, k_start = 0, rows, keys;
 
   KITTENS_DEVICE int row_tiles() const { return (rows + Config::rows - 1) / Config::rows; }
@@ -76,11 +77,11 @@ class packed_walk {
     rows = (inside ? p.q_ends.at(sequence, q_start, p.rows) : p.rows) - q_start;
     keys = inside ? p.k_ends.at(sequence, k_start, p.keys) - k_start : 0;
   }
-  // On to the sequence of the tile that has been drawn, if there is one.
+  // On to the sequence of the tile of this number, if there is one.
   KITTENS_DEVICE void seek() {
     while (valid()) {
       const unsigned end = first + static_cast<unsigned>(row_tiles() * p.tiles.heads);
-      if (drawn < end) return;
+      if (tile_number < end) return;
       first = end;
       q_start += rows;
       k_start += keys;
@@ -116,18 +117,18 @@ class attention_producer {
   attention_forward_shared<Config>& shared;
   Walk walk;
   int number = 0;   // of the item
-  int settled = 0;  // items whose judgement has been looked at
+  int checked = 0;  // items whose overflow flags have been looked at
   cursor<Config::q_stages> q_at;
   cursor<Config::stages> at;
 
-  // The consumers are at work on the item before this one, so those before that one are judged; the
-  // last one is waited for when there is nothing else to do.
+  // The consumers are at work on the item before this one, so those before that one are checked;
+  // the last one is waited for when there is nothing else to do.
   KITTENS_DEVICE attention_item choose() {
-    if constexpr (Config::fast) {
-      for (; settled < number - (walk.valid() ? 1 : 0); ++settled) {
-        if (failed(settled)) {
-          attention_item again = shared.items[settled % 2];
-          again.again = number - settled++;
+    if constexpr (Config::fixed_reference) {
+      for (; checked < number - (walk.valid() ? 1 : 0); ++checked) {
+        if (overflowed(checked)) {
+          attention_item again = shared.items[checked % 2];
+          again.again = number - checked++;
           return again;
         }
       }
@@ -136,14 +137,14 @@ class attention_producer {
     return {walk.tile(), 0};
   }
 
-  KITTENS_DEVICE bool failed(int item) {
-    wait(shared.judged[item % 2], item / 2 & 1);
+  KITTENS_DEVICE bool overflowed(int item) {
+    wait(shared.overflow_checked[item % 2], item / 2 & 1);
     uint32_t any = 0;
-    for (const uint32_t warp : shared.failed[item % 2]) any |= warp;
+    for (const uint32_t warp : shared.overflowed[item % 2]) any |= warp;
     return any != 0;
   }
 
-  // Goes on to the next tile when the first loads are under way: to draw it takes a while.
+  // Goes on to the next tile when the first loads are under way: to find it takes a while.
   KITTENS_DEVICE void load(const attention_item& item) {
     const attention_tile& tile = item.tile;
     bool goes_on = item.again == 0;
@@ -173,7 +174,7 @@ class attention_producer {
   }
 
   KITTENS_DEVICE static auto& values(typename Config::v_tile& v) {
-    if constexpr (Config::fast) {
+    if constexpr (Config::fixed_reference) {
       return v.tile;
     } else {
       return v;

@@ -25,7 +25,7 @@ class attention_softmax {
   const int w;
   attention_tile tile;
   typename Config::o_accumulator o;
-  // The rows' reference: careful steps take their largest s, fast ones m · c, in units of log₂ (see
+  // The rows' reference: online steps take their largest s, fixed ones m · c, in units of log₂ (see
   // `fix_reference`). And this lane's part of Σ p.
   column m, l;
 
@@ -68,7 +68,7 @@ class attention_softmax {
   // s → p in place, m, l; `correction` is what o is to be multiplied with. A row that has seen no
   // key yet has m = −inf; its p is then exp2(−inf) = 0.
   template <class S>
-  KITTENS_DEVICE void careful_softmax(S& s, column& correction) {
+  KITTENS_DEVICE void online_softmax(S& s, column& correction) {
     const float c = p.scale_log2;
     column top, old, reference;
     row_max(top, s);
@@ -88,8 +88,8 @@ class attention_softmax {
     }
   }
 
-  // Before the fast steps: m in units of log₂. A far row's p is 0 from here on, and `judge` finds
-  // it: with its m rounded, the largest p could be anything.
+  // Before the fixed steps: m in units of log₂. A far row's p is 0 from here on, and
+  // `check_overflow` finds it: with its m rounded, the largest p could be anything.
   KITTENS_DEVICE void fix_reference() {
     const float c = p.scale_log2;
     map(
@@ -102,7 +102,7 @@ class attention_softmax {
 
   // The same with m as it is; `sum` is this lane's part of Σ p, where that is wanted.
   template <class S>
-  KITTENS_DEVICE void fast_softmax(S& s, column& sum) {
+  KITTENS_DEVICE void fixed_softmax(S& s, column& sum) {
     const float c = p.scale_log2;
     map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, m);
     zero(sum);
@@ -110,7 +110,7 @@ class attention_softmax {
   }
   // And then, once o is there, what became large is rescaled.
   template <class S>
-  KITTENS_DEVICE void settle(S& s, column& sum) {
+  KITTENS_DEVICE void rescale_if_large(S& s, column& sum) {
     if constexpr (!Config::sums) row_sums_of(sum, o);
     const float large = Config::sums ? kLargeSum : kLargeRow;
     column is_large;
@@ -121,17 +121,17 @@ class attention_softmax {
     if constexpr (Config::sums) add(l, l, sum);
   }
 
-  // o's rows, divided by their sums, sinks counted; and lse in l. `was_fast`: m is in units of
+  // o's rows, divided by their sums, sinks counted; and lse in l. `was_fixed`: m is in units of
   // log₂.
-  KITTENS_DEVICE void finish(output& result, bool was_fast) {
+  KITTENS_DEVICE void finish(output& result, bool was_fixed) {
     column inverse;
-    if constexpr (Config::fast) {
+    if constexpr (Config::fixed_reference) {
       row_sums_of(inverse, o);
     } else {
       copy(inverse, l);
     }
     map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
-    if constexpr (Config::sums) count_sinks(inverse, was_fast ? kLn2 : p.scale);
+    if constexpr (Config::sums) count_sinks(inverse, was_fixed ? kLn2 : p.scale);
 #pragma unroll
     for (int i = 0; i < Config::head_dim / 2; ++i) result.data[0][i] = o.data[0][i];
     mul_row(result, result, inverse);

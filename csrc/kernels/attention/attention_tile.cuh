@@ -29,19 +29,19 @@ struct attention_forward_config {
   static constexpr int threads = 128 * warpgroups;
   static constexpr int producer_registers = consumers == 2 ? 24 : 32;
   static constexpr int consumer_registers = consumers == 2 ? 240 : 160;
-  // Beyond, the products take so much longer than the softmax that the careful way costs little;
+  // Beyond, the products take so much longer than the softmax that the online maximum costs little;
   // and the ones have no place beside v.
-  static constexpr bool fast = HeadDim <= 128;
+  static constexpr bool fixed_reference = HeadDim <= 128;
   static_assert(
-      sums || (fast && std::same_as<T, bf16>),
+      sums || (fixed_reference && std::same_as<T, bf16>),
       "o is divided by l, where v has no column of ones; fp16's overflow shows in l alone");
   // The next tile's queries come while this one is worked on, where there is room for them.
   static constexpr int q_stages = HeadDim <= 128 ? 2 : 1;
 
   using q_tile = st<T, 64, HeadDim>;  // of one consumer; o has the same shape
   using k_tile = st<T, keys, HeadDim>;
-  using v_tile = std::conditional_t<fast, st_ones<T, keys, HeadDim>, k_tile>;
-  using o_accumulator = rt_fl<16, HeadDim + (fast ? 16 : 0)>;
+  using v_tile = std::conditional_t<fixed_reference, st_ones<T, keys, HeadDim>, k_tile>;
+  using o_accumulator = rt_fl<16, HeadDim + (fixed_reference ? 16 : 0)>;
 };
 
 // A tile: number m of the row tiles of a head, and where its sequence lies.
@@ -54,7 +54,7 @@ struct attention_tile {
 // What the producer tells the consumers.
 struct alignas(16) attention_item {
   attention_tile tile;
-  // 0: a new tile. n > 0: the tile n items before this one again, for the rows that failed.
+  // 0: a new tile. n > 0: the tile n items before this one again, for the rows that overflowed.
   int again;
   static constexpr int kEnd = -1;  // of m: there is no more
 };
@@ -64,11 +64,11 @@ struct attention_forward_shared {
   typename Config::q_tile q[Config::q_stages][Config::consumers];  // and then o
   typename Config::k_tile k[Config::stages];
   typename Config::v_tile v[Config::stages];
-  attention_item items[2];                    // of even and of odd numbers
-  uint32_t failed[2][4 * Config::consumers];  // whether a row of the warp has, likewise
+  attention_item items[2];                        // of even and of odd numbers
+  uint32_t overflowed[2][4 * Config::consumers];  // flags: whether a row of the warp has, likewise
   ring<Config::q_stages> q_ring;
   ring<Config::stages> k_ring, v_ring;
-  semaphore judged[2];  // likewise
+  semaphore overflow_checked[2];  // likewise
 };
 
 // cu_seqlens: where packed sequences start, and the last one ends.
@@ -115,10 +115,10 @@ struct attention_forward_tensors {
   }
 };
 
-// The blocks of keys that some rows see: [first, end), of which [first_fast, end_fast) may be done
-// fast, after those behind them have been done.
+// The blocks of keys that some rows see: [first, end), of which [first_fixed, end_fixed) may be
+// done with a fixed reference, after those behind them have been done.
 struct key_blocks {
-  int first, end, first_fast, end_fast;
+  int first, end, first_fixed, end_fixed;
   bool low_half, high_half;  // no row sees the last block's second half, the first one's first half
 
   // For `count` rows of the tile's sequence, from `row` on.
@@ -140,13 +140,13 @@ struct key_blocks {
     const bool high_half = first_start - first * N >= Config::half_keys;
     const int whole_end = first_end / N;
     const int whole_first = (last_start + N - 1) / N;
-    if (!Config::fast || whole_end <= whole_first) {
+    if (!Config::fixed_reference || whole_end <= whole_first) {
       return {first, end, first, first, low_half, high_half};
     }
     // Either the first row, and so each one, has seen keys in the blocks behind, or one more block
-    // is done with care.
-    const int end_fast = first_end > whole_end * N ? whole_end : whole_end - 1;
-    return {first, end, whole_first, end_fast, low_half, high_half};
+    // is done with the online maximum.
+    const int end_fixed = first_end > whole_end * N ? whole_end : whole_end - 1;
+    return {first, end, whole_first, end_fixed, low_half, high_half};
   }
 
  private:

@@ -1,5 +1,5 @@
-// pipeline/tile_scheduler.cuh and pipeline/ordered_barrier.cuh: every tile once, in order, dealt
-// out or drawn; warpgroup after warpgroup.
+// pipeline/tile_scheduler.cuh and pipeline/ordered_barrier.cuh: every tile once, in order, of a
+// static and a dynamic schedule; warpgroup after warpgroup.
 #include <set>
 #include <tuple>
 
@@ -72,9 +72,10 @@ TEST(blocks_share_the_tiles) {
   }
 }
 
-// One thread draws, and tells the block. `drawn_by` and `turn` say of each tile which block has had
-// it, and after how many others; `visits` counts the threads that have been told of it.
-__global__ void draw(const __grid_constant__ tile_scheduler tiles, int* drawn_by, int* turn,
+// One thread takes the tiles, and tells the block. `taken_by` and `turn` say of each tile which
+// block has had it, and after how many others; `visits` counts the threads that have been told of
+// it.
+__global__ void take(const __grid_constant__ tile_scheduler tiles, int* taken_by, int* turn,
                      int* visits) {
   constexpr int kEnd = -1;
   auto& told = *reinterpret_cast<volatile int*>(arch::dynamic_shared());
@@ -85,7 +86,7 @@ __global__ void draw(const __grid_constant__ tile_scheduler tiles, int* drawn_by
       if (tile.valid()) {
         const auto [m, head, batch] = tile.place();
         told = (batch * tiles.heads + head) * tiles.rows + m;
-        drawn_by[told] = arch::block_x();
+        taken_by[told] = arch::block_x();
         turn[told] = n;
         tile.next();
       }
@@ -99,18 +100,18 @@ __global__ void draw(const __grid_constant__ tile_scheduler tiles, int* drawn_by
 }
 
 // Launches twice with one counter.
-void check_drawing(tile_scheduler tiles, int blocks) {
+void check_dynamic(tile_scheduler tiles, int blocks) {
   constexpr int kThreads = 64;
   const int count = tiles.count();
-  const buffer<int> drawn(std::vector<int>{0}), drawn_by(count), turn(count);
-  tiles.drawn = drawn.data();
+  const buffer<int> counter(std::vector<int>{0}), taken_by(count), turn(count);
+  tiles.counter = counter.data();
   const auto all = places(tiles);
   for (int launch = 0; launch < 2; ++launch) {
     const buffer<int> visits(std::vector<int>(count, 0));
-    run(draw, {.grid = {blocks}, .block = {kThreads}, .shared_bytes = 16}, tiles, drawn_by.data(),
+    run(take, {.grid = {blocks}, .block = {kThreads}, .shared_bytes = 16}, tiles, taken_by.data(),
         turn.data(), visits.data());
-    CHECK_EQUAL(drawn.get()[0], 0);
-    const std::vector<int> by = drawn_by.get(), nth = turn.get(), visited = visits.get();
+    CHECK_EQUAL(counter.get()[0], 0);
+    const std::vector<int> by = taken_by.get(), nth = turn.get(), visited = visits.get();
     std::vector<int> turns_of(blocks, 0);  // so many tiles has the block had
     for (int i = 0; i < count; ++i) {      // in the order of the scheduler
       const auto [batch, head, m] = all[i];
@@ -124,19 +125,19 @@ void check_drawing(tile_scheduler tiles, int blocks) {
   }
 }
 
-TEST(blocks_draw_each_tile_once_and_in_order) {
+TEST(a_dynamic_schedule_has_each_tile_once_and_in_order) {
   for (const int blocks : {1, 2, 4, 7, 41, 42, 43, 50}) {
-    check_drawing({.rows = 7, .heads = 3, .batches = 2}, blocks);
+    check_dynamic({.rows = 7, .heads = 3, .batches = 2}, blocks);
   }
-  check_drawing({}, 1);
-  check_drawing({}, 3);
-  check_drawing({.rows = 100, .heads = 2}, 5);
+  check_dynamic({}, 1);
+  check_dynamic({}, 3);
+  check_dynamic({.rows = 100, .heads = 2}, 5);
 }
 
-TEST(drawing_keeps_to_the_order_that_is_asked_for) {
+TEST(a_dynamic_schedule_keeps_to_the_order_that_is_asked_for) {
   for (const int together : {1, 2, 4, 6, 100}) {
     for (const bool last_first : {false, true}) {
-      check_drawing(
+      check_dynamic(
           {.rows = 5, .heads = 3, .batches = 2, .last_first = last_first, .together = together}, 4);
     }
   }
@@ -161,15 +162,15 @@ __global__ void slow_first_tile(const __grid_constant__ tile_scheduler tiles, in
 
 TEST(a_block_with_a_long_tile_leaves_the_others_to_the_others) {
   constexpr int kTiles = 30;
-  const buffer<int> drawn(std::vector<int>{0}), done(std::vector<int>{0}), by(kTiles + 1);
-  run(slow_first_tile, {.grid = {3}, .block = {32}}, {.rows = kTiles, .drawn = drawn.data()},
+  const buffer<int> counter(std::vector<int>{0}), done(std::vector<int>{0}), by(kTiles + 1);
+  run(slow_first_tile, {.grid = {3}, .block = {32}}, {.rows = kTiles, .counter = counter.data()},
       done.data(), by.data());
   const std::vector<int> got = by.get();
   CHECK_EQUAL(got[0], 0);
   for (int i = 1; i < kTiles; ++i) CHECK(got[i] == 1 || got[i] == 2);
   CHECK_EQUAL(got[kTiles], 1);
   CHECK_EQUAL(done.get()[0], kTiles);
-  CHECK_EQUAL(drawn.get()[0], 0);
+  CHECK_EQUAL(counter.get()[0], 0);
 }
 
 // A block's warpgroups write their numbers to a list, each in its turn.

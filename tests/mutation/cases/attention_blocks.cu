@@ -8,8 +8,8 @@ using namespace thunderkittens::attention_kernels;
 
 namespace {
 
-using fast_config = attention_forward_config<bf16, 64, false, true>;
-using careful_config = attention_forward_config<bf16, 192, false, true>;
+using fixed_config = attention_forward_config<bf16, 64, false, true>;
+using online_config = attention_forward_config<bf16, 192, false, true>;
 
 template <class Config>
 blocks find(const shape& of, int row, int count) {
@@ -18,13 +18,13 @@ blocks find(const shape& of, int row, int count) {
   p.right = of.right;
   const attention_tile tile{0, 0, 0, 0, 0, of.rows, of.keys};
   const key_blocks b = key_blocks::of(p, tile, row, count);
-  return {b.first, b.end, b.first_fast, b.end_fast, b.low_half, b.high_half};
+  return {b.first, b.end, b.first_fixed, b.end_fixed, b.low_half, b.high_half};
 }
 
 }  // namespace
 
-blocks blocks_of(bool fast, const shape& of, int row, int count) {
-  return fast ? find<fast_config>(of, row, count) : find<careful_config>(of, row, count);
+blocks blocks_of(bool fixed, const shape& of, int row, int count) {
+  return fixed ? find<fixed_config>(of, row, count) : find<online_config>(of, row, count);
 }
 
-int keys_of_a_block(bool fast) { return fast ? fast_config::keys : careful_config::keys; }
+int keys_of_a_block(bool fixed) { return fixed ? fixed_config::keys : online_config::keys; }

@@ -7,11 +7,11 @@ struct shape {
 };
 
 struct blocks {
-  int first, end, first_fast, end_fast;
+  int first, end, first_fixed, end_fixed;
   bool low_half, high_half;
 };
 
-// Of `count` rows from `row` on, in a configuration that may be fast, or one that never is.
-blocks blocks_of(bool fast, const shape& of, int row, int count);
+// Of `count` rows from `row` on, in a configuration with a fixed reference, or one without.
+blocks blocks_of(bool fixed, const shape& of, int row, int count);
 
-int keys_of_a_block(bool fast);
+int keys_of_a_block(bool fixed);

@@ -1,11 +1,11 @@
-// Small calls of attention against the formula in double: several tiles a block, drawn or dealt,
-// ragged ends, shared key heads, masks with rows that see nothing, sinks and a softcap, rows that
-// grow and rows that overflow.
+// Small calls of attention against the formula in double: several tiles a block, of static and
+// dynamic schedules, ragged ends, shared key heads, masks with rows that see nothing, sinks and a
+// softcap, rows that grow and rows that overflow.
 #include "attention_check.h"
 
 #if CONFIGS == 0
 
-TEST(rows_overflow_and_are_drawn) {
+TEST(rows_overflow_in_a_dynamic_schedule) {
   check<bf16>({.batch = 1,
                .rows = 100,
                .keys = 500,
@@ -13,7 +13,7 @@ TEST(rows_overflow_and_are_drawn) {
                .key_heads = 1,
                .left = 300,
                .right = 0,
-               .drawn = true,
+               .dynamic = true,
                .value_dim = 40,
                .aimed = 37,
                .aimed_key = 300,
@@ -92,7 +92,7 @@ TEST(causal_with_many_more_keys) {
                .heads = 1,
                .key_heads = 1,
                .right = 0,
-               .drawn = true});
+               .dynamic = true});
 }
 // The next tile's first block is passed over while others are at the last one's values.
 TEST(causal_tiles_whose_first_rows_skip_a_block) {
@@ -117,7 +117,7 @@ TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
 // Rows and keys before the first sequence and behind the last one; one without rows, one without
 // keys, one of a tile and a row.
 TEST(packed_sequences) {
-  check_packed({.batch = 1, .rows = 320, .keys = 410, .heads = 2, .key_heads = 1, .drawn = true},
+  check_packed({.batch = 1, .rows = 320, .keys = 410, .heads = 2, .key_heads = 1, .dynamic = true},
                {{4, 70, 70, 263, 298}, {3, 53, 80, 400, 400}});
   check_packed({.batch = 1,
                 .rows = 200,
@@ -125,17 +125,17 @@ TEST(packed_sequences) {
                 .heads = 2,
                 .key_heads = 1,
                 .right = 0,
-                .drawn = true,
+                .dynamic = true,
                 .value_dim = 40},
                {{0, 130, 200}, {0, 150, 300}});
 }
 TEST(packed_sequences_that_are_none_or_one) {
-  const problem is{.batch = 1, .rows = 20, .keys = 30, .heads = 1, .key_heads = 1, .drawn = true};
+  const problem is{.batch = 1, .rows = 20, .keys = 30, .heads = 1, .key_heads = 1, .dynamic = true};
   check_packed(is, {{4}, {3}});
   check_packed(is, {{0, 20}, {0, 30}});
 }
 TEST(packed_sequences_past_all_rows) {
-  check_packed({.batch = 1, .rows = 50, .keys = 90, .heads = 1, .key_heads = 1, .drawn = true},
+  check_packed({.batch = 1, .rows = 50, .keys = 90, .heads = 1, .key_heads = 1, .dynamic = true},
                {{0, 30, 30, 50}, {0, 70, 70, 90}}, {{-3, 30, 20, 60}, {-2, 70, 60, 900}});
 }
 // One block has most of them: tiles that are done again, with others after them that see nothing.
@@ -145,7 +145,7 @@ TEST(packed_rows_overflow) {
                 .keys = 860,
                 .heads = 1,
                 .key_heads = 1,
-                .drawn = true,
+                .dynamic = true,
                 .aimed = 3,
                 .aimed_key = 50,
                 .factor = 20},
@@ -173,7 +173,7 @@ TEST(softcap) {
                .heads = 3,
                .key_heads = 1,
                .right = 0,
-               .drawn = true,
+               .dynamic = true,
                .softcap = 6});
 }
 // As causal_tiles_whose_first_rows_skip_a_block, with two consumers and two stages.
@@ -224,7 +224,7 @@ TEST(wide_heads) {
                .heads = 3,
                .key_heads = 1,
                .right = 0,
-               .drawn = true,
+               .dynamic = true,
                .value_dim = 192,
                .head_dim = 192});
 }
@@ -250,7 +250,7 @@ TEST(wide_heads_of_rows_that_see_nothing) {
                .heads = 2,
                .key_heads = 1,
                .right = 0,
-               .drawn = true,
+               .dynamic = true,
                .value_dim = 192,
                .head_dim = 192});
 }
@@ -325,7 +325,7 @@ TEST(window_without_sums) {
                .left = 300,
                .right = 0,
                .lse = false,
-               .drawn = true});
+               .dynamic = true});
 }
 
 #endif

@@ -17,7 +17,7 @@ constexpr int64_t kAll = 1 << 20;  // keys to a side
 struct problem {
   int64_t batch, rows, keys, heads, key_heads;
   int64_t left = kAll, right = kAll;
-  bool lse = true, drawn = false, sinks = false;
+  bool lse = true, dynamic = false, sinks = false;
   int64_t value_dim = 64, head_dim = 64;
   float softcap = 0;
   // From row 5 on, every `aimed` rows one is aimed at a key, so that it scores so many times as
@@ -111,7 +111,7 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
   const int64_t value_row = is.key_heads * is.value_dim;
   const buffer<T> q(qs), k(ks), v(vs), o(is.batch * is.rows * is.heads * is.value_dim);
   const buffer<float> lse(is.batch * is.heads * is.rows), sink(sinks);
-  const buffer<int> drawn(std::vector<int>{0}), row_ends(packed.rows);
+  const buffer<int> counter(std::vector<int>{0}), row_ends(packed.rows);
   const buffer<int64_t> key_ends(packed.keys);
   const bool is_packed = !packed.rows.empty();
   run_attention({.q = q.data(),
@@ -120,7 +120,7 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
                  .o = o.data(),
                  .lse = is.lse ? lse.data() : nullptr,
                  .sinks = is.sinks ? sink.data() : nullptr,
-                 .tiles_drawn = is.drawn ? drawn.data() : nullptr,
+                 .tile_counter = is.dynamic ? counter.data() : nullptr,
                  .cu_seqlens_q = is_packed ? row_ends.data() : nullptr,
                  .cu_seqlens_k = is_packed ? key_ends.data() : nullptr,
                  .wide_seqlens_q = false,
@@ -141,7 +141,7 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
                  .left = is.left,
                  .right = is.right,
                  .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16});
-  CHECK_EQUAL(drawn.get()[0], 0);
+  CHECK_EQUAL(counter.get()[0], 0);
   return {o.get(), lse.get()};
 }
 

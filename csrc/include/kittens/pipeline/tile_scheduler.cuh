@@ -4,13 +4,13 @@
 //   for (tile_walk tile(tiles); tile.valid(); tile.next()) {
 //     const auto [m, head, batch] = tile.place();
 //
-// A block takes every grid_x()-th tile; with a block per tile, just its own. Every role of a block
-// walks by itself, and all see the same tiles. In the order of tiles m runs fastest, so blocks that
-// run together share a head's keys and values in the L2 cache.
+// Static: a block takes every grid_x()-th tile; with a block per tile, just its own. Every role of
+// a block walks by itself, and all see the same tiles. In the order of tiles m runs fastest, so
+// blocks that run together share a head's keys and values in the L2 cache.
 //
-// Where tiles take different times, let the blocks draw them: with a counter `drawn`, a block's
-// next tile is the first one that no block has. Then ONE thread of a block walks, to the end, and
-// tells the others what it has drawn.
+// Dynamic, for tiles that take different times: with a `counter`, a block's next tile is the first
+// one that no block has. Then ONE thread of a block walks, to the end, and tells the others which
+// tile it is.
 #pragma once
 
 #include "kittens/arch/atomic.cuh"
@@ -32,9 +32,9 @@ struct tile_scheduler {
   // So many (head, batch) pairs at a time go through their tiles together: all their first tiles,
   // then all their second ones. 1: one pair after the other; at most all.
   int together = 1;
-  // Counts a launch's draws, in global memory: 0 before it, and 0 again after it. Launches that may
-  // run at the same time have one each. Null: tiles are dealt out, not drawn.
-  int* drawn = nullptr;
+  // The tile counter of a dynamic schedule, in global memory: 0 before a launch, and 0 again after
+  // it. Launches that may run at the same time have one each. Null: a static schedule.
+  int* counter = nullptr;
 
   KITTENS_INLINE int count() const { return rows * heads * batches; }
 
@@ -58,14 +58,15 @@ class tile_walk {
   KITTENS_DEVICE bool valid() const { return tile_ < static_cast<unsigned>(tiles_.count()); }
   KITTENS_DEVICE void next() {
     const unsigned blocks = static_cast<unsigned>(arch::grid_x());
-    if (tiles_.drawn == nullptr) {
+    if (tiles_.counter == nullptr) {
       tile_ += blocks;
       return;
     }
-    const int n = arch::atomic_add(tiles_.drawn, 1);
+    const int n = arch::atomic_add(tiles_.counter, 1);
     tile_ = blocks + static_cast<unsigned>(n);
-    // One draw follows each tile, a block's last in vain, so this is the launch's last.
-    if (n == tiles_.count() - 1) arch::atomic_exchange(tiles_.drawn, 0);
+    // The counter is raised once for each tile, a block's last time in vain: this is the launch's
+    // last.
+    if (n == tiles_.count() - 1) arch::atomic_exchange(tiles_.counter, 0);
   }
   KITTENS_DEVICE tile_place place() const { return tiles_.place(static_cast<int>(tile_)); }
 

@@ -58,8 +58,8 @@ struct attention_forward_tensors {
 };
 
 struct attention_forward_plan : plain_plan<attention_forward_problem, attention_forward_params> {
-  // Tiles differ in length under a mask: blocks draw them from a counter, longest first. Else they
-  // are dealt out beforehand.
+  // Tiles differ in length under a mask: blocks take them by a tile counter, longest first. Else
+  // the schedule is static.
   bool dynamic_schedule = false;
 };
 
