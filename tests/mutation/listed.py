@@ -31,7 +31,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(TILE, "int keys = HeadDim", "comparison: .*", TUNING),
     Listed(TILE, "keys = HeadDim <= «128»", "constant: 128 → 12[79]", TUNING),
     Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
-    Listed(TILE, "int wide_keys = (HeadDim", "comparison: .*", TUNING),
+    Listed(TILE, "int large_head_keys = (HeadDim", "comparison: .*", TUNING),
     Listed(TILE, "112 : «80»)", "constant: .*", TUNING),
     Listed(TILE, "(Capped ? «16» :", "constant: .*", TUNING),
     Listed(TILE, "bool fixed_reference = HeadDim", "comparison: .*|constant: 128 → 12[79]", ONLINE),

@@ -21,8 +21,8 @@ def layer_norm(
     Returns:
         y and the largest allowed error, both [..., N].
     """
-    wide, w, b = x.double(), _wide(weight, 1.0, x), _wide(bias, 0.0, x)
-    normal, _, condition = _normalise(wide, eps)
+    x64, w, b = x.double(), _as_double(weight, 1.0, x), _as_double(bias, 0.0, x)
+    normal, _, condition = _normalise(x64, eps)
     y = normal * w + b
     slack = accumulation(x.shape[-1], statistics) * (1 + condition) * w.abs() * (1 + normal.abs())
     u = unit(x.dtype)
@@ -38,8 +38,8 @@ def layer_norm_backward(
     statistics=torch.float32,
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of dx, dweight, dbias, each with its bound; arguments as in `layer_norm`."""
-    wide, w, d = x.double(), _wide(weight, 1.0, x), dy.double()
-    normal, rstd, condition = _normalise(wide, eps)
+    x64, w, d = x.double(), _as_double(weight, 1.0, x), dy.double()
+    normal, rstd, condition = _normalise(x64, eps)
     row = accumulation(x.shape[-1], statistics) * (1 + condition)
     g = d * w
     dx, size = _gradient(g, normal, rstd, centred=True)
@@ -131,7 +131,7 @@ def add_norm(
     lost = 4 * unit(statistics) * (scaled.abs() + other.abs())  # of the sum in float
     row = accumulation(x.shape[-1], statistics)
     if centred:
-        w, b = _wide(weight, 1.0, x), _wide(bias, 0.0, x)
+        w, b = _as_double(weight, 1.0, x), _as_double(bias, 0.0, x)
         normal, rstd, condition = _normalise(total, eps)
         y = normal * w + b
         bound = 2 * unit(x.dtype) * (y.abs() + w.abs()) + floor(x.dtype)
@@ -239,10 +239,10 @@ def _parameter_gradient(
 
 
 def _scale(weight: Tensor | None, offset: float, x: Tensor) -> Tensor:
-    return _wide(weight, 1.0, x) + (0.0 if weight is None else offset)
+    return _as_double(weight, 1.0, x) + (0.0 if weight is None else offset)
 
 
-def _wide(parameter: Tensor | None, otherwise: float, x: Tensor) -> Tensor:
+def _as_double(parameter: Tensor | None, otherwise: float, x: Tensor) -> Tensor:
     if parameter is not None:
         return parameter.double()
     return torch.full((x.shape[-1],), otherwise, dtype=torch.float64, device=x.device)

@@ -198,9 +198,9 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> tu
     c, s, pairs = cos.double().unsqueeze(-2), sin.double().unsqueeze(-2), cos.shape[-1]
     first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
     second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
-    wide = x.double()
-    x1, x2 = wide[..., first], wide[..., second]
-    want, bound = wide.clone(), torch.zeros_like(wide)
+    x64 = x.double()
+    x1, x2 = x64[..., first], x64[..., second]
+    want, bound = x64.clone(), torch.zeros_like(x64)
     # Two products and a sum, in the dtype computed in and again in this reference.
     u = unit(torch.float64 if x.dtype == torch.float64 else torch.float32)
     for place, a, b in ((first, x1 * c, -x2 * s), (second, x1 * s, x2 * c)):
@@ -228,19 +228,19 @@ def activation(
     Returns:
         (f, its largest error) and (f', its largest error).
     """
-    wide = x.double()
-    square = wide.square()
+    x64 = x.double()
+    square = x64.square()
     if name == "none":
-        s = torch.special.erfc(-wide * math.sqrt(0.5)) / 2
+        s = torch.special.erfc(-x64 * math.sqrt(0.5)) / 2
         exponent, bend = square / 2, torch.exp(-square / 2) / math.sqrt(2 * math.pi)
-        dz = wide.abs()  # about −(ln Φ)' in its tail
+        dz = x64.abs()  # about −(ln Φ)' in its tail
     else:
         root = 2 * math.sqrt(2 / math.pi)
-        z = wide if name == "silu" else root * (wide + 0.044715 * wide * square)
+        z = x64 if name == "silu" else root * (x64 + 0.044715 * x64 * square)
         dz = torch.ones_like(z) if name == "silu" else root * (1 + 3 * 0.044715 * square)
         s, rest = torch.sigmoid(z), torch.sigmoid(-z)
         exponent, bend = z.abs(), s * rest * dz
-    f, slope, size = wide * s, s + wide * bend, wide.abs()
+    f, slope, size = x64 * s, s + x64 * bend, x64.abs()
     eps = torch.finfo(dtype).eps / 2
     relative = eps * 16 + (2**-14 if torch.finfo(x.dtype).bits == 16 else 0.0)
     if name != "silu":
@@ -261,10 +261,10 @@ def gated(
     gelu is that of an `up` of ones.
     """
     (f, slack), _ = activation(gate, name, dtype, cancels)
-    wide = up.double()
-    y = f * wide
+    up64 = up.double()
+    y = f * up64
     rounding = 2 * unit(gate.dtype) + 2 * unit(dtype)
-    return y, rounding * y.abs() + slack * wide.abs() + floor(gate.dtype)
+    return y, rounding * y.abs() + slack * up64.abs() + floor(gate.dtype)
 
 
 def gated_backward(
@@ -277,9 +277,9 @@ def gated_backward(
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of dgate and dup, each with its bound; arguments as in `gated`."""
     (f, slack), (slope, slack_of_slope) = activation(gate, name, dtype, cancels)
-    d, wide = dy.double(), up.double()
+    d, up64 = dy.double(), up.double()
     rounding = 2 * unit(gate.dtype) + 4 * unit(dtype)
-    factor = d * wide
+    factor = d * up64
     dgate, dup = factor * slope, d * f
     return [
         (dgate, rounding * dgate.abs() + slack_of_slope * factor.abs() + floor(gate.dtype)),

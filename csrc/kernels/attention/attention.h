@@ -21,7 +21,7 @@ struct attention_forward_params {
   int* tile_counter;
   // Null without sequences; else `sequences` + 1 numbers of int32, or of int64.
   const void *cu_seqlens_q, *cu_seqlens_k;
-  bool wide_seqlens_q, wide_seqlens_k;
+  bool int64_seqlens_q, int64_seqlens_k;
   int64_t sequences;
   int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides;

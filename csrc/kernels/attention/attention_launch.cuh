@@ -72,8 +72,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
              int(heads_together(p)), p.tile_counter};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
-  t.q_ends = {p.cu_seqlens_q, p.wide_seqlens_q};
-  t.k_ends = {p.cu_seqlens_k, p.wide_seqlens_k};
+  t.q_ends = {p.cu_seqlens_q, p.int64_seqlens_q};
+  t.k_ends = {p.cu_seqlens_k, p.int64_seqlens_k};
   t.sequences = packed ? int(p.sequences) : kNotPacked;
   t.left = int(std::min(p.left, p.keys));
   t.right = int(std::min(p.right, p.rows));

@@ -20,9 +20,9 @@ struct attention_forward_config {
   // 128 at 64: room for two and three consumers. (Not with a softcap, which computes in more.)
   static constexpr int consumers = HeadDim == 64 && !Capped ? 3 : 2;
   static constexpr int rows = 64 * consumers;  // of a tile
-  // (The last 16 of wide heads would take the registers that tanh is computed in.)
-  static constexpr int wide_keys = (HeadDim <= 192 ? 112 : 80) - (Capped ? 16 : 0);
-  static constexpr int keys = HeadDim <= 128 ? 128 : wide_keys;  // of a block
+  // (With a large head dimension the last 16 would take the registers that tanh is computed in.)
+  static constexpr int large_head_keys = (HeadDim <= 192 ? 112 : 80) - (Capped ? 16 : 0);
+  static constexpr int keys = HeadDim <= 128 ? 128 : large_head_keys;  // of a block
   static constexpr int half_keys = keys / 2;  // enough of a block for some rows at a mask's edges
   static constexpr int stages = consumers;    // each may be at a block of its own
   static constexpr int warpgroups = consumers + 1;
@@ -74,12 +74,12 @@ struct attention_forward_shared {
 // cu_seqlens: where packed sequences start, and the last one ends.
 struct sequence_ends {
   const void* numbers;
-  bool wide;  // int64, else int32
+  bool is_int64;  // else int32
 
   // Number i, but within `least` and `most`.
   KITTENS_DEVICE int at(int i, int least, int most) const {
-    const int64_t n = wide ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
-                           : arch::load_global(static_cast<const int*>(numbers) + i);
+    const int64_t n = is_int64 ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
+                               : arch::load_global(static_cast<const int*>(numbers) + i);
     return n < least ? least : n > most ? most : static_cast<int>(n);
   }
 };

@@ -31,10 +31,10 @@ static_assert(others_find_room(50304, 132) && !others_find_room(50304, 114));
 
 // Launcher "cross_entropy_count": how many targets are not ignored, in parts.
 struct cross_entropy_count_params {
-  const void* targets;  // [rows], int64 where `wide`, else int32
+  const void* targets;  // [rows], int64 where `int64_targets`, else int32
   int64_t* counts;      // [kCrossEntropyParts]
   int64_t rows, ignore_index;
-  bool wide;
+  bool int64_targets;
 };
 
 // Launcher "cross_entropy_forward": a loss a row and, if wanted, its gradient and the losses'
@@ -44,7 +44,7 @@ struct cross_entropy_count_params {
 // column, or whose logits are all −inf, gets NaN.
 struct cross_entropy_forward_params {
   const void* logits;     // [rows, width] of `type`, rows `stride` elements apart
-  const void* targets;    // [rows], int64 where `wide`, else int32
+  const void* targets;    // [rows], int64 where `int64_targets`, else int32
   void* gradient;         // [rows, width] of `type`, rows `gradient_stride` elements apart; the
                           // logits themselves, or apart from them; null: not wanted
   float* loss;            // [rows], or null: not wanted
@@ -56,18 +56,19 @@ struct cross_entropy_forward_params {
   int64_t* outside;  // [1], perhaps the host's: takes a target that is no column; null: unasked
   int64_t rows, width, stride, gradient_stride, dloss_stride, ignore_index;
   float label_smoothing, z_loss;
-  bool wide, mean;  // mean: gradient and total are divided by how many targets are not ignored
+  bool int64_targets,
+      mean;  // mean: gradient and total are divided by how many targets are not ignored
   dtype type;
 };
 
 // Launcher "cross_entropy_total": the rows' losses added up.
 struct cross_entropy_total_params {
   const float* loss;    // [rows]
-  const void* targets;  // [rows], int64 where `wide`, else int32: the total is divided by how many
-                        // are not ignored; null: by 1
-  float* total;         // [1]
+  const void* targets;  // [rows], int64 where `int64_targets`, else int32: the total is divided by
+                        // how many are not ignored; null: by 1
+  float* total;  // [1]
   int64_t rows, ignore_index;
-  bool wide;
+  bool int64_targets;
   const int64_t* counts = nullptr;  // [kCrossEntropyParts]: their sum is how many; null: unknown
 };
 

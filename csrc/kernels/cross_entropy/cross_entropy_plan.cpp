@@ -73,7 +73,7 @@ cross_entropy_forward_params params_of(const cross_entropy_forward_problem& p,
       .ignore_index = p.ignore_index,
       .label_smoothing = p.label_smoothing,
       .z_loss = p.z_loss,
-      .wide = p.wide,
+      .int64_targets = p.int64_targets,
       .mean = p.counted,
       .type = p.type,
   };
@@ -124,7 +124,7 @@ void launch(const cross_entropy_forward_plan& plan, const cross_entropy_forward_
   const bool counted = is_mean(p) && p.gradient;
   params.loss = memory.loss;
   if (counted) {
-    plan.count.launch({t.targets, memory.counts, p.rows, p.ignore_index, p.wide}, s);
+    plan.count.launch({t.targets, memory.counts, p.rows, p.ignore_index, p.int64_targets}, s);
     params.counts = memory.counts;
     params.mean = true;
   }
@@ -134,7 +134,7 @@ void launch(const cross_entropy_forward_plan& plan, const cross_entropy_forward_
                      .total = t.loss,
                      .rows = p.rows,
                      .ignore_index = p.ignore_index,
-                     .wide = p.wide,
+                     .int64_targets = p.int64_targets,
                      .counts = counted ? memory.counts : nullptr},
                     s);
 }
@@ -142,7 +142,7 @@ void launch(const cross_entropy_forward_plan& plan, const cross_entropy_forward_
 void launch(const cross_entropy_count_plan& plan, const cross_entropy_count_tensors& t,
             const workspace&, stream s) {
   const cross_entropy_count_problem& p = plan.problem;
-  plan.kernel.launch({t.targets, t.counts, p.rows, p.ignore_index, p.wide}, s);
+  plan.kernel.launch({t.targets, t.counts, p.rows, p.ignore_index, p.int64_targets}, s);
 }
 
 void launch(const cross_entropy_total_plan& plan, const cross_entropy_total_tensors& t,
@@ -153,7 +153,7 @@ void launch(const cross_entropy_total_plan& plan, const cross_entropy_total_tens
                       .total = t.total,
                       .rows = p.rows,
                       .ignore_index = p.ignore_index,
-                      .wide = p.wide,
+                      .int64_targets = p.int64_targets,
                       .counts = t.counts},
                      s);
 }

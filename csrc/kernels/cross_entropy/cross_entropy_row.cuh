@@ -229,8 +229,8 @@ KITTENS_DEVICE void combine(Sums& sums, group_sums& shared, int half, int warp, 
 
 template <class Params>
 KITTENS_DEVICE int64_t load_target(const Params& p, int64_t r) {
-  return p.wide ? arch::load_global(static_cast<const int64_t*>(p.targets) + r)
-                : int64_t(arch::load_global(static_cast<const int*>(p.targets) + r));
+  return p.int64_targets ? arch::load_global(static_cast<const int64_t*>(p.targets) + r)
+                         : int64_t(arch::load_global(static_cast<const int*>(p.targets) + r));
 }
 
 // The target's column; −1 where it is none.

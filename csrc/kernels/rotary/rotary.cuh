@@ -61,9 +61,9 @@ struct rotary_layout {
   int chunks;           // blocks of one batch
 };
 
-KITTENS_DEVICE int64_t load_index(const void* data, int64_t i, bool wide) {
-  return wide ? arch::load_global(static_cast<const int64_t*>(data) + i)
-              : arch::load_global(static_cast<const int32_t*>(data) + i);
+KITTENS_DEVICE int64_t load_index(const void* data, int64_t i, bool is_int64) {
+  return is_int64 ? arch::load_global(static_cast<const int64_t*>(data) + i)
+                  : arch::load_global(static_cast<const int32_t*>(data) + i);
 }
 
 // The row of the table for a token. A packed token belongs to the last sequence that starts at it
@@ -74,7 +74,7 @@ KITTENS_DEVICE int64_t table_row(const rotary_params& p, int b, int token) {
     int64_t low = 0, high = p.sequences + 1;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      const int64_t entry = load_index(p.cu_seqlens, middle, p.wide_seqlens);
+      const int64_t entry = load_index(p.cu_seqlens, middle, p.int64_seqlens);
       if (entry <= token) {
         low = middle + 1;
         start = entry > 0 ? entry : 0;
@@ -88,7 +88,7 @@ KITTENS_DEVICE int64_t table_row(const rotary_params& p, int b, int token) {
   int64_t shift = 0;
   const int64_t count = p.cu_seqlens != nullptr ? p.sequences : p.batch;
   if (p.offsets != nullptr && sequence >= 0 && sequence < count) {
-    shift = load_index(p.offsets, sequence, p.wide_offsets);
+    shift = load_index(p.offsets, sequence, p.int64_offsets);
   }
   if (shift > to_last) shift = to_last;
   return shift < -position ? 0 : position + shift;

@@ -26,7 +26,7 @@ struct rotary_params {
   int64_t offset, sequences;
   int batch, tokens;
   int width, rotated;
-  bool wide_offsets, wide_seqlens;
+  bool int64_offsets, int64_seqlens;
   bool interleaved;
   bool conjugate;
   bool in_place;

@@ -25,7 +25,7 @@ struct problem {
   int64_t rows, width, stride;
   int64_t offset = 0;           // of the first logit, in elements
   int64_t gradient_offset = 0;  // likewise
-  bool in_place = false, gradient = true, wide = true, counted = true, scaled = false;
+  bool in_place = false, gradient = true, int64_targets = true, counted = true, scaled = false;
   double smoothing = 0, z = 0;
   bool loss = true;
   int64_t shift = 0;                     // of the rows whose targets are not columns, or ignored
@@ -133,15 +133,15 @@ void check(const problem& is) {
   for (int i = 0; i < kCrossEntropyParts; ++i) parts[i] = i % 3;
   const auto dlosses = normal_values<float>(2 * is.rows, 3);
   const buffer<T> x(xs), apart(is.gradient_offset + is.rows * is.stride);
-  const buffer<int64_t> wide_targets(aims), counts(parts);
-  const buffer<int> narrow_targets(narrow);
+  const buffer<int64_t> targets_of_int64(aims), counts(parts);
+  const buffer<int> targets_of_int32(narrow);
   const buffer<float> loss(is.rows), dloss(dlosses), total(1);
   const buffer<unsigned> mailboxes(std::vector<unsigned>(is.rows));
   const buffer<int64_t> outside(std::vector<int64_t>(1));
   T* gradient = is.in_place ? x.data() + is.offset : apart.data() + is.gradient_offset;
-  const void* targets = wide_targets.data();
+  const void* targets = targets_of_int64.data();
   run_forward(is.form, {.logits = x.data() + is.offset,
-                        .targets = is.wide ? targets : narrow_targets.data(),
+                        .targets = is.int64_targets ? targets : targets_of_int32.data(),
                         .gradient = is.gradient ? gradient : nullptr,
                         .loss = is.loss ? loss.data() : nullptr,
                         .total = is.totalled ? total.data() : nullptr,
@@ -157,7 +157,7 @@ void check(const problem& is) {
                         .ignore_index = kIgnored,
                         .label_smoothing = static_cast<float>(is.smoothing),
                         .z_loss = static_cast<float>(is.z),
-                        .wide = is.wide,
+                        .int64_targets = is.int64_targets,
                         .mean = is.counted,
                         .type = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16});
   double count = 31;  // of the parts

@@ -33,7 +33,7 @@ void check_backward(int64_t rows, int64_t width, int64_t offset, bool in_place,
   check_all("result", all, want, unit<bf16>(), 0);
 }
 
-void check_sums(int64_t rows, bool wide, bool mean) {
+void check_sums(int64_t rows, bool int64_targets, bool mean) {
   std::vector<int64_t> aims;
   std::vector<int> narrow;
   double count = 0;
@@ -42,11 +42,11 @@ void check_sums(int64_t rows, bool wide, bool mean) {
     narrow.push_back(static_cast<int>(aims.back()));
     count += aims.back() == 7 ? 0 : 1;
   }
-  const buffer<int64_t> wide_targets(aims), counts(kCrossEntropyParts);
-  const buffer<int> narrow_targets(narrow);
-  const void* targets = wide_targets.data();
-  if (!wide) targets = narrow_targets.data();
-  run_count({targets, counts.data(), rows, 7, wide});
+  const buffer<int64_t> targets_of_int64(aims), counts(kCrossEntropyParts);
+  const buffer<int> targets_of_int32(narrow);
+  const void* targets = targets_of_int64.data();
+  if (!int64_targets) targets = targets_of_int32.data();
+  run_count({targets, counts.data(), rows, 7, int64_targets});
   double counted = 0;
   for (const int64_t part : counts.get()) counted += static_cast<double>(part);
   check_all("count", std::vector<float>{float(counted)}, {count}, 0, 0);
@@ -56,7 +56,7 @@ void check_sums(int64_t rows, bool wide, bool mean) {
   double want = 0;
   for (const float one : losses) want += one;
   for (int64_t* known : {static_cast<int64_t*>(nullptr), counts.data()}) {
-    run_total({loss.data(), mean ? targets : nullptr, total.data(), rows, 7, wide, known});
+    run_total({loss.data(), mean ? targets : nullptr, total.data(), rows, 7, int64_targets, known});
     check_all("total", total.get(), {mean ? want / count : want}, 64 * unit<float>(), 0);
   }
 }

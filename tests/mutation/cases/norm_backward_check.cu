@@ -30,21 +30,21 @@ constexpr int64_t kSeed = 0x123456789abcdef;
 // A parameter's gradient as the kernel writes it, by its type.
 class gradient {
  public:
-  gradient(int64_t width, dtype type) : type_(type), wide_(width), half_(width), bf16_(width) {}
+  gradient(int64_t width, dtype type) : type_(type), floats_(width), half_(width), bf16_(width) {}
 
   void* data() const {
-    if (type_ == dtype::float32) return wide_.data();
+    if (type_ == dtype::float32) return floats_.data();
     return type_ == dtype::float16 ? static_cast<void*>(half_.data()) : bf16_.data();
   }
   void check(const char* what, const std::vector<double>& want, double absolute) const {
-    if (type_ == dtype::float32) check_all(what, wide_.get(), want, 8 * unit<float>(), absolute);
+    if (type_ == dtype::float32) check_all(what, floats_.get(), want, 8 * unit<float>(), absolute);
     if (type_ == dtype::float16) check_all(what, half_.get(), want, unit<half>(), absolute);
     if (type_ == dtype::bfloat16) check_all(what, bf16_.get(), want, unit<bf16>(), absolute);
   }
 
  private:
   dtype type_;
-  buffer<float> wide_;
+  buffer<float> floats_;
   buffer<half> half_;
   buffer<bf16> bf16_;
 };
@@ -81,7 +81,7 @@ void check(const problem& is) {
 
   const buffer<T> dy(dys), own_weight(own_weights), dx(is.rows * is.width);
   const buffer<R> x(xs), dsum(dsums), dresidual(is.rows * is.width);
-  const buffer<float> wide_weight(weights);
+  const buffer<float> weight_in_float(weights);
   const buffer<float> mean(std::vector<float>(of.mean.begin(), of.mean.end()));
   const buffer<float> rstd(std::vector<float>(of.rstd.begin(), of.rstd.end()));
   const buffer<float> partial((centred ? 2 : 1) * is.partial_rows * is.width);
@@ -92,7 +92,7 @@ void check(const problem& is) {
   p.dy = dy.data(), p.x = x.data(), p.rstd = rstd.data();
   if (centred) p.mean = mean.data();
   if (is.weight) {
-    p.weight = float_weight ? static_cast<const void*>(wide_weight.data()) : own_weight.data();
+    p.weight = float_weight ? static_cast<const void*>(weight_in_float.data()) : own_weight.data();
   }
   if (adds && is.dsum) p.dsum = dsum.data();
   if (adds && is.dresidual) p.dresidual = dresidual.data();

@@ -46,8 +46,8 @@ void check(const problem& is) {
   auto wd = doubles(weights), bd = doubles(biases);
   const buffer<T> x(xs), weight(weights), bias(biases), y(is.rows * is.width);
   const buffer<R> residual(residuals), sum(is.rows * is.width);
-  const buffer<float> wide_weight(std::vector<float>(wd.begin(), wd.end()));
-  const buffer<float> wide_bias(std::vector<float>(bd.begin(), bd.end()));
+  const buffer<float> weight_in_float(std::vector<float>(wd.begin(), wd.end()));
+  const buffer<float> bias_in_float(std::vector<float>(bd.begin(), bd.end()));
   const buffer<float> mean(is.rows), rstd(is.rows);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
   const bool none = is.kind == parameters::none, floats = is.kind == parameters::floats;
@@ -58,9 +58,9 @@ void check(const problem& is) {
   };
   norm_forward_params p{};
   p.x = x.data(), p.y = y.data();
-  p.weight = pick(weight.data(), wide_weight.data());
+  p.weight = pick(weight.data(), weight_in_float.data());
   const bool biased = !rms && !none && is.kind != parameters::weight;
-  if (biased) p.bias = pick(bias.data(), wide_bias.data());
+  if (biased) p.bias = pick(bias.data(), bias_in_float.data());
   if (adds) p.residual = residual.data(), p.sum = sum.data();
   if (is.moments && !rms) p.mean = mean.data();
   if (is.moments) p.rstd = rstd.data();

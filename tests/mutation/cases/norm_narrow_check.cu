@@ -49,8 +49,8 @@ void check(problem is) {
   numbers wd = doubles(weights), bd = doubles(biases);
   const buffer<T> x(xs), dy(dys), weight(weights), bias(biases), y(count), dx(count);
   const buffer<R> residual(residuals), sum(count), dsum(dsums), dresidual(count);
-  const buffer<float> wide_weight(std::vector<float>(wd.begin(), wd.end()));
-  const buffer<float> wide_bias(std::vector<float>(bd.begin(), bd.end()));
+  const buffer<float> weight_in_float(std::vector<float>(wd.begin(), wd.end()));
+  const buffer<float> bias_in_float(std::vector<float>(bd.begin(), bd.end()));
   const buffer<float> mean(is.rows), rstd(is.rows), partial(2 * kBlocks * is.width);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
   const dtype own = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
@@ -61,9 +61,10 @@ void check(problem is) {
   norm_forward_params p{};
   p.x = x.data(), p.y = y.data(), p.x_rows = strides;
   p.weight_type = p.bias_type = is.own ? own : dtype::float32;
-  if (is.weight) p.weight = is.own ? static_cast<const void*>(weight.data()) : wide_weight.data();
+  if (is.weight)
+    p.weight = is.own ? static_cast<const void*>(weight.data()) : weight_in_float.data();
   if (centred && is.weight) {
-    p.bias = is.own ? static_cast<const void*>(bias.data()) : wide_bias.data();
+    p.bias = is.own ? static_cast<const void*>(bias.data()) : bias_in_float.data();
     p.mean = mean.data();
   }
   if (adds) p.residual = residual.data(), p.sum = sum.data();

@@ -23,9 +23,9 @@ std::vector<T> normal_values(size_t n, unsigned seed, float mean = 0, float devi
 
 template <class T>
 std::vector<double> doubles(const std::vector<T>& values) {
-  std::vector<double> wide;
-  for (const T value : values) wide.push_back(kittens::convert<float>(value));
-  return wide;
+  std::vector<double> numbers;
+  for (const T value : values) numbers.push_back(kittens::convert<float>(value));
+  return numbers;
 }
 
 // Half a unit in the last place of numbers in [1, 2).

@@ -15,7 +15,7 @@ constexpr int kRows = 12;  // of the table
 
 struct choices {
   bool conjugate = false, in_place = false, float_tables = false;
-  bool narrow = false;  // offsets and starts are int32, not int64
+  bool int32 = false;  // offsets and starts are int32, not int64
 };
 
 struct problem {
@@ -77,8 +77,8 @@ void check_with_tables(const problem& is) {
   const buffer<int64_t> offsets(is.offsets), starts(is.starts);
   const buffer<int32_t> offsets_32(std::vector<int32_t>(is.offsets.begin(), is.offsets.end()));
   const buffer<int32_t> starts_32(std::vector<int32_t>(is.starts.begin(), is.starts.end()));
-  const auto pick = [&](const auto& given, const void* wide, const void* narrow) {
-    return given.empty() ? nullptr : is.how.narrow ? narrow : wide;
+  const auto pick = [&](const auto& given, const void* int64, const void* int32) {
+    return given.empty() ? nullptr : is.how.int32 ? int32 : int64;
   };
   const auto operand = [&](const buffer<T>& in, const buffer<T>& out, int heads) {
     const int64_t token = int64_t(heads) * is.width;
@@ -102,8 +102,8 @@ void check_with_tables(const problem& is) {
                           .tokens = is.tokens,
                           .width = is.width,
                           .rotated = is.rotated,
-                          .wide_offsets = !is.how.narrow,
-                          .wide_seqlens = !is.how.narrow,
+                          .int64_offsets = !is.how.int32,
+                          .int64_seqlens = !is.how.int32,
                           .conjugate = is.how.conjugate,
                           .in_place = is.how.in_place,
                           .type = type,
@@ -141,7 +141,7 @@ TEST(single_elements) { check<float>({single_halves, 2, 5, 3, 3, 9, 6, {.conjuga
 TEST(single_neighbours) { check<float>({single_neighbours, 3, 2, 2, 1, 7, 4}); }
 TEST(offsets_of_each_batch) {
   check<float>({single_halves, 3, 4, 1, 1, 4, 4, {}, 1, {4, -2, 30}});
-  check<float>({single_halves, 3, 4, 1, 1, 4, 4, {.narrow = true}, 0, {4, 0, 8}});
+  check<float>({single_halves, 3, 4, 1, 1, 4, 4, {.int32 = true}, 0, {4, 0, 8}});
 }
 TEST(offsets_far_outside) {
   check<float>({single_halves, 4, 4, 1, 1, 4, 4, {}, 5, {kLow, kHigh, -5, 3}});
@@ -149,10 +149,10 @@ TEST(offsets_far_outside) {
 TEST(an_offset_past_the_table) { check<float>({single_halves, 1, 4, 1, 1, 4, 4, {}, 11}); }
 TEST(packed) {
   check<bf16>({halves, 1, 11, 2, 1, 16, 16, {}, 2, {}, {0, 4, 4, 9, 11}});
-  check<float>({single_halves, 1, 11, 2, 1, 4, 2, {.narrow = true}, 0, {}, {0, 4, 4, 9, 11}});
+  check<float>({single_halves, 1, 11, 2, 1, 4, 2, {.int32 = true}, 0, {}, {0, 4, 4, 9, 11}});
 }
 TEST(packed_with_tokens_of_no_sequence) {
   check<float>({single_halves, 1, 13, 1, 1, 4, 4, {}, 0, {3, 1, 2}, {2, 5, 7, 9}});
-  check<float>({single_halves, 1, 5, 1, 1, 4, 4, {.narrow = true}, 1, {3}, {0, 3}});
+  check<float>({single_halves, 1, 5, 1, 1, 4, 4, {.int32 = true}, 1, {3}, {0, 3}});
 }
 TEST(packed_without_a_sequence) { check<float>({single_halves, 1, 3, 1, 1, 4, 4, {}, 0, {}, {1}}); }

@@ -61,9 +61,9 @@ KITTENS_INLINE void unpack(float& low, float& high, uint32_t both) {
   } else {
     __half2 pair;
     std::memcpy(static_cast<void*>(&pair), &both, sizeof(both));
-    const float2 wide = __half22float2(pair);
-    low = wide.x;
-    high = wide.y;
+    const float2 floats = __half22float2(pair);
+    low = floats.x;
+    high = floats.y;
   }
 }
 

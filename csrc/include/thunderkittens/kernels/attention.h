@@ -42,7 +42,7 @@ struct attention_forward_problem {
   // exceed the tensor's rows count as the nearest that do not. Rows of no sequence see no key.
   bool packed = false;
   int64_t sequences = 0;
-  bool wide_seqlens_q = false, wide_seqlens_k = false;  // int64, else int32
+  bool int64_seqlens_q = false, int64_seqlens_k = false;  // else int32
   dtype type;
 };
 

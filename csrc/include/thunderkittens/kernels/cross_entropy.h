@@ -39,7 +39,7 @@ struct cross_entropy_forward_problem {
   loss_reduction reduction = loss_reduction::mean;
   bool counted = false;  // without a reduction: the gradient is divided by the sum of `counts`
   float label_smoothing = 0.0f, z_loss = 0.0f;
-  bool wide = true;  // targets are int64, else int32
+  bool int64_targets = true;  // else int32
   dtype type;
 };
 
@@ -66,7 +66,7 @@ struct cross_entropy_forward_plan
 struct cross_entropy_count_problem {
   int64_t rows;
   int64_t ignore_index = -100;
-  bool wide = true;
+  bool int64_targets = true;
 };
 struct cross_entropy_count_tensors {
   const void* targets;  // [rows]
@@ -79,7 +79,7 @@ using cross_entropy_count_plan =
 struct cross_entropy_total_problem {
   int64_t rows;
   int64_t ignore_index = -100;
-  bool mean = true, wide = true;
+  bool mean = true, int64_targets = true;
 };
 struct cross_entropy_total_tensors {
   const float* loss;                // [rows]

@@ -31,14 +31,14 @@ struct rotary_problem {
   int64_t batch, tokens, width;  // packed: batch 1, and all tokens; batch · tokens is below 2³¹
   int64_t rotated;               // even and ≤ width
   rotary_heads q, k;
-  int64_t table_rows, cos_stride, sin_stride;       // at least one row; elements between rows
-  int64_t offset = 0;                               // of all positions
-  int64_t sequences = 0;                            // packed
-  bool wide_offsets = false, wide_seqlens = false;  // int64
-  bool interleaved = false;                         // pairs are neighbours, not one of each half
-  bool conjugate = false;                           // turns back: −sin for sin
-  bool in_place = false;                            // what is not rotated need not be copied
-  dtype type, table_type = type;                    // table_type: `type` or float32
+  int64_t table_rows, cos_stride, sin_stride;         // at least one row; elements between rows
+  int64_t offset = 0;                                 // of all positions
+  int64_t sequences = 0;                              // packed
+  bool int64_offsets = false, int64_seqlens = false;  // else int32
+  bool interleaved = false;                           // pairs are neighbours, not one of each half
+  bool conjugate = false;                             // turns back: −sin for sin
+  bool in_place = false;                              // what is not rotated need not be copied
+  dtype type, table_type = type;                      // table_type: `type` or float32
 };
 
 struct rotary_tensors {

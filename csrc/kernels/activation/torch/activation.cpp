@@ -31,7 +31,7 @@ Tensor activate_backward(activation f, const Tensor& dy, const Tensor& x) {
                                : at::gelu_backward(dy, x, name_of_gelu(f));
 }
 
-Tensor widened(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+Tensor upcast(const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
 // With the strides that Meta promises, also of dimensions of size 1.
 Tensor rounded_like(const Tensor& x, const Tensor& result) {
@@ -92,9 +92,9 @@ void gated_backward_kernel(const decision& d, activation f, const Tensor& dy, co
 
 two_tensors gated_backward_aten(activation f, const Tensor& dy, const Tensor& gate,
                                 const Tensor& up, std::array<bool, 2> needs) {
-  const Tensor wide_dy = widened(dy), x = widened(gate);
-  const auto dgate = [&] { return activate_backward(f, wide_dy * widened(up), x); };
-  const auto dup = [&] { return wide_dy * activate(f, x); };
+  const Tensor dy_float = upcast(dy), x = upcast(gate);
+  const auto dgate = [&] { return activate_backward(f, dy_float * upcast(up), x); };
+  const auto dup = [&] { return dy_float * activate(f, x); };
   return {needs[0] ? rounded_like(gate, dgate()) : none(gate),
           needs[1] ? rounded_like(up, dup()) : none(up)};
 }
@@ -113,7 +113,7 @@ Tensor gated_forward(const argument_table& table, const kernel& wanted, activati
     }
     return none(gate);
   }
-  if (d.on == nullptr) return rounded_like(gate, activate(f, widened(gate)) * widened(up));
+  if (d.on == nullptr) return rounded_like(gate, activate(f, upcast(gate)) * upcast(up));
   const Tensor y = empty_contiguous(gate);
   gated_forward_kernel(d, f, gate, up, y);
   return y;

@@ -30,7 +30,7 @@ at::Tensor activate(activation f, const at::Tensor& x);
 at::Tensor activate_backward(activation f, const at::Tensor& dy, const at::Tensor& x);
 
 // The dtype in which ATen computes for x, and what it computed, rounded once to x's dtype.
-at::Tensor widened(const at::Tensor& x);
+at::Tensor upcast(const at::Tensor& x);
 at::Tensor rounded_like(const at::Tensor& x, const at::Tensor& result);
 
 // Contiguous whatever the strides of `like`.

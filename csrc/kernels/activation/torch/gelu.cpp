@@ -74,7 +74,7 @@ Tensor gelu(const Tensor& x, std::string_view approximate) {
     if (d.on != nullptr) note_operand(x, "x");
     return none(x);
   }
-  if (d.on == nullptr) return rounded_like(x, activate(f, widened(x)));
+  if (d.on == nullptr) return rounded_like(x, activate(f, upcast(x)));
   const Tensor y = empty_contiguous(x);
   forward_kernel(d, f, x, y);
   return y;
@@ -86,7 +86,7 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x, std::string_view approxi
   if (x.numel() == 0 && explaining() == nullptr) return empty_contiguous(x);
   const decision d = decide(kBackwardKernel, x.device(), why_unsupported(x));
   if (d.explained) return none(x);
-  if (d.on == nullptr) return rounded_like(x, activate_backward(f, widened(dy), widened(x)));
+  if (d.on == nullptr) return rounded_like(x, activate_backward(f, upcast(dy), upcast(x)));
   const Tensor dx = empty_contiguous(x);
   backward_kernel(d, f, dy, x, dx);
   return dx;

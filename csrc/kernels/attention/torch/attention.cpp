@@ -54,8 +54,8 @@ attention_forward_problem problem_of(const attention_call& c) {
       .right = c.causal ? 0 : reach(c.window_right),
       .packed = packed,
       .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
-      .wide_seqlens_q = is_long(c.cu_seqlens_q),
-      .wide_seqlens_k = is_long(c.cu_seqlens_k),
+      .int64_seqlens_q = is_long(c.cu_seqlens_q),
+      .int64_seqlens_k = is_long(c.cu_seqlens_k),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
   };
 }

@@ -139,8 +139,8 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
   for (int64_t first = 0; first < layout.count(); first += step) {
     const int64_t heads = std::min(step, layout.count() - first);
     const auto of = [&](const Tensor& t) { return t.narrow(0, first, heads); };
-    const auto wide = [&](const Tensor& t) { return of(t).to(type); };
-    const head_inputs in{wide(q), wide(dout), wide(k), wide(v), of(lse), of(delta)};
+    const auto upcast = [&](const Tensor& t) { return of(t).to(type); };
+    const head_inputs in{upcast(q), upcast(dout), upcast(k), upcast(v), of(lse), of(delta)};
     const auto [weights, ds] = weights_and_score_gradients(c, layout, seen, in);
     if (b.needs[0]) of(dq).copy_(at::matmul(ds, in.k));
     if (b.needs[1]) of(dk).copy_(at::matmul(ds.transpose(1, 2), in.q));

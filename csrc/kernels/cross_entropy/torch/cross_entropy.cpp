@@ -147,8 +147,8 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
   if (d.explained) return;
   raise_target_outside(d, gradient.device());
   if (d.on == nullptr) {  // what is 0 stays 0, as the gradient of ignored rows is
-    Tensor wide = gradient.to(loss_dtype(gradient)).mul(dloss.unsqueeze(-1));
-    result.copy_(wide.masked_fill_(gradient.eq(0), 0));
+    Tensor scaled = gradient.to(loss_dtype(gradient)).mul(dloss.unsqueeze(-1));
+    result.copy_(scaled.masked_fill_(gradient.eq(0), 0));
     return;
   }
   const rows_view rows = as_rows(gradient), factors = as_rows(dloss.unsqueeze(-1));

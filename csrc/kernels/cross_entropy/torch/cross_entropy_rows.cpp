@@ -106,7 +106,7 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
              .counted = rows.counts.defined(),
              .label_smoothing = static_cast<float>(o.label_smoothing),
              .z_loss = static_cast<float>(o.z_loss),
-             .wide = rows.targets.scalar_type() == at::kLong,
+             .int64_targets = rows.targets.scalar_type() == at::kLong,
              .type = *kernel_dtype(rows.logits.scalar_type()),
          },
          cross_entropy_forward_tensors{
@@ -134,7 +134,7 @@ Tensor count_targets(const decision& d, const loss_options& o, const Tensor& tar
          cross_entropy_count_problem{
              .rows = targets.numel(),
              .ignore_index = o.ignore_index,
-             .wide = targets.scalar_type() == at::kLong,
+             .int64_targets = targets.scalar_type() == at::kLong,
          },
          cross_entropy_count_tensors{
              .targets = targets.const_data_ptr(),
@@ -159,7 +159,7 @@ Tensor reduce_losses(const decision& d, const loss_options& o, const Tensor& los
              .rows = loss.numel(),
              .ignore_index = o.ignore_index,
              .mean = mean,
-             .wide = targets.scalar_type() == at::kLong,
+             .int64_targets = targets.scalar_type() == at::kLong,
          },
          cross_entropy_total_tensors{
              .loss = loss.const_data_ptr<float>(),

@@ -89,8 +89,8 @@ void add_product(Tensor sum, const Tensor& a, const Tensor& b, bool first) {
   } else if (a.is_cuda()) {
     first ? at::mm_out(sum, a, b, type) : at::addmm_out(sum, sum, a, b, type);
   } else {
-    const Tensor wide_a = a.to(type), wide_b = b.to(type);
-    first ? at::mm_out(sum, wide_a, wide_b) : sum.addmm_(wide_a, wide_b);
+    const Tensor a_upcast = a.to(type), b_upcast = b.to(type);
+    first ? at::mm_out(sum, a_upcast, b_upcast) : sum.addmm_(a_upcast, b_upcast);
   }
 }
 
