@@ -27,7 +27,7 @@ def find(module: str, attribute: str, package: str) -> Any:
 
 @functools.cache
 def compiled(function: Any) -> Any:
-    """The function under torch.compile, one graph, specialised anew for each shape."""
+    """The function under torch.compile, one graph, specialised for each shape."""
     torch._dynamo.config.recompile_limit = 256
     return torch.compile(function, fullgraph=True, dynamic=False)
 

@@ -67,7 +67,7 @@ def table(results: list[Result]) -> str:
 def earlier(record: dict[str, Any]) -> str:
     """Which families, or cases of others, have their figures from an earlier run, and which one.
 
-    Those cases of its families that the record holds anew are `but_for`.
+    Those cases of its families that the record has measured again are `but_for`.
     """
     parts = []
     for run in record.get("earlier", ()):

@@ -130,7 +130,7 @@ def differences(topic: str, answers: Records, folder: Path = GOLDEN) -> list[str
         )
     kept = golden.parse(path.read_text())
     found = [
-        f"{name}: not in {path.name}: write it anew with `{REGENERATE}`"
+        f"{name}: not in {path.name}: regenerate it with `{REGENERATE}`"
         for name in answers
         if name not in kept
     ]

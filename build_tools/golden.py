@@ -185,7 +185,7 @@ def compare(got: Record, want: Golden) -> str:
     if mine != kept:
         return (
             f"{got.name}: the program records {_describe(mine)}, the golden file has "
-            f"{_describe(kept)}: write it anew"
+            f"{_describe(kept)}: regenerate it"
         )
     answers = got.values()
     if not want.sums:

@@ -1,7 +1,7 @@
 """What each kernel takes: registers, shared memory, and what must not be there.
 
 The table of it is checked in (`tests/ptxas/resources.md`), so that a change of a kernel shows what
-it costs; `python -m build_tools resources` writes it anew.
+it costs; `python -m build_tools resources` regenerates it.
 """
 
 import ctypes

@@ -63,7 +63,7 @@ class stacks {
 
   uint8_t* bottom(int index);
 
-  // Taken in pieces for so many fibers.
+  // Allocated in pieces, for this many fibers.
   static constexpr int kPiece = host::kMaxBlockThreads;
   static constexpr size_t kPieceBytes = kPiece * kStackBytes;
 

@@ -22,7 +22,7 @@ class ready_queue {
  public:
   ready_queue(policy p, random_sequence& random) : policy_(p), random_(random) {}
 
-  void start(int fibers, int warps);  // empty, for so many
+  void start(int fibers, int warps);  // empty, with room for them
   void push(fiber& f);
   fiber* pop();                     // null when there is none
   void let_others(const fiber& f);  // f spins: its warp goes last

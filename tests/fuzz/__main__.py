@@ -33,7 +33,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         prog="python -m tests.fuzz", description="Public ops on random calls, against float64."
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to go on (60)")
-    parser.add_argument("--cases", type=int, help="stop after so many cases")
+    parser.add_argument("--cases", type=int, help="stop after this many cases")
     parser.add_argument("--start", type=int, default=0, metavar="SEED", help="the first seed (0)")
     parser.add_argument("--only", type=names(known), metavar="OPS", help="ops, comma-separated")
     parser.add_argument("--case", type=one(known), metavar="OP:SEED", help="run this one, and tell")

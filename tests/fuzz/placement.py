@@ -41,7 +41,7 @@ class Placed:
         self._before: Tensor | None = None
 
     def lay_out(self, turn: int) -> Tensor:
-        """Writes buffer and tensor anew, with the neighbours of this turn; returns the tensor."""
+        """Writes buffer and tensor again, with the neighbours of this turn; returns the tensor."""
         floating = self.buffer.dtype.is_floating_point
         neighbours = NEIGHBOURS if floating else INTEGER_NEIGHBOURS
         self.buffer.fill_(neighbours[turn % 2])

@@ -21,7 +21,7 @@ class Family:
         name: For the test's name.
         scale: Of the logits.
         growth: By how much they grow from the last key to the first, which comes last.
-        outliers: Every so many keys one is larger or smaller by this.
+        outliers: One key in this many is larger or smaller by this.
         softcap: As given to the op.
         shift: Added to all.
     """

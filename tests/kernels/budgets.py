@@ -1,6 +1,6 @@
 """What each kernel executes in one small case: instructions, bytes, bank conflicts, wavefronts.
 
-`python -m tests.kernels.budgets` writes budgets.json anew. Where a change of it is meant, its diff
+`python -m tests.kernels.budgets` regenerates budgets.json. Where a change of it is meant, its diff
 belongs into the commit; where none is, test_budgets_simulator.py says so.
 """
 

@@ -281,7 +281,7 @@ def check_targets_outside_are_told(device: str, width: int, wait) -> None:
 
 
 def losses_of_calls(x: torch.Tensor, targets: torch.Tensor, at_once: int) -> list[torch.Tensor]:
-    """Each row's loss and gradient, by calls of so many rows."""
+    """Each row's loss and gradient, by calls of `at_once` rows."""
     calls = zip(x.split(at_once), targets.split(at_once), strict=True)
     parts = zip(*(losses(*call) for call in calls), strict=True)
     return [torch.cat(part) for part in parts]

@@ -112,7 +112,7 @@ def check(case: Far, inputs, results) -> None:
 def check_all(
     device: str, width: int, rows: int = 14, at_once: int | None = None, options=OPTIONS
 ) -> None:
-    """`check` of `every` case, by calls of so many rows."""
+    """`check` of `every` case, by calls of `at_once` rows."""
     for case in every(width, rows, options):
         inputs = make(case, device)
         calls = zip(*(t.split(at_once or rows) for t in inputs), strict=True)

@@ -32,7 +32,7 @@ def report(mistake: Mistake, policy: str) -> str:
 
 
 def main() -> None:
-    """Writes the manual's quotes anew."""
+    """Regenerates the manual's quotes."""
     by_name = {mistake.name: mistake for mistake in MISTAKES}
     renewed = QUOTE.sub(
         lambda m: m[1] + report(by_name[m[2]], m[3]) + m[5],

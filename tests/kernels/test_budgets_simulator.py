@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(
     not _loader.SIMULATOR.is_file(),
     reason="the simulator is not built (python -m build_tools simulator)",
 )
-RENEW = "if that is meant, `python -m tests.kernels.budgets` writes the file anew"
+RENEW = "if that is meant, `python -m tests.kernels.budgets` regenerates the file"
 
 
 @pytest.fixture(autouse=True)

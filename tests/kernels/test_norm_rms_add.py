@@ -328,7 +328,7 @@ def test_compile(op, dynamic):
             assert memory.bits_equal(got.detach(), want)
 
 
-def test_compiled_dropout_is_drawn_anew():
+def test_compiled_dropout_is_drawn_at_each_call():
     """A graph holds the draw, not a seed, and its backward has the forward's mask."""
     compiled = torch.compile(
         lambda x, r: thunderkittens.add_layer_norm(x, r, dropout_p=0.5), fullgraph=True

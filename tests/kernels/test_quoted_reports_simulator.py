@@ -8,7 +8,7 @@ from build_tools import simulator
 from build_tools.settings import BuildError
 from tests.kernels import quoted_reports
 
-RENEW = "`python -m tests.kernels.quoted_reports` writes it anew"
+RENEW = "`python -m tests.kernels.quoted_reports` regenerates it"
 
 
 def without_numbers_that_wander(text: str) -> str:

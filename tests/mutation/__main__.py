@@ -14,7 +14,7 @@ from tests.mutation import job, listed
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutation ARGS=…", description=__doc__)
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose text contains it")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of them")
+    parser.add_argument("--sample", type=int, metavar="N", help="this many of them")
     parser.add_argument("--unlisted", action="store_true", help="leave out those that are listed")
     parser.add_argument("--list", action="store_true", help="print them, and run none")
     parser.add_argument("--all", action="store_true", help="print what became of each one")

@@ -38,7 +38,7 @@ def mutants() -> list[Mutant]:
 
 
 def sample(among: list[Mutant], count: int) -> list[Mutant]:
-    """So many of the mutants that should be noticed: others whenever a kernel has changed."""
+    """`count` of the mutants that should be noticed: others whenever a kernel has changed."""
     texts = "\0".join(targets.text(file) for file in targets.TARGETS)
     rank = {m: hashlib.sha256(f"{texts}\0{m}\0{m.begin}".encode()).digest() for m in among}
     fit = (m for m in among if listed.find(m) is None)

@@ -37,7 +37,7 @@ def test_registers_and_shared_memory_are_those_of_the_table(toolkit, reports):
         pytest.skip(f"the table is that of nvcc {version}, this one is {toolkit.version}")
     if resources.ARCHITECTURE not in settings.selected_architectures():
         pytest.skip(f"{resources.ARCHITECTURE} is not selected")
-    remedy = "if the change is meant, `python -m build_tools resources` writes the table anew"
+    remedy = "if the change is meant, `python -m build_tools resources` regenerates the table"
     for name, rows in resources.sections(toolkit, reports).items():
         assert table.get(name) == rows, f"{name}: {remedy}"
     gone = [name for name in table if not (ROOT / f"{name}.cu").is_file()]

@@ -103,7 +103,7 @@ def count_differing(
     repeats: int,
     before: Callable[[], None],
 ) -> int:
-    """Runs so many times, and returns how often a bit differs from the first results.
+    """Runs `repeats` times, and returns how often a bit differs from the first results.
 
     Args:
         run: The call.

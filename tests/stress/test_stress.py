@@ -13,7 +13,7 @@ from tests.stress.repeat import count_differing, differs, nothing, stress
 
 
 class Flaky:
-    """Results of which each so many-th has another bit, and which may be wrong."""
+    """Results of which one in `every` has another bit, and which may be wrong."""
 
     def __init__(self, every: int = 0, wrong: str = "") -> None:
         self.every, self.wrong, self.runs = every, wrong, 0

@@ -143,7 +143,7 @@ def add_layer_norm(
         training: False: nothing is dropped.
         seed: One int64 on x's device, from which the mask follows: element i (of x contiguous)
             always meets the same number for one seed, whatever the shape or the device. None: one
-            drawn from torch's generator of that device, anew at each replay of a CUDA graph.
+            drawn from torch's generator of that device, again at each replay of a CUDA graph.
 
     Returns:
         y in x's dtype and sum in residual's dtype, both [..., N] and contiguous.

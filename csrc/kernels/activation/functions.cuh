@@ -30,7 +30,6 @@ KITTENS_DEVICE float decay(float x, float rate) {
   if constexpr (std::same_as<T, float>) {
     return expf(-rate * x);
   } else {
-    constexpr float kLog2e = 1.44269504f;
     return arch::exp2_approx(x * (-rate * kLog2e));
   }
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numbers>
 #include <string>
 
 #include "kernels/attention/attention_forward.cuh"
@@ -81,7 +80,7 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
   t.is_small_cap = p.softcap <= kSmallCap;
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
-  t.scale_log2 = t.scale * std::numbers::log2e_v<float>;
+  t.scale_log2 = t.scale * kLog2e;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);

@@ -19,7 +19,6 @@ class attention_softmax {
   static constexpr float kLargeRow = 0x1p60f;
   // A reference m · c is far from here on: rounding it would move p by more than √2.
   static constexpr float kFar = 0x1p24f, kMaybeFar = 0x1p23f;
-  static constexpr float kLn2 = 0.6931471806f, kLog2e = 1.442695041f;
 
   const attention_forward_tensors<Config>& p;
   const int w;
@@ -180,7 +179,7 @@ class attention_softmax {
     column base;  // m of a far row, 0 of any other
     map([=](float x) { return is_far(x) ? x : 0.0f; }, base, m);
     map([](float x, float b) { return b == 0.0f ? x : 0.0f; }, reference, reference, base);
-    // From the old base and reference to the new ones; those of a row that is not far as ever.
+    // From the old base and reference to the new ones; those of a row that is not far as usual.
     map(
         [=](float x, float b, float y) {
           return is_far(x) ? fmaf(x - b, c, -y) : fmaf(-b, c, arch::mul_rounded(x, c) - y);

@@ -56,8 +56,8 @@ struct cross_entropy_forward_params {
   int64_t* outside;  // [1], perhaps the host's: takes a target that is no column; null: unasked
   int64_t rows, width, stride, gradient_stride, dloss_stride, ignore_index;
   float label_smoothing, z_loss;
-  bool int64_targets,
-      mean;  // mean: gradient and total are divided by how many targets are not ignored
+  bool int64_targets;
+  bool mean;  // gradient and total are divided by how many targets are not ignored
   dtype type;
 };
 
@@ -66,7 +66,7 @@ struct cross_entropy_total_params {
   const float* loss;    // [rows]
   const void* targets;  // [rows], int64 where `int64_targets`, else int32: the total is divided by
                         // how many are not ignored; null: by 1
-  float* total;  // [1]
+  float* total;         // [1]
   int64_t rows, ignore_index;
   bool int64_targets;
   const int64_t* counts = nullptr;  // [kCrossEntropyParts]: their sum is how many; null: unknown

@@ -24,8 +24,8 @@ KITTENS_DEVICE float scaled(float value, float factor) {
   return value == 0.0f ? value : value * factor;
 }
 
-// Grid: (any number of blocks, slices of slice_vectors vectors). A warp has every so-manieth row's
-// slice.
+// Grid: (any number of blocks, slices of slice_vectors vectors). The warps of a slice's blocks take
+// its rows in turn.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     cross_entropy_backward(const __grid_constant__ cross_entropy_backward_params p) {

@@ -18,7 +18,7 @@ struct far_powers {
   static constexpr float least_top = std::numeric_limits<float>::lowest();
   KITTENS_DEVICE static float top_of(float largest) { return largest; }
   KITTENS_DEVICE static float power(float x, float top) {
-    return arch::exp2_approx((x - top) * kLog2E);
+    return arch::exp2_approx((x - top) * kLog2e);
   }
   KITTENS_DEVICE static float rescaled(float before, float top) { return power(before, top); }
   // Of 2²⁴ columns at most, the total's logarithm is less than half of the distance to a neighbour.

@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <numbers>
 
 #include "kernels/cross_entropy/cross_entropy.h"
 
@@ -18,7 +17,6 @@ namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
-inline constexpr float kLog2E = std::numbers::log2e_v<float>;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -126,16 +124,16 @@ inline constexpr float kFar = 1 << 30;
 
 struct near_powers {
   static constexpr float least_top = -kFar;
-  KITTENS_DEVICE static float top_of(float largest) { return largest * kLog2E; }
+  KITTENS_DEVICE static float top_of(float largest) { return largest * kLog2e; }
   KITTENS_DEVICE static float power(float x, float top) {
-    return arch::exp2_approx(arch::fma(x, kLog2E, -top));
+    return arch::exp2_approx(arch::fma(x, kLog2e, -top));
   }
   // What takes a power relative to `before` to one relative to `top`.
   KITTENS_DEVICE static float rescaled(float before, float top) {
     return arch::exp2_approx(before - top);
   }
   KITTENS_DEVICE static float log_of(float top, float total) {
-    return (top + arch::log2_approx(total)) * std::numbers::ln2_v<float>;
+    return (top + arch::log2_approx(total)) * kLn2;
   }
 };
 

@@ -59,7 +59,7 @@ inline constexpr kittens::host::kernel_entry<norm_backward_params> kLayerNormBac
     kRmsNormBackward{"rms_norm_backward"}, kAddLayerNormBackward{"add_layer_norm_backward"},
     kAddRmsNormBackward{"add_rms_norm_backward"};
 
-// How narrow rows are spread: each over `lanes` lanes, of so many elements each.
+// How narrow rows are spread: each over `lanes` lanes, of `elements` elements each.
 struct norm_narrow_shape {
   static constexpr int kElements = 8, kBackwardThreads = 256, kBackwardBlocks = 3;
   int lanes;

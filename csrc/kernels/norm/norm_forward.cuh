@@ -7,7 +7,7 @@
 //
 // Memory-bound: x and residual are read once, y and s written once. All loads of a row are on their
 // way before the first is used, and the row stays in registers until it is stored; while one block
-// waits, the others of its multiprocessor load. The weights come anew for each row, from L1.
+// waits, the others of its multiprocessor load. The weights are loaded again for each row, from L1.
 //
 //   width ≤ 256:    norm_forward_narrow.cuh: a few lanes a row
 //   width ≤ 16384:  each warp holds up to 1024 columns; a block has one row, or several of a warp

@@ -15,7 +15,7 @@ using kittens::host::stream;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A block has up to so many threads if a head does not take more: 96, or of floats, whose heads are
+// The most threads of a block, if a head does not take more: 96, or of floats, whose heads are
 // twice as many bytes, 192. (64 … 128 were measured, with as many heads one after the other as
 // follow from it: with runs of 16 bytes none is 1 % faster. 4 × 4096 tokens, 32 + 32 heads of 128
 // floats: 257 µs, and 261 with 96 threads.)

@@ -16,7 +16,7 @@ agent_access start_load(thread& t, agent& loads, int rank, int64_t barrier);
 // A bulk copy out of shared memory, over (its reading) where the thread waits for its group.
 agent_access start_store(thread& t);
 
-// The thread waits until at most so many of its groups are under way.
+// The thread waits until at most `groups_under_way` of its groups are.
 void wait_for(thread& t, const agent& work, int groups_under_way);
 
 }  // namespace kittens::sim::race

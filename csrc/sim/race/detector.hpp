@@ -44,7 +44,7 @@ struct agent {
 
   // The end of a group.
   void close();
-  // How much is over when at most so many groups are under way.
+  // How much is over when at most `groups_under_way` are.
   uint32_t over(int groups_under_way) const;
 };
 

@@ -37,7 +37,7 @@ class product_agent {
  private:
   int actor_ = -1;
   uint32_t issued_ = 0;
-  clock over_;  // that so many are done: the same for all the threads that wait for them
+  clock over_;  // how many are done: the same for all the threads that wait for them
 };
 
 // The thread has lent registers to a product; it has those back from `registers`.

@@ -170,8 +170,8 @@ TEST(rounding_is_that_of_mma_AB) {
   check_rounding<half, 64, 48>();
 }
 
-// The ones are set once; the tile beside them is filled anew for each product. Two warpgroups share
-// them, each with its own rows.
+// The ones are set once; the tile beside them is filled again for each product. Two warpgroups
+// share them, each with its own rows.
 __global__ void __launch_bounds__(256)
     in_turn(const float* a, const float* b, float* products, float* sums, int rounds) {
   constexpr int K = 32, N = 64;

@@ -112,7 +112,7 @@ void check_dynamic(tile_scheduler tiles, int blocks) {
         turn.data(), visits.data());
     CHECK_EQUAL(counter.get()[0], 0);
     const std::vector<int> by = taken_by.get(), nth = turn.get(), visited = visits.get();
-    std::vector<int> turns_of(blocks, 0);  // so many tiles has the block had
+    std::vector<int> turns_of(blocks, 0);  // how many tiles the block has had
     for (int i = 0; i < count; ++i) {      // in the order of the scheduler
       const auto [batch, head, m] = all[i];
       const int place = (batch * tiles.heads + head) * tiles.rows + m;

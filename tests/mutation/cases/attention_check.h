@@ -20,11 +20,11 @@ struct problem {
   bool lse = true, dynamic = false, sinks = false;
   int64_t value_dim = 64, head_dim = 64;
   float softcap = 0;
-  // From row 5 on, every `aimed` rows one is aimed at a key, so that it scores so many times as
-  // much as others.
+  // From row 5 on, every `aimed` rows one is aimed at a key, so that it scores `factor` times
+  // as much as others.
   int64_t aimed = 0, aimed_key = 0;
   float factor = 0;
-  int64_t hill = 0;      // or at so many keys, all alike, not at one
+  int64_t hill = 0;      // or at this many keys, all alike, not at one
   int64_t nan_row = -1;  // a query that is NaN
   float loud = 0;        // all of the first column of v, of key head 1 the last, where it is not 0
   // What aimed rows are instead, where it is not 0: they score so much at the aimed key, every

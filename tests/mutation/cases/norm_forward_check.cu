@@ -100,7 +100,7 @@ using enum forward_form;
 // How many columns a warp has at most.
 constexpr int64_t kWarpColumns = 512;
 
-// Rows of 1 … 5 and 8 warps, of which the last lacks so many columns: its sums are beside those of
+// Rows of 1 … 5 and 8 warps, of which the last lacks `lacks` columns: its sums are beside those of
 // the others, in whole fours and not.
 template <class T, class R = T>
 void check_warps(problem is, int64_t lacks) {

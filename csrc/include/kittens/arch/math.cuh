@@ -13,7 +13,16 @@
 // bf16 and half conversions come from cuda_bf16.h and cuda_fp16.h in both worlds.
 #pragma once
 
+#include <numbers>
+
 #include "kittens/arch/keywords.cuh"
+
+namespace kittens {
+
+inline constexpr float kLog2e = std::numbers::log2e_v<float>;  // exp(x) = exp2(x · kLog2e)
+inline constexpr float kLn2 = std::numbers::ln2_v<float>;      // log(x) = log2(x) · kLn2
+
+}  // namespace kittens
 
 #if KITTENS_SIMULATED
 #include "kittens/arch/sim/math.hpp"

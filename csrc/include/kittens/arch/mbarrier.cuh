@@ -6,7 +6,7 @@
 //                                              barriers; a block or cluster barrier must follow
 //   mbarrier_invalidate(b)                     before its memory is used for something else
 //   mbarrier_arrive(b, count = 1)              counts as `count` arrivals, and does not wait
-//   mbarrier_expect_bytes(b, bytes)            the phase needs so many bytes more; no arrival
+//   mbarrier_expect_bytes(b, bytes)            the phase needs `bytes` more; no arrival
 //   mbarrier_arrive_expect_bytes(b, bytes)     both in one: expects, then arrives once
 //   mbarrier_arrive_remote(b, rank, count = 1) arrives at the barrier of the cluster's block `rank`
 //                                              that stands where b does in this block

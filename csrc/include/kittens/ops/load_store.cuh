@@ -29,7 +29,7 @@ namespace kittens {
 namespace detail {
 
 // How many elements of vector number c lie from this lane's first one up to the last column, or
-// V::length where all do, so that tensors of so many columns, known at compile time, need no
+// V::length where all do, so that tensors of V::length columns, known at compile time, need no
 // comparison. The lane holds run i where V::first(i, 0) is less: compared with constants, the runs'
 // columns take no registers.
 template <class V>

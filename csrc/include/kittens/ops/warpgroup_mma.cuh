@@ -73,7 +73,7 @@ struct product_operand {
   }
 };
 
-// A descriptor so many bytes further on. Its lowest word holds address / 16 and no sum of addresses
+// A descriptor `bytes` further on. Its lowest word holds address / 16 and no sum of addresses
 // in shared memory carries out of its field, so the upper word stays as it is.
 KITTENS_DEVICE uint64_t advance(uint64_t descriptor, int bytes) {
   const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes / 16);

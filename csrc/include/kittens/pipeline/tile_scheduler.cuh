@@ -29,7 +29,7 @@ struct tile_scheduler {
   // The last m comes first: under a causal mask it is the longest, and the short ones then fill
   // what the long ones leave.
   bool last_first = false;
-  // So many (head, batch) pairs at a time go through their tiles together: all their first tiles,
+  // How many (head, batch) pairs at a time go through their tiles together: all their first tiles,
   // then all their second ones. 1: one pair after the other; at most all.
   int together = 1;
   // The tile counter of a dynamic schedule, in global memory: 0 before a launch, and 0 again after

@@ -23,7 +23,8 @@ using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Heads are computed together as long as a matrix of their scores has at most so many elements.
+// Heads are computed together as long as the matrix of their scores has no more elements than
+// this.
 constexpr int64_t kMostScores = int64_t{1} << 26;
 
 // ---- Torch's FlashAttention ---------------------------------------------------------------------

@@ -40,7 +40,7 @@ two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, c
   const SymInt group = TORCH_GUARD_OR_FALSE(key_heads.sym_eq(0)) ? SymInt(1) : heads / key_heads;
   const double scale = attention_scale(c.scale, width.guard_int(__FILE__, __LINE__));
 
-  // The query heads of one key head stand under one another, so that one product serves them.
+  // The rows of all query heads that share a key head are stacked, so that one product serves them.
   const Tensor queries = q.to(type)
                              .reshape_symint({batch, rows, key_heads, group, width})
                              .permute({0, 2, 3, 1, 4})
@@ -114,9 +114,9 @@ bool plain(const attention_call& c) {
          TORCH_GUARD_OR_FALSE(rows.sym_eq(1));
 }
 
-// For one row, which is decoding, torch's first choice on a GPU is cuDNN, and that plans anew for
-// each number of keys: 25 ms a token, measured on an H200. What FlashAttention cannot take, or the
-// user has switched off, is left to torch's choice.
+// For one row, which is decoding, torch's first choice on a GPU is cuDNN, and that makes a new plan
+// for each number of keys: 25 ms a token, measured on an H200. What FlashAttention cannot take, or
+// the user has switched off, is left to torch's choice.
 bool decodes_by_flash(const Tensor& q, const Tensor& k, const Tensor& v) {
   return at::globalContext().userEnabledFlashSDP() &&
          TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) && flash_takes(q, k, v);

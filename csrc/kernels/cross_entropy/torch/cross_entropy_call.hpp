@@ -24,8 +24,8 @@ struct loss_options {
                double label_smoothing, double z_loss);
 };
 
-// Raises IndexError unless all targets on the CPU are columns, of so many, or ignored. `named`:
-// what their number is.
+// Raises IndexError unless all targets on the CPU are below `columns`, or ignored. `named`: what
+// that number is.
 void check_targets(std::string_view op, const loss_options& options, const at::Tensor& targets,
                    int64_t columns, const char* named);
 // Where the kernels of `d` leave a target that is no column, under THUNDERKITTENS_STRICT=1; else

@@ -254,7 +254,7 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
       {at::Tag::pt2_compliant_tag});
 }
 
-// One kernel for every device, as of layer_norm.
+// One kernel for every device, as for layer_norm.
 void every_op(torch::Library& m) {
   m.impl("add_norm_forward", add_norm_forward);
   m.impl("add_norm_backward", add_norm_backward);

@@ -98,7 +98,7 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
       {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
 }
 
-// One kernel for every device, as of layer_norm.
+// One kernel for every device, as for layer_norm.
 TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) {
   m.impl("add_rms_norm", add_rms_norm);
 }

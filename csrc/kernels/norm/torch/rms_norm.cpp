@@ -3,7 +3,7 @@
 //   y = x · rstd · (weight + weight_offset),   rstd = 1 / sqrt(mean(x²) + eps),   over the last
 //   dimension
 //
-// Three ops, as of layer_norm: `rms_norm` is the public one; `rms_norm_forward` also returns rstd
+// Three ops, as for layer_norm: `rms_norm` is the public one; `rms_norm_forward` also returns rstd
 // [x.shape[:-1]] in float32 (float64 for float64), for `rms_norm_backward`.
 #include <torch/library.h>
 
@@ -198,7 +198,7 @@ TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
       {at::Tag::pt2_compliant_tag});
 }
 
-// One kernel for every device, as of layer_norm.
+// One kernel for every device, as for layer_norm.
 void every_op(torch::Library& m) {
   m.impl("rms_norm", rms_norm);
   m.impl("rms_norm_forward", rms_norm_forward);
