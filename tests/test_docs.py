@@ -131,7 +131,7 @@ def test_the_manual_has_every_operation_of_the_tile_layer():
     headers = ROOT / "csrc/include/kittens"
     names = set()
     for folder in ("ops", "pipeline", "types"):
-        names |= {n for p in (headers / folder).glob("*.cuh") for n in operations(p.read_text())}
+        names |= {n for p in (headers / folder).rglob("*.cuh") for n in operations(p.read_text())}
     assert len(names) > 80
     within = {"convert_run"}  # what the layer uses itself
     assert not [n for n in sorted(names - within) if not re.search(rf"\b{n}\b", manual)]

@@ -40,7 +40,7 @@ class symbols {
 };
 
 // Where in the kernel's own source a thread is: `layer_norm.cuh:55`, with the line of the library's
-// header that it came through, if it did: `layer_norm.cuh:55 (through reduce.cuh:14)`.
+// header that it came through, if it did: `layer_norm.cuh:55 (through vector_reduce.cuh:14)`.
 std::string kernel_line(const symbols& known, const trace& where, call_site site);
 
 // The same for a single return address, with the line of the library nearest to the arch function.

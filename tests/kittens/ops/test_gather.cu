@@ -1,4 +1,5 @@
-// ops/load_store.cuh: gather of runs that start at every element, among NaNs, and scatter.
+// ops/global/vector_load_store.cuh: gather of runs that start at every element, among NaNs, and
+// scatter.
 #include <cmath>
 
 #include "vectors.h"

@@ -1,5 +1,5 @@
-// ops/register_tile_shared.cuh: between register tiles and shared tiles, over layouts, dtypes and
-// groups.
+// ops/shared/register_tile_shared.cuh: between register tiles and shared tiles, over layouts,
+// dtypes and groups.
 #include "tiles.h"
 
 using namespace kittens;

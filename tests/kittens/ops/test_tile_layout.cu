@@ -1,4 +1,4 @@
-// ops/tile_layout.cuh: the other layout, and the transposed tile.
+// ops/register/tile_layout.cuh: the other layout, and the transposed tile.
 #include <type_traits>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// ops/tile_load_store.cuh: register and shared tiles from and to global memory, at any address,
-// with ragged edges, by a warp and by groups.
+// ops/global/tile_load_store.cuh: register and shared tiles from and to global memory, at any
+// address, with ragged edges, by a warp and by groups.
 #include <cstring>
 
 #include "tiles.h"

@@ -1,4 +1,5 @@
-// ops/tile_map.cuh: element-wise maths on tiles, with numbers, and with values per row and column.
+// ops/register/tile_map.cuh: element-wise maths on tiles, with numbers, and with values per row and
+// column.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// ops/tile_mask.cuh: triangles and borders of tiles, wherever they are cut.
+// ops/register/tile_mask.cuh: triangles and borders of tiles, wherever they are cut.
 #include <climits>
 #include <vector>
 

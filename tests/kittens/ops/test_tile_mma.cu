@@ -1,4 +1,5 @@
-// ops/tile_mma.cuh: matrix products by one warp. Small integers, so that every sum is exact.
+// ops/register/tile_mma.cuh: matrix products by one warp. Small integers, so that every sum is
+// exact.
 #include <random>
 #include <vector>
 

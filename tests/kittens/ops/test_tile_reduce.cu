@@ -1,4 +1,4 @@
-// ops/tile_reduce.cuh: sums, products and extremes of the rows and columns of tiles.
+// ops/register/tile_reduce.cuh: sums, products and extremes of the rows and columns of tiles.
 #include <cmath>
 #include <limits>
 

@@ -26,9 +26,9 @@
 #include "kittens/arch/cluster.cuh"
 #include "kittens/arch/cluster_memory.cuh"
 #include "kittens/arch/fence.cuh"
-#include "kittens/ops/load_store.cuh"
-#include "kittens/ops/register_tile_global.cuh"
-#include "kittens/ops/shared_map.cuh"
+#include "kittens/ops/global/register_tile_global.cuh"
+#include "kittens/ops/global/vector_load_store.cuh"
+#include "kittens/ops/shared/traversal.cuh"
 #include "kittens/types/semaphore.cuh"
 
 namespace kittens {

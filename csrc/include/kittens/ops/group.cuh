@@ -1,10 +1,10 @@
 // Scopes wider than a warp. group<N> is N neighbouring warps, the first of them a multiple of N;
 // all of them call. warpgroup = group<4> has the tensor cores' asynchronous products as well.
 //
-//   group<8>::load(tile, tensor, at);       a shared tile, together (ops/tile_load_store.cuh)
+//   group<8>::load(tile, tensor, at);       a shared tile, together (ops/global/)
 //   warpgroup::store(tile, registers);      registers: of warp w, rows w·rows … of the tile
-//   warpgroup::add(tile, tile, other);      shared tiles, together (ops/shared_maths.cuh)
-//   warpgroup::row_sum(vector, tile);       (ops/shared_fold.cuh)
+//   warpgroup::add(tile, tile, other);      shared tiles, together (ops/shared/elementwise.cuh)
+//   warpgroup::row_sum(vector, tile);       (ops/shared/reduce_and_mask.cuh)
 //   warpgroup::sync(1);                     named barrier 1, of these warps
 //   warpgroup::mma_AB(d, a, b);             ops/warpgroup_mma.cuh
 //
@@ -17,8 +17,8 @@
 #include "kittens/arch/thread.cuh"
 #include "kittens/arch/wgmma.cuh"
 #include "kittens/ops/cluster.cuh"
-#include "kittens/ops/shared_fold.cuh"
-#include "kittens/ops/tile_load_store.cuh"
+#include "kittens/ops/global/tile_load_store.cuh"
+#include "kittens/ops/shared/reduce_and_mask.cuh"
 #include "kittens/ops/warpgroup_mma.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/scope.cuh"
@@ -26,7 +26,7 @@
 namespace kittens {
 
 template <int Warps>
-struct group : tile_movement<Warps>, tile_folds<Warps> {
+struct group : tile_movement<Warps>, tile_reductions<Warps> {
   static_assert(Warps >= 1 && Warps <= 32, "a group is 1 to 32 warps, as many as a block can have");
   static constexpr int warps = Warps, threads = Warps * kWarp;
   using cluster = cluster_movement<Warps>;  // other blocks' shared memory (ops/cluster.cuh)

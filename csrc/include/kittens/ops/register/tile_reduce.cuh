@@ -15,8 +15,8 @@
 
 #include <cmath>
 
-#include "kittens/ops/reduce.cuh"
-#include "kittens/ops/tile_map.cuh"
+#include "kittens/ops/register/tile_map.cuh"
+#include "kittens/ops/register/vector_reduce.cuh"
 
 namespace kittens {
 

@@ -1,4 +1,5 @@
-// ops/shared_fold.cuh: reductions and masks of shared tiles and vectors, by one warp and by groups.
+// ops/shared/reduce_and_mask.cuh: reductions and masks of shared tiles and vectors, by one warp and
+// by groups.
 #include <climits>
 #include <cmath>
 

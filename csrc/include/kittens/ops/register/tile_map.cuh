@@ -1,13 +1,13 @@
 // Element-wise maths on register tiles, and with one value per row or column. The destination comes
 // first and may be a source. 16-bit elements are computed in float and rounded once.
 //
-// ops/map.cuh names the operations on whole tiles: zero one fill pos_infty neg_infty exp exp2 log
-// log2 abs relu add sub mul div max min fma. Here are add_row … min_row, which take one value per
-// row of the tile (its col_vec), and add_col … min_col, which take one per column (its row_vec);
-// broadcast_row and broadcast_col make a tile of them.
+// ops/register/vector_map.cuh names the operations on whole tiles: zero one fill pos_infty
+// neg_infty exp exp2 log log2 abs relu add sub mul div max min fma. Here are add_row … min_row,
+// which take one value per row of the tile (its col_vec), and add_col … min_col, which take one per
+// column (its row_vec); broadcast_row and broadcast_col make a tile of them.
 #pragma once
 
-#include "kittens/ops/map.cuh"
+#include "kittens/ops/register/vector_map.cuh"
 #include "kittens/types/register_tile.cuh"
 
 namespace kittens {

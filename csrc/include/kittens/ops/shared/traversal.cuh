@@ -1,10 +1,10 @@
 // How the threads of a group go over shared tiles and vectors together, element by element: what
-// ops/shared_maths.cuh is made of. Every thread reads and writes elements of its own alone, so the
-// destination may be a source. Tiles are accessed 16 bytes at a time.
+// ops/shared/elementwise.cuh is made of. Every thread reads and writes elements of its own alone,
+// so the destination may be a source. Tiles are accessed 16 bytes at a time.
 #pragma once
 
-#include "kittens/ops/map.cuh"
-#include "kittens/ops/shared_tile_global.cuh"
+#include "kittens/ops/global/shared_tile_global.cuh"
+#include "kittens/ops/register/vector_map.cuh"
 
 namespace kittens::detail {
 

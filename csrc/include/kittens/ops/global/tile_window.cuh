@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kittens/arch/thread.cuh"
-#include "kittens/ops/run_access.cuh"
+#include "kittens/ops/global/run_access.cuh"
 #include "kittens/types/global_tensor.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/shared_tile.cuh"

@@ -7,13 +7,13 @@
 //   warpgroup::tril(rt, rt, …)              of the group's tile, each warp its own rows
 //
 // Sums are made in float, in an order that the types alone determine, and rounded once. Barriers
-// and proxy fences are as in ops/shared_maths.cuh; accum may be the destination.
+// and proxy fences are as in ops/shared/elementwise.cuh; accum may be the destination.
 #pragma once
 
-#include "kittens/ops/shared_maths.cuh"
-#include "kittens/ops/shared_reduce.cuh"
-#include "kittens/ops/tile_mask.cuh"
-#include "kittens/ops/tile_reduce.cuh"
+#include "kittens/ops/register/tile_mask.cuh"
+#include "kittens/ops/register/tile_reduce.cuh"
+#include "kittens/ops/shared/elementwise.cuh"
+#include "kittens/ops/shared/reductions.cuh"
 
 namespace kittens {
 
@@ -39,8 +39,8 @@ KITTENS_INLINE int clamp_to(int n, int low, int high) {
 
 // By Warps warps.
 template <int Warps>
-struct tile_folds : tile_maths<Warps> {
-  using tile_maths<Warps>::max, tile_maths<Warps>::min;  // of two operands
+struct tile_reductions : tile_elementwise<Warps> {
+  using tile_elementwise<Warps>::max, tile_elementwise<Warps>::min;  // of two operands
 
   // ---- vec = op over each row, or column; with accum, that and accum. Of a group's register
   // tiles, each warp reduces its own rows to its own vector.
@@ -192,7 +192,8 @@ struct tile_folds : tile_maths<Warps> {
 
 // ---- by one warp
 
-// op over the vector's elements, in float; sum, prod, max and min are in ops/reduce.cuh.
+// op over the vector's elements, in float; sum, prod, max and min are in
+// ops/register/vector_reduce.cuh.
 template <class F, shared_vector V>
 KITTENS_DEVICE float reduce(F op, const V& src) {
   return detail::reduce_elements<V::length>(op, [&](int i) { return detail::element_at(src, i); });
@@ -209,11 +210,11 @@ KITTENS_DEVICE void dot(float& dst, const A& a, const B& b) {
 #define KITTENS_REDUCE_SHARED(name)                                 \
   template <class V, shared_tile S>                                 \
   KITTENS_DEVICE void name(V& vec, const S& tile) {                 \
-    tile_folds<1>::name(vec, tile);                                 \
+    tile_reductions<1>::name(vec, tile);                            \
   }                                                                 \
   template <class V, shared_tile S, class A>                        \
   KITTENS_DEVICE void name(V& vec, const S& tile, const A& accum) { \
-    tile_folds<1>::name(vec, tile, accum);                          \
+    tile_reductions<1>::name(vec, tile, accum);                     \
   }
 KITTENS_REDUCE_SHARED(row_sum)
 KITTENS_REDUCE_SHARED(row_prod)
@@ -228,7 +229,7 @@ KITTENS_REDUCE_SHARED(col_min)
 #define KITTENS_FILL_SHARED(name)                                         \
   template <in_shared D, in_shared S>                                     \
   KITTENS_DEVICE void name(D& dst, const S& src, int from, float value) { \
-    tile_folds<1>::name(dst, src, from, value);                           \
+    tile_reductions<1>::name(dst, src, from, value);                      \
   }
 KITTENS_FILL_SHARED(tril)
 KITTENS_FILL_SHARED(triu)
@@ -240,7 +241,7 @@ KITTENS_FILL_SHARED(upper_fill)
 
 template <shared_tile D, shared_tile S>
 KITTENS_DEVICE void make_causal(D& dst, const S& src, float value) {
-  tile_folds<1>::make_causal(dst, src, value);
+  tile_reductions<1>::make_causal(dst, src, value);
 }
 
 }  // namespace kittens

@@ -1,4 +1,5 @@
-// ops/reduce.cuh: sums, products, extremes and dot products, the same in every lane.
+// ops/register/vector_reduce.cuh: sums, products, extremes and dot products, the same in every
+// lane.
 #include <algorithm>
 #include <cmath>
 

@@ -2,7 +2,7 @@
 // addresses and the number of columns allow, else element by element.
 #pragma once
 
-#include "kittens/ops/tile_window.cuh"
+#include "kittens/ops/global/tile_window.cuh"
 
 namespace kittens::detail {
 

@@ -1,9 +1,9 @@
 // Reductions of a vector to one number, the same in every lane of the warp. (Of shared vectors,
-// reduce and dot are in ops/shared_maths.cuh.)
+// reduce and dot are in ops/shared/elementwise.cuh.)
 #pragma once
 
 #include "kittens/arch/shuffle.cuh"
-#include "kittens/ops/map.cuh"
+#include "kittens/ops/register/vector_map.cuh"
 #include "kittens/types/register_vector.cuh"
 
 namespace kittens {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "kittens/arch/matrix.cuh"
-#include "kittens/ops/register_tile_global.cuh"
-#include "kittens/ops/tile_window.cuh"
+#include "kittens/ops/global/register_tile_global.cuh"
+#include "kittens/ops/global/tile_window.cuh"
 
 namespace kittens::detail {
 

@@ -1,4 +1,5 @@
-// ops/map.cuh: each operation against the C library, on every layout and element type.
+// ops/register/vector_map.cuh: each operation against the C library, on every layout and element
+// type.
 #include <cmath>
 #include <limits>
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kittens/ops/tile_window.cuh"
+#include "kittens/ops/global/tile_window.cuh"
 
 namespace kittens::detail {
 

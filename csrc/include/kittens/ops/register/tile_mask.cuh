@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kittens/arch/thread.cuh"
-#include "kittens/ops/tile_map.cuh"
+#include "kittens/ops/register/tile_map.cuh"
 #include "kittens/types/register_tile.cuh"
 
 namespace kittens {

@@ -10,15 +10,16 @@
 // st) also changes a tile's layout. 16-bit elements are computed in float and rounded once. Each
 // thread reads and writes elements of its own: what others wrote is there after a barrier, and what
 // this call writes is there for them after the next. Calls that write a shared tile end with the
-// writer's proxy fence (on sm_90), as in ops/tile_load_store.cuh; map_unfenced, copy_unfenced … are
-// without. Shared vectors are for threads alone, and their maps never end with it.
+// writer's proxy fence (on sm_90), as in ops/global/tile_load_store.cuh; map_unfenced,
+// copy_unfenced … are without. Shared vectors are for threads alone, and their maps never end with
+// it.
 #pragma once
 
 #include "kittens/arch/fence.cuh"
-#include "kittens/ops/shared_map.cuh"
-#include "kittens/ops/shared_reduce.cuh"
-#include "kittens/ops/tile_mask.cuh"
-#include "kittens/ops/tile_reduce.cuh"
+#include "kittens/ops/register/tile_mask.cuh"
+#include "kittens/ops/register/tile_reduce.cuh"
+#include "kittens/ops/shared/reductions.cuh"
+#include "kittens/ops/shared/traversal.cuh"
 
 namespace kittens {
 
@@ -50,7 +51,7 @@ KITTENS_INLINE constexpr bool check_shared_vec() {
 
 // By Warps warps. Members named …_unfenced leave the proxy fence to the caller.
 template <int Warps>
-struct tile_maths {
+struct tile_elementwise {
   template <class F, operand D, class... S>
   KITTENS_DEVICE static void map_unfenced(F f, D& dst, const S&... src) {
     if constexpr (in_registers<D>) {
@@ -208,47 +209,47 @@ struct tile_maths {
   }
 };
 
-// ---- by one warp; the named ones are in ops/map.cuh and ops/tile_map.cuh
+// ---- by one warp; the named ones are in ops/register/vector_map.cuh and ops/register/tile_map.cuh
 
 template <class F, in_shared D, class... S>
 KITTENS_DEVICE void map(F f, D& dst, const S&... src) {
-  tile_maths<1>::map(f, dst, src...);
+  tile_elementwise<1>::map(f, dst, src...);
 }
 template <class F, shared_tile D, class S, class V>
 KITTENS_DEVICE void map_rows(F f, D& dst, const S& src, const V& vec) {
-  tile_maths<1>::map_rows(f, dst, src, vec);
+  tile_elementwise<1>::map_rows(f, dst, src, vec);
 }
 template <class F, shared_tile D, class S, class V>
 KITTENS_DEVICE void map_cols(F f, D& dst, const S& src, const V& vec) {
-  tile_maths<1>::map_cols(f, dst, src, vec);
+  tile_elementwise<1>::map_cols(f, dst, src, vec);
 }
 template <in_shared D, in_shared S>
 KITTENS_DEVICE void copy(D& dst, const S& src) {
-  tile_maths<1>::copy(dst, src);
+  tile_elementwise<1>::copy(dst, src);
 }
 template <class F, in_shared D, class... S>
 KITTENS_DEVICE void map_unfenced(F f, D& dst, const S&... src) {
-  tile_maths<1>::map_unfenced(f, dst, src...);
+  tile_elementwise<1>::map_unfenced(f, dst, src...);
 }
 template <class F, shared_tile D, class S, class V>
 KITTENS_DEVICE void map_rows_unfenced(F f, D& dst, const S& src, const V& vec) {
-  tile_maths<1>::map_rows_unfenced(f, dst, src, vec);
+  tile_elementwise<1>::map_rows_unfenced(f, dst, src, vec);
 }
 template <class F, shared_tile D, class S, class V>
 KITTENS_DEVICE void map_cols_unfenced(F f, D& dst, const S& src, const V& vec) {
-  tile_maths<1>::map_cols_unfenced(f, dst, src, vec);
+  tile_elementwise<1>::map_cols_unfenced(f, dst, src, vec);
 }
 template <in_shared D, in_shared S>
 KITTENS_DEVICE void copy_unfenced(D& dst, const S& src) {
-  tile_maths<1>::copy_unfenced(dst, src);
+  tile_elementwise<1>::copy_unfenced(dst, src);
 }
 template <shared_tile D, class V>
 KITTENS_DEVICE void broadcast_row(D& dst, const V& vec) {
-  tile_maths<1>::broadcast_row(dst, vec);
+  tile_elementwise<1>::broadcast_row(dst, vec);
 }
 template <shared_tile D, class V>
 KITTENS_DEVICE void broadcast_col(D& dst, const V& vec) {
-  tile_maths<1>::broadcast_col(dst, vec);
+  tile_elementwise<1>::broadcast_col(dst, vec);
 }
 
 }  // namespace kittens

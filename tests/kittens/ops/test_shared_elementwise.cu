@@ -1,4 +1,5 @@
-// ops/shared_maths.cuh: element-wise maths on shared tiles and vectors, by one warp and by groups.
+// ops/shared/elementwise.cuh: element-wise maths on shared tiles and vectors, by one warp and by
+// groups.
 #include <cmath>
 #include <limits>
 

@@ -16,11 +16,11 @@
 
 #include "kittens/arch/async_copy.cuh"
 #include "kittens/arch/fence.cuh"
-#include "kittens/ops/load_store.cuh"
-#include "kittens/ops/register_tile_global.cuh"
-#include "kittens/ops/register_tile_shared.cuh"
-#include "kittens/ops/shared_tile_global.cuh"
-#include "kittens/ops/tile_window.cuh"
+#include "kittens/ops/global/register_tile_global.cuh"
+#include "kittens/ops/global/shared_tile_global.cuh"
+#include "kittens/ops/global/tile_window.cuh"
+#include "kittens/ops/global/vector_load_store.cuh"
+#include "kittens/ops/shared/register_tile_shared.cuh"
 
 namespace kittens {
 

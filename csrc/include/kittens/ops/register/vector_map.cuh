@@ -1,13 +1,13 @@
 // Element-wise maths on tiles and vectors, by one warp: here on vectors in registers; tiles in
-// registers are in ops/tile_map.cuh, and what is in shared memory in ops/shared_maths.cuh. The
-// destination comes first and may be a source. 16-bit elements are computed in float and rounded
-// once.
+// registers are in ops/register/tile_map.cuh, and what is in shared memory in
+// ops/shared/elementwise.cuh. The destination comes first and may be a source. 16-bit elements are
+// computed in float and rounded once.
 #pragma once
 
 #include <limits>
 
 #include "kittens/arch/thread.cuh"
-#include "kittens/ops/functions.cuh"
+#include "kittens/ops/register/functions.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/register_vector.cuh"
 #include "kittens/types/shared_tile.cuh"

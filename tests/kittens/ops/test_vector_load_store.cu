@@ -1,4 +1,5 @@
-// ops/load_store.cuh: global memory, shared vectors and registers, with ragged ends and strides.
+// ops/global/vector_load_store.cuh: global memory, shared vectors and registers, with ragged ends
+// and strides.
 #include <cstring>
 
 #include "tiles.h"

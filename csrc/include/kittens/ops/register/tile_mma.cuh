@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "kittens/arch/mma.cuh"
-#include "kittens/ops/tile_map.cuh"
+#include "kittens/ops/register/tile_map.cuh"
 #include "kittens/types/register_tile.cuh"
 
 namespace kittens {

@@ -1,10 +1,10 @@
 // Reductions of shared tiles over rows and columns, to shared vectors, and of shared vectors to
-// numbers: what ops/shared_maths.cuh is made of. In float and in an order that depends on the
+// numbers: what ops/shared/elementwise.cuh is made of. In float and in an order that depends on the
 // tile's type alone, rounded once.
 #pragma once
 
-#include "kittens/ops/reduce.cuh"
-#include "kittens/ops/shared_map.cuh"
+#include "kittens/ops/register/vector_reduce.cuh"
+#include "kittens/ops/shared/traversal.cuh"
 
 namespace kittens::detail {
 

@@ -19,7 +19,7 @@
 #include <type_traits>
 
 #include "kittens/arch/thread.cuh"
-#include "kittens/ops/run_access.cuh"
+#include "kittens/ops/global/run_access.cuh"
 #include "kittens/types/global_tensor.cuh"
 #include "kittens/types/register_vector.cuh"
 #include "kittens/types/shared_vector.cuh"
