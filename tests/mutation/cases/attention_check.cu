@@ -94,7 +94,7 @@ TEST(causal_with_many_more_keys) {
                .right = 0,
                .dynamic = true});
 }
-// The next tile's first block is passed over while others are at the last one's values.
+// The next tile's first block is skipped while others are at the last one's values.
 TEST(causal_tiles_whose_first_rows_skip_a_block) {
   check<bf16>({.batch = 1, .rows = 192, .keys = 200, .heads = 12, .key_heads = 1, .right = 0});
 }
@@ -217,7 +217,7 @@ TEST(rows_grow_and_overflow_in_fp16) {
                .aimed_key = 200,
                .factor = 1.2f});
 }
-TEST(wide_heads) {
+TEST(large_heads) {
   check<bf16>({.batch = 1,
                .rows = 200,
                .keys = 230,
@@ -228,7 +228,7 @@ TEST(wide_heads) {
                .value_dim = 192,
                .head_dim = 192});
 }
-TEST(wide_heads_of_far_rows) {
+TEST(large_heads_of_far_rows) {
   for (const int64_t key : {220, 20}) {
     check<bf16>({.batch = 1,
                  .rows = 24,
@@ -243,7 +243,7 @@ TEST(wide_heads_of_far_rows) {
                  .far = 0x1p33f});
   }
 }
-TEST(wide_heads_of_rows_that_see_nothing) {
+TEST(large_heads_of_rows_that_see_nothing) {
   check<bf16>({.batch = 1,
                .rows = 300,
                .keys = 100,
@@ -254,7 +254,7 @@ TEST(wide_heads_of_rows_that_see_nothing) {
                .value_dim = 192,
                .head_dim = 192});
 }
-TEST(wide_heads_of_a_window_and_sinks) {
+TEST(large_heads_of_a_window_and_sinks) {
   check<bf16>({.batch = 1,
                .rows = 260,
                .keys = 300,
