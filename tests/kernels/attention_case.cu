@@ -13,6 +13,7 @@
 
 using kittens::testing::buffer;
 using namespace thunderkittens;
+using namespace thunderkittens::attention_kernels;
 
 namespace {
 
