@@ -70,11 +70,12 @@ def attention(
         that the arguments offer; torch computes the rest. It computes other widths as the next one
         of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
         is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
-        are copied, and `explain` says so. For the backward of a call that
-        the kernel takes, its tensors, o and lse are saved, never the weights; torch computes it:
-        first order only, the same bits on every run. But on a GPU, for D of q and v alike and no
-        window, softcap, sinks, packing and gradient of lse, it is torch's FlashAttention, whose dq
-        is the same only under torch.use_deterministic_algorithms(True).
+        are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
+        gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
+        lse are saved, never the weights; torch computes it: first order only, the same bits on
+        every run. But on a GPU, for D of q and v alike and no window, softcap, sinks, packing and
+        gradient of lse, it is torch's FlashAttention, whose dq is the same only under
+        torch.use_deterministic_algorithms(True).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
