@@ -181,10 +181,16 @@ def make(draw: Draw, op: str) -> Case:
         )
 
     def judge(results: Tensors) -> dict[str, Judged]:
-        generic = scores_are_generic(regime, inputs["q"], inputs["k"])
         given = {n: p.values for n, p in inputs.items()}
-        problem = stated(s, given, options, dtype, generic, exact)
-        problem.by_torch = not draw.kernels
+        problem = dataclasses.replace(
+            stated(s, given, options, dtype),
+            generic=scores_are_generic(regime, inputs["q"], inputs["k"]),
+            generic_values=values_are_generic(regime, inputs["v"]),
+            exact=exact,
+            by_torch=by_torch,
+            # On the CPU torch's sums are those of each sequence, and of what belongs to none.
+            sink_parts=len(s.row_lengths) + 2 if by_torch and s.packed else 1,
+        )
         judged = judged_forward(problem, s, options)
         if leaves:
             given = {n: p.values for n, p in incoming.items()}
@@ -202,9 +208,11 @@ def make(draw: Draw, op: str) -> Case:
         **options,
     )
     own = is_served(s, options.get("scale"))
+    served = own and dtype in (BF16, FP16)
+    by_torch = not (draw.kernels and served)
     unsettled = ()
     if draw.device == "cuda":  # FlashAttention adds dq up in any order, torch's others all three
-        unsettled = ("dq",) if own and dtype in (BF16, FP16) else ("dq", "dk", "dv")
+        unsettled = ("dq",) if served else ("dq", "dk", "dv")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
 
 
@@ -219,6 +227,14 @@ def scores_are_generic(regime: str, q: Placed, k: Placed) -> bool:
     regimes = regime.split("/")[:2]
     spread = "normal" in regimes and set(regimes) <= {"normal", "positive"}
     return spread and not any(0 in p.view.stride() for p in (q, k))
+
+
+def values_are_generic(regime: str, v: Placed) -> bool:
+    """Whether each row of o, Σ p · v, has unrelated numbers, which differ from row to row.
+
+    Sums of numbers about 0 alone do: those of others are near their mean, and so near each other.
+    """
+    return regime.split("/")[-1] in ("normal", "small") and 0 not in v.view.stride()
 
 
 def place_gradient(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
@@ -267,9 +283,7 @@ def places(
     return sequence, place
 
 
-def stated(
-    s: Shape, values: Tensors, options: dict, dtype: torch.dtype, generic: bool, exact: bool
-) -> Problem:
+def stated(s: Shape, values: Tensors, options: dict, dtype: torch.dtype) -> Problem:
     """Tokens of no sequence count as zeros: nobody sees them, and they see nobody."""
     group = s.heads // s.key_heads
     tensors = {n: (values[n].unsqueeze(0) if s.packed else values[n]).double() for n in "qkv"}
@@ -285,8 +299,7 @@ def stated(
         dtype,
         options.get("softcap", 0.0),
         None if sinks is None else sinks.double().view(s.key_heads, group),
-        generic,
-        exact,
+        sink_dtype=dtype if sinks is None else sinks.dtype,
     )
 
 
@@ -313,10 +326,7 @@ def judged_backward(problem: Problem, s: Shape, given: Tensors) -> dict[str, Jud
         judged[f"d{name}"] = like_keys(found[name], s)
     if "sinks" in found:
         each = found["sinks"]
-        # (Rounded to the sinks' own dtype, of which 16 bits is the coarsest.)
-        times = 4 if problem.by_torch else 1  # once for each packed sequence, in torch's sums
-        bound = each.bound + times * 2.0**-8 * (each.want.abs() + each.bound)
-        judged["dsinks"] = Judged(each.want.flatten(), bound.flatten())
+        judged["dsinks"] = Judged(each.want.flatten(), each.bound.flatten())
     return judged
 
 

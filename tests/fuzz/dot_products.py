@@ -14,6 +14,7 @@ from tests.fuzz.attentions import (
     is_served,
     place_gradient,
     scores_are_generic,
+    values_are_generic,
 )
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import BF16, FP16, Draw
@@ -80,7 +81,8 @@ def make(draw: Draw, op: str) -> Case:
         generic = scores_are_generic(regime, inputs["query"], inputs["key"])
         # Exact only where no kernel of torch's multiplies q by a scale that is no power of two.
         problem = Problem(q, k, v, seen, used, dtype, generic=generic, exact=exact)
-        problem.by_torch = masked or not draw.kernels
+        problem.generic_values = values_are_generic(regime, inputs["value"])
+        problem.by_torch = not (draw.kernels and own and dtype in (BF16, FP16))
         judged = {"o": like(problem.output(), results["o"])}
         if leaves:
             do = five(incoming["o"].values, s.heads, group)
