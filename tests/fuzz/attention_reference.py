@@ -219,9 +219,9 @@ class Problem:
     def _error_of_o_in_delta(self, do: Tensor, products: Tensor) -> Tensor:
         """Σ do · (error of o): of its weights, of its own rounding, and of float32.
 
-        Each weight's δ moves it by p · δ · (do · v − do · o), or by p · δ · do · v where it is
-        divided by the sum of the unrounded ones, as by torch. Of o's own roundings all may have one
-        sign, as where v is constant, and so is o.
+        Each weight's δ moves it by p · δ · (do · v − do · o), or by p · δ · do · v where o is
+        divided by the sum of the unrounded ones, as by torch and by some of the kernels. Of o's own
+        roundings all may have one sign, as where v is constant, and so is o.
         """
         p, v, h = self.p, self.v, self.h
         off = self.p_error
@@ -231,7 +231,7 @@ class Problem:
         error = (do.abs() * wide).sum(-1, keepdim=True)
         terms = do * self.o
         total = terms.sum(-1, keepdim=True)
-        moved = p * (products.abs() + total.abs() if self.by_torch else products - total)
+        moved = p * torch.maximum(products.abs(), (products - total).abs())
         return (
             error * (1 + h)
             + self._walked(terms, self.generic and self.generic_values)
