@@ -184,7 +184,8 @@ class Problem:
         a, p, h = self.a, self.p, self.h
         delta = (do * self.o).sum(-1, keepdim=True)
         chain = a.sum(do.shape[-1], self.generic_values)
-        delta_error = chain * (do * self.o).abs().sum(-1, keepdim=True)
+        sizes = do.abs() @ self.v.abs().mT
+        delta_error = chain * (p * sizes).sum(-1, keepdim=True)  # also as Σ p · (do vᵀ)
         if dlse is not None:
             delta = delta - torch.where(self.no_sum, 0.0, dlse.unsqueeze(-1))
         products = do @ self.v.mT
@@ -194,7 +195,6 @@ class Problem:
         p_error = self.eta + self.lse_error.masked_fill(self.no_sum, 0.0)
         p_error = self._grown(self.exponent, p_error)
         weight = p + p_error  # what the errors of the rest meet
-        sizes = do.abs() @ self.v.abs().mT
         product_error = chain * sizes + a.unit * delta.abs()
         if self.by_torch:
             product_error = product_error + FLUSHED * do.abs().sum(-1, keepdim=True)

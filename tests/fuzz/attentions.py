@@ -95,7 +95,10 @@ def drawn_values(draw: Draw, s: Shape, dtype: torch.dtype) -> tuple[Tensors, flo
         most = 14 if dtype == FP16 else 50
         values = {name: large(draw, sizes[name], dtype, most) for name in ("q", "k")}
         values["v"] = draw.values(sizes["v"], dtype, of_values)
-        return values, 2.0 ** draw.integer(-8, 4), True, f"large/{of_values}"
+        power = draw.integer(-8, 4)
+        if dtype in (FP32, FP64) or not is_served(s, None):
+            power -= power % 2  # torch may multiply both q and k by its square root
+        return values, 2.0**power, True, f"large/{of_values}"
     regimes = [draw.regime(without=(*OF_SCORES, *(("one-hot",) if empty else ()))) for _ in "qk"]
     if draw.chance(0.5):
         regimes = ["normal", "normal"]
