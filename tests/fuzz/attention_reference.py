@@ -45,8 +45,10 @@ class Problem:
         generic: Whether the weights are unrelated numbers, whatever v holds.
         generic_values: Whether v's are, and so the roundings of o.
         exact: Whether float32 holds all scores exactly.
-        by_torch: Whether torch's fused attention may serve the call: its gradients on the CPU are
-            sums of blocks, each sum rounded to 16 bits, and its products take subnormals for 0.
+        by_torch: Whether torch computes all of it. Its products take subnormals for 0.
+        fused: Whether torch's fused attention may compute it, or its gradients: what that rounds to
+            16 bits is float32 elsewhere. Its gradients on the CPU are sums of blocks, each sum
+            rounded to 16 bits.
         sink_dtype: Of sinks and their gradient.
         sink_parts: Of how many sums, each rounded to that, the gradient of sinks is the sum.
     """
@@ -63,6 +65,7 @@ class Problem:
     generic_values: bool = True
     exact: bool = False
     by_torch: bool = False
+    fused: bool = True
     sink_dtype: torch.dtype = torch.float32
     sink_parts: int = 1
 
@@ -70,8 +73,10 @@ class Problem:
         self.a = a = Arithmetic.of(self.dtype)
         info = torch.finfo(self.dtype)
         narrow = info.bits == 16
-        self.h = info.eps / 2 if narrow else 0.0
-        self.most = info.max if narrow else a.most  # of what is rounded to 16 bits
+        # Of the forward's weights, and of o as its backward finds it; and of what that computes.
+        self.h = info.eps / 2 if narrow and (self.fused or not self.by_torch) else 0.0
+        self.h_back = self.h if self.fused else 0.0
+        self.most = info.max if self.h_back > 0 else a.most  # of what is rounded to 16 bits
         # Of bfloat16 subnormal numbers are float32's, too, which a GPU flushes to zero.
         self.step = info.smallest_normal * info.eps if self.dtype == torch.float16 else a.tiny
         u, keys = a.unit, self.k.shape[-2]
@@ -181,7 +186,7 @@ class Problem:
     def gradients(self, do: Tensor, dlse: Tensor | None) -> dict[str, Judged]:
         """Of q, k, v and sinks, from do [B, Hk, G, Sq, Dv] and dlse [B, Hk, G, Sq]."""
         self.output()
-        a, p, h = self.a, self.p, self.h
+        a, p = self.a, self.p
         delta = (do * self.o).sum(-1, keepdim=True)
         chain = a.sum(do.shape[-1], self.generic_values)
         sizes = do.abs() @ self.v.abs().mT
@@ -204,7 +209,7 @@ class Problem:
             error = error * self.slope + (ds.abs() + error) * self.slope_error
             weight = weight * (self.slope + self.slope_error)
             ds = ds * self.slope
-        error = error + 2 * self.step * (h > 0)
+        error = error + 2 * self.step * (self.h_back > 0)
         fits = (ds.abs() + error + weight * delta_error) <= self.most
         error = torch.where(fits, error, math.inf)
         results = {
@@ -249,11 +254,13 @@ class Problem:
         if self.by_torch:
             flushed = FLUSHED * terms.abs().sum(-1, keepdim=True)
             # The sums of blocks are rounded to 16 bits: one may overflow where the whole does not.
-            bound = self._fitting(scale * sizes, scale * (bound + 4 * self.h * sizes), self.most)
+            bound = scale * (bound + 4 * self.h_back * sizes)
+            bound = self._fitting(scale * sizes, bound, self.most)
             return self._fitting(sizes, bound + scale * flushed, self.a.most)
-        walked = self.h * sizes
+        h = self.h_back
+        walked = h * sizes
         if self.generic:
-            walked = torch.minimum(walked, 3 * self.h * (terms.square() @ other.square()).sqrt())
+            walked = torch.minimum(walked, 3 * h * (terms.square() @ other.square()).sqrt())
         return scale * self._fitting(sizes, bound + walked, self.a.most)
 
     def _of_queries(self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor) -> Judged:
@@ -276,13 +283,13 @@ class Problem:
         return self._of_group(each, self._sum(ds.mT, error.mT, self.q, scale) + bound * scale)
 
     def _of_values(self, do: Tensor, error: Tensor) -> Judged:
-        error = error + 2 * self.step * (self.h > 0)
+        error = error + 2 * self.step * (self.h_back > 0)
         return self._of_group(self.p.mT @ do, self._sum(self.p.mT, error.mT, do))
 
     def _of_group(self, each: Tensor, bound: Tensor) -> Judged:
         """Sums over the query heads of a key head, of which each may be rounded before."""
-        if each.shape[2] > 1:
-            bound = self._fitting(each, bound + self.h * each.abs() + self.step, self.most)
+        if each.shape[2] > 1 and self.h_back > 0:
+            bound = self._fitting(each, bound + self.h_back * each.abs() + self.step, self.most)
         return self._judged(each.sum(2, keepdim=True), bound.sum(2, keepdim=True))
 
     def _of_sinks(self, delta: Tensor, delta_error: Tensor) -> Judged:

@@ -191,6 +191,7 @@ def make(draw: Draw, op: str) -> Case:
             generic_values=values_are_generic(regime, inputs["v"]),
             exact=exact,
             by_torch=by_torch,
+            fused=is_plain(options, inputs, incoming) and (by_torch or s.width == s.value_width),
             # On the CPU torch's sums are those of each sequence, and of what belongs to none.
             sink_parts=len(s.row_lengths) + 2 if by_torch and s.packed else 1,
         )
@@ -223,6 +224,13 @@ def is_served(s: Shape, scale: float | None) -> bool:
     """Whether the kernel takes a call of 16 bits."""
     widths = all(0 < n <= 256 and n % 8 == 0 for n in (s.width, s.value_width))
     return widths and s.keys > 0 and (scale is None or scale > 0)
+
+
+def is_plain(options: dict, inputs: dict, incoming: dict) -> bool:
+    """Whether torch's fused attention has all that the call asks for."""
+    bounded = any(side is not None for side in options.get("window", ()))
+    others = "sinks" in inputs or "cu_seqlens_q" in inputs or "lse" in incoming
+    return not (bounded or others or options.get("softcap"))
 
 
 def scores_are_generic(regime: str, q: Placed, k: Placed) -> bool:
