@@ -91,6 +91,16 @@ def test_equal_values_round_alike(generic_values):
     assert bool(judge.right(got, judged).all()) is not generic_values
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_only_fused_attention_rounds_weights(fused):
+    torch.manual_seed(0)
+    q, k, do = torch.randn(1, 64, 8), torch.randn(32, 8), torch.randn(1, 64, 16)
+    stated = problem(q, k, torch.randn(32, 16), BF16, fused=fused)
+    judged = gradients(stated, do)["v"]
+    got = stated.p.bfloat16().double().mT @ do.double()[None, None]
+    assert bool(judge.right(got, judged).all()) is fused
+
+
 # ---- Gradients of sinks --------------------------------------------------------------------------
 
 
