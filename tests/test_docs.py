@@ -57,7 +57,7 @@ def test_op_is_documented(op):
 
 
 def test_readme_states_the_limit_of_layer_norm():
-    header = (ROOT / "csrc/kernels/norm/norm.h").read_text()
+    header = (ROOT / "csrc/include/thunderkittens/kernels/norm.h").read_text()
     (width,) = re.findall(r"kNormMaxWidth = (\d+);", header)
     for name in ("README.md", "CHANGELOG.md"):
         assert re.search(rf"width 1 (…|to) {width}\b", (ROOT / name).read_text()), name
