@@ -3,8 +3,7 @@
 import subprocess
 from pathlib import Path
 
-import configs
-from build_tools import compile, cuda, environment, ops, settings, simulator, toolchain
+from build_tools import compile, cuda, cxx, environment, ops, settings, simulator, toolchain
 from build_tools.settings import ROOT
 
 SOURCE = Path("demos/cpp/kernels.cpp")
@@ -48,22 +47,11 @@ def build_program(source: Path, toolkit: toolchain.Cuda | None, package: Path) -
     Returns:
         The program.
     """
-    compiler = toolchain.find_compiler()
     other = toolkit.cudart if toolkit else package / "lib" / simulator.LIBRARY
     with_cuda = ("-DWITH_CUDA", "-isystem", str(toolkit.include)) if toolkit else ()
-    job = compile.Job(
-        name=str(source.with_suffix("")),
-        command=(
-            compiler.path,
-            *configs.CXX_FLAGS,
-            *("-I", "csrc/include", "-I", str(SOURCE.parent)),
-            *with_cuda,
-            *("-c", str(source), "-o", "{output}"),
-        ),
-        tool=compiler.name,
-    )
+    job = cxx.job(source, flags=("-I", str(SOURCE.parent), *with_cuda))
     compiled = compile.run([job], "Compiling the program")
     libraries = (str(package / "lib" / ops.KERNELS), str(other))
     # A launcher enters itself when its library is loaded: nobody calls the simulator by name.
-    link = simulator.link_job(job.name, compiled, ("-Wl,--no-as-needed", *libraries))
+    link = cxx.link_job(job.name, compiled, ("-Wl,--no-as-needed", *libraries))
     return ROOT / compile.run([link], "Linking the program")[0].output

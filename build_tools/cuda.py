@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import configs
-from build_tools import compile, settings, toolchain
+from build_tools import compile, cxx, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
-INCLUDES = ("-I", "csrc/include", "-I", "csrc")
 DEVICE_QUERY = "csrc/host/device.cu"
 
 
@@ -80,7 +79,7 @@ def job(cuda: toolchain.Cuda, source: Path, architecture: str, kernel: str = "")
         f"-DKITTENS_TARGET={architecture.replace('_', '')}",
         "-ccbin",
         compiler.path,
-        *INCLUDES,
+        *cxx.INCLUDES,
         *(("-I", "tests/kittens") if source.parts[0] == "tests" else ()),
         "-c",
         str(source),
@@ -124,14 +123,11 @@ def build_programs(cuda: toolchain.Cuda, jobs: list[compile.Job]) -> list[Path]:
     Returns:
         The executables, in order.
     """
-    from build_tools import simulator
-
-    host = [simulator.host_job(path) for path in sorted(ROOT.glob("csrc/host/*.cpp"))]
-    host.append(device_job(cuda))
+    host = [*cxx.host_jobs(), device_job(cuda)]
     what = jobs[0].name if len(jobs) == 1 else "Tests of the tile layer for the GPU"
     objects = compile.run([*host, *jobs], what)
     links = [
-        simulator.link_job(one.job.name, [*objects[: len(host)], one], (str(cuda.cudart),))
+        cxx.link_job(one.job.name, [*objects[: len(host)], one], (str(cuda.cudart),))
         for one in objects[len(host) :]
     ]
     return [result.output for result in compile.run(links, "Linking")]

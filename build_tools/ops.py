@@ -8,18 +8,12 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-import configs
-from build_tools import build_info, compile, cuda, settings, toolchain
-from build_tools.settings import ROOT, BuildError
+from build_tools import build_info, compile, cuda, cxx, settings, toolchain
+from build_tools.settings import BuildError
 
-INCLUDES = ("-I", "csrc/include", "-I", "csrc")
 MODULE = "csrc/binding/module.cpp"
 KERNELS = "libthunderkittens_kernels.so"
 LIBRARY = "libthunderkittens.so"
-# The C++ library that torch has loaded, by its full name. A compiler that comes without a
-# libstdc++.so would link libstdc++.a instead, and formatting a number with the second copy of the
-# library in one process crashes.
-CXX_LIBRARY = "-l:libstdc++.so.6"
 
 
 def build(
@@ -82,49 +76,27 @@ def _kernel_jobs(
 
 def kernel_sources() -> list[Path]:
     """Returns the C++ sources beside the kernels, which know no torch."""
-    return _sources("csrc/host", "csrc/kernels/*")
+    return cxx.sources("csrc/host", "csrc/kernels/*")
 
 
 def torch_sources() -> list[Path]:
     """Returns the C++ sources of the torch ops."""
-    paths = _sources("csrc/binding", "csrc/kernels/*/torch")
+    paths = cxx.sources("csrc/binding", "csrc/kernels/*/torch")
     return [path for path in paths if path != Path(MODULE)]
 
 
-def _sources(*folders: str) -> list[Path]:
-    paths = [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/*.cpp"))]
-    return [path.relative_to(ROOT) for path in paths]
-
-
 def compile_job(source: Path, header: Path | None = None) -> compile.Job:
-    """Returns the compilation of one C++ source of the ops library.
+    """Returns the compilation of one C++ source of the two libraries.
 
     Args:
         source: Relative to the repository.
         header: The generated header, in a folder to include from, which one source reads.
     """
-    compiler = toolchain.find_compiler()
+    if source in kernel_sources():  # without torch, no other object for another torch
+        return cxx.job(source)
+    torch = toolchain.find_torch()
     generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
-    # Without torch, no other object for another torch.
-    torch = None if source in kernel_sources() else toolchain.find_torch()
-    return compile.Job(
-        name=str(source.with_suffix("")),
-        command=(
-            compiler.path,
-            *configs.CXX_FLAGS,
-            *INCLUDES,
-            *generated,
-            *(torch.include_flags if torch else ()),
-            "-c",
-            str(source),
-            "-o",
-            "{output}",
-        ),
-        tool=f"{compiler.name}, torch {torch.version}" if torch else compiler.name,
-        kernel=str(source.relative_to("csrc/kernels").with_suffix("")) + " (host)"
-        if source.parts[1] == "kernels"
-        else "",
-    )
+    return cxx.job(source, f"torch {torch.version}", (*generated, *torch.include_flags))
 
 
 def module_job(header: Path) -> compile.Job:
@@ -153,7 +125,7 @@ def _link_kernels(
     runtime = (str(toolkit.cudart),) if toolkit else ()
     return compile.Job(
         name=f"{name}/libthunderkittens_kernels",
-        command=(*shared_library(compiler, KERNELS), "{inputs}", CXX_LIBRARY, *runtime),
+        command=(*cxx.shared_library(KERNELS), "{inputs}", cxx.LIBRARY, *runtime),
         tool=f"{compiler.name}, CUDA {toolkit.version}" if toolkit else compiler.name,
         suffix=".so",
         inputs=objects,
@@ -166,9 +138,9 @@ def _link_library(objects: tuple[Path, ...], name: str) -> compile.Job:
     return compile.Job(
         name=f"{name}/libthunderkittens",
         command=(
-            *shared_library(compiler, LIBRARY),
+            *cxx.shared_library(LIBRARY),
             "{inputs}",
-            CXX_LIBRARY,
+            cxx.LIBRARY,
             f"-L{torch.root / 'lib'}",
             "-lc10",
             "-ltorch_cpu",
@@ -194,7 +166,7 @@ def _link_module(objects: tuple[Path, ...], name: str) -> compile.Job:
             "-o",
             "{output}",
             "{inputs}",
-            CXX_LIBRARY,
+            cxx.LIBRARY,
             "-Wl,-rpath,$ORIGIN/lib",
             f"-Wl,-rpath-link,{torch.root / 'lib'}",
         ),
@@ -202,17 +174,4 @@ def _link_module(objects: tuple[Path, ...], name: str) -> compile.Job:
         suffix=".so",
         inputs=objects,
         depends=False,
-    )
-
-
-def shared_library(compiler: toolchain.Compiler, name: str) -> tuple[str, ...]:
-    """Returns the start of a command that links a shared library with nothing left undefined."""
-    return (
-        compiler.path,
-        "-shared",
-        f"-Wl,-soname,{name}",
-        "-Wl,--no-undefined",
-        "-Wl,--as-needed",
-        "-o",
-        "{output}",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import configs
-from build_tools import compile, cuda, ops, settings, simulator, toolchain
+from build_tools import compile, cuda, cxx, settings, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 
 TABLE = ROOT / "tests/ptxas/resources.md"
@@ -161,7 +161,7 @@ def constants(
         path.write_text(text)
     compiler = toolchain.find_compiler()
     flags = (*configs.CXX_FLAGS, "-O0", *simulator.SIMULATOR_FLAGS, "-Wno-unknown-pragmas")
-    includes = (*ops.INCLUDES, "-isystem", str(toolkit.include))
+    includes = (*cxx.INCLUDES, "-isystem", str(toolkit.include))
     job = compile.Job(
         name=f"{source}.{what}",
         command=(

@@ -90,7 +90,7 @@ def build_debug_library(kernel: str) -> Path:
     paths = [p for name in families for p in sorted(ROOT.glob(f"csrc/kernels/{name}/*.cu"))]
     if not paths:
         raise BuildError(f"KERNEL: no family or op of configs.py is named {kernel!r}")
-    jobs = [simulator.host_job(path) for path in simulator.sources()]
+    jobs = [*simulator.jobs()]
     jobs += [debug_job(simulator.kernel_job(toolkit, path)) for path in paths]
     objects = compile.run(jobs, "Compiling for the debugger")
     job = simulator.library_job(objects, settings.PACKAGE, f"lib/_simulator_debug_{families[0]}")

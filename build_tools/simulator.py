@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import configs
-from build_tools import compile, ops, settings, toolchain
+from build_tools import compile, cxx, ops, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 LIBRARY = "_simulator.so"
@@ -37,7 +37,7 @@ def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
         for kernel in configs.KERNELS
         for path in sorted(ROOT.glob(f"csrc/kernels/{kernel.name}/*.cu"))
     ]
-    host = [host_job(path) for path in sources()]
+    host = jobs()
     plain = [kernel_job(toolkit, path) for path in kernels]
     racing = [kernel_job(toolkit, path, race=True) for path in kernels] if race else []
     results = compile.run([*host, *plain, *racing], "Compiling for the simulator")
@@ -54,7 +54,7 @@ def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
 
 def sources() -> list[Path]:
     """Returns the C++ sources of the simulator itself."""
-    return sorted(ROOT.glob("csrc/sim/**/*.cpp"))
+    return cxx.sources("csrc/sim", "csrc/sim/*")
 
 
 def library_job(
@@ -65,9 +65,9 @@ def library_job(
     return compile.Job(
         name=name,
         command=(
-            *ops.shared_library(compiler, f"{Path(name).name}.so"),
+            *cxx.shared_library(f"{Path(name).name}.so"),
             "{inputs}",
-            ops.CXX_LIBRARY,
+            cxx.LIBRARY,
             "-lpthread",
             "-Wl,-rpath,$ORIGIN",
             "-Wl,--allow-shlib-undefined",  # CUDA's runtime: who loads this one has it
@@ -91,25 +91,9 @@ def headers() -> toolchain.Cuda:
     return toolkit
 
 
-def host_job(path: Path) -> compile.Job:
-    """Returns the compilation of a source with neither torch nor CUDA, in csrc/host or csrc/sim."""
-    source, compiler = path.relative_to(ROOT), toolchain.find_compiler()
-    if source.parts[:2] == ("csrc", "host"):
-        return ops.compile_job(source)
-    return compile.Job(
-        name=str(source.with_suffix("")),
-        command=(
-            compiler.path,
-            *configs.CXX_FLAGS,
-            "-g1",
-            *ops.INCLUDES,
-            "-c",
-            str(source),
-            "-o",
-            "{output}",
-        ),
-        tool=compiler.name,
-    )
+def jobs() -> list[compile.Job]:
+    """Returns the compilations of the simulator itself, which is stepped through in debuggers."""
+    return [cxx.job(source, flags=("-g1",)) for source in sources()]
 
 
 def kernel_job(toolkit: toolchain.Cuda, path: Path, *, race: bool = False) -> compile.Job:
@@ -126,7 +110,7 @@ def kernel_job(toolkit: toolchain.Cuda, path: Path, *, race: bool = False) -> co
             *SIMULATOR_FLAGS,
             f"-DKITTENS_TARGET={target}",
             *(_race_flags(compiler) if race else ()),
-            *ops.INCLUDES,
+            *cxx.INCLUDES,
             *(() if is_kernel else ("-I", "tests/kittens")),
             "-isystem",
             str(toolkit.include),
@@ -170,40 +154,16 @@ def build_tests(paths: Iterable[str | Path], *, race: bool = False) -> list[Path
     return build_programs([kernel_job(toolkit, Path(path).resolve(), race=race) for path in paths])
 
 
-def build_programs(jobs: list[compile.Job]) -> list[Path]:
+def build_programs(programs: list[compile.Job]) -> list[Path]:
     """Compiles programs for the simulator, each of one source, and links them with it.
 
     Returns:
         The executables, in order.
     """
-    host = [host_job(path) for path in (*sorted(ROOT.glob("csrc/host/*.cpp")), *sources())]
-    what = jobs[0].name if len(jobs) == 1 else "Tests of the tile layer for the simulator"
-    objects = compile.run([*host, *jobs], what)
-    links = [link_job(one.job.name, [*objects[: len(host)], one]) for one in objects[len(host) :]]
+    host = [*cxx.host_jobs(), *jobs()]
+    what = programs[0].name if len(programs) == 1 else "Tests of the tile layer for the simulator"
+    objects = compile.run([*host, *programs], what)
+    links = [
+        cxx.link_job(one.job.name, [*objects[: len(host)], one]) for one in objects[len(host) :]
+    ]
     return [result.output for result in compile.run(links, "Linking")]
-
-
-def link_job(
-    name: str, objects: list[compile.Result], libraries: tuple[str, ...] = ()
-) -> compile.Job:
-    """Returns the linking of a program; libraries are looked for where they are now."""
-    compiler = toolchain.find_compiler()
-    folders = tuple(f"-Wl,-rpath,{Path(library).parent}" for library in libraries)
-    command = (
-        compiler.path,
-        "-o",
-        "{output}",
-        "{inputs}",
-        ops.CXX_LIBRARY,
-        *libraries,
-        *folders,
-        "-lpthread",
-    )
-    return compile.Job(
-        name=name,
-        command=command,
-        tool=compiler.name,
-        suffix=".exe",
-        inputs=tuple(result.output for result in objects),
-        depends=False,
-    )

@@ -1,9 +1,10 @@
 """Builds what the tests of a tier need, and runs them."""
 
+import importlib.util
 import subprocess
 import sys
 
-from build_tools import environment, ops, simulator
+from build_tools import environment, ops, settings, simulator
 from build_tools.settings import ROOT, BuildError
 
 TIERS = {
@@ -36,5 +37,14 @@ def run(tier: int | None, arguments: list[str]) -> int:
     what = f"tier {tier} ({TIERS[tier]})" if tier else "every tier that this machine can run"
     print(f"Running {what}", flush=True)
     selection = [f"--tier={tier}"] if tier else []
-    command = [sys.executable, "-m", "pytest", "-q", *selection, *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", *_processes(tier), *selection, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+
+
+def _processes(tier: int | None) -> list[str]:
+    """Returns how many processes share the tests, a file each: one where they share a GPU."""
+    workers = settings.jobs()
+    on_gpu = tier in (None, 5) and environment.has_driver()
+    if workers == 1 or on_gpu or importlib.util.find_spec("xdist") is None:
+        return []
+    return ["-n", str(workers), "--dist", "loadfile"]

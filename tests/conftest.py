@@ -5,7 +5,9 @@ benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer), t
 tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
+import collections
 import functools
+import os
 import zlib
 from pathlib import Path
 
@@ -37,7 +39,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    torch.set_num_threads(2)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    torch.set_num_threads(max(1, 2 // workers))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -87,3 +90,19 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed:
         report.sections.append(("reproduce", f"python -m pytest '{item.nodeid}'"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Where the time went: what a family costs is to be seen at each run."""
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                seconds[report.nodeid.split("::")[0]] += report.duration
+    longest = sorted(seconds.items(), key=lambda item: -item[1])[:25]
+    if sum(seconds.values()) < 60:
+        return
+    terminalreporter.section("seconds of the longest files")
+    for path, time in longest:
+        terminalreporter.write_line(f"{time:7.1f}  {path}")
+    terminalreporter.write_line(f"{sum(seconds.values()):7.1f}  all, of all processes")

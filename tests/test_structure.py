@@ -167,3 +167,22 @@ def test_ops_package_exports_nothing():
 def test_files_are_short():
     long = {str(p): n for p in files(CXX | {".py"}) if (n := len(text(p).splitlines())) > 400}
     assert not long, f"longer than 400 lines: {long}"
+
+
+def test_the_tools_import_each_other_in_one_direction():
+    modules = {
+        path.stem: imported(path) for path in files({".py"}) if path.parts[0] == "build_tools"
+    }
+    order: list[str] = []
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"a circle: {' -> '.join((*above, name))}"
+        if name not in order:
+            for target in modules.get(name, []):
+                if target.parts[0] == "build_tools" and target.stem in modules:
+                    visit(target.stem, (*above, name))
+            order.append(name)
+
+    for name in modules:
+        visit(name, ())
+    assert len(order) > 10

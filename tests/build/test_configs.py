@@ -27,7 +27,7 @@ def test_record_is_complete(kernel):
     assert kernel.ops
     assert set(kernel.architectures) <= set(settings.KNOWN_ARCHITECTURES)
     for op in kernel.ops:
-        assert (ROOT / "csrc" / "kernels" / kernel.name / f"{op}.cpp").is_file(), op
+        assert (ROOT / "csrc" / "kernels" / kernel.name / "torch" / f"{op}.cpp").is_file(), op
     if cuda.sources(kernel):
         assert kernel.architectures
     with pytest.raises(dataclasses.FrozenInstanceError):

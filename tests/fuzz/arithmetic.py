@@ -38,14 +38,17 @@ class Arithmetic:
         info = torch.finfo(inner)
         return Arithmetic(info.eps, 2 * info.smallest_normal, info.max / 2)
 
-    def sum(self, length: int) -> float:
+    def sum(self, length: int, generic: bool = True) -> float:
         """The relative error of a sum of `length` terms, against the sum of their absolute values.
 
         Roundings of a sum behave as a random walk (Higham and Mary, 2019), √n · unit; the 8 is for
         chains in which they all have one sign, such as equal terms give: kernels and torch add at
-        most some tens of numbers in a row before they go on by halves.
+        most some tens of numbers in a row before they go on by halves. But products of matrices add
+        all n in a row (cuBLAS in float64, for one): unless the terms are unrelated numbers, every
+        rounding may have one sign, and n · eps / 2 is reached (Higham's γ, 3.1).
         """
-        return self.unit * (8 + 2 * math.sqrt(max(length, 1)))
+        walk = 2 * math.sqrt(max(length, 1))
+        return self.unit * (8 + (walk if generic else max(walk, length / 2)))
 
 
 class Number:

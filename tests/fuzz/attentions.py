@@ -95,7 +95,10 @@ def drawn_values(draw: Draw, s: Shape, dtype: torch.dtype) -> tuple[Tensors, flo
         most = 14 if dtype == FP16 else 50
         values = {name: large(draw, sizes[name], dtype, most) for name in ("q", "k")}
         values["v"] = draw.values(sizes["v"], dtype, of_values)
-        return values, 2.0 ** draw.integer(-8, 4), True, f"large/{of_values}"
+        power = draw.integer(-8, 4)
+        if dtype in (FP32, FP64) or not is_served(s, None):
+            power -= power % 2  # torch may multiply both q and k by its square root
+        return values, 2.0**power, True, f"large/{of_values}"
     regimes = [draw.regime(without=(*OF_SCORES, *(("one-hot",) if empty else ()))) for _ in "qk"]
     if draw.chance(0.5):
         regimes = ["normal", "normal"]
@@ -181,10 +184,17 @@ def make(draw: Draw, op: str) -> Case:
         )
 
     def judge(results: Tensors) -> dict[str, Judged]:
-        generic = scores_are_generic(regime, inputs["q"], inputs["k"])
         given = {n: p.values for n, p in inputs.items()}
-        problem = stated(s, given, options, dtype, generic, exact)
-        problem.by_torch = not draw.kernels
+        problem = dataclasses.replace(
+            stated(s, given, options, dtype),
+            generic=scores_are_generic(regime, inputs["q"], inputs["k"]),
+            generic_values=values_are_generic(regime, inputs["v"]),
+            exact=exact,
+            by_torch=by_torch,
+            fused=is_plain(options, inputs, incoming) and (by_torch or s.width == s.value_width),
+            # On the CPU torch's sums are those of each sequence, and of what belongs to none.
+            sink_parts=len(s.row_lengths) + 2 if by_torch and s.packed else 1,
+        )
         judged = judged_forward(problem, s, options)
         if leaves:
             given = {n: p.values for n, p in incoming.items()}
@@ -202,9 +212,11 @@ def make(draw: Draw, op: str) -> Case:
         **options,
     )
     own = is_served(s, options.get("scale"))
+    served = own and dtype in (BF16, FP16)
+    by_torch = not (draw.kernels and served)
     unsettled = ()
     if draw.device == "cuda":  # FlashAttention adds dq up in any order, torch's others all three
-        unsettled = ("dq",) if own and dtype in (BF16, FP16) else ("dq", "dk", "dv")
+        unsettled = ("dq",) if served else ("dq", "dk", "dv")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
 
 
@@ -214,11 +226,26 @@ def is_served(s: Shape, scale: float | None) -> bool:
     return widths and s.keys > 0 and (scale is None or scale > 0)
 
 
+def is_plain(options: dict, inputs: dict, incoming: dict) -> bool:
+    """Whether torch's fused attention has all that the call asks for."""
+    bounded = any(side is not None for side in options.get("window", ()))
+    others = "sinks" in inputs or "cu_seqlens_q" in inputs or "lse" in incoming
+    return not (bounded or others or options.get("softcap"))
+
+
 def scores_are_generic(regime: str, q: Placed, k: Placed) -> bool:
     """Whether the weights are unrelated numbers, whatever v holds, and so are their roundings."""
     regimes = regime.split("/")[:2]
     spread = "normal" in regimes and set(regimes) <= {"normal", "positive"}
     return spread and not any(0 in p.view.stride() for p in (q, k))
+
+
+def values_are_generic(regime: str, v: Placed) -> bool:
+    """Whether each row of o, Σ p · v, has unrelated numbers, which differ from row to row.
+
+    Sums of numbers about 0 alone do: those of others are near their mean, and so near each other.
+    """
+    return regime.split("/")[-1] in ("normal", "small") and 0 not in v.view.stride()
 
 
 def place_gradient(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
@@ -267,9 +294,7 @@ def places(
     return sequence, place
 
 
-def stated(
-    s: Shape, values: Tensors, options: dict, dtype: torch.dtype, generic: bool, exact: bool
-) -> Problem:
+def stated(s: Shape, values: Tensors, options: dict, dtype: torch.dtype) -> Problem:
     """Tokens of no sequence count as zeros: nobody sees them, and they see nobody."""
     group = s.heads // s.key_heads
     tensors = {n: (values[n].unsqueeze(0) if s.packed else values[n]).double() for n in "qkv"}
@@ -285,8 +310,7 @@ def stated(
         dtype,
         options.get("softcap", 0.0),
         None if sinks is None else sinks.double().view(s.key_heads, group),
-        generic,
-        exact,
+        sink_dtype=dtype if sinks is None else sinks.dtype,
     )
 
 
@@ -313,10 +337,7 @@ def judged_backward(problem: Problem, s: Shape, given: Tensors) -> dict[str, Jud
         judged[f"d{name}"] = like_keys(found[name], s)
     if "sinks" in found:
         each = found["sinks"]
-        # (Rounded to the sinks' own dtype, of which 16 bits is the coarsest.)
-        times = 4 if problem.by_torch else 1  # once for each packed sequence, in torch's sums
-        bound = each.bound + times * 2.0**-8 * (each.want.abs() + each.bound)
-        judged["dsinks"] = Judged(each.want.flatten(), bound.flatten())
+        judged["dsinks"] = Judged(each.want.flatten(), each.bound.flatten())
     return judged
 
 

@@ -14,6 +14,7 @@ from tests.fuzz.attentions import (
     is_served,
     place_gradient,
     scores_are_generic,
+    values_are_generic,
 )
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import BF16, FP16, Draw
@@ -77,10 +78,20 @@ def make(draw: Draw, op: str) -> Case:
         q = five(given["query"], s.heads, group)
         k, v = (five(given[n], s.key_heads, 1) for n in ("key", "value"))
         used = max(s.width, 1) ** -0.5 if options["scale"] is None else options["scale"]
-        generic = scores_are_generic(regime, inputs["query"], inputs["key"])
-        # Exact only where no kernel of torch's multiplies q by a scale that is no power of two.
-        problem = Problem(q, k, v, seen, used, dtype, generic=generic, exact=exact)
-        problem.by_torch = masked or not draw.kernels
+        by_torch = not (draw.kernels and own and dtype in (BF16, FP16))
+        problem = Problem(
+            q,
+            k,
+            v,
+            seen,
+            used,
+            dtype,
+            generic=scores_are_generic(regime, inputs["query"], inputs["key"]),
+            generic_values=values_are_generic(regime, inputs["value"]),
+            exact=exact,
+            by_torch=by_torch,
+            fused=by_torch or s.width == s.value_width,
+        )
         judged = {"o": like(problem.output(), results["o"])}
         if leaves:
             do = five(incoming["o"].values, s.heads, group)

@@ -1,4 +1,6 @@
-"""What each kernel executes in one small case: instructions, bytes, bank conflicts, wavefronts.
+"""What each kernel moves in one small case: bytes, sectors of memory, wavefronts, bank conflicts.
+
+Not how many instructions it executes: those change with every edit, and say little of its time.
 
 `python -m tests.kernels.budgets` regenerates budgets.json. Where a change of it is meant, its diff
 belongs into the commit; where none is, test_budgets_simulator.py says so.
@@ -65,7 +67,7 @@ def measure(name: str, **options) -> dict[str, dict]:
         options: Of `thunderkittens.backend`.
 
     Returns:
-        By kernel, its instructions by name, then the rest of its sums.
+        By kernel, its sums.
     """
     cases, case = CASES[name]
     torch.manual_seed(0)
@@ -82,7 +84,7 @@ def _budget(launch: dict) -> dict:
     total = launch["total"]
     sums = {k: total.get(k, 0) for k in ("shared_bytes", "global_bytes", "sectors", "wavefronts")}
     conflicts = {"conflicts": total.get("wavefronts", 0) - total.get("passes", 0)}
-    return launch["instructions"] | sums | conflicts
+    return sums | conflicts
 
 
 def main() -> None:

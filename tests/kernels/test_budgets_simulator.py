@@ -1,4 +1,4 @@
-"""What the kernels execute is what budgets.json allows them, whatever the order of threads."""
+"""What the kernels move is what budgets.json allows them, whatever the order of threads."""
 
 import json
 

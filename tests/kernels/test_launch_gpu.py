@@ -93,6 +93,34 @@ def test_a_stream_whose_handle_was_another_s(runtime):
     check_all(results, want)
 
 
+@pytest.mark.parametrize(("rows", "width"), [(132, 50257), (264, 8192), (8, 50304)])
+def test_few_losses_on_more_streams_than_grids_fit(runtime, rows, width):
+    """A last block that waits never takes the place of those it waits for (others_find_room).
+
+    A GPU runs 128 grids at a time; of 160 streams some wait, beside products that fill it. (torch's
+    own streams are 32, whatever one asks for.)
+    """
+    logits = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+    targets = torch.randint(0, width, (rows,), device="cuda")
+    square = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    want = thunderkittens.cross_entropy(logits, targets)
+    handles = [ctypes.c_void_p() for _ in range(160)]
+    for handle in handles:
+        assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0  # non-blocking
+    torch.cuda.synchronize()
+    totals = []
+    for turn in range(20):
+        for number, handle in enumerate(handles):
+            with torch.cuda.stream(torch.cuda.ExternalStream(handle.value)):
+                if (number + turn) % 40 == 0:
+                    torch.mm(square, square)
+                totals.append(thunderkittens.cross_entropy(logits, targets))
+    torch.cuda.synchronize()
+    for handle in handles:
+        assert runtime.cudaStreamDestroy(handle) == 0
+    assert all(torch.equal(total, want) for total in totals)
+
+
 def test_launches_that_shall_not_be_programmatic():
     printed = set()
     for value in ("0", "1"):

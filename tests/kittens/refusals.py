@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import ops, simulator, toolchain
+from build_tools import cxx, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 
 
@@ -19,7 +19,7 @@ def errors_of(folder: Path, functions: Iterable[str]) -> list[str]:
     source = folder / "mistakes.cpp"
     source.write_text("\n".join(["#include <kittens.cuh>", "using namespace kittens;", *functions]))
     words = [toolchain.find_compiler().path, "-std=c++20", "-fsyntax-only", "-Wno-unknown-pragmas"]
-    words += [*ops.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
+    words += [*cxx.INCLUDES, "-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
     words += ["-fmax-errors=0", str(source)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0

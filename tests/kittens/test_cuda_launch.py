@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from build_tools import ops, simulator, toolchain
+from build_tools import cxx, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 
 
@@ -17,7 +17,7 @@ def program(tmp_path_factory):
         pytest.skip(str(reason))
     built = tmp_path_factory.mktemp("cuda") / "launch"
     words = [toolchain.find_compiler().path, "-std=c++20", "-Wall", "-Wextra", "-Werror"]
-    words += ["-Wno-missing-field-initializers", *ops.INCLUDES, "-isystem", str(toolkit.include)]
+    words += ["-Wno-missing-field-initializers", *cxx.INCLUDES, "-isystem", str(toolkit.include)]
     words += ["tests/kittens/host/cuda_launch.cpp", "-o", str(built)]
     subprocess.run(words, cwd=ROOT, check=True)
     return built

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import ops, simulator, toolchain
+from build_tools import cxx, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 
 # sentence: what a kernel does, with the tiles and vectors declared in KERNEL below
@@ -90,7 +90,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         pytest.skip(str(reason))
     folder = tmp_path_factory.mktemp("headers")
     words = [toolchain.find_compiler().path, "-std=c++20", "-Wno-unknown-pragmas"]
-    words += [*ops.INCLUDES, "-I", str(folder)]
+    words += [*cxx.INCLUDES, "-I", str(folder)]
     words += ["-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
     header = folder / "all.h"
     header.write_text("#include <kittens.cuh>\n")

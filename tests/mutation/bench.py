@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_tools import compile, settings, simulator, toolchain
+from build_tools import compile, cxx, settings, simulator, toolchain
 from build_tools.settings import ROOT
 from tests.mutation.targets import CASES, Program
 
@@ -66,8 +66,8 @@ class Bench:
         toolkit = simulator.headers()
         self._kernels = {p: _job(toolkit, p.kernel, p) for p in programs}
         checks = {p: _job(toolkit, p.check, p) for p in programs}
-        parts = [*sorted(ROOT.glob("csrc/host/*.cpp")), *simulator.sources()]
-        jobs = [*map(simulator.host_job, parts), *checks.values()]
+        parts = [*cxx.host_jobs(), *simulator.jobs()]
+        jobs = [*parts, *checks.values()]
         built = [result.output for result in compile.run(jobs, "Cases of the mutants")]
         self._library = built[: len(parts)]
         self._checks = dict(zip(checks, built[len(parts) :], strict=True))

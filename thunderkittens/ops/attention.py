@@ -70,23 +70,24 @@ def attention(
         that the arguments offer; torch computes the rest. It computes other widths as the next one
         of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
         is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
-        are copied, and `explain` says so. For the backward of a call that
-        the kernel takes, its tensors, o and lse are saved, never the weights; torch computes it:
-        first order only, the same bits on every run. But on a GPU, for D of q and v alike and no
-        window, softcap, sinks, packing and gradient of lse, it is torch's FlashAttention, whose dq
-        is the same only under torch.use_deterministic_algorithms(True).
+        are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
+        gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
+        lse are saved, never the weights; torch computes it: first order only, the same bits on
+        every run. But on a GPU, for D of q and v alike and no window, softcap, sinks, packing and
+        gradient of lse, it is torch's FlashAttention, whose dq is the same only under
+        torch.use_deterministic_algorithms(True).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
-        rounds the softmax's weights to q's dtype before they meet v, and divides o by the sum of
-        the rounded ones; lse takes them unrounded. Exponents may be above 0, but a row that
-        overflows, or has a logit from 1e7 on, is computed again with its maximum, whatever the
-        rows beside it: right for every logit and every q·k that float32 holds. Under autocast q,
-        k and v take its dtype; the backward computes in that of the forward, also where it is
-        called inside autocast. The kernel's o and lse are the same bits on every run; o may differ
-        in its last bits where lse is returned too. A NaN or an infinity in v spoils the rows that
-        see it, and, as in torch's own attention, may spoil rows that the mask keeps from it: their
-        weight for it is 0, and 0 · NaN is NaN.
+        rounds the softmax's weights to q's dtype before they meet v, and up to head dimension 128
+        divides o by the sum of the rounded ones; lse takes them unrounded. Exponents may be above
+        0, but a row that overflows, or has a logit from 1e7 on, is computed again with its maximum,
+        whatever the rows beside it: right for every logit and every q·k that float32 holds. Under
+        autocast q, k and v take its dtype; the backward computes in that of the forward, also where
+        it is called inside autocast. The kernel's o and lse are the same bits on every run; o may
+        differ in its last bits where lse is returned too. A NaN or an infinity in v spoils the rows
+        that see it, and, as in torch's own attention, may spoil rows that the mask keeps from it:
+        their weight for it is 0, and 0 · NaN is NaN.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh is the kernel, attention_reference.cpp what

@@ -15,6 +15,7 @@
 #include "binding/layout.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/torch/attention_call.hpp"
+#include "kernels/attention/torch/attention_operands.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 
 namespace thunderkittens {
@@ -63,32 +64,6 @@ attention_forward_problem problem_of(const attention_call& c) {
 std::string why_torch(const attention_call& c, const attention_forward_problem& problem) {
   return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
                                           : why_unsupported(problem);
-}
-
-// Why TMA cannot read a tensor […, D] of 16-bit elements where it lies; null when it can.
-// Strides of dimensions of size 1 mean nothing.
-const char* why_copied(const Tensor& t) {
-  constexpr int64_t kStrideLimit = int64_t{1} << 39;  // 2⁴⁰ bytes
-  constexpr int64_t kRowLimit = int64_t{1} << 33;     // 2³⁴ bytes, of packed rows
-  if (t.stride(-1) != 1) return "the elements of a row are not neighbours";
-  if (reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 != 0) {
-    return "its address is not a multiple of 16 bytes";
-  }
-  for (int64_t i = 0; i + 1 < t.dim(); ++i) {
-    if (t.size(i) == 1) continue;
-    const int64_t stride = t.stride(i);
-    if (stride == 0) return "an expanded dimension has stride 0";
-    if (stride % 8 != 0) return "its strides are not multiples of 16 bytes";
-    if (stride >= kStrideLimit) return "its strides reach 2^40 bytes";
-    if (t.dim() == 3 && i == 0 && stride >= kRowLimit) return "its rows are 2^34 bytes apart";
-  }
-  return nullptr;
-}
-
-// The tensor as the kernel reads it: keep it until the launch has returned.
-Tensor operand(const Tensor& t) {
-  if (t.numel() == 0 || why_copied(t) == nullptr) return t;
-  return t.clone(at::MemoryFormat::Contiguous);  // contiguous() would keep a bad address
 }
 
 void take_notes(const attention_call& c) {

@@ -9,12 +9,16 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/attention/torch/attention_masks.hpp"
+#include "kernels/attention/torch/attention_operands.hpp"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens {
@@ -122,18 +126,37 @@ bool decodes_by_flash(const Tensor& q, const Tensor& k, const Tensor& v) {
          TORCH_GUARD_OR_FALSE(q.sym_size(1).sym_eq(1)) && flash_takes(q, k, v);
 }
 
+// What o's gradient is read through. (Torch makes it contiguous, and keeps its address.)
+struct readable_by_torch final : torch::autograd::FunctionPreHook {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    torch::autograd::variable_list list = gradients;
+    for (Tensor& t : list) {
+      if (t.defined()) t = operand_of_torch(t);
+    }
+    return list;
+  }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {}
+};
+
 Tensor fused(const attention_call& c) {
   const bool one_row = TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_eq(1));  // sees every key
   const bool grouped = !TORCH_GUARD_OR_FALSE(c.q.sym_size(2).sym_eq(c.k.sym_size(2)));
-  const Tensor q = c.q.transpose(1, 2), k = c.k.transpose(1, 2), v = c.v.transpose(1, 2);
-  const Tensor o =
-      decodes_by_flash(c.q, c.k, c.v)
+  const Tensor rows = operand_of_torch(c.q), keys = operand_of_torch(c.k),
+               values = operand_of_torch(c.v);
+  const Tensor q = rows.transpose(1, 2), k = keys.transpose(1, 2), v = values.transpose(1, 2);
+  const Tensor heads =
+      decodes_by_flash(rows, keys, values)
           ? std::get<0>(at::_scaled_dot_product_flash_attention(
                 q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
                 c.scale))
           : at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                              /*is_causal=*/c.causal && !one_row, c.scale, grouped);
-  return o.transpose(1, 2).contiguous();
+  const Tensor o = heads.transpose(1, 2).contiguous();
+  if (o.requires_grad() && o.is_cuda() && !is_stand_in(o)) {
+    o.grad_fn()->add_pre_hook(std::make_unique<readable_by_torch>());
+  }
+  return o;
 }
 
 }  // namespace

@@ -100,9 +100,12 @@ norm_gradients norm_backward_aten(const norm_member& member, const norm_backward
   Tensor ds, dweight, dbias;
   const Tensor dy = call.dy.to(type), s = x.to(type), rstd = call.rstd.unsqueeze(-1);
   if (member.centred) {
+    // On a GPU torch gives dbias the shape of the weight, which may not be there: [0].
+    const bool alone = call.needs[kDbias] && !call.weight;
     std::tie(ds, dweight, dbias) = at::native_layer_norm_backward(
         dy, s, {x.size(-1)}, call.mean.unsqueeze(-1), rstd, to(call.weight, type),
-        to(call.bias, type), {ds_wanted, call.needs[kDweight], call.needs[kDbias]});
+        to(call.bias, type), {ds_wanted, call.needs[kDweight], call.needs[kDbias] && !alone});
+    if (alone) dbias = dy.reshape({-1, x.size(-1)}).sum(0);
   } else {
     const Tensor normal = s * rstd;
     if (ds_wanted) {
