@@ -43,10 +43,11 @@
 // Of a tile's first block, on the diagonal, half of the consumers see the first half of the keys
 // alone, and of a window's last block the second half: then half of the product is computed.
 //
-// Rounding: p is rounded to the type of v for the product, and o is divided by the sum of the
-// rounded p, which a column of ones beside v gives in the same product: what rounding does to a
-// dominating key cancels. lse takes the sum l of p before rounding, in float; calls that want no
-// lse have a kernel without l, because a short tile's time is also that of fetching its code.
+// Rounding: p is rounded to the type of v for the product. In heads of up to 128, o is divided by
+// the sum of the rounded p, which a column of ones beside v gives in the same product: what
+// rounding does to a dominating key cancels. Above, it is divided by l, the sum of p before
+// rounding, in float, which lse takes too; calls that want no lse have a kernel without l where
+// they can, because a short tile's time is also that of fetching its code.
 //
 // Overflow: should the scores of a row rise by more than 127 within one block of the fixed
 // reference, its p, sum or o overflow. Each row is checked at its tile's end; the producer
