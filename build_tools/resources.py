@@ -145,13 +145,14 @@ def constants(
         toolkit: Whose headers the source needs.
         source: A `.cu` file without its suffix, relative to the repository.
         what: What they are, as a part of the name of a file.
-        expressions: Each a positive constant in namespace thunderkittens.
+        expressions: Each a positive constant in the namespace of the family's kernels.
     """
     if not expressions:
         return {}
     # Not the source itself: to compile its launches takes a minute.
     text = (ROOT / source).with_suffix(".cu").read_text()
-    lines = [*re.findall(r'^#include ".*"$', text, re.MULTILINE), "namespace thunderkittens {"]
+    namespace = f"thunderkittens::{Path(source).parent.name}_kernels"
+    lines = [*re.findall(r'^#include ".*"$', text, re.MULTILINE), f"namespace {namespace} {{"]
     for i, expression in enumerate(expressions.values()):
         lines.append(f'extern "C" const char constant_{i}[{expression}] = {{}};')
     text = "\n".join([*lines, "}", ""])

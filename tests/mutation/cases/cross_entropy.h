@@ -10,8 +10,8 @@ enum class forward_form {
   cluster,
   cluster_of_floats,
   loss_of_floats,
-  stream,
-  stream_of_floats
+  chunks,
+  chunks_of_floats
 };
 
 // float where the form says so, bf16 elsewhere. A program has the forms of one kernel.

@@ -24,5 +24,5 @@ void launch_stream(const cross_entropy_forward_params& p) {
 }  // namespace
 
 void run_forward(forward_form form, const cross_entropy_forward_params& p) {
-  return form == forward_form::stream ? launch_stream<bf16>(p) : launch_stream<float>(p);
+  return form == forward_form::chunks ? launch_stream<bf16>(p) : launch_stream<float>(p);
 }

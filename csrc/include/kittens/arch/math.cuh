@@ -13,14 +13,13 @@
 // bf16 and half conversions come from cuda_bf16.h and cuda_fp16.h in both worlds.
 #pragma once
 
-#include <numbers>
-
 #include "kittens/arch/keywords.cuh"
 
 namespace kittens {
 
-inline constexpr float kLog2e = std::numbers::log2e_v<float>;  // exp(x) = exp2(x · kLog2e)
-inline constexpr float kLn2 = std::numbers::ln2_v<float>;      // log(x) = log2(x) · kLn2
+// (std::numbers has them, but NVRTC no <numbers>.)
+inline constexpr float kLog2e = 1.442695041f;  // exp(x) = exp2(x · kLog2e)
+inline constexpr float kLn2 = 0.6931471806f;   // log(x) = log2(x) · kLn2
 
 }  // namespace kittens
 
