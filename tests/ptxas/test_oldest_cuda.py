@@ -22,9 +22,9 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 using plain = attention_forward_config<bf16, 64, false, false>;
 using capped = attention_forward_config<half, 128, true, true>;
 template __global__ void attention_forward<plain>(
-    const __grid_constant__ attention_forward_tensors<plain>);
+    const __grid_constant__ attention_forward_arguments<plain>);
 template __global__ void attention_forward<capped>(
-    const __grid_constant__ attention_forward_tensors<capped>);
+    const __grid_constant__ attention_forward_arguments<capped>);
 }
 """
 

@@ -9,7 +9,7 @@ template <class Config>
 class attention_consumer : attention_softmax<Config> {
  public:
   // w: which of the consumers this warpgroup is.
-  KITTENS_DEVICE attention_consumer(const attention_forward_tensors<Config>& p,
+  KITTENS_DEVICE attention_consumer(const attention_forward_arguments<Config>& p,
                                     attention_forward_shared<Config>& shared, int w)
       : attention_softmax<Config>(p, w), shared(shared) {}
 

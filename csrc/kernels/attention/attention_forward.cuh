@@ -70,7 +70,7 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
-    attention_forward(const __grid_constant__ attention_forward_tensors<Config> p) {
+    attention_forward(const __grid_constant__ attention_forward_arguments<Config> p) {
   auto& s = *reinterpret_cast<attention_forward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     for (semaphore& checked : s.overflow_checked) init_semaphore(checked, 4 * Config::consumers);

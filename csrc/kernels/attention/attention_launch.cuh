@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_forward.cuh"
 #include "kittens/host/launch.cuh"
 
@@ -57,7 +58,7 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
     const gl<T> view = attention_view<T>(data, p.batch, length, heads, width, strides);
     map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
   };
-  attention_forward_tensors<Config> t{};
+  attention_forward_arguments<Config> t{};
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
   set(t.k, p.k, p.keys, p.key_heads, D, p.k_strides);
   set(t.v, p.v, p.keys, p.key_heads, Dv, p.v_strides);

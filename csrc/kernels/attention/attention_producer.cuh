@@ -10,7 +10,7 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 class dense_walk {
  public:
-  KITTENS_DEVICE explicit dense_walk(const attention_forward_tensors<Config>& p)
+  KITTENS_DEVICE explicit dense_walk(const attention_forward_arguments<Config>& p)
       : p(p), walk(p.tiles) {}
 
   KITTENS_DEVICE bool valid() const { return walk.valid(); }
@@ -21,7 +21,7 @@ class dense_walk {
   }
 
  private:
-  const attention_forward_tensors<Config>& p;
+  const attention_forward_arguments<Config>& p;
   tile_walk walk;
 };
 
@@ -32,7 +32,7 @@ class dense_walk {
 template <class Config>
 class packed_walk {
  public:
-  KITTENS_DEVICE explicit packed_walk(const attention_forward_tensors<Config>& p)
+  KITTENS_DEVICE explicit packed_walk(const attention_forward_arguments<Config>& p)
       : p(p), tile_number(static_cast<unsigned>(arch::block_x())) {
     enter();
     seek();
@@ -64,7 +64,7 @@ class packed_walk {
   }
 
  private:
-  const attention_forward_tensors<Config>& p;
+  const attention_forward_arguments<Config>& p;
   unsigned tile_number, first = 0;  // this tile's number, and that of the sequence's first
   int sequence = 0;                 // 0: the rows before the first one
   int q_start = 0, k_start = 0, rows, keys;
@@ -95,7 +95,7 @@ class packed_walk {
 template <class Config, class Walk>
 class attention_producer {
  public:
-  KITTENS_DEVICE attention_producer(const attention_forward_tensors<Config>& p,
+  KITTENS_DEVICE attention_producer(const attention_forward_arguments<Config>& p,
                                     attention_forward_shared<Config>& shared, Walk walk)
       : p(p), shared(shared), walk(walk) {}
 
@@ -113,7 +113,7 @@ class attention_producer {
   }
 
  private:
-  const attention_forward_tensors<Config>& p;
+  const attention_forward_arguments<Config>& p;
   attention_forward_shared<Config>& shared;
   Walk walk;
   int number = 0;   // of the item

@@ -20,7 +20,7 @@ class attention_softmax {
   // A reference m · c is far from here on: rounding it would move p by more than √2.
   static constexpr float kFar = 0x1p24f, kMaybeFar = 0x1p23f;
 
-  const attention_forward_tensors<Config>& p;
+  const attention_forward_arguments<Config>& p;
   const int w;
   attention_tile tile;
   typename Config::o_accumulator o;
@@ -28,7 +28,7 @@ class attention_softmax {
   // `fix_reference`). And this lane's part of Σ p.
   column m, l;
 
-  KITTENS_DEVICE attention_softmax(const attention_forward_tensors<Config>& p, int w)
+  KITTENS_DEVICE attention_softmax(const attention_forward_arguments<Config>& p, int w)
       : p(p), w(w) {}
 
   // The first of this warpgroup's rows in the sequence, and of this warp's sixteen.

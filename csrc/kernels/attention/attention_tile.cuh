@@ -4,8 +4,6 @@
 
 #include <kittens.cuh>
 
-#include "kernels/attention/attention.h"
-
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
@@ -87,7 +85,7 @@ struct sequence_ends {
 inline constexpr int kNotPacked = -1;
 
 template <class Config>
-struct attention_forward_tensors {
+struct attention_forward_arguments {
   tma_sequence_map<typename Config::q_tile> q, o;
   tma_sequence_map<typename Config::k_tile> k, v;
   gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
@@ -123,7 +121,7 @@ struct key_blocks {
 
   // For `count` rows of the tile's sequence, from `row` on.
   template <class Config>
-  KITTENS_DEVICE static key_blocks of(const attention_forward_tensors<Config>& p,
+  KITTENS_DEVICE static key_blocks of(const attention_forward_arguments<Config>& p,
                                       const attention_tile& tile, int row, int count) {
     constexpr int N = Config::keys;
     const int last = least(row + count, tile.rows) - 1;

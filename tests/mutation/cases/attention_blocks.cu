@@ -13,7 +13,7 @@ using online_config = attention_forward_config<bf16, 192, false, true>;
 
 template <class Config>
 blocks find(const shape& of, int row, int count) {
-  attention_forward_tensors<Config> p{};
+  attention_forward_arguments<Config> p{};
   p.left = of.left;
   p.right = of.right;
   const attention_tile tile{0, 0, 0, 0, 0, of.rows, of.keys};
