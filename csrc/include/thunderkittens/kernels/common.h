@@ -3,8 +3,9 @@
 // Each op is three calls, the same that its torch op makes:
 //
 //   why_unsupported(problem)                     "" when a kernel computes it
-//   plan(problem, device)                        every choice, and how large a workspace it takes
-//   launch(plan, tensors, workspace, stream)     asynchronous; nothing is allocated
+//   plan(problem, device)                        how it is computed, and the workspace it takes
+//   launch(plan, tensors, workspace, stream)     asynchronous; nothing is allocated. What addresses
+//                                                decide, such as how wide loads are, is chosen here
 //
 // A problem is sizes, strides in elements, dtypes and options; tensors are addresses. A plan may be
 // kept and launched any number of times, on any streams of its device. What is refused throws
