@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <optional>
@@ -21,6 +22,13 @@ inline std::optional<kittens::host::dtype> kernel_dtype(at::ScalarType type) {
     default: return std::nullopt;
   }
 }
+
+// Contiguous whatever the strides of `like`; also of symbolic sizes.
+inline at::Tensor empty_contiguous(const at::Tensor& like) {
+  return at::empty_symint(like.sym_sizes(), like.options());
+}
+// What stands for a result that nobody wants.
+inline at::Tensor none(const at::Tensor& like) { return at::empty({0}, like.options()); }
 
 // A tensor [..., width] read as [rows, width]: row r starts `stride` elements after row r − 1, and
 // the last dimension is contiguous. `tensor` owns the memory: keep it until the launch has

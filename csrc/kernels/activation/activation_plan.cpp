@@ -30,8 +30,7 @@ std::string why_gelu(activation function) {
 template <class Plan, class Problem>
 Plan planned(const Problem& p, const device& d) {
   const auto& kernel = kernel_of(p);
-  const std::string reason = why_unsupported(p);
-  if (!reason.empty()) throw error(std::string(kernel.name()) + ": " + reason);
+  refuse_unsupported(kernel.name(), p);
   return {p, kernel.on(d)};
 }
 

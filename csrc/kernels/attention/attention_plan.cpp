@@ -54,8 +54,7 @@ std::string why_unsupported(const attention_forward_problem& p) {
 
 attention_forward_plan plan(const attention_forward_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kAttentionForward);
-  const std::string reason = why_unsupported(p);
-  if (!reason.empty()) throw error("attention_forward: " + reason);
+  refuse_unsupported(kernel.name(), p);
   if (p.rows < 1 || p.keys < 1) {
     throw error(
         text("attention_forward: rows and keys must be at least 1, got ", p.rows, " and ", p.keys));

@@ -24,12 +24,6 @@ std::string why_width(int64_t width) {
   return text("width ", width, " is above ", kCrossEntropyMaxWidth);
 }
 
-template <class Problem>
-void refuse_unsupported(std::string_view op, const Problem& p) {
-  const std::string reason = why_unsupported(p);
-  if (!reason.empty()) throw error(std::string(op) + ": " + reason);
-}
-
 bool is_reduced(const cross_entropy_forward_problem& p) {
   return p.reduction != loss_reduction::none;
 }

@@ -49,10 +49,6 @@ int64_t partial_rows(const norm_backward_problem& p, const device& d) {
   return blocks_of(shape.groups, shape.blocks_per_multiprocessor());
 }
 
-void refuse(std::string_view op, const std::string& reason) {
-  if (!reason.empty()) throw error(std::string(op) + ": " + reason);
-}
-
 }  // namespace
 
 std::string why_unsupported(const norm_forward_problem& p) { return why_width(p.width); }
@@ -60,13 +56,13 @@ std::string why_unsupported(const norm_backward_problem& p) { return why_width(p
 
 norm_forward_plan plan(const norm_forward_problem& p, const device& d) {
   const auto& kernel = forward_of(p.op);
-  refuse(kernel.name(), why_unsupported(p));
+  refuse_unsupported(kernel.name(), p);
   return {p, kernel.on(d)};
 }
 
 norm_backward_plan plan(const norm_backward_problem& p, const device& d) {
   const auto& kernel = backward_of(p.op);
-  refuse(kernel.name(), why_unsupported(p));
+  refuse_unsupported(kernel.name(), p);
   norm_backward_plan plan{{p, kernel.on(d)}, partial_rows(p, d)};
   if (p.parameter_gradients) {
     const int64_t sums = has_mean(p.op) ? 2 : 1;

@@ -23,8 +23,7 @@ std::string why_unsupported(const rotary_problem& p) {
 
 rotary_plan plan(const rotary_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kRotary);
-  const std::string reason = why_unsupported(p);
-  if (!reason.empty()) throw error("rotary: " + reason);
+  refuse_unsupported(kernel.name(), p);
   return {p, kernel.on(d)};
 }
 

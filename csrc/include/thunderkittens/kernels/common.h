@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "kittens/host/device.h"
 #include "kittens/host/dtype.h"
@@ -41,6 +43,13 @@ struct workspace_size {
   int64_t bytes = 0;     // of memory
   int64_t counters = 0;  // of 4 bytes
 };
+
+// What every plan begins with: throws where no kernel computes the problem.
+template <class Problem>
+void refuse_unsupported(std::string_view op, const Problem& problem) {
+  const std::string reason = why_unsupported(problem);
+  if (!reason.empty()) throw error(std::string(op) + ": " + reason);
+}
 
 // A plan that needs no more than this.
 template <class Problem, class Params>

@@ -14,9 +14,7 @@
 // Link libthunderkittens_kernels.so, and for the simulator _simulator.so.
 #pragma once
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <string>
 

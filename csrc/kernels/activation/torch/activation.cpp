@@ -38,12 +38,6 @@ Tensor rounded_like(const Tensor& x, const Tensor& result) {
   return result.to(x.scalar_type()).contiguous().view(-1).view(x.sizes());
 }
 
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
-
-Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
-
 namespace {
 
 void gated_forward_kernel(const decision& d, activation f, const Tensor& gate, const Tensor& up,

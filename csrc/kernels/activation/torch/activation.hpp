@@ -33,11 +33,6 @@ at::Tensor activate_backward(activation f, const at::Tensor& dy, const at::Tenso
 at::Tensor upcast(const at::Tensor& x);
 at::Tensor rounded_like(const at::Tensor& x, const at::Tensor& result);
 
-// Contiguous whatever the strides of `like`.
-at::Tensor empty_contiguous(const at::Tensor& like);
-// What stands for a gradient that nobody wants.
-at::Tensor none(const at::Tensor& like);
-
 // Tensors of one shape as the kernels read them: one row where all are contiguous, else rows that
 // are one distance apart, for which some may have to be copied. Keep it until the launch has
 // returned.

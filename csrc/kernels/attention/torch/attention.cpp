@@ -110,13 +110,6 @@ void forward_kernel(const decision& d, attention_forward_problem problem, const 
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
-
-// Contiguous whatever the strides of `like`.
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
-
 // [B, Sq, Hq, Dv], packed [Tq, Hq, Dv].
 Tensor empty_output(const attention_call& c) {
   c10::SmallVector<SymInt, 4> sizes(c.q.sym_sizes());

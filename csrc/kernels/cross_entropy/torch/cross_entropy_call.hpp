@@ -9,6 +9,7 @@
 
 #include "binding/arguments.h"
 #include "binding/backend.h"
+#include "binding/layout.h"
 #include "thunderkittens/kernels/cross_entropy.h"
 
 namespace thunderkittens {
@@ -40,8 +41,7 @@ at::ScalarType loss_dtype(const at::Tensor& logits);
 // Why the kernels do not take rows of `width` elements of this dtype; "" when they do.
 std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width);
 
-// Contiguous whatever the strides of `like`; and the shape of `like` without its last dimension.
-at::Tensor empty_contiguous(const at::Tensor& like);
+// Losses of the rows of `like`; and its shape without the last dimension.
 at::Tensor empty_losses(const at::Tensor& like);
 c10::SymIntArrayRef leading_sizes(const at::Tensor& like);
 

@@ -36,9 +36,6 @@ std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width) {
   return "";
 }
 
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
 Tensor empty_losses(const Tensor& like) {
   return at::empty_symint(leading_sizes(like), like.options().dtype(loss_dtype(like)));
 }

@@ -8,10 +8,6 @@
 namespace thunderkittens {
 namespace {
 
-// Contiguous whatever the strides of `like`.
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
 Tensor empty_statistics(const Tensor& x) {
   return at::empty_symint(x.sym_sizes().slice(0, x.dim() - 1),
                           x.options().dtype(statistics_dtype(x)));
@@ -154,8 +150,6 @@ void backward_kernel(const decision& d, const norm_backward_problem& problem,
 }
 
 }  // namespace
-
-Tensor none(const Tensor& like) { return at::empty({0}, like.options()); }
 
 at::ScalarType statistics_dtype(const Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "binding/backend.h"
+#include "binding/layout.h"
 #include "kernels/norm/norm.h"
 
 namespace thunderkittens {
@@ -75,8 +76,6 @@ norm_gradients empty_gradients(const norm_backward_call& call);
 norm_results norm_forward_aten(const norm_member& member, const norm_call& call);
 norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call);
 
-// An op's result that is not wanted.
-Tensor none(const Tensor& like);
 inline Tensor or_none(Tensor t, const Tensor& like) { return t.defined() ? t : none(like); }
 
 // float32, or float64 for float64.

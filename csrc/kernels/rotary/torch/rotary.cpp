@@ -238,11 +238,6 @@ void turn_by_kernel(const decision& d, const rotary_problem& problem, const rota
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-// Contiguous whatever the strides of `like`.
-Tensor empty_contiguous(const Tensor& like) {
-  return at::empty_symint(like.sym_sizes(), like.options());
-}
-
 // In place, the outputs are q and k themselves.
 void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool in_place = q_out.is_same(c.q), empty = c.q.numel() == 0 && c.k.numel() == 0;
