@@ -15,7 +15,7 @@ DEBUG_FLAGS = ("-O0", "-g")
 
 
 def run(kernel: str, arguments: list[str]) -> int:
-    """Builds, and runs tests/kernels/simulate.py.
+    """Builds, and runs tests/tools/simulate.py.
 
     Args:
         kernel: A family of configs.py, or an op.
@@ -27,7 +27,7 @@ def run(kernel: str, arguments: list[str]) -> int:
     ops.build()
     simulator.build()
     place, arguments = take_option("--gdb", arguments)
-    command = [sys.executable, "-m", "tests.kernels.simulate", kernel, *arguments]
+    command = [sys.executable, "-m", "tests.tools.simulate", kernel, *arguments]
     if place is not None:
         command += ["--threads", "1", "--library", str(build_debug_library(kernel))]
         command = [*debugger(place), *command]

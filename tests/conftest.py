@@ -18,8 +18,8 @@ TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
     "": 1,
     "build": 1,
-    "kernels": 2,
-    "nn": 2,
+    "families": 2,
+    "tools": 2,
     "fuzz": 2,
     "ops": 2,
     "testing": 2,

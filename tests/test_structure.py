@@ -128,7 +128,7 @@ def test_families_are_strangers():
 def test_family_has_every_leaf(kernel):
     leaves = [
         f"thunderkittens/ops/{kernel.name}.py",
-        f"tests/kernels/test_{kernel.name}.py",
+        f"tests/families/{kernel.name}/test_{kernel.name}.py",
         f"benchmarks/bench_{kernel.name}.py",
         f"csrc/include/thunderkittens/kernels/{kernel.name}.h",
         f"csrc/kernels/{kernel.name}/{kernel.name}.h",

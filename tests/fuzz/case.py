@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.fuzz.placement import Placed
+from tests.tools import families
 
 Tensors = dict[str, Tensor]
 
@@ -70,18 +69,10 @@ class Case:
         return {**self.inputs, **{f"d{name}": p for name, p in self.incoming.items()}}
 
 
-def families() -> list[ModuleType]:
-    """The files of this folder that make cases."""
-    package = importlib.import_module("tests.fuzz")
-    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
-    names = [name for name in names if not name.startswith("test_")]
-    modules = [importlib.import_module(f"tests.fuzz.{name}") for name in names]
-    return [module for module in modules if hasattr(module, "OPS")]
-
-
 def ops() -> dict[str, ModuleType]:
-    """Every op that a family is about."""
-    return {op: family for family in families() for op in family.OPS}
+    """Every op, and the module of its family that makes its cases."""
+    modules = [module for module in families.each("fuzz*.py") if hasattr(module, "OPS")]
+    return {op: module for module in modules for op in module.OPS}
 
 
 def describe(**parts: object) -> str:

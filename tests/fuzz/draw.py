@@ -208,3 +208,11 @@ class Draw:
                 if values.shape[dim] == 1 and self.chance(0.2):
                     strides[dim] = self.choice((0, 1, 7, 1000))
         return Placed(values, tuple(strides), offset)
+
+
+def split(draw: Draw, tokens: int) -> tuple[int, ...]:
+    """Lengths of sequences, some of them 0."""
+    count = draw.size(min(tokens + 1, 40))
+    cuts = sorted(draw.integer(0, tokens) for _ in range(count - 1))
+    ends = [0, *cuts, tokens]
+    return tuple(b - a for a, b in itertools.pairwise(ends))

@@ -9,7 +9,7 @@ import pytest
 
 from build_tools import cxx, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
-from tests.ahead import called_ahead
+from tests.tools.ahead import called_ahead
 
 INCLUDE = ROOT / "csrc/include"
 # The twins behind the seam are included through their contract, arch/<topic>.cuh, alone.

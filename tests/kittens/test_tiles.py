@@ -11,7 +11,7 @@ import pytest
 
 from build_tools import simulator, tiles
 from build_tools.settings import BuildError
-from tests.ahead import called_ahead
+from tests.tools.ahead import called_ahead
 
 SIMULATOR = tiles.POLICIES[0]  # of which all have the same programs
 

@@ -21,7 +21,10 @@ from pathlib import Path
 
 from build_tools import compile, cxx, settings, simulator, toolchain
 from build_tools.settings import ROOT
-from tests.mutation.targets import CASES, Program
+from tests.mutation.program import Program
+
+FOLDER = Path("tests/mutation")  # of the headers that the programs of all families share
+PRELUDE = FOLDER / "prelude.hpp"
 
 POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
 OPTIONS = "race,threads=1,spin=1"
@@ -144,38 +147,39 @@ class Bench:
         """Compiles the prelude; returns the flags that use it, none where only g++ could."""
         if not self._compiler.name.startswith("g++"):
             return ()
-        job = _job(toolkit, "prelude.hpp", Program("prelude.hpp", ""))
+        job = _job(toolkit, PRELUDE)
         command = tuple("c++-header" if word == "c++" else word for word in job.command)
         job = dataclasses.replace(job, command=command, suffix=".gch")
         output = compile.run([job], "Header of the mutants")[0].output
         header = output.with_suffix("")
-        header.write_text(f'#include "{ROOT / CASES / "prelude.hpp"}"\n')
+        header.write_text(f'#include "{ROOT / PRELUDE}"\n')
         return "-include", str(header)
 
     @functools.cache  # noqa: B019 (a bench lives as long as the job)
     def _world(self, program: Program, family: str) -> str:
         """A hash of all that a verdict depends on but for the mutant."""
         words = (self._compiler.name, *POLICIES, OPTIONS, str(CPU_SECONDS), *LAST_FLAGS)
-        kernel = ROOT / CASES / program.kernel
+        kernel = ROOT / program.kernel
         trees = ("csrc/include/**/*.*h*", "csrc/sim/**/*.h*", f"{family}/*.h", f"{family}/*.cuh")
         headers = [path for tree in trees for path in sorted(ROOT.glob(tree))]
         included = re.findall(r'^#include "(\w+\.h)"$', kernel.read_text(), re.MULTILINE)
-        headers += [ROOT / CASES / name for name in ("prelude.hpp", *included)]
+        headers += [ROOT / PRELUDE, *(kernel.with_name(name) for name in included)]
         files = (*headers, kernel, *self._library, self._checks[program])
         return _hash((*words, *self._kernels[program].command), files)
 
 
-def _job(toolkit: toolchain.Cuda, source: str, program: Program) -> compile.Job:
+def _job(toolkit: toolchain.Cuda, source: Path, program: Program | None = None) -> compile.Job:
     """A compilation like those of the simulator; a kernel's is fast, because there are hundreds."""
-    is_kernel = source != program.check
-    job = simulator.kernel_job(toolkit, ROOT / CASES / source, race=is_kernel)
+    is_kernel = program is None or source != program.check
+    defines = program.defines if program else ()
+    job = simulator.kernel_job(toolkit, ROOT / source, race=is_kernel)
     compiler, *arguments = job.command
     if is_kernel:
         strict = "-strict" if toolchain.find_compiler().name.startswith("g++") else ""
         arguments = ["-O1" if word == "-O2" else word for word in arguments]
         arguments += [*MUTANT_FLAGS, f"-fsanitize=bounds{strict}"]
-    command = (compiler, *(f"-D{define}" for define in program.defines), *arguments)
-    name = ".".join((job.name, *program.defines))
+    command = (compiler, "-I", str(FOLDER), *(f"-D{define}" for define in defines), *arguments)
+    name = ".".join((job.name, *defines))
     return dataclasses.replace(job, name=name, command=command)
 
 

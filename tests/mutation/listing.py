@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tests.mutation import targets
+from build_tools.settings import ROOT
 from tests.mutation.operators import Mutant
 
 TUNING = "the kernel is right with any such number; this one is the fastest"
@@ -43,4 +43,4 @@ class Listed:
 
 
 def _line_above(mutant: Mutant) -> str:
-    return targets.text(mutant.file).splitlines()[mutant.line - 2]
+    return (ROOT / "csrc" / mutant.file).read_text().splitlines()[mutant.line - 2]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from build_tools.settings import BuildError
-from tests.ahead import called_ahead
-from tests.kernels import planted
-from tests.kernels.planted import Mistake
 from tests.mutation import __main__ as command
 from tests.mutation import job, targets
 from tests.mutation.bench import SURVIVED, Bench, Verdict
 from tests.mutation.listed import Listed
+from tests.tools import planted
+from tests.tools.ahead import called_ahead
+from tests.tools.planted import Mistake
 
 SAMPLE = 30  # two minutes of 2 cores, where nothing is known of them
 CONSUMER = "kernels/attention/attention_consumer.cuh"

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.ahead import called_ahead
+from tests.tools.ahead import called_ahead
 from thunderkittens._loader import PACKAGE
 
 # All but what is taken apart before Inductor sees it.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.kernels.norm_cases import BF16, FP32
+from tests.families.norm.cases import BF16, FP32
 
 ops = torch.ops.thunderkittens
 FORMS = {  # form -> inputs, of which `x` makes those that have gradients

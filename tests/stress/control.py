@@ -1,34 +1,25 @@
-"""`python -m tests.stress.control`: builds a package whose ring has lost its fence, for a control.
+"""`python -m tests.stress.control`: builds a package with a mistake that the stress must see.
 
-In it `release_after_loads` lacks the proxy fence, so that a bulk copy may overtake the loads of the
-chunk that it overwrites: cross_entropy's gradients are wrong now and then, and the stress must see
-it. Of all kernels it has cross_entropy's alone. It needs nvcc; what it builds runs elsewhere:
+Which one, a family's stress_control.py says: SOURCE, the MISTAKE that is planted in it, and ONLY,
+the problems that show it. Of all kernels the package has that source's alone. It needs nvcc; what
+it builds runs elsewhere, by the command that it prints:
 
-    python -m tests.stress --package build/stress/without_fence --only cross_entropy --must-fail
+    python -m tests.stress --package build/stress/NAME --only TEXT --must-fail
 """
 
 import os
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from build_tools import cuda, ops, settings
 from build_tools.settings import PACKAGE, BuildError
-from tests.kernels import planted
-from tests.kernels.planted import Mistake
-
-SOURCE = "csrc/kernels/cross_entropy/cross_entropy_sm90"
-WITHOUT_FENCE = Mistake(
-    name="without_fence",
-    right="    arch::fence_async_proxy();\n",
-    wrong="",
-    found_as="",
-    file="kittens/pipeline/ring.cuh",
-)
+from tests.tools import families, planted
 
 
-def build() -> Path:
-    """Builds the package.
+def build(control: ModuleType) -> Path:
+    """Builds the package of one control.
 
     Returns:
         The folder that holds it.
@@ -36,23 +27,25 @@ def build() -> Path:
     toolkit, reason = cuda.toolkit()
     if toolkit is None:
         raise BuildError(reason)
-    (right,) = [job for job in cuda.kernel_jobs(toolkit) if job.name.startswith(f"{SOURCE}.")]
-    folder = settings.build_dir() / "stress" / WITHOUT_FENCE.name
+    source, mistake = f"{control.SOURCE}.", control.MISTAKE
+    (right,) = [job for job in cuda.kernel_jobs(toolkit) if job.name.startswith(source)]
+    folder = settings.build_dir() / "stress" / mistake.name
     package = folder / PACKAGE.name
     shutil.rmtree(package, ignore_errors=True)
     made = shutil.ignore_patterns("__pycache__", "lib", "include", "_C.*.so")
     shutil.copytree(PACKAGE, package, ignore=made)
-    ops.build(package, [planted.job_with(WITHOUT_FENCE, right)], f"stress/{WITHOUT_FENCE.name}")
+    ops.build(package, [planted.job_with(mistake, right)], f"stress/{mistake.name}")
     return folder
 
 
 def main() -> int:
-    try:
-        folder = build()
-    except BuildError as error:
-        sys.exit(f"error: {error}")
-    shown = os.path.relpath(folder)
-    print(f"python -m tests.stress --package {shown} --only cross_entropy --must-fail")
+    for control in families.each("stress_control.py"):
+        try:
+            folder = build(control)
+        except BuildError as error:
+            sys.exit(f"error: {error}")
+        shown = os.path.relpath(folder)
+        print(f"python -m tests.stress --package {shown} --only {control.ONLY} --must-fail")
     return 0
 
 

@@ -15,7 +15,7 @@ import pytest
 import thunderkittens
 from build_tools import compile, cuda, resources, settings, simulator, tiles, toolchain
 from build_tools.settings import ROOT, BuildError
-from tests.ahead import called_ahead
+from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
 MANUAL = ROOT / "docs/tiles.md"

@@ -1,0 +1,76 @@
+"""Mistakes of synchronisation, planted in the attention kernel: the simulator must find each one.
+
+Each case changes one place of the kernel, or of what it uses, compiles attention_case.cu with it,
+and runs that under several policies. At least one of them must end in a report that names the
+cause, or in wrong numbers where the mistake leaves nothing else to see. Race mode must find its own
+under each.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from build_tools.settings import ROOT, BuildError
+from tests.families.attention.mistakes import MISTAKES
+from tests.families.attention.races import RACES
+from tests.tools import planted
+from tests.tools.ahead import called_ahead
+from tests.tools.planted import POLICIES, Mistake
+
+PROGRAM = ROOT / "tests/families/attention/programs/attention_case.cu"
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Path]:
+    """The programs, by the names of their mistakes; "" is the one without."""
+    try:
+        return planted.build(PROGRAM, (*MISTAKES, *RACES))
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def run_right(request, programs: dict[str, Path]) -> Iterator[Callable[[str], str]]:
+    """What the kernel as it is comes to under a policy."""
+    with called_ahead(request, partial(planted.run, programs[""]), "policy") as ahead:
+        yield ahead
+
+
+@pytest.fixture(scope="module")
+def run_wrong(request, programs: dict[str, Path]) -> Iterator[Callable[[Mistake], dict[str, str]]]:
+    """What a mistake comes to, in race mode under each policy, else until one finds it."""
+
+    def run(mistake: Mistake) -> dict[str, str]:
+        if mistake in RACES:
+            return planted.run_all(programs[mistake.name], ",race")
+        return planted.run_all(programs[mistake.name], until=mistake.found_as)
+
+    with called_ahead(request, run, "mistake") as ahead:
+        yield ahead
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, *(f"{policy},race" for policy in POLICIES)])
+def test_nothing_is_found_where_nothing_is(run_right: Callable[[str], str], policy: str):
+    assert run_right(policy) == ""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(run_wrong: Callable[[Mistake], dict[str, str]], mistake: Mistake):
+    said = run_wrong(mistake)
+    reports = [text for text in said.values() if re.search(mistake.found_as, text)]
+    assert reports, f"{mistake.name} is not found as /{mistake.found_as}/: {said}"
+
+
+@pytest.mark.parametrize("mistake", RACES, ids=lambda mistake: mistake.name)
+def test_race_is_found_under_every_policy(
+    run_wrong: Callable[[Mistake], dict[str, str]], mistake: Mistake
+):
+    said = run_wrong(mistake)
+    assert list(said) == list(POLICIES)
+    for policy, text in said.items():
+        assert re.search(mistake.found_as, text), f"{mistake.name} under {policy}: {text}"

@@ -1,0 +1,119 @@
+"""Mistakes that are planted in a kernel by hand: programs that have them, and what those print."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from build_tools import compile, settings, simulator, toolchain
+from build_tools.settings import ROOT
+from tests.mutation import targets
+from tests.mutation.bench import PRELUDE, Bench, Verdict
+
+POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
+TIMEOUT_SECONDS = 60  # a right program takes one
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What stands in a source, what stands there instead, and what the simulator says of it.
+
+    Attributes:
+        name: What is wrong, as an identifier.
+        right: A text that the source has once.
+        wrong: What is put there.
+        found_as: A regular expression for a part of what is said.
+        file: The source, as #include has it.
+    """
+
+    name: str
+    right: str
+    wrong: str
+    found_as: str
+    file: str
+
+    def applied(self) -> str:
+        """The source with the mistake in it."""
+        folder = "csrc/include" if self.file.startswith("kittens/") else "csrc"
+        source = (ROOT / folder / self.file).read_text()
+        assert source.count(self.right) == 1, f"{self.name}: the kernel has changed"
+        return source.replace(self.right, self.wrong)
+
+
+def judge(bench: Bench, mistake: Mistake) -> Verdict:
+    """What becomes of a mistake in the programs of the mutation tests."""
+    return bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+
+
+def precompiled(job: compile.Job, header: Path) -> tuple[str, ...]:
+    """Compiles a header as a job would a source; returns the flags that use it, if any."""
+    if not toolchain.find_compiler().name.startswith("g++"):
+        return ()
+    command = tuple("c++-header" if word == "c++" else word for word in job.command)
+    job = dataclasses.replace(job, command=(*command, "-w"), suffix=".gch")
+    output = compile.run([job], f"Header of {job.name}")[0].output
+    found = output.with_suffix("")
+    found.write_text(f'#include "{header}"\n')
+    return "-include", str(found)
+
+
+def job(program: Path, *, race: bool = True) -> compile.Job:
+    """The compilation of a program; a fast one, because there are many."""
+    right = simulator.kernel_job(simulator.headers(), program, race=race)
+    command = tuple("-O1" if word == "-O2" else word for word in right.command)
+    return dataclasses.replace(right, name=f"{right.name}.planted", command=command)
+
+
+def job_with(mistake: Mistake, right: compile.Job, flags: tuple[str, ...] = ()) -> compile.Job:
+    """The compilation of a program whose kernel has a mistake."""
+    folder = settings.build_dir() / "mistakes" / mistake.name
+    changed = folder / mistake.file
+    shutil.rmtree(folder, ignore_errors=True)  # the mistake may have been in another file
+    changed.parent.mkdir(parents=True)
+    changed.write_text(mistake.applied())
+    if mistake.file.startswith("kittens/"):
+        flags = ()  # the precompiled header has the right one, as has the folder of kittens.cuh
+        shutil.copy(ROOT / "csrc/include/kittens.cuh", folder)
+    # No warnings: of what the mistake leaves unused.
+    command = (right.command[0], "-I", str(folder), *flags, *right.command[1:], "-w")
+    return dataclasses.replace(right, name=f"{right.name}.{mistake.name}", command=command)
+
+
+def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) -> dict[str, Path]:
+    """A program with each of the mistakes, by the names of these; "" is the one without."""
+    right = job(program, race=race)
+    flags = precompiled(job(ROOT / PRELUDE, race=race), ROOT / PRELUDE) if len(mistakes) > 1 else ()
+    jobs = [right, *(job_with(mistake, right, flags) for mistake in mistakes)]
+    names = ["", *(mistake.name for mistake in mistakes)]
+    return dict(zip(names, simulator.build_programs(jobs), strict=True))
+
+
+def run(program: Path, policy: str) -> str:
+    """What a program prints up to what fails, or nothing: the same each time, so on one core."""
+    try:
+        done = subprocess.run(
+            [program, "--stop"],
+            env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"has not ended after {TIMEOUT_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)
+
+
+def run_all(program: Path, option: str = "", until: str = "") -> dict[str, str]:
+    """What it prints under each policy; under those up to the first where it prints `until`."""
+    said: dict[str, str] = {}
+    for policy in POLICIES:
+        said[policy] = run(program, policy + option)
+        if until and re.search(until, said[policy]):
+            break
+    return said
