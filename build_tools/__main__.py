@@ -60,10 +60,10 @@ def _cuda(arguments: argparse.Namespace, rest: list[str]) -> None:
 
 
 def _resources(arguments: argparse.Namespace, rest: list[str]) -> None:
-    """Compiles the CUDA kernels and writes the table of their registers and shared memory."""
+    """Compiles the CUDA kernels and writes the tables of their registers and shared memory."""
     from build_tools import resources
 
-    print(resources.write_table())
+    print(*resources.write_tables(), sep="\n")
 
 
 def _simulator(arguments: argparse.Namespace, rest: list[str]) -> None:

@@ -1,7 +1,7 @@
 """What each kernel takes: registers, shared memory, and what must not be there.
 
-The table of it is checked in (`tests/ptxas/resources.md`), so that a change of a kernel shows what
-it costs; `python -m build_tools resources` regenerates it.
+Of the hot kernels a table is checked in, `tests/families/<family>/resources.md`, so that a change
+of one shows what it costs; `python -m build_tools resources` regenerates them.
 """
 
 import ctypes
@@ -13,12 +13,13 @@ import configs
 from build_tools import compile, cuda, cxx, settings, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 
-TABLE = ROOT / "tests/ptxas/resources.md"
+TABLES = ROOT / "tests/families"
 ARCHITECTURE = "sm_90a"
 TITLE = "Compiling CUDA kernels"
 HEADER = """# Registers and shared memory of the kernels
 
-Of each kernel for {architecture}, compiled by nvcc {version}. After a change,
+Of each hot kernel for {architecture}, compiled by nvcc {version}: one that names no element type
+but bf16. (No kernel, hot or not, may spill or have a stack frame.) After a change,
 `python -m build_tools resources` writes this file; tests/ptxas compares it wherever nvcc has the
 same major and minor version.
 
@@ -26,6 +27,7 @@ Registers of a thread and named barriers are what ptxas says. Shared memory of a
 kernel `k`, the size of its `k_shared`; a kernel without one takes as much as its launch asks for,
 which depends on the sizes of the problem.
 """
+OTHER_ELEMENTS = re.compile(r"\b(half|float|double)\b")
 COLUMNS = ("kernel", "registers", "barriers", "shared memory")
 
 
@@ -37,6 +39,11 @@ class Kernel:
     registers: int
     barriers: int
     static: int  # bytes of shared memory that ptxas knows of
+
+    @property
+    def hot(self) -> bool:
+        """Whether it has a row: models run in bf16."""
+        return not OTHER_ELEMENTS.search(self.name)
 
     def row(self, dynamic: int | None) -> str:
         """Returns its row of the table.
@@ -108,12 +115,12 @@ def short_name(symbol: str) -> str:
 
 
 def sections(toolkit: toolchain.Cuda, texts: dict[str, str]) -> dict[str, list[str]]:
-    """Returns the rows of the table, by the heading that they stand under."""
+    """Returns the rows of the tables, by the heading that they stand under, which is a source."""
     found = {}
     for name, text in sorted(texts.items()):
         source, _, architecture = name.rpartition(".")
         if architecture == ARCHITECTURE:
-            compiled = kernels(text)
+            compiled = [kernel for kernel in kernels(text) if kernel.hot]
             sizes = dynamic_shared(toolkit, source, [kernel.name for kernel in compiled])
             found[source] = [kernel.row(sizes.get(kernel.name)) for kernel in compiled]
     return found
@@ -188,17 +195,30 @@ def read_table(text: str) -> tuple[str, dict[str, list[str]]]:
     return version, rows
 
 
-def write_table() -> Path:
-    """Compiles the kernels and writes the table."""
+def family_of(source: str) -> str:
+    """Returns the family of a source in csrc/kernels."""
+    return Path(source).parent.name
+
+
+def table_of(family: str) -> Path:
+    """Returns where a family's table is."""
+    return TABLES / family / "resources.md"
+
+
+def write_tables() -> list[Path]:
+    """Compiles the selected kernels and writes their families' tables."""
     toolkit, reason = cuda.toolkit()
     if toolkit is None:
         raise BuildError(reason)
-    lines = [HEADER.format(architecture=ARCHITECTURE, version=toolkit.version)]
+    texts: dict[str, list[str]] = {}
     for name, rows in sections(toolkit, reports(toolkit)).items():
+        first = [HEADER.format(architecture=ARCHITECTURE, version=toolkit.version)]
+        lines = texts.setdefault(family_of(name), first)
         head = [f"| {' | '.join(COLUMNS)} |", "| --- | --: | --: | --: |"]
         lines += [f"## {name}\n", *head, *rows, ""]
-    TABLE.write_text("\n".join(lines).rstrip() + "\n")
-    return TABLE
+    for family, lines in texts.items():
+        table_of(family).write_text("\n".join(lines).rstrip() + "\n")
+    return [table_of(family) for family in texts]
 
 
 def _demangle(symbol: str) -> str:

@@ -3,17 +3,13 @@
 import pytest
 import torch
 
-from tests.families.norm.cases import BF16, FP32
+from tests.tools import families
+from tests.tools.calls import BF16, FP32
 
-ops = torch.ops.thunderkittens
 FORMS = {  # form -> inputs, of which `x` makes those that have gradients
-    ops.rms_norm: lambda x: (x(3, 8), x(8), 1e-3),
-    ops.add_rms_norm: lambda x: (x(3, 8), x(3, 8), x(8), 1e-3),
-    ops.add_layer_norm: lambda x: (x(3, 8), x(3, 8), x(8), x(8), 1e-3),
-    ops.rotary: lambda x: (x(1, 5, 2, 4), x(1, 5, 2, 4), torch.randn(5, 2), torch.randn(5, 2)),
-    ops.cross_entropy: lambda x: (x(3, 8), torch.tensor([5, -100, 7])),
-    ops.attention: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, 0.3),
-    ops.attention_forward: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, None),
+    form: inputs
+    for module in families.each("calls.py")
+    for form, inputs in getattr(module, "SHORT_FORMS", {}).items()
 }
 every_form = pytest.mark.parametrize("op", FORMS, ids=lambda op: op.__name__)
 

@@ -9,35 +9,16 @@ import re
 import pytest
 
 from tests.ptxas import machine_code
+from tests.tools import families
 
-# Each kernel that waits is in one of them, in some of its forms, beside others that do not.
-SOURCES = (
-    "csrc/kernels/norm/rms_norm",
-    "csrc/kernels/activation/swiglu",
-    "csrc/kernels/rotary/rotary",
-    "csrc/kernels/cross_entropy/cross_entropy_sm90",
-)
-DEPENDENT = (
-    "norm_forward",
-    "norm_forward_narrow",
-    "norm_backward_few",
-    "norm_backward_reduce",
-    "activation_forward",
-    "activation_backward",
-    "rotary",
-    "cross_entropy_count",
-    "cross_entropy_rows",
-    "cross_entropy_loss",
-    "cross_entropy_total",
-    "cross_entropy_backward",
-)
+MODULES = [module for module in families.each("machine_code.py") if module.DEPENDENT]
 GLOBAL = {"LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "UBLKCP", "UTMALDG"}
 
 
 @pytest.fixture(scope="module")
 def code(toolkit) -> dict[str, str]:
-    """The SASS of each kernel of SOURCES, by its symbol."""
-    return machine_code.functions(toolkit, SOURCES)
+    """The SASS of each kernel of the families' SOURCE, by its symbol."""
+    return machine_code.functions(toolkit, [module.SOURCE for module in MODULES])
 
 
 def mistakes(sass: str) -> list[str]:
@@ -53,7 +34,8 @@ def mistakes(sass: str) -> list[str]:
 
 
 def test_kernels_wait_before_they_touch_global_memory(code):
-    for kernel in DEPENDENT:
+    assert MODULES
+    for kernel in (kernel for module in MODULES for kernel in module.DEPENDENT):
         name = re.compile(rf"\d{kernel}I")  # as it is mangled, a template
         forms = {symbol: sass for symbol, sass in code.items() if name.search(symbol)}
         assert forms, kernel

@@ -7,9 +7,14 @@ import pytest
 
 from build_tools import resources
 from tests.ptxas import machine_code, proxy_order
+from tests.tools import families
 
 # Of each kernel with such copies, the member of its shared memory from which on no copy writes.
-ORDINARY_FROM = {"attention_forward": "items", "cross_entropy_stream": "stages"}
+ORDINARY_FROM = {
+    kernel: member
+    for module in families.each("machine_code.py")
+    for kernel, member in getattr(module, "ORDINARY_FROM", {}).items()
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What ptxas says of every selected kernel: no spills, no stack frames, no injected waits.
 
-Registers and shared memory are compared with the table that is checked in.
+Registers and shared memory of hot kernels are compared with the tables that are checked in.
 """
 
 import re
@@ -31,17 +31,27 @@ def test_no_spills_stack_frames_or_injected_waits(reports):
 
 
 def test_registers_and_shared_memory_are_those_of_the_table(toolkit, reports):
-    version, table = resources.read_table(resources.TABLE.read_text())
-    wanted, found = (toolchain.version_tuple(text)[:2] for text in (version, toolkit.version))
-    if found != wanted:
-        pytest.skip(f"the table is that of nvcc {version}, this one is {toolkit.version}")
+    sections = resources.sections(toolkit, reports)
+    families = dict.fromkeys(map(resources.family_of, sections))
+    tables = [resources.read_table(resources.table_of(name).read_text()) for name in families]
+    for version, _ in tables:
+        wanted, found = (toolchain.version_tuple(text)[:2] for text in (version, toolkit.version))
+        if found != wanted:
+            pytest.skip(f"a table is that of nvcc {version}, this one is {toolkit.version}")
     if resources.ARCHITECTURE not in settings.selected_architectures():
         pytest.skip(f"{resources.ARCHITECTURE} is not selected")
-    remedy = "if the change is meant, `python -m build_tools resources` regenerates the table"
-    for name, rows in resources.sections(toolkit, reports).items():
-        assert table.get(name) == rows, f"{name}: {remedy}"
-    gone = [name for name in table if not (ROOT / f"{name}.cu").is_file()]
+    remedy = "if the change is meant, `python -m build_tools resources` regenerates the tables"
+    kept = {source: rows for _, table in tables for source, rows in table.items()}
+    for name, rows in sections.items():
+        assert kept.get(name) == rows, f"{name}: {remedy}"
+    gone = [name for name in kept if not (ROOT / f"{name}.cu").is_file()]
     assert not gone, f"{gone}: no such source; {remedy}"
+
+
+def test_kernels_of_bf16_are_hot():
+    kernels = ("k<bf16, void, 8>", "counts", "k<half>", "k<bf16, float>", "k<f<float>, float>")
+    hot = [name for name in kernels if resources.Kernel(name, 1, 0, 0).hot]
+    assert hot == ["k<bf16, void, 8>", "counts"]
 
 
 # What nvcc 13.0 prints, for functions that are named as they are here.

@@ -4,35 +4,29 @@ A load behind a branch starts once that is decided, and nvcc makes one of each `
 volatile`. So the columns behind the last are left out by predicates.
 """
 
-import re
 from itertools import pairwise
 
 import pytest
 
 from tests.ptxas import machine_code
+from tests.tools import families
 
-SOURCES = ("csrc/kernels/norm/rms_norm", "csrc/kernels/activation/swiglu")
+MODULES = [m for m in families.each("machine_code.py") if hasattr(m, "ROW_LOADS")]
+ROW_LOADS = {pattern: count for m in MODULES for pattern, count in m.ROW_LOADS.items()}
 LEAVES = {"BRA", "BREAK", "BRX", "BSSY", "BSYNC", "CALL", "EXIT", "RET", "WARPSYNC"}
-# As symbols name them: elements of an access, and of a lane.
-ROWS = re.compile(r"\d\dnorm_forwardI.*Li(\d+)ELi(\d+)ELi\d+ELi\d+ELb[01]ELi\d+EEEEEv")
-NARROW_ROWS = re.compile(r"\d\dnorm_forward_narrowI.*Li(\d+)EEEEEv")
-SLICES = re.compile(r"\d\dactivation_(for|back)wardI.*Lb1EEEEEv")  # of aligned rows
 
 
 @pytest.fixture(scope="module")
 def code(toolkit) -> dict[str, str]:
-    """The SASS of each kernel of SOURCES, by its symbol."""
-    return machine_code.functions(toolkit, SOURCES)
+    """The SASS of each kernel of the families' SOURCE, by its symbol."""
+    return machine_code.functions(toolkit, [module.SOURCE for module in MODULES])
 
 
 def rows_of(symbol: str) -> tuple[int, int]:
     """In how many places a kernel loads a row, and by how many loads a thread."""
-    if found := ROWS.search(symbol):
-        return 2, int(found[2]) // int(found[1])  # whole rows, and others
-    if found := NARROW_ROWS.search(symbol):
-        return 1, 8 if found[1] == "1" else 16 // int(found[1])
-    if found := SLICES.search(symbol):
-        return 1, 2 * (2 if found[1] == "for" else 3)  # of each input
+    for pattern, count in ROW_LOADS.items():
+        if found := pattern.search(symbol):
+            return count(found)
     return 0, 0
 
 
@@ -53,7 +47,8 @@ def rows_loaded(sass: str, loads: int) -> list[bool]:
 
 def test_no_branch_stands_between_the_loads_of_a_row(code):
     forms = {symbol: rows_of(symbol) for symbol in code}
-    for kernel in (ROWS, NARROW_ROWS, SLICES):
+    assert ROW_LOADS
+    for kernel in ROW_LOADS:
         assert any(map(kernel.search, forms)), kernel.pattern
     for symbol, (places, loads) in forms.items():
         if places > 0:

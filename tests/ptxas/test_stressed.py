@@ -19,4 +19,4 @@ def test_kernels_with_asynchronous_copies_are_stressed(toolkit):
     }
     assert found
     new = found - {each.kernel for each in CASES}
-    assert not new, f"{new}: tests/stress/cases.py repeats no problem of theirs"
+    assert not new, f"{new}: their families' stress.py repeats no problem of theirs"

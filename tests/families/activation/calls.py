@@ -1,0 +1,11 @@
+"""Calls of the activations, for the tests of all ops."""
+
+import thunderkittens
+from tests.tools.calls import Call
+
+ROWS = (12, 96)
+CALLS = (
+    Call("swiglu", (ROWS, ROWS), thunderkittens.swiglu),
+    Call("geglu", (ROWS, ROWS), thunderkittens.geglu),
+    Call("gelu", (ROWS,), thunderkittens.gelu),
+)

@@ -1,0 +1,13 @@
+"""What tests/ptxas looks for in the machine code of the activations' kernels."""
+
+import re
+
+SOURCE = "csrc/kernels/activation/swiglu"  # has each of them in some of its forms
+DEPENDENT = ("activation_forward", "activation_backward")  # launched programmatically
+# As symbols name the kernels of aligned rows. In how many places a kernel loads a row, and by how
+# many loads a thread: two of each input.
+ROW_LOADS = {
+    re.compile(r"\d\dactivation_(for|back)wardI.*Lb1EEEEEv"): (
+        lambda found: (1, 2 * (2 if found[1] == "for" else 3))
+    ),
+}

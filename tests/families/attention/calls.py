@@ -1,0 +1,34 @@
+"""Calls of attention's ops, for the tests of all ops."""
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.tools.calls import Call
+
+ops = torch.ops.thunderkittens
+attention, sdpa = thunderkittens.attention, thunderkittens.scaled_dot_product_attention
+QKV = ((1, 33, 4, 64), (1, 33, 2, 64), (1, 33, 2, 64))
+
+
+def _packed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    ends = torch.tensor([0, 20, 33], device=q.device)
+    places = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "max_seqlen_q": 20, "max_seqlen_k": 20}
+    return thunderkittens.attention(*(t.flatten(0, 1) for t in (q, k, v)), **places)
+
+
+CALLS = (
+    Call("attention", QKV, attention),
+    Call("attention", QKV, lambda *t: attention(*t, causal=True), "causal"),
+    Call("attention", QKV, lambda *t: attention(*t, return_lse=True), "lse"),
+    Call("attention", QKV, lambda *t: attention(*t, window=(5, 2), softcap=3.0), "options"),
+    Call("attention", (*QKV, (4,)), lambda *t: attention(*t[:3], sinks=t[3]), "sinks"),
+    Call("attention", (*QKV[:2], (1, 33, 2, 24)), attention, "values"),
+    Call("attention", (*QKV[:2], (1, 33, 2, 20)), attention, "no kernel"),
+    Call("attention", QKV, _packed, "packed"),
+    Call("scaled_dot_product_attention", ((1, 2, 33, 64),) * 3, sdpa),
+)
+SHORT_FORMS = {
+    ops.attention: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, 0.3),
+    ops.attention_forward: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, None),
+}

@@ -1,0 +1,40 @@
+"""Calls of cross_entropy's ops, for the tests of all ops."""
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.tools.calls import Call
+
+
+def _targets(like: Tensor) -> Tensor:
+    return torch.arange(12, device=like.device) % 40
+
+
+CALLS = (
+    *(
+        Call(
+            "cross_entropy",
+            ((12, 40),),
+            lambda x, reduction=reduction: thunderkittens.cross_entropy(
+                x, _targets(x), reduction=reduction, label_smoothing=0.1, z_loss=0.01
+            ),
+            reduction,
+        )
+        for reduction in ("mean", "none")
+    ),
+    *(
+        Call(
+            "linear_cross_entropy",
+            ((12, 96), (40, 96), (40,)),
+            lambda x, w, b, reduction=reduction: thunderkittens.linear_cross_entropy(
+                x, w, _targets(x), bias=b, reduction=reduction
+            ),
+            reduction,
+        )
+        for reduction in ("mean", "none")
+    ),
+)
+SHORT_FORMS = {
+    torch.ops.thunderkittens.cross_entropy: lambda x: (x(3, 8), torch.tensor([5, -100, 7])),
+}

@@ -1,0 +1,26 @@
+"""Calls of the norms, for the tests of all ops."""
+
+import torch
+
+import thunderkittens
+from tests.tools.calls import Call
+
+ops = torch.ops.thunderkittens
+ROWS, VECTOR = (12, 96), (96,)
+CALLS = (
+    Call("layer_norm", (ROWS, VECTOR, VECTOR), thunderkittens.layer_norm),
+    Call("rms_norm", (ROWS, VECTOR), thunderkittens.rms_norm),
+    Call(
+        "rms_norm",
+        (ROWS, VECTOR),
+        lambda *t: thunderkittens.rms_norm(*t, weight_offset=1.0, casting="gemma"),
+        "gemma",
+    ),
+    Call("add_layer_norm", (ROWS, ROWS, VECTOR, VECTOR), thunderkittens.add_layer_norm),
+    Call("add_rms_norm", (ROWS, ROWS, VECTOR), thunderkittens.add_rms_norm),
+)
+SHORT_FORMS = {
+    ops.rms_norm: lambda x: (x(3, 8), x(8), 1e-3),
+    ops.add_rms_norm: lambda x: (x(3, 8), x(3, 8), x(8), 1e-3),
+    ops.add_layer_norm: lambda x: (x(3, 8), x(3, 8), x(8), x(8), 1e-3),
+}

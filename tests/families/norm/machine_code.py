@@ -1,0 +1,17 @@
+"""What tests/ptxas looks for in the machine code of the norms' kernels."""
+
+import re
+
+SOURCE = "csrc/kernels/norm/rms_norm"  # has each of them in some of its forms
+# Launched programmatically.
+DEPENDENT = ("norm_forward", "norm_forward_narrow", "norm_backward_few", "norm_backward_reduce")
+# As symbols name the kernels that load whole rows: elements of an access, and of a lane. In how
+# many places a kernel loads a row, and by how many loads a thread.
+ROW_LOADS = {
+    re.compile(r"\d\dnorm_forwardI.*Li(\d+)ELi(\d+)ELi\d+ELi\d+ELb[01]ELi\d+EEEEEv"): (
+        lambda found: (2, int(found[2]) // int(found[1]))  # whole rows, and others
+    ),
+    re.compile(r"\d\dnorm_forward_narrowI.*Li(\d+)EEEEEv"): (
+        lambda found: (1, 8 if found[1] == "1" else 16 // int(found[1]))
+    ),
+}

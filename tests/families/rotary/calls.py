@@ -1,0 +1,25 @@
+"""Calls of rotary, for the tests of all ops."""
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.tools.calls import Call
+
+
+def _turned(q: Tensor, k: Tensor, inplace: bool) -> tuple[Tensor, Tensor]:
+    angles = torch.linspace(0, 3, 33 * 8, device=q.device).view(33, 8)
+    q, k = (t.clone() if inplace else t for t in (q, k))
+    return thunderkittens.rotary(q, k, angles.cos(), angles.sin(), inplace=inplace)
+
+
+CALLS = (
+    Call("rotary", ((1, 33, 4, 16),) * 2, lambda *t: _turned(*t, inplace=False)),
+    Call("rotary", ((1, 33, 4, 16),) * 2, lambda *t: _turned(*t, inplace=True), "in place"),
+)
+SHORT_FORMS = {
+    torch.ops.thunderkittens.rotary: lambda x: (
+        *(x(1, 5, 2, 4) for _ in "qk"),
+        *(torch.randn(5, 2) for _ in ("cos", "sin")),
+    ),
+}

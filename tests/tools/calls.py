@@ -1,0 +1,53 @@
+"""Calls of the public ops that tests of all ops make: the families' calls.py.
+
+There, `CALLS` has each differentiable op, for backward() inside autocast, and `SHORT_FORMS`, if an
+op has one, has for each short form a function from `x(*shape)`, which makes a tensor that has a
+gradient, to inputs.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from thunderkittens.testing import memory
+
+FP32, BF16 = torch.float32, torch.bfloat16
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of an op.
+
+    Attributes:
+        op: Its public name.
+        shapes: Of the tensors that have a gradient.
+        call: Takes those, and gives the op's outputs.
+        kind: What sets it apart from the op's other calls.
+    """
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    call: Callable[..., Tensor | tuple[Tensor, ...]]
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.kind}".strip()
+
+
+def check(call: Call, dtype: torch.dtype, device: str, forward_in_autocast: bool) -> None:
+    """Asserts that autocast around the backward changes no bit of a gradient."""
+    leaves = [torch.randn(s, device=device).to(dtype).requires_grad_() for s in call.shapes]
+    with torch.autocast(device, BF16, enabled=forward_in_autocast):
+        outputs = call.call(*leaves)
+    outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    given = [torch.randn(o.shape, device=device).to(o.dtype) for o in outputs]
+
+    def gradients(autocast: bool) -> tuple[Tensor, ...]:
+        with torch.autocast(device, BF16, enabled=autocast):
+            return torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+
+    want, got = gradients(autocast=False), gradients(autocast=True)
+    assert all(map(memory.bits_equal, got, want))
+    assert all(bool(t.any()) for t in want)
