@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import configs
+
 TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
     "": 1,
@@ -74,7 +76,7 @@ def no_gpu() -> str:
         return "no GPU that torch can use"
     from thunderkittens import _C
 
-    return _C.why_not("layer_norm", 0) or ""
+    return _C.why_not(configs.KERNELS[0].ops[0], 0) or ""
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 There, `CALLS` has each differentiable op, for backward() inside autocast, and `SHORT_FORMS`, if an
 op has one, has for each short form a function from `x(*shape)`, which makes a tensor that has a
-gradient, to inputs.
+gradient, to inputs. `WRONG_TYPES` are calls with options that the op's schema does not take.
 """
 
 import dataclasses

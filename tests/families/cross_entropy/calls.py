@@ -38,3 +38,8 @@ CALLS = (
 SHORT_FORMS = {
     torch.ops.thunderkittens.cross_entropy: lambda x: (x(3, 8), torch.tensor([5, -100, 7])),
 }
+X, TARGETS = torch.ones(2, 8), torch.ones(2, dtype=torch.int64)
+WRONG_TYPES = (  # of options
+    lambda: thunderkittens.cross_entropy(X, TARGETS, ignore_index=None),
+    lambda: thunderkittens.cross_entropy(X, TARGETS, reduction=None),
+)

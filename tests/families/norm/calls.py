@@ -24,3 +24,12 @@ SHORT_FORMS = {
     ops.add_rms_norm: lambda x: (x(3, 8), x(3, 8), x(8), 1e-3),
     ops.add_layer_norm: lambda x: (x(3, 8), x(3, 8), x(8), x(8), 1e-3),
 }
+X = torch.ones(2, 8)
+WRONG_TYPES = (  # of options
+    lambda: thunderkittens.rms_norm(X, weight_offset=None),
+    lambda: thunderkittens.rms_norm(X, casting=None),
+    lambda: thunderkittens.add_layer_norm(X, X, training="yes"),
+    lambda: thunderkittens.add_layer_norm(X, X, dropout_p=None),
+    lambda: thunderkittens.add_rms_norm(X, X, training="yes"),
+    lambda: thunderkittens.add_rms_norm(X, X, seed=3),
+)

@@ -23,3 +23,7 @@ SHORT_FORMS = {
         *(torch.randn(5, 2) for _ in ("cos", "sin")),
     ),
 }
+X, TABLE = torch.ones(1, 2, 2, 4), torch.ones(2, 2)
+WRONG_TYPES = (  # of options
+    lambda: thunderkittens.rotary(X, X, TABLE, TABLE, interleaved="yes"),
+)
