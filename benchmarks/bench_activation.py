@@ -15,10 +15,11 @@ import torch
 
 from benchmarks import harness
 from benchmarks import peers_activation as peers
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+PANELS = (Panel("activations", False, 2), Panel("activations, backward", True, 2))
 GATED_SHAPES = (
     (16384, 11008, "bf16"),
     (16384, 14336, "bf16"),
@@ -106,3 +107,16 @@ def cases(quick: bool = False) -> Iterator[Case]:
                 contenders={OURS: partial(ours, op=op), **peers.of(op)},
                 resident=tensors * rows * width * dtype.itemsize,
             )
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call."""
+    import thunderkittens
+
+    gate, up = harness.host_tensors(2, (16, 1024), gradient)
+    return {
+        "swiglu": {
+            OURS: lambda: thunderkittens.swiglu(gate, up),
+            "torch": lambda: peers.FORMULAS["swiglu"]({"gate": gate, "up": up}),
+        }
+    }

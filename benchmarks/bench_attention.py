@@ -12,8 +12,9 @@ from functools import partial
 
 import torch
 
-from benchmarks import harness, peers
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks import harness
+from benchmarks import peers_attention as peers
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs
 from thunderkittens.testing import tolerance
 
 TOKENS, MODEL_WIDTH = 16384, 2048
@@ -75,3 +76,18 @@ def cases(quick: bool = False) -> Iterator[Case]:
             },
             resident=8 * TOKENS * MODEL_WIDTH,
         )
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call."""
+    import thunderkittens
+
+    q, k, v = harness.host_tensors(3, (1, 128, 2, 64), gradient)
+    qt, kt, vt = (t.detach().transpose(1, 2).requires_grad_(gradient) for t in (q, k, v))
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    return {
+        "attention": {
+            OURS: lambda: thunderkittens.attention(q, k, v, causal=True),
+            "torch": lambda: sdpa(qt, kt, vt, is_causal=True),
+        }
+    }

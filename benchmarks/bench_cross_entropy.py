@@ -13,10 +13,11 @@ import torch
 
 from benchmarks import harness
 from benchmarks import peers_cross_entropy as peers
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+PANELS = (Panel("cross entropy", False, 1), Panel("cross entropy, with gradient", True, 1))
 SHAPES = (
     (8192, 50304, "bf16"),
     (8192, 50257, "bf16"),  # rows that are not 16-byte aligned
@@ -141,3 +142,17 @@ def cases(quick: bool = False) -> Iterator[Case]:
             contenders=LINEAR,
             resident=4 * (rows + width) * hidden,
         )
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call."""
+    import thunderkittens
+
+    (x,) = harness.host_tensors(1, (16, 1024), gradient)
+    targets = torch.randint(0, 1024, (16,), device=harness.DEVICE)
+    return {
+        "cross_entropy": {
+            OURS: lambda: thunderkittens.cross_entropy(x, targets),
+            "torch": lambda: torch.nn.functional.cross_entropy(x, targets),
+        }
+    }

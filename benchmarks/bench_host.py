@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 import configs
-from benchmarks import harness, peers_activation, peers_norm, peers_rotary
-from benchmarks.harness import OURS, Result, Timer
+from benchmarks import harness
+from benchmarks.harness import HostCalls, Result, Timer
 
 # µs, what our functions promise where there is a kernel to launch.
 LIMITS = {"no gradient": 7.0, "recording a gradient": 12.0}
@@ -29,50 +29,11 @@ def promised(op: str) -> bool:
     return any(op in kernel.ops and kernel.architectures for kernel in configs.KERNELS)
 
 
-def calls(gradient: bool) -> dict[str, dict[str, Callable[[], Any]]]:
-    """op -> contender -> call, at sizes where the GPU is never the slower of the two."""
-    import thunderkittens
-
-    F = torch.nn.functional
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, device=harness.DEVICE).bfloat16().requires_grad_(gradient)
-
-    x, residual, weight, bias = normal(16, 1024), normal(16, 1024), normal(1024), normal(1024)
-    targets = torch.randint(0, 1024, (16,), device=harness.DEVICE)
-    q, k, v = (normal(1, 128, 2, 64) for _ in range(3))
-    qt, kt, vt = (t.detach().transpose(1, 2).requires_grad_(gradient) for t in (q, k, v))
-    cos, sin = (normal(128, 32).detach() for _ in range(2))
-    return {
-        "layer_norm": {
-            OURS: lambda: thunderkittens.layer_norm(x, weight, bias),
-            "torch": lambda: F.layer_norm(x, (1024,), weight, bias),
-        },
-        "rms_norm": {
-            OURS: lambda: thunderkittens.rms_norm(x, weight),
-            "torch": lambda: peers_norm.torch_rms_norm(x, weight),
-        },
-        "add_rms_norm": {
-            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight),
-            "torch": lambda: peers_norm.torch_add_rms_norm(x, residual, weight, None),
-        },
-        "rotary": {
-            OURS: lambda: thunderkittens.rotary(q, k, cos, sin),
-            "torch": lambda: peers_rotary.formula(q, k, cos, sin, False),
-        },
-        "swiglu": {
-            OURS: lambda: thunderkittens.swiglu(x, residual),
-            "torch": lambda: peers_activation.FORMULAS["swiglu"]({"gate": x, "up": residual}),
-        },
-        "cross_entropy": {
-            OURS: lambda: thunderkittens.cross_entropy(x, targets),
-            "torch": lambda: F.cross_entropy(x, targets),
-        },
-        "attention": {
-            OURS: lambda: thunderkittens.attention(q, k, v, causal=True),
-            "torch": lambda: F.scaled_dot_product_attention(qt, kt, vt, is_causal=True),
-        },
-    }
+def calls(gradient: bool) -> HostCalls:
+    """What each family's file has as `host_calls`, at sizes where the GPU is never the slower."""
+    modules = [harness.load(family) for family in harness.families()]
+    parts = [module.host_calls(gradient) for module in modules if hasattr(module, "host_calls")]
+    return {op: contenders for part in parts for op, contenders in part.items()}
 
 
 def wake(contenders: dict[str, Callable[[], Any]]) -> None:

@@ -13,12 +13,13 @@ from functools import partial
 import torch
 
 import thunderkittens
-from benchmarks import harness, peers, peers_norm
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks import harness, peers_norm
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from benchmarks.peers_norm import EPS, backward, compiled_function, forward
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+PANELS = (Panel("norms", False, 0), Panel("norms, backward", True, 1))
 
 # ---- layer_norm, forward and backward by ops of their own ---------------------------------------
 
@@ -79,17 +80,17 @@ def ours_backward(i: Inputs) -> Call:
 
 LAYER_FORWARD = {
     OURS: ours,
-    "torch": peers.torch_layer_norm,
-    "torch.compile": peers.compiled_layer_norm,
-    "Liger": peers.liger_layer_norm,
-    "flash-attn Triton": peers.flash_layer_norm,
+    "torch": peers_norm.torch_layer_norm,
+    "torch.compile": peers_norm.compiled_layer_norm,
+    "Liger": peers_norm.liger_layer_norm,
+    "flash-attn Triton": peers_norm.flash_layer_norm,
 }
 LAYER_BACKWARD = {
     OURS: ours_backward,
-    "torch": peers.torch_layer_norm_backward,
-    "torch.compile": peers.compiled_layer_norm_backward,
-    "Liger": peers.liger_layer_norm_backward,
-    "flash-attn Triton": peers.flash_layer_norm_backward,
+    "torch": peers_norm.torch_layer_norm_backward,
+    "torch.compile": peers_norm.compiled_layer_norm_backward,
+    "Liger": peers_norm.liger_layer_norm_backward,
+    "flash-attn Triton": peers_norm.flash_layer_norm_backward,
 }
 
 
@@ -260,3 +261,23 @@ def cases(quick: bool = False) -> Iterator[Case]:
     """Of each op; `quick` keeps a few shapes."""
     yield from layer_cases(quick)
     yield from other_cases(quick)
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call."""
+    x, residual = harness.host_tensors(2, (16, 1024), gradient)
+    weight, bias = harness.host_tensors(2, (1024,), gradient)
+    return {
+        "layer_norm": {
+            OURS: lambda: thunderkittens.layer_norm(x, weight, bias),
+            "torch": lambda: torch.nn.functional.layer_norm(x, (1024,), weight, bias),
+        },
+        "rms_norm": {
+            OURS: lambda: thunderkittens.rms_norm(x, weight),
+            "torch": lambda: peers_norm.torch_rms_norm(x, weight),
+        },
+        "add_rms_norm": {
+            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight),
+            "torch": lambda: peers_norm.torch_add_rms_norm(x, residual, weight, None),
+        },
+    }

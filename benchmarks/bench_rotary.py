@@ -12,10 +12,11 @@ from functools import partial
 import torch
 
 from benchmarks import harness, peers_rotary
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+PANELS = (Panel("rotary", False, 0),)
 
 
 @dataclass(frozen=True)
@@ -115,3 +116,17 @@ def cases(quick: bool = False) -> Iterator[Case]:
             },
             resident=shape.minimum_bytes(),
         )
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call."""
+    import thunderkittens
+
+    q, k = harness.host_tensors(2, (1, 128, 2, 64), gradient)
+    cos, sin = harness.host_tensors(2, (128, 32), False)
+    return {
+        "rotary": {
+            OURS: lambda: thunderkittens.rotary(q, k, cos, sin),
+            "torch": lambda: peers_rotary.formula(q, k, cos, sin, False),
+        }
+    }

@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from benchmarks import harness
-from benchmarks.report import draw, file_name, machine, print_result
-
-RECORDS = Path(__file__).parent / "records"
+from benchmarks import harness, records
+from benchmarks.report import draw, machine, print_result
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -29,7 +27,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="write benchmarks/records/<gpu>.json, the record README.md is generated from",
+        help="write benchmarks/records/<gpu>/<family>.json, which README.md is generated from",
     )
     parser.add_argument("--commit", help="what to call the code, where it is no git checkout")
     return parser.parse_args(argv)
@@ -80,14 +78,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def save(record: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Writes the files that were asked for."""
-    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    targets = [arguments.json] if arguments.json else []
-    if arguments.record:
-        targets.append(RECORDS / f"{file_name(record['machine'])}.json")
-    for target in targets:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-        print(f"wrote {target}")
+    written = records.save(records.of_run(record)) if arguments.record else []
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        written.append(arguments.json)
+    for path in written:
+        print(f"wrote {path}")
     if arguments.plot and importlib.util.find_spec("matplotlib") is None:
         print("no plot: matplotlib is not installed")
     elif arguments.plot:

@@ -27,6 +27,7 @@ ROTATION_BYTES = 256 << 20  # rotating buffers, together well above any L2 cache
 Inputs = dict[str, torch.Tensor]
 Outputs = Sequence[torch.Tensor]
 Call = Callable[[], Outputs]
+HostCalls = dict[str, dict[str, Callable[[], Any]]]  # op -> contender -> call
 Expected = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (float64 reference, bound) per output
 
 
@@ -121,6 +122,21 @@ class Result:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A part of the picture of memory-bound ops; a family's file has them as `PANELS`.
+
+    Args:
+        title: What stands above it.
+        backward: Whether it shows the ops that end in `_backward`, or the others.
+        column: Which of the picture's columns it stands in.
+    """
+
+    title: str
+    backward: bool
+    column: int
+
+
 def families() -> list[str]:
     """Every family that has a benchmark, by its file's name."""
     return sorted(path.stem[6:] for path in Path(__file__).parent.glob("bench_*.py"))
@@ -129,6 +145,12 @@ def families() -> list[str]:
 def load(family: str) -> Any:
     """The module that declares a family's cases."""
     return importlib.import_module(f"benchmarks.bench_{family}")
+
+
+def host_tensors(count: int, shape: tuple[int, ...], gradient: bool) -> list[torch.Tensor]:
+    """Tiny bf16 tensors, for calls in which the GPU is never slower than the host."""
+    tensors = (torch.randn(*shape, device=DEVICE).bfloat16() for _ in range(count))
+    return [tensor.requires_grad_(gradient) for tensor in tensors]
 
 
 def check(case: Case, name: str, call: Call, expected: Expected) -> None:

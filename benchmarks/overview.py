@@ -1,40 +1,37 @@
-"""The checked-in record as one picture: how near memory-bound ops come to a copy's bandwidth."""
+"""The checked-in records as one picture: how near memory-bound ops come to a copy's bandwidth."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import OURS, Result
+from benchmarks import records
+from benchmarks.harness import OURS, Panel, Result, load
+from benchmarks.records import Records
 
-PANELS = {  # title: family, and how the names of its ops end
-    "norms": ("norm", False),
-    "norms, backward": ("norm", True),
-    "activations": ("activation", False),
-    "activations, backward": ("activation", True),
-    "rotary": ("rotary", False),
-    "cross entropy": ("cross_entropy", False),
-    "cross entropy, with gradient": ("cross_entropy", True),
-}
-COLUMNS = (
-    ("norms", "rotary"),
-    ("norms, backward", "cross entropy", "cross entropy, with gradient"),
-    ("activations", "activations, backward"),
-)
 OURS_STYLE = {"color": "black", "marker": "o", "s": 22, "zorder": 3}
 BEST_STYLE = {"facecolors": "none", "edgecolors": "tab:red", "marker": "o", "s": 34, "zorder": 2}
 OTHER_STYLE = {"color": "silver", "marker": "|", "s": 26, "zorder": 1}
 
 
-def panels(record: dict[str, Any]) -> dict[str, list[Result]]:
-    """The results that a copy of as many bytes was timed beside, by panel."""
-    found: dict[str, list[Result]] = {}
-    for title, (family, backward) in PANELS.items():
-        results = [Result(**entry) for entry in record["results"].get(family, ())]
-        found[title] = [
-            r for r in results if r.yardstick == "copy" and r.op.endswith("_backward") == backward
-        ]
-    return found
+def panels(found: Records) -> dict[Panel, list[Result]]:
+    """The results that a copy of as many bytes was timed beside, by panel of their family."""
+    drawn: dict[Panel, list[Result]] = {}
+    for family, record in found.items():
+        for panel in getattr(load(family), "PANELS", ()):
+            drawn[panel] = [
+                r
+                for r in records.results(record)
+                if r.yardstick == "copy" and r.op.endswith("_backward") == panel.backward
+            ]
+    return drawn
+
+
+def columns(drawn: dict[Panel, list[Result]]) -> list[list[Panel]]:
+    """The panels of each column, the longest first."""
+    order = sorted(drawn, key=lambda panel: (-len(drawn[panel]), panel.title))
+    which = sorted({panel.column for panel in drawn})
+    return [[panel for panel in order if panel.column == column] for column in which]
 
 
 def share(result: Result, name: str) -> float:
@@ -60,25 +57,27 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
     axis.tick_params(axis="x", labelsize=7)
 
 
-def draw(record: dict[str, Any], path: Path) -> None:
-    """Writes the picture as SVG; the same record gives the same bytes."""
+def draw(found: Records, path: Path) -> None:
+    """Writes the picture as SVG; the same records give the same bytes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = panels(record)
+    drawn = panels(found)
+    stacks = columns(drawn)
     with matplotlib.rc_context({"svg.hashsalt": "thunderkittens", "svg.fonttype": "none"}):
         figure = pyplot.figure(figsize=(17, 9.5), layout="constrained")
-        for column, titles in zip(figure.subfigures(1, len(COLUMNS)), COLUMNS, strict=True):
-            heights = [len(found[title]) + 2 for title in titles]
-            axes = column.subplots(len(titles), 1, squeeze=False, height_ratios=heights)
-            for axis, title in zip(axes[:, 0], titles, strict=True):
-                draw_panel(axis, title, found[title])
+        for part, stack in zip(figure.subfigures(1, len(stacks)), stacks, strict=True):
+            heights = [len(drawn[panel]) + 2 for panel in stack]
+            axes = part.subplots(len(stack), 1, squeeze=False, height_ratios=heights)
+            for axis, panel in zip(axes[:, 0], stack, strict=True):
+                draw_panel(axis, panel.title, drawn[panel])
             axes[-1, 0].set_xlabel("of the rate of a copy of as many bytes", fontsize=8)
-        figure.suptitle(
-            f"{record['machine']['gpu']}: ours (black), the best peer (red), other peers (grey)",
-            fontsize=11,
+        gpu, legend = (
+            records.main_run(found)["gpu"],
+            "ours (black), the best peer (red), other peers",
         )
+        figure.suptitle(f"{gpu}: {legend} (grey)", fontsize=11)
         figure.savefig(path, format="svg", metadata={"Date": None})
         pyplot.close(figure)

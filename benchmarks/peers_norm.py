@@ -1,4 +1,4 @@
-"""Other people's RMS norms, and norms of a residual sum, as contenders; each is optional."""
+"""Other people's norms, also of a residual sum, as contenders; each is optional."""
 
 from __future__ import annotations
 
@@ -7,10 +7,90 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import Call, Inputs
+from benchmarks.harness import Call, Inputs, Outputs
 from benchmarks.peers import compiled, find
 
 EPS = 1e-6
+
+
+# ---- layer norm: x [rows, width], weight, bias [width]; backward also dy [rows, width] ----------
+
+
+def torch_layer_norm(i: Inputs) -> Call:
+    """PyTorch's own kernel."""
+    shape = i["weight"].shape
+    return lambda: (torch.nn.functional.layer_norm(i["x"], shape, i["weight"], i["bias"]),)
+
+
+def layer_norm_formula(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """What torch.compile is given."""
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+
+def compiled_layer_norm(i: Inputs) -> Call:
+    """PyTorch's formula, compiled."""
+    run = compiled(layer_norm_formula)
+    return lambda: (run(i["x"], i["weight"], i["bias"]),)
+
+
+def liger_layer_norm(i: Inputs) -> Call:
+    """Liger's Triton kernel."""
+    run = find("liger_kernel.ops.layer_norm", "layer_norm_forward", "liger-kernel")
+    return lambda: run(i["x"], i["weight"], i["bias"], 1e-5)[:1]
+
+
+def flash_layer_norm(i: Inputs) -> Call:
+    """flash-attention's Triton kernel."""
+    run = find("flash_attn.ops.triton.layer_norm", "_layer_norm_fwd", "flash-attn")
+    return lambda: run(i["x"], i["weight"], i["bias"], 1e-5)[:1]
+
+
+def torch_layer_norm_backward(i: Inputs) -> Call:
+    """PyTorch's own kernels, the statistics given."""
+    shape = list(i["weight"].shape)
+    mean, rstd = torch.ops.aten.native_layer_norm(i["x"], shape, i["weight"], i["bias"], 1e-5)[1:]
+    run = torch.ops.aten.native_layer_norm_backward
+    return lambda: run(i["dy"], i["x"], shape, mean, rstd, i["weight"], i["bias"], [True] * 3)
+
+
+def layer_norm_backward_formula(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+) -> Outputs:
+    """What torch.compile is given; it takes PyTorch's op apart."""
+    shape = list(weight.shape)
+    run = torch.ops.aten.native_layer_norm_backward
+    return run(dy, x, shape, mean, rstd, weight, bias, [True] * 3)
+
+
+def compiled_layer_norm_backward(i: Inputs) -> Call:
+    """PyTorch's formula of the backward, compiled, the statistics given."""
+    shape = list(i["weight"].shape)
+    mean, rstd = torch.ops.aten.native_layer_norm(i["x"], shape, i["weight"], i["bias"], 1e-5)[1:]
+    run = compiled(layer_norm_backward_formula)
+    return lambda: run(i["dy"], i["x"], mean, rstd, i["weight"], i["bias"])
+
+
+def liger_layer_norm_backward(i: Inputs) -> Call:
+    """Liger's Triton kernel, the statistics given."""
+    forward = find("liger_kernel.ops.layer_norm", "layer_norm_forward", "liger-kernel")
+    run = find("liger_kernel.ops.layer_norm", "layer_norm_backward", "liger-kernel")
+    mean, rstd = forward(i["x"], i["weight"], i["bias"], 1e-5)[2:4]
+    return lambda: run(i["dy"], i["x"], i["weight"], i["bias"], mean, rstd)[:3]
+
+
+def flash_layer_norm_backward(i: Inputs) -> Call:
+    """flash-attention's Triton kernel, the statistics given."""
+    forward = find("flash_attn.ops.triton.layer_norm", "_layer_norm_fwd", "flash-attn")
+    run = find("flash_attn.ops.triton.layer_norm", "_layer_norm_bwd", "flash-attn")
+    results = forward(i["x"], i["weight"], i["bias"], 1e-5)
+    # Where mean and rstd stand among the results differs from version to version.
+    mean, rstd = (t for t in results if t is not None and t.dtype == torch.float32 and t.dim() == 1)
+    return lambda: run(i["dy"], i["x"], i["weight"], i["bias"], 1e-5, mean, rstd)[:3]
 
 
 # ---- rms norm: x [rows, width], weight [width] --------------------------------------------------

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.readme [--check]`: writes README's tables from the checked-in record.
+"""`python -m benchmarks.readme [--check]`: writes README's tables from the checked-in records.
 
 The figures in README.md stand between two markers and are never typed: they are what
 `python -m benchmarks --record` measured. The picture above them is drawn beside the record, where
@@ -8,15 +8,14 @@ there is matplotlib. `--check` changes nothing and exits 1 when the text differs
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
-from benchmarks import overview
+from benchmarks import overview, records
 from benchmarks.bench_host import promised
 from benchmarks.harness import Result
+from benchmarks.records import Records
 from benchmarks.report import columns, figure_text, file_name
 
 ROOT = Path(__file__).parent.parent
@@ -28,12 +27,6 @@ METHODS = {  # how a Result's `method` begins: what README says of it
     "host time": "Host times are taken with the GPU's queue empty.",
 }
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
-
-
-def record_path() -> Path | None:
-    """The one checked-in record, None before there is one."""
-    found = sorted((ROOT / "benchmarks" / "records").glob("*.json"))
-    return found[-1] if found else None
 
 
 def row(cells: list[str]) -> str:
@@ -64,45 +57,36 @@ def table(results: list[Result]) -> str:
     return "\n".join([f"**{title}**", "", *lines])
 
 
-def earlier(record: dict[str, Any]) -> str:
-    """Which families, or cases of others, have their figures from an earlier run, and which one.
-
-    Those cases of its families that the record has measured again are `but_for`.
-    """
-    parts = []
-    for run in record.get("earlier", ()):
-        families = "; ".join(run["families"])
-        if run.get("but_for"):
-            families += f" (but for {'; '.join(run['but_for'])})"
-        names = "; ".join([*filter(None, [families]), *run.get("cases", ())])
-        parts.append(
-            f"{names}: {run['date']}, commit `{run['commit']}`; clocks as found: {run['clocks']}. "
-        )
-    return "".join(parts)
+def other_runs(found: Records) -> str:
+    """Which families, or cases of others, have their figures from another run, and which one."""
+    return "".join(
+        f"{'; '.join(names)}: {date}, commit `{commit}`; clocks as found: {clocks}. "
+        for (date, commit, clocks), names in records.from_other_runs(found).items()
+    )
 
 
-def render(record: dict[str, Any]) -> str:
+def render(found: Records) -> str:
     """The whole generated section, markers excluded."""
-    about = record["machine"]
-    used = [entry["method"] for results in record["results"].values() for entry in results]
+    about = records.main_run(found)
+    every = [result for record in found.values() for result in records.results(record)]
     methods = [
-        text for start, text in METHODS.items() if any(name.startswith(start) for name in used)
+        text
+        for start, text in METHODS.items()
+        if any(result.method.startswith(start) for result in every)
     ]
     parts = [
         f"{about['gpu']}, driver {about['driver']}, CUDA {about['cuda']}, torch {about['torch']}, "
         f"triton {about['triton']}; {about['date']}, commit `{about['commit']}`; clocks as found: "
-        f"{about['clocks']}. {earlier(record)}"
+        f"{about['clocks']}. {other_runs(found)}"
         "Every result was checked against float64 before it was timed. " + " ".join(methods),
         "![Memory-bound ops, beside a copy and their peers]"
         f"(benchmarks/records/{file_name(about)}.svg)",
     ]
     groups: dict[str, list[Result]] = defaultdict(list)
     skipped: dict[str, str] = {}
-    for results in record["results"].values():
-        for entry in results:
-            result = Result(**entry)
-            groups["host" if result.unit == "µs" else result.op].append(result)
-            skipped.update({f"{name} ({why})": name for name, why in result.skipped.items()})
+    for result in every:
+        groups["host" if result.unit == "µs" else result.op].append(result)
+        skipped.update({f"{name} ({why})": name for name, why in result.skipped.items()})
     parts += [table(results) for results in groups.values()]
     if skipped:
         parts.append("Without a figure: " + "; ".join(sorted(skipped)) + ".")
@@ -118,8 +102,8 @@ def rewritten(readme: str, section: str) -> str:
 
 def main(argv: list[str]) -> int:
     """0: written, or already equal; 1: `--check` found a difference; 2: there is no record."""
-    path = record_path()
-    if path is None:
+    where = records.folder()
+    if where is None:
         print(
             "benchmarks.readme: no record in benchmarks/records; make one on a GPU with "
             "`python -m benchmarks --record`."
@@ -127,13 +111,13 @@ def main(argv: list[str]) -> int:
         return 2
     readme = ROOT / "README.md"
     old = readme.read_text()
-    record = json.loads(path.read_text())
-    new = rewritten(old, render(record))
+    found = records.load(where)
+    new = rewritten(old, render(found))
     if "--check" in argv:
         return int(old != new)
     readme.write_text(new)
     if importlib.util.find_spec("matplotlib"):
-        overview.draw(record, path.with_suffix(".svg"))
+        overview.draw(found, where.with_suffix(".svg"))
     else:
         print("no picture: matplotlib is not installed")
     return 0

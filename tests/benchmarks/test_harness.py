@@ -7,20 +7,10 @@ import json
 import pytest
 import torch
 
-from benchmarks import (
-    bench_activation,
-    bench_attention,
-    bench_cross_entropy,
-    bench_host,
-    bench_norm,
-    bench_rotary,
-    cli,
-    harness,
-    peers,
-    readme,
-    report,
-)
+import configs
+from benchmarks import bench_host, cli, harness, peers, readme, records, report
 from benchmarks.harness import OURS, Case, MissingPeer, Result, WrongResult
+from tests.tools import families
 
 
 class Clock:
@@ -149,7 +139,7 @@ def example_record():
 
 
 def test_readme_section_holds_every_figure():
-    section = readme.render(json.loads(json.dumps(example_record())))
+    section = readme.render(records.of_run(json.loads(json.dumps(example_record()))))
     assert "| 16384 × 4096 | bf16 | **3.84 (70 µs)** | 2.51 (107 µs) | 3.79 |" in section
     assert "| layer_norm | no gradient | 5.0 µs | **4.0 µs** | 7 µs |" in section
     assert "| no_kernel_yet | no gradient | 5.0 µs | **4.0 µs** | – |" in section
@@ -168,58 +158,35 @@ def test_plot_is_written(tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
-def test_norm_minimum_bytes():
-    assert bench_norm.minimum_bytes(False, 16384, 4096, 2) == 268_451_840
-    assert bench_norm.minimum_bytes(True, 16384, 4096, 2) == 402_808_832
-
-
-def test_rotary_minimum_bytes():
-    assert bench_rotary.SHAPES[0].minimum_bytes() == 2 * 268_435_456 + 1_048_576
-
-
-def test_cross_entropy_minimum_bytes():
-    assert bench_cross_entropy.minimum_bytes(False, 8192, 50304, 2) == 824_246_272
-    assert bench_cross_entropy.minimum_bytes(True, 8192, 50304, 2) == 1_648_427_008
-
-
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The families' own cases, small enough for the CPU."""
     monkeypatch.setattr(harness, "DEVICE", "cpu")
-    monkeypatch.setattr(bench_norm, "LAYER_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
-    monkeypatch.setattr(bench_norm, "SHAPES", ((12, 64),))
-    monkeypatch.setattr(bench_norm, "HEADS", ((64, 16),))
-    small = [bench_rotary.Shape(2, 3, 2, 1, 8, rotated, rotated < 8) for rotated in (8, 4)]
-    monkeypatch.setattr(bench_rotary, "SHAPES", small)
-    monkeypatch.setattr(bench_activation, "GATED_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
-    monkeypatch.setattr(bench_activation, "GELU_SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
-    monkeypatch.setattr(bench_cross_entropy, "SHAPES", ((12, 64, "bf16"), (12, 63, "fp32")))
-    monkeypatch.setattr(bench_cross_entropy, "LINEAR_SHAPES", ((12, 16, 64),))
-    monkeypatch.setattr(bench_attention, "TOKENS", 64)
-    monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
-    monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
+    for module in families.each("benchmark.py"):
+        module.make_small(monkeypatch)
     monkeypatch.setattr(harness, "matrix_product_rate", lambda timer: 700.0)
     monkeypatch.setattr(peers, "compiled", lambda function: function)
 
 
-@pytest.mark.parametrize("family", ["activation", "attention", "cross_entropy", "norm", "rotary"])
+@pytest.mark.parametrize("family", families.modules("benchmark.py"))
 def test_family_is_right_and_measurable(family, on_the_cpu):
+    (module,) = families.modules("benchmark.py")[family]
     for case in harness.load(family).cases():
         result = harness.measure(case, Clock(1e-3))
         assert result.figure(OURS) > 0
-        assert {"torch", "torch.compile"} <= set(result.seconds) or family == "attention"
+        assert set(module.PEERS) <= set(result.seconds)
         assert set(result.seconds) | set(result.skipped) == set(case.contenders)
-
-
-HOST_OPS = "layer_norm rms_norm add_rms_norm rotary swiglu cross_entropy attention".split()
 
 
 def test_host_times_every_function_with_and_without_gradients(on_the_cpu, monkeypatch):
     monkeypatch.setattr(bench_host, "WAKING_SECONDS", 0.001)
     results = list(bench_host.measure(Clock(4e-6)))
+    ops = list(bench_host.calls(gradient=False))
     assert [(r.op, r.dtype) for r in results] == [
-        (op, mode) for mode in bench_host.LIMITS for op in HOST_OPS
+        (o, mode) for mode in bench_host.LIMITS for o in ops
     ]
+    for kernel in configs.KERNELS:
+        assert {*kernel.ops} & {*ops}, f"{kernel.name}: its benchmark has no host_calls"
     assert all(r.figure(OURS) == pytest.approx(4.0) for r in results)
     assert all(r.yardstick and "torch" in r.seconds for r in results)
 

@@ -1,0 +1,13 @@
+"""The benchmark of attention, small enough for a CPU."""
+
+import pytest
+
+from benchmarks import bench_attention
+
+PEERS = ()  # that are there on a CPU
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_attention, "TOKENS", 64)
+    monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
+    monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
