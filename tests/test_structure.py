@@ -30,6 +30,14 @@ LAYERS = {  # of a folder; the longest prefix wins
     "benchmarks": 8,
     "demos": 8,
 }
+MEMBERS = {  # of a family's modules of tests: what tools look for in them (CONTRIBUTING.md)
+    "cases.py": ("Case", "EXAMPLE", "BUDGETS", "SMALL", "make", "run_case", "check_case"),
+    "calls.py": ("CALLS",),
+    "mutation.py": ("TARGETS", "LEFT_OUT", "HOST_SIDE", "LISTED"),
+    "machine_code.py": ("SOURCE", "DEPENDENT"),
+    "fuzz.py": ("OPS", "make"),
+    "benchmark.py": ("make_small", "PEERS"),
+}
 FORBIDDEN = {  # rule: (pattern, where it is looked for, where it is right all the same)
     "device asm stands in arch/ptx alone": (
         r"\b(asm|__asm__)\b",
@@ -124,20 +132,89 @@ def test_families_are_strangers():
             assert not other, f"{path} includes another family's {target}"
 
 
+def test_families_tests_are_strangers():
+    for path in [p for p in files({".py"}) if p.parts[:2] == ("tests", "families")]:
+        targets = [t for t in imported(path) if t.parts[:2] == ("tests", "families")]
+        others = {t.parts[2] for t in targets if len(t.parts) > 2} - {path.parts[2]}
+        assert not others, f"{path} imports what belongs to {others}: it belongs in tests/tools"
+
+
 @pytest.mark.parametrize("kernel", configs.KERNELS, ids=lambda kernel: kernel.name)
 def test_family_has_every_leaf(kernel):
+    name = kernel.name
+    tests = Path(f"tests/families/{name}")
     leaves = [
-        f"thunderkittens/ops/{kernel.name}.py",
-        f"tests/families/{kernel.name}/test_{kernel.name}.py",
-        f"benchmarks/bench_{kernel.name}.py",
-        f"csrc/include/thunderkittens/kernels/{kernel.name}.h",
-        f"csrc/kernels/{kernel.name}/{kernel.name}.h",
-        f"csrc/kernels/{kernel.name}/{kernel.name}_plan.cpp",
-        *(f"csrc/kernels/{kernel.name}/torch/{op}.cpp" for op in kernel.ops),
+        f"csrc/include/thunderkittens/kernels/{name}.h",
+        f"csrc/kernels/{name}/{name}_plan.cpp",
+        f"csrc/kernels/{name}/{name}.h",
+        *(f"csrc/kernels/{name}/torch/{op}.cpp" for op in kernel.ops),
+        f"thunderkittens/ops/{name}.py",
+        f"benchmarks/bench_{name}.py",
+        *(tests / leaf for leaf in ("__init__.py", "budgets.json", "resources.md", *MEMBERS)),
+        tests / f"test_{name}.py",
     ]
-    assert not [leaf for leaf in leaves if not (ROOT / leaf).is_file()]
+    assert not [str(leaf) for leaf in leaves if not (ROOT / leaf).is_file()]
+    assert list(ROOT.glob(f"csrc/kernels/{name}/*.cu"))
+    for where in ("simulator", "gpu"):
+        assert list(ROOT.glob(f"{tests}/test_*_{where}.py")), f"no test in the {where}"
+    for leaf, members in MEMBERS.items():
+        missing = {*members} - assigned(tests / leaf)
+        assert not missing, f"{tests / leaf} lacks {missing}"
     exports = text(Path("thunderkittens/__init__.py"))
     assert not [op for op in kernel.ops if f'"{op}"' not in exports], "not exported"
+
+
+def assigned(path: Path) -> set[str]:
+    """What a module defines."""
+    found = set()
+    for node in ast.parse(text(path)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {n.id for target in targets for n in ast.walk(target) if hasattr(n, "id")}
+    return found
+
+
+OWNERS = {name: kernel.name for kernel in configs.KERNELS for name in (kernel.name, *kernel.ops)}
+A_NAME = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(OWNERS)})(?![A-Za-z0-9])")
+
+
+def families_named(node: ast.AST) -> set[str]:
+    """The families that strings and names below a node are about."""
+    found: set[str] = set()
+    for part in ast.walk(node):
+        words = [getattr(part, name, "") for name in ("value", "id", "attr")]
+        for word in filter(lambda word: isinstance(word, str), words):
+            found |= {OWNERS[name] for name in A_NAME.findall(word)}
+    return found
+
+
+def is_shared(path: Path) -> bool:
+    """Whether a module is of no one family: nor its folder or file, nor a model that uses some."""
+    own = ("tests/families/", "tests/demos/", "demos/", "thunderkittens/", "configs.py")
+    return not path.as_posix().startswith(own) and not re.match("(bench|peers)_", path.name)
+
+
+def test_no_shared_list_names_a_family():
+    """A list of several is one that the next family would have to be put in."""
+    found = []
+    for path in [p for p in files({".py"}) if is_shared(p)]:
+        for node in ast.walk(ast.parse(text(path))):
+            if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
+                named = families_named(node)
+                found += [f"{path}:{node.lineno} names {named}"] if len(named) > 1 else []
+        if not path.name.startswith("test_"):  # the tests of a tool may have an example
+            of_family = [t for t in imported(path) if t.parts[:2] == ("tests", "families")]
+            found += [f"{path} imports {t}" for t in of_family if len(t.parts) > 2]
+    assert not found, "\n".join(found)
+
+
+def test_a_shared_list_of_families_is_seen():
+    first, second = configs.KERNELS[0].ops[0], configs.KERNELS[1].name
+    seen = ast.parse(f"X = {{'a': ('{first} of rows', tests.{second}.cases)}}")
+    assert families_named(seen) == {configs.KERNELS[0].name, second}
+    assert not families_named(ast.parse(f"x = '{second}s'"))
 
 
 def test_a_launch_says_the_bound_of_a_kernel_whose_blocks_differ():
@@ -154,8 +231,10 @@ def test_a_launch_says_the_bound_of_a_kernel_whose_blocks_differ():
     assert not silent, "\n".join(silent)
 
 
-def test_every_kernel_folder_has_a_record():
-    folders = {path.name for path in (ROOT / "csrc/kernels").iterdir() if path.is_dir()}
+@pytest.mark.parametrize("tree", ["csrc/kernels", "tests/families"])
+def test_every_kernel_folder_has_a_record(tree):
+    made = "__pycache__"  # by Python
+    folders = {p.name for p in (ROOT / tree).iterdir() if p.is_dir() and p.name != made}
     assert folders == {kernel.name for kernel in configs.KERNELS}
 
 

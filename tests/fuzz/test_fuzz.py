@@ -146,12 +146,12 @@ def test_placed_tensors_have_guards_and_keep_their_values():
 
 
 def test_command_summarises(capsys):
-    words = "--cases 6 --only rotary,gelu --device cpu --backend torch --control --seconds 60"
+    words = "--cases 6 --only swiglu,gelu --device cpu --backend torch --control --seconds 60"
     assert command.main(words.split()) in (0, 1)
     last = capsys.readouterr().out.splitlines()[-3:]
     assert [line.split(",")[0] for line in last] == [
         "gelu: 3 cases",
-        "rotary: 3 cases",
+        "swiglu: 3 cases",
         "all: 6 cases",
     ]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.norm.cases import BF16, FP16, FP32, FP64, SHORT, lay_out
+from tests.tools.tensors import BF16, FP16, FP32, FP64, SHORT, lay_out
 from thunderkittens.testing import assert_close, tolerance
 
 # Around a lane's vectors, a warp's columns and a row's warps; and vocabularies of models.

@@ -6,10 +6,8 @@ import itertools
 import torch
 
 import thunderkittens
+from tests.tools.tensors import BF16, FP16, FP32, FP64, SHORT, lay_out
 from thunderkittens.testing import assert_close, tolerance
-
-FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
 
 # Around a warp's vector loads, a block's threads, and the widths of known models.
 WIDTHS = (1, 7, 8, 9, 127, 128, 129, 767, 768, 769, 1023, 1024, 1025)
@@ -104,27 +102,6 @@ def forms(rows: int) -> list[Case]:
     cases = [Case(w, (rows,), BF16, d, d) for w in halves for d in (BF16, FP32, None)]
     cases += [Case(w, (rows,), BF16, BF16, None) for w in halves]
     return cases + [Case(w, (rows,)) for w in (264, 1032, 2056, 4104)]
-
-
-def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same values (of the first row alone when expanded) with other strides."""
-    *leading, width = values.shape
-    if layout == "contiguous":
-        return values
-    if layout == "expanded":
-        return values[(0,) * len(leading)].expand_as(values)
-    if layout == "constant":  # what y.sum().backward() gives: one number, all strides 0
-        return values.flatten()[0].expand_as(values)
-    if layout == "offset":
-        room = values.new_zeros(values.numel() + 1)[1:].view(values.shape)
-    elif layout == "sliced":
-        room = values.new_zeros(*leading, width + 3)[..., 1 : width + 1]
-    elif layout == "stepped":
-        room = values.new_zeros(*leading, 2 * width)[..., ::2]
-    else:
-        room = values.new_zeros(*reversed(leading), width)
-        room = room.permute(*reversed(range(len(leading))), len(leading))
-    return room.copy_(values)
 
 
 def values(case: Case, device: str) -> torch.Tensor:

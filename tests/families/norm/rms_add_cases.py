@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 import thunderkittens
-from tests.families.norm.cases import BF16, FP16, FP32, FP64, SHORT, WIDTHS, lay_out
+from tests.families.norm.cases import WIDTHS
+from tests.tools.tensors import BF16, FP16, FP32, FP64, SHORT, lay_out
 from thunderkittens.testing import assert_close, tolerance
 
 OPS = ("rms_norm", "add_layer_norm", "add_rms_norm")
