@@ -32,6 +32,8 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
             command.add_argument("kernel", help="a family of kernels, such as attention")
         if name == "test":
             command.add_argument("--tier", type=int, choices=range(1, 6))
+        if name == "new":
+            command.add_argument("op", metavar="FAMILY/OP")
         if name in ("test", "environment"):
             command.add_argument("--torch", metavar="VERSION")
         if name == "environment":
@@ -138,6 +140,13 @@ def _mutation(arguments: argparse.Namespace, rest: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
 
 
+def _new(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Writes the files of a new family, with one element-wise op that works."""
+    from build_tools import new
+
+    new.run(arguments.op)
+
+
 def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and generates text; further arguments go to the demo."""
     from build_tools import environment, ops
@@ -204,6 +213,7 @@ COMMANDS = {
     "conformance": _conformance,
     "sim": _sim,
     "mutation": _mutation,
+    "new": _new,
     "demo": _demo,
     "cpp": _cpp,
     "bench": _bench,
