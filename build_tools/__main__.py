@@ -110,7 +110,8 @@ def _test(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def _tiles(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and runs the C++ tests of the tile layer; parts of names choose some."""
-    from build_tools import environment, tiles
+    from build_tools import environment
+    from tests.tools import tiles
 
     environment.enter("test")
     return tiles.suite(rest)
@@ -118,7 +119,7 @@ def _tiles(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def _conformance(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Compares the simulator with what hardware answered, or asks a GPU (--regenerate)."""
-    from build_tools import conformance
+    from tests.tools import conformance
 
     return conformance.main(rest)
 

@@ -1,6 +1,6 @@
 // What the hardware answers, to be kept: a program of this folder launches small kernels, each
 // around one function of the seam, and records what they wrote. Built by nvcc it asks the GPU,
-// built by the C++ compiler the simulator; build_tools/conformance.py compares the two.
+// built by the C++ compiler the simulator; tests/tools/conformance.py compares the two.
 //
 //   TEST(ballots) {
 //     …

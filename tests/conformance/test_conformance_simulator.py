@@ -2,8 +2,9 @@
 
 import pytest
 
-from build_tools import conformance, simulator
+from build_tools import simulator
 from build_tools.settings import BuildError
+from tests.tools import conformance
 
 MOST_BYTES = 1 << 20  # of the golden files
 

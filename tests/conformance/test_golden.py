@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from build_tools import conformance, golden
-from build_tools.golden import Record
 from build_tools.settings import BuildError
+from tests.tools import conformance, golden
+from tests.tools.golden import Record
 
 
 def floats(values: list[float], rule: str, name: str = "x") -> Record:

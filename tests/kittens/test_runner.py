@@ -2,8 +2,9 @@
 
 import pytest
 
-from build_tools import simulator, tiles
+from build_tools import simulator
 from build_tools.settings import BuildError
+from tests.tools import tiles
 
 
 def script(tmp_path, body: str):

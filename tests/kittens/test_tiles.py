@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import simulator, tiles
+from build_tools import simulator
 from build_tools.settings import BuildError
+from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
 SIMULATOR = tiles.POLICIES[0]  # of which all have the same programs

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from build_tools.conformance import seam_functions
 from build_tools.settings import MINIMUM_CUDA, ROOT
 from build_tools.toolchain import dotted
+from tests.tools.conformance import seam_functions
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import thunderkittens
-from build_tools import compile, cuda, resources, settings, simulator, tiles, toolchain
+from build_tools import compile, cuda, resources, settings, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent

@@ -15,9 +15,10 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from build_tools import cuda, golden, settings, simulator
-from build_tools.golden import Record
+from build_tools import cuda, settings, simulator
 from build_tools.settings import ROOT, BuildError
+from tests.tools import golden
+from tests.tools.golden import Record
 
 FOLDER = ROOT / "tests/conformance"
 GOLDEN = FOLDER / "golden"
