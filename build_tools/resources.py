@@ -27,7 +27,7 @@ Registers of a thread and named barriers are what ptxas says. Shared memory of a
 kernel `k`, the size of its `k_shared`; a kernel without one takes as much as its launch asks for,
 which depends on the sizes of the problem.
 """
-OTHER_ELEMENTS = re.compile(r"\b(half|float|double)\b")
+OTHER_ELEMENTS = re.compile(r"\b(half|float|double|any_element)\b")
 COLUMNS = ("kernel", "registers", "barriers", "shared memory")
 
 

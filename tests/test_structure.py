@@ -33,6 +33,7 @@ LAYERS = {  # of a folder; the longest prefix wins
 MEMBERS = {  # of a family's modules of tests: what tools look for in them (CONTRIBUTING.md)
     "cases.py": ("Case", "EXAMPLE", "BUDGETS", "SMALL", "make", "run_case", "check_case"),
     "calls.py": ("CALLS",),
+    "mistakes.py": ("MISTAKES",),
     "mutation.py": ("TARGETS", "LEFT_OUT", "HOST_SIDE", "LISTED"),
     "machine_code.py": ("SOURCE", "DEPENDENT"),
     "fuzz.py": ("OPS", "make"),

@@ -48,6 +48,12 @@ def judge(bench: Bench, mistake: Mistake) -> Verdict:
     return bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
 
 
+def check(verdict: Verdict, mistake: Mistake) -> None:
+    """Asserts that it was noticed, for the right reason."""
+    assert verdict.noticed, f"{mistake.name}: {verdict}"
+    assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"
+
+
 def precompiled(job: compile.Job, header: Path) -> tuple[str, ...]:
     """Compiles a header as a job would a source; returns the flags that use it, if any."""
     if not toolchain.find_compiler().name.startswith("g++"):

@@ -1,0 +1,32 @@
+"""What the families' tests of planted mistakes share: programs that notice, and their verdicts."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from build_tools.settings import BuildError
+from tests.mutation.bench import Bench, Verdict
+from tests.tools import families, planted
+from tests.tools.ahead import called_ahead
+from tests.tools.planted import Mistake
+
+
+@pytest.fixture(scope="module")
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """Judges mistakes by the programs of the test's family."""
+    (mutation,) = families.modules("mutation.py")[request.path.parent.name]
+    programs = dict.fromkeys(program for some in mutation.TARGETS.values() for program in some)
+    try:
+        return Bench(list(programs))
+    except BuildError as reason:
+        if "headers" not in str(reason):
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def judge(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
+    """What becomes of a test's `mistake`."""
+    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
+        yield ahead
