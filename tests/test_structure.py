@@ -35,7 +35,7 @@ MEMBERS = {  # of a family's modules of tests: what tools look for in them (CONT
     "calls.py": ("CALLS",),
     "mistakes.py": ("MISTAKES",),
     "mutation.py": ("TARGETS", "LEFT_OUT", "HOST_SIDE", "LISTED"),
-    "machine_code.py": ("SOURCE", "DEPENDENT"),
+    "machine_code.py": ("SOURCES", "DEPENDENT"),
     "fuzz.py": ("OPS", "make"),
     "benchmark.py": ("make_small", "PEERS"),
 }

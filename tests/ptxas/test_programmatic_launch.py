@@ -17,8 +17,10 @@ GLOBAL = {"LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "U
 
 @pytest.fixture(scope="module")
 def code(toolkit) -> dict[str, str]:
-    """The SASS of each kernel of the families' SOURCE, by its symbol."""
-    return machine_code.functions(toolkit, [module.SOURCE for module in MODULES])
+    """The SASS of each kernel of the families' SOURCES, by its symbol."""
+    return machine_code.functions(
+        toolkit, [source for module in MODULES for source in module.SOURCES]
+    )
 
 
 def mistakes(sass: str) -> list[str]:

@@ -18,8 +18,10 @@ LEAVES = {"BRA", "BREAK", "BRX", "BSSY", "BSYNC", "CALL", "EXIT", "RET", "WARPSY
 
 @pytest.fixture(scope="module")
 def code(toolkit) -> dict[str, str]:
-    """The SASS of each kernel of the families' SOURCE, by its symbol."""
-    return machine_code.functions(toolkit, [module.SOURCE for module in MODULES])
+    """The SASS of each kernel of the families' SOURCES, by its symbol."""
+    return machine_code.functions(
+        toolkit, [source for module in MODULES for source in module.SOURCES]
+    )
 
 
 def rows_of(symbol: str) -> tuple[int, int]:

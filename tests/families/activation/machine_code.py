@@ -2,7 +2,7 @@
 
 import re
 
-SOURCE = "csrc/kernels/activation/swiglu"  # has each of them in some of its forms
+SOURCES = ("csrc/kernels/activation/swiglu",)  # with each kernel in some of its forms
 DEPENDENT = ("activation_forward", "activation_backward")  # launched programmatically
 # As symbols name the kernels of aligned rows. In how many places a kernel loads a row, and by how
 # many loads a thread: two of each input.

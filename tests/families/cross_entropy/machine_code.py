@@ -1,6 +1,6 @@
 """What tests/ptxas looks for in the machine code of cross_entropy's kernels."""
 
-SOURCE = "csrc/kernels/cross_entropy/cross_entropy_sm90"
+SOURCES = ("csrc/kernels/cross_entropy/cross_entropy_sm90",)
 # Launched programmatically.
 DEPENDENT = (
     "cross_entropy_count",

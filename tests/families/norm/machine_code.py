@@ -2,7 +2,7 @@
 
 import re
 
-SOURCE = "csrc/kernels/norm/rms_norm"  # has each of them in some of its forms
+SOURCES = ("csrc/kernels/norm/rms_norm",)  # with each kernel in some of its forms
 # Launched programmatically.
 DEPENDENT = ("norm_forward", "norm_forward_narrow", "norm_backward_few", "norm_backward_reduce")
 # As symbols name the kernels that load whole rows: elements of an access, and of a lane. In how
