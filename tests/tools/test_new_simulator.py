@@ -28,7 +28,18 @@ OF_ALL_OPS = (
     "tools/test_budgets_simulator",
     "tools/test_simulate_simulator",
 )
-BUILD = "from build_tools import ops, simulator; ops.build(); simulator.build(race=False)"
+# With this build's objects, but not in the place of its libraries; of the simulator, one family.
+BUILD = f"""
+from build_tools import compile, ops, settings, simulator
+ops.build(name="new")
+toolkit = simulator.headers()
+kernels = settings.ROOT.glob("csrc/kernels/{FAMILY}/*.cu")
+jobs = [*simulator.jobs(), *(simulator.kernel_job(toolkit, path) for path in kernels)]
+objects = compile.run(jobs, "Compiling for the simulator")
+job = simulator.library_job(objects, settings.PACKAGE, "new/_simulator")
+(linked,) = compile.run([job], "Linking")
+compile.install(linked.output, settings.PACKAGE / "lib" / simulator.LIBRARY)
+"""
 
 
 def contents(tree: Path) -> dict[str, bytes]:
