@@ -3,8 +3,9 @@
 import importlib.util
 import subprocess
 import sys
+import time
 
-from build_tools import environment, ops, settings, simulator
+from build_tools import environment, ops, results, settings, simulator
 from build_tools.settings import ROOT, BuildError
 
 TIERS = {
@@ -38,7 +39,8 @@ def run(tier: int | None, arguments: list[str]) -> int:
     print(f"Running {what}", flush=True)
     selection = [f"--tier={tier}"] if tier else []
     command = [sys.executable, "-m", "pytest", "-q", *_processes(tier), *selection, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+    variables = {results.SINCE: str(time.time()), **environment.variables()}
+    return subprocess.run(command, cwd=ROOT, env=variables).returncode
 
 
 def _processes(tier: int | None) -> list[str]:

@@ -13,6 +13,7 @@ def tree(tmp_path, monkeypatch):
     """A source and its header, to be compiled in a repository of their own."""
     monkeypatch.setattr(compile, "ROOT", tmp_path)
     monkeypatch.setenv("THUNDERKITTENS_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setenv("THUNDERKITTENS_CACHE_GIB", "0")
     (tmp_path / "value.h").write_text("inline int value() { return 1; }\n")
     (tmp_path / "main.cpp").write_text('#include "value.h"\nint main() { return value(); }\n')
     for name in ("main.cpp", "value.h"):

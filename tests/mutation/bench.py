@@ -7,8 +7,6 @@ since the last run costs nothing.
 
 import dataclasses
 import functools
-import hashlib
-import json
 import os
 import re
 import resource
@@ -19,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_tools import compile, cxx, settings, simulator, toolchain
+from build_tools import compile, content, cxx, results, settings, simulator, toolchain
 from build_tools.settings import ROOT
 from tests.mutation.targets import CASES, Program
 
@@ -97,19 +95,18 @@ class Bench:
         self, parts: list[str], file: str, text: str, programs: tuple[Program, ...]
     ) -> Verdict:
         """The verdict that is kept under a hash of `parts`, or a new one."""
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        record = settings.build_dir() / "mutation" / key[:2] / f"{key[2:20]}.json"
-        if record.is_file():
-            return Verdict(**json.loads(record.read_text()))
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=record.parent) as folder:
+        key = content.of_words(*parts)
+        kept = results.read(key)
+        if kept is not None:
+            return Verdict(**kept)
+        scratch = settings.build_dir() / "mutation"
+        scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
             changed = Path(folder, file)
             changed.parent.mkdir(parents=True)
             changed.write_text(text)
             verdict = self._try(Path(folder), programs)
-        scratch = record.with_name(f"{record.name}.{os.getpid()}")
-        scratch.write_text(json.dumps(dataclasses.asdict(verdict)))
-        scratch.replace(record)
+        results.write(key, dataclasses.asdict(verdict))
         return verdict
 
     def _try(self, folder: Path, programs: tuple[Program, ...]) -> Verdict:
@@ -161,8 +158,10 @@ class Bench:
         headers = [path for tree in trees for path in sorted(ROOT.glob(tree))]
         included = re.findall(r'^#include "(\w+\.h)"$', kernel.read_text(), re.MULTILINE)
         headers += [ROOT / CASES / name for name in ("prelude.hpp", *included)]
-        files = (*headers, kernel, *self._library, self._checks[program])
-        return _hash((*words, *self._kernels[program].command), files)
+        files = (Path(__file__), *headers, kernel, *self._library, self._checks[program])
+        words = (*words, content.processor())  # for those that do not end
+        command = content.Names(ROOT).command(self._kernels[program].command)
+        return content.of_words(*words, *command, *(content.of_file(path) for path in files))
 
 
 def _job(toolkit: toolchain.Cuda, source: str, program: Program) -> compile.Job:
@@ -207,10 +206,3 @@ def _run(executable: Path, policy: str) -> tuple[str, str]:
     if process.returncode < 0:
         return "crash", f"ends by signal {-process.returncode}"
     return "numbers", next((line for line in text.splitlines() if ":" in line), "").strip()
-
-
-def _hash(words: tuple[str, ...], files: tuple[Path, ...]) -> str:
-    digest = hashlib.sha256("\0".join(words).encode())
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
