@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
         print(f"{title}: {count} of {len(jobs)} from {cache.folder().parent}", flush=True)
     if not missing:
         return [Result(job, 0.0) for job in jobs]
+    needed = list(dict.fromkeys(need for job in missing for need in job.needs))
+    run(needed, f"{title}: headers")
     workers = min(settings.jobs(), len(missing))
     print(f"{title}: {len(missing)} of {len(jobs)} to build, {workers} at a time", flush=True)
     show = partial(_show, counter=itertools.count(1), total=len(missing))
@@ -120,6 +123,8 @@ def _execute(job: Job, kept: objects.Kept) -> float:
     command = _expand(job, scratch)
     if job.depends:
         command += ["-MD", "-MF", str(depfile)]
+        if "-include" in command:  # or what a precompiled header has read is left out
+            command.append("-fpch-deps")
     begun, start = time.time(), time.monotonic()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
     seconds = time.monotonic() - start
@@ -153,7 +158,8 @@ def _show(job: Job, seconds: float, counter: Iterator[int], total: int) -> None:
 
 
 def _scratch(output: Path) -> Path:
-    return output.with_name(f"{output.name}.{os.getpid()}")  # two builds may run at once
+    # Two builds may run at once, of two processes or of one.
+    return output.with_name(f"{output.name}.{os.getpid()}.{threading.get_ident()}")
 
 
 def _expand(job: Job, output: Path) -> list[str]:

@@ -52,21 +52,20 @@ def of_file(path: str | Path) -> str:
     return _hashes[key]
 
 
+def names(root: Path) -> "Names":
+    """Returns the names of the folders of a source tree, as they are now."""
+    own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path)
+    packages = [path for path in own if path.endswith(("/site-packages", "/dist-packages"))]
+    return Names(str(root), str(settings.build_dir()), tuple(dict.fromkeys(packages)))
+
+
+@cache
 class Names:
     """Names for paths and command lines, in which folders that differ by tree have one name."""
 
-    def __init__(self, root: Path) -> None:
-        """Names the folders of a source tree.
-
-        Args:
-            root: The tree, "."; in it or elsewhere are "{build}" and "{packages}", folders of the
-                interpreter's packages, of which there may be several.
-        """
-        own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path)
-        named = {
-            path: PACKAGES for path in own if path.endswith(("/site-packages", "/dist-packages"))
-        }
-        named |= {str(root): ".", str(settings.build_dir()): "{build}"}
+    def __init__(self, root: str, build: str, packages: tuple[str, ...]) -> None:
+        """Calls a source tree ".", its build folder "{build}", folders of packages "{packages}"."""
+        named = {path: PACKAGES for path in packages} | {root: ".", build: "{build}"}
         self._named = dict(sorted(named.items(), key=lambda item: -len(item[0])))  # innermost first
         self._pattern = re.compile(f"({'|'.join(map(re.escape, self._named))})(?![^/=:,])")
 

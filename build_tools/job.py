@@ -20,6 +20,8 @@ class Job:
         strict: Flags that turn warnings into errors; they do not change the output.
         kernel: The kernel family that it belongs to, for the table of times.
         log: Suffix of the file that keeps what the compiler prints, or "".
+        needs: Jobs, such as a precompiled header's, to do before this one is, if it has to be.
+        shared: Whether another source tree may take its output.
     """
 
     name: str
@@ -31,11 +33,14 @@ class Job:
     strict: tuple[str, ...] = ("-Werror",)
     kernel: str = ""
     log: str = ""
+    needs: tuple["Job", ...] = ()
+    shared: bool = True
 
     @property
     def output(self) -> Path:
         """Where the output is kept."""
-        key = content.of_words(self.tool, *self.command)[:12]
+        names = content.names(settings.ROOT)
+        key = content.of_words(self.tool, *map(names.of, self.command))[:12]
         return settings.build_dir() / "objects" / f"{self.name}.{key}{self.suffix}"
 
     @property

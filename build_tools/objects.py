@@ -31,12 +31,12 @@ class Kept:
     def __init__(self, root: Path) -> None:
         """Looks at the cache for the tree in a folder."""
         self._root = root
-        self._names = content.Names(root)
+        self._names = content.names(root)
         self._machine = content.machine()
 
     def read(self, job: Job) -> Output | None:
         """Returns the output of a job with the contents that its files have now, if one is kept."""
-        if cache.folder() is None:
+        if cache.folder() is None or not job.shared:
             return None
         key = self._job_key(job)
         for names in self._lists(key) if job.depends else [[]]:
@@ -50,7 +50,7 @@ class Kept:
 
     def write(self, job: Job, sources: list[str]) -> None:
         """Keeps the output of a job, which has read these files, absolute or of this tree."""
-        if cache.folder() is None:
+        if cache.folder() is None or not job.shared:
             return
         key = self._job_key(job)
         names = [self._names.of(str(self._root / path)) for path in sources]

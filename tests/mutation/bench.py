@@ -13,11 +13,12 @@ import resource
 import signal
 import subprocess
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_tools import compile, content, cxx, results, settings, simulator, toolchain
+from build_tools import compile, content, cxx, precompiled, results, settings, simulator, toolchain
 from build_tools.settings import ROOT
 from tests.mutation.targets import CASES, Program
 
@@ -70,7 +71,7 @@ class Bench:
         self._library = built[: len(parts)]
         self._checks = dict(zip(checks, built[len(parts) :], strict=True))
         self._compiler = toolchain.find_compiler()
-        self._prelude = self._precompiled(toolkit)
+        self._once = threading.Lock()
 
     def judge_all(self, work: list[tuple[str, str, tuple[Program, ...]]]) -> list[Verdict]:
         """As judge_text, many of them, in order; as many at a time as the machine can."""
@@ -128,7 +129,9 @@ class Bench:
         """Returns the compiler's first error, or nothing."""
         output = folder / "kernel.o"
         compiler, *arguments = self._kernels[program].command
-        command = [compiler, "-I", str(folder), *self._prelude, *arguments, *flags]
+        with self._once:
+            prelude = self._prelude
+        command = [compiler, "-I", str(folder), *prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
         link = [compiler, "-o", executable, output, self._checks[program], *self._library]
         for one in (command, [*link, "-lpthread"]):
@@ -137,17 +140,13 @@ class Bench:
                 return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)
         return ""
 
-    def _precompiled(self, toolkit: toolchain.Cuda) -> tuple[str, ...]:
-        """Compiles the prelude; returns the flags that use it, none where only g++ could."""
-        if not self._compiler.name.startswith("g++"):
-            return ()
-        job = _job(toolkit, "prelude.hpp", Program("prelude.hpp", ""))
-        command = tuple("c++-header" if word == "c++" else word for word in job.command)
-        job = dataclasses.replace(job, command=command, suffix=".gch")
-        output = compile.run([job], "Header of the mutants")[0].output
-        header = output.with_suffix("")
-        header.write_text(f'#include "{ROOT / CASES / "prelude.hpp"}"\n')
-        return "-include", str(header)
+    @functools.cached_property
+    def _prelude(self) -> tuple[str, ...]:
+        """The flags that begin with the prelude, precompiled where only g++ could."""
+        like = _job(simulator.headers(), "prelude.hpp", Program("prelude.hpp", ""))
+        flags, needs = precompiled.header(like)
+        compile.run(needs, "Header of the mutants")
+        return flags
 
     @functools.cache  # noqa: B019 (a bench lives as long as the job)
     def _world(self, program: Program, family: str) -> str:
@@ -160,7 +159,7 @@ class Bench:
         headers += [ROOT / CASES / name for name in ("prelude.hpp", *included)]
         files = (Path(__file__), *headers, kernel, *self._library, self._checks[program])
         words = (*words, content.processor())  # for those that do not end
-        command = content.Names(ROOT).command(self._kernels[program].command)
+        command = content.names(ROOT).command(self._kernels[program].command)
         return content.of_words(*words, *command, *(content.of_file(path) for path in files))
 
 
