@@ -30,6 +30,8 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
         command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
         if name == "cache":
             command.add_argument("--clear", action="store_true", help="empty it")
+        if name == "costs":
+            command.add_argument("--write", action="store_true", help="keep kernels and bytes")
         if name == "sim":
             command.add_argument("kernel", help="a family of kernels, such as attention")
         if name == "test":
@@ -184,6 +186,15 @@ def _format(arguments: argparse.Namespace, rest: list[str]) -> None:
     lint.check(repair=True)
 
 
+def _costs(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Shows what each family of kernels costs; --write keeps kernels and bytes of objects."""
+    from build_tools import costs
+
+    if arguments.write:
+        costs.write()
+    print(costs.table())
+
+
 def _cache(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Says what is kept between source trees, or empties it (--clear)."""
     from build_tools import cache
@@ -221,6 +232,7 @@ COMMANDS = {
     "lint": _lint,
     "format": _format,
     "cache": _cache,
+    "costs": _costs,
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.

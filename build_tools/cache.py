@@ -20,7 +20,7 @@ from pathlib import Path
 
 from build_tools import settings
 
-FORMAT = "1"  # another one never reads what this one has written
+FORMAT = "2"  # another one never reads what this one has written
 SCRATCH = ".scratch"
 SCRATCH_SECONDS = 24 * 3600  # what a build that was killed has left behind
 

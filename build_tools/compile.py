@@ -56,6 +56,14 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
     return [Result(job, seconds.get(job, 0.0)) for job in jobs]
 
 
+def cost(job: Job) -> float:
+    """Returns how long the compiler took for what is there, in this tree or in another; 0: none."""
+    try:
+        return float(json.loads(_record_path(job.output).read_text())["seconds"])
+    except (OSError, ValueError, KeyError):
+        return 0.0
+
+
 def print_times(results: Iterable[Result]) -> None:
     """Prints the compiler's time for each kernel, or nothing where nothing was compiled."""
     times: dict[str, float] = {}
@@ -110,7 +118,7 @@ def _fetch(job: Job, kept: objects.Kept) -> bool:
     scratch.write_bytes(found.output)
     scratch.chmod(0o755 if job.suffix in (".exe", ".so") else 0o644)
     scratch.replace(output)
-    _write_record(job, found.sources)
+    _write_record(job, found.sources, found.seconds)
     return True
 
 
@@ -146,9 +154,9 @@ def _execute(job: Job, kept: objects.Kept) -> float:
     ended = time.time()
     dates = [os.stat(ROOT / path).st_mtime for path in (*sources, *job.inputs)]
     if not any(begun <= date <= ended for date in dates):
-        _write_record(job, sources)
+        _write_record(job, sources, seconds)
         if job.log or not said:  # a warning is to be seen in each tree
-            kept.write(job, sources)
+            kept.write(job, sources, seconds)
     return seconds
 
 
@@ -184,9 +192,9 @@ def _is_current(job: Job) -> bool:
         return False
 
 
-def _write_record(job: Job, sources: list[str]) -> None:
+def _write_record(job: Job, sources: list[str], seconds: float) -> None:
     own = [path for path in sources if not _is_system(job, path)]
-    record = {"sources": own, "hash": _content_hash(job, own)}
+    record = {"sources": own, "hash": _content_hash(job, own), "seconds": round(seconds, 3)}
     _record_path(job.output).write_text(json.dumps(record, indent=1))
 
 

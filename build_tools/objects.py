@@ -18,10 +18,18 @@ LISTS = 8  # of files, that are remembered for a job: the latest
 
 @dataclass(frozen=True)
 class Output:
-    """What another tree has made: the file, what the compiler said, and all files that it read."""
+    """What another tree has made.
+
+    Attributes:
+        output: The file.
+        log: What the compiler said.
+        seconds: How long it took.
+        sources: All the files that it read.
+    """
 
     output: bytes
     log: bytes
+    seconds: float
     sources: list[str]
 
 
@@ -44,18 +52,20 @@ class Kept:
                 parts = cache.read("objects", self._key(key, names, job))
             except OSError:  # a file of that list is not there
                 continue
-            if parts and len(parts) == 2:
-                return Output(*parts, [self._path(name) for name in names])
+            if parts is not None:
+                output, log, seconds = parts
+                return Output(output, log, float(seconds), [self._path(name) for name in names])
         return None
 
-    def write(self, job: Job, sources: list[str]) -> None:
+    def write(self, job: Job, sources: list[str], seconds: float) -> None:
         """Keeps the output of a job, which has read these files, absolute or of this tree."""
         if cache.folder() is None or not job.shared:
             return
         key = self._job_key(job)
         names = [self._names.of(str(self._root / path)) for path in sources]
         log = job.log_path.read_bytes() if job.log else b""
-        cache.write("objects", self._key(key, names, job), [job.output.read_bytes(), log])
+        parts = [job.output.read_bytes(), log, f"{seconds:.3f}".encode()]
+        cache.write("objects", self._key(key, names, job), parts)
         lists = self._lists(key) if job.depends else [names]
         if names not in lists:
             cache.write("sources", key, [json.dumps([names, *lists][:LISTS]).encode()])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from build_tools import environment, ops, results, settings, simulator
+from build_tools import costs, environment, ops, results, settings, simulator
 from build_tools.settings import ROOT, BuildError
 
 TIERS = {
@@ -40,7 +40,10 @@ def run(tier: int | None, arguments: list[str]) -> int:
     selection = [f"--tier={tier}"] if tier else []
     command = [sys.executable, "-m", "pytest", "-q", *_processes(tier), *selection, *arguments]
     variables = {results.SINCE: str(time.time()), **environment.variables()}
-    return subprocess.run(command, cwd=ROOT, env=variables).returncode
+    status = subprocess.run(command, cwd=ROOT, env=variables).returncode
+    if tier is None and not arguments:
+        print(costs.table(), flush=True)
+    return status
 
 
 def _processes(tier: int | None) -> list[str]:
@@ -49,4 +52,5 @@ def _processes(tier: int | None) -> list[str]:
     on_gpu = tier in (None, 5) and environment.has_driver()
     if workers == 1 or on_gpu or importlib.util.find_spec("xdist") is None:
         return []
-    return ["-n", str(workers), "--dist", "loadfile"]
+    # In the order of tests/tools/durations.py, not of how many tests they have.
+    return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
