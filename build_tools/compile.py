@@ -44,14 +44,16 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
         print(f"{title}: {count} of {len(jobs)} from {cache.folder().parent}", flush=True)
     if not missing:
         return [Result(job, 0.0) for job in jobs]
-    needed = list(dict.fromkeys(need for job in missing for need in job.needs))
-    run(needed, f"{title}: headers")
-    workers = min(settings.jobs(), len(missing))
-    print(f"{title}: {len(missing)} of {len(jobs)} to build, {workers} at a time", flush=True)
-    show = partial(_show, counter=itertools.count(1), total=len(missing))
-    seconds = dict(
-        zip(missing, _in_parallel(partial(_execute, kept=kept), missing, show), strict=True)
-    )
+    needed = dict.fromkeys(need for job in missing for need in job.needs if not _is_current(need))
+    # Those that wait for others come last.
+    queue = [*needed, *sorted(missing, key=lambda job: bool(job.needs))]
+    done = {need: threading.Event() for need in needed}
+    workers = min(settings.jobs(), len(queue))
+    total = len(jobs) + len(needed)
+    print(f"{title}: {len(queue)} of {total} to build, {workers} at a time", flush=True)
+    show = partial(_show, counter=itertools.count(1), total=len(queue))
+    spent = _in_parallel(partial(_execute_in_turn, kept=kept, done=done), queue, show)
+    seconds = dict(zip(queue, spent, strict=True))
     cache.trim()
     return [Result(job, seconds.get(job, 0.0)) for job in jobs]
 
@@ -120,6 +122,17 @@ def _fetch(job: Job, kept: objects.Kept) -> bool:
     scratch.replace(output)
     _write_record(job, found.sources, found.seconds)
     return True
+
+
+def _execute_in_turn(job: Job, kept: objects.Kept, done: dict[Job, threading.Event]) -> float:
+    for need in job.needs:
+        if need in done:
+            done[need].wait()
+    try:
+        return _execute(job, kept)
+    finally:
+        if job in done:
+            done[job].set()
 
 
 def _execute(job: Job, kept: objects.Kept) -> float:
