@@ -38,7 +38,7 @@ def jobs() -> dict[str, dict[str, list[Job]]]:
     for family, columns in found.items():
         for path in sorted(ROOT.glob(f"csrc/kernels/{family}/*.cu")):
             columns["simulator"].append(simulator.kernel_job(headers, path))
-            columns["race mode"].append(simulator.kernel_job(headers, path, race=True))
+            columns["race mode"].append(simulator.race_kernel_job(headers, path))
     return found
 
 

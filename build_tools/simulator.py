@@ -41,7 +41,7 @@ def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
     ]
     host = jobs()
     plain = [kernel_job(toolkit, path) for path in kernels]
-    racing = [kernel_job(toolkit, path, race=True) for path in kernels] if race else []
+    racing = [race_kernel_job(toolkit, path) for path in kernels] if race else []
     results = compile.run([*host, *plain, *racing], "Compiling for the simulator")
     first, second = len(host), len(host) + len(plain)
     libraries = {LIBRARY: library_job([*results[:first], *results[first:second]], package)}
@@ -124,6 +124,11 @@ def kernel_job(toolkit: toolchain.Cuda, path: Path, *, race: bool = False) -> co
         tool=f"{compiler.name}, CUDA {toolkit.version}",
         kernel=f"{source.parent.name}/{source.stem} {target}" if is_kernel else "",
     )
+
+
+def race_kernel_job(toolkit: toolchain.Cuda, path: Path) -> compile.Job:
+    """Returns the compilation of a kernel for race mode, in which few and small calls run."""
+    return _fast(kernel_job(toolkit, path, race=True))
 
 
 def _race_flags(compiler: toolchain.Compiler) -> tuple[str, ...]:
