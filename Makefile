@@ -4,7 +4,7 @@ PYTHON ?= python3
 BUILD_TOOLS := $(PYTHON) -m build_tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cpp test sim mutation bench new lint format clean
+.PHONY: help demo cpp test sim mutation bench new lint format cache clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
@@ -35,6 +35,9 @@ lint:  ## Check the code's form
 
 format:  ## Repair the code's form
 	@$(BUILD_TOOLS) format
+
+cache:  ## Say what is kept between clones (ARGS=--clear: remove it)
+	@$(BUILD_TOOLS) cache $(ARGS)
 
 clean:  ## Remove what builds have made; the virtual environments stay
 	@$(BUILD_TOOLS) clean

@@ -28,6 +28,10 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
         command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
+        if name == "cache":
+            command.add_argument("--clear", action="store_true", help="empty it")
+        if name == "costs":
+            command.add_argument("--write", action="store_true", help="keep kernels and bytes")
         if name == "sim":
             command.add_argument("kernel", help="a family of kernels, such as attention")
         if name == "test":
@@ -192,6 +196,24 @@ def _format(arguments: argparse.Namespace, rest: list[str]) -> None:
     lint.check(repair=True)
 
 
+def _costs(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Shows what each family of kernels costs; --write keeps kernels and bytes of objects."""
+    from build_tools import costs
+
+    if arguments.write:
+        costs.write()
+    print(costs.table())
+
+
+def _cache(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Says what is kept between source trees, or empties it (--clear)."""
+    from build_tools import cache
+
+    if arguments.clear:
+        cache.clear()
+    print(cache.describe())
+
+
 def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Removes what builds have made; the virtual environments stay."""
     folders = [settings.build_dir(), PACKAGE / "lib", PACKAGE / "include", ROOT / "dist"]
@@ -220,6 +242,8 @@ COMMANDS = {
     "bench": _bench,
     "lint": _lint,
     "format": _format,
+    "cache": _cache,
+    "costs": _costs,
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.

@@ -2,73 +2,25 @@
 
 An output is kept under a name made of its command and its compiler's version, beside the list
 of files that went into it and a hash of their contents. It is up to date while that hash holds:
-dates do not count, and going back to an earlier compiler, torch or flag compiles nothing.
+dates do not count, and going back to an earlier compiler, torch or flag compiles nothing. What
+another tree of this user has made of the same contents is taken from there (`objects.py`).
 """
 
-import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from build_tools import settings
+from build_tools import cache, content, objects, settings
+from build_tools.job import Job, Result
 from build_tools.settings import ROOT, BuildError
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a compiler or linker, in the repository's root.
-
-    Attributes:
-        name: What it makes, as the progress shows it; a path without suffix.
-        command: The command line. `{output}` stands for the output, `{inputs}` for `inputs`.
-        tool: The compilers' names and versions: part of what the output depends on.
-        suffix: The output's, `.o` or `.so`.
-        inputs: Files beyond those of the dependency file, such as objects to link.
-        depends: Whether the compiler is to list the headers it reads.
-        strict: Flags that turn warnings into errors; they do not change the output.
-        kernel: The kernel family that it belongs to, for the table of times.
-        log: Suffix of the file that keeps what the compiler prints, or "".
-    """
-
-    name: str
-    command: tuple[str, ...]
-    tool: str
-    suffix: str = ".o"
-    inputs: tuple[Path, ...] = ()
-    depends: bool = True
-    strict: tuple[str, ...] = ("-Werror",)
-    kernel: str = ""
-    log: str = ""
-
-    @property
-    def output(self) -> Path:
-        """Where the output is kept."""
-        key = _hash("\0".join((self.tool, *self.command)).encode())[:12]
-        return settings.build_dir() / "objects" / f"{self.name}.{key}{self.suffix}"
-
-    @property
-    def log_path(self) -> Path:
-        """Where the compiler's output is kept, if `log` is set."""
-        return self.output.with_name(self.output.name + self.log)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a job: its output, and how long the compiler took (0: nothing to do)."""
-
-    job: Job
-    seconds: float
-
-    @property
-    def output(self) -> Path:
-        """The job's output."""
-        return self.job.output
 
 
 def run(jobs: Iterable[Job], title: str) -> list[Result]:
@@ -84,20 +36,34 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
     stale = [job for job in jobs if not _is_current(job)]
     if not stale:
         return [Result(job, 0.0) for job in jobs]
-    workers = min(settings.jobs(), len(stale))
-    print(f"{title}: {len(stale)} of {len(jobs)} to build, {workers} at a time", flush=True)
-    seconds: dict[str, float] = {}
-    with ThreadPoolExecutor(workers) as pool:
-        pending = [pool.submit(_execute, job) for job in stale]
-        try:
-            for count, (job, future) in enumerate(zip(stale, pending, strict=True), 1):
-                seconds[job.name] = future.result()
-                mark = f"[{count:{len(str(len(stale)))}}/{len(stale)}]"
-                print(f"  {mark} {job.name}{job.suffix}  {seconds[job.name]:.1f} s", flush=True)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [Result(job, seconds.get(job.name, 0.0)) for job in jobs]
+    kept = objects.Kept(ROOT)
+    fetched = _in_parallel(partial(_fetch, kept=kept), stale)
+    missing = [job for job, found in zip(stale, fetched, strict=True) if not found]
+    if len(missing) < len(stale):
+        count = len(stale) - len(missing)
+        print(f"{title}: {count} of {len(jobs)} from {cache.folder().parent}", flush=True)
+    if not missing:
+        return [Result(job, 0.0) for job in jobs]
+    needed = dict.fromkeys(need for job in missing for need in job.needs if not _is_current(need))
+    # Those that wait for others come last.
+    queue = [*needed, *sorted(missing, key=lambda job: bool(job.needs))]
+    done = {need: threading.Event() for need in needed}
+    workers = min(settings.jobs(), len(queue))
+    total = len(jobs) + len(needed)
+    print(f"{title}: {len(queue)} of {total} to build, {workers} at a time", flush=True)
+    show = partial(_show, counter=itertools.count(1), total=len(queue))
+    spent = _in_parallel(partial(_execute_in_turn, kept=kept, done=done), queue, show)
+    seconds = dict(zip(queue, spent, strict=True))
+    cache.trim()
+    return [Result(job, seconds.get(job, 0.0)) for job in jobs]
+
+
+def cost(job: Job) -> float:
+    """Returns how long the compiler took for what is there, in this tree or in another; 0: none."""
+    try:
+        return float(json.loads(_record_path(job.output).read_text())["seconds"])
+    except (OSError, ValueError, KeyError):
+        return 0.0
 
 
 def print_times(results: Iterable[Result]) -> None:
@@ -125,38 +91,96 @@ def install(source: Path, target: Path) -> bool:
     return True
 
 
-def _execute(job: Job) -> float:
+def _in_parallel(function: Callable, jobs: list[Job], show: Callable = lambda *_: None) -> list:
+    """Calls a function for each job, as many at a time as the machine can, and shows results."""
+    found = []
+    with ThreadPoolExecutor(min(settings.jobs(), len(jobs))) as pool:
+        pending = [pool.submit(function, job) for job in jobs]
+        try:
+            for job, future in zip(jobs, pending, strict=True):
+                found.append(future.result())
+                show(job, found[-1])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return found
+
+
+def _fetch(job: Job, kept: objects.Kept) -> bool:
+    """Puts what another tree has made of a job into this one; returns whether there was any."""
+    found = kept.read(job)
+    if found is None:
+        return False
     output = job.output
     output.parent.mkdir(parents=True, exist_ok=True)
     _record_path(output).unlink(missing_ok=True)
-    scratch = output.with_name(f"{output.name}.{os.getpid()}")  # two builds may run at once
+    if job.log:
+        job.log_path.write_bytes(found.log)
+    scratch = _scratch(output)
+    scratch.write_bytes(found.output)
+    scratch.chmod(0o755 if job.suffix in (".exe", ".so") else 0o644)
+    scratch.replace(output)
+    _write_record(job, found.sources, found.seconds)
+    return True
+
+
+def _execute_in_turn(job: Job, kept: objects.Kept, done: dict[Job, threading.Event]) -> float:
+    for need in job.needs:
+        if need in done:
+            done[need].wait()
+    try:
+        return _execute(job, kept)
+    finally:
+        if job in done:
+            done[job].set()
+
+
+def _execute(job: Job, kept: objects.Kept) -> float:
+    output = job.output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    _record_path(output).unlink(missing_ok=True)
+    scratch = _scratch(output)
     depfile = scratch.with_name(scratch.name + ".d")
     command = _expand(job, scratch)
     if job.depends:
-        command += ["-MMD", "-MF", str(depfile)]
+        command += ["-MD", "-MF", str(depfile)]
+        if "-include" in command:  # or what a precompiled header has read is left out
+            command.append("-fpch-deps")
     begun, start = time.time(), time.monotonic()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
     seconds = time.monotonic() - start
+    said = done.stdout + done.stderr
     if done.returncode != 0:
         scratch.unlink(missing_ok=True)
         depfile.unlink(missing_ok=True)
         sys.stdout.flush()
-        print(f"{' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr, flush=True)
+        print(f"{' '.join(command)}\n{said}", file=sys.stderr, flush=True)
         tool = Path(command[0]).name
         raise BuildError(f"{tool} could not build {job.name}: the messages above say why")
     if job.log:
-        job.log_path.write_text(done.stdout + done.stderr)
-    elif done.stdout + done.stderr:
-        print(done.stdout + done.stderr, file=sys.stderr, end="", flush=True)
+        job.log_path.write_text(said)
+    elif said:
+        print(said, file=sys.stderr, end="", flush=True)
     scratch.replace(output)
     sources = _read_depfile(depfile) if job.depends else []
     # What was edited meanwhile may or may not be in the output: then there is no record of it.
     ended = time.time()
     dates = [os.stat(ROOT / path).st_mtime for path in (*sources, *job.inputs)]
     if not any(begun <= date <= ended for date in dates):
-        record = {"sources": sources, "hash": _content_hash(job, sources)}
-        _record_path(output).write_text(json.dumps(record, indent=1))
+        _write_record(job, sources, seconds)
+        if job.log or not said:  # a warning is to be seen in each tree
+            kept.write(job, sources, seconds)
     return seconds
+
+
+def _show(job: Job, seconds: float, counter: Iterator[int], total: int) -> None:
+    mark = f"[{next(counter):{len(str(total))}}/{total}]"
+    print(f"  {mark} {job.name}{job.suffix}  {seconds:.1f} s", flush=True)
+
+
+def _scratch(output: Path) -> Path:
+    # Two builds may run at once, of two processes or of one.
+    return output.with_name(f"{output.name}.{os.getpid()}.{threading.get_ident()}")
 
 
 def _expand(job: Job, output: Path) -> list[str]:
@@ -166,6 +190,9 @@ def _expand(job: Job, output: Path) -> list[str]:
             command += [str(path) for path in job.inputs]
         else:
             command.append(argument.replace("{output}", str(output)))
+    if job.depends:  # the tree's path is neither in messages nor in what debuggers read
+        mapped = f"-ffile-prefix-map={ROOT}=."
+        command += ["-Xcompiler", mapped] if Path(command[0]).name == "nvcc" else [mapped]
     return command + list(job.strict if settings.warnings_are_errors() else ())
 
 
@@ -178,15 +205,24 @@ def _is_current(job: Job) -> bool:
         return False
 
 
+def _write_record(job: Job, sources: list[str], seconds: float) -> None:
+    own = [path for path in sources if not _is_system(job, path)]
+    record = {"sources": own, "hash": _content_hash(job, own), "seconds": round(seconds, 3)}
+    _record_path(job.output).write_text(json.dumps(record, indent=1))
+
+
+def _is_system(job: Job, path: str) -> bool:
+    """Whether a header is the system's, torch's or CUDA's: the job's `tool` has the version."""
+    folders = [b for a, b in itertools.pairwise(job.command) if a == "-isystem"]
+    return path.startswith(("/usr/", *folders)) or "/site-packages/nvidia/" in path
+
+
 def _record_path(output: Path) -> Path:
     return output.with_name(output.name + ".json")
 
 
 def _content_hash(job: Job, sources: list[str]) -> str:
-    digest = hashlib.sha256()
-    for path in (*sources, *job.inputs):
-        digest.update(_hash((ROOT / path).read_bytes()).encode())
-    return digest.hexdigest()
+    return content.of_words(*(content.of_file(ROOT / path) for path in (*sources, *job.inputs)))
 
 
 def _read_depfile(path: Path) -> list[str]:
@@ -200,7 +236,3 @@ def _read_depfile(path: Path) -> list[str]:
 def _relative(name: str) -> str:
     path = os.path.normpath(os.path.join(ROOT, name))
     return os.path.relpath(path, ROOT) if path.startswith(f"{ROOT}{os.sep}") else path
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

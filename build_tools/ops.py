@@ -8,10 +8,11 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from build_tools import build_info, compile, cuda, cxx, settings, toolchain
+from build_tools import build_info, compile, cuda, cxx, precompiled, settings, toolchain
 from build_tools.settings import BuildError
 
 MODULE = "csrc/binding/module.cpp"
+TORCH_HEADERS = "csrc/binding/precompiled.hpp"
 KERNELS = "libthunderkittens_kernels.so"
 LIBRARY = "libthunderkittens.so"
 
@@ -96,7 +97,13 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
         return cxx.job(source)
     torch = toolchain.find_torch()
     generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
-    return cxx.job(source, f"torch {torch.version}", (*generated, *torch.include_flags))
+    job = cxx.job(source, f"torch {torch.version}", (*generated, *torch.include_flags))
+    if source == Path(MODULE):
+        return job
+    header = cxx.job(
+        Path(TORCH_HEADERS), f"torch {torch.version}", ("-x", "c++", *torch.include_flags)
+    )
+    return precompiled.begin_with(job, *precompiled.header(header))
 
 
 def module_job(header: Path) -> compile.Job:

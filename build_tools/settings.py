@@ -15,6 +15,8 @@ MINIMUM_TORCH = (2, 11)
 MINIMUM_CUDA = (12, 3)
 GIB_PER_JOB = 2  # what one compilation of a file that includes ATen may take
 
+CACHE_GIB = 5  # a build and the tests take less than one
+
 
 class BuildError(Exception):
     """What stops a build, in one sentence: found, needed, and the command that fixes it."""
@@ -29,6 +31,14 @@ def version() -> str:
 def build_dir() -> Path:
     """Returns the folder of objects and libraries; THUNDERKITTENS_BUILD_DIR moves it."""
     return Path(os.environ.get("THUNDERKITTENS_BUILD_DIR") or ROOT / "build").resolve()
+
+
+def cache_bytes() -> int:
+    """Returns the limit of what trees share: THUNDERKITTENS_CACHE_GIB, else 5 GiB; 0: nothing."""
+    text = os.environ.get("THUNDERKITTENS_CACHE_GIB") or str(CACHE_GIB)
+    if not re.fullmatch(r"\d+(\.\d*)?", text):
+        raise BuildError(f"THUNDERKITTENS_CACHE_GIB must be a number of GiB ≥ 0, got {text!r}")
+    return int(float(text) * 2**30)
 
 
 def selected_kernels() -> list[configs.Kernel]:

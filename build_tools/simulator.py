@@ -1,14 +1,16 @@
 """Builds the simulator: the same kernels, compiled by the C++ compiler to run on the CPU."""
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
 import configs
-from build_tools import compile, cxx, ops, settings, toolchain
+from build_tools import compile, cxx, ops, precompiled, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 LIBRARY = "_simulator.so"
 RACE_LIBRARY = "_simulator_race.so"
+TESTS_HEADER = ROOT / "tests/kittens/precompiled.hpp"
 # Shared memory is read as other types than it was written; only arch::fma is one instruction.
 SIMULATOR_FLAGS = (
     "-g1",
@@ -39,7 +41,7 @@ def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
     ]
     host = jobs()
     plain = [kernel_job(toolkit, path) for path in kernels]
-    racing = [kernel_job(toolkit, path, race=True) for path in kernels] if race else []
+    racing = [race_kernel_job(toolkit, path) for path in kernels] if race else []
     results = compile.run([*host, *plain, *racing], "Compiling for the simulator")
     first, second = len(host), len(host) + len(plain)
     libraries = {LIBRARY: library_job([*results[:first], *results[first:second]], package)}
@@ -124,6 +126,11 @@ def kernel_job(toolkit: toolchain.Cuda, path: Path, *, race: bool = False) -> co
     )
 
 
+def race_kernel_job(toolkit: toolchain.Cuda, path: Path) -> compile.Job:
+    """Returns the compilation of a kernel for race mode, in which few and small calls run."""
+    return _fast(kernel_job(toolkit, path, race=True))
+
+
 def _race_flags(compiler: toolchain.Compiler) -> tuple[str, ...]:
     """Have the compiler call csrc/sim/race/hooks.cpp at each access, and nowhere else."""
     if "clang" in compiler.name:
@@ -144,14 +151,30 @@ def build_test(path: str | Path, *, race: bool = False) -> Path:
     return build_tests([path], race=race)[0]
 
 
+def test_jobs(paths: Iterable[str | Path], *, race: bool = False) -> list[compile.Job]:
+    """Returns the compilations of tests, which run for a tenth of a second.
+
+    To optimize them takes the compiler three times as long, to read their headers half as long as
+    all the rest: they are optimized for debuggers, and begin with a precompiled header.
+    """
+    toolkit = headers()
+    header = precompiled.header(_fast(kernel_job(toolkit, TESTS_HEADER, race=race)))
+    jobs = [_fast(kernel_job(toolkit, Path(path).resolve(), race=race)) for path in paths]
+    return [precompiled.begin_with(job, *header) for job in jobs]
+
+
+def _fast(job: compile.Job) -> compile.Job:
+    command = tuple("-Og" if word == "-O2" else word for word in job.command)
+    return dataclasses.replace(job, command=command)
+
+
 def build_tests(paths: Iterable[str | Path], *, race: bool = False) -> list[Path]:
     """Builds tests of the tile layer, as many at a time as the machine can.
 
     Returns:
         The executables, in order.
     """
-    toolkit = headers()
-    return build_programs([kernel_job(toolkit, Path(path).resolve(), race=race) for path in paths])
+    return build_programs(test_jobs(paths, race=race))
 
 
 def build_programs(programs: list[compile.Job]) -> list[Path]:

@@ -3,8 +3,9 @@
 import importlib.util
 import subprocess
 import sys
+import time
 
-from build_tools import environment, ops, settings, simulator
+from build_tools import costs, environment, ops, results, settings, simulator
 from build_tools.settings import ROOT, BuildError
 
 TIERS = {
@@ -38,7 +39,11 @@ def run(tier: int | None, arguments: list[str]) -> int:
     print(f"Running {what}", flush=True)
     selection = [f"--tier={tier}"] if tier else []
     command = [sys.executable, "-m", "pytest", "-q", *_processes(tier), *selection, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
+    variables = {results.SINCE: str(time.time()), **environment.variables()}
+    status = subprocess.run(command, cwd=ROOT, env=variables).returncode
+    if tier is None and not arguments:
+        print(costs.table(), flush=True)
+    return status
 
 
 def _processes(tier: int | None) -> list[str]:
@@ -47,4 +52,5 @@ def _processes(tier: int | None) -> list[str]:
     on_gpu = tier in (None, 5) and environment.has_driver()
     if workers == 1 or on_gpu or importlib.util.find_spec("xdist") is None:
         return []
-    return ["-n", str(workers), "--dist", "loadfile"]
+    # In the order of tests/tools/durations.py, not of how many tests they have.
+    return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]

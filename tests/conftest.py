@@ -5,7 +5,6 @@ benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer), t
 tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
-import collections
 import functools
 import os
 import zlib
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 import configs
+from tests.tools import durations
 
 TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.tier(tier_of(item)))
         if item.get_closest_marker("gpu") is not None and no_gpu():
             item.add_marker(pytest.mark.skip(reason=no_gpu()))
+    durations.order(items)
     wanted = config.getoption("--tier")
     if wanted is None:
         return
@@ -96,11 +97,8 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter):
     """Where the time went: what a family costs is to be seen at each run."""
-    seconds: dict[str, float] = collections.defaultdict(float)
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if hasattr(report, "duration") and hasattr(report, "nodeid"):
-                seconds[report.nodeid.split("::")[0]] += report.duration
+    seconds = durations.of_files(terminalreporter.stats)
+    durations.keep(terminalreporter.config, seconds)
     longest = sorted(seconds.items(), key=lambda item: -item[1])[:25]
     if sum(seconds.values()) < 60:
         return

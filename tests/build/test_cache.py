@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from build_tools import build_info, compile, toolchain
+from build_tools import build_info, compile, precompiled, toolchain
 from build_tools.settings import BuildError
 
 
@@ -13,6 +13,7 @@ def tree(tmp_path, monkeypatch):
     """A source and its header, to be compiled in a repository of their own."""
     monkeypatch.setattr(compile, "ROOT", tmp_path)
     monkeypatch.setenv("THUNDERKITTENS_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setenv("THUNDERKITTENS_CACHE_GIB", "0")
     (tmp_path / "value.h").write_text("inline int value() { return 1; }\n")
     (tmp_path / "main.cpp").write_text('#include "value.h"\nint main() { return value(); }\n')
     for name in ("main.cpp", "value.h"):
@@ -75,6 +76,25 @@ def test_lost_files_are_made_again(tree):
     (tree / "value.h").rename(tree / "gone.h")
     with pytest.raises(BuildError):
         was_built()
+
+
+def test_headers_that_are_precompiled_count(tree, monkeypatch):
+    if not toolchain.find_compiler().name.startswith("g++"):
+        pytest.skip("only g++ precompiles them")
+    monkeypatch.setattr(precompiled, "ROOT", tree)
+    (tree / "all.h").write_text('#include "value.h"\n')
+    os.utime(tree / "all.h", (1, 1))
+    (tree / "main.cpp").write_text("int main() { return value(); }\n")
+    os.utime(tree / "main.cpp", (1, 1))
+    compiler = toolchain.find_compiler()
+    words = (compiler.path, "-x", "c++", "-c", "all.h", "-o", "{output}")
+    header = precompiled.header(compile.Job(name="all", command=words, tool=compiler.name))
+    with_it = precompiled.begin_with(job(), *header)
+    assert compile.run([with_it], "Compiling")[0].seconds > 0
+    assert compile.run([with_it], "Compiling")[0].seconds == 0
+    (tree / "value.h").write_text("inline int value() { return 2; }\n")
+    assert compile.run([with_it], "Compiling")[0].seconds > 0
+    assert compile.run([with_it], "Compiling")[0].seconds == 0
 
 
 def test_tree_may_move(tree, tmp_path, monkeypatch):

@@ -7,19 +7,18 @@ since the last run costs nothing.
 
 import dataclasses
 import functools
-import hashlib
-import json
 import os
 import re
 import resource
 import signal
 import subprocess
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_tools import compile, cxx, settings, simulator, toolchain
+from build_tools import compile, content, cxx, precompiled, results, settings, simulator, toolchain
 from build_tools.settings import ROOT
 from tests.mutation.program import Program
 
@@ -75,7 +74,7 @@ class Bench:
         self._library = built[: len(parts)]
         self._checks = dict(zip(checks, built[len(parts) :], strict=True))
         self._compiler = toolchain.find_compiler()
-        self._prelude = self._precompiled(toolkit)
+        self._once = threading.Lock()
 
     def judge_all(self, work: list[tuple[str, str, tuple[Program, ...]]]) -> list[Verdict]:
         """As judge_text, many of them, in order; as many at a time as the machine can."""
@@ -100,19 +99,18 @@ class Bench:
         self, parts: list[str], file: str, text: str, programs: tuple[Program, ...]
     ) -> Verdict:
         """The verdict that is kept under a hash of `parts`, or a new one."""
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        record = settings.build_dir() / "mutation" / key[:2] / f"{key[2:20]}.json"
-        if record.is_file():
-            return Verdict(**json.loads(record.read_text()))
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=record.parent) as folder:
+        key = content.of_words(*parts)
+        kept = results.read(key)
+        if kept is not None:
+            return Verdict(**kept)
+        scratch = settings.build_dir() / "mutation"
+        scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
             changed = Path(folder, file)
             changed.parent.mkdir(parents=True)
             changed.write_text(text)
             verdict = self._try(Path(folder), programs)
-        scratch = record.with_name(f"{record.name}.{os.getpid()}")
-        scratch.write_text(json.dumps(dataclasses.asdict(verdict)))
-        scratch.replace(record)
+        results.write(key, dataclasses.asdict(verdict))
         return verdict
 
     def _try(self, folder: Path, programs: tuple[Program, ...]) -> Verdict:
@@ -134,7 +132,9 @@ class Bench:
         """Returns the compiler's first error, or nothing."""
         output = folder / "kernel.o"
         compiler, *arguments = self._kernels[program].command
-        command = [compiler, "-I", str(folder), *self._prelude, *arguments, *flags]
+        with self._once:
+            prelude = self._prelude
+        command = [compiler, "-I", str(folder), *prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
         link = [compiler, "-o", executable, output, self._checks[program], *self._library]
         for one in (command, [*link, "-lpthread"]):
@@ -143,17 +143,12 @@ class Bench:
                 return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)
         return ""
 
-    def _precompiled(self, toolkit: toolchain.Cuda) -> tuple[str, ...]:
-        """Compiles the prelude; returns the flags that use it, none where only g++ could."""
-        if not self._compiler.name.startswith("g++"):
-            return ()
-        job = _job(toolkit, PRELUDE)
-        command = tuple("c++-header" if word == "c++" else word for word in job.command)
-        job = dataclasses.replace(job, command=command, suffix=".gch")
-        output = compile.run([job], "Header of the mutants")[0].output
-        header = output.with_suffix("")
-        header.write_text(f'#include "{ROOT / PRELUDE}"\n')
-        return "-include", str(header)
+    @functools.cached_property
+    def _prelude(self) -> tuple[str, ...]:
+        """The flags that begin with the prelude, precompiled where only g++ could."""
+        flags, needs = precompiled.header(_job(simulator.headers(), PRELUDE))
+        compile.run(needs, "Header of the mutants")
+        return flags
 
     @functools.cache  # noqa: B019 (a bench lives as long as the job)
     def _world(self, program: Program, family: str) -> str:
@@ -164,8 +159,10 @@ class Bench:
         headers = [path for tree in trees for path in sorted(ROOT.glob(tree))]
         included = re.findall(r'^#include "(\w+\.h)"$', kernel.read_text(), re.MULTILINE)
         headers += [ROOT / PRELUDE, *(kernel.with_name(name) for name in included)]
-        files = (*headers, kernel, *self._library, self._checks[program])
-        return _hash((*words, *self._kernels[program].command), files)
+        files = (Path(__file__), *headers, kernel, *self._library, self._checks[program])
+        words = (*words, content.processor())  # for those that do not end
+        command = content.names(ROOT).command(self._kernels[program].command)
+        return content.of_words(*words, *command, *(content.of_file(path) for path in files))
 
 
 def _job(toolkit: toolchain.Cuda, source: Path, program: Program | None = None) -> compile.Job:
@@ -211,10 +208,3 @@ def _run(executable: Path, policy: str) -> tuple[str, str]:
     if process.returncode < 0:
         return "crash", f"ends by signal {-process.returncode}"
     return "numbers", next((line for line in text.splitlines() if ":" in line), "").strip()
-
-
-def _hash(words: tuple[str, ...], files: tuple[Path, ...]) -> str:
-    digest = hashlib.sha256("\0".join(words).encode())
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()

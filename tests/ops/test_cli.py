@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 
 import configs
 import thunderkittens
+from tests.tools.forked import Interpreter
 from thunderkittens import _C, _loader, cli
 
 PACKAGE = Path(thunderkittens.__file__).parent
@@ -32,8 +32,8 @@ def test_info():
         assert part in done.stdout
 
 
-def test_info_as_json():
-    done = python(*INFO, "--json")
+def test_info_as_json(forked):
+    done = forked(*INFO, "--json", cwd=PACKAGE.parent)
     found = json.loads(done.stdout)
     assert found["problem"] is None
     assert found["running"]["torch"] == torch.__version__
@@ -79,11 +79,29 @@ def test_no_driver_is_called_so():
     assert _C.why_not("layer_norm", 0) == "no NVIDIA driver"
 
 
+@pytest.fixture(scope="module")
+def forked():
+    """What `python` runs, without the seconds to import torch."""
+    interpreter = Interpreter()
+    yield interpreter.run
+    interpreter.close()
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of the package to break; its parent is where to run."""
-    ignored = shutil.ignore_patterns("__pycache__", "_simulator.so", "include")
-    return Path(shutil.copytree(PACKAGE, tmp_path / "thunderkittens", ignore=ignored))
+    ignored = shutil.ignore_patterns("__pycache__", "_simulator*.so", "include")
+    return Path(
+        shutil.copytree(PACKAGE, tmp_path / "thunderkittens", ignore=ignored, copy_function=link)
+    )
+
+
+def link(source: str, target: str) -> None:
+    """The same file, which no test writes to: it puts another in its place."""
+    try:
+        os.link(source, target)
+    except OSError:  # on another disk
+        shutil.copy2(source, target)
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
@@ -91,18 +109,14 @@ def last_line(done: subprocess.CompletedProcess) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
-def import_error(copy) -> str:
-    return last_line(python("-c", "import thunderkittens", cwd=copy.parent))
+def import_error(copy, run) -> str:
+    return last_line(run("-c", "import thunderkittens", cwd=copy.parent))
 
 
-def problems(copy) -> tuple[str, str]:
-    """The error of an import, and what `info` says is wrong, which `info --json` says too.
-
-    Of three processes, side by side: each takes seconds to import torch.
-    """
+def problems(copy, run) -> tuple[str, str]:
+    """The error of an import, and what `info` says is wrong, which `info --json` says too."""
     commands = (("-c", "import thunderkittens"), INFO, (*INFO, "--json"))
-    with ThreadPoolExecutor() as pool:
-        imported, text, data = pool.map(lambda words: python(*words, cwd=copy.parent), commands)
+    imported, text, data = (run(*words, cwd=copy.parent) for words in commands)
     assert (text.returncode, data.returncode) == (1, 1)
     assert "Traceback" not in text.stderr + data.stderr
     found = json.loads(data.stdout)
@@ -116,28 +130,28 @@ def problems(copy) -> tuple[str, str]:
     [(_loader.LIBRARY, "the ops library"), (_loader.KERNELS, "the kernels' library")],
     ids=("ops", "kernels"),
 )
-def test_missing_library(copy, library, what):
+def test_missing_library(copy, forked, library, what):
     (copy / "lib" / library.name).unlink()
-    message, problem = problems(copy)
+    message, problem = problems(copy, forked)
     assert f"ImportError: thunderkittens: {what}" in message
     assert _loader.REBUILD in message
     assert problem.startswith(what)
 
 
-def test_missing_module(copy):
+def test_missing_module(copy, forked):
     for module in copy.glob("_C*.so"):
         module.unlink()
-    message, problem = problems(copy)
+    message, problem = problems(copy, forked)
     assert "the module _C was not built for Python" in message
     assert _loader.REBUILD in message
     assert "the module _C was not built for Python" in problem
 
 
-def test_damaged_module(copy):
+def test_damaged_module(copy, forked):
     for module in copy.glob("_C*.so"):
         module.unlink()
         module.write_bytes(b"not ELF")
-    message, problem = problems(copy)
+    message, problem = problems(copy, forked)
     assert "the module _C cannot be loaded" in message
     assert _loader.REBUILD in message
     assert "the module _C cannot be loaded" in problem
@@ -147,30 +161,38 @@ def test_damaged_module(copy):
     ("name", "size"),
     [("", 0), ("", 1000), ("", -1000), ("_kernels", 1000)],
 )
-def test_damaged_library(copy, name, size):
+def test_damaged_library(copy, forked, name, size):
     """Loading a file whose end is missing would kill the process."""
     library = copy / "lib" / f"libthunderkittens{name}.so"
     text = library.read_bytes()
     library.unlink()
     library.write_bytes(text[:size])
-    message, problem = problems(copy)
+    message, problem = problems(copy, forked)
     assert f"{library.name} is damaged" in message
     assert _loader.REBUILD in message
     assert f"{library.name} is damaged" in problem
 
 
-def test_broken_library(copy):
+def test_as_a_user_sees_it(copy):
+    """Of a process that has imported nothing before."""
+    (copy / "lib" / _loader.LIBRARY.name).unlink()
+    message, problem = problems(copy, python)
+    assert "ImportError: thunderkittens: the ops library" in message
+    assert problem.startswith("the ops library")
+
+
+def test_broken_library(copy, forked):
     library = copy / "lib" / "libthunderkittens.so"
     text = library.read_bytes()
     library.unlink()
     library.write_bytes(b"not ELF" + text[7:])
-    message, problem = problems(copy)
+    message, problem = problems(copy, forked)
     assert "the ops library cannot be loaded" in message
     assert _loader.REBUILD in message
     assert "the ops library cannot be loaded" in problem
 
 
-def test_other_torch(copy):
+def test_other_torch(copy, forked):
     """The version is read from the file before anything of it is loaded."""
     library = copy / "lib" / "libthunderkittens.so"
     built = _loader.built_for()["torch"]
@@ -178,18 +200,18 @@ def test_other_torch(copy):
     text = library.read_bytes().replace(f'"torch": "{built}'.encode(), b'"torch": "' + other)
     library.unlink()
     library.write_bytes(text)
-    message = import_error(copy)
+    message = import_error(copy, forked)
     assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
     assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
     assert _loader.REBUILD in message
 
 
-def test_in_place_the_command_builds_in_place(copy):
+def test_in_place_the_command_builds_in_place(copy, forked):
     """There an installation elsewhere would not be what the source folder imports."""
     (copy / "lib" / "libthunderkittens.so").unlink()
     (copy.parent / "build_tools").mkdir()
     (copy.parent / "build_tools" / "ops.py").touch()
-    assert f"run `cd {copy.parent} && {_loader.REBUILD_IN_PLACE}`" in import_error(copy)
+    assert f"run `cd {copy.parent} && {_loader.REBUILD_IN_PLACE}`" in import_error(copy, forked)
 
 
 def test_built_for_is_what_the_library_says():

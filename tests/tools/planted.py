@@ -8,13 +8,15 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_tools import compile, settings, simulator, toolchain
+from build_tools import compile, content, precompiled, results, settings, simulator
 from build_tools.settings import ROOT
 from tests.mutation import targets
 from tests.mutation.bench import PRELUDE, Bench, Verdict
 
 POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
 TIMEOUT_SECONDS = 60  # a right program takes one
+NOT_ENDED = f"has not ended after {TIMEOUT_SECONDS} s"
+Header = tuple[tuple[str, ...], tuple[compile.Job, ...]]  # of build_tools.precompiled
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,6 @@ def check(verdict: Verdict, mistake: Mistake) -> None:
     assert re.search(mistake.found_as, verdict.said), f"{mistake.name}: {verdict}"
 
 
-def precompiled(job: compile.Job, header: Path) -> tuple[str, ...]:
-    """Compiles a header as a job would a source; returns the flags that use it, if any."""
-    if not toolchain.find_compiler().name.startswith("g++"):
-        return ()
-    command = tuple("c++-header" if word == "c++" else word for word in job.command)
-    job = dataclasses.replace(job, command=(*command, "-w"), suffix=".gch")
-    output = compile.run([job], f"Header of {job.name}")[0].output
-    found = output.with_suffix("")
-    found.write_text(f'#include "{header}"\n')
-    return "-include", str(found)
-
-
 def job(program: Path, *, race: bool = True) -> compile.Job:
     """The compilation of a program; a fast one, because there are many."""
     right = simulator.kernel_job(simulator.headers(), program, race=race)
@@ -73,7 +63,7 @@ def job(program: Path, *, race: bool = True) -> compile.Job:
     return dataclasses.replace(right, name=f"{right.name}.planted", command=command)
 
 
-def job_with(mistake: Mistake, right: compile.Job, flags: tuple[str, ...] = ()) -> compile.Job:
+def job_with(mistake: Mistake, right: compile.Job, header: Header = ((), ())) -> compile.Job:
     """The compilation of a program whose kernel has a mistake."""
     folder = settings.build_dir() / "mistakes" / mistake.name
     changed = folder / mistake.file
@@ -81,24 +71,36 @@ def job_with(mistake: Mistake, right: compile.Job, flags: tuple[str, ...] = ()) 
     changed.parent.mkdir(parents=True)
     changed.write_text(mistake.applied())
     if mistake.file.startswith("kittens/"):
-        flags = ()  # the precompiled header has the right one, as has the folder of kittens.cuh
+        header = ((), ())  # it has the right one, as has the folder of kittens.cuh
         shutil.copy(ROOT / "csrc/include/kittens.cuh", folder)
     # No warnings: of what the mistake leaves unused.
-    command = (right.command[0], "-I", str(folder), *flags, *right.command[1:], "-w")
+    right = precompiled.begin_with(right, *header)
+    command = (right.command[0], "-I", str(folder), *right.command[1:], "-w")
     return dataclasses.replace(right, name=f"{right.name}.{mistake.name}", command=command)
 
 
 def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) -> dict[str, Path]:
     """A program with each of the mistakes, by the names of these; "" is the one without."""
     right = job(program, race=race)
-    flags = precompiled(job(ROOT / PRELUDE, race=race), ROOT / PRELUDE) if len(mistakes) > 1 else ()
-    jobs = [right, *(job_with(mistake, right, flags) for mistake in mistakes)]
+    prelude = job(ROOT / PRELUDE, race=race)
+    header = precompiled.header(prelude) if len(mistakes) > 1 else ((), ())
+    jobs = [right, *(job_with(mistake, right, header) for mistake in mistakes)]
     names = ["", *(mistake.name for mistake in mistakes)]
     return dict(zip(names, simulator.build_programs(jobs), strict=True))
 
 
 def run(program: Path, policy: str) -> str:
     """What a program prints up to what fails, or nothing: the same each time, so on one core."""
+    key = content.of_words(content.of_file(__file__), content.of_file(program), policy)
+    kept = results.read(key)
+    if kept is None:
+        kept = {"said": _said(program, policy)}
+        if not kept["said"].startswith(NOT_ENDED):  # on a busy machine, another time it may
+            results.write(key, kept)
+    return kept["said"]
+
+
+def _said(program: Path, policy: str) -> str:
     try:
         done = subprocess.run(
             [program, "--stop"],
@@ -109,7 +111,7 @@ def run(program: Path, policy: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"has not ended after {TIMEOUT_SECONDS} s"
+        return NOT_ENDED
     if done.returncode == 0:
         return ""
     return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)

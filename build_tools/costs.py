@@ -1,0 +1,115 @@
+"""What each family of kernels costs whoever builds and tests all: seconds, kernels, bytes.
+
+The compiler's seconds are those that it took for the objects that are there, when and where they
+were made; the tests' are of their last run. What runs at a time shares them: a family costs the sum
+divided by how many that are. `python -m build_tools costs` shows the table, and with --write keeps
+what needs no clock, kernels and bytes, in tests/families/<family>/costs.json, with which a test
+compares them.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import configs
+from build_tools import build_info, compile, cuda, ops, resources, settings, simulator
+from build_tools.job import Job
+from build_tools.settings import ROOT, BuildError
+
+BUDGET_SECONDS = 150  # of a family, in a tree where nothing is built
+TEST_SECONDS = "test_seconds.json"  # in the build folder: of each file of tests
+COLUMNS = ("torch", "GPU", "simulator", "race mode", "tests")
+
+
+def jobs() -> dict[str, dict[str, list[Job]]]:
+    """Returns the compilations of each family, by what they are for."""
+    found = {kernel.name: {name: [] for name in COLUMNS[:-1]} for kernel in configs.KERNELS}
+    toolkit, _ = cuda.toolkit()
+    header = build_info.write(toolkit)
+    for source in (*ops.kernel_sources(), *ops.torch_sources()):
+        if source.parts[1] == "kernels":
+            found[source.parts[2]]["torch"].append(ops.compile_job(source, header))
+    for job in cuda.kernel_jobs(toolkit) if toolkit else ():
+        found[job.kernel.split("/")[0]]["GPU"].append(job)
+    try:
+        headers = simulator.headers()
+    except BuildError:
+        return found
+    for family, columns in found.items():
+        for path in sorted(ROOT.glob(f"csrc/kernels/{family}/*.cu")):
+            columns["simulator"].append(simulator.kernel_job(headers, path))
+            columns["race mode"].append(simulator.race_kernel_job(headers, path))
+    return found
+
+
+def family_of(test: str) -> str | None:
+    """Returns the family that a file of tests is of: by its folder, else by its name."""
+    path = Path(test)
+    for kernel in configs.KERNELS:
+        if kernel.name in path.parts[:-1] or re.search(rf"(^|_){kernel.name}(_|$)", path.stem):
+            return kernel.name
+    return None
+
+
+def kept_path(family: str) -> Path:
+    """Returns the file of what a family is known to cost."""
+    return ROOT / f"tests/families/{family}/costs.json"
+
+
+def sizes(columns: dict[str, list[Job]]) -> dict[str, int]:
+    """Returns a family's kernels for the GPU and the bytes of its objects, of what is built.
+
+    Args:
+        columns: Of `jobs`.
+    """
+    found = {}
+    for name in COLUMNS[1:-1]:
+        of = columns[name]
+        if of and all(job.output.is_file() for job in of):
+            found[f"bytes, {name}"] = sum(job.output.stat().st_size for job in of)
+    if "bytes, GPU" in found:
+        reports = (job.log_path.read_text() for job in columns["GPU"])
+        found["kernels"] = sum(len(resources.kernels(report)) for report in reports)
+    return found
+
+
+def write() -> None:
+    """Keeps what each family costs, where it is built."""
+    for family, columns in jobs().items():
+        path = kept_path(family)
+        known = json.loads(path.read_text()) if path.is_file() else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(known | sizes(columns), indent=2, sort_keys=True) + "\n")
+
+
+def seconds() -> dict[str, dict[str, float]]:
+    """Returns the seconds of each family, by what they are for."""
+    found = {
+        family: {name: sum(map(compile.cost, of)) for name, of in columns.items()} | {"tests": 0.0}
+        for family, columns in jobs().items()
+    }
+    try:
+        tests = json.loads((settings.build_dir() / TEST_SECONDS).read_text())
+    except (OSError, ValueError):
+        tests = {}
+    for test, spent in tests.items():
+        family = family_of(test)
+        if family:
+            found[family]["tests"] += spent
+    return found
+
+
+def table() -> str:
+    """Returns the seconds of each family beside its budget, and which families exceed it."""
+    workers = settings.jobs()
+    lines = [
+        f"What each family costs: seconds of its compilers and tests; together, {workers} at a "
+        f"time, against {BUDGET_SECONDS} s",
+        " " * 18 + "".join(f"{name:>12}" for name in (*COLUMNS, "together")),
+    ]
+    for family, spent in seconds().items():
+        wall = sum(spent.values()) / workers
+        mark = "  over the budget" if wall > BUDGET_SECONDS else ""
+        cells = "".join(f"{spent[name]:12.1f}" for name in COLUMNS)
+        lines.append(f"  {family:<16}{cells}{wall:12.1f}{mark}")
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""How long the files of tests take: the longest begin first, so that no core idles at the end."""
+
+import collections
+import json
+from pathlib import Path
+
+import pytest
+
+from build_tools import settings
+
+# Of a tree where no test has run yet: these wait for compilers for a minute or more.
+LONG = (
+    "test_attention_mistakes",
+    "test_tiles",
+    "test_job_simulator",
+    "test_norm_mistakes",
+    "test_cross_entropy_mistakes",
+    "test_activation_mistakes",
+    "test_rotary_mistakes",
+    "test_conformance_simulator",
+    "test_quoted_reports_simulator",
+    "test_fuzz_simulator",
+    "test_package",
+    "test_headers",
+)
+
+
+def path() -> Path:
+    """Returns the file that has the seconds of each file of tests, when it ran last."""
+    return settings.build_dir() / "test_seconds.json"
+
+
+def read() -> dict[str, float]:
+    """Returns the seconds of each file of tests that has run, by its path in the repository."""
+    try:
+        return json.loads(path().read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def of_files(stats: dict[str, list]) -> dict[str, float]:
+    """Returns the seconds of each file, from the reports of pytest's terminal."""
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for reports in stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                seconds[report.nodeid.split("::")[0]] += report.duration
+    return dict(seconds)
+
+
+def keep(config: pytest.Config, seconds: dict[str, float]) -> None:
+    """Writes the seconds of a session that ran whole files."""
+    if seconds and not config.option.keyword and not any("::" in one for one in config.args):
+        path().parent.mkdir(parents=True, exist_ok=True)
+        path().write_text(json.dumps(read() | seconds, indent=1, sort_keys=True))
+
+
+def order(items: list[pytest.Item]) -> None:
+    """Sorts tests by their files, the longest first; those of a file keep their order."""
+    known = read()
+
+    def rank(item: pytest.Item) -> tuple[float, int]:
+        file = item.nodeid.split("::")[0]
+        place = LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG)
+        return (-known[file], 0) if file in known else (0.0 if place == len(LONG) else -1e9, place)
+
+    items.sort(key=rank)
