@@ -51,11 +51,12 @@ def test_a_test_is_of_the_family_in_its_path():
 def test_what_is_over_the_budget_is_marked(tmp_path, monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_BUILD_DIR", str(tmp_path))
     monkeypatch.setenv("THUNDERKITTENS_JOBS", "2")
-    monkeypatch.setattr(costs.compile, "cost", lambda job: 100.0 if "attention" in job.name else 0)
-    tests = {"tests/families/norm/test_norm.py": 299.0, "tests/families/attention/test_attention.py": 7.0}
+    first, second = FAMILIES[:2]
+    monkeypatch.setattr(costs.compile, "cost", lambda job: 100.0 if second in job.name else 0)
+    tests = {f"tests/families/{first}/test_a.py": 299.0, f"tests/families/{second}/test_b.py": 7.0}
     (tmp_path / costs.TEST_SECONDS).write_text(json.dumps(tests))
     rows = {line.split()[0]: line for line in costs.table().splitlines()[2:]}
     assert list(rows) == FAMILIES
-    assert "149.5" in rows["norm"] and "over" not in rows["norm"]
-    assert rows["attention"].endswith("over the budget")
+    assert "149.5" in rows[first] and "over" not in rows[first]
+    assert rows[second].endswith("over the budget")
     assert settings.jobs() == 2
