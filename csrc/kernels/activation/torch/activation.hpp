@@ -8,8 +8,8 @@
 #include <string_view>
 #include <tuple>
 
-#include "binding/arguments.h"
-#include "binding/autograd.h"
+#include "binding/by_hand.h"
+#include "binding/by_hand.h"
 #include "binding/backend.h"
 #include "binding/layout.h"
 #include "kernels/activation/activation.h"

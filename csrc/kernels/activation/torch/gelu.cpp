@@ -7,7 +7,7 @@
 #include <torch/library.h>
 
 #include "binding/launch.h"
-#include "binding/op.h"
+#include "binding/by_hand.h"
 #include "kernels/activation/torch/activation.hpp"
 
 namespace thunderkittens {

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "binding/op.h"
+#include "binding/by_hand.h"
 #include "kernels/activation/torch/activation.hpp"
 
 namespace thunderkittens {

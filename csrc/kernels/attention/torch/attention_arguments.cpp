@@ -1,7 +1,7 @@
 // What the ops of attention accept: their tables of arguments, and what goes together.
 #include <torch/library.h>
 
-#include "binding/arguments.h"
+#include "binding/by_hand.h"
 #include "kernels/attention/torch/attention_call.hpp"
 
 namespace thunderkittens {

@@ -6,7 +6,8 @@
 #include <torch/library.h>
 
 #include "binding/autograd.h"
-#include "binding/op.h"
+#include "binding/by_hand.h"
+#include "binding/by_hand.h"
 #include "kernels/attention/torch/attention_call.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
-#include "binding/autograd.h"
-#include "binding/op.h"
+#include "binding/by_hand.h"
+#include "binding/by_hand.h"
 #include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
 #include "kernels/cross_entropy/torch/cross_entropy_ops.hpp"
 

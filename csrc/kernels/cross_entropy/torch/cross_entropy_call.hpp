@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "binding/arguments.h"
+#include "binding/by_hand.h"
 #include "binding/backend.h"
 #include "binding/layout.h"
 #include "thunderkittens/kernels/cross_entropy.h"

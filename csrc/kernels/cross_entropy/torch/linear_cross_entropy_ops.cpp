@@ -3,8 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-#include "binding/autograd.h"
-#include "binding/op.h"
+#include "binding/by_hand.h"
+#include "binding/by_hand.h"
 #include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
 #include "kernels/cross_entropy/torch/linear_cross_entropy.hpp"
 

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "binding/arguments.h"
+#include "binding/by_hand.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/overlap.h"

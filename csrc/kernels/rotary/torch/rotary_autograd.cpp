@@ -6,8 +6,8 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
 
-#include "binding/autograd.h"
-#include "binding/op.h"
+#include "binding/by_hand.h"
+#include "binding/by_hand.h"
 #include "kernels/rotary/torch/rotary_call.hpp"
 
 namespace thunderkittens {
