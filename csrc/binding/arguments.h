@@ -91,16 +91,16 @@ struct value {
 
   value(const at::Tensor& t) : tensor(&t) {}  // NOLINT
   value(const std::optional<at::Tensor>& t)
-      : tensor(t && t->defined() ? &*t : nullptr) {}    // NOLINT
-  value(double v) : number(v) {}                        // NOLINT
-  value(bool) {}                                        // NOLINT
-  value(std::string_view) {}                            // NOLINT
+      : tensor(t && t->defined() ? &*t : nullptr) {}  // NOLINT
+  value(double v) : number(v) {}                      // NOLINT
+  value(bool) {}                                      // NOLINT
+  value(std::string_view) {}                          // NOLINT
   template <size_t Count>
   value(const std::array<bool, Count>& v) : flags(v.data()) {}  // NOLINT
-  value(int64_t v) : number(static_cast<double>(v)) {}  // NOLINT
-  value(const c10::SymInt& v) : value(std::optional(v)) {}  // NOLINT
-  value(const std::optional<double>& v) : number(v) {}  // NOLINT
-  value(const std::optional<int64_t>& v) {              // NOLINT
+  value(int64_t v) : number(static_cast<double>(v)) {}          // NOLINT
+  value(const c10::SymInt& v) : value(std::optional(v)) {}      // NOLINT
+  value(const std::optional<double>& v) : number(v) {}          // NOLINT
+  value(const std::optional<int64_t>& v) {                      // NOLINT
     if (v) number = static_cast<double>(*v);
   }
   value(const std::optional<c10::SymInt>& v) {  // NOLINT

@@ -28,7 +28,7 @@ bool is_needed(const op_description& op, std::span<const value> values, size_t i
 
 }  // namespace
 
-std::string schema(std::string_view name, const op_description& op, size_t written) {
+std::string schema(std::string_view name, const op_description& op, size_t written, bool defaults) {
   std::string text(name);
   const char* separator = "(";
   const auto append = [&](std::string_view part) { text += part; };
@@ -42,7 +42,7 @@ std::string schema(std::string_view name, const op_description& op, size_t writt
     if (a.optional) append("?");
     append(" ");
     append(a.name);
-    if (a.fallback.empty()) continue;
+    if (!defaults || a.fallback.empty()) continue;
     append("=");
     append(a.fallback);
   }
@@ -53,7 +53,8 @@ std::string schema(std::string_view name, const op_description& op, size_t writt
   for (const result& r : op.results) {
     append(separator);
     separator = ", ";
-    append("Tensor ");
+    append("Tensor");
+    if (!r.name.empty()) text += " ";
     append(r.name);
   }
   return text + ")";

@@ -183,7 +183,7 @@ argument_list(const typed<T>&...) -> argument_list<T...>;
 // ---- Results ------------------------------------------------------------------------------------
 
 enum class result_rule : uint8_t {
-  like,           // shape and dtype of an argument, contiguous; empty where `needs` does not ask for it
+  like,  // shape and dtype of an argument, contiguous; empty where `needs` does not ask for it
   like_if_given,  // the same, and empty where the argument is not given
   statistics,     // one number a row of the first tensor, of float32 (float64 for float64)
   own,            // the op's `meta` makes it
@@ -192,8 +192,8 @@ enum class result_rule : uint8_t {
 struct result {
   std::string_view name;
   result_rule rule = result_rule::own;
-  std::string_view like;                           // the argument
-  std::string_view gradient;                       // what its gradient is called; "": "d" + name
+  std::string_view like;                            // the argument
+  std::string_view gradient;                        // what its gradient is called; "": "d" + name
   std::array<std::string_view, 2> depends_on = {};  // arguments; none: all of them
 
   constexpr bool has_gradient(std::string_view other) const {
@@ -232,8 +232,10 @@ struct op_description {
   std::span<const result> results;
 };
 
-// The schema of `name`. The first `written` of the arguments are written in place.
-std::string schema(std::string_view name, const op_description& op, size_t written = 0);
+// The schema of `name`. The first `written` of the arguments are written in place; `defaults`:
+// whether those that have defaults show them.
+std::string schema(std::string_view name, const op_description& op, size_t written = 0,
+                   bool defaults = true);
 
 // Raises unless all is given whose gradients `needs` asks for.
 void check_needs(const op_description& op, std::span<const value> values);

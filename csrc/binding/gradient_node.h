@@ -1,5 +1,5 @@
-// The node that a recorded call leaves in autograd's graph. (torch::autograd::Function would do, but
-// costs one to two microseconds a call: a map of IValues, lists of outputs, std::function.)
+// The node that a recorded call leaves in autograd's graph. (torch::autograd::Function would do,
+// but costs one to two microseconds a call: a map of IValues, lists of outputs, std::function.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,8 @@ struct backward_call {
 // All but what a backward computes.
 class gradient_node : public torch::autograd::Node {
  public:
-  // Saves the next tensor, which may be undefined. `is_output`: the node is its grad_fn, or will be.
+  // Saves the next tensor, which may be undefined. `is_output`: the node is its grad_fn, or will
+  // be.
   void save(const at::Tensor& t, bool is_output = false) {
     saved_[count_++] = torch::autograd::SavedVariable(t, is_output);
   }
@@ -77,9 +78,8 @@ class gradient_node_of final : public gradient_node {
   }
   backward_function detached() const override { return rule_; }
   std::vector<c10::IValue> numbers() const override {
-    return std::apply(
-        [](const auto&... n) { return std::vector<c10::IValue>{c10::IValue(n)...}; },
-        rule_.numbers());
+    return std::apply([](const auto&... n) { return std::vector<c10::IValue>{c10::IValue(n)...}; },
+                      rule_.numbers());
   }
 
  private:

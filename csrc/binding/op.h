@@ -130,8 +130,8 @@ std::array<at::Tensor, Size> as_list(at::Tensor&& output) {
 }
 template <size_t Size, class... Tensors>
 std::array<at::Tensor, Size> as_list(std::tuple<Tensors...>&& outputs) {
-  return std::apply(
-      [](auto&... t) { return std::array<at::Tensor, Size>{std::move(t)...}; }, outputs);
+  return std::apply([](auto&... t) { return std::array<at::Tensor, Size>{std::move(t)...}; },
+                    outputs);
 }
 
 template <class First, class... Rest>
@@ -148,7 +148,9 @@ struct functions_of<Op, All, argument_list<T...>> {
   using output = typename output_of<kOutputs>::type;
   using handle_type = c10::TypedOperatorHandle<output(T...)>;
 
-  static std::string name() { return std::string(Op::name) + (All && kHidesResults<Op> ? "_forward" : ""); }
+  static std::string name() {
+    return std::string(Op::name) + (All && kHidesResults<Op> ? "_forward" : "");
+  }
   static const handle_type& handle() {
     static const handle_type op = c10::Dispatcher::singleton()
                                       .findSchemaOrThrow(("thunderkittens::" + name()).c_str(), "")
@@ -186,6 +188,16 @@ struct functions_of<Op, All, argument_list<T...>> {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return plain ? compute(args...) : dispatched(args...);
   }
+  // The same of an op that writes in place, where versions are counted.
+  static void write_below_autograd(bool plain, T... args) {
+    if (plain) {
+      below_autograd(plain, args...);
+      count_versions(args...);
+    } else {
+      const at::AutoDispatchBelowAutograd guard;
+      handle().call(args...);
+    }
+  }
 
   // ---- Registered
 
@@ -212,7 +224,7 @@ struct functions_of<Op, All, argument_list<T...>> {
       return as_output<kOutputs>(once_differentiable(keys, args...));
     } else {
       refuse_forward_mode(name_called<Op>(), args...);
-      const auto next = [&](T... given) { return recorded(keys, given...); };
+      const auto next = [&](T... given) -> output { return recorded(keys, given...); };
       if constexpr (requires { Op::before(next, args...); }) {
         return Op::before(next, args...);
       } else {
@@ -231,11 +243,20 @@ struct functions_of<Op, All, argument_list<T...>> {
     count_versions(args...);
   }
 
+  // Cast: binding/autocast.h.
+  template <c10::DeviceType Device, template <c10::DeviceType> class Cast>
+  static output in_autocast(c10::DispatchKeySet, T... args) {
+    const Cast<Device> cast;
+    const auto next = [](T... given) -> output { return handle().call(given...); };
+    return Op::in_autocast(next, cast, args...);
+  }
+
   // The short form of the first arguments.
   template <size_t... First>
   static auto short_form(std::index_sequence<First...>) {
     return +[](std::tuple_element_t<First, std::tuple<T...>>... given) -> output {
-      static const auto rest = defaults(std::make_index_sequence<sizeof...(T) - sizeof...(First)>());
+      static const auto rest =
+          defaults(std::make_index_sequence<sizeof...(T) - sizeof...(First)>());
       const auto call = [](T... args) { return handle().call(args...); };
       return std::apply(call, std::tuple_cat(std::tie(given...), as_given(rest)));
     };
@@ -253,8 +274,8 @@ struct functions_of<Op, All, argument_list<T...>> {
   static auto defaults(std::index_sequence<I...>) {
     constexpr size_t kGiven = sizeof...(T) - sizeof...(I);
     const auto& list = handle().schema().arguments();
-    return std::tuple<detail::kept<std::remove_cvref_t<
-        std::tuple_element_t<kGiven + I, std::tuple<T...>>>>...>(
+    return std::tuple<
+        detail::kept<std::remove_cvref_t<std::tuple_element_t<kGiven + I, std::tuple<T...>>>>...>(
         list[kGiven + I]
             .default_value()
             ->template to<detail::kept<
@@ -314,8 +335,7 @@ void implement(const std::string& name, std::initializer_list<c10::DispatchKey> 
 // Whether the op stands above autograd too: it has a backward, is one, or records in its own way.
 template <class Op>
 inline constexpr bool kHasAutograd = requires { typename Op::backward; } ||
-                                     requires { Op::differentiates; } ||
-                                     requires { Op::kRecords; };
+                                     requires { Op::differentiates; } || requires { Op::kRecords; };
 
 template <class Op, bool All>
 void register_functions() {
@@ -339,7 +359,7 @@ void register_functions() {
   if constexpr (requires { Op::kPlain; }) {
     if constexpr (!All || !kHidesResults<Op> || requires { Op::kPlainForward; }) {
       description.arguments = description.arguments.first(Op::kPlain);
-      define(schema(name + ".plain", description));
+      define(schema(name + ".plain", description, 0, /*defaults=*/false));
       implement(name + ".plain",
                 {DispatchKey::CompositeImplicitAutograd,
                  DispatchKey::CompositeImplicitAutogradNestedTensor},
@@ -355,10 +375,12 @@ struct register_ops {
  private:
   template <class Op>
   static void register_one() {
-    if constexpr (name_called<Op>() == Op::name) enter(kTable<Op>);
+    if constexpr (!requires { Op::called; }) {
+      enter(kTable<Op>);
+      if constexpr (Op::arguments.can_be_packed()) enter(kPackedTable<Op>);
+    }
     register_functions<Op, !kHidesResults<Op>>();
     if constexpr (kHidesResults<Op>) register_functions<Op, true>();
-    if constexpr (Op::arguments.can_be_packed()) enter(kPackedTable<Op>);
   }
 };
 

@@ -1,5 +1,5 @@
-// How a call is recorded: what its backward needs is found by name in the descriptions of the op and
-// of its backward, and a node keeps it.
+// How a call is recorded: what its backward needs is found by name in the descriptions of the op
+// and of its backward, and a node keeps it.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -138,14 +138,10 @@ struct backward_by_name {
   at::ScalarType type;  // of the first result
 
   std::string name() const { return std::string("thunderkittens::") + backward::name; }
-  auto numbers() const {
-    return std::tuple_cat(kept, std::tuple(static_cast<int64_t>(type)));
-  }
+  auto numbers() const { return std::tuple_cat(kept, std::tuple(static_cast<int64_t>(type))); }
 
   torch::autograd::variable_list operator()(const backward_call& b) const {
-    const auto call = [](const auto&... args) {
-      return call_from_backward<backward>(args...);
-    };
+    const auto call = [](const auto&... args) { return call_from_backward<backward>(args...); };
     auto results = [&]<size_t... J>(std::index_sequence<J...>) {
       if constexpr (requires { Op::differentiate(call, argument<J>(b)...); }) {
         return Op::differentiate(call, argument<J>(b)...);
@@ -188,7 +184,8 @@ struct backward_by_name {
     }
   }
 
-  // In place of a gradient that did not arrive: of the first result, whose shape a saved tensor has.
+  // In place of a gradient that did not arrive: of the first result, whose shape a saved tensor
+  // has.
   template <size_t J>
   at::Tensor zeros(const backward_call& b) const {
     const auto& list = backward::arguments.list;
@@ -203,9 +200,9 @@ struct backward_by_name {
   }
 };
 
-// Records a call that needs a gradient: computes it, and makes its results those of a node.
-template <class Op, class... Args>
-results_of<Op> record(const call_to_record& call, const Args&... args) {
+// Records a call that needs a gradient: `compute` gives all results, which become those of a node.
+template <class Op, class Compute, class... Args>
+results_of<Op> record_as(const call_to_record& call, const Compute& compute, const Args&... args) {
   constexpr auto& kWiring = detail::kWiring<Op>;
   using rule = backward_by_name<Op>;
   using taken = typename rule::taken;
@@ -217,7 +214,8 @@ results_of<Op> record(const call_to_record& call, const Args&... args) {
   results_of<Op> results;
   {
     const at::AutoGradMode nothing_inside(false);
-    results = functions<Op, true>::below_autograd(call.plain, args...);
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    results = compute();
   }
   node->rule().type = results[0].scalar_type();
 
@@ -258,6 +256,12 @@ results_of<Op> record(const call_to_record& call, const Args&... args) {
     (keep(std::integral_constant<size_t, J>()), ...);
   }(taken());
   return results;
+}
+
+template <class Op, class... Args>
+results_of<Op> record(const call_to_record& call, const Args&... args) {
+  const auto compute = [&] { return functions<Op, true>::below_autograd(call.plain, args...); };
+  return record_as<Op>(call, compute, args...);
 }
 
 // The results of the op that computes the gradients of `name` raise where they are differentiated.

@@ -14,8 +14,7 @@ torch::Library& fragment() {
 
 torch::Library& implementations(c10::DispatchKey key) {
   static std::map<c10::DispatchKey, torch::Library> all;
-  return all
-      .try_emplace(key, torch::Library::IMPL, "thunderkittens", key, __FILE__, __LINE__)
+  return all.try_emplace(key, torch::Library::IMPL, "thunderkittens", key, __FILE__, __LINE__)
       .first->second;
 }
 

@@ -16,8 +16,8 @@ void check_dropout(const char* op, const Tensor& x, double p, const optional_ten
 }
 
 void check_sum_gradient(const char* op, const optional_tensor& dsum, const Tensor& sum) {
-  TORCH_CHECK_TYPE(!dsum || dsum->scalar_type() == sum.scalar_type(), op,
-                   ": dsum must have dtype ", sum.scalar_type(), " (sum's dtype), got ",
+  TORCH_CHECK_TYPE(!dsum || dsum->scalar_type() == sum.scalar_type(), op, ": dsum must have dtype ",
+                   sum.scalar_type(), " (sum's dtype), got ",
                    dsum ? dsum->scalar_type() : sum.scalar_type());
 }
 

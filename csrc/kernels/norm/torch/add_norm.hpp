@@ -11,10 +11,8 @@
 namespace thunderkittens {
 
 // The sum as it is returned, and saved: without gradient where x and residual need none.
-inline constexpr result kSum{.name = "sum",
-                             .rule = result_rule::like,
-                             .like = "residual",
-                             .depends_on = {"x", "residual"}};
+inline constexpr result kSum{
+    .name = "sum", .rule = result_rule::like, .like = "residual", .depends_on = {"x", "residual"}};
 
 // Raise what the descriptions do not.
 void check_dropout(const char* op, const Tensor& x, double p, const optional_tensor& seed);
