@@ -89,13 +89,24 @@ class gradient_node_of final : public gradient_node {
 
 void refuse_functorch();
 
+// To where the gradient of an input goes; invalid where it has none.
+inline torch::autograd::Edge edge_of(const at::Tensor& t) {
+  return t.defined() ? torch::autograd::impl::gradient_edge(t) : torch::autograd::Edge();
+}
+inline torch::autograd::Edge edge_of(const std::optional<at::Tensor>& t) {
+  return t ? edge_of(*t) : torch::autograd::Edge();
+}
+
 // A node of a call with these inputs, not yet that of any output.
 template <class Rule, class... Inputs>
 std::shared_ptr<gradient_node_of<Rule>> make_node(Rule rule, const Inputs&... inputs) {
   refuse_functorch();
   std::shared_ptr<gradient_node_of<Rule>> node(new gradient_node_of<Rule>(std::move(rule)),
                                                torch::autograd::deleteNode);
-  node->set_next_edges(torch::autograd::collect_next_edges(inputs...));
+  torch::autograd::edge_list edges;
+  edges.reserve(sizeof...(inputs));
+  (edges.push_back(edge_of(inputs)), ...);
+  node->set_next_edges(std::move(edges));
   return node;
 }
 

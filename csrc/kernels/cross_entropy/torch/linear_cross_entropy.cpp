@@ -63,7 +63,7 @@ struct with_gradients {
       word("reduction").otherwise("\"mean\""),
       number("label_smoothing", 0.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
-      optional(integer("chunk_rows", 1)).otherwise("None"),
+      optional(integer("chunk_rows")).otherwise("None"),
   };
   static constexpr result_list results{result{.name = "loss"}, like("dx", "x"),
                                        like("dweight", "weight"), like("dbias", "bias")};
@@ -71,7 +71,10 @@ struct with_gradients {
   static void check_options(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const optional_tensor& bias, std::array<bool, 3>,
                             const auto&... options) {
-    options_of({x, weight, targets, bias, options...});
+    const linear_call c{x, weight, targets, bias, options...};
+    options_of(c);
+    TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
+                      *c.chunk_rows);
   }
   static four_tensors meta(const Tensor& x, const Tensor& weight, const Tensor& targets,
                            const optional_tensor& bias, std::array<bool, 3> needs,
