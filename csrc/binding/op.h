@@ -90,8 +90,8 @@ void check_call(const Args&... args) {
   } else {
     check(kTable<Op>, values);
   }
-  if constexpr (kHasNeeds<Op>) check_needs(kDescription<Op>, values);
   if constexpr (requires { Op::check_options(args...); }) Op::check_options(args...);
+  if constexpr (kHasNeeds<Op>) check_needs(kDescription<Op>, values);
 }
 
 // ---- Results ------------------------------------------------------------------------------------
