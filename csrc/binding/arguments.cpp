@@ -176,6 +176,8 @@ std::string python_name(at::ScalarType type) {
                    ", got ", python_name(got));
 }
 
+}  // namespace
+
 void check_layout(const argument_table& table, const argument& a, const at::Tensor& t) {
   TORCH_CHECK_TYPE(t.defined(), table.op, ": ", a.name, " must be a tensor, got None");
   const bool strided = t.layout() == at::kStrided && !t.is_nested();
@@ -189,6 +191,8 @@ void check_layout(const argument_table& table, const argument& a, const at::Tens
                                 " must be a dense (strided) tensor, got ", layout.str());
   }
 }
+
+namespace {
 
 // Layout, dtype and device; `first` is the call's first tensor, which the others follow.
 void check_kind(const argument_table& table, const argument& a, const at::Tensor& t,
@@ -217,12 +221,13 @@ void check_number(const argument_table& table, const argument& a, double got) {
 }
 
 template <class Size>
-void check_values(const argument_table& table, std::initializer_list<value> values) {
-  const at::Tensor& first = *values.begin()->tensor;
+void check_values(const argument_table& table, std::span<const value> values) {
+  const at::Tensor& first = *values.front().tensor;
   shape_checker<Size> shapes(table);
   const argument* a = table.arguments.data();
   for (const value& v : values) {
-    if (v.tensor != nullptr) {
+    if (a->kind == argument_kind::option) {
+    } else if (v.tensor != nullptr) {
       check_kind(table, *a, *v.tensor, first);
       shapes.tensor(*a, *v.tensor);
     } else if (v.number) {
@@ -240,8 +245,8 @@ std::vector<const argument_table*>& tables() {
 
 }  // namespace
 
-void check(const argument_table& table, std::initializer_list<value> values) {
-  TORCH_INTERNAL_ASSERT(values.size() == table.arguments.size() && values.begin()->tensor);
+void check(const argument_table& table, std::span<const value> values) {
+  TORCH_INTERNAL_ASSERT(values.size() == table.arguments.size() && values.front().tensor);
   for (const value& v : values) {
     // A nested tensor has no sizes to ask for; check_kind refuses it.
     const bool symbolic = v.tensor != nullptr && !v.tensor->is_nested() &&
@@ -251,17 +256,9 @@ void check(const argument_table& table, std::initializer_list<value> values) {
   check_values<int64_t>(table, values);
 }
 
-void check_dense(const argument_table& table, std::initializer_list<value> values) {
-  const argument* a = table.arguments.data();
-  for (const value& v : values) {
-    if (v.tensor != nullptr) check_layout(table, *a, *v.tensor);
-    ++a;
-  }
-}
-
 std::span<const argument_table* const> all_argument_tables() { return tables(); }
 
-enter_arguments::enter_arguments(const argument_table& table) { tables().push_back(&table); }
+void enter(const argument_table& table) { tables().push_back(&table); }
 
 std::string_view name(argument_kind kind) {
   switch (kind) {
@@ -269,6 +266,7 @@ std::string_view name(argument_kind kind) {
     case argument_kind::number: return "number";
     case argument_kind::integer: return "integer";
     case argument_kind::boolean: return "boolean";
+    case argument_kind::option: return "option";
   }
   return "";
 }

@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <span>
@@ -22,7 +21,13 @@
 
 namespace thunderkittens {
 
-enum class argument_kind : uint8_t { tensor, number, integer, boolean };
+enum class argument_kind : uint8_t {
+  tensor,
+  number,
+  integer,
+  boolean,
+  option,  // whatever else: the op checks it itself
+};
 
 enum class dtype_rule : uint8_t {
   none,             // not a tensor
@@ -48,12 +53,19 @@ struct shape_rule {
 
 struct argument {
   std::string_view name;
-  argument_kind kind = argument_kind::tensor;
+  std::string_view type;  // as the schema has it, such as "Tensor" or "float"
+  argument_kind kind = argument_kind::option;
   bool optional = false;
   dtype_rule dtype = dtype_rule::none;
   shape_rule shape;
   double minimum =
       -std::numeric_limits<double>::max();  // of a number or integer, which must also be finite
+  std::string_view fallback;                // its default, as the schema has it; "": none
+  bool keyword = false;                     // it and those after it are given by name
+  bool constant = false;                    // the op's results do not depend on its elements
+  std::string_view packed_shape;            // where the sequences of a batch are packed
+  uint8_t count = 0;                        // of a list
+  bool packed_only = false;                 // given by such calls alone, and by all of them
 };
 
 // `multiple` % `divisor` == 0, both names of dimensions.
@@ -69,82 +81,26 @@ struct argument_table {
   std::optional<divisibility> relation;
 };
 
-// ---- Building a table at compile time -----------------------------------------------------------
-
-constexpr argument tensor(std::string_view name, dtype_rule dtype, std::string_view shape) {
-  argument a{.name = name, .dtype = dtype, .shape = {}};
-  a.shape.text = shape;
-  return a;
-}
-constexpr argument number(std::string_view name,
-                          double minimum = -std::numeric_limits<double>::max()) {
-  return {.name = name, .kind = argument_kind::number, .shape = {}, .minimum = minimum};
-}
-constexpr argument integer(std::string_view name, double minimum) {
-  return {.name = name, .kind = argument_kind::integer, .shape = {}, .minimum = minimum};
-}
-constexpr argument boolean(std::string_view name) {
-  return {.name = name, .kind = argument_kind::boolean, .shape = {}};
-}
-constexpr argument optional(argument a) {
-  a.optional = true;
-  return a;
-}
-
-// Arguments with their shapes parsed, plus the names of the dimensions. Keep it in a constexpr
-// variable; `table()` is a view of it.
-template <size_t Count>
-struct arguments {
-  std::array<argument, Count> list;
-  std::array<std::string_view, kMaxDims> dims{};
-
-  constexpr explicit arguments(const argument (&items)[Count]) {
-    for (size_t i = 0; i < Count; ++i) {
-      list[i] = items[i];
-      parse(list[i].shape);
-    }
-  }
-  constexpr argument_table table(std::string_view op, std::string_view variant = "",
-                                 std::optional<divisibility> relation = {}) const {
-    return {op, variant, list, dims, relation};
-  }
-
- private:
-  constexpr void parse(shape_rule& shape) {
-    std::string_view rest = shape.text;
-    while (!rest.empty()) {
-      const size_t comma = rest.find(',');
-      const std::string_view name = rest.substr(0, comma);
-      rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
-      if (name == "*") {
-        shape.leading = true;
-      } else {
-        shape.dims[shape.rank++] = index_of(name);
-      }
-    }
-  }
-  constexpr uint8_t index_of(std::string_view name) {
-    uint8_t i = 0;
-    while (!dims.at(i).empty() && dims[i] != name) ++i;
-    dims[i] = name;
-    return i;
-  }
-};
-
 // ---- Checking a call ----------------------------------------------------------------------------
 
 // What a call passes for one argument.
 struct value {
   const at::Tensor* tensor = nullptr;
   std::optional<double> number;
+  const bool* flags = nullptr;  // of `needs`
 
   value(const at::Tensor& t) : tensor(&t) {}  // NOLINT
   value(const std::optional<at::Tensor>& t)
-      : tensor(t && t->defined() ? &*t : nullptr) {}    // NOLINT
-  value(double v) : number(v) {}                        // NOLINT
-  value(bool) {}                                        // NOLINT
-  value(const std::optional<double>& v) : number(v) {}  // NOLINT
-  value(const std::optional<int64_t>& v) {              // NOLINT
+      : tensor(t && t->defined() ? &*t : nullptr) {}  // NOLINT
+  value(double v) : number(v) {}                      // NOLINT
+  value(bool) {}                                      // NOLINT
+  value(std::string_view) {}                          // NOLINT
+  template <size_t Count>
+  value(const std::array<bool, Count>& v) : flags(v.data()) {}  // NOLINT
+  value(int64_t v) : number(static_cast<double>(v)) {}          // NOLINT
+  value(const c10::SymInt& v) : value(std::optional(v)) {}      // NOLINT
+  value(const std::optional<double>& v) : number(v) {}          // NOLINT
+  value(const std::optional<int64_t>& v) {                      // NOLINT
     if (v) number = static_cast<double>(*v);
   }
   value(const std::optional<c10::SymInt>& v) {  // NOLINT
@@ -154,18 +110,13 @@ struct value {
 
 // Raises unless `values`, in the table's order, are allowed. Costs about 0.1 µs when they are.
 // Symbolic sizes (torch.compile) are compared without specialising them.
-void check(const argument_table& table, std::initializer_list<value> values);
+void check(const argument_table& table, std::span<const value> values);
 
-// Raises unless every required tensor is given and all are strided: what an Autograd kernel checks
-// before it saves tensors. `check` repeats it.
-void check_dense(const argument_table& table, std::initializer_list<value> values);
+void check_layout(const argument_table& table, const argument& a, const at::Tensor& t);
 
 // The tables of every op, for Python. An op enters its own at load time.
 KITTENS_EXPORT std::span<const argument_table* const> all_argument_tables();
-
-struct enter_arguments {
-  explicit enter_arguments(const argument_table& table);
-};
+void enter(const argument_table& table);
 
 KITTENS_EXPORT std::string_view name(argument_kind kind);
 KITTENS_EXPORT std::string_view name(dtype_rule rule);

@@ -25,7 +25,7 @@ namespace thunderkittens {
 
 enum class backend : int8_t { automatic, torch, simulator, simulator_race };
 
-// The calling thread's choice. Autograd runs a backward on another thread, so a Function saves the
+// The calling thread's choice. Autograd runs a backward on another thread, so a node saves the
 // backend of its forward and restores it with `backend_scope`.
 KITTENS_EXPORT backend current_backend();
 KITTENS_EXPORT void set_backend(backend choice);

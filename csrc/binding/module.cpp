@@ -27,7 +27,9 @@ py::list argument_tables() {
   py::list tables;
   for (const tk::argument_table* table : tk::all_argument_tables()) {
     py::list arguments;
-    for (const tk::argument& a : table->arguments) arguments.append(describe(a));
+    for (const tk::argument& a : table->arguments) {
+      if (a.kind != tk::argument_kind::option) arguments.append(describe(a));
+    }
     py::dict d;
     d["op"] = table->op;
     d["variant"] = table->variant;

@@ -296,13 +296,19 @@ def test_opcheck_of_the_inner_ops(case):
             arguments = (dy, x, weight, rstd, 0.5, needs)
             torch.library.opcheck(ops.rms_norm_backward.default, arguments)
         return
-    arguments = (x, residual, weight, bias, case.centred, 1e-6, 0.0, True, case.p, seed)
-    torch.library.opcheck(ops.add_norm_forward.default, arguments)
-    _, total, mean, rstd = ops.add_norm_forward(*arguments)
-    for needs in ([True, True, weight is not None, bias is not None], [False] * 4):
-        options = (case.centred, 0.0, case.p, seed, needs)
-        arguments = (dy, dsum, total, weight, bias, mean, rstd, *options)
-        torch.library.opcheck(ops.add_norm_backward.default, arguments)
+    forward = getattr(ops, f"{case.op}_forward").default
+    backward = getattr(ops, f"{case.op}_backward").default
+    parameters = (weight, bias) if case.centred else (weight,)
+    options = (1e-6,) if case.centred else (1e-6, 0.0, "llama")
+    arguments = (x, residual, *parameters, *options, case.p, True, seed)
+    torch.library.opcheck(forward, arguments)
+    _, total, *statistics = forward(*arguments)
+    dropped = seed if case.p > 0 else None
+    options = (case.p, dropped) if case.centred else (0.0, case.p, dropped)
+    given = [True, True, *(t is not None for t in parameters)]
+    for needs in (given, [False] * len(given)):
+        arguments = (dy, dsum, total, *parameters, *statistics, *options, needs)
+        torch.library.opcheck(backward, arguments)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

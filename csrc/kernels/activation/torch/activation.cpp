@@ -7,8 +7,6 @@
 
 namespace thunderkittens::activations {
 
-using at::Tensor;
-
 activation gelu_named(const char* op, std::string_view approximate) {
   if (approximate == "tanh") return activation::gelu_tanh;
   TORCH_CHECK_VALUE(approximate == "none", op, ": approximate must be \"tanh\" or \"none\", got \"",
@@ -89,15 +87,13 @@ two_tensors gated_backward_aten(activation f, const Tensor& dy, const Tensor& ga
   const Tensor dy_float = upcast(dy), x = upcast(gate);
   const auto dgate = [&] { return activate_backward(f, dy_float * upcast(up), x); };
   const auto dup = [&] { return dy_float * activate(f, x); };
-  return {needs[0] ? rounded_like(gate, dgate()) : none(gate),
-          needs[1] ? rounded_like(up, dup()) : none(up)};
+  return {needs[0] ? rounded_like(gate, dgate()) : Tensor(),
+          needs[1] ? rounded_like(up, dup()) : Tensor()};
 }
 
 }  // namespace
 
-Tensor gated_forward(const argument_table& table, const kernel& wanted, activation f,
-                     const Tensor& gate, const Tensor& up) {
-  check(table, {gate, up});
+Tensor gated_forward(const kernel& wanted, activation f, const Tensor& gate, const Tensor& up) {
   if (gate.numel() == 0 && explaining() == nullptr) return empty_contiguous(gate);
   const decision d = decide(wanted, gate.device(), why_unsupported(gate));
   if (d.explained) {
@@ -105,7 +101,7 @@ Tensor gated_forward(const argument_table& table, const kernel& wanted, activati
       note_operand(gate, "gate");
       note_operand(up, "up");
     }
-    return none(gate);
+    return Tensor();
   }
   if (d.on == nullptr) return rounded_like(gate, activate(f, upcast(gate)) * upcast(up));
   const Tensor y = empty_contiguous(gate);
@@ -113,29 +109,20 @@ Tensor gated_forward(const argument_table& table, const kernel& wanted, activati
   return y;
 }
 
-two_tensors gated_backward(const argument_table& table, const kernel& wanted, activation f,
-                           const Tensor& dy, const Tensor& gate, const Tensor& up,
-                           std::array<bool, 2> needs) {
-  check(table, {dy, gate, up});
+two_tensors gated_backward(const kernel& wanted, activation f, const Tensor& dy, const Tensor& gate,
+                           const Tensor& up, std::array<bool, 2> needs) {
   const bool nothing = gate.numel() == 0 || !(needs[0] || needs[1]);
   if (nothing && explaining() == nullptr) {
-    return {needs[0] ? empty_contiguous(gate) : none(gate),
-            needs[1] ? empty_contiguous(up) : none(up)};
+    return {needs[0] ? empty_contiguous(gate) : Tensor(),
+            needs[1] ? empty_contiguous(up) : Tensor()};
   }
   const decision d = decide(wanted, gate.device(), why_unsupported(gate));
-  if (d.explained) return {none(gate), none(up)};
+  if (d.explained) return {};
   if (d.on == nullptr) return gated_backward_aten(f, dy, gate, up, needs);
   const Tensor dgate = needs[0] ? empty_contiguous(gate) : Tensor();
   const Tensor dup = needs[1] ? empty_contiguous(up) : Tensor();
   gated_backward_kernel(d, f, dy, gate, up, dgate, dup);
-  return {needs[0] ? dgate : none(gate), needs[1] ? dup : none(up)};
-}
-
-two_tensors gated_backward_meta(const argument_table& table, const Tensor& dy, const Tensor& gate,
-                                const Tensor& up, std::array<bool, 2> needs) {
-  check(table, {dy, gate, up});
-  return {needs[0] ? empty_contiguous(gate) : none(gate),
-          needs[1] ? empty_contiguous(up) : none(up)};
+  return {dgate, dup};
 }
 
 }  // namespace thunderkittens::activations

@@ -1,20 +1,21 @@
-// attention as a torch op: schema, outputs, backends, fakes. The checks are in
-// attention_arguments.cpp, autograd and autocast in attention_autograd.cpp, the ATen implementation
-// in attention_reference.cpp and attention_gradients.cpp.
+// attention as torch ops. The ATen implementation is in attention_reference.cpp and
+// attention_gradients.cpp.
 //
 //   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
 //
-// Three ops: `attention` gives o, `attention_forward` also lse, `attention_backward` the gradients
-// of what the kernel computed; it is ATen's as yet, from the saved o and lse.
-#include <ATen/ATen.h>
-#include <torch/library.h>
+// `attention` gives o, `attention_forward` also lse, `attention_backward` the gradients of what the
+// kernel computed; it is ATen's as yet, from the saved o and lse. A call that a kernel serves is
+// one node of autograd's graph; every other is computed by ATen ops, which differentiate
+// themselves.
+#include <ATen/ops/empty.h>
 
 #include <limits>
 
+#include "binding/autocast.h"
+#include "binding/autograd.h"
 #include "binding/launch.h"
-#include "binding/layout.h"
+#include "binding/op.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/torch/attention_call.hpp"
 #include "kernels/attention/torch/attention_operands.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 
@@ -24,10 +25,48 @@ namespace {
 using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
-using two_tensors = std::tuple<Tensor, Tensor>;
-using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using two_tensors = std::array<Tensor, 2>;
+using four_tensors = std::array<Tensor, 4>;
 
 const kernel kForwardKernel("attention", kAttentionForward);
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+// What says that sequences are packed: the last arguments of every op.
+struct packing {
+  const optional_tensor &cu_seqlens_q, &cu_seqlens_k;
+  const std::optional<SymInt>&max_seqlen_q, &max_seqlen_k;
+
+  explicit packing(const auto&... args) : packing(std::tie(args...)) {}
+
+ private:
+  template <class... Args>
+  explicit packing(const std::tuple<Args...>& all)
+      : cu_seqlens_q(std::get<sizeof...(Args) - 4>(all)),
+        cu_seqlens_k(std::get<sizeof...(Args) - 3>(all)),
+        max_seqlen_q(std::get<sizeof...(Args) - 2>(all)),
+        max_seqlen_k(std::get<sizeof...(Args) - 1>(all)) {}
+};
+
+// Whether the call is packed. Raises unless what says so is given together.
+bool is_packed_call(const char* op, const packing& p) {
+  const bool packed = p.cu_seqlens_q || p.cu_seqlens_k;
+  TORCH_CHECK_VALUE(
+      packed || (!p.max_seqlen_q && !p.max_seqlen_k), op,
+      ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
+  TORCH_CHECK_VALUE(!packed || (p.cu_seqlens_q && p.cu_seqlens_k), op,
+                    ": cu_seqlens_q and cu_seqlens_k must be given together, got ",
+                    p.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q", " None");
+  TORCH_CHECK_VALUE(!packed || (p.max_seqlen_q && p.max_seqlen_k), op,
+                    ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
+                    p.max_seqlen_q ? "max_seqlen_k" : "max_seqlen_q", " None");
+  return packed;
+}
+
+void check_some_offset(const char* op, const packing& p) {
+  TORCH_CHECK_VALUE(!p.cu_seqlens_q || !TORCH_GUARD_OR_FALSE(p.cu_seqlens_q->sym_numel().sym_eq(0)),
+                    op, ": cu_seqlens_q must have shape [sequences + 1], got [0]");
+}
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -108,8 +147,6 @@ void forward_kernel(const decision& d, attention_forward_problem problem, const 
          q.device());
 }
 
-// ---- Ops ----------------------------------------------------------------------------------------
-
 // [B, Sq, Hq, Dv], packed [Tq, Hq, Dv].
 Tensor empty_output(const attention_call& c) {
   c10::SmallVector<SymInt, 4> sizes(c.q.sym_sizes());
@@ -130,13 +167,24 @@ Tensor exactly_contiguous(const Tensor& t) {
   return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
 }
 
+// What serves a call.
+struct choice {
+  attention_forward_problem problem;
+  decision d;
+
+  explicit choice(const attention_call& c)
+      : problem(problem_of(c)), d(decide(kForwardKernel, c.q.device(), why_torch(c, problem))) {}
+};
+
+// Whether there is nothing to compute, and nothing to choose.
+bool has_no_rows(const attention_call& c) {
+  return c.q.numel() == 0 && c.q.size(-1) != 0 && explaining() == nullptr;
+}
+
 // lse is undefined when it is not wanted.
-two_tensors compute(const attention_call& c, bool wants_lse) {
-  check_call(c);
-  const bool no_rows = c.q.numel() == 0 && c.q.sizes().back() != 0;
-  if (no_rows && explaining() == nullptr) return {empty_output(c), empty_lse(c)};
-  const attention_forward_problem problem = problem_of(c);
-  const decision d = decide(kForwardKernel, c.q.device(), why_torch(c, problem));
+two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, bool wants_lse) {
+  const decision& d = chosen.d;
+  if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
   if (d.explained) {
     if (d.on != nullptr) take_notes(c);
     return {none(c.q), none(c.q)};
@@ -155,93 +203,157 @@ two_tensors compute(const attention_call& c, bool wants_lse) {
       lse.fill_(-std::numeric_limits<double>::infinity());
     }
   } else {
-    forward_kernel(d, problem, c, o, lse);
+    forward_kernel(d, chosen.problem, c, o, lse);
   }
   return {o, lse};
 }
 
-// ---- Meta: shapes, dtypes and strides, also of symbolic sizes -----------------------------------
-
-Tensor attention_meta(const attention_call& c) {
-  check_call(c);
-  return empty_output(c);
-}
-two_tensors attention_forward_meta(const attention_call& c) {
-  check_call(c);
-  return {empty_output(c), empty_lse(c)};
+// Of torch.compile's stand-ins: whether a kernel could serve the call, so that it runs as one op
+// with attention_backward behind it. The choice is made when the code runs.
+bool may_be_served(const attention_call& c) {
+  if (!is_stand_in(c.q)) return false;
+  const c10::Device device = c.q.device();
+  const bool built = !device.is_cuda() || why_not(kForwardKernel, device.index()).empty();
+  return built && why_torch(c, problem_of(c)).empty();
 }
 
-four_tensors attention_backward_meta(const attention_backward_call& b) {
-  check_backward(b);
-  const attention_call& c = b.forward;
-  return {b.needs[0] ? empty_contiguous(c.q) : none(c.q),
-          b.needs[1] ? empty_contiguous(c.k) : none(c.k),
-          b.needs[2] ? empty_contiguous(c.v) : none(c.v),
-          b.needs[3] && c.sinks ? empty_contiguous(*c.sinks) : none(c.q)};
-}
+// ---- Ops ----------------------------------------------------------------------------------------
 
-constexpr const char* kOptions =
-    "*, int? window_left=None, int? window_right=None, float softcap=0.0, Tensor? sinks=None, "
-    "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, SymInt? max_seqlen_q=None, "
-    "SymInt? max_seqlen_k=None) -> ";
-constexpr const char* kInputs =
-    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, ";
-constexpr const char* kBackwardInputs =
-    "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
-    "float? scale, bool[4] needs, ";
+struct attention_backward {
+  static constexpr const char* name = "attention_backward";
+  static constexpr const char* differentiates = "attention";
+  static constexpr divisibility relation{"Hq", "Hk"};
+  static constexpr argument_list arguments{
+      tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv"),
+      optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq")),
+      tensor("q", dtype_rule::same, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+      tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+      tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+      tensor("o", dtype_rule::same, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv").as_constant(),
+      tensor("lse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq").as_constant(),
+      boolean("causal"),
+      optional(number("scale")),
+      needs<4>(),
+      optional(integer("window_left", 0)).otherwise("None").by_name(),
+      optional(integer("window_right", 0)).otherwise("None"),
+      number("softcap", 0.0).otherwise("0.0"),
+      optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
+      optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+      optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+      optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
+      optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+  };
+  static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
+                                       like_if_given("dsinks", "sinks")};
 
-// One kernel for every device: it looks at the tensors itself, so that a sparse or nested
-// tensor or a foreign device gets our sentence and not the dispatcher's.
-void every_op(torch::Library& m) {
-  m.impl("attention", with_call<attention>);
-  m.impl("attention_forward", with_call<attention_forward>);
-  m.impl("attention_backward", with_backward<attention_backward>);
-}
+  static bool is_packed(const auto&... args) { return is_packed_call(name, packing(args...)); }
+  static void check_options(const auto&... args) { check_some_offset(name, packing(args...)); }
+
+  static four_tensors compute(const auto&... args) {
+    attention_backward_call b = call(args...);
+    attention_call& c = b.forward;
+    for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = operand(*t);
+    const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
+    const auto needed = [&](size_t i, const Tensor& t) {
+      return b.needs[i] ? exactly_contiguous(t) : Tensor();
+    };
+    return {needed(0, dq), needed(1, dk), needed(2, dv), needed(3, dsinks)};
+  }
+
+ private:
+  static attention_backward_call call(const Tensor& dout, const optional_tensor& dlse,
+                                      const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const Tensor& o, const Tensor& lse, bool causal,
+                                      std::optional<double> scale, std::array<bool, 4> needs,
+                                      const auto&... options) {
+    return {{q, k, v, causal, scale, options...}, o, lse, dout, dlse, needs};
+  }
+};
+
+struct attention {
+  using backward = attention_backward;
+  static constexpr const char* name = "attention";
+  static constexpr divisibility relation{"Hq", "Hk"};
+  static constexpr argument_list arguments{
+      tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+      tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+      tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+      boolean("causal").otherwise("False"),
+      optional(number("scale")).otherwise("None"),
+      optional(integer("window_left", 0)).otherwise("None").by_name(),
+      optional(integer("window_right", 0)).otherwise("None"),
+      number("softcap", 0.0).otherwise("0.0"),
+      optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
+      optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+      optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+      optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
+      optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+  };
+  static constexpr result_list results{result{.name = "o", .gradient = "dout"},
+                                       result{.name = "lse"}};
+  static constexpr size_t kReturned = 1, kPlain = 5;
+  static constexpr bool kPlainForward = true;
+
+  static bool is_packed(const auto&... args) { return is_packed_call(name, packing(args...)); }
+  static void check_options(const auto&... args) { check_some_offset(name, packing(args...)); }
+
+  static two_tensors meta(const auto&... args) {
+    const attention_call c{args...};
+    return {empty_output(c), empty_lse(c)};
+  }
+
+  static two_tensors compute(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                             std::optional<double> scale, std::optional<int64_t> window_left,
+                             std::optional<int64_t> window_right, double softcap,
+                             const optional_tensor& sinks, const optional_tensor& cu_seqlens_q,
+                             const optional_tensor& cu_seqlens_k,
+                             std::optional<SymInt> max_seqlen_q, std::optional<SymInt> max_seqlen_k,
+                             bool wants_lse) {
+    const attention_call c{q,
+                           k,
+                           v,
+                           causal,
+                           scale,
+                           window_left,
+                           window_right,
+                           softcap,
+                           sinks,
+                           cu_seqlens_q,
+                           cu_seqlens_k,
+                           max_seqlen_q,
+                           max_seqlen_k};
+    if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
+    return compute_as_chosen(choice(c), c, wants_lse);
+  }
+
+  static two_tensors record(const call_to_record& call, const auto&... args) {
+    const attention_call c{args...};
+    if (may_be_served(c)) return thunderkittens::record<attention>(call, args...);
+    const choice chosen(c);
+    if (chosen.d.on == nullptr) {
+      const auto [o, lse] = attention_by_aten(c, call.all);
+      differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
+      return {o, lse};
+    }
+    if (!call.plain) return thunderkittens::record<attention>(call, args...);
+    return record_as<attention>(
+        call, [&] { return compute_as_chosen(chosen, c, /*wants_lse=*/true); }, args...);
+  }
+
+  // q, k and v take autocast's dtype; so do sinks, except that float32 sinks stay float32, as the
+  // formula's float32 does.
+  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
+                          const Tensor& v, bool causal, std::optional<double> scale,
+                          std::optional<int64_t> window_left, std::optional<int64_t> window_right,
+                          double softcap, const optional_tensor& sinks, const auto&... packing) {
+    const bool kept = !sinks || sinks->scalar_type() == at::kFloat;
+    return next(cast(q), cast(k), cast(v), causal, scale, window_left, window_right, softcap,
+                kept ? sinks : cast(sinks), packing...);
+  }
+};
+
+const register_ops<attention, attention_backward> registered;
+const register_autocast<attention> registered_autocast;
 
 }  // namespace
-
-bool is_served_by_kernel(const attention_call& c) {
-  const std::string unsupported = why_torch(c, problem_of(c));
-  const c10::Device device = c.q.device();
-  if (is_stand_in(c.q)) {
-    const bool built = !device.is_cuda() || why_not(kForwardKernel, device.index()).empty();
-    if (built && unsupported.empty()) return true;
-  }
-  return decide(kForwardKernel, device, unsupported).on != nullptr;
-}
-
-Tensor attention(const attention_call& c) { return std::get<0>(compute(c, /*wants_lse=*/false)); }
-two_tensors attention_forward(const attention_call& c) { return compute(c, /*wants_lse=*/true); }
-
-four_tensors attention_backward(const attention_backward_call& given) {
-  check_backward(given);
-  attention_backward_call b = given;
-  attention_call& c = b.forward;
-  for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = operand(*t);
-  const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
-  return {b.needs[0] ? exactly_contiguous(dq) : none(c.q),
-          b.needs[1] ? exactly_contiguous(dk) : none(c.q),
-          b.needs[2] ? exactly_contiguous(dv) : none(c.q),
-          b.needs[3] && c.sinks ? exactly_contiguous(dsinks) : none(c.q)};
-}
-
-TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  const auto define = [&](const char* name, const char* inputs, const char* outputs) {
-    m.def(c10::str(name, inputs, kOptions, outputs).c_str(), {at::Tag::pt2_compliant_tag});
-  };
-  define("attention", kInputs, "Tensor");
-  define("attention_forward", kInputs, "(Tensor o, Tensor lse)");
-  define("attention_backward", kBackwardInputs, "(Tensor dq, Tensor dk, Tensor dv, Tensor dsinks)");
-}
-
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
-
-TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
-  m.impl("attention", with_call<attention_meta>);
-  m.impl("attention_forward", with_call<attention_forward_meta>);
-  m.impl("attention_backward", with_backward<attention_backward_meta>);
-}
-
 }  // namespace thunderkittens

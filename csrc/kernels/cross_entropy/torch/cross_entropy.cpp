@@ -1,56 +1,35 @@
-// cross_entropy as torch ops: schemas, checks, outputs, backends, fakes.
+// cross_entropy as torch ops.
 //
 //   lse = log Σ_j exp(x_j),   loss = lse − (1 − ε) x_t − (ε / V) Σ_j x_j + z · lse²,   per row
 //
-// `cross_entropy` and `cross_entropy_`, which may write over the logits, are public.
-// `cross_entropy_forward` also gives the gradient of the logits as if that of the loss were 1, and
-// `cross_entropy_forward_` leaves it in their place; `cross_entropy_backward` multiplies it by what
-// the loss's gradient is, `cross_entropy_backward_` in place. No autocast rule: whatever the dtype
-// of the logits, a loss is computed in float32. Autograd stands in cross_entropy_autograd.cpp.
+// `cross_entropy` and `cross_entropy_`, which may write over the logits, are public. A call that
+// records a gradient computes it at once, as if the gradient of the loss were 1
+// (`cross_entropy_forward`), and saves it in place of the logits, or in their memory
+// (`cross_entropy_forward_`). Its backward multiplies it by what the loss's gradient is. No
+// autocast rule: whatever the dtype of the logits, a loss is computed in float32.
 #include <ATen/ATen.h>
-#include <torch/library.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "binding/launch.h"
-#include "binding/layout.h"
+#include "binding/op.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
-#include "kernels/cross_entropy/torch/cross_entropy_ops.hpp"
 
 namespace thunderkittens {
 namespace {
 
 using at::Tensor;
-using two_tensors = std::tuple<Tensor, Tensor>;
-
-constexpr arguments kForwardArguments({
-    tensor("logits", dtype_rule::floating, "*,V"),
-    tensor("targets", dtype_rule::index, "*"),
-    number("label_smoothing", 0.0),
-    number("z_loss", 0.0),
-});
-constexpr arguments kBackwardArguments({
-    tensor("gradient", dtype_rule::floating, "*,V"),
-    tensor("dloss", dtype_rule::statistics, "*"),
-    tensor("loss", dtype_rule::statistics, "*"),
-});
-constexpr arguments kInPlaceArguments({
-    tensor("gradient", dtype_rule::floating, "*,V"),
-    tensor("dloss", dtype_rule::statistics, "*"),
-});
-constexpr argument_table kForwardTable = kForwardArguments.table("cross_entropy");
-constexpr argument_table kBackwardTable = kBackwardArguments.table("cross_entropy_backward");
-constexpr argument_table kInPlaceTable = kInPlaceArguments.table("cross_entropy_backward_");
-const enter_arguments enter_forward(kForwardTable), enter_backward(kBackwardTable),
-    enter_in_place(kInPlaceTable);
+using one_tensor = std::array<Tensor, 1>;
+using two_tensors = std::array<Tensor, 2>;
 
 const kernel kForwardKernel("cross_entropy", kCrossEntropyForward);
 const kernel kBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
 
-loss_options checked(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                     std::string_view reduction, double label_smoothing, double z_loss) {
-  check(kForwardTable, {logits, targets, label_smoothing, z_loss});
-  return {"cross_entropy", ignore_index, reduction, label_smoothing, z_loss};
-}
+constexpr argument_list kArguments{
+    tensor("logits", dtype_rule::floating, "*,V"),   tensor("targets", dtype_rule::index, "*"),
+    integer("ignore_index").otherwise("-100"),       word("reduction").otherwise("\"mean\""),
+    number("label_smoothing", 0.0).otherwise("0.0"), number("z_loss", 0.0).otherwise("0.0"),
+};
 
 // Raises unless each row of the logits can be written without touching another.
 void check_writable_rows(const Tensor& logits) {
@@ -80,7 +59,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
   };
   if (logits.numel() == 0 && explaining() == nullptr) {  // no rows, or rows without columns
     check_columns();
-    Tensor loss = at::zeros(targets.sizes(), logits.options().dtype(loss_dtype(logits)));
+    Tensor loss = at::zeros(targets.sizes(), logits.options().dtype(statistics_dtype(logits)));
     loss.masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
     return {reduce_losses({}, o, loss, targets), gradient()};
   }
@@ -88,13 +67,13 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
                             why_no_cross_entropy_kernel(logits.scalar_type(), logits.size(-1)));
   if (d.explained) {
     if (d.on != nullptr) note_copy(logits, "logits");
-    return {at::empty({0}, logits.options()), Tensor()};
+    return {};
   }
   if (d.on == nullptr) check_columns();
   raise_target_outside(d, logits.device());
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
   if (d.on != nullptr && o.reduce != loss_reduction::none) {
-    rows.total = at::empty({}, logits.options().dtype(loss_dtype(logits)));
+    rows.total = at::empty({}, logits.options().dtype(statistics_dtype(logits)));
     compute_rows(d, o, rows);
     return {rows.total, rows.gradient};
   }
@@ -106,37 +85,13 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
   return {reduce_losses(d, o, rows.loss, rows.targets, rows.counts), rows.gradient};
 }
 
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                     std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-  return std::get<0>(compute_forward(logits, targets, options, wanted::loss));
-}
-
-// Without a gradient to record there is nothing to write.
-Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                      std::string_view reduction, double label_smoothing, double z_loss) {
-  return cross_entropy(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-}
-
-two_tensors cross_entropy_forward(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                                  std::string_view reduction, double label_smoothing,
-                                  double z_loss) {
-  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-  return compute_forward(logits, targets, options, wanted::gradient);
-}
-
-Tensor cross_entropy_forward_(Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                              std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-  check_writable_rows(logits);
-  return std::get<0>(compute_forward(logits, targets, options, wanted::gradient_in_place));
+Tensor empty_loss(const Tensor& logits, const loss_options& options) {
+  return options.reduce == loss_reduction::none
+             ? empty_losses(logits)
+             : at::empty({}, logits.options().dtype(statistics_dtype(logits)));
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
-
-namespace {
 
 // `result`: contiguous, or `gradient` itself.
 void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor& result) {
@@ -147,7 +102,7 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
   if (d.explained) return;
   raise_target_outside(d, gradient.device());
   if (d.on == nullptr) {  // what is 0 stays 0, as the gradient of ignored rows is
-    Tensor scaled = gradient.to(loss_dtype(gradient)).mul(dloss.unsqueeze(-1));
+    Tensor scaled = gradient.to(statistics_dtype(gradient)).mul(dloss.unsqueeze(-1));
     result.copy_(scaled.masked_fill_(gradient.eq(0), 0));
     return;
   }
@@ -169,104 +124,144 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
          gradient.device());
 }
 
-}  // namespace
-
-Tensor cross_entropy_backward(const Tensor& gradient, const Tensor& dloss, const Tensor& loss) {
-  check(kBackwardTable, {gradient, dloss, loss});
-  const Tensor result = empty_contiguous(gradient);
-  compute_backward(gradient, dloss, result);
-  return result;
-}
-
-void cross_entropy_backward_(Tensor& gradient, const Tensor& dloss) {
-  check(kInPlaceTable, {gradient, dloss});
-  check_writable_rows(gradient);
-  compute_backward(gradient, dloss, gradient);
-}
-
-// ---- Meta: shapes, dtypes and strides, also of symbolic sizes -----------------------------------
-
-namespace {
-
-Tensor cross_entropy_meta(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                          std::string_view reduction, double label_smoothing, double z_loss) {
-  const auto options = checked(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-  return options.reduce == loss_reduction::none
-             ? empty_losses(logits)
-             : at::empty({}, logits.options().dtype(loss_dtype(logits)));
-}
-
-Tensor cross_entropy_meta_(Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                           std::string_view reduction, double label_smoothing, double z_loss) {
-  return cross_entropy_meta(logits, targets, ignore_index, reduction, label_smoothing, z_loss);
-}
-
-two_tensors cross_entropy_forward_meta(const Tensor& logits, const Tensor& targets,
-                                       int64_t ignore_index, std::string_view reduction,
-                                       double label_smoothing, double z_loss) {
-  return {cross_entropy_meta(logits, targets, ignore_index, reduction, label_smoothing, z_loss),
-          empty_contiguous(logits)};
-}
-
-Tensor cross_entropy_backward_meta(const Tensor& gradient, const Tensor& dloss,
-                                   const Tensor& loss) {
-  check(kBackwardTable, {gradient, dloss, loss});
-  return empty_contiguous(gradient);
-}
-
-void cross_entropy_backward_meta_(Tensor& gradient, const Tensor& dloss) {
-  check(kInPlaceTable, {gradient, dloss});
-}
-
-// ---- Registration -------------------------------------------------------------------------------
-
-constexpr const char* kOptions =
-    "int ignore_index=-100, str reduction=\"mean\", float label_smoothing=0.0, float z_loss=0.0)";
-
-TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  const auto define = [&](const std::string& schema) {
-    m.def(torch::schema(schema.c_str()), {at::Tag::pt2_compliant_tag});
+struct cross_entropy_backward {
+  static constexpr const char* name = "cross_entropy_backward";
+  static constexpr const char* differentiates = "cross_entropy";
+  static constexpr argument_list arguments{
+      tensor("gradient", dtype_rule::floating, "*,V"),
+      tensor("dloss", dtype_rule::statistics, "*"),
+      tensor("loss", dtype_rule::statistics, "*"),
   };
-  const std::string options = kOptions;
-  define("cross_entropy(Tensor logits, Tensor targets, " + options + " -> Tensor");
-  define("cross_entropy_(Tensor(a!) logits, Tensor targets, " + options + " -> Tensor");
-  define("cross_entropy_forward(Tensor logits, Tensor targets, " + options +
-         " -> (Tensor loss, Tensor gradient)");
-  define("cross_entropy_forward_(Tensor(a!) logits, Tensor targets, " + options + " -> Tensor");
-  define("cross_entropy_backward(Tensor gradient, Tensor dloss, Tensor loss) -> Tensor");
-  define("cross_entropy_backward_(Tensor(a!) gradient, Tensor dloss) -> ()");
+  static constexpr result_list results{like("dlogits", "gradient")};
+
+  static one_tensor compute(const Tensor& gradient, const Tensor& dloss, const Tensor&) {
+    const Tensor result = empty_contiguous(gradient);
+    compute_backward(gradient, dloss, result);
+    return {result};
+  }
+};
+
+struct cross_entropy_backward_in_place {
+  static constexpr const char* name = "cross_entropy_backward_";
+  static constexpr argument_list arguments{
+      tensor("gradient", dtype_rule::floating, "*,V"),
+      tensor("dloss", dtype_rule::statistics, "*"),
+  };
+  static constexpr result_list results{};
+  static constexpr size_t kWritten = 1;
+
+  static void compute(const Tensor& gradient, const Tensor& dloss) {
+    check_writable_rows(gradient);
+    compute_backward(gradient, dloss, gradient);
+  }
+};
+
+// ---- The public ops -----------------------------------------------------------------------------
+
+loss_options options_of(const Tensor&, const Tensor&, int64_t ignore_index,
+                        std::string_view reduction, double label_smoothing, double z_loss) {
+  return {"cross_entropy", ignore_index, reduction, label_smoothing, z_loss};
 }
 
-// One kernel for every device: it looks at the tensors itself, so that a sparse or nested
-// tensor or a foreign device gets our sentence and not the dispatcher's.
-void every_op(torch::Library& m) {
-  m.impl("cross_entropy", cross_entropy);
-  m.impl("cross_entropy_", cross_entropy_);
-  m.impl("cross_entropy_forward", cross_entropy_forward);
-  m.impl("cross_entropy_forward_", cross_entropy_forward_);
-  m.impl("cross_entropy_backward", cross_entropy_backward);
-  m.impl("cross_entropy_backward_", cross_entropy_backward_);
-}
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
+struct cross_entropy {
+  using backward = cross_entropy_backward;
+  static constexpr const char* name = "cross_entropy";
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{result{.name = "loss"}, like("gradient", "logits")};
+  static constexpr size_t kReturned = 1, kPlain = 2;
 
-TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
-  m.impl("cross_entropy", cross_entropy_meta);
-  m.impl("cross_entropy_", cross_entropy_meta_);
-  m.impl("cross_entropy_forward", cross_entropy_forward_meta);
-  m.impl("cross_entropy_forward_", cross_entropy_meta_);
-  m.impl("cross_entropy_backward", cross_entropy_backward_meta);
-  m.impl("cross_entropy_backward_", cross_entropy_backward_meta_);
-}
+  static void check_options(const auto&... args) { options_of(args...); }
+  static two_tensors meta(const Tensor& logits, const auto&... others) {
+    return {empty_loss(logits, options_of(logits, others...)), empty_contiguous(logits)};
+  }
+  static two_tensors compute(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
+                             std::string_view reduction, double label_smoothing, double z_loss,
+                             bool gradient) {
+    const loss_options o{name, ignore_index, reduction, label_smoothing, z_loss};
+    return compute_forward(logits, targets, o, gradient ? wanted::gradient : wanted::loss);
+  }
+  static one_tensor differentiate(const auto&, const Tensor& gradient, const Tensor& dloss,
+                                  const Tensor& loss) {
+    return {scale_gradient(gradient, dloss, loss)};
+  }
+};
+
+// The loss, while the gradient is left in place of the logits.
+struct cross_entropy_forward_in_place {
+  static constexpr const char* name = "cross_entropy_forward_";
+  static constexpr const char* called = "cross_entropy";
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{result{.name = "loss"}};
+  static constexpr size_t kWritten = 1;
+
+  static void check_options(const auto&... args) { options_of(args...); }
+  static one_tensor meta(const Tensor& logits, const auto&... others) {
+    return {empty_loss(logits, options_of(logits, others...))};
+  }
+  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... options) {
+    check_writable_rows(logits);
+    return {compute_forward(logits, targets, options_of(logits, targets, options...),
+                            wanted::gradient_in_place)[0]};
+  }
+};
+
+struct cross_entropy_in_place {
+  static constexpr const char* name = "cross_entropy_";
+  static constexpr const char* called = "cross_entropy";
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{result{.name = "loss"}};
+  static constexpr size_t kWritten = 1;
+  static constexpr bool kRecords = true;
+
+  static void check_options(const auto&... args) { options_of(args...); }
+  static one_tensor meta(const Tensor& logits, const auto&... others) {
+    return {empty_loss(logits, options_of(logits, others...))};
+  }
+  // Without a gradient to record there is nothing to write.
+  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... options) {
+    return {
+        compute_forward(logits, targets, options_of(logits, targets, options...), wanted::loss)[0]};
+  }
+
+  static one_tensor record(const call_to_record& call, const Tensor& logits,
+                           const auto&... others) {
+    const at::TensorBase& owner = logits.is_view() ? logits._base() : logits;
+    TORCH_CHECK_VALUE(!(owner.is_leaf() && owner.requires_grad()),
+                      "cross_entropy: logits must be computed to be written in place, got a leaf "
+                      "that requires grad");
+    const auto node = make_node(backward_by_name<cross_entropy>(), logits);
+    const at::AutoGradMode nothing_inside(false);
+    // Shares the version of the logits, so that autograd notices who writes over it.
+    const Tensor gradient = logits.detach();
+    one_tensor results = functions<cross_entropy_forward_in_place, true>::below_autograd(
+        call.plain, gradient, others...);
+    torch::autograd::impl::bump_version(logits);
+    torch::autograd::set_history(results[0], node);
+    node->save(gradient);
+    node->save(results[0], /*is_output=*/true);
+    return results;
+  }
+};
+
+const register_ops<cross_entropy, cross_entropy_in_place, cross_entropy_forward_in_place,
+                   cross_entropy_backward, cross_entropy_backward_in_place>
+    registered;
 
 }  // namespace
 
-void check_dense_logits(const Tensor& logits, const Tensor& targets) {
-  check_dense(kForwardTable, {logits, targets, 0.0, 0.0});
-}
-void check_dense_gradient(const Tensor& gradient, const Tensor& dloss, const Tensor& loss) {
-  check_dense(kBackwardTable, {gradient, dloss, loss});
+Tensor scale_gradient(const Tensor& gradient, const Tensor& dloss, const Tensor& loss) {
+  const c10::SymIntArrayRef rows = leading_sizes(gradient);
+  const Tensor factors = dloss.expand_symint(rows);
+  // What a tracer or another subclass of tensors stands for may be needed again.
+  const bool last = !torch::autograd::get_current_graph_task_keep_graph() &&
+                    !at::GradMode::is_enabled() &&
+                    !gradient.unsafeGetTensorImpl()->is_python_dispatch();
+  if (!last) {
+    return call_from_backward<cross_entropy_backward>(gradient, factors,
+                                                      loss.expand_symint(rows))[0];
+  }
+  call_from_backward<cross_entropy_backward_in_place>(gradient, factors);
+  return gradient;
 }
 
 }  // namespace thunderkittens

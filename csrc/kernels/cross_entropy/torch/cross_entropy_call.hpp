@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "binding/arguments.h"
 #include "binding/backend.h"
+#include "binding/describe.h"
 #include "binding/layout.h"
 #include "thunderkittens/kernels/cross_entropy.h"
 
@@ -36,8 +36,6 @@ int64_t* word_for_target_outside(const decision& d, c10::Device device);
 // current stream is captured: the call after that does.
 void raise_target_outside(const decision& d, c10::Device device);
 
-// The dtype of losses and of the arithmetic: float32, or float64 for float64.
-at::ScalarType loss_dtype(const at::Tensor& logits);
 // Why the kernels do not take rows of `width` elements of this dtype; "" when they do.
 std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width);
 
@@ -47,14 +45,14 @@ c10::SymIntArrayRef leading_sizes(const at::Tensor& like);
 
 // The rows of one call, or a part of them. What is undefined is not wanted, or has no part in it.
 struct loss_rows {
-  at::Tensor logits;    // [..., V], as_rows must not copy it where `gradient` is itself
-  at::Tensor targets;   // [...], contiguous
-  at::Tensor loss;      // [...] of loss_dtype, contiguous: written
-  at::Tensor total;     // [] of loss_dtype, where it is wanted for the losses: written, reduced as
-                        // the options say, which are the gradient's, too
+  at::Tensor logits;   // [..., V], as_rows must not copy it where `gradient` is itself
+  at::Tensor targets;  // [...], contiguous
+  at::Tensor loss;     // [...] of statistics_dtype, contiguous: written
+  at::Tensor total;  // [] of statistics_dtype, where it is wanted for the losses: written, reduced
+                     // as the options say, which are the gradient's, too
   at::Tensor gradient;  // [..., V], rows one distance apart, perhaps the logits: written
   at::Tensor counts;    // of count_targets: the gradient is divided by
-  at::Tensor dloss;     // [...] of loss_dtype, rows one distance apart: it is multiplied by
+  at::Tensor dloss;     // [...] of statistics_dtype, rows one distance apart: it is multiplied by
 };
 
 // On the backend of `d`, which may be ATen.

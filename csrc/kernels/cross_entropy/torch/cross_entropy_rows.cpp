@@ -24,10 +24,6 @@ loss_options::loss_options(const char* op, int64_t ignore_index, std::string_vie
                     label_smoothing);
 }
 
-at::ScalarType loss_dtype(const Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width) {
   if (!kernel_dtype(type)) return "float64 is computed by torch";
   if (width > kCrossEntropyMaxWidth) {
@@ -37,7 +33,7 @@ std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width) {
 }
 
 Tensor empty_losses(const Tensor& like) {
-  return at::empty_symint(leading_sizes(like), like.options().dtype(loss_dtype(like)));
+  return at::empty_symint(leading_sizes(like), like.options().dtype(statistics_dtype(like)));
 }
 c10::SymIntArrayRef leading_sizes(const Tensor& like) {
   return like.sym_sizes().slice(0, like.dim() - 1);
@@ -52,9 +48,10 @@ const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_pt
 
 // ---- ATen ---------------------------------------------------------------------------------------
 
-// logits [rows, V], the rest [rows], all of them of loss_dtype.
+// logits [rows, V], the rest [rows], all of them of statistics_dtype.
 void compute_rows_aten(const loss_options& o, const loss_rows& rows) {
-  const Tensor x = rows.logits.to(loss_dtype(rows.logits)), targets = rows.targets.to(at::kLong);
+  const Tensor x = rows.logits.to(statistics_dtype(rows.logits)),
+               targets = rows.targets.to(at::kLong);
   const int64_t width = x.size(-1);
   const Tensor ignored = targets.eq(o.ignore_index);
   const Tensor outside = targets.lt(0).logical_or_(targets.ge(width)).logical_and_(~ignored);

@@ -1,19 +1,18 @@
-// One call of linear_cross_entropy, and its ops below autograd.
+// One call of linear_cross_entropy, and what computes it.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <optional>
 #include <string_view>
-#include <tuple>
+
+#include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
 
 namespace thunderkittens {
 
 using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
-using three_tensors = std::tuple<Tensor, Tensor, Tensor>;
-using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using three_tensors = std::array<Tensor, 3>;
+using four_tensors = std::array<Tensor, 4>;
 
 struct linear_call {
   const Tensor &x, &weight, &targets;
@@ -21,20 +20,14 @@ struct linear_call {
   int64_t ignore_index;
   std::string_view reduction;
   double label_smoothing, z_loss;
-  std::optional<int64_t> chunk_rows;  // empty: default_chunk_rows
+  std::optional<int64_t> chunk_rows = {};  // empty: default_chunk_rows
 };
 
-// needs: of x, weight, bias. The gradients are as if that of the loss were 1.
-Tensor linear_cross_entropy(const linear_call& c);
+// needs: of x, weight, bias. The loss, and the gradients as if that of the loss were 1; undefined
+// where they are not wanted.
 four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool, 3> needs);
-// Of a call whose reduction is "none": dloss, loss [...].
+// The gradients of a call whose reduction is "none": dloss [...].
 three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& dloss,
-                                            const Tensor& loss, std::array<bool, 3> needs);
-
-// Raise unless the call is allowed; the first two look at layouts alone.
-void check_dense_linear(const linear_call& c);
-void check_dense_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss);
-void check_linear(const linear_call& c);
-void check_linear_backward(const linear_call& c, const Tensor& dloss, const Tensor& loss);
+                                            std::array<bool, 3> needs);
 
 }  // namespace thunderkittens

@@ -1,112 +1,116 @@
-// add_layer_norm as a torch op: schema, checks and dispatch. The rest is in add_norm.cpp.
+// add_layer_norm as torch ops.
 //
 //   sum = dropout(x) + residual,   y = (sum − mean) · rstd · weight + bias,   rstd = 1 / sqrt(var +
 //   eps)
 //
-// over the last dimension.
-#include <torch/library.h>
-
-#include "binding/autograd.h"
+// over the last dimension. `add_layer_norm_forward` also returns the statistics of the sum.
 #include "binding/op.h"
 #include "kernels/norm/torch/add_norm.hpp"
 
 namespace thunderkittens {
 namespace {
 
-constexpr arguments kArguments({
-    tensor("x", dtype_rule::floating, "*,N"),
-    tensor("residual", dtype_rule::same_or_float32, "*,N"),
-    optional(tensor("weight", dtype_rule::same_or_float32, "N")),
-    optional(tensor("bias", dtype_rule::same_or_float32, "N")),
-    number("eps", 0.0),
-    number("dropout_p", 0.0),
-});
-constexpr argument_table kTable = kArguments.table("add_layer_norm");
-const enter_arguments enter_table(kTable);
-
 const kernel kForwardKernel("add_layer_norm", kAddLayerNormForward);
 const kernel kBackwardKernel("add_layer_norm_backward", kAddLayerNormBackward);
+const norm_member kMember{norm_op::add_layer_norm, kForwardKernel, kBackwardKernel,
+                          /*centred=*/true};
 
-const add_norm_member kMember{
-    "add_layer_norm",
-    {norm_op::add_layer_norm, kForwardKernel, kBackwardKernel, /*centred=*/true},
-    [](const norm_call& c) {
-      check(kTable, {c.x, *c.residual, c.weight, c.bias, c.eps, c.dropout_p});
-    },
-};
-const enter_add_norm enter_member(kMember);
+struct add_layer_norm_backward {
+  static constexpr const char* name = "add_layer_norm_backward";
+  static constexpr const char* differentiates = "add_layer_norm";
+  static constexpr argument_list arguments{
+      tensor("dy", dtype_rule::floating, "*,N"),
+      optional(tensor("dsum", dtype_rule::same_or_float32, "*,N")),
+      tensor("sum", dtype_rule::same_or_float32, "*,N"),
+      optional(tensor("weight", dtype_rule::same_or_float32, "N")),
+      optional(tensor("bias", dtype_rule::same_or_float32, "N")).as_constant(),
+      tensor("mean", dtype_rule::statistics, "*").as_constant(),
+      tensor("rstd", dtype_rule::statistics, "*").as_constant(),
+      number("dropout_p", 0.0),
+      optional(tensor("seed")),
+      needs<4>(),
+  };
+  static constexpr result_list results{like("dx", "dy"), like("dresidual", "sum"),
+                                       like("dweight", "weight"), like("dbias", "bias")};
 
-// What a call is to compute, given the dropout's seed; calls `run` with it.
-template <class F>
-y_and_sum with_call(F run, const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                    const optional_tensor& bias, double eps, double dropout_p, bool training,
-                    const optional_tensor& seed) {
-  const optional_tensor other = residual,
-                        own = seed_of("add_layer_norm", x, dropout_p, training, seed);
-  return run(true, norm_call{x, other, weight, bias, eps, 0.0, false, dropout_p, own});
-}
-
-y_and_sum add_layer_norm(const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                         const optional_tensor& bias, double eps, double dropout_p, bool training,
-                         const optional_tensor& seed) {
-  return with_call(add_norm, x, residual, weight, bias, eps, dropout_p, training, seed);
-}
-
-y_and_sum add_layer_norm_meta(const Tensor& x, const Tensor& residual,
-                              const optional_tensor& weight, const optional_tensor& bias,
-                              double eps, double dropout_p, bool training,
-                              const optional_tensor& seed) {
-  return with_call(add_norm_meta, x, residual, weight, bias, eps, dropout_p, training, seed);
-}
-
-y_and_sum add_layer_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
-                                  const optional_tensor& weight, const optional_tensor& bias,
-                                  double eps, double dropout_p, bool training,
-                                  const optional_tensor& seed) {
-  check_dense(kTable, {x, residual, weight, bias, eps, dropout_p});
-  refuse_forward_mode("add_layer_norm", x, residual, weight, bias);
-  if (records_gradient(x, residual, weight, bias)) {
-    return with_call(add_norm_recorded, x, residual, weight, bias, eps, dropout_p, training, seed);
+  static void check_options(const Tensor& dy, const optional_tensor& dsum, const Tensor& sum,
+                            const optional_tensor&, const optional_tensor&, const Tensor&,
+                            const Tensor&, double dropout_p, const optional_tensor& seed,
+                            norm_needs) {
+    check_sum_gradient(name, dsum, sum);
+    check_dropout(name, dy, dropout_p, seed);
   }
-  // The seed is drawn above the op, where a graph of torch.compile shows it.
-  const optional_tensor own = seed_of("add_layer_norm", x, dropout_p, training, seed);
-  static const auto op = find_op("thunderkittens::add_layer_norm", add_layer_norm);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.redispatch(keys & c10::after_autograd_keyset, x, residual, weight, bias, eps, dropout_p,
-                       training, own);
-}
 
-y_and_sum add_layer_norm_plain(const Tensor& x, const Tensor& residual,
-                               const optional_tensor& weight, const optional_tensor& bias,
-                               double eps) {
-  static const auto op = find_op("thunderkittens::add_layer_norm", add_layer_norm);
-  return op.call(x, residual, weight, bias, eps, /*dropout_p=*/0.0, /*training=*/true, /*seed=*/{});
-}
+  static norm_gradients compute(const Tensor& dy, const optional_tensor& dsum, const Tensor& sum,
+                                const optional_tensor& weight, const optional_tensor& bias,
+                                const Tensor& mean, const Tensor& rstd, double dropout_p,
+                                const optional_tensor& seed, norm_needs needs) {
+    return norm_backward(kMember, {.dy = dy,
+                                   .dsum = dsum,
+                                   .x = sum,
+                                   .weight = weight,
+                                   .bias = bias,
+                                   .mean = mean,
+                                   .rstd = rstd,
+                                   .needs = needs,
+                                   .dropout_p = dropout_p,
+                                   .seed = seed});
+  }
+};
 
-TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  define_short_form(m, "add_layer_norm.plain",
-                    "(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps) -> "
-                    "(Tensor y, Tensor sum)",
-                    add_layer_norm_plain);
-  m.def(
-      "add_layer_norm(Tensor x, Tensor residual, Tensor? weight=None, Tensor? bias=None, float "
-      "eps=1e-5, float dropout_p=0.0, bool training=True, Tensor? seed=None) -> (Tensor y, Tensor "
-      "sum)",
-      {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
-}
+struct add_layer_norm {
+  using backward = add_layer_norm_backward;
+  static constexpr const char* name = "add_layer_norm";
+  static constexpr argument_list arguments{
+      tensor("x", dtype_rule::floating, "*,N"),
+      tensor("residual", dtype_rule::same_or_float32, "*,N"),
+      optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
+      optional(tensor("bias", dtype_rule::same_or_float32, "N")).otherwise("None"),
+      number("eps", 0.0).otherwise("1e-5"),
+      number("dropout_p", 0.0).otherwise("0.0"),
+      boolean("training").otherwise("True"),
+      optional(tensor("seed")).otherwise("None"),
+  };
+  static constexpr result_list results{like("y", "x"), kSum, statistics("mean"),
+                                       statistics("rstd")};
+  static constexpr size_t kReturned = 2, kPlain = 5;
+  static constexpr bool kRandom = true;
 
-// One kernel for every device, as for layer_norm.
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) {
-  m.impl("add_layer_norm", add_layer_norm);
-}
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { m.impl("add_layer_norm", add_layer_norm); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) {
-  m.impl("add_layer_norm", add_layer_norm);
-}
-TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) { m.impl("add_layer_norm", add_layer_norm_meta); }
-TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) {
-  m.impl("add_layer_norm", add_layer_norm_autograd);
-}
+  static void check_options(const Tensor& x, const Tensor&, const optional_tensor&,
+                            const optional_tensor&, double, double dropout_p, bool,
+                            const optional_tensor& seed) {
+    check_dropout(name, x, dropout_p, seed);
+  }
+
+  static auto before(const auto& next, const Tensor& x, const Tensor& residual,
+                     const optional_tensor& weight, const optional_tensor& bias, double eps,
+                     double dropout_p, bool training, const optional_tensor& seed) {
+    return next(x, residual, weight, bias, eps, dropout_p, training,
+                seed_of(x, dropout_p, training, seed));
+  }
+
+  static std::array<Tensor, 4> compute(const Tensor& x, const Tensor& residual,
+                                       const optional_tensor& weight, const optional_tensor& bias,
+                                       double eps, double dropout_p, bool training,
+                                       const optional_tensor& seed, bool statistics) {
+    const auto r = norm_forward(kMember,
+                                {.x = x,
+                                 .residual = residual,
+                                 .weight = weight,
+                                 .bias = bias,
+                                 .eps = eps,
+                                 .dropout_p = dropout_p,
+                                 .seed = seed_of(x, dropout_p, training, seed)},
+                                statistics);
+    return {r.y, r.sum, r.mean, r.rstd};
+  }
+
+  static norm_gradients differentiate(const auto& call, const auto&... args) {
+    return add_norm_gradients(call, args...);
+  }
+};
+
+const register_ops<add_layer_norm, add_layer_norm_backward> registered;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -1,44 +1,44 @@
-// What add_layer_norm and add_rms_norm share: everything but their schemas and argument tables.
+// What add_layer_norm and add_rms_norm share.
 //
 //   sum = dropout(x) + residual,   y = norm(sum)
-//
-// Two inner ops serve both, for autograd: `add_norm_forward` also returns the statistics of the sum
-// (mean, empty where the norm has none, and rstd, [x.shape[:-1]] in float32, float64 for float64),
-// and `add_norm_backward` takes them and the sum as it was returned.
 #pragma once
 
-#include <c10/core/DispatchKeySet.h>
-
-#include <string_view>
 #include <tuple>
 
-#include "binding/arguments.h"
+#include "binding/describe.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
 namespace thunderkittens {
 
-// One of the two ops.
-struct add_norm_member {
-  const char* name;
-  norm_member norm;
-  // Checks the arguments that are in its table.
-  void (*check)(const norm_call& call);
-};
-const add_norm_member& add_norm_of(bool centred);
-struct enter_add_norm {
-  explicit enter_add_norm(const add_norm_member& member);
-};
+// The sum as it is returned, and saved: without gradient where x and residual need none.
+inline constexpr result kSum{
+    .name = "sum", .rule = result_rule::like, .like = "residual", .depends_on = {"x", "residual"}};
 
-using y_and_sum = std::tuple<Tensor, Tensor>;
+// Raise what the descriptions do not.
+void check_dropout(const char* op, const Tensor& x, double p, const optional_tensor& seed);
+void check_sum_gradient(const char* op, const optional_tensor& dsum, const Tensor& sum);
 
 // The seed to use: none where nothing is dropped, the one given, or one from torch's generator,
-// drawn on x's device, so that a CUDA graph draws a new one at each replay. Raises for a bad p.
-optional_tensor seed_of(const char* op, const Tensor& x, double p, bool training,
-                        const optional_tensor& seed);
+// drawn on x's device, so that a CUDA graph draws a new one at each replay.
+optional_tensor seed_of(const Tensor& x, double p, bool training, const optional_tensor& seed);
 
-// The public op without a gradient, in Meta, and recording one; `call.seed` is from seed_of.
-y_and_sum add_norm(bool centred, const norm_call& call);
-y_and_sum add_norm_meta(bool centred, const norm_call& call);
-y_and_sum add_norm_recorded(bool centred, const norm_call& call);
+// The gradients, by `call` of a backward, whose last arguments are seed and needs. dx and dresidual
+// are equal where nothing is dropped and the dtypes agree: then the latter is asked for alone, and
+// no tensor is written twice.
+auto add_norm_gradients(const auto& call, const Tensor& dy, const optional_tensor& dsum,
+                        const Tensor& sum, const auto&... rest) {
+  std::tuple others(rest...);
+  auto& needs = std::get<sizeof...(rest) - 1>(others);
+  const optional_tensor& seed = std::get<sizeof...(rest) - 2>(others);
+  const bool one_for_both = needs[0] && !seed && dy.scalar_type() == sum.scalar_type();
+  if (one_for_both) {
+    needs[0] = false;
+    needs[1] = true;
+  }
+  auto gradients =
+      std::apply([&](const auto&... other) { return call(dy, dsum, sum, other...); }, others);
+  if (one_for_both) gradients[0] = gradients[1];
+  return gradients;
+}
 
 }  // namespace thunderkittens

@@ -1,111 +1,121 @@
-// add_rms_norm as a torch op: schema, checks and dispatch. The rest is in add_norm.cpp.
+// add_rms_norm as torch ops.
 //
 //   sum = dropout(x) + residual,   y = sum · rstd · (weight + weight_offset),   rstd = 1 /
 //   sqrt(mean(sum²) + eps)
 //
-// over the last dimension.
-#include <torch/library.h>
-
-#include "binding/autograd.h"
+// over the last dimension. `add_rms_norm_forward` also returns rstd.
 #include "binding/op.h"
 #include "kernels/norm/torch/add_norm.hpp"
 
 namespace thunderkittens {
 namespace {
 
-constexpr arguments kArguments({
-    tensor("x", dtype_rule::floating, "*,N"),
-    tensor("residual", dtype_rule::same_or_float32, "*,N"),
-    optional(tensor("weight", dtype_rule::same_or_float32, "N")),
-    number("eps", 0.0),
-    number("weight_offset"),
-    number("dropout_p", 0.0),
-});
-constexpr argument_table kTable = kArguments.table("add_rms_norm");
-const enter_arguments enter_table(kTable);
-
 const kernel kForwardKernel("add_rms_norm", kAddRmsNormForward);
 const kernel kBackwardKernel("add_rms_norm_backward", kAddRmsNormBackward);
+const norm_member kMember{norm_op::add_rms_norm, kForwardKernel, kBackwardKernel,
+                          /*centred=*/false};
 
-const add_norm_member kMember{
-    "add_rms_norm",
-    {norm_op::add_rms_norm, kForwardKernel, kBackwardKernel, /*centred=*/false},
-    [](const norm_call& c) {
-      check(kTable, {c.x, *c.residual, c.weight, c.eps, c.weight_offset, c.dropout_p});
-    },
-};
-const enter_add_norm enter_member(kMember);
+struct add_rms_norm_backward {
+  static constexpr const char* name = "add_rms_norm_backward";
+  static constexpr const char* differentiates = "add_rms_norm";
+  static constexpr argument_list arguments{
+      tensor("dy", dtype_rule::floating, "*,N"),
+      optional(tensor("dsum", dtype_rule::same_or_float32, "*,N")),
+      tensor("sum", dtype_rule::same_or_float32, "*,N"),
+      optional(tensor("weight", dtype_rule::same_or_float32, "N")),
+      tensor("rstd", dtype_rule::statistics, "*").as_constant(),
+      number("weight_offset"),
+      number("dropout_p", 0.0),
+      optional(tensor("seed")),
+      needs<3>(),
+  };
+  static constexpr result_list results{like("dx", "dy"), like("dresidual", "sum"),
+                                       like("dweight", "weight")};
 
-// What a call is to compute, given the dropout's seed; calls `run` with it.
-template <class F>
-y_and_sum with_call(F run, const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                    double eps, double weight_offset, std::string_view casting, double dropout_p,
-                    bool training, const optional_tensor& seed) {
-  const optional_tensor other = residual,
-                        own = seed_of("add_rms_norm", x, dropout_p, training, seed);
-  return run(false, norm_call{x, other, weight, kNoTensor, eps, weight_offset,
-                              rounds_first("add_rms_norm", casting), dropout_p, own});
-}
-
-y_and_sum add_rms_norm(const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                       double eps, double weight_offset, std::string_view casting, double dropout_p,
-                       bool training, const optional_tensor& seed) {
-  return with_call(add_norm, x, residual, weight, eps, weight_offset, casting, dropout_p, training,
-                   seed);
-}
-
-y_and_sum add_rms_norm_meta(const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                            double eps, double weight_offset, std::string_view casting,
-                            double dropout_p, bool training, const optional_tensor& seed) {
-  return with_call(add_norm_meta, x, residual, weight, eps, weight_offset, casting, dropout_p,
-                   training, seed);
-}
-
-y_and_sum add_rms_norm_autograd(c10::DispatchKeySet keys, const Tensor& x, const Tensor& residual,
-                                const optional_tensor& weight, double eps, double weight_offset,
-                                std::string_view casting, double dropout_p, bool training,
-                                const optional_tensor& seed) {
-  check_dense(kTable, {x, residual, weight, eps, weight_offset, dropout_p});
-  refuse_forward_mode("add_rms_norm", x, residual, weight);
-  if (records_gradient(x, residual, weight)) {
-    return with_call(add_norm_recorded, x, residual, weight, eps, weight_offset, casting, dropout_p,
-                     training, seed);
+  static void check_options(const Tensor& dy, const optional_tensor& dsum, const Tensor& sum,
+                            const optional_tensor&, const Tensor&, double, double dropout_p,
+                            const optional_tensor& seed, std::array<bool, 3>) {
+    check_sum_gradient(name, dsum, sum);
+    check_dropout(name, dy, dropout_p, seed);
   }
-  // The seed is drawn above the op, where a graph of torch.compile shows it.
-  const optional_tensor own = seed_of("add_rms_norm", x, dropout_p, training, seed);
-  static const auto op = find_op("thunderkittens::add_rms_norm", add_rms_norm);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.redispatch(keys & c10::after_autograd_keyset, x, residual, weight, eps, weight_offset,
-                       casting, dropout_p, training, own);
-}
 
-y_and_sum add_rms_norm_plain(const Tensor& x, const Tensor& residual, const optional_tensor& weight,
-                             double eps) {
-  static const auto op = find_op("thunderkittens::add_rms_norm", add_rms_norm);
-  return op.call(x, residual, weight, eps, /*weight_offset=*/0.0, "llama", /*dropout_p=*/0.0,
-                 /*training=*/true, /*seed=*/{});
-}
+  static std::array<Tensor, 3> compute(const Tensor& dy, const optional_tensor& dsum,
+                                       const Tensor& sum, const optional_tensor& weight,
+                                       const Tensor& rstd, double weight_offset, double dropout_p,
+                                       const optional_tensor& seed, std::array<bool, 3> needs) {
+    const auto g = norm_backward(kMember, {.dy = dy,
+                                           .dsum = dsum,
+                                           .x = sum,
+                                           .weight = weight,
+                                           .bias = kNoTensor,
+                                           .mean = kUndefined,
+                                           .rstd = rstd,
+                                           .needs = {needs[0], needs[1], needs[2], false},
+                                           .weight_offset = weight_offset,
+                                           .dropout_p = dropout_p,
+                                           .seed = seed});
+    return {g[kDx], g[kDresidual], g[kDweight]};
+  }
+};
 
-TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  define_short_form(m, "add_rms_norm.plain",
-                    "(Tensor x, Tensor residual, Tensor? weight, float eps) -> (Tensor y, Tensor "
-                    "sum)",
-                    add_rms_norm_plain);
-  m.def(
-      "add_rms_norm(Tensor x, Tensor residual, Tensor? weight=None, float eps=1e-6, float "
-      "weight_offset=0.0, str casting=\"llama\", float dropout_p=0.0, bool training=True, Tensor? "
-      "seed=None) -> (Tensor y, Tensor sum)",
-      {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
-}
+struct add_rms_norm {
+  using backward = add_rms_norm_backward;
+  static constexpr const char* name = "add_rms_norm";
+  static constexpr argument_list arguments{
+      tensor("x", dtype_rule::floating, "*,N"),
+      tensor("residual", dtype_rule::same_or_float32, "*,N"),
+      optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
+      number("eps", 0.0).otherwise("1e-6"),
+      number("weight_offset").otherwise("0.0"),
+      word("casting").otherwise("\"llama\""),
+      number("dropout_p", 0.0).otherwise("0.0"),
+      boolean("training").otherwise("True"),
+      optional(tensor("seed")).otherwise("None"),
+  };
+  static constexpr result_list results{like("y", "x"), kSum, statistics("rstd")};
+  static constexpr size_t kReturned = 2, kPlain = 4;
+  static constexpr bool kRandom = true;
 
-// One kernel for every device, as for layer_norm.
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) {
-  m.impl("add_rms_norm", add_rms_norm);
-}
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { m.impl("add_rms_norm", add_rms_norm); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { m.impl("add_rms_norm", add_rms_norm); }
-TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) { m.impl("add_rms_norm", add_rms_norm_meta); }
-TORCH_LIBRARY_IMPL(thunderkittens, Autograd, m) { m.impl("add_rms_norm", add_rms_norm_autograd); }
+  static void check_options(const Tensor& x, const Tensor&, const optional_tensor&, double, double,
+                            std::string_view casting, double dropout_p, bool,
+                            const optional_tensor& seed) {
+    check_casting(name, casting);
+    check_dropout(name, x, dropout_p, seed);
+  }
+
+  static auto before(const auto& next, const Tensor& x, const Tensor& residual,
+                     const optional_tensor& weight, double eps, double weight_offset,
+                     std::string_view casting, double dropout_p, bool training,
+                     const optional_tensor& seed) {
+    return next(x, residual, weight, eps, weight_offset, casting, dropout_p, training,
+                seed_of(x, dropout_p, training, seed));
+  }
+
+  static std::array<Tensor, 3> compute(const Tensor& x, const Tensor& residual,
+                                       const optional_tensor& weight, double eps,
+                                       double weight_offset, std::string_view casting,
+                                       double dropout_p, bool training, const optional_tensor& seed,
+                                       bool statistics) {
+    const auto r = norm_forward(kMember,
+                                {.x = x,
+                                 .residual = residual,
+                                 .weight = weight,
+                                 .bias = kNoTensor,
+                                 .eps = eps,
+                                 .weight_offset = weight_offset,
+                                 .round_first = casting == kRoundFirst,
+                                 .dropout_p = dropout_p,
+                                 .seed = seed_of(x, dropout_p, training, seed)},
+                                statistics);
+    return {r.y, r.sum, r.rstd};
+  }
+
+  static std::array<Tensor, 3> differentiate(const auto& call, const auto&... args) {
+    return add_norm_gradients(call, args...);
+  }
+};
+
+const register_ops<add_rms_norm, add_rms_norm_backward> registered;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -1,6 +1,6 @@
 #include "kernels/norm/torch/norm_call.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
 
 #include "binding/launch.h"
 #include "binding/layout.h"
@@ -149,18 +149,6 @@ void backward_kernel(const decision& d, const norm_backward_problem& problem,
          x.device());
 }
 
-}  // namespace
-
-at::ScalarType statistics_dtype(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-bool rounds_first(const char* op, std::string_view casting) {
-  TORCH_CHECK_VALUE(casting == "llama" || casting == "gemma", op,
-                    ": casting must be \"llama\" or \"gemma\", got \"", casting, "\"");
-  return casting == "llama";
-}
-
 norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics) {
   return {empty_contiguous(call.x), call.residual ? empty_contiguous(*call.residual) : Tensor(),
           statistics && member.centred ? empty_statistics(call.x) : Tensor(),
@@ -173,6 +161,13 @@ norm_gradients empty_gradients(const norm_backward_call& call) {
   };
   return {like(kDx, call.dy), like(kDresidual, call.x), like(kDweight, call.weight),
           like(kDbias, call.bias)};
+}
+
+}  // namespace
+
+void check_casting(const char* op, std::string_view casting) {
+  TORCH_CHECK_VALUE(casting == kRoundFirst || casting == "gemma", op,
+                    ": casting must be \"llama\" or \"gemma\", got \"", casting, "\"");
 }
 
 norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
@@ -189,7 +184,7 @@ norm_results norm_forward(const norm_member& member, const norm_call& call, bool
   if (d.explained) {
     if (d.on != nullptr && !strides_of(x)) note_copy(x, "x");
     if (d.on != nullptr && call.residual) note_copy(*call.residual, "residual");
-    return {none(x), none(x), none(x), none(x)};
+    return {};
   }
   if (d.on == nullptr) return norm_forward_aten(member, call);
   const norm_results results = empty_results(member, call, statistics);

@@ -1,5 +1,5 @@
 // What the norms' ops share on torch's side: how a call is computed, by a kernel or by ATen, and
-// what its results look like. Schemas, checks and autograd are each op's own.
+// what its results look like. What their arguments and results are, each op describes itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "binding/backend.h"
+#include "binding/describe.h"
 #include "binding/layout.h"
 #include "kernels/norm/norm.h"
 
@@ -68,20 +69,13 @@ struct norm_backward_call {
 norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics);
 norm_gradients norm_backward(const norm_member& member, const norm_backward_call& call);
 
-// Shapes, dtypes and strides of the results, also of symbolic sizes.
-norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics);
-norm_gradients empty_gradients(const norm_backward_call& call);
-
 // By ATen, from its formula.
 norm_results norm_forward_aten(const norm_member& member, const norm_call& call);
 norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call);
 
-inline Tensor or_none(Tensor t, const Tensor& like) { return t.defined() ? t : none(like); }
-
-// float32, or float64 for float64.
-at::ScalarType statistics_dtype(const Tensor& x);
-
-// "llama": true, "gemma": false; else an error that names `op`.
-bool rounds_first(const char* op, std::string_view casting);
+// The casting that rounds the normalised value to x's dtype before it meets the weight.
+inline constexpr std::string_view kRoundFirst = "llama";
+// Raises unless it is that or "gemma".
+void check_casting(const char* op, std::string_view casting);
 
 }  // namespace thunderkittens

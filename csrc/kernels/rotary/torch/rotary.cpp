@@ -1,16 +1,14 @@
-// rotary as torch ops: schemas, checks, outputs, backends, fakes. Autograd is in
-// rotary_autograd.cpp.
+// rotary as torch ops.
 //
 //   (x1, x2) → (x1 cos − x2 sin, x1 sin + x2 cos)   for each pair of the first R elements of a head
 //
-// Two ops: `rotary` gives new tensors, `rotary_` writes q and k themselves. With `conjugate` they
-// turn back, which is their gradient. No autocast rule: q and k keep their dtype.
-#include <ATen/ATen.h>
-#include <torch/library.h>
+// `rotary` gives new tensors, `rotary_` writes q and k themselves. With `conjugate` they turn back,
+// which is their gradient: a rotation is linear, so a backward is differentiable like the forward,
+// to any order. No autocast rule: q and k keep their dtype.
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 
-#include "binding/arguments.h"
 #include "binding/launch.h"
-#include "binding/layout.h"
+#include "binding/op.h"
 #include "binding/overlap.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/rotary/torch/rotary_call.hpp"
@@ -20,37 +18,33 @@ namespace {
 
 using at::Tensor;
 using c10::SymInt;
-using two_tensors = std::tuple<Tensor, Tensor>;
+using torch::autograd::variable_list;
+using two_tensors = std::array<Tensor, 2>;
+
+const kernel kKernel("rotary", kRotary);
+
+constexpr argument_list kArguments{
+    tensor("q", dtype_rule::floating, "B,S,Hq,D").if_packed("N,Hq,D"),
+    tensor("k", dtype_rule::same, "B,S,Hk,D").if_packed("N,Hk,D"),
+    tensor("cos", dtype_rule::same_or_float32, "T,P"),
+    tensor("sin", dtype_rule::same_or_float32, "T,P"),
+    size("offset", 0).otherwise("0"),
+    optional(tensor("offsets", dtype_rule::index, "B")).otherwise("None"),
+    boolean("interleaved").otherwise("False"),
+    boolean("conjugate").otherwise("False"),
+    optional(tensor("cu_seqlens", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+    optional(size("max_seqlen", 0)).otherwise("None").only_if_packed(),
+};
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-constexpr arguments kBatchArguments({
-    tensor("q", dtype_rule::floating, "B,S,Hq,D"),
-    tensor("k", dtype_rule::same, "B,S,Hk,D"),
-    tensor("cos", dtype_rule::same_or_float32, "T,P"),
-    tensor("sin", dtype_rule::same_or_float32, "T,P"),
-    integer("offset", 0),
-    optional(tensor("offsets", dtype_rule::index, "B")),
-    boolean("interleaved"),
-    boolean("conjugate"),
-});
-constexpr arguments kPackedArguments({
-    tensor("q", dtype_rule::floating, "N,Hq,D"),
-    tensor("k", dtype_rule::same, "N,Hk,D"),
-    tensor("cos", dtype_rule::same_or_float32, "T,P"),
-    tensor("sin", dtype_rule::same_or_float32, "T,P"),
-    integer("offset", 0),
-    optional(tensor("offsets", dtype_rule::index, "B")),
-    boolean("interleaved"),
-    boolean("conjugate"),
-    tensor("cu_seqlens", dtype_rule::index, "B1"),
-    integer("max_seqlen", 0),
-});
-constexpr argument_table kBatchTable = kBatchArguments.table("rotary");
-constexpr argument_table kPackedTable = kPackedArguments.table("rotary", "packed");
-const enter_arguments enter_batch(kBatchTable), enter_packed(kPackedTable);
-
-const kernel kKernel("rotary", kRotary);
+bool is_packed_call(const rotary_call& c) {
+  TORCH_CHECK_VALUE(c.cu_seqlens || !c.max_seqlen,
+                    "rotary: max_seqlen must be None without cu_seqlens, got a number");
+  TORCH_CHECK_VALUE(!c.cu_seqlens || c.max_seqlen,
+                    "rotary: max_seqlen must be given with cu_seqlens, got None");
+  return c.cu_seqlens.has_value();
+}
 
 void check_packing(const rotary_call& c) {
   const SymInt starts = c.cu_seqlens->sym_numel();
@@ -71,7 +65,8 @@ std::string text_of_sum(const SymInt& a, const SymInt& b) {
   return wraps ? c10::str(a, " + ", b) : c10::str(a + b);
 }
 
-void check_tables(const rotary_call& c) {
+void check_sizes(const rotary_call& c) {
+  if (c.cu_seqlens) check_packing(c);
   TORCH_CHECK_TYPE(c.cos.scalar_type() == c.sin.scalar_type(),
                    "rotary: sin must have the dtype of cos, ", c.cos.scalar_type(), ", got ",
                    c.sin.scalar_type());
@@ -88,59 +83,19 @@ void check_tables(const rotary_call& c) {
                     c.cu_seqlens ? "max_seqlen" : "q.size(1)", " + offset), got ", rows);
 }
 
-// ---- ATen ---------------------------------------------------------------------------------------
-
-// [N], or [B, S]: the row of the table for each token.
-Tensor table_rows(const rotary_call& c, int64_t offset) {
-  constexpr int64_t kFar = int64_t{1} << 62;  // sums of it and positions do not overflow
-  const Tensor offsets = c.offsets ? c.offsets->to(at::kLong).clamp(-kFar, kFar) : Tensor();
-  const auto options = c.q.options().dtype(at::kLong);
-  const int64_t tokens = c.q.size(-3);
-  Tensor position = at::arange(tokens, options);
-  if (c.cu_seqlens) {
-    const Tensor starts = c.cu_seqlens->to(at::kLong).contiguous();
-    const Tensor sequence = at::searchsorted(starts, position, false, /*right=*/true) - 1;
-    position =
-        position -
-        starts.index_select(0, sequence.clamp_min(0)).clamp_min(0).masked_fill(sequence < 0, 0);
-    if (c.offsets) {  // zero before the first sequence and past the last
-      const Tensor of_any = at::cat({offsets, at::zeros({1}, options)});
-      position = position + of_any.index_select(0, sequence.remainder(starts.numel()));
-    }
-  } else if (c.offsets) {
-    position = position + offsets.unsqueeze(1);
-  }
-  return (position + offset).clamp(0, c.cos.size(0) - 1);
+void check_writable(const Tensor& t, const char* name) {
+  TORCH_CHECK(!overlaps_itself(t), "rotary: ", name,
+              " must not overlap with itself where it is written in place, got sizes ", t.sizes(),
+              " and strides ", t.strides());
 }
 
-// cos or sin of each token, […, tokens, 1, R / 2], in the dtype that is computed in.
-Tensor of_tokens(const rotary_call& c, const Tensor& table, at::ScalarType type) {
-  const int64_t offset = c.offset.guard_int(__FILE__, __LINE__), pairs = table.size(1);
-  if (!c.cu_seqlens && !c.offsets) {
-    return table.narrow(0, offset, c.q.size(1)).to(type).unsqueeze(1);
-  }
-  const Tensor rows = table_rows(c, offset);
-  c10::DimVector sizes(rows.sizes());
-  sizes.append({1, pairs});
-  return table.index_select(0, rows.flatten()).to(type).view(sizes);
-}
-
-// The elements of the pairs: first or second of each.
-Tensor of_pairs(const Tensor& x, const rotary_call& c, int64_t which) {
-  const int64_t pairs = c.cos.size(1);
-  return c.interleaved ? x.slice(-1, which, 2 * pairs, 2) : x.narrow(-1, which * pairs, pairs);
-}
-
-// `out` may be x.
-void turn_by_aten(const rotary_call& c, const Tensor& x, const Tensor& out) {
-  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const Tensor cos = of_tokens(c, c.cos, type);
-  const Tensor sin = of_tokens(c, c.conjugate ? c.sin.neg() : c.sin, type);
-  const Tensor x1 = of_pairs(x, c, 0).to(type), x2 = of_pairs(x, c, 1).to(type);
-  const Tensor first = x1 * cos - x2 * sin, second = x1 * sin + x2 * cos;
-  of_pairs(out, c, 0).copy_(first);
-  of_pairs(out, c, 1).copy_(second);
-  if (!out.is_same(x)) out.slice(-1, 2 * c.cos.size(1)).copy_(x.slice(-1, 2 * c.cos.size(1)));
+void check_writable(const rotary_call& c) {
+  check_writable(c.q, "q");
+  check_writable(c.k, "k");
+  TORCH_CHECK(!overlap(c.q, c.k),
+              "rotary: q and k must not share memory where they are written in place, got q of "
+              "strides ",
+              c.q.strides(), " and k of strides ", c.k.strides(), " that do");
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
@@ -236,8 +191,6 @@ void turn_by_kernel(const decision& d, const rotary_problem& problem, const rota
   if (!k.is_same(c.k)) c.k.copy_(k);
 }
 
-// ---- Ops ----------------------------------------------------------------------------------------
-
 // In place, the outputs are q and k themselves.
 void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool in_place = q_out.is_same(c.q), empty = c.q.numel() == 0 && c.k.numel() == 0;
@@ -255,82 +208,123 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   }
 }
 
-void check_writable(const Tensor& t, const char* name) {
-  TORCH_CHECK(!overlaps_itself(t), "rotary: ", name,
-              " must not overlap with itself where it is written in place, got sizes ", t.sizes(),
-              " and strides ", t.strides());
+// ---- Autograd -----------------------------------------------------------------------------------
+
+void refuse_table_gradients(const rotary_call& c) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!records_gradient(c.cos, c.sin),
+                              "rotary: cos and sin must not require a gradient, got ",
+                              c.cos.requires_grad() ? "cos" : "sin", " that does");
 }
 
-two_tensors rotary_meta(const rotary_call& c) {
-  check_rotary(c);
-  return {empty_contiguous(c.q), empty_contiguous(c.k)};
+// The backward of a call, or of q or k alone.
+struct turn_back {
+  SymInt offset;
+  bool interleaved, conjugate;
+  std::optional<SymInt> max_seqlen;
+
+  static constexpr size_t kSaved = 4;
+  static std::string name() { return "thunderkittens::rotary_backward"; }
+  auto numbers() const { return std::make_tuple(offset, interleaved, conjugate, max_seqlen); }
+  variable_list operator()(const backward_call& b) const;
+};
+
+// The node of a call whose inputs with gradients are these.
+template <class... Inputs>
+auto node_of(const rotary_call& c, const Inputs&... inputs) {
+  auto node = make_node(turn_back{c.offset, c.interleaved, c.conjugate, c.max_seqlen}, inputs...);
+  node->save(c.cos);
+  node->save(c.sin);
+  node->save(c.offsets);
+  node->save(c.cu_seqlens);
+  return node;
 }
 
-// One kernel for every device: it looks at the tensors itself, so that a sparse or nested
-// tensor or a foreign device gets our sentence and not the dispatcher's.
-void every_op(torch::Library& m) {
-  m.impl("rotary", with_rotary<rotary>);
-  m.impl("rotary_", with_rotary<rotary_in_place>);
+// ---- Ops ----------------------------------------------------------------------------------------
+
+struct rotary {
+  static constexpr const char* name = "rotary";
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{like("", "q"), like("", "k")};
+  static constexpr size_t kPlain = 4;
+  static constexpr bool kRecords = true;
+
+  static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
+  static void check_options(const auto&... args) { check_sizes({args...}); }
+
+  static two_tensors compute(const auto&... args) {
+    const rotary_call c{args...};
+    const two_tensors out{empty_contiguous(c.q), empty_contiguous(c.k)};
+    turn(c, out[0], out[1]);
+    return out;
+  }
+
+  static two_tensors record(const call_to_record& call, const auto&... args) {
+    const rotary_call c{args...};
+    refuse_table_gradients(c);
+    const auto node = node_of(c, c.q, c.k);
+    const two_tensors out = functions<rotary, true>::below_autograd(call.plain, args...);
+    for (const Tensor& t : out) torch::autograd::set_history(t, node);
+    return out;
+  }
+};
+
+struct rotary_in_place {
+  static constexpr const char* name = "rotary_";
+  static constexpr const char* called = "rotary";
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{};
+  static constexpr size_t kWritten = 2;
+  static constexpr bool kRecords = true, kCountsVersions = true;
+
+  static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
+  static void check_options(const auto&... args) { check_sizes({args...}); }
+
+  static void compute(const auto&... args) {
+    const rotary_call c{args...};
+    check_writable(c);
+    turn(c, c.q, c.k);
+  }
+
+  // Of q and k each has a node of its own, since a node that changes a view (of a fused projection)
+  // may change nothing else.
+  static std::array<Tensor, 0> record(const call_to_record& call, const auto&... args) {
+    const rotary_call c{args...};
+    refuse_table_gradients(c);
+    std::array<std::shared_ptr<torch::autograd::Node>, 2> nodes;
+    const std::array<const Tensor*, 2> written = {&c.q, &c.k};
+    for (size_t i = 0; i < 2; ++i) {  // before anything is written
+      torch::autograd::check_inplace(*written[i], written[i]->requires_grad());
+      if (written[i]->requires_grad()) nodes[i] = node_of(c, *written[i]);
+    }
+    functions<rotary_in_place, true>::write_below_autograd(call.plain, args...);
+    for (size_t i = 0; i < 2; ++i) torch::autograd::rebase_history(*written[i], nodes[i]);
+    return {};
+  }
+};
+
+// The gradients of q and k from those of the results, of which one may be undefined.
+variable_list turn_back::operator()(const backward_call& b) const {
+  const auto arrived = [&](size_t i) {
+    return i < b.gradients.size() && b.needs[i] ? b.gradients[i] : Tensor();
+  };
+  const Tensor dq = arrived(0), dk = arrived(1);
+  variable_list list(b.gradients.size());
+  if (!dq.defined() && !dk.defined()) return list;
+  const auto or_no_heads = [](const Tensor& t, const Tensor& like) {
+    return t.defined() ? t : like.narrow(-2, 0, 0);
+  };
+  const auto given = [&](size_t i) {
+    return b.saved[i].defined() ? std::optional(b.saved[i]) : std::nullopt;
+  };
+  const auto [q, k] =
+      call_from_backward<rotary>(or_no_heads(dq, dk), or_no_heads(dk, dq), b.saved[0], b.saved[1],
+                                 offset, given(2), interleaved, !conjugate, given(3), max_seqlen);
+  if (dq.defined()) list[0] = q;
+  if (dk.defined()) list[1] = k;
+  return list;
 }
+
+const register_ops<rotary, rotary_in_place> registered;
 
 }  // namespace
-
-void check_rotary(const rotary_call& c) {
-  TORCH_CHECK_VALUE(c.cu_seqlens || !c.max_seqlen,
-                    "rotary: max_seqlen must be None without cu_seqlens, got a number");
-  TORCH_CHECK_VALUE(!c.cu_seqlens || c.max_seqlen,
-                    "rotary: max_seqlen must be given with cu_seqlens, got None");
-  const std::optional<SymInt> offset(c.offset);
-  if (c.cu_seqlens) {
-    check(kPackedTable, {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate,
-                         c.cu_seqlens, c.max_seqlen});
-    check_packing(c);
-  } else {
-    check(kBatchTable, {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
-  }
-  check_tables(c);
-}
-
-void check_dense_rotary(const rotary_call& c) {
-  const std::optional<SymInt> offset(c.offset);
-  check_dense(kBatchTable, {c.q, c.k, c.cos, c.sin, offset, c.offsets, c.interleaved, c.conjugate});
-}
-
-two_tensors rotary(const rotary_call& c) {
-  check_rotary(c);
-  const two_tensors out{empty_contiguous(c.q), empty_contiguous(c.k)};
-  turn(c, std::get<0>(out), std::get<1>(out));
-  return out;
-}
-
-void rotary_in_place(const rotary_call& c) {
-  check_rotary(c);
-  check_writable(c.q, "q");
-  check_writable(c.k, "k");
-  TORCH_CHECK(!overlap(c.q, c.k),
-              "rotary: q and k must not share memory where they are written in place, got q of "
-              "strides ",
-              c.q.strides(), " and k of strides ", c.k.strides(), " that do");
-  turn(c, c.q, c.k);
-}
-
-TORCH_LIBRARY_FRAGMENT(thunderkittens, m) {
-  const char* const arguments =
-      "Tensor cos, Tensor sin, SymInt offset=0, Tensor? offsets=None, bool interleaved=False, "
-      "bool conjugate=False, Tensor? cu_seqlens=None, SymInt? max_seqlen=None) -> ";
-  m.def(c10::str("rotary(Tensor q, Tensor k, ", arguments, "(Tensor, Tensor)").c_str(),
-        {at::Tag::pt2_compliant_tag});
-  m.def(c10::str("rotary_(Tensor(a!) q, Tensor(b!) k, ", arguments, "()").c_str(),
-        {at::Tag::pt2_compliant_tag});
-}
-
-TORCH_LIBRARY_IMPL(thunderkittens, CompositeExplicitAutograd, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCPU, m) { every_op(m); }
-TORCH_LIBRARY_IMPL(thunderkittens, NestedTensorCUDA, m) { every_op(m); }
-
-TORCH_LIBRARY_IMPL(thunderkittens, Meta, m) {
-  m.impl("rotary", with_rotary<rotary_meta>);
-  m.impl("rotary_", with_rotary<check_rotary>);
-}
-
 }  // namespace thunderkittens

@@ -1,0 +1,91 @@
+#include "binding/describe.h"
+
+#include <ATen/ops/empty.h>
+
+#include "binding/layout.h"
+
+namespace thunderkittens {
+namespace {
+
+// What the call passes for the argument that a result is like; null where it is not given.
+const at::Tensor* like_of(const op_description& op, const result& r,
+                          std::span<const value> values) {
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    if (op.arguments[i].name == r.like) return values[i].tensor;
+  }
+  return nullptr;
+}
+
+// Whether the i-th result is wanted.
+bool is_needed(const op_description& op, std::span<const value> values, size_t i) {
+  for (size_t j = 0; j < values.size(); ++j) {
+    if (values[j].flags == nullptr) continue;
+    const size_t first = op.results.size() - op.arguments[j].count;
+    return i < first || values[j].flags[i - first];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string schema(std::string_view name, const op_description& op, size_t written, bool defaults) {
+  std::string text(name);
+  const char* separator = "(";
+  const auto append = [&](std::string_view part) { text += part; };
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    const argument& a = op.arguments[i];
+    append(separator);
+    separator = ", ";
+    if (a.keyword) append("*, ");
+    append(a.type);
+    if (i < written) text += {'(', static_cast<char>('a' + i), '!', ')'};
+    if (a.optional) append("?");
+    append(" ");
+    append(a.name);
+    if (!defaults || a.fallback.empty()) continue;
+    append("=");
+    append(a.fallback);
+  }
+  append(") -> ");
+  if (op.results.size() == 1) return text + "Tensor";
+  append("(");
+  separator = "";
+  for (const result& r : op.results) {
+    append(separator);
+    separator = ", ";
+    append("Tensor");
+    if (!r.name.empty()) text += " ";
+    append(r.name);
+  }
+  return text + ")";
+}
+
+void check_needs(const op_description& op, std::span<const value> values) {
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    const result& r = op.results[i];
+    if (r.rule != result_rule::like || !is_needed(op, values, i)) continue;
+    TORCH_CHECK_VALUE(like_of(op, r, values) != nullptr, op.op, ": ", r.like,
+                      " must be given when its gradient is needed, got None");
+  }
+}
+
+void make_empty(const op_description& op, std::span<const value> values,
+                std::span<at::Tensor> results) {
+  const at::Tensor& first = *values.front().tensor;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const result& r = op.results[i];
+    if (r.rule == result_rule::statistics) {
+      results[i] = at::empty_symint(first.sym_sizes().slice(0, first.dim() - 1),
+                                    first.options().dtype(statistics_dtype(first)));
+      continue;
+    }
+    const at::Tensor* const like = is_needed(op, values, i) ? like_of(op, r, values) : nullptr;
+    results[i] = like != nullptr ? empty_contiguous(*like) : none(first);
+  }
+}
+
+at::ScalarType statistics_dtype(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+}  // namespace thunderkittens

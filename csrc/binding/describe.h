@@ -1,0 +1,250 @@
+// The description of an op: one list of its arguments and one of its results. From it come the
+// schema, the checks and their tests, Meta, what is saved for the backward, and how it is called
+// (binding/op.h). Everything here is computed by the compiler.
+//
+//   static constexpr argument_list arguments{
+//       tensor("x", dtype_rule::floating, "*,N"),
+//       optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
+//       number("eps", 0.0).otherwise("1e-5"),
+//   };
+//   static constexpr result_list results{like("y", "x"), statistics("mean"), statistics("rstd")};
+#pragma once
+
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "binding/arguments.h"
+
+namespace thunderkittens {
+
+// An argument, and the type T as which functions take it.
+template <class T>
+struct typed : argument {
+  constexpr typed otherwise(std::string_view value) const {
+    typed a = *this;
+    a.fallback = value;
+    return a;
+  }
+  constexpr typed by_name() const {
+    typed a = *this;
+    a.keyword = true;
+    return a;
+  }
+  constexpr typed as_constant() const {
+    typed a = *this;
+    a.constant = true;
+    return a;
+  }
+  constexpr typed if_packed(std::string_view shape) const {
+    typed a = *this;
+    a.packed_shape = shape;
+    return a;
+  }
+  constexpr typed only_if_packed() const {
+    typed a = *this;
+    a.packed_only = true;
+    return a;
+  }
+};
+
+constexpr typed<const at::Tensor&> tensor(std::string_view name, dtype_rule dtype,
+                                          std::string_view shape) {
+  return {{.name = name,
+           .type = "Tensor",
+           .kind = argument_kind::tensor,
+           .dtype = dtype,
+           .shape = {.text = shape}}};
+}
+// One that the op checks itself.
+constexpr typed<const at::Tensor&> tensor(std::string_view name) {
+  return {{.name = name, .type = "Tensor", .shape = {}}};
+}
+constexpr typed<double> number(std::string_view name,
+                               double minimum = -std::numeric_limits<double>::max()) {
+  return {{.name = name,
+           .type = "float",
+           .kind = argument_kind::number,
+           .shape = {},
+           .minimum = minimum}};
+}
+constexpr typed<int64_t> integer(std::string_view name, double minimum) {
+  return {{.name = name,
+           .type = "int",
+           .kind = argument_kind::integer,
+           .shape = {},
+           .minimum = minimum}};
+}
+constexpr typed<int64_t> integer(std::string_view name) {  // any
+  return {{.name = name, .type = "int", .shape = {}}};
+}
+constexpr typed<c10::SymInt> size(std::string_view name, double minimum) {
+  return {{.name = name,
+           .type = "SymInt",
+           .kind = argument_kind::integer,
+           .shape = {},
+           .minimum = minimum}};
+}
+constexpr typed<bool> boolean(std::string_view name) {
+  return {{.name = name, .type = "bool", .kind = argument_kind::boolean, .shape = {}}};
+}
+constexpr typed<std::string_view> word(std::string_view name) {
+  return {{.name = name, .type = "str", .shape = {}}};
+}
+// Which of the last `Count` results are wanted.
+template <size_t Count>
+constexpr typed<std::array<bool, Count>> needs() {
+  constexpr std::string_view kTypes[] = {"bool[0]", "bool[1]", "bool[2]", "bool[3]", "bool[4]"};
+  return {{.name = "needs", .type = kTypes[Count], .shape = {}, .count = Count}};
+}
+
+namespace detail {
+template <class T>
+struct optional_of {
+  using type = std::optional<T>;
+};
+template <>
+struct optional_of<const at::Tensor&> {
+  using type = const std::optional<at::Tensor>&;
+};
+}  // namespace detail
+
+template <class T>
+constexpr typed<typename detail::optional_of<T>::type> optional(const typed<T>& given) {
+  typed<typename detail::optional_of<T>::type> a{given};
+  a.optional = true;
+  return a;
+}
+
+// The arguments of an op, which functions take as T.... Keep it in a constexpr variable; tables are
+// views of it.
+template <class... T>
+struct argument_list {
+  static constexpr size_t size = sizeof...(T);
+  std::array<argument, size> list, packed_list;
+  std::array<std::string_view, kMaxDims> dims{}, packed_dims{};
+
+  constexpr argument_list(const typed<T>&... items) : list{items...}, packed_list{items...} {
+    for (size_t i = 0; i < size; ++i) {
+      argument &a = list[i], &packed = packed_list[i];
+      if (a.packed_only) {
+        a.kind = argument_kind::option;
+        packed.optional = false;
+      }
+      if (!packed.packed_shape.empty()) packed.shape.text = packed.packed_shape;
+      parse(a.shape, dims);
+      parse(packed.shape, packed_dims);
+    }
+  }
+  constexpr argument_table table(std::string_view op,
+                                 std::optional<divisibility> relation = {}) const {
+    return {op, "", list, dims, relation};
+  }
+  constexpr argument_table packed_table(std::string_view op,
+                                        std::optional<divisibility> relation = {}) const {
+    return {op, "packed", packed_list, packed_dims, relation};
+  }
+  constexpr bool can_be_packed() const {
+    for (const argument& a : list) {
+      if (a.packed_only) return true;
+    }
+    return false;
+  }
+  // Of the argument of that name; `size` where there is none.
+  constexpr size_t find(std::string_view name) const {
+    size_t i = 0;
+    while (i < size && list[i].name != name) ++i;
+    return i;
+  }
+
+ private:
+  using names = std::array<std::string_view, kMaxDims>;
+
+  static constexpr void parse(shape_rule& shape, names& dims) {
+    std::string_view rest = shape.text;
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      const std::string_view name = rest.substr(0, comma);
+      rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+      if (name == "*") {
+        shape.leading = true;
+        continue;
+      }
+      uint8_t i = 0;
+      while (!dims.at(i).empty() && dims[i] != name) ++i;
+      dims[i] = name;
+      shape.dims[shape.rank++] = i;
+    }
+  }
+};
+template <class... T>
+argument_list(const typed<T>&...) -> argument_list<T...>;
+
+// ---- Results ------------------------------------------------------------------------------------
+
+enum class result_rule : uint8_t {
+  like,  // shape and dtype of an argument, contiguous; empty where `needs` does not ask for it
+  like_if_given,  // the same, and empty where the argument is not given
+  statistics,     // one number a row of the first tensor, of float32 (float64 for float64)
+  own,            // the op's `meta` makes it
+};
+
+struct result {
+  std::string_view name;
+  result_rule rule = result_rule::own;
+  std::string_view like;                            // the argument
+  std::string_view gradient;                        // what its gradient is called; "": "d" + name
+  std::array<std::string_view, 2> depends_on = {};  // arguments; none: all of them
+
+  constexpr bool has_gradient(std::string_view other) const {
+    if (!gradient.empty()) return other == gradient;
+    return !name.empty() && !other.empty() && other[0] == 'd' && other.substr(1) == name;
+  }
+};
+
+constexpr result like(std::string_view name, std::string_view argument) {
+  return {.name = name, .rule = result_rule::like, .like = argument};
+}
+constexpr result like_if_given(std::string_view name, std::string_view argument) {
+  return {.name = name, .rule = result_rule::like_if_given, .like = argument};
+}
+constexpr result statistics(std::string_view name) {
+  return {.name = name, .rule = result_rule::statistics};
+}
+
+template <size_t Count>
+struct result_list {
+  static constexpr size_t size = Count;
+  std::array<result, Count> list;
+
+  template <class... Results>
+  constexpr explicit result_list(const Results&... items) : list{items...} {}
+};
+template <class... Results>
+result_list(const Results&...) -> result_list<sizeof...(Results)>;
+
+// ---- What follows from a description, at run time -----------------------------------------------
+
+// An op as the functions below see it.
+struct op_description {
+  std::string_view op;  // as messages name it
+  std::span<const argument> arguments;
+  std::span<const result> results;
+};
+
+// The schema of `name`. The first `written` of the arguments are written in place; `defaults`:
+// whether those that have defaults show them.
+std::string schema(std::string_view name, const op_description& op, size_t written = 0,
+                   bool defaults = true);
+
+// Raises unless all is given whose gradients `needs` asks for.
+void check_needs(const op_description& op, std::span<const value> values);
+
+// Shapes, dtypes and strides of the first results, also of symbolic sizes.
+void make_empty(const op_description& op, std::span<const value> values,
+                std::span<at::Tensor> results);
+
+// float32, or float64 for float64.
+at::ScalarType statistics_dtype(const at::Tensor& t);
+
+}  // namespace thunderkittens
