@@ -31,54 +31,94 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/norm/any_element.cuh"
 #include "kernels/norm/dropout.cuh"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// As norm_forward_config.
-template <class Kind, class T, class R, int Run>
+// As norm_forward_config; or any_norm_kind and any_element, in runs of 4, which may lie anywhere.
+template <class Kind, class T, int Run>
 struct norm_backward_config {
   using kind = Kind;
   using type = T;
-  using residual_type = std::conditional_t<Kind::adds, R, T>;  // of s as well
   static constexpr int length = norm_backward_shape::kWarpColumns;
   using layout = ducks::rv_layout::runs<Run>;
   using vector = rv<float, length, layout>;
   // As loaded: packed pairs, or floats where elements come one by one (a 16-bit element alone would
-  // take a register all the same, and its float another).
-  template <class E>
-  using loaded = rv<std::conditional_t<(Run > 1), E, float>, length, layout>;
-  using loaded_dy = loaded<T>;
-  using loaded_s = loaded<residual_type>;
+  // take a register all the same, and its float another) or are of any type.
+  static constexpr bool in_pairs = Run > 1 && !is_any<T>;
+  using loaded_type = std::conditional_t<in_pairs, T, float>;
+  using loaded = rv<loaded_type, length, layout>;
   static constexpr int sums = Kind::centred ? 3 : 1;
   static constexpr int max_threads = 512;
-  // Added one by one, elements of dsum would not fit in the registers.
-  static constexpr bool fused = Run > 1 || !Kind::adds;
   // The next row is loaded early where it fits in the 128 registers a thread has: two bytes an
   // element, and one address a run. (float, and single elements, would spill 40 … 72 bytes.)
-  static constexpr bool prefetch = sizeof(T) == 2 && sizeof(residual_type) == 2 && Run > 1;
+  static constexpr bool prefetch = in_pairs && sizeof(T) == 2;
+  // Elsewhere at the end of the row before, or (any element: else ptxas spills) when it is used.
+  static constexpr bool loads_ahead = !is_any<T>;
   // Of dsum, it is then on its way to shared memory.
-  using stream = row_stream<residual_type, vector, 2>;
   static constexpr bool streams = Kind::adds && prefetch;
+  using stream = row_stream<std::conditional_t<streams, T, float>, vector, 2>;
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
 };
+
+template <class Config>
+KITTENS_DEVICE bool has_mean(const norm_backward_params& p) {
+  return is_any_kind<typename Config::kind> ? p.mean != nullptr : Config::kind::centred;
+}
+
+// dst = slice of row r of a matrix of Config's elements, or of `type`: packed if they are any.
+template <class Config, register_vector V>
+KITTENS_DEVICE void load_slice(V& dst, const void* data, dtype type, const norm_backward_params& p,
+                               int64_t stride, int64_t r, int64_t slice) {
+  using T = typename Config::type;
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    load_packed(dst, data, type, r * stride + first, int(p.width - first));
+  } else {
+    load(dst, matrix<const T>(data, p.rows, p.width, stride), {.r = r, .c = slice});
+  }
+}
+
+// What of load_slice's is packed becomes floats.
+template <class Config, register_vector V>
+KITTENS_DEVICE void unpack_slice(V& v, dtype type) {
+  if constexpr (is_any<typename Config::type>) unpack(v, type);
+}
+
+// Its counterpart: a slice of row r of a contiguous matrix.
+template <class Config, register_vector V>
+KITTENS_DEVICE void store_slice(void* data, dtype type, const norm_backward_params& p, const V& src,
+                                int64_t r, int64_t slice) {
+  using T = typename Config::type;
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    V packed = src;
+    pack(packed, type);
+    store_packed(data, type, r * p.width + first, int(p.width - first), packed);
+  } else {
+    store(matrix<T>(data, p.rows, p.width, p.width), src, {.r = r, .c = slice});
+  }
+}
 
 // One row on its way: what a warp has loaded of it.
 template <class Config>
 struct loaded_row {
-  typename Config::loaded_dy dy;
-  typename Config::loaded_s s;
+  typename Config::loaded dy, s;
   float mean = 0.0f, rstd;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r, int64_t slice) {
-    using T = typename Config::type;
-    using R = typename Config::residual_type;
-    load(dy, matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer), {.r = r, .c = slice});
-    load(s, matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer), {.r = r, .c = slice});
-    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    load_slice<Config>(dy, p.dy, p.type, p, p.dy_rows.outer, r, slice);
+    load_slice<Config>(s, p.x, p.residual_type, p, p.x_rows.outer, r, slice);
+    if (has_mean<Config>(p)) mean = arch::load_global(p.mean + r);
     rstd = arch::load_global(p.rstd + r);
+  }
+  // Before the row is used.
+  KITTENS_DEVICE void unpack(const norm_backward_params& p) {
+    unpack_slice<Config>(dy, p.type);
+    unpack_slice<Config>(s, p.residual_type);
   }
   // d = s − mean, zero past the last column.
   KITTENS_DEVICE void centre(typename Config::vector& d, int columns) const {
@@ -91,16 +131,31 @@ struct loaded_row {
   }
 };
 
+// dst = a slice of the weight and its offset; ones where it is null.
+template <class Config, register_vector V>
+KITTENS_DEVICE void load_weight_slice(V& dst, const norm_backward_params& p, int64_t slice) {
+  using T = typename Config::type;
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    load_any_parameter(dst, p.weight, p.weight_type, first, int(p.width - first), 1.0f);
+    if (p.weight_offset != 0.0f) add(dst, dst, p.weight_offset);
+  } else {
+    load_weight<typename Config::kind, T>(dst, p.weight, p.weight_type, p.width, slice,
+                                          p.weight_offset);
+  }
+}
+
 // The sums of a row from which its gradient follows, over this warp's columns: Σ d, Σ g, Σ g·d;
-// without a mean Σ g·d alone.
+// without a mean Σ g·d alone, or of any kind the others zero.
 template <class Config, class V, class DY>
 KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy,
-                             const V& weight) {
+                             const V& weight, bool has_mean) {
   V g;
   mul(g, dy, weight);
   if constexpr (Config::kind::centred) {
     sum(sums[0], d);
     sum(sums[1], g);
+    if (!has_mean) sums[0] = sums[1] = 0.0f;
   }
   dot(sums[Config::sums - 1], g, d);
 }
@@ -150,7 +205,7 @@ struct weight_gradients {
     zero(dweight);
     zero(dbias);
   }
-  KITTENS_DEVICE void add_row(const typename Config::loaded_dy& dy,
+  KITTENS_DEVICE void add_row(const typename Config::loaded& dy,
                               const typename Config::vector& normal) {
     fma(dweight, dy, normal, dweight);
     if constexpr (Config::kind::centred) add(dbias, dbias, dy);
@@ -162,11 +217,9 @@ template <class Config>
 KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout_mask& mask,
                                     typename Config::vector& ds, int64_t r, int64_t slice) {
   using V = typename Config::vector;
-  using T = typename Config::type;
   if constexpr (Config::kind::adds) {
-    using R = typename Config::residual_type;
     if (p.dresidual != nullptr) {
-      store(matrix<R>(p.dresidual, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+      store_slice<Config>(p.dresidual, p.residual_type, p, ds, r, slice);
     }
     if (p.dx != nullptr && mask.drops) {
       const int64_t first = r * p.width + slice * V::length;
@@ -174,14 +227,19 @@ KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout
       for (int c = 0; c < V::chunks; ++c) {
         float values[V::run_length], factor[V::run_length];
         ds.data[c].get(values);
-        mask.factors(factor, first + V::first(c, arch::lane_id()));
+        const int64_t number = first + V::first(c, arch::lane_id());
+        if constexpr (is_any<typename Config::type>) {
+          mask.factors_anywhere(factor, number);
+        } else {
+          mask.factors(factor, number);
+        }
 #pragma unroll
         for (int i = 0; i < V::run_length; ++i) values[i] *= factor[i];
         ds.data[c].set(values);
       }
     }
   }
-  if (p.dx != nullptr) store(matrix<T>(p.dx, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+  if (p.dx != nullptr) store_slice<Config>(p.dx, p.type, p, ds, r, slice);
 }
 
 // What a block's groups leave in shared memory for its first group to add up, when there are
@@ -235,7 +293,7 @@ KITTENS_DEVICE void store_partial(const norm_backward_params& p,
                                   const weight_gradients<Config>& total, int64_t r, int64_t slice) {
   const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
   store(partial, total.dweight, {.r = r, .c = slice});
-  if constexpr (Config::kind::centred) {
+  if (has_mean<Config>(p)) {
     store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
   }
 }
@@ -245,8 +303,6 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward(const __grid_constant__ norm_backward_params p, row_layout layout) {
   using vector = typename Config::vector;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
   const int warps = layout.warps, groups = arch::block_threads() / (warps * kWarp);
   const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
@@ -259,29 +315,32 @@ __global__ void __launch_bounds__(Config::max_threads)
   group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};
 
   // The weights stay in L1, not in registers: those hold the next row instead.
-  const auto load_weights = [&](vector& weight) {
-    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, warp,
-                                          p.weight_offset);
-  };
+  const auto load_weights = [&](vector& weight) { load_weight_slice<Config>(weight, p, warp); };
   const dropout_mask mask(p.dropout);
   weight_gradients<Config> total;
 
   int64_t r = int64_t(arch::block_x()) * groups + group;
   typename Config::stream dsums(
-      matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
+      matrix<const typename Config::stream::type>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width,
+                                                  p.dsum_stride),
       slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
   if constexpr (Config::streams) dsums.start();
   loaded_row<Config> row, next;
-  if (r < p.rows) next.load_from(p, r, warp);
+  if (Config::loads_ahead && r < p.rows) next.load_from(p, r, warp);
   for (; r < p.rows; r += stride) {
-    row = next;
+    if constexpr (Config::loads_ahead) {
+      row = next;
+    } else {
+      row.load_from(p, r, warp);
+      row.unpack(p);
+    }
     if (Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
 
     vector weight, d;
     load_weights(weight);
     row.centre(d, columns);
     float sums[Config::sums];
-    row_sums<Config>(sums, d, row.dy, weight);
+    row_sums<Config>(sums, d, row.dy, weight, has_mean<Config>(p));
     add(sums);
 
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
@@ -296,12 +355,15 @@ __global__ void __launch_bounds__(Config::max_threads)
         dsums.read(dsum);
         dsums.advance();
       } else {
-        load(dsum, dsums.source, {.r = r, .c = warp});
+        load_slice<Config>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r, warp);
+        unpack_slice<Config>(dsum, p.residual_type);
       }
       kittens::add(ds, ds, dsum);
     }
     store_gradients<Config>(p, mask, ds, r, warp);
-    if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
+    if (Config::loads_ahead && !Config::prefetch && r + stride < p.rows) {
+      next.load_from(p, r + stride, warp);
+    }
   }
   if (p.partial == nullptr) return;
   add_groups<Config>(total, reinterpret_cast<group_sums<Config>*>(exchanged), groups, warps);
@@ -313,8 +375,6 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads, 1)
     norm_backward_dx_wide(const __grid_constant__ norm_backward_params p, row_layout layout) {
   using vector = typename Config::vector;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
   const int warps = layout.warps, warp = arch::warp_id();
   const int64_t slices = (p.width + vector::length - 1) / vector::length;
   const int64_t r = arch::block_x();
@@ -325,29 +385,30 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
   const dropout_mask mask(p.dropout);
   loaded_row<Config> row;
   vector d, weight;
-  const auto load_slice = [&](int64_t slice) {
+  const auto load_row = [&](int64_t slice) {
     row.load_from(p, r, slice);
+    row.unpack(p);
     row.centre(d, int(p.width - slice * vector::length));
-    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, slice,
-                                          p.weight_offset);
+    load_weight_slice<Config>(weight, p, slice);
   };
   float sums[Config::sums] = {};
   for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_slice(slice);
+    load_row(slice);
     float here[Config::sums];
-    row_sums<Config>(here, d, row.dy, weight);
+    row_sums<Config>(here, d, row.dy, weight, has_mean<Config>(p));
     for (int i = 0; i < Config::sums; ++i) sums[i] += here[i];
   }
   add(sums);
   for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_slice(slice);
+    load_row(slice);
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
     normalise(d, gradient);
     vector& ds = d;
     map(gradient, ds, row.dy, weight, d);
     if (Config::kind::adds && p.dsum != nullptr) {
       vector dsum;
-      load(dsum, matrix<const R>(p.dsum, p.rows, p.width, p.dsum_stride), {.r = r, .c = slice});
+      load_slice<Config>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r, slice);
+      unpack_slice<Config>(dsum, p.residual_type);
       kittens::add(ds, ds, dsum);
     }
     store_gradients<Config>(p, mask, ds, r, slice);
@@ -369,6 +430,7 @@ __global__ void __launch_bounds__(Config::max_threads)
   for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
     loaded_row<Config> row;
     row.load_from(p, r, slice);
+    row.unpack(p);
     row.centre(d, columns);
     mul(d, d, row.rstd);
     total.add_row(row.dy, d);

@@ -1,0 +1,73 @@
+// What the norms share: the kernels of any kind and element types, and the end of the backward.
+#include "kernels/norm/norm_forward_any.cuh"
+#include "kernels/norm/norm_launch.cuh"
+#include "kernels/norm/norm_reduce.cuh"
+
+namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
+
+void launch_any_norm_forward(const norm_forward_params& p, host::stream s) {
+  if (p.width <= kNormNarrowWidth) {
+    using narrow = norm_forward_narrow_config<any_norm_kind, any_element, 1>;
+    return launch_forward_narrow<narrow>(p, s);
+  }
+  using config = norm_forward_any_config<16, 16>;
+  const int64_t warps =
+      std::min<int64_t>(config::max_threads / kWarp, ceil_div(p.width, config::vector::length));
+  host::launch_programmatic(norm_forward_any<config>,
+                            {.grid = {p.rows},
+                             .block = {warps * kWarp},
+                             .shared_bytes = sizeof(config::group::shared),
+                             .max_threads = config::max_threads},
+                            s, p, row_layout_of(p.width, warps));
+}
+
+namespace {
+
+// Rows that do not fit one block's registers are read twice.
+template <class Config>
+void launch_backward_wide(const norm_backward_params& p, host::stream s) {
+  const int64_t warps =
+      std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
+  const int64_t threads = warps * kWarp;
+  if (p.dx != nullptr || p.dresidual != nullptr) {
+    const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
+    host::launch(norm_backward_dx_wide<Config>,
+                 {.grid = {p.rows},
+                  .block = {threads},
+                  .shared_bytes = shared,
+                  .max_threads = Config::max_threads},
+                 s, p, row_layout_of(p.width, warps));
+  }
+  if (p.partial != nullptr) {
+    const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
+    host::launch(norm_backward_sums_wide<Config>,
+                 {.grid = {blocks, p.partial_rows},
+                  .block = {threads},
+                  .max_threads = Config::max_threads},
+                 s, p);
+  }
+}
+
+}  // namespace
+
+void launch_any_norm_backward(const norm_backward_params& p, host::stream s) {
+  using config = norm_backward_config<any_norm_kind, any_element, 4>;
+  if (p.partial_rows == 0) return launch_backward_few<config>(p, s);
+  if (p.width <= kNormNarrowWidth) {
+    using narrow = norm_backward_narrow_config<any_norm_kind, any_element, 1>;
+    return launch_backward_narrow<narrow>(p, s);
+  }
+  if (p.width <= kNormFusedWidth) return launch_backward_barrier<config>(p, s);
+  launch_backward_wide<config>(p, s);
+}
+
+void launch_norm_reduce(const norm_backward_params& p, host::stream s) {
+  using reduce = norm_reduce_config;
+  host::launch_programmatic(norm_backward_reduce<reduce>,
+                            {{ceil_div(p.width, kWarp), p.dbias != nullptr ? 2 : 1},
+                             {reduce::warps * kWarp},
+                             reduce::warps * kWarp * sizeof(float)},
+                            s, p);
+}
+
+}  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET
