@@ -291,11 +291,17 @@ KITTENS_DEVICE void add_groups(weight_gradients<Config>& total, group_sums<Confi
 template <class Config>
 KITTENS_DEVICE void store_partial(const norm_backward_params& p,
                                   const weight_gradients<Config>& total, int64_t r, int64_t slice) {
-  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, total.dweight, {.r = r, .c = slice});
-  if (has_mean<Config>(p)) {
-    store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
-  }
+  const auto store_row = [&](const typename Config::vector& sums, int64_t r) {
+    if constexpr (is_any<typename Config::type>) {
+      const int64_t first = slice * Config::length;
+      store_packed(p.partial, dtype::float32, r * p.width + first, int(p.width - first), sums);
+    } else {
+      const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+      store(partial, sums, {.r = r, .c = slice});
+    }
+  };
+  store_row(total.dweight, r);
+  if (has_mean<Config>(p)) store_row(total.dbias, p.partial_rows + r);
 }
 
 // Grid: partial_rows blocks, whether or not a weight gradient is wanted.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
@@ -88,16 +87,17 @@ void launch_forward_form(const norm_forward_params& p, host::stream s) {
 }
 
 // Launches the first form that takes the rows, if any does.
-template <class Kind, class T, size_t... Forms>
-bool launch_forward_forms(const norm_forward_params& p, bool aligned, host::stream s,
-                          std::index_sequence<Forms...>) {
-  const auto launch_if = [&]<size_t Form>() {
+template <class Kind, class T, size_t Form = 0>
+bool launch_forward_forms(const norm_forward_params& p, bool aligned, host::stream s) {
+  if constexpr (Form < kForwardForms<Kind, T>.size()) {
     constexpr forward_form form = kForwardForms<Kind, T>[Form];
-    if (!form.takes(p.width, aligned) || !holds(form.condition, p)) return false;
+    if (!form.takes(p.width, aligned) || !holds(form.condition, p)) {
+      return launch_forward_forms<Kind, T, Form + 1>(p, aligned, s);
+    }
     launch_forward_form<Kind, T, Form>(p, s);
     return true;
-  };
-  return (launch_if.template operator()<Forms>() || ...);
+  }
+  return false;
 }
 
 template <class Config>
@@ -120,9 +120,7 @@ void launch_norm_forward(const norm_forward_params& p, host::stream s) {
       }
       return false;
     }
-    constexpr size_t kForms = kForwardForms<Kind, T>.size();
-    return has_one_type(p) &&
-           launch_forward_forms<Kind, T>(p, aligned, s, std::make_index_sequence<kForms>());
+    return has_one_type(p) && launch_forward_forms<Kind, T>(p, aligned, s);
   });
   if (!launched) launch_any_norm_forward(p, s);
 }
