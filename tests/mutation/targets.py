@@ -63,9 +63,11 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/cross_entropy/cross_entropy_row.cuh": CROSS_ENTROPY,
     "kernels/cross_entropy/cross_entropy_rows.cuh": (ROWS,),
     "kernels/cross_entropy/cross_entropy_stream.cuh": (STREAM,),
+    "kernels/norm/any_element.cuh": (FORWARD, BACKWARD[0], NARROW, FEW),
     "kernels/norm/dropout.cuh": (FORWARD, NARROW, *BACKWARD),
     "kernels/norm/narrow_row.cuh": (NARROW,),
     "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
+    "kernels/norm/norm_forward_any.cuh": (FORWARD,),
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW, PIPELINED),
     "kernels/norm/norm_backward_few.cuh": (FEW,),
@@ -89,6 +91,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "block_columns",
     ),
     "kernels/norm/norm_forward.cuh": ("max_threads", "max_width", "min_blocks"),
+    "kernels/norm/norm_forward_any.cuh": ("max_threads",),
     "kernels/norm/norm_backward.cuh": ("max_threads",),
     "kernels/norm/norm_backward_narrow.cuh": ("min_blocks",),
     "kernels/rotary/rotary.cuh": ("max_threads", "min_blocks"),
@@ -97,6 +100,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
 HOST_SIDE = (
     "kernels/activation/elementwise_launch.cuh",
     "kernels/attention/attention_launch.cuh",
+    "kernels/norm/norm_configs.cuh",
     "kernels/norm/norm_launch.cuh",
 )
 
