@@ -13,6 +13,7 @@ from tests.mutation.listing import (
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
 PIPELINED, FEW = "norm_backward_pipelined.cuh", "norm_backward_few.cuh"
+ANY, FORWARD_ANY, LONG = "any_element.cuh", "norm_forward_any.cuh", "norm_backward_long.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
 PIECES = "pieces of a row are larger or smaller"
@@ -48,9 +49,8 @@ LISTED: tuple[Listed, ...] = (
         FORWARD, "«!Config::kind::centred && p.weight_offset", "condition: .* → true", ADDS_ZERO
     ),
     Listed(FORWARD, "Config::rows > 1 && r >=", "constant: 1 → [02]|comparison: > → >=", NO_MORE),
-    Listed(BACKWARD, "using loaded = ", ".*", "a row is kept as floats or as it was loaded"),
+    Listed(BACKWARD, "bool in_pairs = ", ".*", "a row is kept as floats or as it was loaded"),
     Listed(BACKWARD, "bool prefetch = ", ".*", "the next row is loaded early or late"),
-    Listed(BACKWARD, "bool fused = ", ".*", "the host's choice between two ways"),
     Listed(BACKWARD, "using stream = ", "constant: 2 → 3", TUNING),
     Listed(PIPELINED, "int kSlots = ", "constant: 3 → [24]", TUNING),
     Listed(NARROW, "threads = «256»", "constant: 256 → 512", TUNING),
@@ -72,15 +72,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(NARROW_BACKWARD, "first «<» p.rows", "comparison: .*", NO_ROWS),
     Listed(FEW, "first «<» rows", "comparison: .*", NO_ROWS),
     Listed(
-        BACKWARD,
+        LONG,
         "if (columns <= 0) return;",
         "condition: .* → false|comparison: <= → <|constant: 0 → -1",
         "a warp that has no columns loads and stores none",
     ),
-    Listed(FORWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
-    Listed(FORWARD, "slice < slices", "comparison: < → <=", PAST),
-    Listed(BACKWARD, "int64_t slices = ", "constant: 1 → 0", PAST),
-    Listed(BACKWARD, "slice < slices", "comparison: < → <=", PAST),
+    Listed(LONG, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(LONG, "slice < slices", "comparison: < → <=", PAST),
     Listed(
         BACKWARD,
         "if («group > 0») return;",
@@ -113,16 +111,15 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(NARROW_ROW, "if («offset == 0.0f») return", "condition: .* → false", ADDS_ZERO),
     Listed(ROW, "if («!Kind::centred && offset != 0.0f»)", "condition: .* → true", ADDS_ZERO),
-    Listed(FORWARD, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
     # Arrays of which an end is not used.
     Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", LONGER),
     Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", LONGER),
-    Listed(FORWARD, "float here[«2»] =", "constant: 2 → 3", LONGER),
+    Listed(FORWARD_ANY, "float here[«2»] =", "constant: 2 → 3", LONGER),
     Listed(NARROW, "float mean[", "constant: 1 → 2", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
     Listed(NARROW_BACKWARD, "narrow_gradient<Config> row[", r"subscript: .* \+ 1", LONGER),
     Listed(FEW, "loaded_row<columns> row[", r"subscript: .* \+ 1", LONGER),
-    Listed(NARROW_ROW, "lane_run<T, Place::run> data[", r"subscript: .* \+ 1", LONGER),
+    Listed(NARROW_ROW, "lane_run<held, Place::run> data[", r"subscript: .* \+ 1", LONGER),
     Listed(PIPELINED, "row_statistics<Config> of[", "constant: 3 → 4", LONGER),
     Listed(PIPELINED, "float partial[kRows]", r"subscript: kRows → .* \+ 1", LONGER),
     Listed(PIPELINED, "semaphore complete[", r"subscript: .* \+ 1", LONGER),
@@ -172,7 +169,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(PIPELINED, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
     Listed(PIPELINED, "if (arch::thread_id() == «0») shared->init", "constant: 0 → 1", ANY_THREAD),
     Listed(
-        FORWARD,
+        FORWARD_ANY,
         "if (arch::thread_id() == 0) store_moments",
         "condition: .* → true|comparison: == → !=|constant: 0 → 1",
         SAME_SUMS,

@@ -71,6 +71,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW, PIPELINED),
     "kernels/norm/norm_backward_few.cuh": (FEW,),
+    "kernels/norm/norm_backward_long.cuh": (BACKWARD[0],),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward_pipelined.cuh": (PIPELINED,),
     "kernels/norm/norm_reduce.cuh": (*BACKWARD, FEW),

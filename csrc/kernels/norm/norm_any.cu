@@ -1,4 +1,5 @@
 // What the norms share: the kernels of any kind and element types, and the end of the backward.
+#include "kernels/norm/norm_backward_long.cuh"
 #include "kernels/norm/norm_forward_any.cuh"
 #include "kernels/norm/norm_launch.cuh"
 #include "kernels/norm/norm_reduce.cuh"
@@ -25,13 +26,13 @@ namespace {
 
 // Rows that do not fit one block's registers are read twice.
 template <class Config>
-void launch_backward_wide(const norm_backward_params& p, host::stream s) {
+void launch_backward_long(const norm_backward_params& p, host::stream s) {
   const int64_t warps =
       std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
   const int64_t threads = warps * kWarp;
   if (p.dx != nullptr || p.dresidual != nullptr) {
     const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
-    host::launch(norm_backward_dx_wide<Config>,
+    host::launch(norm_backward_long_dx<Config>,
                  {.grid = {p.rows},
                   .block = {threads},
                   .shared_bytes = shared,
@@ -40,11 +41,10 @@ void launch_backward_wide(const norm_backward_params& p, host::stream s) {
   }
   if (p.partial != nullptr) {
     const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch(norm_backward_sums_wide<Config>,
-                 {.grid = {blocks, p.partial_rows},
-                  .block = {threads},
-                  .max_threads = Config::max_threads},
-                 s, p);
+    host::launch(
+        norm_backward_long_sums<Config>,
+        {.grid = {blocks, p.partial_rows}, .block = {threads}, .max_threads = Config::max_threads},
+        s, p);
   }
 }
 
@@ -52,13 +52,14 @@ void launch_backward_wide(const norm_backward_params& p, host::stream s) {
 
 void launch_any_norm_backward(const norm_backward_params& p, host::stream s) {
   using config = norm_backward_config<any_norm_kind, any_element, 4>;
-  if (p.partial_rows == 0) return launch_backward_few<config>(p, s);
-  if (p.width <= kNormNarrowWidth) {
-    using narrow = norm_backward_narrow_config<any_norm_kind, any_element, 1>;
-    return launch_backward_narrow<narrow>(p, s);
+  switch (p.path) {
+    case norm_backward_path::few: return launch_backward_few<config>(p, s);
+    case norm_backward_path::narrow:
+      return launch_backward_narrow<norm_backward_narrow_config<any_norm_kind, any_element, 1>>(p,
+                                                                                                s);
+    case norm_backward_path::rows: return launch_backward_barrier<config>(p, s);
+    case norm_backward_path::long_rows: return launch_backward_long<config>(p, s);
   }
-  if (p.width <= kNormFusedWidth) return launch_backward_barrier<config>(p, s);
-  launch_backward_wide<config>(p, s);
 }
 
 void launch_norm_reduce(const norm_backward_params& p, host::stream s) {

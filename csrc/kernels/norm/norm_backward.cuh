@@ -20,8 +20,10 @@
 //   at the end      the groups' dweight and dbias are added in order, through shared memory, into
 //                   one row of `partial` [2, partial_rows, width] a block, and those in order by
 //                   norm_backward_reduce: the same bits on every run
-//   width > 8192    norm_backward_dx_wide reads each row twice, a block a row;
-//                   norm_backward_sums_wide makes the partial sums, a warp per 512 columns
+//   width > 8192    norm_backward_long.cuh: rows are read twice
+//
+// norm_configs.cuh says which kinds and element types have kernels of their own; all else is for
+// those of any_element.cuh, whose loads are as late as they are needed.
 //
 // Numerics: the mean as saved is rounded to float. What it lacks, delta = mean(s − mean), corrects
 // ŝ where a row is read as a whole: everywhere but in the weights' gradients of few rows and of
@@ -148,8 +150,8 @@ KITTENS_DEVICE void load_weight_slice(V& dst, const norm_backward_params& p, int
 // The sums of a row from which its gradient follows, over this warp's columns: Σ d, Σ g, Σ g·d;
 // without a mean Σ g·d alone, or of any kind the others zero.
 template <class Config, class V, class DY>
-KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy,
-                             const V& weight, bool has_mean) {
+KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy, const V& weight,
+                             bool has_mean) {
   V g;
   mul(g, dy, weight);
   if constexpr (Config::kind::centred) {
@@ -291,17 +293,20 @@ KITTENS_DEVICE void add_groups(weight_gradients<Config>& total, group_sums<Confi
 template <class Config>
 KITTENS_DEVICE void store_partial(const norm_backward_params& p,
                                   const weight_gradients<Config>& total, int64_t r, int64_t slice) {
-  const auto store_row = [&](const typename Config::vector& sums, int64_t r) {
-    if constexpr (is_any<typename Config::type>) {
-      const int64_t first = slice * Config::length;
+  if constexpr (is_any<typename Config::type>) {
+    const int64_t first = slice * Config::length;
+    const auto store_sums = [&](const typename Config::vector& sums, int64_t r) {
       store_packed(p.partial, dtype::float32, r * p.width + first, int(p.width - first), sums);
-    } else {
-      const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-      store(partial, sums, {.r = r, .c = slice});
+    };
+    store_sums(total.dweight, r);
+    if (has_mean<Config>(p)) store_sums(total.dbias, p.partial_rows + r);
+  } else {
+    const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+    store(partial, total.dweight, {.r = r, .c = slice});
+    if constexpr (Config::kind::centred) {
+      store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
     }
-  };
-  store_row(total.dweight, r);
-  if (has_mean<Config>(p)) store_row(total.dbias, p.partial_rows + r);
+  }
 }
 
 // Grid: partial_rows blocks, whether or not a weight gradient is wanted.
@@ -326,10 +331,9 @@ __global__ void __launch_bounds__(Config::max_threads)
   weight_gradients<Config> total;
 
   int64_t r = int64_t(arch::block_x()) * groups + group;
-  typename Config::stream dsums(
-      matrix<const typename Config::stream::type>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width,
-                                                  p.dsum_stride),
-      slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
+  typename Config::stream dsums(matrix<const typename Config::stream::type>(
+                                    p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
+                                slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
   if constexpr (Config::streams) dsums.start();
   loaded_row<Config> row, next;
   if (Config::loads_ahead && r < p.rows) next.load_from(p, r, warp);
@@ -374,74 +378,6 @@ __global__ void __launch_bounds__(Config::max_threads)
   if (p.partial == nullptr) return;
   add_groups<Config>(total, reinterpret_cast<group_sums<Config>*>(exchanged), groups, warps);
   if (group == 0) store_partial<Config>(p, total, arch::block_x(), warp);
-}
-
-// Grid: one block a row, which walks over the row's slices twice.
-template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, 1)
-    norm_backward_dx_wide(const __grid_constant__ norm_backward_params p, row_layout layout) {
-  using vector = typename Config::vector;
-  const int warps = layout.warps, warp = arch::warp_id();
-  const int64_t slices = (p.width + vector::length - 1) / vector::length;
-  const int64_t r = arch::block_x();
-  using sum_shared = typename group_sum<Config::sums>::shared;
-  group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp, warps,
-                              1};
-
-  const dropout_mask mask(p.dropout);
-  loaded_row<Config> row;
-  vector d, weight;
-  const auto load_row = [&](int64_t slice) {
-    row.load_from(p, r, slice);
-    row.unpack(p);
-    row.centre(d, int(p.width - slice * vector::length));
-    load_weight_slice<Config>(weight, p, slice);
-  };
-  float sums[Config::sums] = {};
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_row(slice);
-    float here[Config::sums];
-    row_sums<Config>(here, d, row.dy, weight, has_mean<Config>(p));
-    for (int i = 0; i < Config::sums; ++i) sums[i] += here[i];
-  }
-  add(sums);
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_row(slice);
-    const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
-    normalise(d, gradient);
-    vector& ds = d;
-    map(gradient, ds, row.dy, weight, d);
-    if (Config::kind::adds && p.dsum != nullptr) {
-      vector dsum;
-      load_slice<Config>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r, slice);
-      unpack_slice<Config>(dsum, p.residual_type);
-      kittens::add(ds, ds, dsum);
-    }
-    store_gradients<Config>(p, mask, ds, r, slice);
-  }
-}
-
-// Grid: (slices / warps, partial_rows). A warp adds its 512 columns over every partial_rows-th row.
-template <class Config>
-__global__ void __launch_bounds__(Config::max_threads)
-    norm_backward_sums_wide(const __grid_constant__ norm_backward_params p) {
-  using vector = typename Config::vector;
-  const int64_t slice =
-      int64_t(arch::block_x()) * (arch::block_threads() / kWarp) + arch::warp_id();
-  const int columns = int(p.width - slice * vector::length);
-  if (columns <= 0) return;
-
-  weight_gradients<Config> total;
-  vector d;
-  for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
-    loaded_row<Config> row;
-    row.load_from(p, r, slice);
-    row.unpack(p);
-    row.centre(d, columns);
-    mul(d, d, row.rstd);
-    total.add_row(row.dy, d);
-  }
-  store_partial<Config>(p, total, arch::block_y(), slice);
 }
 
 }  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -45,6 +45,7 @@ struct forward_form {
 template <class Kind, class T>
 inline constexpr std::array<forward_form, 0> kForwardForms = {};
 
+// clang-format off
 template <>
 inline constexpr auto kForwardForms<layer_norm_kind, bf16> = std::to_array<forward_form>({
     // name                     from     to  elements warps registers
@@ -93,6 +94,7 @@ inline constexpr auto kAddForms = std::to_array<forward_form>({
 inline constexpr auto kAddFormsOfHalf = std::to_array<forward_form>({
     {"all rows",                 257, 24576, 32, 24, 80},
 });
+// clang-format on
 template <>
 inline constexpr auto kForwardForms<add_layer_norm_kind, bf16> = kAddForms;
 template <>
@@ -104,18 +106,21 @@ inline constexpr auto kForwardForms<add_rms_norm_kind, half> = kAddFormsOfHalf;
 
 // Which of the other kernels a kind and element type have of their own.
 struct norm_kernel_set {
-  bool narrow;              // norm_forward_narrow, norm_backward_narrow: up to 256 columns
-  bool few;                 // norm_backward_few: all gradients of few rows in one launch
-  bool pipelined;           // norm_backward_pipelined: long rows
-  bool barrier;             // norm_backward: all others
-  bool unaligned_barrier;   // the same, one element an access
+  bool narrow;             // norm_forward_narrow, norm_backward_narrow: up to 256 columns
+  bool few;                // norm_backward_few: all gradients of few rows in one launch
+  bool pipelined;          // norm_backward_pipelined: long rows
+  bool barrier;            // norm_backward: all others
+  bool unaligned_barrier;  // the same, one element an access
 };
 
 template <class Kind, class T>
 inline constexpr norm_kernel_set kKernelSet = {};
 template <class Kind>
 inline constexpr norm_kernel_set kKernelSet<Kind, bf16> = {
-    .narrow = !Kind::adds, .few = true, .pipelined = true, .barrier = true,
+    .narrow = !Kind::adds,
+    .few = true,
+    .pipelined = true,
+    .barrier = true,
     .unaligned_barrier = std::is_same_v<Kind, layer_norm_kind>};
 template <class Kind>
 inline constexpr norm_kernel_set kKernelSet<Kind, half> = {.narrow = !Kind::adds,

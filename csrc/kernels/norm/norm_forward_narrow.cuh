@@ -9,8 +9,8 @@
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// As norm_forward_config, or any kind of any element. A multiprocessor has room for min_blocks; with
-// fewer registers, ptxas spills.
+// As norm_forward_config, or any kind of any element. A multiprocessor has room for min_blocks;
+// with fewer registers, ptxas spills.
 template <class Kind, class T, int Run>
 struct norm_forward_narrow_config {
   using kind = Kind;

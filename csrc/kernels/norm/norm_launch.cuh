@@ -199,35 +199,33 @@ void launch_backward_barrier(const norm_backward_params& p, host::stream s) {
 template <class Kind, class T>
 bool launch_own_backward(const norm_backward_params& p, bool aligned, host::stream s) {
   constexpr norm_kernel_set kHas = kKernelSet<Kind, T>;
-  using config = norm_backward_config<Kind, T, run_of<T>(true)>;
-  if (p.residual_type != p.type || p.width > kNormFusedWidth) return false;
-  const bool few = p.partial_rows == 0, narrow = p.width <= kNormNarrowWidth;
-  if constexpr (kHas.unaligned_barrier) {
-    if (!aligned && !few && !narrow) {
+  constexpr int kRun = run_of<T>(true);
+  using config = norm_backward_config<Kind, T, kRun>;
+  if (p.residual_type != p.type) return false;
+  if (!aligned) {
+    if constexpr (kHas.unaligned_barrier) {
+      if (p.path != norm_backward_path::rows) return false;
       launch_backward_barrier<norm_backward_config<Kind, T, run_of<T>(false)>>(p, s);
       return true;
     }
+    return false;
   }
-  if (!aligned) return false;
-  if constexpr (kHas.few) {
-    if (few) {
-      launch_backward_few<config>(p, s);
-      return true;
-    }
-  }
-  if constexpr (kHas.narrow) {
-    if (narrow && !few) {
-      launch_backward_narrow<norm_backward_narrow_config<Kind, T, run_of<T>(true)>>(p, s);
-      return true;
-    }
-  }
-  if (few || narrow) return false;
-  if constexpr (kHas.pipelined && arch::kHasMbarriers) {
-    if (launch_backward_pipelined<config>(p, s)) return true;
-  }
-  if constexpr (kHas.barrier) {
-    launch_backward_barrier<config>(p, s);
-    return true;
+  switch (p.path) {
+    case norm_backward_path::few:
+      if constexpr (kHas.few) launch_backward_few<config>(p, s);
+      return kHas.few;
+    case norm_backward_path::narrow:
+      if constexpr (kHas.narrow) {
+        launch_backward_narrow<norm_backward_narrow_config<Kind, T, kRun>>(p, s);
+      }
+      return kHas.narrow;
+    case norm_backward_path::rows:
+      if constexpr (kHas.pipelined && arch::kHasMbarriers) {
+        if (launch_backward_pipelined<config>(p, s)) return true;
+      }
+      if constexpr (kHas.barrier) launch_backward_barrier<config>(p, s);
+      return kHas.barrier;
+    case norm_backward_path::long_rows: return false;
   }
   return false;
 }
@@ -235,8 +233,8 @@ bool launch_own_backward(const norm_backward_params& p, bool aligned, host::stre
 template <class Kind>
 void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   const bool aligned = is_aligned(p);
-  const bool launched = with_element(
-      p.type, [&]<class T>() { return launch_own_backward<Kind, T>(p, aligned, s); });
+  const bool launched =
+      with_element(p.type, [&]<class T>() { return launch_own_backward<Kind, T>(p, aligned, s); });
   if (!launched) launch_any_norm_backward(p, s);
   if (p.partial != nullptr) launch_norm_reduce(p, s);
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_few.cuh"
+#include "kernels/norm/norm_backward_long.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
@@ -46,13 +47,13 @@ void launch_few(const backward_shape& shape, const norm_backward_params& p) {
          {shape.warps, 1.0f / float(p.width)}, slices);
 }
 
-void launch_any_wide(const backward_shape& shape, const norm_backward_params& p) {
+void launch_any_long(const backward_shape& shape, const norm_backward_params& p) {
   using config = norm_backward_config<any_norm_kind, any_element, 4>;
   const int64_t threads = shape.warps * kWarp, columns = shape.warps * config::length;
-  launch(norm_backward_dx_wide<config>,
+  launch(norm_backward_long_dx<config>,
          {{p.rows}, {threads}, sizeof(group_sum<config::sums>::shared)}, nullptr, p,
          {shape.warps, 1.0f / float(p.width)});
-  launch(norm_backward_sums_wide<config>,
+  launch(norm_backward_long_sums<config>,
          {{(p.width + columns - 1) / columns, p.partial_rows}, {threads}}, nullptr, p);
 }
 
@@ -62,9 +63,8 @@ void launch_form(const backward_shape& shape, const norm_backward_params& p) {
     case backward_form::groups: return launch_groups<layer_norm_kind, bf16, 8>(shape, p);
     case backward_form::groups_of_single_elements:
       return launch_groups<layer_norm_kind, float, 1>(shape, p);
-    case backward_form::any_wide: return launch_any_wide(shape, p);
-    case backward_form::any_groups:
-      return launch_groups<any_norm_kind, any_element, 4>(shape, p);
+    case backward_form::any_long: return launch_any_long(shape, p);
+    case backward_form::any_groups: return launch_groups<any_norm_kind, any_element, 4>(shape, p);
     default: return;
 #elif CONFIGS == 1
     case backward_form::rms_groups: return launch_groups<rms_norm_kind, bf16, 8>(shape, p);

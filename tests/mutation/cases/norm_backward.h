@@ -9,7 +9,7 @@ enum class backward_form {
   groups,
   groups_of_single_elements,  // float
   any_groups,                 // any kind, of the element types and alignment that p says
-  any_wide,
+  any_long,
   rms_groups,
   add_groups,  // add_layer_norm
   pipelined,

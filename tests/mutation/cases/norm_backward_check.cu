@@ -58,8 +58,9 @@ class gradient {
 template <class T, class R = T>
 void check(const problem& is) {
   const auto is_one_of = [&](auto... forms) { return ((is.shape.form == forms) || ...); };
-  const bool any = is_one_of(any_groups, any_wide, any_few);
-  const bool adds = any ? is.adds : is_one_of(add_groups, pipelined_add, pipelined_add_rms, few_add);
+  const bool any = is_one_of(any_groups, any_long, any_few);
+  const bool adds =
+      any ? is.adds : is_one_of(add_groups, pipelined_add, pipelined_add_rms, few_add);
   const bool centred =
       any ? is.centred : !is_one_of(rms_groups, pipelined_rms, pipelined_add_rms, few_rms);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
@@ -120,7 +121,7 @@ void check(const problem& is) {
   }
   const double slack = 16 * is.rows * unit<float>();
   // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
-  const bool as_saved = is_one_of(any_wide, any_few, few);
+  const bool as_saved = is_one_of(any_long, any_few, few);
   const double lost = as_saved ? is.rows * is.mean * unit<float>() : 0;
   if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
   if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
@@ -178,29 +179,20 @@ TEST(sums_in_float_for_x_alone) {
   is.adds = true, is.dresidual = false;
   check<bf16, float>(is);
 }
-TEST(wide_rows) { check<bf16>({{any_wide, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
-TEST(wide_rows_of_whole_warps) { check<bf16>({{any_wide, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf}); }
+TEST(wide_rows) { check<bf16>({{any_long, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
+TEST(wide_rows_of_whole_warps) {
+  check<bf16>({{any_long, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf});
+}
 TEST(wide_rows_whose_last_warp_has_one_column) {
-  check<float>({{any_wide, 2, 1},
-                3,
-                1025,
-                1025,
-                2,
-                kFloat,
-                kFloat,
-                true,
-                true,
-                true,
-                true,
-                3e4f});
+  check<float>({{any_long, 2, 1}, 3, 1025, 1025, 2, kFloat, kFloat, true, true, true, true, 3e4f});
 }
 TEST(wide_sums) {
-  problem is{{any_wide, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
+  problem is{{any_long, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
   is.adds = true, is.p = 0.3;
   check<bf16>(is);
 }
 TEST(wide_rms_rows) {
-  problem is{{any_wide, 2, 1}, 5, 1641, 1643, 2, kFloat, kFloat};
+  problem is{{any_long, 2, 1}, 5, 1641, 1643, 2, kFloat, kFloat};
   is.centred = false, is.mean = 2, is.offset = 1;
   check<float>(is);
 }

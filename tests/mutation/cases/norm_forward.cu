@@ -1,5 +1,5 @@
-// The kernels that the mutants change: few columns a warp (512, or 256 of any element), so that short
-// rows have several warps.
+// The kernels that the mutants change: few columns a warp (512, or 256 of any element), so that
+// short rows have several warps.
 #include "norm_forward.h"
 
 #include "kernels/norm/norm_forward.cuh"

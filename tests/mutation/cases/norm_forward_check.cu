@@ -98,7 +98,6 @@ void check(const problem& is) {
   check_all("rstd", rstd.get(), want.rstd, 64 * unit<float>(), 0);
 }
 
-
 }  // namespace
 
 // How many columns a warp has at most.
@@ -188,8 +187,7 @@ TEST(sums_with_dropout) {
       {add_rows, 7, 600, 608, parameters::own, true, 0, 1, 1e-5f, 0, false, just_keeps(5, kSeed)});
 }
 TEST(sums_of_single_elements_with_dropout) {
-  check<float>(
-      {any_add, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+  check<float>({any_add, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(dropout_of_far_elements) {
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
@@ -205,6 +203,6 @@ TEST(wide_sums_with_dropout) {
   check<bf16>({any_add, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(wide_sums_of_single_elements_with_dropout) {
-  check<float>({any_add, 3, 1281, 1283, parameters::own, true, 0, 1, 1e-5f, 0,
-                false, just_keeps(5, kSeed)});
+  check<float>(
+      {any_add, 3, 1281, 1283, parameters::own, true, 0, 1, 1e-5f, 0, false, just_keeps(5, kSeed)});
 }

@@ -165,9 +165,7 @@ TEST(rows_without_parameters) {
 }
 TEST(heads) { check<bf16>({rms, 7 * 30, 64, 7, 72, 1000, true, true, true, 1, 2}); }
 TEST(heads_of_a_power_of_two) { check<bf16>({rms, 8 * 20, 128, 8, 128, 3072, false}); }
-TEST(single_elements) {
-  check<float>({any, 70, 101, 2, 101, 301, true, true, false, 0, 3});
-}
+TEST(single_elements) { check<float>({any, 70, 101, 2, 101, 301, true, true, false, 0, 3}); }
 TEST(single_elements_over_a_large_mean) {
   check<float>({any, 40, 61, 1, 0, 0, true, true, false, 0, 1000});
 }
