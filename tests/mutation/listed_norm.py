@@ -150,8 +150,9 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "radicand < smallest", "comparison: < → <=", SAME),
     # Barriers and lanes, of which any would do.
     Listed(BACKWARD, "warps, «1» + group};", "constant: 1 → 2", ANY_BARRIER),
-    Listed(BACKWARD, "«1»};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(LONG, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD_ANY, "1};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FEW, "layout.warps, «1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(
         BACKWARD,

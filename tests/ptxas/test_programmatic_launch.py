@@ -12,6 +12,7 @@ from tests.ptxas import machine_code
 
 # Each kernel that waits is in one of them, in some of its forms, beside others that do not.
 SOURCES = (
+    "csrc/kernels/norm/norm_any",
     "csrc/kernels/norm/rms_norm",
     "csrc/kernels/activation/swiglu",
     "csrc/kernels/rotary/rotary",
@@ -19,6 +20,7 @@ SOURCES = (
 )
 DEPENDENT = (
     "norm_forward",
+    "norm_forward_any",
     "norm_forward_narrow",
     "norm_backward_few",
     "norm_backward_reduce",
