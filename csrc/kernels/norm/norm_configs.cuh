@@ -104,14 +104,22 @@ inline constexpr auto kForwardForms<add_layer_norm_kind, half> = kAddFormsOfHalf
 template <>
 inline constexpr auto kForwardForms<add_rms_norm_kind, half> = kAddFormsOfHalf;
 
-// Which of the other kernels a kind and element type have of their own.
+// Which of the other kernels a kind and element type have of their own, for aligned rows.
 struct norm_kernel_set {
-  bool narrow;             // norm_forward_narrow, norm_backward_narrow: up to 256 columns
-  bool few;                // norm_backward_few: all gradients of few rows in one launch
-  bool pipelined;          // norm_backward_pipelined: long rows
-  bool barrier;            // norm_backward: all others
-  bool unaligned_barrier;  // the same, one element an access
+  bool narrow;     // norm_forward_narrow, norm_backward_narrow: up to 256 columns
+  bool few;        // norm_backward_few: all gradients of few rows in one launch
+  bool pipelined;  // norm_backward_pipelined: of more than kPipelinedAbove columns
+  bool barrier;    // norm_backward: all others
+  bool unaligned;  // few and barrier for unaligned rows, too, one element an access
+
+  constexpr norm_kernel_set of_run(int run) const {
+    if (run > 1) return *this;
+    return {.few = unaligned, .barrier = unaligned};
+  }
 };
+
+// Longer rows than this are worth their second reading from shared memory.
+inline constexpr int64_t kPipelinedAbove = 2048;
 
 template <class Kind, class T>
 inline constexpr norm_kernel_set kKernelSet = {};
@@ -121,10 +129,10 @@ inline constexpr norm_kernel_set kKernelSet<Kind, bf16> = {
     .few = true,
     .pipelined = true,
     .barrier = true,
-    .unaligned_barrier = std::is_same_v<Kind, layer_norm_kind>};
+    .unaligned = std::is_same_v<Kind, layer_norm_kind>};
 template <class Kind>
-inline constexpr norm_kernel_set kKernelSet<Kind, half> = {.narrow = !Kind::adds,
-                                                           .pipelined = true};
+inline constexpr norm_kernel_set kKernelSet<Kind, half> = {
+    .narrow = !Kind::adds, .few = true, .pipelined = true};
 template <>
 inline constexpr norm_kernel_set kKernelSet<layer_norm_kind, float> = {.barrier = true};
 

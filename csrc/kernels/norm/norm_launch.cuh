@@ -160,25 +160,17 @@ void launch_backward_narrow(const norm_backward_params& p, host::stream s) {
                narrow_layout::of(p.width, norm_narrow_shape::of(p.width)));
 }
 
-// Longer rows than this are worth their second reading from shared memory, as long as the slots of
-// all blocks of a multiprocessor leave room for the weights in its first-level cache: of 256
-// KB, 64.
-inline constexpr int64_t kPipelinedAbove = 2048, kPipelinedBytes = 192 * 1024;
-
 template <class Config>
-bool launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
+void launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
   const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
                          shape.warps * kSlots * sizeof(pipelined_slot<Config>);
-  if (p.width <= kPipelinedAbove) return false;
-  if (shape.blocks_per_multiprocessor() * shared > kPipelinedBytes) return false;
   host::launch(norm_backward_pipelined<Config>,
                {.grid = {p.partial_rows},
                 .block = {shape.warps * kWarp},
                 .shared_bytes = shared,
                 .max_threads = Config::max_threads},
                s, p, row_layout_of(p.width, shape.warps));
-  return true;
 }
 
 template <class Config>
@@ -196,32 +188,31 @@ void launch_backward_barrier(const norm_backward_params& p, host::stream s) {
 }
 
 // Launches what Kind and T have of their own for such rows, if they have something.
-template <class Kind, class T>
-bool launch_own_backward(const norm_backward_params& p, bool aligned, host::stream s) {
-  constexpr norm_kernel_set kHas = kKernelSet<Kind, T>;
-  constexpr int kRun = run_of<T>(true);
-  using config = norm_backward_config<Kind, T, kRun>;
-  if (p.residual_type != p.type) return false;
-  if (!aligned) {
-    if constexpr (kHas.unaligned_barrier) {
-      if (p.path != norm_backward_path::rows) return false;
-      launch_backward_barrier<norm_backward_config<Kind, T, run_of<T>(false)>>(p, s);
-      return true;
-    }
-    return false;
-  }
+template <class Kind, class T, int Run>
+bool launch_own_backward(const norm_backward_params& p, host::stream s) {
+  constexpr norm_kernel_set kHas = kKernelSet<Kind, T>.of_run(Run);
+  constexpr bool kPipelined = kHas.pipelined && arch::kHasMbarriers;
+  using config = norm_backward_config<Kind, T, Run>;
+  const bool pipelined = kPipelined && p.width > kPipelinedAbove;
   switch (p.path) {
     case norm_backward_path::few:
-      if constexpr (kHas.few) launch_backward_few<config>(p, s);
+      // Where many rows have a kernel of their own: a row's gradient has the same bits among few.
+      if constexpr (kHas.few) {
+        if (!pipelined && !kHas.barrier) return false;
+        launch_backward_few<config>(p, s);
+      }
       return kHas.few;
     case norm_backward_path::narrow:
       if constexpr (kHas.narrow) {
-        launch_backward_narrow<norm_backward_narrow_config<Kind, T, kRun>>(p, s);
+        launch_backward_narrow<norm_backward_narrow_config<Kind, T, Run>>(p, s);
       }
       return kHas.narrow;
     case norm_backward_path::rows:
-      if constexpr (kHas.pipelined && arch::kHasMbarriers) {
-        if (launch_backward_pipelined<config>(p, s)) return true;
+      if constexpr (kPipelined) {
+        if (pipelined) {
+          launch_backward_pipelined<config>(p, s);
+          return true;
+        }
       }
       if constexpr (kHas.barrier) launch_backward_barrier<config>(p, s);
       return kHas.barrier;
@@ -233,8 +224,10 @@ bool launch_own_backward(const norm_backward_params& p, bool aligned, host::stre
 template <class Kind>
 void launch_norm_backward(const norm_backward_params& p, host::stream s) {
   const bool aligned = is_aligned(p);
-  const bool launched =
-      with_element(p.type, [&]<class T>() { return launch_own_backward<Kind, T>(p, aligned, s); });
+  const bool launched = p.residual_type == p.type && with_element(p.type, [&]<class T>() {
+                          return aligned ? launch_own_backward<Kind, T, run_of<T>(true)>(p, s)
+                                         : launch_own_backward<Kind, T, run_of<T>(false)>(p, s);
+                        });
   if (!launched) launch_any_norm_backward(p, s);
   if (p.partial != nullptr) launch_norm_reduce(p, s);
 }
