@@ -12,9 +12,9 @@
 // over the rows with a stride; each thread keeps the running sums of its columns' dweight and dbias
 // in registers. The next row's dy and s are loaded before this row's sums are taken.
 //
-//   few rows        norm_backward_few.cuh: all gradients in one launch; norm.h says how few
+//   few rows        norm_backward_few.cuh: all gradients in one launch; the plan says how few
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
-//   long rows       norm_backward_pipelined.cuh; norm_launch.cuh says which
+//   long rows       norm_backward_pipelined.cuh; norm_configs.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
 //   per row         one sum over the group's warps (three numbers), one barrier
 //   at the end      the groups' dweight and dbias are added in order, through shared memory, into
