@@ -26,6 +26,8 @@ ANY_THREAD = "any single thread may do it"
 FACTORS = "where nothing drops, the factors are 1; where there is no dx, nobody reads them"
 KNOWN = "a view whose length the compiler knows has that length, whatever is passed"
 ADDS_ZERO = "where there is no offset, 0 is added"
+ONE_BY_ONE = "elements may move one by one where they could in runs"
+ONE_PASS_MORE = "a pass more, of which nothing is kept"
 
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
@@ -87,6 +89,31 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(BACKWARD, "c «<» V::chunks", "comparison: < → <=", NOT_BOUNDED),
     Listed(FEW, "u «<» kFewRows; ++u", "comparison: < → <=", NOT_BOUNDED),
+    Listed(FORWARD_ANY, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(FORWARD_ANY, "held = slices «<=» warps", "comparison: <= → <", "it is loaded again"),
+    Listed(FORWARD_ANY, "int first_pass = ", "constant: 0 → -1|constant: 1 → 0", ONE_PASS_MORE),
+    Listed(
+        FORWARD_ANY,
+        "for (int pass = first_pass; ",
+        "comparison: < → <=|constant: 3 → 4",
+        "the last pass leaves the loop",
+    ),
+    Listed(
+        FORWARD_ANY,
+        "centred && pass > 0",
+        "comparison: > → >=|constant: 0 → -1",
+        "before the mean is known it is 0",
+    ),
+    Listed(
+        FORWARD_ANY, "if («pass == 1») dot", "condition: .* → true", "the first pass keeps one sum"
+    ),
+    Listed(FORWARD_ANY, "p.weight_offset != 0.0f", "condition: .* → true", ADDS_ZERO),
+    Listed(ANY, "columns % kRun == «0»", "constant: 0 → -1", ONE_BY_ONE),
+    Listed(ANY, "(kRun * sizeof(T)) == «0»", "constant: 0 → -?1", ONE_BY_ONE),
+    Listed(
+        ANY, "if («moves_whole_runs<V>(start, columns)») {", "condition: .* → false", ONE_BY_ONE
+    ),
+    Listed(ANY, "if («whole») {", "condition: .* → false", ONE_BY_ONE),
     # Views.
     Listed(BACKWARD, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
     Listed(REDUCE, "«2» * p.partial_rows, p.width", "constant: 2 → [13]", ROWS_OF_VIEW),
@@ -114,6 +141,8 @@ LISTED: tuple[Listed, ...] = (
     # Arrays of which an end is not used.
     Listed(DROPOUT, "uint32_t word[«4»];", "constant: 4 → .*", LONGER),
     Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", LONGER),
+    Listed(DROPOUT, "uint32_t word[«7»] =", "constant: 7 → (8|14)", LONGER),
+    Listed(DROPOUT, "if («skipped == 0»)", "condition: .* → false", "nothing moves by 0"),
     Listed(FORWARD_ANY, "float here[«2»] =", "constant: 2 → 3", LONGER),
     Listed(NARROW, "float mean[", "constant: 1 → 2", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
