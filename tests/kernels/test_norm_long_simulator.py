@@ -42,11 +42,21 @@ def strict(monkeypatch):
         (8200, BF16, BF16, 8, "norm_backward_long_dx"),
         (2048, FP16, FP16, 9, "norm_backward"),
         (8192, FP16, FP16, 9, "norm_backward_pipelined"),
+        # Slots of 18 KB a warp, of which a multiprocessor's blocks may have 10.
+        (2056, FP32, FP32, 9, "norm_backward_pipelined"),
+        (2564, FP32, FP32, 9, "norm_backward"),
+        (4096, FP32, FP32, 9, "norm_backward"),
+        (4100, FP32, FP32, 9, "norm_backward_pipelined"),
+        (5120, FP32, FP32, 9, "norm_backward_pipelined"),
+        (5124, FP32, FP32, 9, "norm_backward"),
+        # Of 15 KB: 12.
+        (3072, BF16, FP32, 9, "norm_backward_pipelined"),
+        (3080, BF16, FP32, 9, "norm_backward"),
+        (6144, BF16, FP32, 9, "norm_backward_pipelined"),
+        (6152, BF16, FP32, 9, "norm_backward"),
         # Of any element, at any address.
         (2060, BF16, BF16, 9, "norm_backward"),
-        (2056, FP32, FP32, 9, "norm_backward"),
-        (3072, BF16, FP32, 9, "norm_backward"),
-        (3072, BF16, FP32, 8, "norm_backward_few"),
+        (3071, BF16, FP32, 8, "norm_backward_few"),
         (8200, BF16, FP32, 8, "norm_backward_long_dx"),
     ],
 )

@@ -16,6 +16,7 @@ PIPELINED, FEW = "norm_backward_pipelined.cuh", "norm_backward_few.cuh"
 ANY, FORWARD_ANY, LONG = "any_element.cuh", "norm_forward_any.cuh", "norm_backward_long.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
+FORWARD_LONG = "norm_forward_long.cuh"
 PIECES = "pieces of a row are larger or smaller"
 NO_MORE = "where each row has a block, there is none too many"
 PAST = "one slice of a row more, which has no columns"
@@ -79,6 +80,8 @@ LISTED: tuple[Listed, ...] = (
         "condition: .* → false|comparison: <= → <|constant: 0 → -1",
         "a warp that has no columns loads and stores none",
     ),
+    Listed(FORWARD_LONG, "int64_t slices = ", "constant: 1 → 0", PAST),
+    Listed(FORWARD_LONG, "slice < slices", "comparison: < → <=", PAST),
     Listed(LONG, "int64_t slices = ", "constant: 1 → 0", PAST),
     Listed(LONG, "slice < slices", "comparison: < → <=", PAST),
     Listed(
@@ -143,6 +146,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(DROPOUT, "uint32_t key[«2»] =", "constant: 2 → 3", LONGER),
     Listed(DROPOUT, "uint32_t word[«7»] =", "constant: 7 → (8|14)", LONGER),
     Listed(DROPOUT, "if («skipped == 0»)", "condition: .* → false", "nothing moves by 0"),
+    Listed(FORWARD_LONG, "sums[0] = sums[«1»] = 0.0f", "constant: 1 → 0", "the other is 0 still"),
+    Listed(FORWARD_LONG, "float here[«2»] =", "constant: 2 → 3", LONGER),
     Listed(FORWARD_ANY, "float here[«2»] =", "constant: 2 → 3", LONGER),
     Listed(NARROW, "float mean[", "constant: 1 → 2", LONGER),
     Listed(NARROW_BACKWARD, "float value[", r"subscript: .* \+ 1", LONGER),
@@ -182,6 +187,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(LONG, "«1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD, "1};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FORWARD_ANY, "1};", "constant: 1 → 2", ANY_BARRIER),
+    Listed(FORWARD_LONG, "1};", "constant: 1 → 2", ANY_BARRIER),
     Listed(FEW, "layout.warps, «1»};", "constant: 1 → 2", ANY_BARRIER),
     Listed(
         BACKWARD,
@@ -198,11 +204,14 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROW, "named_barrier_sync(«barrier»", r"barrier: .* \+ 1", "they all move by one"),
     Listed(PIPELINED, "if (arch::lane_id() == «0») {", "constant: 0 → 1", SAME_SUMS),
     Listed(PIPELINED, "if (arch::thread_id() == «0») shared->init", "constant: 0 → 1", ANY_THREAD),
-    Listed(
-        FORWARD_ANY,
-        "if (arch::thread_id() == 0) store_moments",
-        "condition: .* → true|comparison: == → !=|constant: 0 → 1",
-        SAME_SUMS,
+    *(
+        Listed(
+            file,
+            "if (arch::thread_id() == 0) store_moments",
+            "condition: .* → true|comparison: == → !=|constant: 0 → 1",
+            SAME_SUMS,
+        )
+        for file in (FORWARD_ANY, FORWARD_LONG)
     ),
     Listed(NARROW, "if («at.lane == 0») store_moments", "condition: .* → true", SAME_SUMS),
 )

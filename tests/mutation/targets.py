@@ -68,6 +68,7 @@ TARGETS: dict[str, tuple[Program, ...]] = {
     "kernels/norm/narrow_row.cuh": (NARROW,),
     "kernels/norm/norm_forward.cuh": (FORWARD, NARROW),
     "kernels/norm/norm_forward_any.cuh": (FORWARD,),
+    "kernels/norm/norm_forward_long.cuh": (FORWARD,),
     "kernels/norm/norm_forward_narrow.cuh": (NARROW,),
     "kernels/norm/norm_backward.cuh": (*BACKWARD, NARROW, PIPELINED),
     "kernels/norm/norm_backward_few.cuh": (FEW,),

@@ -14,7 +14,7 @@ from tests.ptxas import machine_code
 SOURCES = ("csrc/kernels/norm/rms_norm", "csrc/kernels/activation/swiglu")
 LEAVES = {"BRA", "BREAK", "BRX", "BSSY", "BSYNC", "CALL", "EXIT", "RET", "WARPSYNC"}
 # As symbols name them: elements of an access, and of a lane.
-ROWS = re.compile(r"\d\dnorm_forwardI.*Li(\d+)ELi(\d+)ELi\d+ELi\d+ELb[01]ELi\d+EEEEEv")
+ROWS = re.compile(r"\d\dnorm_forwardI\D*\d.*?Li(\d+)ELi(\d+)ELi\d+ELi\d+ELb[01]ELi\d+E.*EEEv")
 NARROW_ROWS = re.compile(r"\d\dnorm_forward_narrowI.*Li(\d+)EEEEEv")
 SLICES = re.compile(r"\d\dactivation_(for|back)wardI.*Lb1EEEEEv")  # of aligned rows
 

@@ -117,17 +117,17 @@ def _norms() -> list[Stress]:
     pipelined = [
         case(2056, (4224,), BF16, BF16, BF16),
         case(8192, (1056,), BF16, BF16, BF16),
-        case(4104, (1056,), FP16, FP16, FP16),
+        case(4100, (1056,), FP32),
         other("rms_norm", 4096, (2112,), BF16, BF16, BF16),
-        other("rms_norm", 5120, (1056,), FP16, FP16, FP16),
+        other("rms_norm", 5120, (1056,), FP32),
         other("add_layer_norm", 3000, (2113,), FP16, FP16, FP16, p=0.3),
-        other("add_layer_norm", 5120, (1055,), BF16, FP32, BF16),
+        other("add_layer_norm", 5120, (1055,), FP32),
         other("add_rms_norm", 8192, (1057,), BF16, BF16, BF16),
-        other("add_rms_norm", 4104, (1056,), BF16, BF16, BF16, p=0.3),
+        other("add_rms_norm", 4104, (1056,), BF16, FP32, FP32, p=0.3),
     ]
     fused = [
         other("add_layer_norm", 2048, (4224,), BF16, BF16, BF16),
-        other("add_rms_norm", 1024, (8448,), BF16, BF16, BF16),
+        other("add_rms_norm", 1024, (8448,), FP16, FP16, FP16),
         case(4095, (2112,), BF16, BF16, BF16, layout="offset"),
     ]
     return [

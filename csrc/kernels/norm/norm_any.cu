@@ -1,5 +1,4 @@
 // What the norms share: the kernels of any kind and element types, and the end of the backward.
-#include "kernels/norm/norm_backward_long.cuh"
 #include "kernels/norm/norm_forward_any.cuh"
 #include "kernels/norm/norm_launch.cuh"
 #include "kernels/norm/norm_reduce.cuh"
@@ -21,34 +20,6 @@ void launch_any_norm_forward(const norm_forward_params& p, host::stream s) {
                              .max_threads = config::max_threads},
                             s, p, row_layout_of(p.width, warps));
 }
-
-namespace {
-
-// Rows that do not fit one block's registers are read twice.
-template <class Config>
-void launch_backward_long(const norm_backward_params& p, host::stream s) {
-  const int64_t warps =
-      std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
-  const int64_t threads = warps * kWarp;
-  if (p.dx != nullptr || p.dresidual != nullptr) {
-    const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
-    host::launch(norm_backward_long_dx<Config>,
-                 {.grid = {p.rows},
-                  .block = {threads},
-                  .shared_bytes = shared,
-                  .max_threads = Config::max_threads},
-                 s, p, row_layout_of(p.width, warps));
-  }
-  if (p.partial != nullptr) {
-    const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
-    host::launch(
-        norm_backward_long_sums<Config>,
-        {.grid = {blocks, p.partial_rows}, .block = {threads}, .max_threads = Config::max_threads},
-        s, p);
-  }
-}
-
-}  // namespace
 
 void launch_any_norm_backward(const norm_backward_params& p, host::stream s) {
   using config = norm_backward_config<any_norm_kind, any_element, 4>;

@@ -41,28 +41,31 @@
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
 // As norm_forward_config; or any_norm_kind and any_element, in runs of 4, which may lie anywhere.
-template <class Kind, class T, int Run>
+template <class Kind, class T, int Run, class R = T>
 struct norm_backward_config {
   using kind = Kind;
   using type = T;
+  using residual_type = R;  // of s as well
   static constexpr int length = norm_backward_shape::kWarpColumns;
   using layout = ducks::rv_layout::runs<Run>;
   using vector = rv<float, length, layout>;
   // As loaded: packed pairs, or floats where elements come one by one (a 16-bit element alone would
   // take a register all the same, and its float another) or are of any type.
   static constexpr bool in_pairs = Run > 1 && !is_any<T>;
-  using loaded_type = std::conditional_t<in_pairs, T, float>;
-  using loaded = rv<loaded_type, length, layout>;
+  template <class E>
+  using loaded = rv<std::conditional_t<in_pairs, E, float>, length, layout>;
+  using loaded_dy = loaded<T>;
+  using loaded_s = loaded<R>;
   static constexpr int sums = Kind::centred ? 3 : 1;
   static constexpr int max_threads = 512;
   // The next row is loaded early where it fits in the 128 registers a thread has: two bytes an
   // element, and one address a run. (float, and single elements, would spill 40 … 72 bytes.)
-  static constexpr bool prefetch = in_pairs && sizeof(T) == 2;
+  static constexpr bool prefetch = in_pairs && sizeof(T) == 2 && sizeof(R) == 2;
   // Elsewhere at the end of the row before, or (any element: else ptxas spills) when it is used.
   static constexpr bool loads_ahead = !is_any<T>;
   // Of dsum, it is then on its way to shared memory.
   static constexpr bool streams = Kind::adds && prefetch;
-  using stream = row_stream<std::conditional_t<streams, T, float>, vector, 2>;
+  using stream = row_stream<std::conditional_t<streams, R, float>, vector, 2>;
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
 };
 
@@ -71,11 +74,10 @@ KITTENS_DEVICE bool has_mean(const norm_backward_params& p) {
   return is_any_kind<typename Config::kind> ? p.mean != nullptr : Config::kind::centred;
 }
 
-// dst = slice of row r of a matrix of Config's elements, or of `type`: packed if they are any.
-template <class Config, register_vector V>
+// dst = slice of row r of a matrix of T, or of `type`: packed if it is any.
+template <class T, register_vector V>
 KITTENS_DEVICE void load_slice(V& dst, const void* data, dtype type, const norm_backward_params& p,
                                int64_t stride, int64_t r, int64_t slice) {
-  using T = typename Config::type;
   if constexpr (is_any<T>) {
     const int64_t first = slice * V::length;
     load_packed(dst, data, type, r * stride + first, int(p.width - first));
@@ -85,16 +87,15 @@ KITTENS_DEVICE void load_slice(V& dst, const void* data, dtype type, const norm_
 }
 
 // What of load_slice's is packed becomes floats.
-template <class Config, register_vector V>
+template <class T, register_vector V>
 KITTENS_DEVICE void unpack_slice(V& v, dtype type) {
-  if constexpr (is_any<typename Config::type>) unpack(v, type);
+  if constexpr (is_any<T>) unpack(v, type);
 }
 
 // Its counterpart: a slice of row r of a contiguous matrix.
-template <class Config, register_vector V>
+template <class T, register_vector V>
 KITTENS_DEVICE void store_slice(void* data, dtype type, const norm_backward_params& p, const V& src,
                                 int64_t r, int64_t slice) {
-  using T = typename Config::type;
   if constexpr (is_any<T>) {
     const int64_t first = slice * V::length;
     V packed = src;
@@ -108,19 +109,21 @@ KITTENS_DEVICE void store_slice(void* data, dtype type, const norm_backward_para
 // One row on its way: what a warp has loaded of it.
 template <class Config>
 struct loaded_row {
-  typename Config::loaded dy, s;
+  typename Config::loaded_dy dy;
+  typename Config::loaded_s s;
   float mean = 0.0f, rstd;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r, int64_t slice) {
-    load_slice<Config>(dy, p.dy, p.type, p, p.dy_rows.outer, r, slice);
-    load_slice<Config>(s, p.x, p.residual_type, p, p.x_rows.outer, r, slice);
+    load_slice<typename Config::type>(dy, p.dy, p.type, p, p.dy_rows.outer, r, slice);
+    load_slice<typename Config::residual_type>(s, p.x, p.residual_type, p, p.x_rows.outer, r,
+                                               slice);
     if (has_mean<Config>(p)) mean = arch::load_global(p.mean + r);
     rstd = arch::load_global(p.rstd + r);
   }
   // Before the row is used.
   KITTENS_DEVICE void unpack(const norm_backward_params& p) {
-    unpack_slice<Config>(dy, p.type);
-    unpack_slice<Config>(s, p.residual_type);
+    unpack_slice<typename Config::type>(dy, p.type);
+    unpack_slice<typename Config::residual_type>(s, p.residual_type);
   }
   // d = s − mean, zero past the last column.
   KITTENS_DEVICE void centre(typename Config::vector& d, int columns) const {
@@ -207,7 +210,7 @@ struct weight_gradients {
     zero(dweight);
     zero(dbias);
   }
-  KITTENS_DEVICE void add_row(const typename Config::loaded& dy,
+  KITTENS_DEVICE void add_row(const typename Config::loaded_dy& dy,
                               const typename Config::vector& normal) {
     fma(dweight, dy, normal, dweight);
     if constexpr (Config::kind::centred) add(dbias, dbias, dy);
@@ -221,7 +224,7 @@ KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout
   using V = typename Config::vector;
   if constexpr (Config::kind::adds) {
     if (p.dresidual != nullptr) {
-      store_slice<Config>(p.dresidual, p.residual_type, p, ds, r, slice);
+      store_slice<typename Config::residual_type>(p.dresidual, p.residual_type, p, ds, r, slice);
     }
     if (p.dx != nullptr && mask.drops) {
       const int64_t first = r * p.width + slice * V::length;
@@ -241,7 +244,7 @@ KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout
       }
     }
   }
-  if (p.dx != nullptr) store_slice<Config>(p.dx, p.type, p, ds, r, slice);
+  if (p.dx != nullptr) store_slice<typename Config::type>(p.dx, p.type, p, ds, r, slice);
 }
 
 // What a block's groups leave in shared memory for its first group to add up, when there are
@@ -365,8 +368,9 @@ __global__ void __launch_bounds__(Config::max_threads)
         dsums.read(dsum);
         dsums.advance();
       } else {
-        load_slice<Config>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r, warp);
-        unpack_slice<Config>(dsum, p.residual_type);
+        load_slice<typename Config::residual_type>(dsum, p.dsum, p.residual_type, p, p.dsum_stride,
+                                                   r, warp);
+        unpack_slice<typename Config::residual_type>(dsum, p.residual_type);
       }
       kittens::add(ds, ds, dsum);
     }

@@ -29,8 +29,10 @@ struct few_columns : Config {
   static constexpr int run = std::max(1, Config::layout::run / 2), length = kWarp * run;
   using layout = ducks::rv_layout::runs<run>;
   using vector = rv<float, length, layout>;
-  using loaded = rv<std::conditional_t<is_any<typename Config::type>, float, typename Config::type>,
-                    length, layout>;
+  template <class E>
+  using loaded = rv<std::conditional_t<is_any<E>, float, E>, length, layout>;
+  using loaded_dy = loaded<typename Config::type>;
+  using loaded_s = loaded<typename Config::residual_type>;
   using part = sv<float, length>;  // of dweight or dbias, by one warp
   static constexpr int parts = Config::kind::centred ? 2 : 1;
 };
@@ -90,7 +92,7 @@ KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_l
                               layout.warps, 1};
 
   loaded_row<Config> row;
-  typename Config::loaded dsum;
+  typename Config::loaded_s dsum;
   vector weight, d;
   row.load_from(p, r, warp);
   if constexpr (Config::kind::adds) {
@@ -99,8 +101,8 @@ KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_l
       load_packed(dsum, p.dsum, p.residual_type, r * p.dsum_stride + first,
                   p.dsum == nullptr ? 0 : int(p.width - first));
     } else {
-      using T = typename Config::type;
-      load(dsum, matrix<const T>(p.dsum, p.rows, p.dsum == nullptr ? 0 : p.width, p.dsum_stride),
+      using R = typename Config::residual_type;
+      load(dsum, matrix<const R>(p.dsum, p.rows, p.dsum == nullptr ? 0 : p.width, p.dsum_stride),
            {.r = r, .c = warp});
     }
   }
@@ -108,7 +110,7 @@ KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_l
   const dropout_mask mask(p.dropout);
 
   row.unpack(p);
-  unpack_slice<Config>(dsum, p.residual_type);
+  unpack_slice<typename Config::residual_type>(dsum, p.residual_type);
   row.centre(d, int(p.width) - warp * vector::length);
   float sums[Config::sums];
   row_sums<Config>(sums, d, row.dy, weight, has_mean<Config>(p));

@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(Config::max_threads, 1)
     map(gradient, ds, row.dy, weight, d);
     if (Config::kind::adds && p.dsum != nullptr) {
       vector dsum;
-      load_slice<Config>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r, slice);
-      unpack_slice<Config>(dsum, p.residual_type);
+      load_slice<typename Config::residual_type>(dsum, p.dsum, p.residual_type, p, p.dsum_stride, r,
+                                                 slice);
+      unpack_slice<typename Config::residual_type>(dsum, p.residual_type);
       kittens::add(ds, ds, dsum);
     }
     store_gradients<Config>(p, mask, ds, r, slice);

@@ -19,11 +19,11 @@ inline constexpr int kSlots = 3;  // this row, the next, and one on its way
 template <class Config>
 struct gradient_slot {
   sv<typename Config::type, Config::length> dy;
-  sv<typename Config::type, Config::length> s;
+  sv<typename Config::residual_type, Config::length> s;
 };
 template <class Config>
 struct summed_gradient_slot : gradient_slot<Config> {
-  sv<typename Config::type, Config::length> dsum;
+  sv<typename Config::residual_type, Config::length> dsum;
 };
 template <class Config>
 using pipelined_slot =
@@ -95,8 +95,10 @@ struct pipelined_sum {
 template <class Config>
 struct pipelined_rows {
   using T = typename Config::type;
+  using R = typename Config::residual_type;
 
-  gl<const T, 1, 1> dy, s, dsum;
+  gl<const T, 1, 1> dy;
+  gl<const R, 1, 1> s, dsum;
   pipelined_slot<Config>* slots;  // [kSlots] of this warp
   int64_t row, stride;            // the next to be asked for
   int slice;
@@ -104,8 +106,8 @@ struct pipelined_rows {
   KITTENS_DEVICE pipelined_rows(const norm_backward_params& p, pipelined_slot<Config>* slots,
                                 int64_t first_row, int64_t stride, int slice)
       : dy(matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer)),
-        s(matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer)),
-        dsum(matrix<const T>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride)),
+        s(matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer)),
+        dsum(matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride)),
         slots(slots),
         row(first_row),
         stride(stride),

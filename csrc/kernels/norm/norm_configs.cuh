@@ -2,8 +2,7 @@
 // the kernels and chooses among them. Figures behind the choices: benchmarks/layer_norm.md,
 // rms_norm.md and add_norm.md.
 //
-// These are for vectors of one element type: x, residual and parameters. All else (mixed types, no
-// weight, unaligned rows, rows longer than here) is for the kernels of any_element.cuh.
+// All that has no configuration here is for the kernels of any_element.cuh.
 #pragma once
 
 #include <array>
@@ -41,8 +40,9 @@ struct forward_form {
   }
 };
 
-// Those of a kind and element type. The first that takes a row is launched.
-template <class Kind, class T>
+// Those of a kind, x's element type, and that of weight and bias (void: neither is given) and of
+// the residual. The first that takes a row is launched.
+template <class Kind, class T, class W = T, class R = T>
 inline constexpr std::array<forward_form, 0> kForwardForms = {};
 
 // clang-format off
@@ -60,24 +60,20 @@ inline constexpr auto kForwardForms<layer_norm_kind, bf16> = std::to_array<forwa
 template <>
 inline constexpr auto kForwardForms<layer_norm_kind, half> = std::to_array<forward_form>({
     {"four rows a block",        257,   512, 16,  1, 48, weights::early, 4},
-    {"all other rows",           513, 16384, 32, 16, 64},
+    {"one warp",                 513,  1024, 32,  2, 80, weights::early},
+    {"all other rows",          1025, 16384, 32, 16, 64},
+    {"unaligned rows",           257,  8192, 32,  8, 80, weights::late, 1, when::always, false},
 });
 template <>
 inline constexpr auto kForwardForms<layer_norm_kind, float> = std::to_array<forward_form>({
     {"all rows",                 257, 16384, 16, 32, 64},
 });
 
-template <>
-inline constexpr auto kForwardForms<rms_norm_kind, bf16> = std::to_array<forward_form>({
+inline constexpr auto kRmsForms = std::to_array<forward_form>({
     {"four rows a block",        257,   512, 16,  8, 40, weights::early, 4},
     {"medium rows",             1024,  2048, 16,  8, 40, weights::early, 4},
     {"all other rows",           513, 16384, 32, 16, 64, weights::early},
-});
-template <>
-inline constexpr auto kForwardForms<rms_norm_kind, half> = std::to_array<forward_form>({
-    {"four rows a block",        257,   512, 16,  8, 40, weights::early, 4},
-    {"medium rows",             1024,  2048, 16,  8, 40, weights::early, 4},
-    {"all other rows",           513, 16384, 32, 16, 64, weights::early},
+    {"unaligned rows",           257,  8192, 32,  8, 80, weights::late, 1, when::always, false},
 });
 template <>
 inline constexpr auto kForwardForms<rms_norm_kind, float> = std::to_array<forward_form>({
@@ -90,11 +86,46 @@ inline constexpr auto kAddForms = std::to_array<forward_form>({
     {"short rows",               257,  2048, 16,  8, 64, weights::early},
     {"medium rows",             2049,  4096, 16,  8, 64, weights::early, 1, when::nothing_dropped},
     {"long rows",               2049, 24576, 32, 24, 80},
+    {"unaligned rows",           257,  8192, 32,  8, 128, weights::late, 1, when::always, false},
 });
 inline constexpr auto kAddFormsOfHalf = std::to_array<forward_form>({
     {"all rows",                 257, 24576, 32, 24, 80},
+    {"unaligned rows",           257,  8192, 32,  8, 128, weights::late, 1, when::always, false},
+});
+inline constexpr auto kAddFormsOfFloat = std::to_array<forward_form>({
+    {"short rows",               257,  2048, 16,  8, 96, weights::early},
+    {"medium rows",             2049,  4096, 16,  8, 96, weights::early, 1, when::nothing_dropped},
+    {"long rows",               2049, 16384, 32, 16, 128},
+});
+
+// Parameters in float beside 16 bits, and none.
+inline constexpr auto kOtherLayerForms = std::to_array<forward_form>({
+    {"four rows a block",        257,   512, 16,  1, 64, weights::late, 4},
+    {"one or two warps",         513,  1536, 24,  2, 64},
+    {"long rows",               1537, 16384, 32, 16, 64},
+});
+inline constexpr auto kOtherRmsForms = std::to_array<forward_form>({
+    {"short rows",               257,  2048, 16,  8, 48, weights::late, 4},
+    {"long rows",               2049, 16384, 32, 16, 64},
+});
+inline constexpr auto kOtherAddForms = std::to_array<forward_form>({
+    {"short rows",               257,  2048, 16,  8, 64},
+    {"medium rows",             2049,  4096, 16,  8, 64, weights::late, 1, when::nothing_dropped},
+    {"long rows",               2049, 24576, 32, 24, 80},
+});
+// A residual in float beside 16 bits; parameters in 16 bits, and in float.
+inline constexpr auto kFloatResidualForms = kAddFormsOfFloat;
+inline constexpr auto kAllFloatButXForms = std::to_array<forward_form>({
+    {"short rows",               257,  2048, 16,  8, 96},
+    {"medium rows",             2049,  4096, 16,  8, 96, weights::late, 1, when::nothing_dropped},
+    {"long rows",               2049, 16384, 32, 16, 128},
 });
 // clang-format on
+
+template <>
+inline constexpr auto kForwardForms<rms_norm_kind, bf16> = kRmsForms;
+template <>
+inline constexpr auto kForwardForms<rms_norm_kind, half> = kRmsForms;
 template <>
 inline constexpr auto kForwardForms<add_layer_norm_kind, bf16> = kAddForms;
 template <>
@@ -103,6 +134,31 @@ template <>
 inline constexpr auto kForwardForms<add_layer_norm_kind, half> = kAddFormsOfHalf;
 template <>
 inline constexpr auto kForwardForms<add_rms_norm_kind, half> = kAddFormsOfHalf;
+template <>
+inline constexpr auto kForwardForms<add_layer_norm_kind, float> = kAddFormsOfFloat;
+template <>
+inline constexpr auto kForwardForms<add_rms_norm_kind, float> = kAddFormsOfFloat;
+
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<layer_norm_kind, T, float> = kOtherLayerForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<layer_norm_kind, T, void> = kOtherLayerForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<rms_norm_kind, T, float> = kOtherRmsForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<rms_norm_kind, T, void> = kOtherRmsForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_layer_norm_kind, T, float> = kOtherAddForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_rms_norm_kind, T, float> = kOtherAddForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_layer_norm_kind, T, T, float> = kFloatResidualForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_rms_norm_kind, T, T, float> = kFloatResidualForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_layer_norm_kind, T, float, float> = kAllFloatButXForms;
+template <kittens::half_width T>
+inline constexpr auto kForwardForms<add_rms_norm_kind, T, float, float> = kAllFloatButXForms;
 
 // Which of the other kernels a kind and element type have of their own, for aligned rows.
 struct norm_kernel_set {
@@ -110,6 +166,7 @@ struct norm_kernel_set {
   bool few;        // norm_backward_few: all gradients of few rows in one launch
   bool pipelined;  // norm_backward_pipelined: of more than kPipelinedAbove columns
   bool barrier;    // norm_backward: all others
+  bool long_rows;  // norm_forward_long, norm_backward_long_…
   bool unaligned;  // few and barrier for unaligned rows, too, one element an access
 
   constexpr norm_kernel_set of_run(int run) const {
@@ -118,22 +175,27 @@ struct norm_kernel_set {
   }
 };
 
-// Longer rows than this are worth their second reading from shared memory.
-inline constexpr int64_t kPipelinedAbove = 2048;
+// Longer rows than this are worth their second reading from shared memory, as long as the slots of
+// all blocks of a multiprocessor leave room for the weights in its first-level cache: of 256
+// KB, 64.
+inline constexpr int64_t kPipelinedAbove = 2048, kPipelinedBytes = 192 * 1024;
 
-template <class Kind, class T>
+// R: element type of what was added.
+template <class Kind, class T, class R = T>
 inline constexpr norm_kernel_set kKernelSet = {};
+template <class Kind, kittens::half_width T>
+inline constexpr norm_kernel_set kKernelSet<Kind, T, T> = {.narrow = !Kind::adds,
+                                                           .few = true,
+                                                           .pipelined = true,
+                                                           .barrier = true,
+                                                           .long_rows = std::is_same_v<T, bf16>,
+                                                           .unaligned = !Kind::adds};
 template <class Kind>
-inline constexpr norm_kernel_set kKernelSet<Kind, bf16> = {
-    .narrow = !Kind::adds,
-    .few = true,
-    .pipelined = true,
-    .barrier = true,
-    .unaligned = std::is_same_v<Kind, layer_norm_kind>};
-template <class Kind>
-inline constexpr norm_kernel_set kKernelSet<Kind, half> = {
-    .narrow = !Kind::adds, .few = true, .pipelined = true};
-template <>
-inline constexpr norm_kernel_set kKernelSet<layer_norm_kind, float> = {.barrier = true};
+inline constexpr norm_kernel_set kKernelSet<Kind, float, float> = {
+    .narrow = !Kind::adds, .pipelined = true, .barrier = true};
+template <class Kind, kittens::half_width T>
+  requires Kind::adds
+inline constexpr norm_kernel_set kKernelSet<Kind, T, float> = {
+    .few = true, .pipelined = true, .barrier = true};
 
 }  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -35,25 +35,29 @@
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// Kind: a member of the family. T: element type of all vectors. Run: elements a lane moves at once
-// (16 bytes, or 1 where rows are not aligned). Elements: how many of the row a lane holds. Warps:
-// at most, of a row. Registers: of a thread, at most; the fewer, the more rows are on their way.
+// Kind: a member of the family. T: element type of x and y. Run: elements a lane moves at once (16
+// bytes, or 1 where rows are not aligned). Elements: how many of the row a lane holds. Warps: at
+// most, of a row. Registers: of a thread, at most; the fewer, the more rows are on their way.
 // Early: whether the weights are on their way together with the row. Rows: of a block, where each
-// has one warp.
+// has one warp. W: element type of weight and bias, or void where neither is given. R: of residual
+// and sum.
 template <class Kind, class T, int Run, int Elements, int Warps, int Registers, bool Early = false,
-          int Rows = 1>
+          int Rows = 1, class W = T, class R = T>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
+  using residual_type = R;
+  using parameter_type = W;
   using layout = ducks::rv_layout::runs<Run>;
   template <class E>
   using row_of = rv<E, kWarp * Elements, layout>;
   using vector = row_of<float>;
   static constexpr bool early = Early;
   // What of the row is multiplied and stored at a time; late weights come for as much at once: for
-  // 16 elements of a lane, unless they are floats beside a row of 32, or halves beside two rows of
-  // 32.
-  static constexpr bool tight = sizeof(T) == 4 || (Kind::adds && std::is_same_v<T, half>);
+  // 16 elements of a lane, unless they are floats beside a row of 32, or none, or halves beside two
+  // rows of 32.
+  static constexpr bool tight =
+      std::is_same_v<W, float> || std::is_void_v<W> || (Kind::adds && std::is_same_v<T, half>);
   static constexpr bool small = Early || Elements % 16 != 0 || (Elements > 16 && tight);
   using piece = rv<float, kWarp*(small ? 8 : 16), layout>;
   static_assert(vector::length % piece::length == 0);
@@ -168,7 +172,8 @@ KITTENS_DEVICE auto part_of(T* row, int64_t first, int columns) {
 // Weight and bias of a row, or of a piece of it.
 template <class Config, int Length>
 struct row_parameters {
-  using T = typename Config::type;
+  static constexpr bool given = !std::is_void_v<typename Config::parameter_type>;
+  using T = std::conditional_t<given, typename Config::parameter_type, float>;
   using vector = rv<T, Length, typename Config::layout>;
   vector weight, bias;
 
@@ -177,10 +182,16 @@ struct row_parameters {
   // µs, not 132).
   template <bool Whole>
   KITTENS_DEVICE void load(const norm_forward_params& p, int64_t first, int columns) {
-    kittens::load(weight, part_of<Whole, vector>(static_cast<const T*>(p.weight), first, columns));
-    if constexpr (Config::kind::centred) {
-      kittens::load(bias, part_of<false, vector>(static_cast<const T*>(p.bias), first,
-                                                 p.bias == nullptr ? 0 : columns));
+    if constexpr (given) {
+      kittens::load(weight,
+                    part_of<Whole, vector>(static_cast<const T*>(p.weight), first, columns));
+      if constexpr (Config::kind::centred) {
+        kittens::load(bias, part_of<false, vector>(static_cast<const T*>(p.bias), first,
+                                                   p.bias == nullptr ? 0 : columns));
+      }
+    } else {
+      one(weight);
+      zero(bias);
     }
   }
 };
@@ -204,6 +215,7 @@ KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& lay
   using vector = typename Config::vector;
   using piece = typename Config::piece;
   using T = typename Config::type;
+  using R = typename Config::residual_type;
   constexpr int kPieces = vector::length / piece::length;
   using sum_shared = typename Config::group::shared;
   typename Config::group add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp,
@@ -220,12 +232,12 @@ KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& lay
   if constexpr (Config::early) parameters.template load<Whole>(p, first, columns);
   vector d;
   if constexpr (Config::kind::adds) {
-    typename Config::template row_of<T> residual;
-    const T* residual_row = static_cast<const T*>(p.residual) + r * p.residual_stride;
+    typename Config::template row_of<R> residual;
+    const R* residual_row = static_cast<const R*>(p.residual) + r * p.residual_stride;
     load_evict_last(residual, part_of<Whole, vector>(residual_row, first, columns));
     copy(d, x);
     add_residual(d, residual, dropout_mask(p.dropout), r * p.width + first);
-    store(part_of<Whole, vector>(static_cast<T*>(p.sum) + r * p.width, first, columns), d);
+    store(part_of<Whole, vector>(static_cast<R*>(p.sum) + r * p.width, first, columns), d);
   } else {
     copy(d, x);
   }

@@ -8,10 +8,12 @@
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_few.cuh"
+#include "kernels/norm/norm_backward_long.cuh"
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_configs.cuh"
 #include "kernels/norm/norm_forward.cuh"
+#include "kernels/norm/norm_forward_long.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
 #include "kittens/host/launch.cuh"
 
@@ -54,11 +56,9 @@ inline bool is_aligned(const norm_forward_params& p) {
                              {p.width * size, p.x_rows.outer * size, p.x_rows.inner * size,
                               p.residual_stride * residual_size});
 }
-// Whether all that is given, and a weight, has x's element type.
-inline bool has_one_type(const norm_forward_params& p) {
-  return p.weight != nullptr && p.weight_type == p.type &&
-         (p.bias == nullptr || p.bias_type == p.type) &&
-         (p.residual == nullptr || p.residual_type == p.type);
+// Whether weight and bias, as far as they are given, are of `type`.
+inline bool parameters_are(const norm_forward_params& p, dtype type) {
+  return p.weight != nullptr && p.weight_type == type && (p.bias == nullptr || p.bias_type == type);
 }
 
 inline bool holds(when condition, const norm_forward_params& p) {
@@ -70,11 +70,11 @@ inline bool holds(when condition, const norm_forward_params& p) {
   return false;
 }
 
-template <class Kind, class T, size_t Form>
+template <class Kind, class T, class W, class R, size_t Form>
 void launch_forward_form(const norm_forward_params& p, host::stream s) {
-  constexpr forward_form form = kForwardForms<Kind, T>[Form];
+  constexpr forward_form form = kForwardForms<Kind, T, W, R>[Form];
   using config = norm_forward_config<Kind, T, run_of<T>(form.aligned), form.elements, form.warps,
-                                     form.registers, form.come == weights::early, form.rows>;
+                                     form.registers, form.come == weights::early, form.rows, W, R>;
   static_assert(form.to <= config::max_width);
   const int64_t warps = ceil_div(p.width, config::vector::length);
   const int64_t rows = warps == 1 ? config::rows : 1;  // of a block
@@ -87,14 +87,14 @@ void launch_forward_form(const norm_forward_params& p, host::stream s) {
 }
 
 // Launches the first form that takes the rows, if any does.
-template <class Kind, class T, size_t Form = 0>
+template <class Kind, class T, class W, class R, size_t Form = 0>
 bool launch_forward_forms(const norm_forward_params& p, bool aligned, host::stream s) {
-  if constexpr (Form < kForwardForms<Kind, T>.size()) {
-    constexpr forward_form form = kForwardForms<Kind, T>[Form];
+  if constexpr (Form < kForwardForms<Kind, T, W, R>.size()) {
+    constexpr forward_form form = kForwardForms<Kind, T, W, R>[Form];
     if (!form.takes(p.width, aligned) || !holds(form.condition, p)) {
-      return launch_forward_forms<Kind, T, Form + 1>(p, aligned, s);
+      return launch_forward_forms<Kind, T, W, R, Form + 1>(p, aligned, s);
     }
-    launch_forward_form<Kind, T, Form>(p, s);
+    launch_forward_form<Kind, T, W, R, Form>(p, s);
     return true;
   }
   return false;
@@ -108,19 +108,52 @@ void launch_forward_narrow(const norm_forward_params& p, host::stream s) {
                             s, p, narrow_layout::of(p.width, shape));
 }
 
+// Rows of 16-bit elements that are longer than any form takes.
+template <class Config>
+void launch_forward_long(const norm_forward_params& p, host::stream s) {
+  const int64_t warps =
+      std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
+  host::launch_programmatic(norm_forward_long<Config>,
+                            {.grid = {p.rows},
+                             .block = {warps * kWarp},
+                             .shared_bytes = sizeof(group_sum<2>::shared),
+                             .max_threads = Config::max_threads},
+                            s, p, row_layout_of(p.width, warps));
+}
+
+template <class Kind, class T, class R>
+bool launch_own_forward(const norm_forward_params& p, host::stream s) {
+  const bool aligned = is_aligned(p);
+  constexpr norm_kernel_set kHas = kKernelSet<Kind, T, R>;
+  if (p.width <= kNormNarrowWidth) {
+    if constexpr (kHas.narrow) {
+      if (aligned)
+        launch_forward_narrow<norm_forward_narrow_config<Kind, T, run_of<T>(true)>>(p, s);
+    }
+    return kHas.narrow && aligned;
+  }
+  if (parameters_are(p, p.type)) {
+    if (launch_forward_forms<Kind, T, T, R>(p, aligned, s)) return true;
+  } else if (p.weight == nullptr && p.bias == nullptr) {
+    if (launch_forward_forms<Kind, T, void, R>(p, aligned, s)) return true;
+  } else if (sizeof(T) == 2 && parameters_are(p, dtype::float32)) {
+    if (launch_forward_forms<Kind, T, float, R>(p, aligned, s)) return true;
+  }
+  if constexpr (kHas.long_rows) {
+    if (!aligned || p.width <= kNormFusedWidth) return false;
+    launch_forward_long<norm_forward_config<Kind, T, run_of<T>(true), 16, 16, 128>>(p, s);
+    return true;
+  }
+  return false;
+}
+
 template <class Kind>
 void launch_norm_forward(const norm_forward_params& p, host::stream s) {
-  const bool aligned = is_aligned(p);
   const bool launched = with_element(p.type, [&]<class T>() {
-    if (p.width <= kNormNarrowWidth) {
-      if constexpr (kKernelSet<Kind, T>.narrow) {
-        if (!aligned) return false;
-        launch_forward_narrow<norm_forward_narrow_config<Kind, T, run_of<T>(true)>>(p, s);
-        return true;
-      }
-      return false;
+    if (p.residual == nullptr || p.residual_type == p.type) {
+      return launch_own_forward<Kind, T, T>(p, s);
     }
-    return has_one_type(p) && launch_forward_forms<Kind, T>(p, aligned, s);
+    return launch_own_forward<Kind, T, float>(p, s);
   });
   if (!launched) launch_any_norm_forward(p, s);
 }
@@ -161,14 +194,23 @@ void launch_backward_narrow(const norm_backward_params& p, host::stream s) {
 }
 
 template <class Config>
+int64_t pipelined_bytes(const norm_backward_shape& shape) {
+  return sizeof(typename pipelined_sum<Config::sums>::shared) +
+         shape.warps * kSlots * sizeof(pipelined_slot<Config>);
+}
+template <class Config>
+bool takes_pipelined(const norm_backward_params& p) {
+  const auto shape = norm_backward_shape::of(p.width);
+  return p.width > kPipelinedAbove &&
+         shape.blocks_per_multiprocessor() * pipelined_bytes<Config>(shape) <= kPipelinedBytes;
+}
+template <class Config>
 void launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
-  const int64_t shared = sizeof(typename pipelined_sum<Config::sums>::shared) +
-                         shape.warps * kSlots * sizeof(pipelined_slot<Config>);
   host::launch(norm_backward_pipelined<Config>,
                {.grid = {p.partial_rows},
                 .block = {shape.warps * kWarp},
-                .shared_bytes = shared,
+                .shared_bytes = pipelined_bytes<Config>(shape),
                 .max_threads = Config::max_threads},
                s, p, row_layout_of(p.width, shape.warps));
 }
@@ -187,20 +229,38 @@ void launch_backward_barrier(const norm_backward_params& p, host::stream s) {
                s, p, row_layout_of(p.width, shape.warps));
 }
 
-// Launches what Kind and T have of their own for such rows, if they have something.
-template <class Kind, class T, int Run>
+// Rows that do not fit one block's registers are read twice.
+template <class Config>
+void launch_backward_long(const norm_backward_params& p, host::stream s) {
+  const int64_t warps =
+      std::min<int64_t>(Config::max_threads / kWarp, ceil_div(p.width, Config::vector::length));
+  const int64_t threads = warps * kWarp;
+  if (p.dx != nullptr || p.dresidual != nullptr) {
+    const int64_t shared = sizeof(typename group_sum<Config::sums>::shared);
+    host::launch(norm_backward_long_dx<Config>,
+                 {.grid = {p.rows},
+                  .block = {threads},
+                  .shared_bytes = shared,
+                  .max_threads = Config::max_threads},
+                 s, p, row_layout_of(p.width, warps));
+  }
+  if (p.partial != nullptr) {
+    const int64_t blocks = ceil_div(p.width, Config::vector::length * warps);
+    host::launch(
+        norm_backward_long_sums<Config>,
+        {.grid = {blocks, p.partial_rows}, .block = {threads}, .max_threads = Config::max_threads},
+        s, p);
+  }
+}
+
+// Launches what Kind and the types have of their own for such rows, if they have something.
+template <class Kind, class T, class R, int Run>
 bool launch_own_backward(const norm_backward_params& p, host::stream s) {
-  constexpr norm_kernel_set kHas = kKernelSet<Kind, T>.of_run(Run);
-  constexpr bool kPipelined = kHas.pipelined && arch::kHasMbarriers;
-  using config = norm_backward_config<Kind, T, Run>;
-  const bool pipelined = kPipelined && p.width > kPipelinedAbove;
+  constexpr norm_kernel_set kHas = kKernelSet<Kind, T, R>.of_run(Run);
+  using config = norm_backward_config<Kind, T, Run, R>;
   switch (p.path) {
     case norm_backward_path::few:
-      // Where many rows have a kernel of their own: a row's gradient has the same bits among few.
-      if constexpr (kHas.few) {
-        if (!pipelined && !kHas.barrier) return false;
-        launch_backward_few<config>(p, s);
-      }
+      if constexpr (kHas.few) launch_backward_few<config>(p, s);
       return kHas.few;
     case norm_backward_path::narrow:
       if constexpr (kHas.narrow) {
@@ -208,26 +268,30 @@ bool launch_own_backward(const norm_backward_params& p, host::stream s) {
       }
       return kHas.narrow;
     case norm_backward_path::rows:
-      if constexpr (kPipelined) {
-        if (pipelined) {
+      if constexpr (kHas.pipelined && arch::kHasMbarriers) {
+        if (takes_pipelined<config>(p)) {
           launch_backward_pipelined<config>(p, s);
           return true;
         }
       }
       if constexpr (kHas.barrier) launch_backward_barrier<config>(p, s);
       return kHas.barrier;
-    case norm_backward_path::long_rows: return false;
+    case norm_backward_path::long_rows:
+      if constexpr (kHas.long_rows) launch_backward_long<config>(p, s);
+      return kHas.long_rows;
   }
   return false;
 }
 
 template <class Kind>
 void launch_norm_backward(const norm_backward_params& p, host::stream s) {
-  const bool aligned = is_aligned(p);
-  const bool launched = p.residual_type == p.type && with_element(p.type, [&]<class T>() {
-                          return aligned ? launch_own_backward<Kind, T, run_of<T>(true)>(p, s)
-                                         : launch_own_backward<Kind, T, run_of<T>(false)>(p, s);
-                        });
+  const bool aligned = is_aligned(p), one_type = p.residual_type == p.type;
+  const bool launched = with_element(p.type, [&]<class T>() {
+    constexpr int kRun = run_of<T>(true);
+    if (!one_type) return aligned && launch_own_backward<Kind, T, float, kRun>(p, s);
+    return aligned ? launch_own_backward<Kind, T, T, kRun>(p, s)
+                   : launch_own_backward<Kind, T, T, 1>(p, s);
+  });
   if (!launched) launch_any_norm_backward(p, s);
   if (p.partial != nullptr) launch_norm_reduce(p, s);
 }

@@ -1,5 +1,5 @@
-// The backward kernels, in the forms that run all of their code between them: four in the program
-// where CONFIGS is 0, two in that where it is 1, the pipelined ones in that where it is 2, and
+// The backward kernels, in the forms that run all of their code between them: five in the program
+// where CONFIGS is 0, three in that where it is 1, the pipelined ones in that where it is 2, and
 // those of few rows in that where it is 3.
 #pragma once
 
@@ -10,15 +10,19 @@ enum class backward_form {
   groups_of_single_elements,  // float
   any_groups,                 // any kind, of the element types and alignment that p says
   any_long,
+  long_rows,
   rms_groups,
+  add_floats,  // add_rms_norm with a float residual
   add_groups,  // add_layer_norm
   pipelined,
   pipelined_rms,
   pipelined_add,  // add_layer_norm
   pipelined_add_rms,
+  pipelined_floats,  // add_rms_norm with a float residual
   few,
   few_rms,
-  few_add,  // add_layer_norm
+  few_add,     // add_layer_norm
+  few_floats,  // add_rms_norm with a float residual
   any_few,
 };
 

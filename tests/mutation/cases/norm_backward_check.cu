@@ -59,10 +59,12 @@ template <class T, class R = T>
 void check(const problem& is) {
   const auto is_one_of = [&](auto... forms) { return ((is.shape.form == forms) || ...); };
   const bool any = is_one_of(any_groups, any_long, any_few);
-  const bool adds =
-      any ? is.adds : is_one_of(add_groups, pipelined_add, pipelined_add_rms, few_add);
-  const bool centred =
-      any ? is.centred : !is_one_of(rms_groups, pipelined_rms, pipelined_add_rms, few_rms);
+  const bool adds = any ? is.adds
+                        : is_one_of(add_groups, add_floats, pipelined_add, pipelined_add_rms,
+                                    pipelined_floats, few_add, few_floats);
+  const bool centred = any ? is.centred
+                           : !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_add_rms,
+                                        pipelined_floats, few_rms, few_floats);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -121,7 +123,7 @@ void check(const problem& is) {
   }
   const double slack = 16 * is.rows * unit<float>();
   // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
-  const bool as_saved = is_one_of(any_long, any_few, few);
+  const bool as_saved = is_one_of(any_long, long_rows, any_few, few);
   const double lost = as_saved ? is.rows * is.mean * unit<float>() : 0;
   if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
   if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
@@ -179,6 +181,7 @@ TEST(sums_in_float_for_x_alone) {
   is.adds = true, is.dresidual = false;
   check<bf16, float>(is);
 }
+TEST(long_rows_of_bf16) { check<bf16>({{long_rows, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
 TEST(wide_rows) { check<bf16>({{any_long, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
 TEST(wide_rows_of_whole_warps) {
   check<bf16>({{any_long, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf});
@@ -215,7 +218,19 @@ TEST(sums_without_their_own_gradient) {
   is.dsum = false, is.dx = false;
   check<bf16>(is);
 }
+TEST(sums_in_float) {
+  problem is{{add_floats, 1, 4}, 23, 504, 504, 2, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
+}
+
 #elif CONFIGS == 2
+
+TEST(pipelined_sums_in_float) {
+  problem is{{pipelined_floats, 2, 1}, 9, 1000, 1008, 2, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
+}
 
 TEST(pipelined_rows) { check<bf16>({{pipelined, 3, 1}, 17, 1536, 1544, 2, kFloat, kBf16}); }
 TEST(fewer_rows_than_slots) { check<bf16>({{pipelined, 2, 1}, 3, 704, 712, 2, kBf16, kFloat}); }
@@ -288,6 +303,9 @@ TEST(few_sums_of_single_elements) {
   check<bf16>(is);
 }
 TEST(few_sums_in_float) {
+  problem own{{few_floats, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
+  own.p = 0.5, own.offset = -0.5f;
+  check<bf16, float>(own);
   problem is{{any_few, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
   is.adds = true, is.centred = false, is.p = 0.5, is.offset = -0.5f;
   check<bf16, float>(is);

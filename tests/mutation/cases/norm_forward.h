@@ -10,7 +10,11 @@ enum class forward_form {
   rows_of_five_warps,  // at most, of float
   single_elements,     // float
   rms_rows,
-  add_rows,  // add_layer_norm
+  add_rows,      // add_layer_norm
+  add_rms_rows,  // with a float residual
+  long_rows,
+  rms_long,
+  add_long,  // add_layer_norm
   any,       // layer_norm of the element types and alignment that the parameters say
   any_rms,
   any_add,  // add_layer_norm

@@ -39,8 +39,8 @@ constexpr dtype kType = std::is_same_v<T, float>  ? dtype::float32
 template <class T, class R = T>
 void check(const problem& is) {
   const auto is_one_of = [&](auto... forms) { return ((is.form == forms) || ...); };
-  const bool adds = is_one_of(add_rows, any_add, any_add_rms);
-  const bool rms = is_one_of(rms_rows, any_rms, any_add_rms);
+  const bool adds = is_one_of(add_rows, add_rms_rows, add_long, any_add, any_add_rms);
+  const bool rms = is_one_of(rms_rows, rms_long, add_rms_rows, any_rms, any_add_rms);
   auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
   for (size_t i = 0; i < xs.size(); ++i) {
     const float above = is.slope * float(i / is.x_stride);
@@ -119,10 +119,10 @@ TEST(whole_rows_of_a_warp_each) { check<bf16>({rows_of_a_warp, 5, 512, 520, para
 TEST(a_row_of_a_warp) { check<bf16>({rows, 3, 264, 272, parameters::own, true, 3}); }
 TEST(whole_rows) { check_warps<bf16>({rows, 2, 0, 0, parameters::own, true, 3}, 0); }
 TEST(whole_rows_of_float_parameters) {
-  check<bf16>({any, 3, 1536, 1544, parameters::floats, true, 3});
+  check<bf16>({rows, 3, 1536, 1544, parameters::floats, true, 3});
 }
-TEST(whole_rows_without_parameters) { check<bf16>({any, 3, 512, 512, parameters::none, false}); }
-TEST(rows_without_parameters) { check<bf16>({any, 3, 1000, 1008, parameters::none}); }
+TEST(whole_rows_without_parameters) { check<bf16>({rows, 3, 512, 512, parameters::none, false}); }
+TEST(rows_without_parameters) { check<bf16>({rows, 3, 1000, 1008, parameters::none}); }
 TEST(rows_that_lack_columns) { check_warps<bf16>({rows, 2, 0, 0, parameters::own, true, 3}, 8); }
 TEST(rows_of_early_weights) {
   check<bf16>({rows_of_early_weights, 2, 2560, 2568, parameters::own, true, 3});
@@ -133,7 +133,7 @@ TEST(rows_of_five_warps_at_most) {
   check<float>({rows_of_five_warps, 2, 2564 - 512, 2564, parameters::weight, true, 3});
 }
 TEST(no_bias) { check<bf16>({rows, 3, 1000, 1008, parameters::weight}); }
-TEST(two_warps_of_a_row) { check<bf16>({any, 5, 1000, 1008, parameters::floats}); }
+TEST(two_warps_of_a_row) { check<bf16>({rows, 5, 1000, 1008, parameters::floats}); }
 TEST(a_last_warp_of_few_columns) { check<bf16>({rows, 4, 1032, 1032, parameters::own, true, 3}); }
 TEST(rows_of_different_means) {
   check<bf16>({rows, 7, 1032, 1032, parameters::own, true, 0, 1, 1e-5f, 0, false, 0, 100});
@@ -149,10 +149,19 @@ TEST(equal_values) {
   check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 0});
 }
 TEST(rows_of_any_element) {
+  check<bf16>({any, 3, 1536, 1544, parameters::floats, true, 3});
+  check<bf16>({any, 3, 512, 512, parameters::none, false});
+  check<bf16, float>({any_add_rms, 3, 1200, 1208, parameters::own});
   check<half>({any, 3, 1000, 1008, parameters::own, true, 3});
   check<half>({any, 3, 1023, 1025, parameters::weight, true, 3});
   check<half>({any_rms, 3, 777, 779, parameters::own, true, 3, 1, 1e-5f, 1, true});
   check<float>({any_add_rms, 3, 1021, 1023, parameters::own});
+}
+TEST(long_rows) {
+  check<bf16>({long_rows, 3, 2152, 2160, parameters::own});
+  check<bf16>({long_rows, 2, 1544, 1544, parameters::none, false});
+  check<bf16>({rms_long, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
+  check<bf16>({add_long, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(wide_rows) { check<bf16>({any, 3, 2152, 2160, parameters::own}); }
 TEST(wide_rows_without_moments) { check<bf16>({any, 2, 1544, 1544, parameters::none, false}); }
@@ -168,14 +177,14 @@ TEST(whole_rms_rows) {
 TEST(rms_rows_that_lack_columns) {
   check_warps<bf16>({rms_rows, 2, 0, 0, parameters::own, true, 3, 1, 1e-5f, 0.5f}, 504);
 }
-TEST(rms_rows_of_floats) { check<bf16>({any_rms, 3, 1200, 1200, parameters::floats, true, 3}); }
+TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 3, 1200, 1200, parameters::floats, true, 3}); }
 TEST(wide_rms_rows) {
   check<bf16>({any_rms, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
 }
-TEST(sums_in_float) { check<bf16, float>({any_add_rms, 5, 1200, 1208, parameters::own}); }
+TEST(sums_in_float) { check<bf16, float>({add_rms_rows, 5, 1200, 1208, parameters::own}); }
 TEST(whole_sums) {
   check<bf16, float>(
-      {any_add_rms, 3, 1024, 1032, parameters::own, true, 0, 1, 1e-5f, 0, false, 0.4});
+      {add_rms_rows, 3, 1024, 1032, parameters::own, true, 0, 1, 1e-5f, 0, false, 0.4});
   check<bf16>({add_rows, 3, 512, 520, parameters::weight});
 }
 TEST(sums_in_float_with_dropout) {
