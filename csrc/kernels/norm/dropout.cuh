@@ -66,6 +66,22 @@ struct dropout_mask {
       }
     }
   }
+
+  // The same of four neighbours, the first of them any element.
+  KITTENS_DEVICE void factors_anywhere(float (&factor)[4], int64_t first) const {
+    const int skipped = int(first & 3);
+    if (skipped == 0) return factors(factor, first);
+    const four_words low = philox(seed, uint64_t(first) / 4);
+    const four_words high = philox(seed, uint64_t(first) / 4 + 1);
+    uint32_t word[7] = {low.word[0],  low.word[1],  low.word[2], low.word[3],
+                        high.word[0], high.word[1], high.word[2]};
+#pragma unroll
+    for (int i = 0; i < 6; ++i) word[i] = skipped & 1 ? word[i + 1] : word[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      factor[i] = (skipped & 2 ? word[i + 2] : word[i]) >= drop_below ? scale : 0.0f;
+    }
+  }
 };
 
 }  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

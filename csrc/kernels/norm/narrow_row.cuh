@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "kernels/norm/any_element.cuh"
 #include "kernels/norm/dropout.cuh"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
@@ -55,62 +56,94 @@ struct narrow_place {
 };
 
 // What a lane has loaded of a row, as it lies in memory; zero past the last column, and where the
-// row is not `there`.
+// row is not `there`. Of any_element, `type` says what it is.
 template <class T, class Place>
 struct narrow_run {
-  lane_run<T, Place::run> data[Place::runs];
+  static_assert(!is_any<T> || Place::run == 1, "elements of any type come one by one");
+  using held = std::conditional_t<is_any<T>, float, T>;
+  lane_run<held, Place::run> data[Place::runs];
 
   template <bool EvictLast = false>
-  KITTENS_DEVICE void load(const Place& at, const T* row, bool there) {
+  KITTENS_DEVICE void load(const Place& at, const void* row, dtype type, int64_t offset,
+                           bool there) {
+    const auto load_as = [&]<class E>(const E* row) {
 #pragma unroll
-    for (int j = 0; j < at.runs; ++j) {
-      using access = kittens::detail::run_access<T, Place::run>;
-      access::template load<EvictLast>(data[j], row + at.column(j), there && at.inside(j));
+      for (int j = 0; j < at.runs; ++j) {
+        lane_run<E, Place::run> run;
+        using access = kittens::detail::run_access<E, Place::run>;
+        access::template load<EvictLast>(run, row + at.column(j), there && at.inside(j));
+        std::memcpy(static_cast<void*>(&data[j]), &run, sizeof(run));
+      }
+    };
+    if constexpr (!is_any<T>) {
+      load_as(static_cast<const T*>(row) + offset);
+    } else if (type == dtype::float32) {
+      load_as(static_cast<const float*>(row) + offset);
+    } else {
+      load_as(static_cast<const bf16*>(row) + offset);  // or half
     }
   }
-  KITTENS_DEVICE void get(typename Place::values& values) const {
+  KITTENS_DEVICE void get(typename Place::values& values, dtype type) const {
+    const auto get_as = [&]<class E>(E*) {
 #pragma unroll
-    for (int j = 0; j < Place::runs; ++j) {
-      float run[Place::run];
-      data[j].get(run);
+      for (int j = 0; j < Place::runs; ++j) {
+        lane_run<E, Place::run> packed;
+        std::memcpy(static_cast<void*>(&packed), &data[j], sizeof(packed));
+        float run[Place::run];
+        packed.get(run);
 #pragma unroll
-      for (int i = 0; i < Place::run; ++i) values[j * Place::run + i] = run[i];
+        for (int i = 0; i < Place::run; ++i) values[j * Place::run + i] = run[i];
+      }
+    };
+    if constexpr (!is_any<T>) {
+      get_as(static_cast<T*>(nullptr));
+    } else {
+      with_type(type, get_as);
     }
   }
 };
 
+// Elements offset, offset + 1, … of an array of T, or of `type`, become the lane's share of a row.
 template <class T, class Place>
-KITTENS_DEVICE void store_narrow(T* row, const Place& at, const typename Place::values& values,
-                                 bool there = true) {
+KITTENS_DEVICE void store_narrow(void* row, dtype type, int64_t offset, const Place& at,
+                                 const typename Place::values& values, bool there = true) {
   constexpr int kRun = Place::run;
+  const auto store_as = [&]<class E>(E* row) {
 #pragma unroll
-  for (int j = 0; j < Place::runs; ++j) {
-    float run[kRun];
+    for (int j = 0; j < Place::runs; ++j) {
+      float run[kRun];
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) run[i] = values[j * kRun + i];
-    lane_run<T, kRun> data;
-    data.set(run);
-    kittens::detail::run_access<T, kRun>::store(row + at.column(j), data, there && at.inside(j));
+      for (int i = 0; i < kRun; ++i) run[i] = values[j * kRun + i];
+      lane_run<E, kRun> data;
+      data.set(run);
+      kittens::detail::run_access<E, kRun>::store(row + at.column(j), data, there && at.inside(j));
+    }
+  };
+  if constexpr (!is_any<T>) {
+    store_as(static_cast<T*>(row) + offset);
+  } else {
+    with_type(type, [&]<class E>(E*) { store_as(static_cast<E*>(row) + offset); });
   }
 }
 
-// A [width] parameter of type T or float32; `otherwise` where null, else `offset` is added.
+// A [width] parameter of type T or float32, or of any; `otherwise` where null, else `offset` is
+// added.
 template <class T, class Place>
 KITTENS_DEVICE void load_narrow_parameter(typename Place::values& dst, const Place& at,
                                           const void* data, dtype type, float otherwise,
                                           float offset) {
-  const auto load_as = [&]<class P>(const P* values) {
+  const auto load_as = [&]<class P>(P*) {
     narrow_run<P, Place> run;
-    run.load(at, values, true);
-    run.get(dst);
+    run.load(at, data, type, 0, true);
+    run.get(dst, type);
   };
   if (data == nullptr) {
 #pragma unroll
     for (float& value : dst) value = otherwise;
-  } else if (type == dtype::float32) {
-    load_as(static_cast<const float*>(data));
+  } else if (!is_any<T> && type == dtype::float32) {
+    load_as(static_cast<float*>(nullptr));
   } else {
-    load_as(static_cast<const T*>(data));
+    load_as(static_cast<T*>(nullptr));
   }
   if (offset == 0.0f) return;
 #pragma unroll

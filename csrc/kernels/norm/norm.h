@@ -48,6 +48,7 @@ struct norm_backward_params : norm_backward_problem, norm_backward_tensors {
   float* partial;        // workspace [2, partial_rows, width], of rms_norm [1, …]; or null where
                          // dweight and dbias are, or partial_rows is 0
   int64_t partial_rows;  // as of the plan
+  norm_backward_path path;
 };
 
 inline constexpr kittens::host::kernel_entry<norm_forward_params> kLayerNormForward{

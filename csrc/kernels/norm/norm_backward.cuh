@@ -12,16 +12,18 @@
 // over the rows with a stride; each thread keeps the running sums of its columns' dweight and dbias
 // in registers. The next row's dy and s are loaded before this row's sums are taken.
 //
-//   few rows        norm_backward_few.cuh: all gradients in one launch; norm.h says how few
+//   few rows        norm_backward_few.cuh: all gradients in one launch; the plan says how few
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
-//   long rows       norm_backward_pipelined.cuh; norm_launch.cuh says which
+//   long rows       norm_backward_pipelined.cuh; norm_configs.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
 //   per row         one sum over the group's warps (three numbers), one barrier
 //   at the end      the groups' dweight and dbias are added in order, through shared memory, into
 //                   one row of `partial` [2, partial_rows, width] a block, and those in order by
 //                   norm_backward_reduce: the same bits on every run
-//   width > 8192    norm_backward_dx_wide reads each row twice, a block a row;
-//                   norm_backward_sums_wide makes the partial sums, a warp per 512 columns
+//   width > 8192    norm_backward_long.cuh: rows are read twice
+//
+// norm_configs.cuh says which kinds and element types have kernels of their own; all else is for
+// those of any_element.cuh, whose loads are as late as they are needed.
 //
 // Numerics: the mean as saved is rounded to float. What it lacks, delta = mean(s − mean), corrects
 // ŝ where a row is read as a whole: everywhere but in the weights' gradients of few rows and of
@@ -31,39 +33,78 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/norm/any_element.cuh"
 #include "kernels/norm/dropout.cuh"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/row.cuh"
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// As norm_forward_config.
-template <class Kind, class T, class R, int Run>
+// As norm_forward_config; or any_norm_kind and any_element, in runs of 4, which may lie anywhere.
+template <class Kind, class T, int Run, class R = T>
 struct norm_backward_config {
   using kind = Kind;
   using type = T;
-  using residual_type = std::conditional_t<Kind::adds, R, T>;  // of s as well
+  using residual_type = R;  // of s as well
   static constexpr int length = norm_backward_shape::kWarpColumns;
   using layout = ducks::rv_layout::runs<Run>;
   using vector = rv<float, length, layout>;
   // As loaded: packed pairs, or floats where elements come one by one (a 16-bit element alone would
-  // take a register all the same, and its float another).
+  // take a register all the same, and its float another) or are of any type.
+  static constexpr bool in_pairs = Run > 1 && !is_any<T>;
   template <class E>
-  using loaded = rv<std::conditional_t<(Run > 1), E, float>, length, layout>;
+  using loaded = rv<std::conditional_t<in_pairs, E, float>, length, layout>;
   using loaded_dy = loaded<T>;
-  using loaded_s = loaded<residual_type>;
+  using loaded_s = loaded<R>;
   static constexpr int sums = Kind::centred ? 3 : 1;
   static constexpr int max_threads = 512;
-  // Added one by one, elements of dsum would not fit in the registers.
-  static constexpr bool fused = Run > 1 || !Kind::adds;
   // The next row is loaded early where it fits in the 128 registers a thread has: two bytes an
   // element, and one address a run. (float, and single elements, would spill 40 … 72 bytes.)
-  static constexpr bool prefetch = sizeof(T) == 2 && sizeof(residual_type) == 2 && Run > 1;
+  static constexpr bool prefetch = in_pairs && sizeof(T) == 2 && sizeof(R) == 2;
+  // Elsewhere at the end of the row before, or (any element: else ptxas spills) when it is used.
+  static constexpr bool loads_ahead = !is_any<T>;
   // Of dsum, it is then on its way to shared memory.
-  using stream = row_stream<residual_type, vector, 2>;
   static constexpr bool streams = Kind::adds && prefetch;
+  using stream = row_stream<std::conditional_t<streams, R, float>, vector, 2>;
   static constexpr int stream_bytes = streams ? stream::kSharedBytes : 0;  // of a warp
 };
+
+template <class Config>
+KITTENS_DEVICE bool has_mean(const norm_backward_params& p) {
+  return is_any_kind<typename Config::kind> ? p.mean != nullptr : Config::kind::centred;
+}
+
+// dst = slice of row r of a matrix of T, or of `type`: packed if it is any.
+template <class T, register_vector V>
+KITTENS_DEVICE void load_slice(V& dst, const void* data, dtype type, const norm_backward_params& p,
+                               int64_t stride, int64_t r, int64_t slice) {
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    load_packed(dst, data, type, r * stride + first, int(p.width - first));
+  } else {
+    load(dst, matrix<const T>(data, p.rows, p.width, stride), {.r = r, .c = slice});
+  }
+}
+
+// What of load_slice's is packed becomes floats.
+template <class T, register_vector V>
+KITTENS_DEVICE void unpack_slice(V& v, dtype type) {
+  if constexpr (is_any<T>) unpack(v, type);
+}
+
+// Its counterpart: a slice of row r of a contiguous matrix.
+template <class T, register_vector V>
+KITTENS_DEVICE void store_slice(void* data, dtype type, const norm_backward_params& p, const V& src,
+                                int64_t r, int64_t slice) {
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    V packed = src;
+    pack(packed, type);
+    store_packed(data, type, r * p.width + first, int(p.width - first), packed);
+  } else {
+    store(matrix<T>(data, p.rows, p.width, p.width), src, {.r = r, .c = slice});
+  }
+}
 
 // One row on its way: what a warp has loaded of it.
 template <class Config>
@@ -73,12 +114,16 @@ struct loaded_row {
   float mean = 0.0f, rstd;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, int64_t r, int64_t slice) {
-    using T = typename Config::type;
-    using R = typename Config::residual_type;
-    load(dy, matrix<const T>(p.dy, p.rows, p.width, p.dy_rows.outer), {.r = r, .c = slice});
-    load(s, matrix<const R>(p.x, p.rows, p.width, p.x_rows.outer), {.r = r, .c = slice});
-    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    load_slice<typename Config::type>(dy, p.dy, p.type, p, p.dy_rows.outer, r, slice);
+    load_slice<typename Config::residual_type>(s, p.x, p.residual_type, p, p.x_rows.outer, r,
+                                               slice);
+    if (has_mean<Config>(p)) mean = arch::load_global(p.mean + r);
     rstd = arch::load_global(p.rstd + r);
+  }
+  // Before the row is used.
+  KITTENS_DEVICE void unpack(const norm_backward_params& p) {
+    unpack_slice<typename Config::type>(dy, p.type);
+    unpack_slice<typename Config::residual_type>(s, p.residual_type);
   }
   // d = s − mean, zero past the last column.
   KITTENS_DEVICE void centre(typename Config::vector& d, int columns) const {
@@ -91,16 +136,31 @@ struct loaded_row {
   }
 };
 
+// dst = a slice of the weight and its offset; ones where it is null.
+template <class Config, register_vector V>
+KITTENS_DEVICE void load_weight_slice(V& dst, const norm_backward_params& p, int64_t slice) {
+  using T = typename Config::type;
+  if constexpr (is_any<T>) {
+    const int64_t first = slice * V::length;
+    load_any_parameter(dst, p.weight, p.weight_type, first, int(p.width - first), 1.0f);
+    if (p.weight_offset != 0.0f) add(dst, dst, p.weight_offset);
+  } else {
+    load_weight<typename Config::kind, T>(dst, p.weight, p.weight_type, p.width, slice,
+                                          p.weight_offset);
+  }
+}
+
 // The sums of a row from which its gradient follows, over this warp's columns: Σ d, Σ g, Σ g·d;
-// without a mean Σ g·d alone.
+// without a mean Σ g·d alone, or of any kind the others zero.
 template <class Config, class V, class DY>
-KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy,
-                             const V& weight) {
+KITTENS_DEVICE void row_sums(float (&sums)[Config::sums], const V& d, const DY& dy, const V& weight,
+                             bool has_mean) {
   V g;
   mul(g, dy, weight);
   if constexpr (Config::kind::centred) {
     sum(sums[0], d);
     sum(sums[1], g);
+    if (!has_mean) sums[0] = sums[1] = 0.0f;
   }
   dot(sums[Config::sums - 1], g, d);
 }
@@ -162,11 +222,9 @@ template <class Config>
 KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout_mask& mask,
                                     typename Config::vector& ds, int64_t r, int64_t slice) {
   using V = typename Config::vector;
-  using T = typename Config::type;
   if constexpr (Config::kind::adds) {
-    using R = typename Config::residual_type;
     if (p.dresidual != nullptr) {
-      store(matrix<R>(p.dresidual, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+      store_slice<typename Config::residual_type>(p.dresidual, p.residual_type, p, ds, r, slice);
     }
     if (p.dx != nullptr && mask.drops) {
       const int64_t first = r * p.width + slice * V::length;
@@ -174,14 +232,19 @@ KITTENS_DEVICE void store_gradients(const norm_backward_params& p, const dropout
       for (int c = 0; c < V::chunks; ++c) {
         float values[V::run_length], factor[V::run_length];
         ds.data[c].get(values);
-        mask.factors(factor, first + V::first(c, arch::lane_id()));
+        const int64_t number = first + V::first(c, arch::lane_id());
+        if constexpr (is_any<typename Config::type>) {
+          mask.factors_anywhere(factor, number);
+        } else {
+          mask.factors(factor, number);
+        }
 #pragma unroll
         for (int i = 0; i < V::run_length; ++i) values[i] *= factor[i];
         ds.data[c].set(values);
       }
     }
   }
-  if (p.dx != nullptr) store(matrix<T>(p.dx, p.rows, p.width, p.width), ds, {.r = r, .c = slice});
+  if (p.dx != nullptr) store_slice<typename Config::type>(p.dx, p.type, p, ds, r, slice);
 }
 
 // What a block's groups leave in shared memory for its first group to add up, when there are
@@ -233,10 +296,19 @@ KITTENS_DEVICE void add_groups(weight_gradients<Config>& total, group_sums<Confi
 template <class Config>
 KITTENS_DEVICE void store_partial(const norm_backward_params& p,
                                   const weight_gradients<Config>& total, int64_t r, int64_t slice) {
-  const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
-  store(partial, total.dweight, {.r = r, .c = slice});
-  if constexpr (Config::kind::centred) {
-    store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
+  if constexpr (is_any<typename Config::type>) {
+    const int64_t first = slice * Config::length;
+    const auto store_sums = [&](const typename Config::vector& sums, int64_t r) {
+      store_packed(p.partial, dtype::float32, r * p.width + first, int(p.width - first), sums);
+    };
+    store_sums(total.dweight, r);
+    if (has_mean<Config>(p)) store_sums(total.dbias, p.partial_rows + r);
+  } else {
+    const auto partial = matrix<float>(p.partial, 2 * p.partial_rows, p.width, p.width);
+    store(partial, total.dweight, {.r = r, .c = slice});
+    if constexpr (Config::kind::centred) {
+      store(partial, total.dbias, {.r = p.partial_rows + r, .c = slice});
+    }
   }
 }
 
@@ -245,8 +317,6 @@ template <class Config>
 __global__ void __launch_bounds__(Config::max_threads)
     norm_backward(const __grid_constant__ norm_backward_params p, row_layout layout) {
   using vector = typename Config::vector;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
   const int warps = layout.warps, groups = arch::block_threads() / (warps * kWarp);
   const int group = arch::warp_id() / warps, warp = arch::warp_id() % warps;
   const int columns = int(p.width) - warp * vector::length;  // from this warp's first on
@@ -259,29 +329,31 @@ __global__ void __launch_bounds__(Config::max_threads)
   group_sum<Config::sums> add{shared[group], warp, warps, 1 + group};
 
   // The weights stay in L1, not in registers: those hold the next row instead.
-  const auto load_weights = [&](vector& weight) {
-    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, warp,
-                                          p.weight_offset);
-  };
+  const auto load_weights = [&](vector& weight) { load_weight_slice<Config>(weight, p, warp); };
   const dropout_mask mask(p.dropout);
   weight_gradients<Config> total;
 
   int64_t r = int64_t(arch::block_x()) * groups + group;
-  typename Config::stream dsums(
-      matrix<const R>(p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
-      slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
+  typename Config::stream dsums(matrix<const typename Config::stream::type>(
+                                    p.dsum, p.dsum == nullptr ? 0 : p.rows, p.width, p.dsum_stride),
+                                slots + arch::warp_id() * Config::stream_bytes, r, stride, warp);
   if constexpr (Config::streams) dsums.start();
   loaded_row<Config> row, next;
-  if (r < p.rows) next.load_from(p, r, warp);
+  if (Config::loads_ahead && r < p.rows) next.load_from(p, r, warp);
   for (; r < p.rows; r += stride) {
-    row = next;
+    if constexpr (Config::loads_ahead) {
+      row = next;
+    } else {
+      row.load_from(p, r, warp);
+      row.unpack(p);
+    }
     if (Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
 
     vector weight, d;
     load_weights(weight);
     row.centre(d, columns);
     float sums[Config::sums];
-    row_sums<Config>(sums, d, row.dy, weight);
+    row_sums<Config>(sums, d, row.dy, weight, has_mean<Config>(p));
     add(sums);
 
     const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
@@ -296,84 +368,20 @@ __global__ void __launch_bounds__(Config::max_threads)
         dsums.read(dsum);
         dsums.advance();
       } else {
-        load(dsum, dsums.source, {.r = r, .c = warp});
+        load_slice<typename Config::residual_type>(dsum, p.dsum, p.residual_type, p, p.dsum_stride,
+                                                   r, warp);
+        unpack_slice<typename Config::residual_type>(dsum, p.residual_type);
       }
       kittens::add(ds, ds, dsum);
     }
     store_gradients<Config>(p, mask, ds, r, warp);
-    if (!Config::prefetch && r + stride < p.rows) next.load_from(p, r + stride, warp);
+    if (Config::loads_ahead && !Config::prefetch && r + stride < p.rows) {
+      next.load_from(p, r + stride, warp);
+    }
   }
   if (p.partial == nullptr) return;
   add_groups<Config>(total, reinterpret_cast<group_sums<Config>*>(exchanged), groups, warps);
   if (group == 0) store_partial<Config>(p, total, arch::block_x(), warp);
-}
-
-// Grid: one block a row, which walks over the row's slices twice.
-template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, 1)
-    norm_backward_dx_wide(const __grid_constant__ norm_backward_params p, row_layout layout) {
-  using vector = typename Config::vector;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
-  const int warps = layout.warps, warp = arch::warp_id();
-  const int64_t slices = (p.width + vector::length - 1) / vector::length;
-  const int64_t r = arch::block_x();
-  using sum_shared = typename group_sum<Config::sums>::shared;
-  group_sum<Config::sums> add{*reinterpret_cast<sum_shared*>(arch::dynamic_shared()), warp, warps,
-                              1};
-
-  const dropout_mask mask(p.dropout);
-  loaded_row<Config> row;
-  vector d, weight;
-  const auto load_slice = [&](int64_t slice) {
-    row.load_from(p, r, slice);
-    row.centre(d, int(p.width - slice * vector::length));
-    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, slice,
-                                          p.weight_offset);
-  };
-  float sums[Config::sums] = {};
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_slice(slice);
-    float here[Config::sums];
-    row_sums<Config>(here, d, row.dy, weight);
-    for (int i = 0; i < Config::sums; ++i) sums[i] += here[i];
-  }
-  add(sums);
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_slice(slice);
-    const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
-    normalise(d, gradient);
-    vector& ds = d;
-    map(gradient, ds, row.dy, weight, d);
-    if (Config::kind::adds && p.dsum != nullptr) {
-      vector dsum;
-      load(dsum, matrix<const R>(p.dsum, p.rows, p.width, p.dsum_stride), {.r = r, .c = slice});
-      kittens::add(ds, ds, dsum);
-    }
-    store_gradients<Config>(p, mask, ds, r, slice);
-  }
-}
-
-// Grid: (slices / warps, partial_rows). A warp adds its 512 columns over every partial_rows-th row.
-template <class Config>
-__global__ void __launch_bounds__(Config::max_threads)
-    norm_backward_sums_wide(const __grid_constant__ norm_backward_params p) {
-  using vector = typename Config::vector;
-  const int64_t slice =
-      int64_t(arch::block_x()) * (arch::block_threads() / kWarp) + arch::warp_id();
-  const int columns = int(p.width - slice * vector::length);
-  if (columns <= 0) return;
-
-  weight_gradients<Config> total;
-  vector d;
-  for (int64_t r = arch::block_y(); r < p.rows; r += p.partial_rows) {
-    loaded_row<Config> row;
-    row.load_from(p, r, slice);
-    row.centre(d, columns);
-    mul(d, d, row.rstd);
-    total.add_row(row.dy, d);
-  }
-  store_partial<Config>(p, total, arch::block_y(), slice);
 }
 
 }  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -29,8 +29,10 @@ struct few_columns : Config {
   static constexpr int run = std::max(1, Config::layout::run / 2), length = kWarp * run;
   using layout = ducks::rv_layout::runs<run>;
   using vector = rv<float, length, layout>;
-  using loaded_dy = rv<typename Config::type, length, layout>;
-  using loaded_s = rv<typename Config::residual_type, length, layout>;
+  template <class E>
+  using loaded = rv<std::conditional_t<is_any<E>, float, E>, length, layout>;
+  using loaded_dy = loaded<typename Config::type>;
+  using loaded_s = loaded<typename Config::residual_type>;
   using part = sv<float, length>;  // of dweight or dbias, by one warp
   static constexpr int parts = Config::kind::centred ? 2 : 1;
 };
@@ -52,6 +54,7 @@ KITTENS_DEVICE void sum_columns(const norm_backward_params& p, int64_t slice) {
 #pragma unroll
     for (int u = 0; u < kFewRows && row_of(u) < rows; ++u) {
       typename columns::vector d;
+      row[u].unpack(p);
       row[u].centre(d, left);
       mul(d, d, row[u].rstd);
       total.add_row(row[u].dy, d);
@@ -82,7 +85,6 @@ template <class Config>
 KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_layout& layout,
                                       int64_t r) {
   using vector = typename Config::vector;
-  using R = typename Config::residual_type;
   const int warp = arch::warp_id();
   if (warp >= layout.warps) return;
   using sum_shared = typename group_sum<Config::sums>::shared;
@@ -94,16 +96,24 @@ KITTENS_DEVICE void differentiate_row(const norm_backward_params& p, const row_l
   vector weight, d;
   row.load_from(p, r, warp);
   if constexpr (Config::kind::adds) {
-    load(dsum, matrix<const R>(p.dsum, p.rows, p.dsum == nullptr ? 0 : p.width, p.dsum_stride),
-         {.r = r, .c = warp});
+    if constexpr (is_any<typename Config::type>) {
+      const int64_t first = warp * vector::length;
+      load_packed(dsum, p.dsum, p.residual_type, r * p.dsum_stride + first,
+                  p.dsum == nullptr ? 0 : int(p.width - first));
+    } else {
+      using R = typename Config::residual_type;
+      load(dsum, matrix<const R>(p.dsum, p.rows, p.dsum == nullptr ? 0 : p.width, p.dsum_stride),
+           {.r = r, .c = warp});
+    }
   }
-  load_weight<typename Config::kind, typename Config::type>(weight, p.weight, p.weight_type,
-                                                            p.width, warp, p.weight_offset);
+  load_weight_slice<Config>(weight, p, warp);
   const dropout_mask mask(p.dropout);
 
+  row.unpack(p);
+  unpack_slice<typename Config::residual_type>(dsum, p.residual_type);
   row.centre(d, int(p.width) - warp * vector::length);
   float sums[Config::sums];
-  row_sums<Config>(sums, d, row.dy, weight);
+  row_sums<Config>(sums, d, row.dy, weight, has_mean<Config>(p));
   add(sums);
   const row_gradient<typename Config::kind> gradient(sums, row.rstd, layout.inverse_width);
   normalise(d, gradient);

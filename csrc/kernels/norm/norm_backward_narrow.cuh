@@ -9,12 +9,11 @@
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// As norm_forward_config.
-template <class Kind, class T, class R, int Run>
+// As norm_forward_config, or any kind of any element.
+template <class Kind, class T, int Run>
 struct norm_backward_narrow_config {
   using kind = Kind;
   using type = T;
-  using residual_type = std::conditional_t<Kind::adds, R, T>;
   using place = narrow_place<Run, norm_narrow_shape::kElements>;
   using values = typename place::values;
   static constexpr int rows = Run == 8 && !Kind::adds ? 2 : 1, sums = Kind::centred ? 3 : 1;
@@ -27,37 +26,35 @@ struct norm_backward_narrow_config {
 template <class Config>
 struct narrow_gradient {
   using T = typename Config::type;
-  using R = typename Config::residual_type;
   using place = typename Config::place;
   using values = typename place::values;
 
-  narrow_run<T, place> dy;
-  narrow_run<R, place> s, dsum;
+  narrow_run<T, place> dy, s, dsum;
   float mean = 0.0f, rstd = 0.0f;
 
   KITTENS_DEVICE void load_from(const norm_backward_params& p, const place& at, int64_t r) {
     const bool there = r < p.rows;
-    dy.load(at, static_cast<const T*>(p.dy) + row_offset(p.dy_rows, r), there);
-    s.load(at, static_cast<const R*>(p.x) + row_offset(p.x_rows, r), there);
+    dy.load(at, p.dy, p.type, row_offset(p.dy_rows, r), there);
+    s.load(at, p.x, p.residual_type, row_offset(p.x_rows, r), there);
     if constexpr (Config::kind::adds) {
-      dsum.load(at, static_cast<const R*>(p.dsum) + r * p.dsum_stride, there && p.dsum != nullptr);
+      dsum.load(at, p.dsum, p.residual_type, r * p.dsum_stride, there && p.dsum != nullptr);
     }
     if (!there) return;
-    if constexpr (Config::kind::centred) mean = arch::load_global(p.mean + r);
+    if (has_mean<Config>(p)) mean = arch::load_global(p.mean + r);
     rstd = arch::load_global(p.rstd + r);
   }
   // d = s − mean, zero past the last column; and the lane's part of the row's sums.
-  KITTENS_DEVICE void centre(values& d, const place& at) const {
-    s.get(d);
+  KITTENS_DEVICE void centre(const norm_backward_params& p, values& d, const place& at) const {
+    s.get(d, p.residual_type);
     if constexpr (Config::kind::centred) {
 #pragma unroll
       for (int i = 0; i < place::elements; ++i) d[i] -= at.inside(i / place::run) ? mean : 0.0f;
     }
   }
-  KITTENS_DEVICE void sums(float (&sums)[Config::sums], const values& d,
-                           const values& weight) const {
+  KITTENS_DEVICE void sums(const norm_backward_params& p, float (&sums)[Config::sums],
+                           const values& d, const values& weight) const {
     values g;
-    dy.get(g);
+    dy.get(g, p.type);
 #pragma unroll
     for (float& sum : sums) sum = 0.0f;
 #pragma unroll
@@ -69,6 +66,9 @@ struct narrow_gradient {
       }
       sums[Config::sums - 1] = fmaf(g[i], d[i], sums[Config::sums - 1]);
     }
+    if constexpr (Config::kind::centred) {
+      if (!has_mean<Config>(p)) sums[0] = sums[1] = 0.0f;
+    }
   }
   // Writes dresidual and dx; d becomes ŝ.
   KITTENS_DEVICE void store(const norm_backward_params& p, const place& at, values& d,
@@ -76,8 +76,8 @@ struct narrow_gradient {
                             float inverse_width, const dropout_mask& mask, int64_t r) const {
     const row_gradient<typename Config::kind> gradient(sums, rstd, inverse_width);
     values ds, more;
-    dy.get(ds);
-    if constexpr (Config::kind::adds) dsum.get(more);
+    dy.get(ds, p.type);
+    if constexpr (Config::kind::adds) dsum.get(more, p.residual_type);
 #pragma unroll
     for (int i = 0; i < place::elements; ++i) {
       d[i] = gradient.normal(d[i]);
@@ -87,7 +87,7 @@ struct narrow_gradient {
     if (r >= p.rows) return;
     if constexpr (Config::kind::adds) {
       if (p.dresidual != nullptr) {
-        store_narrow(static_cast<R*>(p.dresidual) + r * p.width, at, ds);
+        store_narrow<T>(p.dresidual, p.residual_type, r * p.width, at, ds);
       }
       if (p.dx != nullptr && mask.drops) {
         values factor;
@@ -96,7 +96,7 @@ struct narrow_gradient {
         for (int i = 0; i < place::elements; ++i) ds[i] *= factor[i];
       }
     }
-    if (p.dx != nullptr) store_narrow(static_cast<T*>(p.dx) + r * p.width, at, ds);
+    if (p.dx != nullptr) store_narrow<T>(p.dx, p.type, r * p.width, at, ds);
   }
 };
 
@@ -157,11 +157,11 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     for (int u = 0; u < kRows; ++u) {
       typename Config::values d, dy;
       float sums[kSums];
-      row[u].centre(d, at);
-      row[u].sums(sums, d, weight);
+      row[u].centre(p, d, at);
+      row[u].sums(p, sums, d, weight);
       sum_lanes(sums, at.lanes);
       row[u].store(p, at, d, weight, sums, layout.inverse_width, mask, row_of(u));
-      row[u].dy.get(dy);
+      row[u].dy.get(dy, p.type);
 #pragma unroll
       for (int i = 0; i < Config::place::elements; ++i) {
         dweight[i] = fmaf(dy[i], d[i], dweight[i]);
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   if (p.partial == nullptr) return;
   auto* shared = reinterpret_cast<narrow_sums*>(arch::dynamic_shared());
   store_narrow_partial<Config>(p, dweight, at, shared[0], arch::block_x());
-  if constexpr (Config::kind::centred) {
+  if (has_mean<Config>(p)) {
     store_narrow_partial<Config>(p, dbias, at, shared[1], p.partial_rows + arch::block_x());
   }
 }

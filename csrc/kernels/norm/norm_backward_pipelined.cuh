@@ -153,10 +153,7 @@ __global__ void __launch_bounds__(Config::max_threads)
   arch::sync_block();
   sum add{*shared, warp, layout.warps};
 
-  const auto load_weights = [&](vector& weight) {
-    load_weight<typename Config::kind, typename Config::type>(weight, p.weight, p.weight_type,
-                                                              p.width, warp, p.weight_offset);
-  };
+  const auto load_weights = [&](vector& weight) { load_weight_slice<Config>(weight, p, warp); };
   const dropout_mask mask(p.dropout);
   weight_gradients<Config> total;
   pipelined_rows<Config> rows(p, slots, r, stride, warp);
@@ -174,7 +171,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     row.centre(d, columns);
     load_weights(weight);
     float sums[Config::sums];
-    row_sums<Config>(sums, d, row.dy, weight);
+    row_sums<Config>(sums, d, row.dy, weight, has_mean<Config>(p));
     add.leave(sums);
   };
   arch::cp_async_wait<kSlots - 1>();

@@ -10,11 +10,9 @@
 // waits, the others of its multiprocessor load. The weights are loaded again for each row, from L1.
 //
 //   width ≤ 256:    norm_forward_narrow.cuh: a few lanes a row
-//   width ≤ 16384:  each warp holds up to 1024 columns; a block has one row, or several of a warp
-//                   each; norm_launch.cuh says which form takes which rows
-//   above:          norm_forward_wide reads the row two or three times, from L2 after the first;
-//                   so are single elements above 8192 columns, parameters of different types, and
-//                   a bias without a weight
+//   above:          each warp holds up to 1024 columns; a block has one row, or several of a warp
+//                   each; norm_configs.cuh says which configuration takes which rows
+//   the rest:       norm_forward_any.cuh: longer rows, mixed types, unaligned rows
 //
 // Numerics: the variance is taken about a float m near the mean, and both are corrected by the mean
 // of what is left, delta = mean(s − m):  mean = m + delta,  var = mean((s − m)²) − delta². So
@@ -37,18 +35,18 @@
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// Kind: a member of the family. T: element type of x and y. R: of residual and sum, or void. W: of
-// weight and bias, or void where neither is given (not used by norm_forward_wide). Run: elements a
-// lane moves at once (16 bytes, or 1 where rows are not aligned). Elements: how many of the row a
-// lane holds. Warps: at most, of a row. Registers: of a thread, at most; the fewer, the more rows
-// are on their way. Early: whether the weights are on their way together with the row. Rows: of a
-// block, where each has one warp.
-template <class Kind, class T, class R, class W, int Run, int Elements, int Warps, int Registers,
-          bool Early = false, int Rows = 1>
+// Kind: a member of the family. T: element type of x and y. Run: elements a lane moves at once (16
+// bytes, or 1 where rows are not aligned). Elements: how many of the row a lane holds. Warps: at
+// most, of a row. Registers: of a thread, at most; the fewer, the more rows are on their way.
+// Early: whether the weights are on their way together with the row. Rows: of a block, where each
+// has one warp. W: element type of weight and bias, or void where neither is given. R: of residual
+// and sum.
+template <class Kind, class T, int Run, int Elements, int Warps, int Registers, bool Early = false,
+          int Rows = 1, class W = T, class R = T>
 struct norm_forward_config {
   using kind = Kind;
   using type = T;
-  using residual_type = std::conditional_t<Kind::adds, R, T>;
+  using residual_type = R;
   using parameter_type = W;
   using layout = ducks::rv_layout::runs<Run>;
   template <class E>
@@ -93,8 +91,9 @@ KITTENS_DEVICE row_moments moments_of(float m, float sum, float squares, float i
   return {m, delta, arch::rsqrt_approx(radicand < smallest ? smallest : radicand)};
 }
 
-// s = dropout(s) + residual. `first`: the number of the slice's first element in the matrix.
-template <class V, class R>
+// s = dropout(s) + residual. `first`: the number of the slice's first element in the matrix, which
+// is a multiple of a run's length unless it may be Anywhere.
+template <bool Anywhere = false, class V, class R>
 KITTENS_DEVICE void add_residual(V& s, const R& residual, const dropout_mask& mask, int64_t first) {
   if (!mask.drops) return add(s, s, residual);
 #pragma unroll
@@ -102,7 +101,12 @@ KITTENS_DEVICE void add_residual(V& s, const R& residual, const dropout_mask& ma
     float x[V::run_length], more[V::run_length], factor[V::run_length];
     s.data[c].get(x);
     residual.data[c].get(more);
-    mask.factors(factor, first + V::first(c, arch::lane_id()));
+    const int64_t number = first + V::first(c, arch::lane_id());
+    if constexpr (Anywhere) {
+      mask.factors_anywhere(factor, number);
+    } else {
+      mask.factors(factor, number);
+    }
 #pragma unroll
     for (int i = 0; i < V::run_length; ++i) x[i] = fmaf(x[i], factor[i], more[i]);
     s.data[c].set(x);
@@ -278,82 +282,6 @@ __global__ void __launch_bounds__(Config::max_threads, Config::min_blocks)
   } else {
     norm_row<Config, false>(p, layout, r, warp);
   }
-}
-
-// Grid: one block a row, which walks over the row's slices once for each sum, and once more.
-//
-// The bound's 1 lets ptxas take 68 registers; without it, it spills 8 bytes to stay at 64
-// (CUDA 13.0).
-template <class Config>
-__global__ void __launch_bounds__(Config::max_threads, 1)
-    norm_forward_wide(const __grid_constant__ norm_forward_params p, row_layout layout) {
-  begin_dependent_grid();
-  using vector = typename Config::vector;
-  using T = typename Config::type;
-  using R = typename Config::residual_type;
-  const int warps = layout.warps, warp = arch::warp_id();
-  const int64_t r = arch::block_x();
-  const int64_t slices = (p.width + vector::length - 1) / vector::length;
-  const auto x = matrix<const T>(p.x, p.rows, p.width, p.x_rows.outer);
-  const dropout_mask mask(p.dropout);
-
-  group_sum<2> add{*reinterpret_cast<group_sum<2>::shared*>(arch::dynamic_shared()), warp, warps,
-                   1};
-
-  vector d;
-  const auto load_sum = [&](int64_t slice) {
-    load(d, x, {.r = r, .c = slice});
-    if constexpr (Config::kind::adds) {
-      typename Config::template row_of<R> residual;
-      load(residual, matrix<const R>(p.residual, p.rows, p.width, p.residual_stride),
-           {.r = r, .c = slice});
-      add_residual(d, residual, mask, r * p.width + slice * vector::length);
-    }
-  };
-  float m = 0.0f, sums[2] = {0.0f, 0.0f};
-  if constexpr (Config::kind::centred) {
-    for (int64_t slice = warp; slice < slices; slice += warps) {
-      load_sum(slice);
-      float here;
-      sum(here, d);
-      sums[0] += here;
-    }
-    add(sums);
-    m = arch::mul_rounded(sums[0], layout.inverse_width);
-  }
-  const auto centre = [&](int64_t slice) {
-    if constexpr (Config::kind::centred) {
-      sub(d, d, m);
-      right_fill(d, d, int(p.width - slice * vector::length), 0.0f);
-    }
-  };
-  sums[0] = sums[1] = 0.0f;
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_sum(slice);
-    centre(slice);
-    float here[2] = {0.0f, 0.0f};
-    if constexpr (Config::kind::centred) sum(here[0], d);
-    dot(here[1], d, d);
-    sums[0] += here[0];
-    sums[1] += here[1];
-  }
-  add(sums);
-  const row_moments row = moments_of(m, sums[0], sums[1], layout.inverse_width, p.eps);
-
-  for (int64_t slice = warp; slice < slices; slice += warps) {
-    load_sum(slice);
-    if constexpr (Config::kind::adds) {
-      store(matrix<R>(p.sum, p.rows, p.width, p.width), d, {.r = r, .c = slice});
-    }
-    centre(slice);
-    vector weight, bias;
-    load_weight<typename Config::kind, T>(weight, p.weight, p.weight_type, p.width, slice,
-                                          p.weight_offset);
-    load_parameter<T>(bias, p.bias, p.bias_type, p.width, slice, 0.0f);
-    scale_row<Config>(d, row, weight, bias, p.round_first);
-    store(matrix<T>(p.y, p.rows, p.width, p.width), d, {.r = r, .c = slice});
-  }
-  if (arch::thread_id() == 0) store_moments(p, row, r);
 }
 
 }  // namespace thunderkittens::norm_kernels::inline KITTENS_TARGET

@@ -9,29 +9,32 @@
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
 
-// As norm_forward_config. A multiprocessor has room for min_blocks; with fewer registers, ptxas
-// spills.
-template <class Kind, class T, class R, int Run>
+// As norm_forward_config, or any kind of any element. A multiprocessor has room for min_blocks;
+// with fewer registers, ptxas spills.
+template <class Kind, class T, int Run>
 struct norm_forward_narrow_config {
   using kind = Kind;
   using type = T;
-  using residual_type = std::conditional_t<Kind::adds, R, T>;
   // 16 elements a lane: with 8, each takes nearly as many instructions as two (524288 × 64,
   // rms_norm, bf16: 34.1 µs, and 36.4).
   using place = narrow_place<Run, Run == 1 ? 8 : 16>;
   using values = typename place::values;
   static constexpr int threads = 256;
-  static constexpr int min_blocks = Run == 1 || Kind::adds ? 2 : Kind::centred ? 4 : 5;
-  static constexpr bool rounds = sizeof(T) == 2 && !Kind::centred;
+  static constexpr int min_blocks = Run == 1 ? 2 : Kind::centred ? 4 : 5;
+  static constexpr bool rounds = is_any_kind<Kind> || (sizeof(T) == 2 && !Kind::centred);
+
+  KITTENS_DEVICE static bool centred(const norm_forward_params& p) {
+    return is_any_kind<Kind> ? has_mean(p.op) : Kind::centred;
+  }
 };
 
 // The moments of a lane's row; its values s become s − m.
 template <class Config>
 KITTENS_DEVICE row_moments take_narrow_moments(typename Config::values& s,
-                                               const typename Config::place& at,
+                                               const typename Config::place& at, bool centred,
                                                float inverse_width, float eps) {
   float mean[1] = {}, sum[1] = {}, squares[1] = {};
-  if constexpr (Config::kind::centred) {
+  if (centred) {
 #pragma unroll
     for (const float value : s) mean[0] += value;
     sum_lanes(mean, at.lanes);
@@ -69,21 +72,29 @@ KITTENS_DEVICE void add_narrow_residual(typename Place::values& s,
 template <class Config>
 KITTENS_DEVICE void scale_narrow(typename Config::values& d, const row_moments& row,
                                  const typename Config::values& weight,
-                                 const typename Config::values& bias, bool round_first) {
+                                 const typename Config::values& bias, bool centred,
+                                 bool round_first, dtype type) {
   const float shift = -row.delta * row.rstd;
 #pragma unroll
   for (int i = 0; i < Config::place::elements; ++i) {
-    if constexpr (Config::kind::centred) {
+    if (centred) {
       d[i] = fmaf(fmaf(d[i], row.rstd, shift), weight[i], bias[i]);
     } else {
       d[i] *= row.rstd;
     }
   }
-  if constexpr (!Config::kind::centred) {
+  if (!centred) {
     if (Config::rounds && round_first) {
-      lane_run<typename Config::type, Config::place::elements> rounded;
-      rounded.set(d);
-      rounded.get(d);
+      const auto round = [&]<class E>(E*) {
+        lane_run<E, Config::place::elements> rounded;
+        rounded.set(d);
+        rounded.get(d);
+      };
+      if constexpr (is_any<typename Config::type>) {
+        with_type(type, round);
+      } else {
+        round(static_cast<typename Config::type*>(nullptr));
+      }
     }
 #pragma unroll
     for (int i = 0; i < Config::place::elements; ++i) d[i] *= weight[i];
@@ -96,34 +107,34 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     norm_forward_narrow(const __grid_constant__ norm_forward_params p, narrow_layout layout) {
   begin_dependent_grid();
   using T = typename Config::type;
-  using R = typename Config::residual_type;
   using place = typename Config::place;
   const place at(layout, p.width);
   const int64_t r = at.row(arch::block_x(), Config::threads);
   const bool there = r < p.rows;
-  narrow_run<T, place> x;
-  x.template load<true>(at, static_cast<const T*>(p.x) + row_offset(p.x_rows, r), there);
-  narrow_run<R, place> residual;
+  const bool centred = Config::centred(p);
+  narrow_run<T, place> x, residual;
+  x.template load<true>(at, p.x, p.type, row_offset(p.x_rows, r), there);
   if constexpr (Config::kind::adds) {
-    residual.template load<true>(at, static_cast<const R*>(p.residual) + r * p.residual_stride,
-                                 there);
+    residual.template load<true>(at, p.residual, p.residual_type, r * p.residual_stride,
+                                 there && p.residual != nullptr);
   }
   typename place::values weight, bias;
   load_narrow_parameter<T>(weight, at, p.weight, p.weight_type, 1.0f, p.weight_offset);
   load_narrow_parameter<T>(bias, at, p.bias, p.bias_type, 0.0f, 0.0f);
 
   typename place::values d;
-  x.get(d);
+  x.get(d, p.type);
   if constexpr (Config::kind::adds) {
     typename place::values more;
-    residual.get(more);
+    residual.get(more, p.residual_type);
     add_narrow_residual(d, more, at, dropout_mask(p.dropout), r);
-    store_narrow(static_cast<R*>(p.sum) + r * p.width, at, d, there);
+    store_narrow<T>(p.sum, p.residual_type, r * p.width, at, d, there && p.sum != nullptr);
   }
-  const row_moments moments = take_narrow_moments<Config>(d, at, layout.inverse_width, p.eps);
+  const row_moments moments =
+      take_narrow_moments<Config>(d, at, centred, layout.inverse_width, p.eps);
   if (!there) return;
-  scale_narrow<Config>(d, moments, weight, bias, p.round_first);
-  store_narrow(static_cast<T*>(p.y) + r * p.width, at, d);
+  scale_narrow<Config>(d, moments, weight, bias, centred, p.round_first, p.type);
+  store_narrow<T>(p.y, p.type, r * p.width, at, d);
   if (at.lane == 0) store_moments(p, moments, r);
 }
 

@@ -28,25 +28,31 @@ std::string why_width(int64_t width) {
   return text("width ", width, " is above ", kNormMaxWidth);
 }
 
-// Whether all gradients come from one launch, without partial sums: norm_backward_few.cuh.
-bool rows_are_few(const norm_backward_problem& p, const device& d) {
-  return p.width <= kNormFusedWidth && p.rows <= int64_t{2} * d.multiprocessors &&
-         p.dy_rows.count == 1 && p.x_rows.count == 1;
+norm_backward_path path_of(const norm_backward_problem& p, const device& d) {
+  if (p.width > kNormFusedWidth) return norm_backward_path::long_rows;
+  const bool few = p.rows <= int64_t{2} * d.multiprocessors;
+  if (few && p.dy_rows.count == 1 && p.x_rows.count == 1) return norm_backward_path::few;
+  return p.width <= kNormNarrowWidth ? norm_backward_path::narrow : norm_backward_path::rows;
 }
 
-int64_t partial_rows(const norm_backward_problem& p, const device& d) {
-  if (rows_are_few(p, d)) return 0;
-  if (p.width > kNormFusedWidth) return std::min<int64_t>(p.rows, 64);
+int64_t partial_rows(const norm_backward_problem& p, norm_backward_path path, const device& d) {
   const auto blocks_of = [&](int64_t groups, int64_t most) {
     return std::min<int64_t>((p.rows + groups - 1) / groups, d.multiprocessors * most);
   };
-  if (p.width <= kNormNarrowWidth) {
-    using narrow = norm_narrow_shape;
-    return blocks_of(narrow::of(p.width).rows_of(narrow::kBackwardThreads),
-                     narrow::kBackwardBlocks);
+  switch (path) {
+    case norm_backward_path::few: return 0;
+    case norm_backward_path::narrow: {
+      using narrow = norm_narrow_shape;
+      return blocks_of(narrow::of(p.width).rows_of(narrow::kBackwardThreads),
+                       narrow::kBackwardBlocks);
+    }
+    case norm_backward_path::rows: {
+      const auto shape = norm_backward_shape::of(p.width);
+      return blocks_of(shape.groups, shape.blocks_per_multiprocessor());
+    }
+    case norm_backward_path::long_rows: return std::min<int64_t>(p.rows, 64);
   }
-  const auto shape = norm_backward_shape::of(p.width);
-  return blocks_of(shape.groups, shape.blocks_per_multiprocessor());
+  return 0;
 }
 
 }  // namespace
@@ -63,7 +69,8 @@ norm_forward_plan plan(const norm_forward_problem& p, const device& d) {
 norm_backward_plan plan(const norm_backward_problem& p, const device& d) {
   const auto& kernel = backward_of(p.op);
   refuse_unsupported(kernel.name(), p);
-  norm_backward_plan plan{{p, kernel.on(d)}, partial_rows(p, d)};
+  const norm_backward_path path = path_of(p, d);
+  norm_backward_plan plan{{p, kernel.on(d)}, path, partial_rows(p, path, d)};
   if (p.parameter_gradients) {
     const int64_t sums = has_mean(p.op) ? 2 : 1;
     plan.workspace.bytes = sums * plan.partial_rows * p.width * int64_t{sizeof(float)};
@@ -81,9 +88,12 @@ void launch(const norm_forward_plan& plan, const norm_forward_tensors& tensors, 
 
 void launch(const norm_backward_plan& plan, const norm_backward_tensors& tensors,
             const workspace& work, stream s) {
-  norm_backward_params params{
-      plan.problem, tensors, dropout_params::of(plan.problem.dropout_p, tensors.seed),
-      plan.workspace.bytes > 0 ? static_cast<float*>(work.memory) : nullptr, plan.partial_rows};
+  norm_backward_params params{plan.problem,
+                              tensors,
+                              dropout_params::of(plan.problem.dropout_p, tensors.seed),
+                              plan.workspace.bytes > 0 ? static_cast<float*>(work.memory) : nullptr,
+                              plan.partial_rows,
+                              plan.path};
   if (tensors.weight == nullptr) params.weight_offset = 0.0f;
   plan.kernel.launch(params, s);
 }

@@ -73,6 +73,7 @@ struct group_sum {
 // waiting for its own copies is all it needs; a slot is written again one row after it was read.
 template <class T, register_vector V, int Stages>
 struct row_stream {
+  using type = T;
   using slot = sv<T, V::length>;
   static constexpr int kSharedBytes = Stages * int(sizeof(slot));  // of a warp
 

@@ -6,7 +6,7 @@ import pytest
 
 import thunderkittens
 from tests.families.norm import long_rows as cases
-from tests.families.norm.cases import BF16, FP32
+from tests.families.norm.cases import BF16, FP16, FP32
 from tests.families.norm.rms_add_cases import Case, make, run_case
 from thunderkittens import _loader
 from thunderkittens.testing import check_memory, memory
@@ -37,10 +37,11 @@ def strict(monkeypatch):
         (2048, BF16, BF16, 9, "norm_backward"),
         (2056, BF16, BF16, 9, "norm_backward_pipelined"),
         (2056, BF16, BF16, 8, "norm_backward_few"),
-        (2060, BF16, BF16, 9, "norm_backward_dx_wide"),  # elements one by one
         (8192, BF16, BF16, 9, "norm_backward_pipelined"),
         (8192, BF16, BF16, 8, "norm_backward_few"),
-        (8200, BF16, BF16, 8, "norm_backward_dx_wide"),
+        (8200, BF16, BF16, 8, "norm_backward_long_dx"),
+        (2048, FP16, FP16, 9, "norm_backward"),
+        (8192, FP16, FP16, 9, "norm_backward_pipelined"),
         # Slots of 18 KB a warp, of which a multiprocessor's blocks may have 10.
         (2056, FP32, FP32, 9, "norm_backward_pipelined"),
         (2564, FP32, FP32, 9, "norm_backward"),
@@ -53,6 +54,10 @@ def strict(monkeypatch):
         (3080, BF16, FP32, 9, "norm_backward"),
         (6144, BF16, FP32, 9, "norm_backward_pipelined"),
         (6152, BF16, FP32, 9, "norm_backward"),
+        # Of any element, at any address.
+        (2060, BF16, BF16, 9, "norm_backward"),
+        (3071, BF16, FP32, 8, "norm_backward_few"),
+        (8200, BF16, FP32, 8, "norm_backward_long_dx"),
     ],
 )
 def test_kernel(tmp_path, width, dtype, residual, rows, kernel):

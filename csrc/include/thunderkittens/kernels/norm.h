@@ -101,10 +101,17 @@ struct norm_backward_tensors {
   const int64_t* seed = nullptr;  // [1], of dropout
 };
 
+enum class norm_backward_path : int8_t {
+  few,        // few rows: all gradients by one launch
+  narrow,     // up to kNormNarrowWidth columns: a few lanes a row
+  rows,       // a row in the registers of a group of warps
+  long_rows,  // each row is read twice
+};
+
+// A function of the problem and the GPU model alone, so the bits are the same on every run.
 struct norm_backward_plan : plain_plan<norm_backward_problem, norm_backward_params> {
-  // Partial sums of dweight and dbias, one a block, which are added up in order; 0: rows are so few
-  // that one launch gives all gradients. A function of the problem and the GPU model alone, so the
-  // bits are the same on every run.
+  norm_backward_path path = norm_backward_path::rows;
+  // Partial sums of dweight and dbias, one a block, which are added up in order; of few rows none.
   int64_t partial_rows = 0;
 };
 

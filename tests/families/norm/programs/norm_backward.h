@@ -1,5 +1,5 @@
-// The backward kernels, in the forms that run all of their code between them: four in the program
-// where CONFIGS is 0, four in that where it is 1, the pipelined ones in that where it is 2, and
+// The backward kernels, in the forms that run all of their code between them: five in the program
+// where CONFIGS is 0, three in that where it is 1, the pipelined ones in that where it is 2, and
 // those of few rows in that where it is 3.
 #pragma once
 
@@ -7,26 +7,26 @@
 
 enum class backward_form {
   groups,
-  groups_of_single_elements,
-  wide,
-  wide_single_elements,
+  groups_of_single_elements,  // float
+  any_groups,                 // any kind, of the element types and alignment that p says
+  any_long,
+  long_rows,
   rms_groups,
-  add_groups,  // add_layer_norm
   add_floats,  // add_rms_norm with a float residual
-  add_wide,    // add_layer_norm
+  add_groups,  // add_layer_norm
   pipelined,
   pipelined_rms,
-  pipelined_add,     // add_layer_norm
+  pipelined_add,  // add_layer_norm
+  pipelined_add_rms,
   pipelined_floats,  // add_rms_norm with a float residual
   few,
-  few_single_elements,
   few_rms,
-  few_add,                  // add_layer_norm
-  few_add_single_elements,  // add_layer_norm
-  few_floats,               // add_rms_norm with a float residual
+  few_add,     // add_layer_norm
+  few_floats,  // add_rms_norm with a float residual
+  any_few,
 };
 
-// How the rows are spread; the elements are float where they are single, bf16 elsewhere.
+// How the rows are spread; the elements are bf16 where nothing else is said.
 struct backward_shape {
   backward_form form;
   int warps, groups;  // of a block; where rows are few, the warps of a row

@@ -23,7 +23,13 @@ struct problem {
   float mean = 0, offset = 0;
   double p = 0;  // of dropout
   bool dsum = true, dresidual = true;
+  bool centred = true, adds = false;  // of any kind
 };
+
+template <class T>
+constexpr dtype kType = std::is_same_v<T, float>  ? kFloat
+                        : std::is_same_v<T, half> ? kHalf
+                                                  : kBf16;
 
 constexpr int64_t kSeed = 0x123456789abcdef;
 
@@ -52,10 +58,13 @@ class gradient {
 template <class T, class R = T>
 void check(const problem& is) {
   const auto is_one_of = [&](auto... forms) { return ((is.shape.form == forms) || ...); };
-  const bool adds = is_one_of(add_groups, add_floats, add_wide, pipelined_add, pipelined_floats,
-                              few_add, few_add_single_elements, few_floats);
-  const bool centred =
-      !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_floats, few_rms, few_floats);
+  const bool any = is_one_of(any_groups, any_long, any_few);
+  const bool adds = any ? is.adds
+                        : is_one_of(add_groups, add_floats, pipelined_add, pipelined_add_rms,
+                                    pipelined_floats, few_add, few_floats);
+  const bool centred = any ? is.centred
+                           : !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_add_rms,
+                                        pipelined_floats, few_rms, few_floats);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -104,8 +113,7 @@ void check(const problem& is) {
   p.dy_rows = p.x_rows = {is.stride}, p.dsum_stride = is.stride;
   p.weight_offset = is.offset;
   if (is.p > 0) p.dropout = dropout_params::of(is.p, seed.data());
-  p.type = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
-  p.residual_type = std::is_same_v<R, float> ? dtype::float32 : dtype::bfloat16;
+  p.type = kType<T>, p.residual_type = kType<R>;
   p.weight_type = is.weight_type, p.bias_type = is.bias_type;
   run_backward(is.shape, p);
   // Sums in float of `rows` or `width` terms about 1, most of which are below 4.
@@ -115,7 +123,7 @@ void check(const problem& is) {
   }
   const double slack = 16 * is.rows * unit<float>();
   // Over a large mean, ŝ of the sums is off by what the saved mean lacks.
-  const bool as_saved = is_one_of(wide, wide_single_elements, few, few_single_elements);
+  const bool as_saved = is_one_of(any_long, long_rows, any_few, few);
   const double lost = as_saved ? is.rows * is.mean * unit<float>() : 0;
   if (is.dweight) dweight.check("dweight", want.dweight, slack + 4 * lost);
   if (is.dbias && centred) dbias.check("dbias", want.dbias, slack);
@@ -149,21 +157,47 @@ TEST(only_dbias) { check<bf16>({{groups, 1, 2}, 5, 96, 96, 2, kBf16, kFloat, fal
 TEST(only_dweight) {
   check<bf16>({{groups, 2, 2}, 6, 640, 640, 1, kBf16, kFloat, false, true, false});
 }
-TEST(wide_rows) { check<bf16>({{wide, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
-TEST(wide_rows_of_whole_warps) { check<bf16>({{wide, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf}); }
+TEST(rows_of_any_element) {
+  problem is{{any_groups, 2, 4}, 23, 704, 712, 2, kHalf, kFloat};
+  is.mean = 2;
+  check<half>(is);
+  is.width = 701, is.stride = 703, is.dbias = false;
+  check<half>(is);
+}
+TEST(rms_rows_of_any_element) {
+  problem is{{any_groups, 1, 4}, 11, 501, 503, 2, kFloat, kFloat};
+  is.centred = false, is.mean = 2, is.offset = 1;
+  check<float>(is);
+}
+TEST(sums_in_float_of_any_element) {
+  problem is{{any_groups, 1, 4}, 23, 504, 504, 2, kBf16, kFloat};
+  is.adds = true, is.p = 0.5;
+  check<bf16, float>(is);
+  is.width = 503, is.centred = false, is.offset = -0.5f, is.dsum = false;
+  check<bf16, float>(is);
+}
+TEST(sums_in_float_for_x_alone) {
+  problem is{{any_groups, 2, 1}, 5, 1000, 1000, 2, kBf16, kFloat};
+  is.adds = true, is.dresidual = false;
+  check<bf16, float>(is);
+}
+TEST(long_rows_of_bf16) { check<bf16>({{long_rows, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
+TEST(wide_rows) { check<bf16>({{any_long, 2, 1}, 23, 1640, 1648, 20, kBf16, kFloat}); }
+TEST(wide_rows_of_whole_warps) {
+  check<bf16>({{any_long, 2, 1}, 18, 1536, 1536, 17, kFloat, kHalf});
+}
 TEST(wide_rows_whose_last_warp_has_one_column) {
-  check<float>({{wide_single_elements, 2, 1},
-                3,
-                1025,
-                1025,
-                2,
-                kFloat,
-                kFloat,
-                true,
-                true,
-                true,
-                true,
-                3e4f});
+  check<float>({{any_long, 2, 1}, 3, 1025, 1025, 2, kFloat, kFloat, true, true, true, true, 3e4f});
+}
+TEST(wide_sums) {
+  problem is{{any_long, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
+  is.adds = true, is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(wide_rms_rows) {
+  problem is{{any_long, 2, 1}, 5, 1641, 1643, 2, kFloat, kFloat};
+  is.centred = false, is.mean = 2, is.offset = 1;
+  check<float>(is);
 }
 
 #elif CONFIGS == 1
@@ -189,18 +223,14 @@ TEST(sums_in_float) {
   is.p = 0.5, is.offset = -0.5f;
   check<bf16, float>(is);
 }
-TEST(sums_in_float_for_x_alone) {
-  problem is{{add_floats, 2, 1}, 5, 1000, 1000, 2, kBf16, kFloat};
-  is.dresidual = false;
-  check<bf16, float>(is);
-}
-TEST(wide_sums) {
-  problem is{{add_wide, 2, 1}, 11, 1640, 1648, 10, kBf16, kFloat};
-  is.p = 0.3;
-  check<bf16>(is);
-}
 
 #elif CONFIGS == 2
+
+TEST(pipelined_sums_in_float) {
+  problem is{{pipelined_floats, 2, 1}, 9, 1000, 1008, 2, kBf16, kFloat};
+  is.p = 0.5, is.offset = -0.5f;
+  check<bf16, float>(is);
+}
 
 TEST(pipelined_rows) { check<bf16>({{pipelined, 3, 1}, 17, 1536, 1544, 2, kFloat, kBf16}); }
 TEST(fewer_rows_than_slots) { check<bf16>({{pipelined, 2, 1}, 3, 704, 712, 2, kBf16, kFloat}); }
@@ -222,10 +252,10 @@ TEST(pipelined_sums) {
   is.p = 0.3;
   check<bf16>(is);
 }
-TEST(pipelined_sums_in_float) {
-  problem is{{pipelined_floats, 2, 1}, 9, 1000, 1008, 2, kBf16, kFloat};
+TEST(pipelined_rms_sums) {
+  problem is{{pipelined_add_rms, 2, 1}, 9, 1000, 1008, 2, kBf16, kFloat};
   is.p = 0.5, is.offset = -0.5f;
-  check<bf16, float>(is);
+  check<bf16>(is);
 }
 TEST(pipelined_sums_without_their_own_gradient) {
   problem is{{pipelined_add, 2, 1}, 5, 520, 520, 2, kBf16, kBf16};
@@ -241,7 +271,7 @@ TEST(few_rows_of_more_warps_than_a_block_of_columns_needs) {
   check<bf16>({{few, 10, 1}, 2, 4616, 4616, 0, kBf16, kHalf});
 }
 TEST(few_single_elements_with_a_large_mean) {
-  problem is{{few_single_elements, 2, 1}, 9, 517, 519, 0, kFloat, kHalf};
+  problem is{{any_few, 2, 1}, 9, 517, 519, 0, kFloat, kHalf};
   is.mean = 3e4f;
   check<float>(is);
 }
@@ -268,13 +298,16 @@ TEST(few_sums_without_their_own_gradient) {
   check<bf16>(is);
 }
 TEST(few_sums_of_single_elements) {
-  problem is{{few_add_single_elements, 2, 1}, 5, 515, 517, 0, kBf16, kFloat};
-  is.p = 0.3;
+  problem is{{any_few, 2, 1}, 5, 515, 517, 0, kBf16, kFloat};
+  is.adds = true, is.p = 0.3;
   check<bf16>(is);
 }
 TEST(few_sums_in_float) {
-  problem is{{few_floats, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
-  is.p = 0.5, is.offset = -0.5f;
+  problem own{{few_floats, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
+  own.p = 0.5, own.offset = -0.5f;
+  check<bf16, float>(own);
+  problem is{{any_few, 1, 1}, 23, 504, 504, 0, kBf16, kFloat};
+  is.adds = true, is.centred = false, is.p = 0.5, is.offset = -0.5f;
   check<bf16, float>(is);
 }
 

@@ -8,19 +8,20 @@ enum class forward_form {
   rows_of_a_warp,
   rows_of_early_weights,
   rows_of_five_warps,  // at most, of float
-  single_elements,
-  wide,
-  wide_single_elements,
+  single_elements,     // float
   rms_rows,
-  rms_wide,
-  add_rows,             // add_layer_norm
-  add_single_elements,  // add_layer_norm
-  add_rms_rows,         // add_rms_norm, with a float residual
-  add_wide,             // add_layer_norm
-  add_wide_single_elements,
+  add_rows,      // add_layer_norm
+  add_rms_rows,  // with a float residual
+  long_rows,
+  rms_long,
+  add_long,  // add_layer_norm
+  any,       // layer_norm of the element types and alignment that the parameters say
+  any_rms,
+  any_add,  // add_layer_norm
+  any_add_rms,
 };
 
-// float where that or single elements are said, bf16 elsewhere.
+// bf16 where nothing else is said.
 void run_forward(forward_form form, const thunderkittens::norm_forward_params& p);
 
 // What dropout multiplies elements first, …, first + 3 by.

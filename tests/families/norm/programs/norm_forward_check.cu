@@ -8,8 +8,11 @@
 using namespace kittens::testing;
 using namespace thunderkittens;
 using kittens::bf16;
+using kittens::half;
 
 namespace {
+
+using enum forward_form;
 
 // Parameters of the element type, float parameters, no bias, or none; `moments`: mean and rstd are
 // wanted.
@@ -28,14 +31,16 @@ struct problem {
 
 constexpr int64_t kSeed = 0x123456789abcdef;
 
+template <class T>
+constexpr dtype kType = std::is_same_v<T, float>  ? dtype::float32
+                        : std::is_same_v<T, half> ? dtype::float16
+                                                  : dtype::bfloat16;
+
 template <class T, class R = T>
 void check(const problem& is) {
-  const bool adds = is.form == forward_form::add_rows || is.form == forward_form::add_rms_rows ||
-                    is.form == forward_form::add_single_elements ||
-                    is.form == forward_form::add_wide ||
-                    is.form == forward_form::add_wide_single_elements;
-  const bool rms = is.form == forward_form::rms_rows || is.form == forward_form::rms_wide ||
-                   is.form == forward_form::add_rms_rows;
+  const auto is_one_of = [&](auto... forms) { return ((is.form == forms) || ...); };
+  const bool adds = is_one_of(add_rows, add_rms_rows, add_long, any_add, any_add_rms);
+  const bool rms = is_one_of(rms_rows, rms_long, add_rms_rows, any_rms, any_add_rms);
   auto xs = normal_values<T>(is.rows * is.x_stride, 1, is.mean, is.deviation);
   for (size_t i = 0; i < xs.size(); ++i) {
     const float above = is.slope * float(i / is.x_stride);
@@ -51,7 +56,7 @@ void check(const problem& is) {
   const buffer<float> mean(is.rows), rstd(is.rows);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
   const bool none = is.kind == parameters::none, floats = is.kind == parameters::floats;
-  const dtype own = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
+  const dtype own = kType<T>;
   const dtype type = floats ? dtype::float32 : own;
   const auto pick = [&](const void* of_own, const void* of_float) {
     return none ? nullptr : floats ? of_float : of_own;
@@ -68,7 +73,7 @@ void check(const problem& is) {
   p.eps = is.eps, p.weight_offset = none ? 0.0f : is.offset, p.round_first = is.round_first;
   if (is.p > 0) p.dropout = dropout_params::of(is.p, seed.data());
   p.type = own, p.weight_type = p.bias_type = type;
-  p.residual_type = std::is_same_v<R, float> ? dtype::float32 : dtype::bfloat16;
+  p.residual_type = kType<R>;
   run_forward(is.form, p);
 
   numbers s = packed(doubles(xs), is.rows, is.width, is.x_stride);
@@ -92,8 +97,6 @@ void check(const problem& is) {
     check_all("mean", mean.get(), want.mean, 2 * unit<float>(), 8 * unit<float>() * is.deviation);
   check_all("rstd", rstd.get(), want.rstd, 64 * unit<float>(), 0);
 }
-
-using enum forward_form;
 
 }  // namespace
 
@@ -145,10 +148,25 @@ TEST(equal_values) {
   check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 1e-40f});
   check<float>({single_elements, 3, 33, 33, parameters::floats, true, 5, 0, 0});
 }
-TEST(wide_rows) { check<bf16>({wide, 3, 2152, 2160, parameters::own}); }
-TEST(wide_rows_without_moments) { check<bf16>({wide, 2, 1544, 1544, parameters::none, false}); }
+TEST(rows_of_any_element) {
+  check<bf16>({any, 3, 1536, 1544, parameters::floats, true, 3});
+  check<bf16>({any, 3, 512, 512, parameters::none, false});
+  check<bf16, float>({any_add_rms, 3, 1200, 1208, parameters::own});
+  check<half>({any, 3, 1000, 1008, parameters::own, true, 3});
+  check<half>({any, 3, 1023, 1025, parameters::weight, true, 3});
+  check<half>({any_rms, 3, 777, 779, parameters::own, true, 3, 1, 1e-5f, 1, true});
+  check<float>({any_add_rms, 3, 1021, 1023, parameters::own});
+}
+TEST(long_rows) {
+  check<bf16>({long_rows, 3, 2152, 2160, parameters::own});
+  check<bf16>({long_rows, 2, 1544, 1544, parameters::none, false});
+  check<bf16>({rms_long, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
+  check<bf16>({add_long, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+}
+TEST(wide_rows) { check<bf16>({any, 3, 2152, 2160, parameters::own}); }
+TEST(wide_rows_without_moments) { check<bf16>({any, 2, 1544, 1544, parameters::none, false}); }
 TEST(wide_rows_whose_last_warp_has_one_column) {
-  check<float>({wide_single_elements, 2, 1281, 1281, parameters::own, true, 1e5f});
+  check<float>({any, 2, 1281, 1281, parameters::own, true, 1e5f});
 }
 TEST(rms_rows_with_an_offset) {
   check<bf16>({rms_rows, 5, 1032, 1040, parameters::own, true, 3, 1, 1e-5f, 1, true});
@@ -157,11 +175,11 @@ TEST(whole_rms_rows) {
   check_warps<bf16>({rms_rows, 2, 0, 0, parameters::own, true, 3, 1, 1e-5f, 1, true}, 0);
 }
 TEST(rms_rows_that_lack_columns) {
-  check_warps<bf16>({rms_rows, 2, 0, 0, parameters::floats, true, 3, 1, 1e-5f, 0.5f}, 504);
+  check_warps<bf16>({rms_rows, 2, 0, 0, parameters::own, true, 3, 1, 1e-5f, 0.5f}, 504);
 }
 TEST(rms_rows_of_floats) { check<bf16>({rms_rows, 3, 1200, 1200, parameters::floats, true, 3}); }
 TEST(wide_rms_rows) {
-  check<bf16>({rms_wide, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
+  check<bf16>({any_rms, 3, 2152, 2160, parameters::own, true, 3, 1, 1e-5f, -0.5f});
 }
 TEST(sums_in_float) { check<bf16, float>({add_rms_rows, 5, 1200, 1208, parameters::own}); }
 TEST(whole_sums) {
@@ -171,15 +189,14 @@ TEST(whole_sums) {
 }
 TEST(sums_in_float_with_dropout) {
   check<bf16, float>(
-      {add_rms_rows, 4, 520, 528, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
+      {any_add_rms, 4, 520, 528, parameters::none, false, 0, 1, 1e-5f, 0, false, 0.4});
 }
 TEST(sums_with_dropout) {
   check<bf16>(
       {add_rows, 7, 600, 608, parameters::own, true, 0, 1, 1e-5f, 0, false, just_keeps(5, kSeed)});
 }
 TEST(sums_of_single_elements_with_dropout) {
-  check<float>(
-      {add_single_elements, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+  check<float>({any_add, 3, 515, 517, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(dropout_of_far_elements) {
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
@@ -192,9 +209,9 @@ TEST(dropout_of_far_elements) {
   }
 }
 TEST(wide_sums_with_dropout) {
-  check<bf16>({add_wide, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
+  check<bf16>({any_add, 3, 2152, 2160, parameters::floats, true, 0, 1, 1e-5f, 0, false, 0.3});
 }
 TEST(wide_sums_of_single_elements_with_dropout) {
-  check<float>({add_wide_single_elements, 3, 1281, 1283, parameters::own, true, 0, 1, 1e-5f, 0,
-                false, just_keeps(5, kSeed)});
+  check<float>(
+      {any_add, 3, 1281, 1283, parameters::own, true, 0, 1, 1e-5f, 0, false, just_keeps(5, kSeed)});
 }

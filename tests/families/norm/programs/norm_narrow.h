@@ -4,12 +4,13 @@
 #include "kernels/norm/norm.h"
 
 enum class narrow_form {
-  layer,                  // bf16
-  layer_single_elements,  // float, one by one
-  rms,                    // bf16
-  rms_floats,             // float, by fours
-  add_layer,              // bf16
-  add_rms,                // bf16 with a float residual
+  layer,       // bf16
+  rms,         // bf16
+  rms_floats,  // float, by fours
+  any,         // layer_norm of the element types that the parameters say
+  any_rms,
+  any_add,  // add_layer_norm
+  any_add_rms,
 };
 
 void run_narrow(narrow_form form, const thunderkittens::norm_forward_params& p);

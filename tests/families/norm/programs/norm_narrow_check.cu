@@ -8,8 +8,11 @@
 using namespace kittens::testing;
 using namespace thunderkittens;
 using kittens::bf16;
+using kittens::half;
 
 namespace {
+
+using enum narrow_form;
 
 // x and dy are [rows / heads, heads, width]: heads lie `inner` apart, and what has all of them
 // `outer`. `own`: weight and bias of the element type, not float.
@@ -22,14 +25,17 @@ struct problem {
   bool sums = true, dsum = true, dx = true, dresidual = true;
 };
 
+template <class T>
+constexpr dtype kType = std::is_same_v<T, float>  ? dtype::float32
+                        : std::is_same_v<T, half> ? dtype::float16
+                                                  : dtype::bfloat16;
 constexpr int64_t kSeed = 0x123456789abcdef;
 constexpr int64_t kBlocks = 2;
 
 template <class T, class R = T>
 void check(problem is) {
-  const bool adds = is.form == narrow_form::add_layer || is.form == narrow_form::add_rms;
-  const bool centred = is.form == narrow_form::layer || is.form == narrow_form::add_layer ||
-                       is.form == narrow_form::layer_single_elements;
+  const auto is_one_of = [&](auto... forms) { return ((is.form == forms) || ...); };
+  const bool adds = is_one_of(any_add, any_add_rms), centred = is_one_of(layer, any, any_add);
   if (is.outer == 0) is.outer = is.width;
   const int64_t count = is.rows * is.width, last = is.rows - 1;
   const int64_t room = last / is.heads * is.outer + last % is.heads * is.inner + is.width;
@@ -53,8 +59,7 @@ void check(problem is) {
   const buffer<float> bias_in_float(std::vector<float>(bd.begin(), bd.end()));
   const buffer<float> mean(is.rows), rstd(is.rows), partial(2 * kBlocks * is.width);
   const buffer<int64_t> seed(std::vector<int64_t>{kSeed});
-  const dtype own = std::is_same_v<T, float> ? dtype::float32 : dtype::bfloat16;
-  const dtype of_sum = std::is_same_v<R, float> ? dtype::float32 : dtype::bfloat16;
+  const dtype own = kType<T>, of_sum = kType<R>;
   const dropout_params dropout =
       is.p > 0 ? dropout_params::of(is.p, seed.data()) : dropout_params{};
 
@@ -72,6 +77,10 @@ void check(problem is) {
   p.rows = is.rows, p.width = is.width, p.residual_stride = is.width;
   p.eps = 1e-5f, p.weight_offset = is.offset, p.round_first = is.round_first, p.dropout = dropout;
   p.type = own, p.residual_type = of_sum;
+  p.op = is.form == any_add_rms ? norm_op::add_rms_norm
+         : adds                 ? norm_op::add_layer_norm
+         : centred              ? norm_op::layer_norm
+                                : norm_op::rms_norm;
   run_narrow(is.form, p);
 
   numbers s = elements(xs);
@@ -139,8 +148,6 @@ void check(problem is) {
   }
 }
 
-using enum narrow_form;
-
 }  // namespace
 
 // The forward has 16 elements a lane (8 where they are single), the backward 8.
@@ -158,24 +165,26 @@ TEST(rows_without_parameters) {
 }
 TEST(heads) { check<bf16>({rms, 7 * 30, 64, 7, 72, 1000, true, true, true, 1, 2}); }
 TEST(heads_of_a_power_of_two) { check<bf16>({rms, 8 * 20, 128, 8, 128, 3072, false}); }
-TEST(single_elements) {
-  check<float>({layer_single_elements, 70, 101, 2, 101, 301, true, true, false, 0, 3});
-}
+TEST(single_elements) { check<float>({any, 70, 101, 2, 101, 301, true, true, false, 0, 3}); }
 TEST(single_elements_over_a_large_mean) {
-  check<float>({layer_single_elements, 40, 61, 1, 0, 0, true, true, false, 0, 1000});
+  check<float>({any, 40, 61, 1, 0, 0, true, true, false, 0, 1000});
 }
-TEST(few_single_elements) { check<float>({layer_single_elements, 600, 5}); }
-TEST(sums) { check<bf16>({add_layer, 150, 120, 1, 0, 0, true, true, false, 0, 0, 0.3}); }
+TEST(rms_rows_of_any_element) {
+  check<half>({any_rms, 70, 101, 1, 0, 0, true, true, true, 1, 2});
+  check<half>({any_rms, 70, 101, 1, 0, 0, false, true});
+}
+TEST(few_single_elements) { check<float>({any, 600, 5}); }
+TEST(sums) { check<bf16>({any_add, 150, 120, 1, 0, 0, true, true, false, 0, 0, 0.3}); }
 TEST(sums_alone) {
-  problem is{add_layer, 33, 64};
+  problem is{any_add, 33, 64};
   is.sums = is.dsum = is.dx = false;
   check<bf16>(is);
 }
 TEST(sums_for_x_alone) {
-  problem is{add_layer, 33, 64};
+  problem is{any_add, 33, 64};
   is.dresidual = false;
   check<bf16>(is);
 }
 TEST(sums_in_float) {
-  check<bf16, float>({add_rms, 150, 136, 1, 0, 0, true, true, false, 1, 0, 0.5});
+  check<bf16, float>({any_add_rms, 150, 136, 1, 0, 0, true, true, false, 1, 0, 0.5});
 }
