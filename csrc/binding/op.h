@@ -149,7 +149,7 @@ struct functions_of<Op, All, argument_list<T...>> {
   using handle_type = c10::TypedOperatorHandle<output(T...)>;
 
   static std::string name() {
-    return std::string(Op::name) + (All && kHidesResults<Op> ? "_forward" : "");
+    return c10::str(Op::name, All && kHidesResults<Op> ? "_forward" : "");
   }
   static const handle_type& handle() {
     static const handle_type op = c10::Dispatcher::singleton()

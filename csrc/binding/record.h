@@ -4,6 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 
 #include <string>
 #include <tuple>
@@ -137,7 +138,8 @@ struct backward_by_name {
   decltype(detail::numbers_type<Op>(taken())) kept;
   at::ScalarType type;  // of the first result
 
-  std::string name() const { return std::string("thunderkittens::") + backward::name; }
+  // A sum of strings would do, but GCC 12 sees an overflow in it for names of some lengths.
+  std::string name() const { return c10::str("thunderkittens::", backward::name); }
   auto numbers() const { return std::tuple_cat(kept, std::tuple(static_cast<int64_t>(type))); }
 
   torch::autograd::variable_list operator()(const backward_call& b) const {

@@ -1,8 +1,10 @@
 """Calls of the public ops that tests of all ops make: the families' calls.py.
 
-There, `CALLS` has each differentiable op, for backward() inside autocast, and `SHORT_FORMS`, if an
-op has one, has for each short form a function from `x(*shape)`, which makes a tensor that has a
-gradient, to inputs. `WRONG_TYPES` are calls with options that the op's schema does not take.
+There, `CALLS` has each differentiable op, for backward() inside autocast, and `RECORDED` those that
+record a node of ours in autograd's graph on the CPU too, with what is to be expected of it.
+`SHORT_FORMS`, if an op has one, has for each short form a function from `x(*shape)`, which makes a
+tensor that has a gradient, to inputs. `WRONG_TYPES` are calls with options that the op's schema
+does not take.
 """
 
 import dataclasses
@@ -34,6 +36,30 @@ class Call:
 
     def __str__(self) -> str:
         return f"{self.op} {self.kind}".strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded(Call):
+    """A call, and what it records for the backward.
+
+    Attributes:
+        below: The op that it runs below autograd, if not `op`.
+        saved_inputs: Those that must not be written before the backward.
+        saved_outputs: Outputs that must not, for the gradients of the others.
+        alone: For an output that depends on some inputs alone, those.
+        refuses: As messages name the op whose double backward is refused, if not `op`; None where
+            the call is differentiable twice.
+    """
+
+    below: str = ""
+    saved_inputs: tuple[int, ...] = ()
+    saved_outputs: tuple[int, ...] = ()
+    alone: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    refuses: str | None = ""
+
+    @property
+    def forward(self) -> str:
+        return self.below or self.op
 
 
 def check(call: Call, dtype: torch.dtype, device: str, forward_in_autocast: bool) -> None:

@@ -25,6 +25,7 @@ OF_ALL_OPS = (
     "mutation/test_operators",
     "ops/test_arguments",
     "ops/test_backward_in_autocast",
+    "ops/test_recorded",
     "tools/test_budgets_simulator",
     "tools/test_simulate_simulator",
 )

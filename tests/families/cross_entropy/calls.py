@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
-from tests.tools.calls import Call
+from tests.tools.calls import Call, Recorded
 
 
 def _targets(like: Tensor) -> Tensor:
@@ -33,6 +33,29 @@ CALLS = (
             reduction,
         )
         for reduction in ("mean", "none")
+    ),
+)
+FEW = torch.tensor([2, -100, 7])
+RECORDED = (
+    Recorded(
+        "cross_entropy",
+        ((3, 8),),
+        lambda x: thunderkittens.cross_entropy(x, FEW),
+        below="cross_entropy_forward",
+    ),
+    Recorded(
+        "linear_cross_entropy",
+        ((3, 4), (8, 4), (8,)),
+        lambda x, w, b: thunderkittens.linear_cross_entropy(x, w, FEW, bias=b),
+        below="linear_cross_entropy_forward",
+        refuses="cross_entropy",
+    ),
+    Recorded(
+        "linear_cross_entropy",
+        ((3, 4), (8, 4), (8,)),
+        lambda x, w, b: thunderkittens.linear_cross_entropy(x, w, FEW, bias=b, reduction="none"),
+        "of rows",
+        saved_inputs=(0, 1),  # the bias for its shape, which is no promise
     ),
 )
 SHORT_FORMS = {

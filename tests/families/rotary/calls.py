@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
-from tests.tools.calls import Call
+from tests.tools.calls import Call, Recorded
 
 
 def _turned(q: Tensor, k: Tensor, inplace: bool) -> tuple[Tensor, Tensor]:
@@ -16,6 +16,14 @@ def _turned(q: Tensor, k: Tensor, inplace: bool) -> tuple[Tensor, Tensor]:
 CALLS = (
     Call("rotary", ((1, 33, 4, 16),) * 2, lambda *t: _turned(*t, inplace=False)),
     Call("rotary", ((1, 33, 4, 16),) * 2, lambda *t: _turned(*t, inplace=True), "in place"),
+)
+RECORDED = (
+    Recorded(
+        "rotary",
+        ((1, 5, 2, 4), (1, 5, 1, 4)),
+        lambda q, k: thunderkittens.rotary(q, k, torch.ones(5, 2), torch.zeros(5, 2)),
+        refuses=None,
+    ),
 )
 SHORT_FORMS = {
     torch.ops.thunderkittens.rotary: lambda x: (
