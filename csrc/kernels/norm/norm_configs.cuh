@@ -101,6 +101,7 @@ inline constexpr auto kAddFormsOfFloat = std::to_array<forward_form>({
 // Parameters in float beside 16 bits, and none.
 inline constexpr auto kOtherLayerForms = std::to_array<forward_form>({
     {"four rows a block",        257,   512, 16,  1, 64, weights::late, 4},
+    {"one warp",                 769,  1024, 32,  2, 80},
     {"one or two warps",         513,  1536, 24,  2, 64},
     {"long rows",               1537, 16384, 32, 16, 64},
 });
