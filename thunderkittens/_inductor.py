@@ -4,8 +4,13 @@ For an op that it does not know it makes a fallback by itself, and first formats
 that the op's inputs come from: twice as much with each op whose two results both go into the next.
 A model of twelve layers never ends. So each op's fallback is registered when Inductor's table of
 lowerings is there, which is long after `import thunderkittens` in a program that never compiles.
+
+And torch keeps what it has compiled on disk, graphs of our inner ops among it, under a key that
+knows torch's version but not ours: after an upgrade it would call ops that are no more. So the key
+is told which library the ops are of.
 """
 
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -14,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 import torch
+
+from thunderkittens._loader import LIBRARY
 
 _LOWERING = "torch._inductor.lowering"
 _NAMESPACE = "thunderkittens"
@@ -37,6 +44,11 @@ def _overloads() -> Iterator[torch._ops.OpOverload]:
             yield getattr(getattr(torch.ops.thunderkittens, name), overload or "default")
 
 
+def _tag_of_caches() -> str:
+    """What torch's caches are to know of us: the contents of the library of our ops."""
+    return f"{_NAMESPACE}-{hashlib.sha256(LIBRARY.read_bytes()).hexdigest()[:16]}"
+
+
 def _register(lowering: ModuleType) -> None:
     """As Inductor would do it by itself: the op sees the strides that eager code would give it.
 
@@ -48,6 +60,12 @@ def _register(lowering: ModuleType) -> None:
         if op not in lowering.lowerings and op not in lowering.decompositions:
             constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(op))
             lowering.make_fallback(op, layout_constraint=constraint, warn=False)
+
+    import torch.compiler.config as caches
+
+    tag, given = _tag_of_caches(), getattr(caches, "cache_key_tag", None)
+    if given is not None and tag not in given:  # older versions of torch have none
+        caches.cache_key_tag = f"{given}+{tag}" if given else tag
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):

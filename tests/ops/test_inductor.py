@@ -25,6 +25,21 @@ for name in own:
     op, _, overload = name.removeprefix("thunderkittens::").partition(".")
     packet = getattr(torch.ops.thunderkittens, op)
     assert getattr(packet, overload or "default") in lowering.lowerings, name
+
+# What was compiled with another library of ours is not taken from torch's caches.
+import hashlib
+import torch.compiler.config
+from thunderkittens import _loader
+library = hashlib.sha256(_loader.LIBRARY.read_bytes()).hexdigest()[:16]
+assert torch.compiler.config.cache_key_tag == f"thunderkittens-{library}"
+import torch._inductor.codecache as codecache
+import torch._inductor.compile_fx as compile_fx
+graph = torch.fx.symbolic_trace(lambda x: x + 1)
+def key():
+    return codecache.compiled_fx_graph_hash(graph, [torch.ones(2)], {}, [])[0]
+with_ours = key()
+torch.compiler.config.cache_key_tag = "thunderkittens-of-another-build"
+assert key() != with_ours
 """
 IMPORTED_FIRST = """
 import sys
