@@ -37,6 +37,7 @@ __global__ void maths(float* x, unsigned* n) {
   x[0] = exp2_approx(x[0]) + log2_approx(x[1]) + rsqrt_approx(x[2]) + reciprocal_approx(x[3]) +
          tanh_approx(x[4]) + fma(x[5], x[6], x[7]) + mul_rounded(x[8], x[9]);
   n[0] = popc(n[1]);
+  n[1] = round_to_int(x[0]);
 }
 
 template <class V>
@@ -137,6 +138,7 @@ __global__ void tensors(const __grid_constant__ tensor_map map, uint8_t* p, int 
   tensors_of(map, full, c, 1, 2, 3, 4);
   bulk_load(s, p, 1024, full);
   bulk_store(p, s, 1024);
+  bulk_store_add(static_cast<int*>(p), static_cast<const int*>(s), 1024);
   bulk_commit();
   bulk_wait_read<1>();
   bulk_wait<0>();

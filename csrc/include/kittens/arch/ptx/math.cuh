@@ -43,6 +43,7 @@ KITTENS_DEVICE float tanh_approx(float x) {
 
 KITTENS_DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KITTENS_DEVICE float mul_rounded(float a, float b) { return __fmul_rn(a, b); }
+KITTENS_DEVICE int round_to_int(float x) { return __float2int_rn(x); }
 KITTENS_DEVICE int popc(unsigned x) { return __popc(x); }
 
 }  // namespace kittens::arch

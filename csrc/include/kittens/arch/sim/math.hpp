@@ -4,6 +4,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstdint>
 
 #include "kittens/arch/keywords.cuh"
 
@@ -25,6 +26,11 @@ KITTENS_DEVICE float tanh_approx(float x) { return std::tanh(x); }
 KITTENS_DEVICE float fma(float a, float b, float c) { return std::fma(a, b, c); }
 // Compiled with -ffp-contract=off.
 KITTENS_DEVICE float mul_rounded(float a, float b) { return a * b; }
+KITTENS_DEVICE int round_to_int(float x) {
+  if (x >= 0x1p31f) return INT32_MAX;
+  if (x <= -0x1p31f) return INT32_MIN;
+  return std::isnan(x) ? 0 : static_cast<int>(std::lrintf(x));
+}
 KITTENS_DEVICE int popc(unsigned x) { return std::popcount(x); }
 
 }  // namespace kittens::arch

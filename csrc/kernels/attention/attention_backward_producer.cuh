@@ -1,0 +1,82 @@
+// attention, backward: the producer. It chooses the tiles, brings what they read, and computes dq.
+// (attention_backward.cuh)
+#pragma once
+
+#include "kernels/attention/attention_backward_tile.cuh"
+
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+
+// One after the other: the blocks of queries of a tile, of all its heads.
+template <class Config>
+struct query_walk {
+  int left, m, head;
+  query_blocks blocks;
+
+  KITTENS_DEVICE query_walk(const attention_backward_arguments<Config>& p,
+                            const attention_backward_tile& tile)
+      : head(tile.key_head * p.heads_per_key), blocks(query_blocks::of(p, tile)) {
+    left = (blocks.end - blocks.first) * p.heads_per_key;
+    m = blocks.first;
+  }
+  KITTENS_DEVICE void next() {
+    --left;
+    if (++m == blocks.end) {
+      m = blocks.first;
+      ++head;
+    }
+  }
+};
+
+template <class Config>
+class attention_backward_producer {
+ public:
+  KITTENS_DEVICE attention_backward_producer(const attention_backward_arguments<Config>& p,
+                                             attention_backward_shared<Config>& shared)
+      : p(p), shared(shared), walk(p.tiles) {}
+
+  // One thread.
+  KITTENS_DEVICE void produce() {
+    for (; walk.valid(); walk.next()) {
+      const auto [n, key_head, batch] = walk.place();
+      load({n, key_head, batch});
+    }
+    shared.kv_ring.wait_empty(kv_at);
+    shared.tile = {attention_backward_tile::kEnd, 0, 0};
+    arrive(shared.kv_ring.full[0]);
+  }
+
+ private:
+  const attention_backward_arguments<Config>& p;
+  attention_backward_shared<Config>& shared;
+  tile_walk walk;
+  cursor<1> kv_at;
+  cursor<Config::stages> at;
+
+  KITTENS_DEVICE void load(const attention_backward_tile& tile) {
+    shared.kv_ring.wait_empty(kv_at);
+    shared.tile = tile;
+    semaphore& full = shared.kv_ring.full[0];
+    shared.kv_ring.expect(kv_at, 2 * Config::consumers * tma::bytes<typename Config::key_tile>);
+    const sequence_origin origin = sequence_origin::of(tile.batch);
+    for (int w = 0; w < Config::consumers; ++w) {
+      const int row = tile.n * Config::keys + w * 64;
+      tma::load_async(shared.k[w], p.k, full, origin, row, tile.key_head);
+      tma::load_async(shared.v[w], p.v, full, origin, row, tile.key_head);
+    }
+    kv_at.advance();
+    for (query_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
+      constexpr int kRecord = sizeof(attention_row_block<Config::rows>);
+      semaphore& rows_full = shared.row_ring.full[at.stage];
+      shared.row_ring.wait_empty(at);
+      shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord);
+      const int row = of.m * Config::rows;
+      tma::load_async(shared.q[at.stage], p.q, rows_full, origin, row, of.head);
+      arch::bulk_load(&shared.row_block[at.stage],
+                      p.row_blocks + p.block_of(tile.batch, of.head, of.m), kRecord,
+                      &rows_full.barrier);
+      tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, origin, row, of.head);
+    }
+  }
+};
+
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET
