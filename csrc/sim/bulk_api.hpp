@@ -44,7 +44,6 @@ void tma_prefetch(const tensor_map* map, const coordinates& c, call_site site);
 void tma_prefetch_map(const tensor_map* map, call_site site);
 void bulk_load(void* dst, const void* src, int bytes, void* full, call_site site);
 void bulk_store(void* dst, const void* src, int bytes, call_site site);
-void bulk_store_add(int* dst, const int* src, int bytes, call_site site);
 void bulk_commit();
 void bulk_wait(int groups_under_way);
 void bulk_wait_read(int groups_under_way);

@@ -1,7 +1,6 @@
 // The bulk copies of bulk_api.hpp: what they check, and what they do with bytes.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -138,32 +137,6 @@ void check_bulk(const char* name, const void* shared, const void* global, int by
   count_work(name, {.shared_bytes = bytes, .global_bytes = bytes}, site);
 }
 
-// Each by itself: blocks on several cores add to the same numbers. Unsigned, for they may overflow.
-void add_ints(void* to, const void* from, size_t bytes) {
-  auto* const sums = static_cast<uint32_t*>(to);
-  for (size_t i = 0; i < bytes / sizeof(uint32_t); ++i) {
-    uint32_t more;
-    std::memcpy(&more, static_cast<const uint8_t*>(from) + i * sizeof(more), sizeof(more));
-    std::atomic_ref(sums[i]).fetch_add(more, std::memory_order_relaxed);
-  }
-}
-
-// `combine(to, from, bytes)`: what becomes of the bytes in global memory.
-template <class Combine>
-void store_bytes(const char* name, void* dst, const void* src, int bytes, call_site site,
-                 Combine combine) {
-  check_bulk(name, src, dst, bytes, site);
-  const auto* shared = static_cast<const uint8_t*>(src);
-  auto* global = static_cast<uint8_t*>(dst);
-  const auto read = [shared, bytes](uint8_t* packed) { std::memcpy(packed, shared, bytes); };
-  const auto write = [global, bytes, combine](const copy_origin& from, const uint8_t* packed) {
-    from.check_guards(global, bytes);
-    combine(global, packed, static_cast<size_t>(bytes));
-  };
-  const auto pieces = [bytes](const uint8_t* at, const auto& f) { f(at, bytes); };
-  start_store(copy_origin::here(name, site), shared, bytes, {read, write, pieces});
-}
-
 }  // namespace
 
 void tma_load(void* dst, const tensor_map* map, void* full, const coordinates& c, call_site site) {
@@ -214,13 +187,16 @@ void bulk_load(void* dst, const void* src, int bytes, void* full, call_site site
 void bulk_store(void* dst, const void* src, int bytes, call_site site) {
   constexpr const char* kName = "bulk_store";
   KITTENS_RACE_CALL(kName, site);
-  store_bytes(kName, dst, src, bytes, site, std::memcpy);
-}
-
-void bulk_store_add(int* dst, const int* src, int bytes, call_site site) {
-  constexpr const char* kName = "bulk_store_add";
-  KITTENS_RACE_CALL(kName, site);
-  store_bytes(kName, dst, src, bytes, site, add_ints);
+  check_bulk(kName, src, dst, bytes, site);
+  const auto* shared = static_cast<const uint8_t*>(src);
+  auto* global = static_cast<uint8_t*>(dst);
+  const auto read = [shared, bytes](uint8_t* packed) { std::memcpy(packed, shared, bytes); };
+  const auto write = [global, bytes](const copy_origin& from, const uint8_t* packed) {
+    from.check_guards(global, bytes);
+    std::memcpy(global, packed, bytes);
+  };
+  const auto pieces = [bytes](const uint8_t* at, const auto& f) { f(at, bytes); };
+  start_store(copy_origin::here(kName, site), shared, bytes, {read, write, pieces});
 }
 
 }  // namespace kittens::sim

@@ -138,7 +138,6 @@ __global__ void tensors(const __grid_constant__ tensor_map map, uint8_t* p, int 
   tensors_of(map, full, c, 1, 2, 3, 4);
   bulk_load(s, p, 1024, full);
   bulk_store(p, s, 1024);
-  bulk_store_add(static_cast<int*>(p), static_cast<const int*>(s), 1024);
   bulk_commit();
   bulk_wait_read<1>();
   bulk_wait<0>();

@@ -1,14 +1,16 @@
 // attention, backward: a consumer. It has 64 keys of a tile. (attention_backward.cuh)
 #pragma once
 
+#include <cfloat>
+#include <cmath>
 #include <limits>
 
 #include "kernels/attention/attention_backward_tile.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// W: which of the consumers this warpgroup is. Known to the compiler, it leaves no address of its own
-// in registers.
+// W: which of the consumers this warpgroup is. Known to the compiler, it leaves no address of its
+// own in registers.
 template <class Config, int W>
 class attention_backward_consumer {
  public:
@@ -27,7 +29,7 @@ class attention_backward_consumer {
       const query_blocks blocks = query_blocks::of(p, tile);
       const int per_head = blocks.end - blocks.first;
       if (per_head > 0) {
-        const int64_t first = p.block_of(tile.batch, tile.key_head * p.heads_per_key, blocks.first);
+        const int64_t first = p.block_of(tile, tile.key_head * p.heads_per_key, blocks.first);
         int64_t block = first;
         step<true>(blocks.first, block);
         int m = blocks.first + 1;
@@ -45,7 +47,6 @@ class attention_backward_consumer {
       store_tile();
       kv_at.advance();
     }
-    if (arch::lane_id() == 0) tma::store_async_wait<0>();
   }
 
  private:
@@ -58,8 +59,8 @@ class attention_backward_consumer {
   cursor<1> kv_at;
   cursor<Config::stages> at;
   cursor<Config::ds_stages> ds_at, dq_at;
-  attention_dq_part<int>* to = nullptr;  // where the dq goes whose ds is in shared memory
-  float factor[2];  // that takes the lane's two rows of it to integers
+  attention_dq_part* to = nullptr;  // where the dq goes whose ds is in shared memory
+  float factor[2];                  // that takes the lane's two rows of it to integers
 
   rt_fl<16, Config::head_dim> dk, dv;
   // [keys, rows]: s and p, dp and ds
@@ -71,46 +72,60 @@ class attention_backward_consumer {
 
   KITTENS_DEVICE attention_backward_tile read() const {
     const attention_backward_tile& t = shared.tile;
-    return {detail::uniform(t.n), detail::uniform(t.key_head), detail::uniform(t.batch)};
+    return {detail::uniform(t.n),       detail::uniform(t.key_head),       detail::uniform(t.batch),
+            detail::uniform(t.q_start), detail::uniform(t.k_start),        detail::uniform(t.rows),
+            detail::uniform(t.keys),    detail::uniform(t.first_row_block)};
   }
 
   // Hides what a row does not see, and the keys that do not exist.
   KITTENS_DEVICE void mask(scores& s, int m) {
     const int key = tile.n * Config::keys + W * 64 + warp_in_group() * 16;
-    const int row = m * Config::rows, diagonal = key - row - (p.keys - p.rows);
-    lower_fill(s, s, p.keys - key, kHidden);
+    const int row = m * Config::rows, diagonal = key - row - (tile.keys - tile.rows);
+    lower_fill(s, s, tile.keys - key, kHidden);
     triu(s, s, diagonal - p.right, kHidden);
     tril(s, s, diagonal + p.left, kHidden);
   }
 
-  // s becomes p, dp becomes ds.
-  KITTENS_DEVICE void softmax_of(scores& s, const attention_row_block<Config::rows>& rows) {
-    const int lane = arch::lane_id();
+  using row_block = attention_row_block<Config::rows>;
+  // Calls f(number, row, pair): of each of this lane's numbers, whose row is the pair's `row`-th.
+  template <class F>
+  KITTENS_DEVICE static void each_number(const row_block& rows, F f) {
 #pragma unroll
     for (int c = 0; c < Config::rows / 8; ++c) {  // eight rows, two of this lane
-      const float4 lse_and_delta =
-          *reinterpret_cast<const float4*>(&rows.pairs[c * 4 + lane % 4]);
-      const float lse[2] = {lse_and_delta.x, lse_and_delta.y};
+      // As one vector: lse of the two, and their delta.
+      const float4 words =
+          *reinterpret_cast<const float4*>(&rows.pairs[c * 4 + arch::lane_id() % 4]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& x = s.data[0][4 * c + i];
-        x = arch::exp2_approx(fmaf(x, p.scale_log2, -lse[i % 2]));
+        f(4 * c + i, i % 2 == 0 ? words.x : words.y, i % 2 == 0 ? words.z : words.w);
       }
     }
   }
-  KITTENS_DEVICE void gradient_of(scores& dp, const scores& s, const attention_row_block<Config::rows>& rows) {
-    const int lane = arch::lane_id();
-#pragma unroll
-    for (int c = 0; c < Config::rows / 8; ++c) {
-      const float4 lse_and_delta =
-          *reinterpret_cast<const float4*>(&rows.pairs[c * 4 + lane % 4]);
-      const float delta[2] = {lse_and_delta.z, lse_and_delta.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& x = dp.data[0][4 * c + i];
-        x = s.data[0][4 * c + i] * (x - delta[i % 2]);
-      }
+  KITTENS_DEVICE float weight(float logit, float lse) const {
+    return arch::exp2_approx(fmaf(logit, p.scale_log2, -lse));
+  }
+  // s becomes p; with a softcap, its tanh.
+  KITTENS_DEVICE void softmax(scores& s, int m, const row_block& rows) {
+    if constexpr (Config::capped) {
+      p.softcap.cap(s);
+      mask(s, m);
+    } else {
+      mask(s, m);
+      each_number(rows, [&](int i, float lse, float) { s.data[0][i] = weight(s.data[0][i], lse); });
     }
+  }
+  // dp becomes ds, and s becomes p if it is not.
+  KITTENS_DEVICE void gradient(scores& dp, scores& s, const row_block& rows) {
+    each_number(rows, [&](int i, float lse, float delta) {
+      float& x = s.data[0][i];
+      if constexpr (Config::capped) {
+        const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
+        x = weight(x, lse);
+        dp.data[0][i] = x * slope * (dp.data[0][i] - delta);
+      } else {
+        dp.data[0][i] = x * (dp.data[0][i] - delta);
+      }
+    });
   }
 
   template <class Tile>
@@ -142,36 +157,31 @@ class attention_backward_consumer {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
     const int lane = arch::lane_id(), warp = warp_in_group();
-#ifdef A2
-    return;
-#endif
-    auto& staging = shared.dq[W].numbers[warp];
-#if !defined(A13) && !defined(A14)
-    if (lane == 0) tma::store_async_read_wait<0>();
-    arch::sync_warp();
-#endif
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      int4 numbers;
-      numbers.x = arch::round_to_int(dq.data[0][4 * i] * factor[0]);
-      numbers.y = arch::round_to_int(dq.data[0][4 * i + 1] * factor[0]);
-      numbers.z = arch::round_to_int(dq.data[0][4 * i + 2] * factor[1]);
-      numbers.w = arch::round_to_int(dq.data[0][4 * i + 3] * factor[1]);
-#ifdef A13
-      asm volatile("" :: "r"(numbers.x), "r"(numbers.y), "r"(numbers.z), "r"(numbers.w));
-#else
-      *reinterpret_cast<int4*>(staging[i][lane]) = numbers;
-#endif
+    for (int i = 0; i < 16; ++i) {
+      const int x = arch::round_to_int(dq.data[0][2 * i] * fabsf(factor[i % 2]));
+      const int y = arch::round_to_int(dq.data[0][2 * i + 1] * fabsf(factor[i % 2]));
+      arch::atomic_add(&to->pairs[warp][i][lane], attention_dq_part::pack(x, y));
     }
-#if defined(A13) || defined(A14)
-    return;
-#endif
-    arch::fence_async_proxy();
-    arch::sync_warp();
-    if (lane == 0) {
-      arch::bulk_store_add(&to->numbers[warp][0][0][0], &staging[0][0][0], sizeof(staging));
-      tma::store_commit_group();
+    if (factor[0] < 0.0f || factor[1] < 0.0f) mark_not_finite(dq);
+  }
+  // Integers do not hold what is not finite: the row's factor does.
+  KITTENS_DEVICE void mark_not_finite(const rt_fl<16, 64>& dq) {
+    float* const factors = dq_factors((to - p.dq) / Config::parts);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      bool finite = true;
+#pragma unroll
+      for (int i = 2 * half; i < 32; i += 4) {
+        finite = finite && fabsf(dq.data[0][i]) <= FLT_MAX && fabsf(dq.data[0][i + 1]) <= FLT_MAX;
+      }
+      if (!finite) arch::store_global(factors + 8 * half, NAN);
     }
+  }
+  // Of a block of queries, those of this lane's rows of dq: the first one, and eight further.
+  KITTENS_DEVICE float* dq_factors(int64_t block) const {
+    const int row = (Config::rows == 64 ? 0 : W * 64) + warp_in_group() * 16 + arch::lane_id() / 4;
+    return p.dq_factors + block * Config::rows + row;
   }
 
   // Block m of queries, and dq of the one before, if it is not the First.
@@ -181,31 +191,19 @@ class attention_backward_consumer {
     weights_tile weights, ds;
     rt_fl<16, 64> dq;
     shared.row_ring.wait_full(at);
-    const auto& rows = shared.row_block[at.stage];
+    const row_block& rows = shared.row_block[at.stage];
     warpgroup::mma_fence();
     warpgroup::mm_ABt(s, shared.k[W], shared.q[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
     warpgroup::mm_ABt(dp, shared.v[W], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
-    float next_factor[2];
-    {
-      const int row = (Config::rows == 64 ? 0 : W * 64) + warp_in_group() * 16 + arch::lane_id() / 4;
-      const float* const factors = p.dq_factors + block * Config::rows + row;
-      next_factor[0] = arch::load_global(factors);
-      next_factor[1] = arch::load_global(factors + 8);
-    }
+    const float* const factors = dq_factors(block);
+    const float next_factor[2] = {arch::load_global(factors), arch::load_global(factors + 8)};
     warpgroup::mma_async_wait<1>(s);
-#ifndef A11
-    mask(s, m);
-#endif
-#ifndef A11
-    softmax_of(s, rows);
-#endif
+    softmax(s, m, rows);
     warpgroup::mma_async_wait<0>(dp);
-#ifndef A11
-    gradient_of(dp, s, rows);
-#endif
+    gradient(dp, s, rows);
     copy(weights, s);
     copy(ds, dp);
     if constexpr (!First) issue_dq(dq);
@@ -253,7 +251,7 @@ class attention_backward_consumer {
     warpgroup::store(shared.k[W], result);
     warpgroup::sync(kBarrier + 1 + W);
     if (signals()) {
-      const sequence_origin origin = sequence_origin::of(tile.batch);
+      const sequence_origin origin = p.k_origin(tile);
       const int row = tile.n * Config::keys + W * 64;
       tma::store_async(p.dv, shared.v[W], origin, row, tile.key_head);
       tma::store_async(p.dk, shared.k[W], origin, row, tile.key_head);

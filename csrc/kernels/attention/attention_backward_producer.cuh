@@ -37,11 +37,16 @@ class attention_backward_producer {
   // One thread.
   KITTENS_DEVICE void produce() {
     for (; walk.valid(); walk.next()) {
-      const auto [n, key_head, batch] = walk.place();
-      load({n, key_head, batch});
+      const tile_place place = walk.place();
+      const int i = p.sequences.template of_key_block<Config::keys>(place.m);
+      const int n = place.m - p.sequences.template first_key_block<Config::keys>(i);
+      const attention_sequence at = p.sequences.at(i);
+      if (n * Config::keys >= at.keys) continue;  // a number of no block
+      load({n, place.head, place.batch, at.q_start, at.k_start, at.rows, at.keys,
+            p.sequences.template first_row_block<Config::rows>(i)});
     }
     shared.kv_ring.wait_empty(kv_at);
-    shared.tile = {attention_backward_tile::kEnd, 0, 0};
+    shared.tile.n = attention_backward_tile::kEnd;
     arrive(shared.kv_ring.full[0]);
   }
 
@@ -57,11 +62,12 @@ class attention_backward_producer {
     shared.tile = tile;
     semaphore& full = shared.kv_ring.full[0];
     shared.kv_ring.expect(kv_at, 2 * Config::consumers * tma::bytes<typename Config::key_tile>);
-    const sequence_origin origin = sequence_origin::of(tile.batch);
+    const sequence_origin keys = p.k_origin(tile), queries = p.q_origin(tile);
+    const int first_row = p.q_first(tile);
     for (int w = 0; w < Config::consumers; ++w) {
       const int row = tile.n * Config::keys + w * 64;
-      tma::load_async(shared.k[w], p.k, full, origin, row, tile.key_head);
-      tma::load_async(shared.v[w], p.v, full, origin, row, tile.key_head);
+      tma::load_async(shared.k[w], p.k, full, keys, row, tile.key_head);
+      tma::load_async(shared.v[w], p.v, full, keys, row, tile.key_head);
     }
     kv_at.advance();
     for (query_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
@@ -69,12 +75,11 @@ class attention_backward_producer {
       semaphore& rows_full = shared.row_ring.full[at.stage];
       shared.row_ring.wait_empty(at);
       shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord);
-      const int row = of.m * Config::rows;
-      tma::load_async(shared.q[at.stage], p.q, rows_full, origin, row, of.head);
-      arch::bulk_load(&shared.row_block[at.stage],
-                      p.row_blocks + p.block_of(tile.batch, of.head, of.m), kRecord,
-                      &rows_full.barrier);
-      tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, origin, row, of.head);
+      const int row = first_row + of.m * Config::rows;
+      tma::load_async(shared.q[at.stage], p.q, rows_full, queries, row, of.head);
+      arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + p.block_of(tile, of.head, of.m),
+                      kRecord, &rows_full.barrier);
+      tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, queries, row, of.head);
     }
   }
 };

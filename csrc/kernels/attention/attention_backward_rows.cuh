@@ -18,12 +18,12 @@ struct head_rows {
 template <class T>
 struct attention_rows_arguments {
   head_rows<T> o, d_o, k, v;
-  T* dq;                                        // [B, Sq, Hq, D], contiguous
-  const float *lse, *dlse;                      // [B, Hq, Sq]; dlse or null
-  void* row_blocks;                             // [B, Hq, row blocks] of attention_row_block<Rows>
-  float* dq_factors;                            // [B, Hq, row blocks, Rows]
-  attention_dq_part<int>* parts;                     // [B, Hq, row blocks, parts]
-  attention_key_bounds* bounds;                 // [B, Hk], zero before
+  T* dq;                         // [B, Sq, Hq, D], contiguous
+  const float *lse, *dlse;       // [B, Hq, Sq]; dlse or null
+  void* row_blocks;              // [B, Hq, row blocks] of attention_row_block<Rows>
+  float* dq_factors;             // [B, Hq, row blocks, Rows]
+  attention_dq_part* parts;      // [B, Hq, row blocks, parts]
+  attention_key_bounds* bounds;  // [B, Hk], zero before
   int rows, keys, heads, heads_per_key, head_dim, value_dim, row_blocks_of_head;
   float scale;
 };
@@ -54,16 +54,17 @@ KITTENS_DEVICE float max_of_row_lanes(float x) {
 
 // Grid: (row blocks, heads, batch). Delta and norms of a block's rows; zeroes its dq.
 template <class Config>
-__global__ void __launch_bounds__(kRowThreads)
-    attention_backward_prepare(const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
+__global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
+    const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   constexpr int kRows = Config::rows, kAtOnce = kRowThreads / kRowLanes;
   const int block = arch::block_x(), head = arch::block_y(), batch = arch::block_z();
   const int thread = arch::thread_id(), lane = thread % kRowLanes;
   const int64_t place = (int64_t{batch} * p.heads + head) * p.row_blocks_of_head + block;
   auto& record = static_cast<attention_row_block<kRows>*>(p.row_blocks)[place];
   int4* const numbers = reinterpret_cast<int4*>(p.parts + place * Config::parts);
-  constexpr int kVectors = Config::parts * sizeof(attention_dq_part<int>) / sizeof(int4);
-  for (int i = thread; i < kVectors; i += kRowThreads) arch::store_global(numbers + i, int4{0, 0, 0, 0});
+  constexpr int kVectors = Config::parts * sizeof(attention_dq_part) / sizeof(int4);
+  for (int i = thread; i < kVectors; i += kRowThreads)
+    arch::store_global(numbers + i, int4{0, 0, 0, 0});
   for (int i = thread / kRowLanes; i < kRows; i += kAtOnce) {
     const int row = block * kRows + i;
     float delta = 0.0f, square = 0.0f, lse = INFINITY;
@@ -136,19 +137,17 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // Grid: (row blocks, heads, batch), a warpgroup for each part. dq from its integers.
 template <class Config>
-__global__ void __launch_bounds__(128 * Config::parts)
-    attention_backward_finish(const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
+__global__ void __launch_bounds__(128 * Config::parts) attention_backward_finish(
+    const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   using T = typename Config::type;
   constexpr int kRows = Config::rows;
   const int block = arch::block_x(), head = arch::block_y(), batch = arch::block_z();
   const int part = arch::thread_id() / 128, warp = arch::warp_id() % 4, lane = arch::lane_id();
   const int64_t place = (int64_t{batch} * p.heads + head) * p.row_blocks_of_head + block;
-  const auto& numbers = p.parts[place * Config::parts + part].numbers[warp];
-  int4 loaded[8];
+  const auto& pairs = p.parts[place * Config::parts + part].pairs[warp];
+  uint64_t loaded[16];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    loaded[i] = arch::load_global(reinterpret_cast<const int4*>(numbers[i][lane]));
-  }
+  for (int i = 0; i < 16; ++i) loaded[i] = arch::load_global(&pairs[i][lane]);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int in_block = (kRows == 64 ? 0 : part * 64) + warp * 16 + half * 8 + lane / 4;
@@ -160,7 +159,7 @@ __global__ void __launch_bounds__(128 * Config::parts)
     for (int i = 0; i < 8; ++i) {
       const int column = (kRows == 64 ? part * 64 : 0) + i / 2 * 16 + i % 2 * 8 + lane % 4 * 2;
       if (column >= p.head_dim) continue;
-      const int x = half == 0 ? loaded[i].x : loaded[i].z, y = half == 0 ? loaded[i].y : loaded[i].w;
+      const auto [x, y] = attention_dq_part::unpack(loaded[2 * i + half]);
       arch::store_global(reinterpret_cast<uint32_t*>(to + column),
                          pack<T>(static_cast<float>(x) * factor, static_cast<float>(y) * factor));
     }

@@ -2,11 +2,9 @@
 // memory and tensors; a tile, and the blocks of queries that see its keys. (attention_backward.cuh)
 #pragma once
 
-#include <kittens.cuh>
+#include "kernels/attention/attention_backward_sequences.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
-
-using namespace kittens;
 
 template <class T, int HeadDim, bool Capped>
 struct attention_backward_config {
@@ -16,8 +14,8 @@ struct attention_backward_config {
   static_assert(HeadDim == 64 || HeadDim == 128);
   static constexpr int consumers = 2;
   static constexpr int keys = 64 * consumers;  // of a tile
-  // Of a block of queries. dk and dv take 128 registers a thread at head dimension 128, and s and dp
-  // 64 at 64 rows.
+  // Of a block of queries. dk and dv take 128 registers a thread at head dimension 128, and s and
+  // dp 64 at 64 rows.
   static constexpr int rows = HeadDim == 64 ? 128 : 64;
   static constexpr int stages = 2, ds_stages = 2;
   static constexpr int threads = 128 * (consumers + 1);
@@ -34,24 +32,27 @@ struct attention_backward_config {
 // What the kernel reads of the rows of a block, one record a block and head.
 template <int Rows>
 struct alignas(16) attention_row_block {
-  // lse · log₂e of rows 2i and 2i + 1, and their delta = Σ do · o − dlse. A row that sees no key, or
-  // does not exist, has lse +inf and delta 0: its p and ds are 0.
+  // lse · log₂e of rows 2i and 2i + 1, and their delta = Σ do · o − dlse. A row that sees no key,
+  // or does not exist, has lse +inf and delta 0: its p and ds are 0.
   struct row_pair {
     float lse[2], delta[2];
   } pairs[Rows / 2];
 };
 
-// dq is added up in integers, so that its bits do not depend on the order. Part of a block's dq as
-// the products leave it: of each warp, 32 numbers of each lane, by fours.
-template <class T>
+// dq is added up in integers, so that its bits do not depend on the order; two of them at a time:
+// x + y · 2³², modulo 2⁶⁴, adds up to the sums of both. Part of a block's dq as the products leave
+// it, of each warp 16 pairs of each lane: a warp adds 256 neighbouring bytes up.
 struct attention_dq_part {
-  T numbers[4][8][32][4];
-};
+  uint64_t pairs[4][16][32];
 
-// A consumer's, on the way to the warps that add it up; a place for each of its warps.
-struct attention_dq_buffer {
-  attention_dq_part<float> part;
-  semaphore full[4], empty[4];
+  KITTENS_DEVICE static uint64_t pack(int x, int y) {
+    return (static_cast<uint64_t>(static_cast<uint32_t>(y)) << 32) +
+           static_cast<uint64_t>(int64_t{x});
+  }
+  KITTENS_DEVICE static int2 unpack(uint64_t pair) {
+    const int x = static_cast<int>(pair);
+    return {x, static_cast<int>((pair - static_cast<uint64_t>(int64_t{x})) >> 32)};
+  }
 };
 
 // |v|₂ and |k|∞, the largest of a key head.
@@ -60,23 +61,30 @@ struct attention_key_bounds {
 };
 
 // The power of two that takes a row's dq to integers. No sum of partial dq overflows:
-// |dq| ≤ Σ p (|do| |v| + |delta|) |k|, and Σ p ≤ 1 but for roundings, for which there is a factor 2.
+// |dq| ≤ Σ p (|do| |v| + |delta|) |k|, and Σ p ≤ 1 but for roundings, for which there is a
+// factor 2.
 KITTENS_DEVICE float dq_factor(float norm, float delta, const attention_key_bounds& bounds) {
   const float bound = fmaf(norm, bounds.v, fabsf(delta)) * bounds.k;
   uint32_t bits;
   std::memcpy(&bits, &bound, sizeof(bits));
   const int exponent = static_cast<int>(bits >> 23) - 127;  // bound < 2^(exponent + 1)
   const int factor = 29 - exponent;
-  const uint32_t biased = static_cast<uint32_t>((factor > 126 ? 126 : factor < -126 ? -126 : factor) + 127);
+  const uint32_t biased = static_cast<uint32_t>((factor > 126    ? 126
+                                                 : factor < -126 ? -126
+                                                                 : factor) +
+                                                127);
   const uint32_t result_bits = biased << 23;
   float result;
   std::memcpy(&result, &result_bits, sizeof(result));
   return result;
 }
 
-// A tile: number n of the key blocks of a key head.
+// A tile: number n of its sequence's key blocks.
 struct alignas(16) attention_backward_tile {
-  int n, key_head, batch;
+  int n, key_head, batch;  // batch 0 where sequences are packed
+  int q_start, k_start;    // of the sequence: attention_sequence
+  int rows, keys;
+  int first_row_block;             // the number of its first block of queries
   static constexpr int kEnd = -1;  // of n: there is no more
 };
 
@@ -85,17 +93,11 @@ struct attention_backward_shared {
   typename Config::key_tile k[Config::consumers], v[Config::consumers];
   typename Config::row_tile q[Config::stages], d_o[Config::stages];
   typename Config::ds_tile ds[Config::ds_stages][Config::consumers];
-  attention_dq_part<int> dq[Config::consumers];
   attention_row_block<Config::rows> row_block[Config::stages];
   attention_backward_tile tile;
   ring<1> kv_ring;
   ring<Config::stages> row_ring;
   ring<Config::ds_stages> ds_ring;
-
-  // The same in all lanes, which the compiler must know.
-  KITTENS_DEVICE attention_backward_tile read_tile() const {
-    return {detail::uniform(tile.n), detail::uniform(tile.key_head), detail::uniform(tile.batch)};
-  }
 };
 
 template <class Config>
@@ -103,21 +105,32 @@ struct attention_backward_arguments {
   tma_sequence_map<typename Config::row_tile> q, d_o;
   tma_sequence_map<typename Config::key_tile> k, v, dk, dv;
   const attention_row_block<Config::rows>* row_blocks;  // [B, Hq, row blocks]
-  attention_dq_part<int>* dq;                                // [B, Hq, row blocks, parts]
-  const float* dq_factors;                              // [B, Hq, row blocks, rows]
+  attention_dq_part* dq;                                // [B, Hq, row blocks, parts]
+  float* dq_factors;                                    // [B, Hq, row blocks, rows]
   tile_scheduler tiles;
-  int rows, keys;     // Sq, Sk
+  attention_sequences sequences;
   int row_blocks_of_head;
   int heads, heads_per_key;
-  int left, right;    // how far a row sees from its diagonal
-  float scale;        // what takes s, or tanh of the capped s, to logits
-  float scale_log2;   // … in units of log₂
-  float cap;          // scale / softcap
-  float dk_scale;     // softmax scale
+  int left, right;  // how far a row sees from its diagonal
+  attention_softcap softcap;
+  float scale_log2;  // what takes s, or tanh of the capped s, to logits, in units of log₂
+  float dk_scale;    // softmax scale
 
   // The number of a block of queries, of all.
-  KITTENS_DEVICE int64_t block_of(int batch, int head, int m) const {
-    return (int64_t{batch} * heads + head) * row_blocks_of_head + m;
+  KITTENS_DEVICE int64_t block_of(const attention_backward_tile& tile, int head, int m) const {
+    return (int64_t{tile.batch} * heads + head) * row_blocks_of_head + tile.first_row_block + m;
+  }
+  // Where TMA finds the sequence of a tile, and the first row that sees a key there.
+  KITTENS_DEVICE sequence_origin q_origin(const attention_backward_tile& tile) const {
+    return sequences.packed() ? sequence_origin::packed(tile.q_start, tile.rows)
+                              : sequence_origin::of(tile.batch);
+  }
+  KITTENS_DEVICE int q_first(const attention_backward_tile& tile) const {
+    return sequences.packed() ? 0 : tile.q_start;
+  }
+  KITTENS_DEVICE sequence_origin k_origin(const attention_backward_tile& tile) const {
+    return sequences.packed() ? sequence_origin::packed(tile.k_start, tile.keys)
+                              : sequence_origin::of(tile.batch);
   }
 };
 
@@ -129,10 +142,10 @@ struct query_blocks {
   KITTENS_DEVICE static query_blocks of(const attention_backward_arguments<Config>& p,
                                         const attention_backward_tile& tile) {
     const int first_key = tile.n * Config::keys;
-    const int last_key = least(first_key + Config::keys, p.keys) - 1;
-    const int offset = p.keys - p.rows;
+    const int last_key = least(first_key + Config::keys, tile.keys) - 1;
+    const int offset = tile.keys - tile.rows;
     const int first_row = most(0, first_key - offset - p.right);
-    const int end_row = least(p.rows, last_key - offset + p.left + 1);
+    const int end_row = least(tile.rows, last_key - offset + p.left + 1);
     if (end_row <= first_row) return {0, 0};
     return {first_row / Config::rows, (end_row + Config::rows - 1) / Config::rows};
   }

@@ -11,9 +11,6 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// A softcap whose tanh need not be right relative to itself: units of 1 times it, 1e-5, are far
-// below the rounding of the weights.
-inline constexpr float kSmallCap = 64.0f;
 // The dynamic scheduler takes the longest tiles first, those of several heads together: as many as
 // have keys and values of this many bytes, which stay in the L2 cache.
 inline constexpr int64_t kCacheBytes = int64_t{32} << 20;
@@ -78,8 +75,7 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.left = int(std::min(p.left, p.keys));
   t.right = int(std::min(p.right, p.rows));
   t.heads_per_key = int(p.heads / p.key_heads);
-  t.cap = p.softcap > 0 ? p.scale / p.softcap : 0;
-  t.is_small_cap = p.softcap <= kSmallCap;
+  t.softcap = attention_softcap::of(p.scale, p.softcap);
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
   t.scale_log2 = t.scale * kLog2e;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());

@@ -2,7 +2,7 @@
 // memory and tensors; a tile, and the blocks of keys that its rows see. (attention_forward.cuh)
 #pragma once
 
-#include <kittens.cuh>
+#include "kernels/attention/attention_softcap.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -97,10 +97,9 @@ struct attention_forward_arguments {
   int sequences;      // or kNotPacked
   int left, right;    // how far a row sees from its diagonal; at most Sk, and Sq
   int heads_per_key;  // Hq / Hk
-  float cap;          // scale / softcap
-  bool is_small_cap;  // softcap is at most kSmallCap
-  float scale;        // what takes s, or tanh of the capped s, to logits
-  float scale_log2;   // … in units of log₂
+  attention_softcap softcap;
+  float scale;       // what takes s, or tanh of the capped s, to logits
+  float scale_log2;  // … in units of log₂
 
   // Where TMA finds the sequence of a tile.
   KITTENS_DEVICE sequence_origin q_origin(const attention_tile& tile) const {

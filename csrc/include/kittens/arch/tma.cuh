@@ -24,8 +24,6 @@
 //                                                  are under way
 //   bulk_wait_read<N>()                            … have yet to read their source, which may then
 //                                                  be written again
-//   bulk_store_add(dst, src, bytes)                as bulk_store, but adds ints to what is there,
-//                                                  modulo 2³²: in any order, to the same bits
 //
 // Loads count their bytes on the mbarrier `full`: always those of the whole box. What lies outside
 // of the tensor is loaded as zeros, and not stored; but a store writes whole 16-byte pieces, so a

@@ -121,13 +121,6 @@ KITTENS_DEVICE void bulk_store(void* dst, const void* src, int bytes) {
                : "memory");
 }
 
-KITTENS_DEVICE void bulk_store_add(int* dst, const int* src, int bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;" ::"l"(
-                   __cvta_generic_to_global(dst)),
-               "r"(shared_address(src)), "r"(bytes)
-               : "memory");
-}
-
 KITTENS_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 template <int N>

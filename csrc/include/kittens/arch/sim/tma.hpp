@@ -84,11 +84,6 @@ KITTENS_DEVICE void bulk_store(void* dst, const void* src, int bytes, KITTENS_CA
   sim::stay_on_stack();
 }
 
-KITTENS_DEVICE void bulk_store_add(int* dst, const int* src, int bytes, KITTENS_CALL_SITE) {
-  sim::bulk_store_add(dst, src, bytes, site);
-  sim::stay_on_stack();
-}
-
 KITTENS_DEVICE void bulk_commit() { sim::bulk_commit(); }
 
 template <int N>
