@@ -1,11 +1,8 @@
 // attention, backward: a consumer. It has 64 keys of a tile. (attention_backward.cuh)
 #pragma once
 
-#include <cfloat>
-#include <cmath>
-#include <limits>
-
-#include "kernels/attention/attention_backward_tile.cuh"
+#include "kernels/attention/attention_backward_dq.cuh"
+#include "kernels/attention/attention_backward_softmax.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -16,7 +13,7 @@ class attention_backward_consumer {
  public:
   KITTENS_DEVICE attention_backward_consumer(const attention_backward_arguments<Config>& p,
                                              attention_backward_shared<Config>& shared)
-      : p(p), shared(shared) {}
+      : p(p), shared(shared), softmax{p} {}
 
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
@@ -51,16 +48,16 @@ class attention_backward_consumer {
 
  private:
   using T = typename Config::type;
-  static constexpr float kHidden = -std::numeric_limits<float>::infinity();
   static constexpr int kBarrier = 1;  // one a consumer, and one of all
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
+  const attention_backward_softmax<Config> softmax;
   attention_backward_tile tile;
   cursor<1> kv_at;
   cursor<Config::stages> at;
   cursor<Config::ds_stages> ds_at, dq_at;
-  attention_dq_part* to = nullptr;  // where the dq goes whose ds is in shared memory
-  float factor[2];                  // that takes the lane's two rows of it to integers
+  int64_t dq_block = 0;  // whose ds is in shared memory
+  attention_dq_rows dq_rows;
 
   rt_fl<16, Config::head_dim> dk, dv;
   // [keys, rows]: s and p, dp and ds
@@ -68,64 +65,12 @@ class attention_backward_consumer {
   using weights_tile = rt<T, 16, Config::rows>;
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
-  KITTENS_DEVICE int warp_in_group() const { return arch::warp_id() % 4; }
 
   KITTENS_DEVICE attention_backward_tile read() const {
     const attention_backward_tile& t = shared.tile;
     return {detail::uniform(t.n),       detail::uniform(t.key_head),       detail::uniform(t.batch),
             detail::uniform(t.q_start), detail::uniform(t.k_start),        detail::uniform(t.rows),
             detail::uniform(t.keys),    detail::uniform(t.first_row_block)};
-  }
-
-  // Hides what a row does not see, and the keys that do not exist.
-  KITTENS_DEVICE void mask(scores& s, int m) {
-    const int key = tile.n * Config::keys + W * 64 + warp_in_group() * 16;
-    const int row = m * Config::rows, diagonal = key - row - (tile.keys - tile.rows);
-    lower_fill(s, s, tile.keys - key, kHidden);
-    triu(s, s, diagonal - p.right, kHidden);
-    tril(s, s, diagonal + p.left, kHidden);
-  }
-
-  using row_block = attention_row_block<Config::rows>;
-  // Calls f(number, row, pair): of each of this lane's numbers, whose row is the pair's `row`-th.
-  template <class F>
-  KITTENS_DEVICE static void each_number(const row_block& rows, F f) {
-#pragma unroll
-    for (int c = 0; c < Config::rows / 8; ++c) {  // eight rows, two of this lane
-      // As one vector: lse of the two, and their delta.
-      const float4 words =
-          *reinterpret_cast<const float4*>(&rows.pairs[c * 4 + arch::lane_id() % 4]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        f(4 * c + i, i % 2 == 0 ? words.x : words.y, i % 2 == 0 ? words.z : words.w);
-      }
-    }
-  }
-  KITTENS_DEVICE float weight(float logit, float lse) const {
-    return arch::exp2_approx(fmaf(logit, p.scale_log2, -lse));
-  }
-  // s becomes p; with a softcap, its tanh.
-  KITTENS_DEVICE void softmax(scores& s, int m, const row_block& rows) {
-    if constexpr (Config::capped) {
-      p.softcap.cap(s);
-      mask(s, m);
-    } else {
-      mask(s, m);
-      each_number(rows, [&](int i, float lse, float) { s.data[0][i] = weight(s.data[0][i], lse); });
-    }
-  }
-  // dp becomes ds, and s becomes p if it is not.
-  KITTENS_DEVICE void gradient(scores& dp, scores& s, const row_block& rows) {
-    each_number(rows, [&](int i, float lse, float delta) {
-      float& x = s.data[0][i];
-      if constexpr (Config::capped) {
-        const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
-        x = weight(x, lse);
-        dp.data[0][i] = x * slope * (dp.data[0][i] - delta);
-      } else {
-        dp.data[0][i] = x * (dp.data[0][i] - delta);
-      }
-    });
   }
 
   template <class Tile>
@@ -156,32 +101,11 @@ class attention_backward_consumer {
   KITTENS_DEVICE void store_dq(const rt_fl<16, 64>& dq) {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
-    const int lane = arch::lane_id(), warp = warp_in_group();
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int x = arch::round_to_int(dq.data[0][2 * i] * fabsf(factor[i % 2]));
-      const int y = arch::round_to_int(dq.data[0][2 * i + 1] * fabsf(factor[i % 2]));
-      arch::atomic_add(&to->pairs[warp][i][lane], attention_dq_part::pack(x, y));
-    }
-    if (factor[0] < 0.0f || factor[1] < 0.0f) mark_not_finite(dq);
+    dq_rows.add(p.dq[dq_block * Config::parts + W], dq);
+    if (dq_rows.is_checked()) attention_dq_rows::mark_not_finite(dq_rows_of(dq_block), dq);
   }
-  // Integers do not hold what is not finite: the row's factor does.
-  KITTENS_DEVICE void mark_not_finite(const rt_fl<16, 64>& dq) {
-    float* const factors = dq_factors((to - p.dq) / Config::parts);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      bool finite = true;
-#pragma unroll
-      for (int i = 2 * half; i < 32; i += 4) {
-        finite = finite && fabsf(dq.data[0][i]) <= FLT_MAX && fabsf(dq.data[0][i + 1]) <= FLT_MAX;
-      }
-      if (!finite) arch::store_global(factors + 8 * half, NAN);
-    }
-  }
-  // Of a block of queries, those of this lane's rows of dq: the first one, and eight further.
-  KITTENS_DEVICE float* dq_factors(int64_t block) const {
-    const int row = (Config::rows == 64 ? 0 : W * 64) + warp_in_group() * 16 + arch::lane_id() / 4;
-    return p.dq_factors + block * Config::rows + row;
+  KITTENS_DEVICE float* dq_rows_of(int64_t block) const {
+    return attention_dq_rows::place(p, block, Config::rows == 64 ? 0 : W * 64);
   }
 
   // Block m of queries, and dq of the one before, if it is not the First.
@@ -191,19 +115,19 @@ class attention_backward_consumer {
     weights_tile weights, ds;
     rt_fl<16, 64> dq;
     shared.row_ring.wait_full(at);
-    const row_block& rows = shared.row_block[at.stage];
+    const auto& rows = shared.row_block[at.stage];
     warpgroup::mma_fence();
     warpgroup::mm_ABt(s, shared.k[W], shared.q[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
     warpgroup::mm_ABt(dp, shared.v[W], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
-    const float* const factors = dq_factors(block);
-    const float next_factor[2] = {arch::load_global(factors), arch::load_global(factors + 8)};
+    const attention_dq_rows next_dq_rows = attention_dq_rows::load(dq_rows_of(block));
     warpgroup::mma_async_wait<1>(s);
-    softmax(s, m, rows);
+    softmax.softmax(s, tile, tile.n * Config::keys + W * 64 + arch::warp_id() % 4 * 16,
+                    m * Config::rows, rows.pairs);
     warpgroup::mma_async_wait<0>(dp);
-    gradient(dp, s, rows);
+    softmax.gradient(dp, s, rows.pairs);
     copy(weights, s);
     copy(ds, dp);
     if constexpr (!First) issue_dq(dq);
@@ -216,9 +140,8 @@ class attention_backward_consumer {
       warpgroup::mma_async_wait<1>(dq);
       store_dq(dq);
     }
-    factor[0] = next_factor[0];
-    factor[1] = next_factor[1];
-    to = p.dq + block * Config::parts + W;
+    dq_rows = next_dq_rows;
+    dq_block = block;
     warpgroup::mma_async_wait<0>(dk, dv);
     // Each lane has fenced since it read the rows' numbers, and the warp has met: store_ds.
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);

@@ -1,0 +1,53 @@
+// attention, backward: dq leaves the registers. (attention_backward.cuh)
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/attention/attention_backward_tile.cuh"
+
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+
+// What takes two rows of dq to integers: those of this lane in a part of a block. (What the
+// factors' signs say: attention_backward_rows.cuh.)
+struct attention_dq_rows {
+  float factors[2];
+
+  // `row`: of the block, the first of the part. Where the two are: one, and eight further.
+  template <class Config>
+  KITTENS_DEVICE static float* place(const attention_backward_arguments<Config>& p, int64_t block,
+                                     int row) {
+    return p.dq_factors + block * Config::rows + row + arch::warp_id() % 4 * 16 +
+           arch::lane_id() / 4;
+  }
+  KITTENS_DEVICE static attention_dq_rows load(const float* place) {
+    return {arch::load_global(place), arch::load_global(place + 8)};
+  }
+
+  // Adds dq up. Whether some of it may not be finite is for mark_not_finite.
+  KITTENS_DEVICE void add(attention_dq_part& to, const rt_fl<16, 64>& dq) const {
+    uint64_t (&pairs)[16][32] = to.pairs[arch::warp_id() % 4];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float factor = fabsf(factors[i % 2]);
+      const int x = arch::round_to_int(dq.data[0][2 * i] * factor);
+      const int y = arch::round_to_int(dq.data[0][2 * i + 1] * factor);
+      arch::atomic_add(&pairs[i][arch::lane_id()], attention_dq_part::pack(x, y));
+    }
+  }
+  KITTENS_DEVICE bool is_checked() const { return factors[0] < 0.0f || factors[1] < 0.0f; }
+  // Integers do not hold what is not finite: the row's factor does.
+  KITTENS_DEVICE static void mark_not_finite(float* place, const rt_fl<16, 64>& dq) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      bool finite = true;
+#pragma unroll
+      for (int i = 2 * half; i < 32; i += 4) {
+        finite = finite && fabsf(dq.data[0][i]) <= FLT_MAX && fabsf(dq.data[0][i + 1]) <= FLT_MAX;
+      }
+      if (!finite) arch::store_global(place + 8 * half, NAN);
+    }
+  }
+};
+
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

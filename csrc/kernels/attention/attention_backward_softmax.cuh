@@ -1,0 +1,71 @@
+// attention, backward: p and ds of a warp's keys, in registers. (attention_backward.cuh)
+#pragma once
+
+#include <limits>
+
+#include "kernels/attention/attention_backward_tile.cuh"
+
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+
+// [keys, rows]: 16 keys of a warp, any rows of a block.
+template <class Config>
+struct attention_backward_softmax {
+  static constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  using row_pair = attention_row_block<Config::rows>::row_pair;
+
+  const attention_backward_arguments<Config>& p;
+
+  // s becomes p; with a softcap, its tanh. From `key` and `row` of the tile's sequence on.
+  template <class S>
+  KITTENS_DEVICE void softmax(S& s, const attention_backward_tile& tile, int key, int row,
+                              const row_pair* rows) const {
+    if constexpr (Config::capped) p.softcap.cap(s);
+    mask(s, tile, key, row);
+    if constexpr (!Config::capped) {
+      each_number(s, rows,
+                  [&](int i, float lse, float) { s.data[0][i] = weight(s.data[0][i], lse); });
+    }
+  }
+  // dp becomes ds, and s becomes p if it is not.
+  template <class S>
+  KITTENS_DEVICE void gradient(S& dp, S& s, const row_pair* rows) const {
+    each_number(s, rows, [&](int i, float lse, float delta) {
+      float& x = s.data[0][i];
+      float& gradient = dp.data[0][i];
+      if constexpr (Config::capped) {
+        const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
+        x = weight(x, lse);
+        gradient = x * slope * (gradient - delta);
+      } else {
+        gradient = x * (gradient - delta);
+      }
+    });
+  }
+
+ private:
+  KITTENS_DEVICE float weight(float logit, float lse) const {
+    return arch::exp2_approx(fmaf(logit, p.scale_log2, -lse));
+  }
+  // Hides what a row does not see, and the keys that do not exist.
+  template <class S>
+  KITTENS_DEVICE void mask(S& s, const attention_backward_tile& tile, int key, int row) const {
+    const int diagonal = key - row - (tile.keys - tile.rows);
+    lower_fill(s, s, tile.keys - key, kHidden);
+    triu(s, s, diagonal - p.right, kHidden);
+    tril(s, s, diagonal + p.left, kHidden);
+  }
+  // Calls f(i, lse, delta) of each of this lane's numbers, and of its row.
+  template <class S, class F>
+  KITTENS_DEVICE static void each_number(const S&, const row_pair* rows, F f) {
+#pragma unroll
+    for (int c = 0; c < S::cols / 8; ++c) {  // eight rows, two of this lane: one pair, one access
+      const float4 pair = *reinterpret_cast<const float4*>(&rows[c * 4 + arch::lane_id() % 4]);
+      f(4 * c, pair.x, pair.z);
+      f(4 * c + 1, pair.y, pair.w);
+      f(4 * c + 2, pair.x, pair.z);
+      f(4 * c + 3, pair.y, pair.w);
+    }
+  }
+};
+
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET
