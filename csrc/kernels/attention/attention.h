@@ -2,6 +2,8 @@
 // (thunderkittens/kernels/attention.h: what the op computes.)
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kittens/host/launchers.h"
@@ -31,7 +33,88 @@ struct attention_forward_params {
   dtype type;
 };
 
+// How the backward divides a head, and what lies between its kernels: parts of the workspace, one
+// after the other, each at a multiple of 16 bytes. P: attention_forward_problem, or the backward's
+// params.
+struct attention_backward_layout {
+  static constexpr int64_t kBoundsBytes = 16;  // of attention_key_bounds
+  static constexpr int64_t kKeysOfBounds = 128;
+
+  bool packed;
+  int64_t width;  // D and Dv with zeros: 64, 128 or 256
+  int64_t rows;   // of a block of queries
+  int64_t keys;   // of a tile
+  // Of a head. (Of packed sequences, the numbers of blocks: attention_sequences.)
+  int64_t row_blocks, key_blocks, bounds_of_head;
+  // In bytes from the start of the workspace.
+  int64_t dq;                  // [batch, heads, row blocks] of `rows` × `width` int32
+  int64_t records;             // [batch, heads, row blocks] of attention_row_block
+  int64_t dq_factors;          // [batch, heads, row blocks, rows] of float
+  int64_t bounds;              // [batch, key heads, bounds of head] of attention_key_bounds
+  int64_t q_starts, k_starts;  // [sequences + 3] of int, where packed
+  int64_t bytes;               // of all
+
+  template <class P>
+  explicit constexpr attention_backward_layout(const P& p)
+      : packed(p.packed),
+        width(padded(std::max(p.head_dim, p.value_dim))),
+        rows(width == 64 ? 128 : 64),
+        keys(width == 256 ? 64 : 128),
+        row_blocks(blocks(p, p.rows, rows)),
+        key_blocks(blocks(p, p.keys, keys)),
+        bounds_of_head((p.keys + kKeysOfBounds - 1) / kKeysOfBounds) {
+    const int64_t padded_rows = p.batch * p.heads * row_blocks * rows;
+    const int64_t starts_bytes = packed ? (p.sequences + 3 + 3) / 4 * 16 : 0;
+    dq = 0;
+    records = dq + padded_rows * width * 4;
+    dq_factors = records + padded_rows * 8;
+    bounds = dq_factors + padded_rows * 4;
+    q_starts = bounds + p.batch * p.key_heads * bounds_of_head * kBoundsBytes;
+    k_starts = q_starts + starts_bytes;
+    bytes = k_starts + starts_bytes;
+  }
+
+  // The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
+  static constexpr int64_t padded(int64_t width) {
+    return width <= 64 ? 64 : width <= 128 ? 128 : 256;
+  }
+
+ private:
+  template <class P>
+  static constexpr int64_t blocks(const P& p, int64_t length, int64_t each) {
+    return p.packed ? length / each + p.sequences + 2 : (length + each - 1) / each;
+  }
+};
+
+struct attention_backward_params {
+  const void* q;         // [batch, rows, heads, head_dim] of `type`
+  const void* k;         // [batch, keys, key_heads, head_dim] of `type`
+  const void* v;         // [batch, keys, key_heads, value_dim] of `type`
+  const void* o;         // [batch, rows, heads, value_dim] of `type`
+  const void* d_o;       // the same
+  const float* lse;      // [batch, heads, rows], natural logarithm
+  const float* dlse;     // the same; or null: zeros
+  const float* sinks;    // [heads]; or null
+  void* dq;              // as q, contiguous; or null: not wanted
+  void* dk;              // as k, contiguous
+  void* dv;              // as v, contiguous
+  float* dsinks;         // [heads]; or null: not wanted
+  std::byte* workspace;  // of attention_backward_layout
+  bool packed;           // and as the forward's, if so:
+  const void *cu_seqlens_q, *cu_seqlens_k;
+  bool int64_seqlens_q, int64_seqlens_k;
+  int64_t sequences;
+  int* tile_counter;  // as the forward's
+  int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
+  attention_strides q_strides, k_strides, v_strides, o_strides, do_strides;
+  float scale, softcap;
+  int64_t left, right;
+  dtype type;
+};
+
 inline constexpr kittens::host::kernel_entry<attention_forward_params> kAttentionForward{
     "attention_forward"};
+inline constexpr kittens::host::kernel_entry<attention_backward_params> kAttentionBackward{
+    "attention_backward"};
 
 }  // namespace thunderkittens

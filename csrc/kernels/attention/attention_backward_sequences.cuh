@@ -37,6 +37,15 @@ struct attention_sequences {
     return see(q, k, q_rows, k_rows);
   }
 
+  // From the first one of a sequence to behind the last one.
+  struct key_range {
+    int first, end;
+  };
+  KITTENS_DEVICE key_range all_keys() const {
+    if (!packed()) return {0, keys};
+    return {arch::load_global(k_starts + 1), arch::load_global(k_starts + count - 1)};
+  }
+
   // The number of sequence i's first block of N rows, of N keys.
   template <int N>
   KITTENS_DEVICE int first_row_block(int i) const {
