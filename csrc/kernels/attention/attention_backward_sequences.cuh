@@ -103,6 +103,7 @@ inline constexpr int kStartsThreads = 64;
 // before it, and at most the length.
 __global__ void __launch_bounds__(kStartsThreads)
     attention_backward_starts(const __grid_constant__ attention_starts_arguments p) {
+  begin_dependent_grid();
   const bool of_q = arch::warp_id() == 0;
   const sequence_ends& from = of_q ? p.q : p.k;
   int* const to = of_q ? p.q_starts : p.k_starts;
