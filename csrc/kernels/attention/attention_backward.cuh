@@ -4,8 +4,19 @@
 #include "kernels/attention/attention_backward_consumer.cuh"
 #include "kernels/attention/attention_backward_producer.cuh"
 #include "kernels/attention/attention_backward_rows.cuh"
+#include "kernels/attention/attention_backward_wide_consumer.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+
+template <class Config, int W>
+KITTENS_DEVICE void consume_tiles(const attention_backward_arguments<Config>& p,
+                                  attention_backward_shared<Config>& shared) {
+  if constexpr (Config::wide) {
+    attention_backward_wide_consumer<Config, W>(p, shared).consume();
+  } else {
+    attention_backward_consumer<Config, W>(p, shared).consume();
+  }
+}
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
@@ -28,9 +39,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
   } else {
     warpgroup::raise_registers<Config::consumer_registers>();
     if (group == 1) {
-      attention_backward_consumer<Config, 0>(p, s).consume();
+      consume_tiles<Config, 0>(p, s);
     } else {
-      attention_backward_consumer<Config, 1>(p, s).consume();
+      consume_tiles<Config, 1>(p, s);
     }
   }
 }

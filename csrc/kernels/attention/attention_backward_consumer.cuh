@@ -19,26 +19,16 @@ class attention_backward_consumer {
   KITTENS_DEVICE void consume() {
     for (;;) {
       shared.kv_ring.wait_full(kv_at);
-      tile = read();
+      tile = shared.read_tile();
       if (tile.n == attention_backward_tile::kEnd) break;
       zero(dk);
       zero(dv);
-      const query_blocks blocks = query_blocks::of(p, tile);
-      const int per_head = blocks.end - blocks.first;
-      if (per_head > 0) {
-        const int64_t first = p.block_of(tile, tile.key_head * p.heads_per_key, blocks.first);
-        int64_t block = first;
-        step<true>(blocks.first, block);
-        int m = blocks.first + 1;
+      query_blocks_walk<Config> walk(p, tile);
+      if (walk.left > 0) {
+        step<true>(walk);
+        walk.next();
 #pragma unroll 1
-        for (int left = per_head * p.heads_per_key - 1; left > 0; --left) {
-          ++block;
-          if (m == blocks.end) {
-            m = blocks.first;
-            block += p.row_blocks_of_head - per_head;
-          }
-          step<false>(m++, block);
-        }
+        for (; walk.left > 0; walk.next()) step<false>(walk);
         finish();
       }
       store_tile();
@@ -65,13 +55,6 @@ class attention_backward_consumer {
   using weights_tile = rt<T, 16, Config::rows>;
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
-
-  KITTENS_DEVICE attention_backward_tile read() const {
-    const attention_backward_tile& t = shared.tile;
-    return {detail::uniform(t.n),       detail::uniform(t.key_head),       detail::uniform(t.batch),
-            detail::uniform(t.q_start), detail::uniform(t.k_start),        detail::uniform(t.rows),
-            detail::uniform(t.keys),    detail::uniform(t.first_row_block)};
-  }
 
   template <class Tile>
   using chunk = st<T, Tile::rows, Tile::chunk_cols>;
@@ -108,9 +91,9 @@ class attention_backward_consumer {
     return attention_dq_rows::place(p, block, Config::rows == 64 ? 0 : W * 64);
   }
 
-  // Block m of queries, and dq of the one before, if it is not the First.
+  // A block of queries, and dq of the one before, if it is not the First.
   template <bool First>
-  KITTENS_DEVICE void step(int m, int64_t block) {
+  KITTENS_DEVICE void step(const query_blocks_walk<Config>& walk) {
     scores s, dp;
     weights_tile weights, ds;
     rt_fl<16, 64> dq;
@@ -122,10 +105,10 @@ class attention_backward_consumer {
     warpgroup::mma_fence();
     warpgroup::mm_ABt(dp, shared.v[W], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
-    const attention_dq_rows next_dq_rows = attention_dq_rows::load(dq_rows_of(block));
+    const attention_dq_rows next_dq_rows = attention_dq_rows::load(dq_rows_of(walk.block));
     warpgroup::mma_async_wait<1>(s);
     softmax.softmax(s, tile, tile.n * Config::keys + W * 64 + arch::warp_id() % 4 * 16,
-                    m * Config::rows, rows.pairs);
+                    walk.m * Config::rows, rows.pairs);
     warpgroup::mma_async_wait<0>(dp);
     softmax.gradient(dp, s, rows.pairs);
     copy(weights, s);
@@ -141,7 +124,7 @@ class attention_backward_consumer {
       store_dq(dq);
     }
     dq_rows = next_dq_rows;
-    dq_block = block;
+    dq_block = walk.block;
     warpgroup::mma_async_wait<0>(dk, dv);
     // Each lane has fenced since it read the rows' numbers, and the warp has met: store_ds.
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);

@@ -1,31 +1,10 @@
-// attention, backward: the producer. It chooses the tiles, brings what they read, and computes dq.
+// attention, backward: the producer. It chooses the tiles, brings what they read.
 // (attention_backward.cuh)
 #pragma once
 
 #include "kernels/attention/attention_backward_tile.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
-
-// One after the other: the blocks of queries of a tile, of all its heads.
-template <class Config>
-struct query_walk {
-  int left, m, head;
-  query_blocks blocks;
-
-  KITTENS_DEVICE query_walk(const attention_backward_arguments<Config>& p,
-                            const attention_backward_tile& tile)
-      : head(tile.key_head * p.heads_per_key), blocks(query_blocks::of(p, tile)) {
-    left = (blocks.end - blocks.first) * p.heads_per_key;
-    m = blocks.first;
-  }
-  KITTENS_DEVICE void next() {
-    --left;
-    if (++m == blocks.end) {
-      m = blocks.first;
-      ++head;
-    }
-  }
-};
 
 template <class Config>
 class attention_backward_producer {
@@ -61,24 +40,24 @@ class attention_backward_producer {
     shared.kv_ring.wait_empty(kv_at);
     shared.tile = tile;
     semaphore& full = shared.kv_ring.full[0];
-    shared.kv_ring.expect(kv_at, 2 * Config::consumers * tma::bytes<typename Config::key_tile>);
+    shared.kv_ring.expect(kv_at, 2 * Config::key_tiles * tma::bytes<typename Config::key_tile>);
     const sequence_origin keys = p.k_origin(tile), queries = p.q_origin(tile);
     const int first_row = p.q_first(tile);
-    for (int w = 0; w < Config::consumers; ++w) {
+    for (int w = 0; w < Config::key_tiles; ++w) {
       const int row = tile.n * Config::keys + w * 64;
       tma::load_async(shared.k[w], p.k, full, keys, row, tile.key_head);
       tma::load_async(shared.v[w], p.v, full, keys, row, tile.key_head);
     }
     kv_at.advance();
-    for (query_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
+    for (query_blocks_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
       constexpr int kRecord = sizeof(attention_row_block<Config::rows>);
       semaphore& rows_full = shared.row_ring.full[at.stage];
       shared.row_ring.wait_empty(at);
       shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord);
       const int row = first_row + of.m * Config::rows;
       tma::load_async(shared.q[at.stage], p.q, rows_full, queries, row, of.head);
-      arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + p.block_of(tile, of.head, of.m),
-                      kRecord, &rows_full.barrier);
+      arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + of.block, kRecord,
+                      &rows_full.barrier);
       tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, queries, row, of.head);
     }
   }

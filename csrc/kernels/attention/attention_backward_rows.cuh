@@ -152,8 +152,8 @@ KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bou
   constexpr float kMostHalf = 65504.0f;
   const float bound = most_ds * bounds.k;
   if (!is_finite(bound) || !is_finite(most_ds)) return NAN;
-  const bool is_checked = bounds.not_finite != 0 || !(lse < INFINITY) ||
-                          (std::same_as<T, half> && most_ds > kMostHalf);
+  const bool is_checked =
+      bounds.not_finite != 0 || !(lse < INFINITY) || (std::same_as<T, half> && most_ds > kMostHalf);
   return is_checked ? -dq_factor(bound) : dq_factor(bound);
 }
 

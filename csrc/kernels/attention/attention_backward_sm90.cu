@@ -10,7 +10,7 @@ namespace {
 void launch(const attention_backward_params& p, kittens::host::stream s) {
   const attention_backward_layout layout(p);
   const auto with_type = [&]<class T>(T) {
-    kittens::host::dispatch<64, 128>("head_dim", layout.width, [&]<int D> {
+    kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
       if (p.softcap > 0) {
         launch_attention_backward<attention_backward_config<T, D, true>>(p, layout, s);
       } else {

@@ -11,24 +11,25 @@ struct attention_backward_config {
   using type = T;
   static constexpr int head_dim = HeadDim;  // D and Dv are at most this; TMA fills up with zeros
   static constexpr bool capped = Capped;    // whether there is a softcap
-  static_assert(HeadDim == 64 || HeadDim == 128);
+  static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256);
   static constexpr int consumers = 2;
-  static constexpr int keys = 64 * consumers;  // of a tile
-  // Of a block of queries. dk and dv take 128 registers a thread at head dimension 128, and s and
-  // dp 64 at 64 rows.
-  static constexpr int rows = HeadDim == 64 ? 128 : 64;
+  // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
+  // and dp of 64 rows take 64. Beyond, both share 64 keys: attention_backward_wide_consumer.
+  static constexpr bool wide = HeadDim > 128;
+  static constexpr int key_tiles = wide ? 1 : consumers;
+  static constexpr int keys = 64 * key_tiles;            // of a tile
+  static constexpr int rows = HeadDim == 64 ? 128 : 64;  // of a block of queries
   static constexpr int stages = 2, ds_stages = 2;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
   // Lanes that share a row of do, k or v, eight elements each, before and after the products.
   static constexpr int row_lanes = HeadDim / 8;
 
-  using key_tile = st<T, 64, HeadDim>;    // of one consumer: k, v; and then dk, dv
+  using key_tile = st<T, 64, HeadDim>;    // k, v; and then dk, dv
   using row_tile = st<T, rows, HeadDim>;  // q, do
-  using ds_tile = st<T, 64, rows>;        // dsᵀ of one consumer
-  // A consumer's part of a block's dq, 64 × 64: 64 of its rows, or 64 of its columns.
+  using ds_tile = st<T, 64, rows>;        // dsᵀ of 64 keys; wide: that, and pᵀ
+  // Of a block's dq, 64 × 64 each: 64 of its rows, or 64 of its columns.
   static constexpr int parts = rows * HeadDim / (64 * 64);
-  static_assert(parts == consumers);
 };
 
 // What the kernel reads of the rows of a block, one record a block and head.
@@ -68,14 +69,22 @@ struct alignas(16) attention_backward_tile {
 
 template <class Config>
 struct attention_backward_shared {
-  typename Config::key_tile k[Config::consumers], v[Config::consumers];
+  typename Config::key_tile k[Config::key_tiles], v[Config::key_tiles];
   typename Config::row_tile q[Config::stages], d_o[Config::stages];
-  typename Config::ds_tile ds[Config::ds_stages][Config::consumers];
+  typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
   attention_row_block<Config::rows> row_block[Config::stages];
   attention_backward_tile tile;
   ring<1> kv_ring;
   ring<Config::stages> row_ring;
   ring<Config::ds_stages> ds_ring;
+
+  // The same in all lanes, which the compiler must know.
+  KITTENS_DEVICE attention_backward_tile read_tile() const {
+    const attention_backward_tile& t = tile;
+    return {detail::uniform(t.n),       detail::uniform(t.key_head),       detail::uniform(t.batch),
+            detail::uniform(t.q_start), detail::uniform(t.k_start),        detail::uniform(t.rows),
+            detail::uniform(t.keys),    detail::uniform(t.first_row_block)};
+  }
 };
 
 template <class Config>
@@ -131,6 +140,38 @@ struct query_blocks {
  private:
   KITTENS_DEVICE static int least(int x, int y) { return x < y ? x : y; }
   KITTENS_DEVICE static int most(int x, int y) { return x > y ? x : y; }
+};
+
+// One after the other: the blocks of queries of a tile, of all its heads.
+template <class Config>
+struct query_blocks_walk {
+  int left;       // with this one
+  int m, head;    // number m of the head's blocks
+  int64_t block;  // its number, of all
+
+  KITTENS_DEVICE query_blocks_walk(const attention_backward_arguments<Config>& p,
+                                   const attention_backward_tile& tile)
+      : blocks(query_blocks::of(p, tile)) {
+    const int of_head = blocks.end - blocks.first;
+    left = of_head * p.heads_per_key;
+    m = blocks.first;
+    head = tile.key_head * p.heads_per_key;
+    block = p.block_of(tile, head, m);
+    to_next_head = p.row_blocks_of_head - of_head;
+  }
+  KITTENS_DEVICE void next() {
+    --left;
+    ++block;
+    if (++m == blocks.end) {
+      m = blocks.first;
+      ++head;
+      block += to_next_head;
+    }
+  }
+
+ private:
+  query_blocks blocks;
+  int to_next_head;
 };
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -40,6 +40,7 @@ class attention_backward_wide_consumer {
  private:
   using T = typename Config::type;
   static constexpr int kRows = Config::rows / 2, kColumns = Config::head_dim / 2;
+  static_assert(kColumns == 128);
   static constexpr int kBarrier = 1, kThreads = 128 * Config::consumers;
   using scores = rt_fl<16, kRows>;  // [keys, rows]: s and p, dp and ds
   const attention_backward_arguments<Config>& p;
@@ -51,7 +52,7 @@ class attention_backward_wide_consumer {
   cursor<2> ds_at;
   rt_fl<16, kColumns> dk, dv;
 
-  // This consumer's columns of a tile, or some 64 of them.
+  // Some columns of a tile, from a multiple of 64 on.
   template <int Columns, class Tile>
   KITTENS_DEVICE static auto& columns_of(Tile& tile, int first) {
     using part = std::conditional_t<std::is_const_v<Tile>, const st<T, Tile::rows, Columns>,
@@ -72,8 +73,7 @@ class attention_backward_wide_consumer {
   KITTENS_DEVICE void step(scores& s, scores& dp, const query_blocks_walk<Config>& walk) {
     const cursor<Config::stages> here = at;
     at.advance();
-    float* const dq_place = attention_dq_rows::place(p, walk.block, 0);
-    const attention_dq_rows dq_rows = attention_dq_rows::load(dq_place);
+    const auto dq_rows = attention_dq_rows::load(attention_dq_rows::place(p, walk.block, 0));
     warpgroup::mma_async_wait<0>(s, dp);
     const auto* const rows = shared.row_block[here.stage].pairs + W * kRows / 2;
     softmax.softmax(s, tile, tile.n * Config::keys + arch::warp_id() % 4 * 16,
@@ -84,28 +84,28 @@ class attention_backward_wide_consumer {
     store_rows(ds, dp);
     arch::fence_async_proxy();
     arch::named_barrier_sync(kBarrier, kThreads);
-    rt_fl<16, 64> dq[kColumns / 64];
+    rt_fl<16, 64> left_dq, right_dq;  // of its columns
     warpgroup::mma_fence(dk, dv);
     warpgroup::mma_AB(dv, weights, columns_of<kColumns>(shared.d_o[here.stage], W * kColumns));
     warpgroup::mma_AB(dk, ds, columns_of<kColumns>(shared.q[here.stage], W * kColumns));
-#pragma unroll
-    for (int i = 0; i < kColumns / 64; ++i) {
-      warpgroup::mm_AtB(dq[i], ds, columns_of<64>(shared.k[0], W * kColumns + i * 64));
-    }
+    warpgroup::mm_AtB(left_dq, ds, columns_of<64>(shared.k[0], W * kColumns));
     warpgroup::mma_commit_group();
-    if constexpr (Last) {
-      warpgroup::mma_async_wait<0>(dk, dv, dq[0], dq[1]);
-    } else {
-      issue_scores(s, dp);
-      warpgroup::mma_async_wait<1>(dk, dv, dq[0], dq[1]);
-    }
+    warpgroup::mm_AtB(right_dq, ds, columns_of<64>(shared.k[0], W * kColumns + 64));
+    warpgroup::mma_commit_group();
     ds_at.advance();
+    warpgroup::mma_async_wait<1>(dk, dv, left_dq);
     // All lanes have read the rows' numbers: they have met at the barrier.
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(here);
-#pragma unroll
-    for (int i = 0; i < kColumns / 64; ++i) {
-      dq_rows.add(p.dq[walk.block * Config::parts + W * (kColumns / 64) + i], dq[i]);
-      if (dq_rows.is_checked()) attention_dq_rows::mark_not_finite(dq_place, dq[i]);
+    add_dq(left_dq, dq_rows, walk.block, 0);
+    if constexpr (!Last) issue_scores(s, dp);
+    warpgroup::mma_async_wait<Last ? 0 : 1>(right_dq);
+    add_dq(right_dq, dq_rows, walk.block, 1);
+  }
+  KITTENS_DEVICE void add_dq(const rt_fl<16, 64>& dq, const attention_dq_rows& rows, int64_t block,
+                             int half) {
+    rows.add(p.dq[block * Config::parts + W * (Config::parts / 2) + half], dq);
+    if (rows.is_checked()) {
+      attention_dq_rows::mark_not_finite(attention_dq_rows::place(p, block, 0), dq);
     }
   }
 

@@ -19,7 +19,6 @@ constexpr int64_t kWidest = 256;
 constexpr double kLeastScale = 1e-30, kMostScale = 1e30;
 constexpr double kLeastCap = 1e-6, kMostCap = 1e6;
 constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
-constexpr int64_t kWidestBackward = 128;
 
 std::string why_too_large(const attention_forward_problem& p) {
   if (p.rows > kMostRows) return text(p.rows, " queries are above ", kMostRows);
@@ -49,12 +48,6 @@ std::string why_no_kernel(const attention_forward_problem& p) {
 }
 
 // What the backward's kernels do not compute yet of what the forward's do.
-std::string why_no_backward(const attention_forward_problem& p) {
-  const int64_t width = std::max(p.head_dim, p.value_dim);
-  if (width <= kWidestBackward) return "";
-  return text("no kernel computes the gradient of head dimension ", width);
-}
-
 // Its blocks of rows, and of keys, are counted in int, in the kernels and in their grids.
 std::string why_too_many_blocks(const attention_forward_problem& p) {
   const attention_backward_layout of(p);
@@ -79,7 +72,7 @@ void refuse_empty(std::string_view op, const attention_forward_problem& p) {
 
 std::string why_unsupported(const attention_forward_problem& p) { return why_no_kernel(p); }
 std::string why_unsupported(const attention_backward_problem& p) {
-  for (const auto& why : {&why_no_kernel, &why_no_backward, &why_too_many_blocks}) {
+  for (const auto& why : {&why_no_kernel, &why_too_many_blocks}) {
     const std::string reason = why(p.forward);
     if (!reason.empty()) return reason;
   }
