@@ -90,6 +90,7 @@ class attention_backward_wide_consumer {
     warpgroup::mma_AB(dk, ds, columns_of<kColumns>(shared.q[here.stage], W * kColumns));
     warpgroup::mm_AtB(left_dq, ds, columns_of<64>(shared.k[0], W * kColumns));
     warpgroup::mma_commit_group();
+    warpgroup::mma_fence();
     warpgroup::mm_AtB(right_dq, ds, columns_of<64>(shared.k[0], W * kColumns + 64));
     warpgroup::mma_commit_group();
     ds_at.advance();
