@@ -26,6 +26,7 @@ from tests.fuzz.arithmetic import Arithmetic, walk
 from tests.fuzz.case import Judged
 
 FLUSHED = torch.finfo(torch.float32).smallest_normal
+INTEGER_KEYS = 128  # over which dq is added up in float32, where it is added up in integers then
 CAPPED = 64.0  # tanh may be off by roundings of 1, times the cap, up to this one
 
 
@@ -51,6 +52,7 @@ class Problem:
             rounded to 16 bits.
         sink_dtype: Of sinks and their gradient.
         sink_parts: Of how many sums, each rounded to that, the gradient of sinks is the sum.
+        integer_dq: Whether dq is added up in integers, as our backward's kernel does.
     """
 
     q: Tensor
@@ -68,6 +70,7 @@ class Problem:
     fused: bool = True
     sink_dtype: torch.dtype = torch.float32
     sink_parts: int = 1
+    integer_dq: bool = False
 
     def __post_init__(self) -> None:
         self.a = a = Arithmetic.of(self.dtype)
@@ -213,7 +216,7 @@ class Problem:
         fits = (ds.abs() + error + weight * delta_error) <= self.most
         error = torch.where(fits, error, math.inf)
         results = {
-            "q": self._of_queries(ds, error, weight, delta_error),
+            "q": self._of_queries(ds, error, weight, delta_error, self._steps(do, delta)),
             "k": self._of_keys(ds, error, weight, delta_error),
             "v": self._of_values(do, self._fitting(p, p_error, self.most)),
         }
@@ -263,13 +266,30 @@ class Problem:
             walked = torch.minimum(walked, 3 * h * (terms.square() @ other.square()).sqrt())
         return scale * self._fitting(sizes, bound + walked, self.a.most)
 
-    def _of_queries(self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor) -> Judged:
+    def _steps(self, do: Tensor, delta: Tensor) -> Tensor | float:
+        """What dq / scale loses in integers, each row's units being a power of two of its own.
+
+        |Σ p (do · v − δ) k| ≤ (|do|₂ · max |v|₂ + |δ|) · max |k| over all keys of the head, which is
+        less than 2³⁰ units; each sum over INTEGER_KEYS keys is rounded by half a unit.
+        """
+        keys = self.k.shape[-2]
+        if not self.integer_dq or keys == 0:
+            return 0.0
+        of_v = self.v.norm(dim=-1, keepdim=True).amax(-2, keepdim=True)
+        of_k = self.k.abs().amax((-2, -1), keepdim=True)
+        bound = (do.norm(dim=-1, keepdim=True) * of_v + delta.abs()) * of_k
+        unit = 1.001 * 2.0**-29 * bound + FLUSHED
+        return self._fitting(bound, unit * math.ceil(keys / INTEGER_KEYS) / 2, self.a.most)
+
+    def _of_queries(
+        self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor, steps: Tensor | float
+    ) -> Judged:
         scale = abs(self.scale)
         want = ds @ self.k * self.scale
         # δ is one number for all keys of a row, so its error meets their sum.
         common = self.p if self.slope is None else self.p * self.slope
         bound = delta * ((common @ self.k).abs() + (weight - common).abs() @ self.k.abs())
-        bound = self._sum(ds, error, self.k, scale) + bound * scale
+        bound = self._sum(ds, error, self.k, scale) + (bound + steps) * scale
         bound = torch.where(self.blind, 0.0, bound)
         return self._judged(want, bound)
 
