@@ -55,9 +55,7 @@ def memory_checked(
     case: Case, tensors: Sequence[Tensor], dout: Tensor, dlse: Tensor | None
 ) -> list[Tensor]:
     """The gradients, which must not depend on what lies beside the tensors."""
-    results = check_memory(
-        lambda dout, dlse, *t: run(case, t, dout, dlse), dout, dlse, *tensors
-    )
+    results = check_memory(lambda dout, dlse, *t: run(case, t, dout, dlse), dout, dlse, *tensors)
     return [t for t in results if t is not None]
 
 
@@ -207,6 +205,27 @@ def check_needs(case: Case, device: str) -> None:
         assert tuple(t.grad is not None for t in leaves) == needs
         pairs = [(t.grad, w) for t, w in zip(leaves, full, strict=True) if t.grad is not None]
         assert same(case, tensors, *zip(*pairs, strict=True)), needs
+
+
+def check_parts_alone(case: Case, device: str) -> None:
+    """A batch, and a key head with its query heads, have the bits that they have by themselves."""
+    tensors, dout, dlse = tensors_of(case, device, with_lse=True)
+    full = run(case, tensors, dout, dlse)
+    one, last = case.group, slice(-1, None)
+    of_heads = [slice(-one, None), last, last]
+    alone = dataclasses.replace(case, batch=1)
+    given = [t[last] for t in (*tensors, dout, dlse)]
+    assert same(case, tensors, run(alone, *_split(given)), [t[last] for t in full])
+    alone = dataclasses.replace(case, key_heads=1)
+    given = [t[:, :, h] for t, h in zip((*tensors, dout), [*of_heads, of_heads[0]], strict=True)]
+    given.append(dlse[:, -one:])
+    want = [t[:, :, h] for t, h in zip(full, of_heads, strict=True)]
+    assert same(case, tensors, run(alone, *_split(given)), want)
+
+
+def _split(given: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
+    """q, k and v; the gradient of o; that of lse."""
+    return given[:3], given[3], given[4]
 
 
 def incoming_layouts(dout: Tensor) -> dict[str, Tensor]:

@@ -14,7 +14,11 @@ from tests.families.attention.cases import BF16, FP16, FP32, Case
 
 # Around the blocks of 64 and 128 rows and of 128 keys, and past the second one.
 EDGES = (1, 63, 64, 65, 127, 128, 129, 255, 257)
-PLACES = (("v", "dout", "k"), (10.0, 100.0, 1000.0))
+
+
+def outliers() -> list[tuple[str, float]]:
+    """In whose rows, and how much larger than the others."""
+    return list(itertools.product(("v", "dout", "k"), (10.0, 100.0, 1000.0)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +86,11 @@ def every_kind(n: int, m: int, few_of_each: bool = False) -> list[Check]:
     wide = dataclasses.replace(causal, dtype=BF16)  # powers of two that float16 has not
     powers = ((plain, "dout", 20), (plain, "dout", -75), (plain, "dout", 70), (wide, "dout", 5))
     far = ((plain, "v", 70), (plain, "v", -75), (plain, "k", 40), (wide, "v", -3))
-    outliers = itertools.product((plain, wide), *PLACES)
+    large = list(itertools.product((plain, wide), outliers()))
     if few_of_each:
-        not_finite, outliers = list(not_finite)[:8], list(outliers)[::4]
+        not_finite, large = list(not_finite)[:8], large[::4]
     return [
-        *(Check(checks.check_outliers, case, where) for case, *where in outliers),
+        *(Check(checks.check_outliers, case, where) for case, where in large),
         *(Check(checks.check_powers, case, tuple(where)) for case, *where in (*powers, *far)),
         *(Check(checks.check_zero, case, (lse,)) for case in (plain, causal) for lse in (0, 1)),
         *(Check(checks.check_zero_rows, case) for case in (plain, causal)),
@@ -96,6 +100,7 @@ def every_kind(n: int, m: int, few_of_each: bool = False) -> list[Check]:
         Check(checks.check_needs, few),
         Check(checks.check_needs, Case(n, m, True, 2, 128)),
         Check(checks.check_needs, dataclasses.replace(few, sinks=FP32)),
+        *(Check(checks.check_parts_alone, dataclasses.replace(few, head_dim=d)) for d in (64, 128)),
         Check(checks.check_incoming_layouts, few),
         Check(checks.check_layouts, Case(40, 40, True, 2, key_heads=2, batch=2)),
         Check(checks.check_layouts, Case(1, 1)),

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 import torch
 
-from tests.families.attention import cases, gradients_reference
+from tests.families.attention import cases, gradients_reference, training
 from tests.families.attention import gradient_checks as checks
 from tests.families.attention import gradient_lists as lists
 from tests.families.attention.cases import BF16, FP16, FP32, FP64, Case
@@ -109,7 +109,7 @@ def test_integers_of_dq(outlier, spare):
     do, found = dout[0, :, 0].double(), {}
     for integers in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gradients_reference, "is_ours", lambda *_: integers)
+            patch.setattr(gradients_reference, "is_ours", lambda *_, on=integers: on)
             found[integers] = gradients_reference.judged(case, tensors, dout, None)["dq"]
     room = (found[True].bound - found[False].bound)[0, :, 0]
     p = (q @ k.T / 8).softmax(-1)
@@ -133,3 +133,8 @@ def test_the_formula_of_what_is_not_finite():
     want = cases.gradients(case, *tensors, dout, dlse.double())
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b[0, :, 0])
+
+
+@pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
+def test_training_runs_are_equal_to_the_bit(dtype):
+    training.check(training.Sizes(2, 30, 4, 2, 16), dtype, "cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, gradients_reference
+from tests.families.attention import cases, gradients_reference, training
 from tests.families.attention import gradient_checks as checks
 from tests.families.attention import gradient_lists as lists
 from tests.families.attention.cases import BF16, FP16, FP32, Case
@@ -97,3 +97,11 @@ def test_random_cases_are_many():
     drawn = lists.random_cases(seed=21, count=40, longest=130, widest=128)
     assert len(drawn) > 20 and any(case.packed for case in drawn)
     assert torch.float32 not in {case.dtype for case in drawn}
+
+
+def test_training_runs_are_equal_to_the_bit(monkeypatch):
+    """attention, layer_norm, linear_cross_entropy and AdamW, some steps, twice."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    sizes = training.Sizes(2, 70, 2, 1, 64, layers=1, steps=4)
+    with thunderkittens.backend("simulator"):
+        training.check(sizes, BF16, "cpu")
