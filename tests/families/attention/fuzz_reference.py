@@ -275,9 +275,15 @@ class Problem:
         keys = self.k.shape[-2]
         if not self.integer_dq or keys == 0:
             return 0.0
-        of_v = self.v.norm(dim=-1, keepdim=True).amax(-2, keepdim=True)
+
+        def norm(t: Tensor) -> Tensor:  # or more than it, where float32 has not its square
+            square, width = t.square().sum(-1, keepdim=True), t.shape[-1]
+            most = t.abs().amax(-1, keepdim=True) * math.sqrt(width)
+            return torch.where((square > 1e-29) & (square < 1e29), square.sqrt(), most)
+
+        of_v = norm(self.v).amax(-2, keepdim=True)
         of_k = self.k.abs().amax((-2, -1), keepdim=True)
-        bound = (do.norm(dim=-1, keepdim=True) * of_v + delta.abs()) * of_k
+        bound = (norm(do) * of_v + delta.abs()) * of_k
         unit = 1.001 * 2.0**-29 * bound + FLUSHED
         return self._fitting(bound, unit * math.ceil(keys / INTEGER_KEYS) / 2, self.a.most)
 

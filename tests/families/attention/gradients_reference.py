@@ -11,22 +11,17 @@ import itertools
 
 from torch import Tensor
 
-import thunderkittens
 from tests.families.attention import cases, fuzz
 from tests.families.attention.cases import Case
+from tests.families.attention.explained import is_differentiated_by_us
 from tests.fuzz import judge
 from tests.fuzz.case import Judged
-
-BY_TORCH = "its backward is computed by torch"
 
 
 def is_ours(case: Case, tensors: list[Tensor]) -> bool:
     """Whether a kernel of ours computes the gradients, by the backend in force."""
     q, k, v, *extra = tensors
-    leaf = q.detach().requires_grad_()
-    options = cases.options(case, *extra)
-    found = thunderkittens.explain("attention", leaf, k, v, **options)
-    return found.backend != "torch" and not any(BY_TORCH in note for note in found.notes)
+    return is_differentiated_by_us(q, k, v, **cases.options(case, *extra))
 
 
 def is_settled(case: Case, tensors: list[Tensor]) -> bool:

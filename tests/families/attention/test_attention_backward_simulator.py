@@ -18,7 +18,7 @@ pytestmark = [
         not _loader.SIMULATOR.is_file(),
         reason="the simulator is not built (python -m build_tools simulator)",
     ),
-    pytest.mark.filterwarnings("ignore:attention. computed by torch"),
+    pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch"),
 ]
 
 PAIRS = [
