@@ -10,6 +10,7 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     attention_backward(const __grid_constant__ attention_backward_arguments<Config> p) {
+  begin_dependent_grid();
   auto& s = *reinterpret_cast<attention_backward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     constexpr int kWarps = 4 * Config::consumers;

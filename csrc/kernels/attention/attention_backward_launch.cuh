@@ -1,4 +1,10 @@
-// attention, backward: how a configuration is launched.
+// attention: how a configuration of the backward's kernels is launched.
+//
+//   bounds    the largest |v|₂ and |k| of each tile of keys
+//   prepare   of each row delta, lse and what takes its dq to integers; zeroes dq
+//   (main)    attention_backward: dk, dv, and dq in integers
+//   finish    dq
+//   sinks     the sinks' gradient
 #pragma once
 
 #include <algorithm>
@@ -10,73 +16,73 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-struct attention_backward_params {
-  const void *q, *k, *v, *o, *d_o;
-  void *dq, *dk, *dv;
-  const float *lse, *dlse;
-  void *row_blocks, *parts, *bounds;
-  float* dq_factors;
-  int* tile_counter;
-  int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
-  attention_strides q_strides, k_strides, v_strides, o_strides, do_strides;
-  float scale, softcap;
-  int64_t left, right;
-  dtype type;
-};
+inline constexpr int64_t kKeyHeadsTogether = 8;  // whose tiles a dynamic schedule mixes
 
 template <class Config>
-void launch_attention_backward(const attention_backward_params& p, host::stream s) {
+attention_rows_arguments<typename Config::type> rows_arguments(
+    const attention_backward_params& p, const attention_backward_layout& layout) {
   using T = typename Config::type;
-  const int64_t D = p.head_dim, Dv = p.value_dim;
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t row_blocks = ceil_div(p.rows, Config::rows), key_blocks = ceil_div(p.keys, Config::keys);
   const auto rows_of = [](const void* data, const attention_strides& of) {
     return head_rows<T>{static_cast<const T*>(data), of.batch, of.row, of.head};
   };
-  attention_rows_arguments<T> r{};
-  r.o = rows_of(p.o, p.o_strides);
-  r.d_o = rows_of(p.d_o, p.do_strides);
-  r.k = rows_of(p.k, p.k_strides);
-  r.v = rows_of(p.v, p.v_strides);
-  r.dq = static_cast<T*>(p.dq);
-  r.lse = p.lse;
-  r.dlse = p.dlse;
-  r.row_blocks = p.row_blocks;
-  r.parts = static_cast<attention_dq_part<int>*>(p.parts);
-  r.bounds = static_cast<attention_key_bounds*>(p.bounds);
-  r.dq_factors = p.dq_factors;
-  r.rows = int(p.rows);
-  r.keys = int(p.keys);
-  r.heads = int(p.heads);
-  r.heads_per_key = int(p.heads / p.key_heads);
-  r.head_dim = int(D);
-  r.value_dim = int(Dv);
-  r.row_blocks_of_head = int(row_blocks);
-  r.scale = p.scale;
-  host::launch(attention_backward_bounds<T>, {{key_blocks, p.key_heads, p.batch}, {kRowThreads}}, s, r);
-  host::launch(attention_backward_prepare<Config>, {{row_blocks, p.heads, p.batch}, {kRowThreads}}, s, r);
+  return {
+      .o = rows_of(p.o, p.o_strides),
+      .d_o = rows_of(p.d_o, p.do_strides),
+      .k = rows_of(p.k, p.k_strides),
+      .v = rows_of(p.v, p.v_strides),
+      .dq = static_cast<T*>(p.dq),
+      .lse = p.lse,
+      .dlse = p.dlse,
+      .sinks = p.sinks,
+      .dsinks = p.dsinks,
+      .row_blocks = p.workspace + layout.records,
+      .dq_factors = reinterpret_cast<float*>(p.workspace + layout.dq_factors),
+      .parts = reinterpret_cast<attention_dq_part<int>*>(p.workspace + layout.dq),
+      .bounds = reinterpret_cast<attention_key_bounds*>(p.workspace + layout.bounds),
+      .rows = int(p.rows),
+      .keys = int(p.keys),
+      .batch = int(p.batch),
+      .heads = int(p.heads),
+      .key_heads = int(p.key_heads),
+      .head_dim = int(p.head_dim),
+      .value_dim = int(p.value_dim),
+      .row_blocks_of_head = int(layout.row_blocks),
+      .key_blocks_of_head = int(layout.key_blocks),
+      .scale = p.scale,
+  };
+}
 
-  attention_backward_arguments<Config> t{};
+template <class Config>
+attention_backward_arguments<Config> main_arguments(const attention_backward_params& p,
+                                                    const attention_backward_layout& layout) {
+  using T = typename Config::type;
+  const int64_t D = p.head_dim, Dv = p.value_dim;
   const auto set = [&]<class Tile>(tma_sequence_map<Tile>& map, const void* data, int64_t length,
                                    int64_t heads, int64_t width, const attention_strides& strides) {
-    map = tma_sequence_map<Tile>::of(attention_view<T>(data, p.batch, length, heads, width, strides));
+    map =
+        tma_sequence_map<Tile>::of(attention_view<T>(data, p.batch, length, heads, width, strides));
   };
   const attention_strides dk_strides{p.keys * p.key_heads * D, p.key_heads * D, D};
   const attention_strides dv_strides{p.keys * p.key_heads * Dv, p.key_heads * Dv, Dv};
+  const int64_t together =
+      p.tile_counter == nullptr ? 1 : std::min(kKeyHeadsTogether, p.key_heads * p.batch);
+  attention_backward_arguments<Config> t{};
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
   set(t.d_o, p.d_o, p.rows, p.heads, Dv, p.do_strides);
   set(t.k, p.k, p.keys, p.key_heads, D, p.k_strides);
   set(t.v, p.v, p.keys, p.key_heads, Dv, p.v_strides);
   set(t.dk, p.dk, p.keys, p.key_heads, D, dk_strides);
   set(t.dv, p.dv, p.keys, p.key_heads, Dv, dv_strides);
-  t.row_blocks = static_cast<const attention_row_block<Config::rows>*>(p.row_blocks);
-  t.dq = static_cast<attention_dq_part<int>*>(p.parts);
-  t.dq_factors = p.dq_factors;
-  t.tiles = {int(key_blocks), int(p.key_heads), int(p.batch), false,
-             p.tile_counter != nullptr ? int(std::min<int64_t>(8, p.key_heads * p.batch)) : 1, p.tile_counter};
+  t.row_blocks =
+      reinterpret_cast<const attention_row_block<Config::rows>*>(p.workspace + layout.records);
+  t.dq = reinterpret_cast<attention_dq_part<int>*>(p.workspace + layout.dq);
+  t.dq_factors = reinterpret_cast<const float*>(p.workspace + layout.dq_factors);
+  // The first keys are those that most rows see under a causal mask.
+  t.tiles = {int(layout.key_blocks), int(p.key_heads), int(p.batch), false,
+             int(together),          p.tile_counter};
   t.rows = int(p.rows);
   t.keys = int(p.keys);
-  t.row_blocks_of_head = int(row_blocks);
+  t.row_blocks_of_head = int(layout.row_blocks);
   t.heads = int(p.heads);
   t.heads_per_key = int(p.heads / p.key_heads);
   t.left = int(std::min(p.left, p.keys));
@@ -85,11 +91,38 @@ void launch_attention_backward(const attention_backward_params& p, host::stream 
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
   t.scale_log2 = t.scale * kLog2e;
   t.dk_scale = p.scale;
-  const int64_t tiles = key_blocks * p.key_heads * p.batch;
-  host::launch(attention_backward<Config>,
-               {{std::min<int64_t>(tiles, host::multiprocessors())}, {Config::threads}, sizeof(attention_backward_shared<Config>)}, s, t);
-  host::launch(attention_backward_finish<Config>,
-               {{row_blocks, p.heads, p.batch}, {128 * Config::parts}}, s, r);
+  return t;
+}
+
+template <class Config>
+void launch_attention_backward(const attention_backward_params& p, host::stream s) {
+  using layout_type = attention_backward_layout;
+  static_assert(sizeof(attention_key_bounds) == layout_type::kBoundsBytes);
+  static_assert(Config::keys == layout_type::kKeys);
+  const layout_type layout(p.batch, p.rows, p.keys, p.heads, p.key_heads,
+                           std::max(p.head_dim, p.value_dim));
+  constexpr int64_t kOfWarps = kRowThreads / 32 * sizeof(attention_key_bounds);
+  const auto rows = rows_arguments<Config>(p, layout);
+  const int64_t row_blocks = layout.row_blocks * p.heads * p.batch;
+  const int64_t tiles = layout.key_blocks * p.key_heads * p.batch;
+  host::launch_programmatic(attention_backward_bounds<Config>, {{tiles}, {kRowThreads}, kOfWarps},
+                            s, rows);
+  host::launch_programmatic(attention_backward_prepare<Config>,
+                            {{row_blocks}, {kRowThreads}, kOfWarps}, s, rows);
+  host::launch_programmatic(attention_backward<Config>,
+                            {{std::min<int64_t>(tiles, host::multiprocessors())},
+                             {Config::threads},
+                             sizeof(attention_backward_shared<Config>)},
+                            s, main_arguments<Config>(p, layout));
+  if (p.dq != nullptr) {
+    host::launch_programmatic(attention_backward_finish<Config>,
+                              {{row_blocks}, {128 * Config::parts}}, s, rows);
+  }
+  if (p.dsinks != nullptr) {
+    host::launch_programmatic(attention_backward_sinks<Config>,
+                              {{p.heads}, {kSinkThreads}, kSinkThreads / 32 * sizeof(float)}, s,
+                              rows);
+  }
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

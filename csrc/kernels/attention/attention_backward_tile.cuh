@@ -54,26 +54,6 @@ struct attention_dq_buffer {
   semaphore full[4], empty[4];
 };
 
-// |v|₂ and |k|∞, the largest of a key head.
-struct attention_key_bounds {
-  float v, k;
-};
-
-// The power of two that takes a row's dq to integers. No sum of partial dq overflows:
-// |dq| ≤ Σ p (|do| |v| + |delta|) |k|, and Σ p ≤ 1 but for roundings, for which there is a factor 2.
-KITTENS_DEVICE float dq_factor(float norm, float delta, const attention_key_bounds& bounds) {
-  const float bound = fmaf(norm, bounds.v, fabsf(delta)) * bounds.k;
-  uint32_t bits;
-  std::memcpy(&bits, &bound, sizeof(bits));
-  const int exponent = static_cast<int>(bits >> 23) - 127;  // bound < 2^(exponent + 1)
-  const int factor = 29 - exponent;
-  const uint32_t biased = static_cast<uint32_t>((factor > 126 ? 126 : factor < -126 ? -126 : factor) + 127);
-  const uint32_t result_bits = biased << 23;
-  float result;
-  std::memcpy(&result, &result_bits, sizeof(result));
-  return result;
-}
-
 // A tile: number n of the key blocks of a key head.
 struct alignas(16) attention_backward_tile {
   int n, key_head, batch;

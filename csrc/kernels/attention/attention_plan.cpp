@@ -1,6 +1,8 @@
 // attention: what is chosen before a launch, and the launch.
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "kernels/attention/attention.h"
 #include "kittens/host/text.h"
@@ -17,6 +19,7 @@ constexpr int64_t kWidest = 256;
 constexpr double kLeastScale = 1e-30, kMostScale = 1e30;
 constexpr double kLeastCap = 1e-6, kMostCap = 1e6;
 constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
+constexpr int64_t kWidestBackward = 128;
 
 std::string why_too_large(const attention_forward_problem& p) {
   if (p.rows > kMostRows) return text(p.rows, " queries are above ", kMostRows);
@@ -29,14 +32,7 @@ std::string why_too_large(const attention_forward_problem& p) {
   return "";
 }
 
-// Whether some rows may see fewer keys than others.
-bool is_masked(const attention_forward_problem& p) {
-  return p.packed || p.left < p.keys || p.right < p.rows;
-}
-
-}  // namespace
-
-std::string why_unsupported(const attention_forward_problem& p) {
+std::string why_no_kernel(const attention_forward_problem& p) {
   if (p.type == dtype::float32) return "float32 is computed by torch";
   for (const int64_t width : {p.head_dim, p.value_dim}) {
     if (width <= 0 || width % 8 != 0 || width > kWidest) {
@@ -52,15 +48,62 @@ std::string why_unsupported(const attention_forward_problem& p) {
   return why_too_large(p);
 }
 
+// What the backward's kernels do not compute yet of what the forward's do.
+std::string why_no_backward(const attention_forward_problem& p) {
+  if (p.packed) return "no kernel computes the gradient of packed sequences";
+  if (p.softcap > 0) return "no kernel computes the gradient with a softcap";
+  const int64_t width = std::max(p.head_dim, p.value_dim);
+  if (width <= kWidestBackward) return "";
+  return text("no kernel computes the gradient of head dimension ", width);
+}
+
+// Its blocks of rows, and of keys, are counted in int, in the kernels and in their grids.
+std::string why_too_many_blocks(const attention_forward_problem& p) {
+  const attention_backward_layout of(p);
+  const int64_t row_limit = kMostTiles / std::max<int64_t>(1, p.heads * p.batch);
+  const int64_t key_limit = kMostTiles / std::max<int64_t>(1, p.key_heads * p.batch);
+  if (of.row_blocks <= row_limit && of.key_blocks <= key_limit) return "";
+  return text(p.batch, " batches of ", p.heads, " heads of ", p.rows, " queries and ", p.keys,
+              " keys are too many");
+}
+
+// Whether some rows may see fewer keys than others.
+bool is_masked(const attention_forward_problem& p) {
+  return p.packed || p.left < p.keys || p.right < p.rows;
+}
+
+void refuse_empty(std::string_view op, const attention_forward_problem& p) {
+  if (p.rows >= 1 && p.keys >= 1) return;
+  throw error(text(op, ": rows and keys must be at least 1, got ", p.rows, " and ", p.keys));
+}
+
+}  // namespace
+
+std::string why_unsupported(const attention_forward_problem& p) { return why_no_kernel(p); }
+std::string why_unsupported(const attention_backward_problem& p) {
+  for (const auto& why : {&why_no_kernel, &why_no_backward, &why_too_many_blocks}) {
+    const std::string reason = why(p.forward);
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
 attention_forward_plan plan(const attention_forward_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kAttentionForward);
   refuse_unsupported(kernel.name(), p);
-  if (p.rows < 1 || p.keys < 1) {
-    throw error(
-        text("attention_forward: rows and keys must be at least 1, got ", p.rows, " and ", p.keys));
-  }
+  refuse_empty(kernel.name(), p);
   attention_forward_plan plan{{p, kernel.on(d)}, is_masked(p)};
   plan.workspace.counters = plan.dynamic_schedule ? 1 : 0;
+  return plan;
+}
+
+attention_backward_plan plan(const attention_backward_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kAttentionBackward);
+  refuse_unsupported(kernel.name(), p);
+  refuse_empty(kernel.name(), p.forward);
+  attention_backward_plan plan{{p, kernel.on(d)}, is_masked(p.forward)};
+  plan.workspace = {.bytes = attention_backward_layout(p.forward).bytes,
+                    .counters = plan.dynamic_schedule ? 1 : 0};
   return plan;
 }
 
@@ -91,6 +134,46 @@ void launch(const attention_forward_plan& plan, const attention_forward_tensors&
           .q_strides = p.q_strides,
           .k_strides = p.k_strides,
           .v_strides = p.v_strides,
+          .scale = static_cast<float>(p.scale),
+          .softcap = static_cast<float>(p.softcap),
+          .left = std::min(p.left, p.keys),
+          .right = std::min(p.right, p.rows),
+          .type = p.type,
+      },
+      s);
+}
+
+void launch(const attention_backward_plan& plan, const attention_backward_tensors& t,
+            const workspace& work, stream s) {
+  const attention_forward_problem& p = plan.problem.forward;
+  plan.kernel.launch(
+      {
+          .q = t.q,
+          .k = t.k,
+          .v = t.v,
+          .o = t.o,
+          .d_o = t.d_o,
+          .lse = t.lse,
+          .dlse = t.dlse,
+          .sinks = t.sinks,
+          .dq = t.dq,
+          .dk = t.dk,
+          .dv = t.dv,
+          .dsinks = t.dsinks,
+          .workspace = static_cast<std::byte*>(work.memory),
+          .tile_counter = plan.dynamic_schedule ? work.counters : nullptr,
+          .batch = p.batch,
+          .rows = p.rows,
+          .keys = p.keys,
+          .heads = p.heads,
+          .key_heads = p.key_heads,
+          .head_dim = p.head_dim,
+          .value_dim = p.value_dim,
+          .q_strides = p.q_strides,
+          .k_strides = p.k_strides,
+          .v_strides = p.v_strides,
+          .o_strides = plan.problem.o_strides,
+          .do_strides = plan.problem.do_strides,
           .scale = static_cast<float>(p.scale),
           .softcap = static_cast<float>(p.softcap),
           .left = std::min(p.left, p.keys),

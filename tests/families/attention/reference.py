@@ -86,7 +86,8 @@ class Reference:
         """Asserts the gradients that are not None.
 
         What rounds to 16 bits on the way: o (in Σ do ∘ o), the weights, ds, a query head's own part
-        of dk and dv, and the result: two units each of S, the same sums over absolute values.
+        of dk and dv, and the result: two units each of S, the same sums over absolute values. Near
+        zero the weights and ds are off by half of what is smallest.
         """
         case, unit = self.case, tolerance.unit(self.case.dtype)
         rounding = 8 * tolerance.unit(FP32) * (4 + self.score)  # of a weight
@@ -101,21 +102,43 @@ class Reference:
         # 1 − tanh² is off by `rounding`, however small it is.
         lost = rounding / (6 * unit) / min(1, case.softcap) if case.softcap > 0 else 0
         ds_size = self.weights * (size + delta_size) * (self.slope + lost) * self.scale
+        least = case.seen().to(ds.device).double() * tolerance.floor(case.dtype) / 2
+        ds_size = ds_size + least * self.scale / (6 * unit)
+        weights = self.weights + least / (6 * unit)
         share = (self.sink - self.lse).nan_to_num(nan=-math.inf).exp()
         wants = (
             (dq, self.as_output(ds @ self.k), self.as_output(ds_size @ self.k.abs()), "dq"),
             (dk, *self.over_group(ds, ds_size, self.q), "dk"),
-            (dv, *self.over_group(self.weights, self.weights, dout), "dv"),
+            (dv, *self.over_group(self.weights, weights, dout), "dv"),
             (dsinks, -self.over_rows(share * delta), self.over_rows(share * delta_size), "dsinks"),
         )
+        fixed = self.fixed_point(dout, delta)
         slack = tolerance.accumulation(max(case.rows, case.keys) * case.group * case.batch)
         for got, want, total, name in wants:
             if got is None:
                 continue
             dtype = case.sinks if name == "dsinks" else case.dtype
             bound = (6 * unit + slack + rounding) * total + 2 * tolerance.unit(dtype) * want.abs()
+            bound += fixed if name == "dq" else 0
             assert got.dtype == dtype, name
             assert_close(got, want, bound + tolerance.floor(dtype), name)
+
+    def fixed_point(self, dout, delta):
+        """What dq loses where its kernel adds up integers, one rounding for each 128 keys.
+
+        Units of a row are at most 2⁻²⁹ of what bounds its dq: Σ p (|do| max |v| + |delta|) max |k|.
+        """
+        case = self.case
+        if case.dtype not in (torch.float16, torch.bfloat16) or 0 in (case.keys, case.batch):
+            return 0.0
+        weight = self.weights.sum(-1, keepdim=True) + 2**-15 * (1 + self.lse.abs())
+        largest = [
+            t.abs().amax((-1, -2), keepdim=True)
+            for t in (self.v.norm(dim=-1, keepdim=True), self.k)
+        ]
+        ds = dout.norm(dim=-1, keepdim=True) * largest[0] + delta.abs()
+        dq = weight.nan_to_num(posinf=0.0).clamp(max=1) * ds * largest[1] * self.scale
+        return self.as_output(dq * 2**-30 * (case.keys / 128 + len(case.sequences()) + 1))
 
     def over_rows(self, t):
         """Σ over batches and rows, [Hq]."""

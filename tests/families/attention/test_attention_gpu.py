@@ -73,7 +73,7 @@ def test_against_float64(case):
     cases.Reference(case, *tensors).check(*results)
 
 
-@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 @pytest.mark.usefixtures("fallbacks")
 @pytest.mark.parametrize("case", RANDOM, ids=str)
 def test_random_cases(case):
@@ -326,7 +326,7 @@ def test_fallbacks_say_why(options, reason, monkeypatch):
 @pytest.mark.parametrize("widths", [(0, 64), (64, 0), (0, 0)], ids=str)
 @pytest.mark.parametrize("scale", [None, 0.5])
 @pytest.mark.usefixtures("fallbacks")
-@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 def test_heads_without_width(widths, scale):
     """Without D all keys weigh the same; without Dv there is only an lse."""
     q, k = (torch.randn(1, n, 2, widths[0], device="cuda", dtype=BF16) for n in (5, 7))

@@ -16,7 +16,7 @@ DTYPES = pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR.is_file(), reason="the simulator is not built")
-@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 @pytest.mark.parametrize("call", ATTENTION, ids=str)
 def test_in_the_simulator(call, monkeypatch):
     """What a kernel has computed is differentiated by an op of our own, in ATen."""

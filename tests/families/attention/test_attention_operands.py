@@ -130,7 +130,7 @@ CASES = {
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 @pytest.mark.parametrize("dtype", [FP32, FP64, BF16], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_torch_on_a_gpu_takes_every_layout(case, dtype, monkeypatch):
@@ -161,7 +161,7 @@ def test_torch_on_a_gpu_takes_every_layout(case, dtype, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 def test_torch_on_a_gpu_reads_what_is_aligned_where_it_lies(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
     q, k, v = torch.randn(2, 50, 3, 4, 64, device="cuda").unbind(2)  # as of one projection

@@ -112,7 +112,7 @@ def test_agrees_with_the_op_that_it_replaces(sizes):
     assert (lse == math.inf).equal(want_lse == math.inf) and not (lse == -math.inf).any()
 
 
-@pytest.mark.filterwarnings("ignore:(flash_)?attention. computed by torch")
+@pytest.mark.filterwarnings("ignore:(flash_)?attention(_backward)?. computed by torch")
 @pytest.mark.parametrize("causal", [False, True])
 def test_packed_sequences(causal):
     """torch.nn.attention.varlen, by our kernel as soon as that takes packed sequences."""

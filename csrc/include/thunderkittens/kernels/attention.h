@@ -1,6 +1,10 @@
-// attention, forward: what to compute, where, and the launch. Plain C++ without torch.
+// attention, forward and backward: what to compute, where, and the launch. Plain C++ without torch.
 //
 //   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
+//
+//   p = exp(scale · q kᵀ − lse, masked),   delta = Σ do ∘ o − dlse, per row,
+//   ds = p ∘ (do vᵀ − delta),   dq = scale · ds k,   dk = scale · dsᵀ q,   dv = pᵀ do,
+//   dsinks = −Σ exp(sink − lse) · delta, over batches and rows
 //
 //   const auto planned = plan(attention_forward_problem{.batch = 2, .rows = 4096, .keys = 4096,
 //       .heads = 32, .key_heads = 8, .head_dim = 128, .value_dim = 128, .q_strides = …,
@@ -17,6 +21,7 @@
 namespace thunderkittens {
 
 struct attention_forward_params;
+struct attention_backward_params;
 
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
 struct attention_strides {
@@ -63,17 +68,53 @@ struct attention_forward_plan : plain_plan<attention_forward_problem, attention_
   bool dynamic_schedule = false;
 };
 
+// The gradients of a forward: what its kernels take, but no packed sequences, no softcap, and head
+// dimensions up to 128. TMA reads do as it does q. o's address and strides are multiples of 16
+// bytes, too.
+struct attention_backward_problem {
+  attention_forward_problem forward;
+  attention_strides o_strides, do_strides;
+};
+
+struct attention_backward_tensors {
+  const void* q;                 // [batch, rows, heads, head_dim] of `type`
+  const void* k;                 // [batch, keys, key_heads, head_dim] of `type`
+  const void* v;                 // [batch, keys, key_heads, value_dim] of `type`
+  const void* o;                 // [batch, rows, heads, value_dim] of `type`
+  const void* d_o;               // the same
+  const float* lse;              // [batch, heads, rows], contiguous
+  const float* dlse = nullptr;   // the same, or null: zeros
+  const float* sinks = nullptr;  // [heads], or null
+  // Results, contiguous. Those of q and of the sinks may be null: not wanted. dk and dv are always
+  // computed.
+  void* dq = nullptr;
+  void* dk;
+  void* dv;
+  float* dsinks = nullptr;
+};
+
+// The workspace is a copy of dq in 32 bits, of 64 or 128 columns, and 12 bytes for each row of q.
+struct attention_backward_plan : plain_plan<attention_backward_problem, attention_backward_params> {
+  bool dynamic_schedule = false;  // as the forward's
+};
+
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const attention_forward_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const attention_backward_problem& problem);
 
-// Throws error where there is no kernel, or none for the device, and where there are no rows or no
+// Throw error where there is no kernel, or none for the device, and where there are no rows or no
 // keys.
 KITTENS_EXPORT attention_forward_plan plan(const attention_forward_problem& problem,
                                            const device& d);
+KITTENS_EXPORT attention_backward_plan plan(const attention_backward_problem& problem,
+                                            const device& d);
 
 // On the plan's device, which has to be the current one.
 KITTENS_EXPORT void launch(const attention_forward_plan& plan,
                            const attention_forward_tensors& tensors, const workspace& work,
+                           stream s);
+KITTENS_EXPORT void launch(const attention_backward_plan& plan,
+                           const attention_backward_tensors& tensors, const workspace& work,
                            stream s);
 
 }  // namespace thunderkittens

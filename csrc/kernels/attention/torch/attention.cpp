@@ -3,9 +3,9 @@
 //
 //   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
 //
-// `attention` gives o, `attention_forward` also lse, `attention_backward` the gradients of what the
-// kernel computed; it is ATen's as yet, from the saved o and lse. A call that a kernel serves is
-// one node of autograd's graph; every other is computed by ATen ops, which differentiate
+// `attention` gives o, `attention_forward` also lse, `attention_backward` (attention_backward.cpp)
+// the gradients of what the kernel computed, from the saved o and lse. A call that a kernel serves
+// is one node of autograd's graph; every other is computed by ATen ops, which differentiate
 // themselves.
 #include <ATen/ops/empty.h>
 
@@ -16,17 +16,56 @@
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/torch/attention_backward.hpp"
 #include "kernels/attention/torch/attention_operands.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 
 namespace thunderkittens {
-namespace {
 
 using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
+
+attention_forward_problem problem_of(const attention_call& c) {
+  const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
+  const auto is_long = [](const optional_tensor& t) { return t && t->scalar_type() == at::kLong; };
+  const auto reach = [](const std::optional<int64_t>& window) {
+    return window.value_or(attention_forward_problem::kAll);
+  };
+  const bool packed = c.cu_seqlens_q.has_value();
+  const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
+  return {
+      .batch = packed ? 1 : size(c.q.sym_size(0)),
+      .rows = size(c.q.sym_size(-3)),
+      .keys = size(c.k.sym_size(-3)),
+      .heads = size(c.q.sym_size(-2)),
+      .key_heads = size(c.k.sym_size(-2)),
+      .head_dim = width,
+      .value_dim = c.v.sym_size(-1).guard_int(__FILE__, __LINE__),
+      .scale = attention_scale(c.scale, width),
+      .softcap = c.softcap,
+      .left = reach(c.window_left),
+      .right = c.causal ? 0 : reach(c.window_right),
+      .packed = packed,
+      .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
+      .int64_seqlens_q = is_long(c.cu_seqlens_q),
+      .int64_seqlens_k = is_long(c.cu_seqlens_k),
+      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+  };
+}
+
+attention_strides strides_of(const Tensor& t) {
+  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
+  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
+}
+
+Tensor exactly_contiguous(const Tensor& t) {
+  return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
+}
+
+namespace {
+
 using two_tensors = std::array<Tensor, 2>;
-using four_tensors = std::array<Tensor, 4>;
 
 const kernel kForwardKernel("attention", kAttentionForward);
 
@@ -70,42 +109,12 @@ void check_some_offset(const char* op, const packing& p) {
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
-// What the call asks for, but for strides, which follow from what the kernel reads. Symbolic sizes
-// count as none.
-attention_forward_problem problem_of(const attention_call& c) {
-  const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
-  const auto is_long = [](const optional_tensor& t) { return t && t->scalar_type() == at::kLong; };
-  const auto reach = [](const std::optional<int64_t>& window) {
-    return window.value_or(attention_forward_problem::kAll);
-  };
-  const bool packed = c.cu_seqlens_q.has_value();
-  const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
-  return {
-      .batch = packed ? 1 : size(c.q.sym_size(0)),
-      .rows = size(c.q.sym_size(-3)),
-      .keys = size(c.k.sym_size(-3)),
-      .heads = size(c.q.sym_size(-2)),
-      .key_heads = size(c.k.sym_size(-2)),
-      .head_dim = width,
-      .value_dim = c.v.sym_size(-1).guard_int(__FILE__, __LINE__),
-      .scale = attention_scale(c.scale, width),
-      .softcap = c.softcap,
-      .left = reach(c.window_left),
-      .right = c.causal ? 0 : reach(c.window_right),
-      .packed = packed,
-      .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
-      .int64_seqlens_q = is_long(c.cu_seqlens_q),
-      .int64_seqlens_k = is_long(c.cu_seqlens_k),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
-  };
-}
-
 std::string why_torch(const attention_call& c, const attention_forward_problem& problem) {
   return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
                                           : why_unsupported(problem);
 }
 
-void take_notes(const attention_call& c) {
+void take_notes(const decision& d, const attention_call& c) {
   for (const auto& [t, name] : {std::pair(&c.q, "q"), {&c.k, "k"}, {&c.v, "v"}}) {
     const char* reason = t->numel() == 0 ? nullptr : why_copied(*t);
     if (reason == nullptr) continue;
@@ -113,14 +122,8 @@ void take_notes(const attention_call& c) {
         c10::str(name, " is copied first: ", reason, " (strides ", t->strides(), ")"));
   }
   if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
-    explaining()->notes.push_back("its backward is computed by torch");
+    explaining()->notes.push_back(who_differentiates(*d.on, problem_of(c)));
   }
-}
-
-// Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
-attention_strides strides_of(const Tensor& t) {
-  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
-  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
 }
 
 // lse may be undefined: not wanted.
@@ -162,11 +165,6 @@ Tensor empty_lse(const attention_call& c) {
                            : at::empty_symint({sizes[0], sizes[2], sizes[1]}, options);
 }
 
-// The same numbers with the strides that Meta promises, also of dimensions of size 1.
-Tensor exactly_contiguous(const Tensor& t) {
-  return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
-}
-
 // What serves a call.
 struct choice {
   attention_forward_problem problem;
@@ -186,7 +184,7 @@ two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, boo
   const decision& d = chosen.d;
   if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
   if (d.explained) {
-    if (d.on != nullptr) take_notes(c);
+    if (d.on != nullptr) take_notes(d, c);
     return {none(c.q), none(c.q)};
   }
   if (d.on == nullptr) {
@@ -249,15 +247,8 @@ struct attention_backward {
   static bool is_packed(const auto&... args) { return is_packed_call(name, packing(args...)); }
   static void check_options(const auto&... args) { check_some_offset(name, packing(args...)); }
 
-  static four_tensors compute(const auto&... args) {
-    attention_backward_call b = call(args...);
-    attention_call& c = b.forward;
-    for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = operand(*t);
-    const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
-    const auto needed = [&](size_t i, const Tensor& t) {
-      return b.needs[i] ? exactly_contiguous(t) : Tensor();
-    };
-    return {needed(0, dq), needed(1, dk), needed(2, dv), needed(3, dsinks)};
+  static std::array<Tensor, 4> compute(const auto&... args) {
+    return attention_gradients(call(args...));
   }
 
  private:

@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "thunderkittens/kernels/attention.h"
+
 namespace thunderkittens {
 
 // What a call was given; packed when cu_seqlens_q is there.
@@ -26,5 +28,15 @@ struct attention_backward_call {
   std::optional<at::Tensor> dlse;
   std::array<bool, 4> needs;  // dq, dk, dv, dsinks
 };
+
+// What the call asks for, but for strides, which follow from what the kernel reads. Symbolic sizes
+// count as none.
+attention_forward_problem problem_of(const attention_call& c);
+
+// Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
+attention_strides strides_of(const at::Tensor& t);
+
+// The same numbers with the strides that Meta promises, also of dimensions of size 1.
+at::Tensor exactly_contiguous(const at::Tensor& t);
 
 }  // namespace thunderkittens

@@ -1,4 +1,5 @@
-// attention by ATen: what the kernels do not cover, and the backward. Torch, unlike attention.h.
+// attention by ATen: what the kernels do not cover, forward and backward. Torch, unlike
+// attention.h.
 #pragma once
 
 #include "kernels/attention/torch/attention_call.hpp"

@@ -1,0 +1,31 @@
+// attention, backward: picks the configuration, and enters the launcher in the table.
+#include <algorithm>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_backward_launch.cuh"
+#include "kittens/host/dispatch.h"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+namespace {
+
+void launch(const attention_backward_params& p, kittens::host::stream s) {
+  // The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
+  const int64_t width = std::max(p.head_dim, p.value_dim) <= 64 ? 64 : 128;
+  const auto with_type = [&]<class T>(T) {
+    kittens::host::dispatch<64, 128>("head_dim", width, [&]<int D> {
+      launch_attention_backward<attention_backward_config<T, D, /*Capped=*/false>>(p, s);
+    });
+  };
+  switch (p.type) {
+    case dtype::float16: return with_type(half{});
+    case dtype::bfloat16: return with_type(bf16{});
+    case dtype::float32: break;
+  }
+  throw kittens::host::error("attention_backward: type must be float16 or bfloat16, got float32");
+}
+
+KITTENS_LAUNCHER(kAttentionBackward, launch);
+
+}  // namespace
+}  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET
