@@ -283,7 +283,9 @@ class Problem:
 
         of_v = norm(self.v).amax(-2, keepdim=True)
         of_k = self.k.abs().amax((-2, -1), keepdim=True)
-        bound = (norm(do) * of_v + delta.abs()) * of_k
+        # Where a sink has most of a row's weight, the others add up to little.
+        spread = self.p.sum(-1, keepdim=True) + 2.0**-15 * (1 + self.lse.abs().nan_to_num(posinf=0))
+        bound = (norm(do) * of_v + delta.abs()) * of_k * spread.clamp(max=1.0)
         unit = 1.001 * 2.0**-29 * bound + FLUSHED
         return self._fitting(bound, unit * math.ceil(keys / INTEGER_KEYS) / 2, self.a.most)
 
