@@ -191,6 +191,7 @@ def make(draw: Draw, op: str) -> Case:
             exact=exact,
             by_torch=by_torch,
             fused=is_plain(options, inputs, incoming) and (by_torch or s.width == s.value_width),
+            differentiated=not by_torch and is_differentiated(s, options),
             # On the CPU torch's sums are those of each sequence, and of what belongs to none.
             sink_parts=len(s.row_lengths) + 2 if by_torch and s.packed else 1,
         )
@@ -215,7 +216,8 @@ def make(draw: Draw, op: str) -> Case:
     by_torch = not (draw.kernels and served)
     unsettled = ()
     if draw.device == "cuda":  # FlashAttention adds dq up in any order, torch's others all three
-        unsettled = ("dq",) if served else ("dq", "dk", "dv")
+        settled = served and is_differentiated(s, options)
+        unsettled = () if settled else ("dq",) if served else ("dq", "dk", "dv")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
 
 
@@ -223,6 +225,11 @@ def is_served(s: Shape, scale: float | None) -> bool:
     """Whether the kernel takes a call of 16 bits."""
     widths = all(0 < n <= 256 and n % 8 == 0 for n in (s.width, s.value_width))
     return widths and s.keys > 0 and (scale is None or scale > 0)
+
+
+def is_differentiated(s: Shape, options: dict) -> bool:
+    """Whether kernels compute the gradients of a call that the kernel takes."""
+    return not s.packed and not options.get("softcap") and max(s.width, s.value_width) <= 128
 
 
 def is_plain(options: dict, inputs: dict, incoming: dict) -> bool:

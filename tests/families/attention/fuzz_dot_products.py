@@ -10,6 +10,7 @@ from tests.families.attention.fuzz import (
     DTYPES,
     drawn_shape,
     drawn_values,
+    is_differentiated,
     is_served,
     place_gradient,
     scores_are_generic,
@@ -91,6 +92,7 @@ def make(draw: Draw, op: str) -> Case:
             exact=exact,
             by_torch=by_torch,
             fused=by_torch or s.width == s.value_width,
+            differentiated=not by_torch and is_differentiated(s, options),
         )
         judged = {"o": like(problem.output(), results["o"])}
         if leaves:
@@ -111,8 +113,9 @@ def make(draw: Draw, op: str) -> Case:
     own = not masked and is_served(s, options["scale"])
     unsettled = ()
     if draw.device == "cuda":  # as of attention
-        settled = own and dtype in (BF16, FP16)
-        unsettled = ("dquery",) if settled else ("dquery", "dkey", "dvalue")
+        served = own and dtype in (BF16, FP16)
+        settled = served and is_differentiated(s, options)
+        unsettled = () if settled else ("dquery",) if served else ("dquery", "dkey", "dvalue")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
 
 

@@ -49,6 +49,8 @@ class Problem:
         fused: Whether torch's fused attention may compute it, or its gradients: what that rounds to
             16 bits is float32 elsewhere. Its gradients on the CPU are sums of blocks, each sum
             rounded to 16 bits.
+        differentiated: Whether our kernels compute the gradients: they round to 16 bits, too, and add
+            dq up in integers.
         sink_dtype: Of sinks and their gradient.
         sink_parts: Of how many sums, each rounded to that, the gradient of sinks is the sum.
     """
@@ -66,6 +68,7 @@ class Problem:
     exact: bool = False
     by_torch: bool = False
     fused: bool = True
+    differentiated: bool = False
     sink_dtype: torch.dtype = torch.float32
     sink_parts: int = 1
 
@@ -75,7 +78,7 @@ class Problem:
         narrow = info.bits == 16
         # Of the forward's weights, and of o as its backward finds it; and of what that computes.
         self.h = info.eps / 2 if narrow and (self.fused or not self.by_torch) else 0.0
-        self.h_back = self.h if self.fused else 0.0
+        self.h_back = self.h if self.fused or self.differentiated else 0.0
         self.most = info.max if self.h_back > 0 else a.most  # of what is rounded to 16 bits
         # Of bfloat16 subnormal numbers are float32's, too, which a GPU flushes to zero.
         self.step = info.smallest_normal * info.eps if self.dtype == torch.float16 else a.tiny
@@ -213,7 +216,7 @@ class Problem:
         fits = (ds.abs() + error + weight * delta_error) <= self.most
         error = torch.where(fits, error, math.inf)
         results = {
-            "q": self._of_queries(ds, error, weight, delta_error),
+            "q": self._of_queries(ds, error, weight, delta_error, self._fixed_point(do, delta)),
             "k": self._of_keys(ds, error, weight, delta_error),
             "v": self._of_values(do, self._fitting(p, p_error, self.most)),
         }
@@ -263,13 +266,27 @@ class Problem:
             walked = torch.minimum(walked, 3 * h * (terms.square() @ other.square()).sqrt())
         return scale * self._fitting(sizes, bound + walked, self.a.most)
 
-    def _of_queries(self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor) -> Judged:
+    def _fixed_point(self, do: Tensor, delta: Tensor) -> Tensor | float:
+        """What integers lose of dq: one of 2²⁹ units of a bound, a rounding for each 128 keys."""
+        if not self.differentiated or 0 in self.k.shape:
+            return 0.0
+        sizes = [
+            t.amax((-1, -2), keepdim=True) for t in (self.v.norm(dim=-1)[..., None], self.k.abs())
+        ]
+        lse = self.lse.masked_fill(self.no_sum, 0.0)
+        weight = (self.p.sum(-1, keepdim=True) + 2**-15 * (1 + lse.abs())).clamp(max=1)
+        bound = weight * (do.norm(dim=-1, keepdim=True) * sizes[0] + delta.abs()) * sizes[1]
+        return abs(self.scale) * bound * 2**-30 * (self.k.shape[-2] / 128 + 2)
+
+    def _of_queries(
+        self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor, fixed: Tensor | float
+    ) -> Judged:
         scale = abs(self.scale)
         want = ds @ self.k * self.scale
         # δ is one number for all keys of a row, so its error meets their sum.
         common = self.p if self.slope is None else self.p * self.slope
         bound = delta * ((common @ self.k).abs() + (weight - common).abs() @ self.k.abs())
-        bound = self._sum(ds, error, self.k, scale) + bound * scale
+        bound = self._sum(ds, error, self.k, scale) + bound * scale + fixed
         bound = torch.where(self.blind, 0.0, bound)
         return self._judged(want, bound)
 
