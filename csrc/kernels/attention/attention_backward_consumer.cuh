@@ -137,8 +137,26 @@ class attention_backward_consumer {
     }
     warpgroup::mma_commit_group();
   }
+  // No integer says that a sum is not finite: the row's factor becomes NaN.
+  KITTENS_DEVICE void check_dq(const rt_fl<16, 64>& dq) const {
+    bool is_finite[2] = {true, true};
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      is_finite[i / 2 % 2] &= fabsf(dq.data[0][i]) <= std::numeric_limits<float>::max();
+    }
+    const int64_t block = (to - p.dq) / Config::parts;
+    const int row = (Config::rows == 64 ? 0 : W * 64) + warp_in_group() * 16 + arch::lane_id() / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (is_finite[r]) continue;
+      arch::store_global(p.dq_factors + block * Config::rows + row + r * 8,
+                         std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+
   // After it has been waited for.
   KITTENS_DEVICE void store_dq(const rt_fl<16, 64>& dq) {
+    if (factor[0] < 0.0f || factor[1] < 0.0f) check_dq(dq);
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
     const int lane = arch::lane_id(), warp = warp_in_group();

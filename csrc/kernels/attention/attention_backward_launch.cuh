@@ -76,7 +76,7 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
   t.row_blocks =
       reinterpret_cast<const attention_row_block<Config::rows>*>(p.workspace + layout.records);
   t.dq = reinterpret_cast<attention_dq_part<int>*>(p.workspace + layout.dq);
-  t.dq_factors = reinterpret_cast<const float*>(p.workspace + layout.dq_factors);
+  t.dq_factors = reinterpret_cast<float*>(p.workspace + layout.dq_factors);
   // The first keys are those that most rows see under a causal mask.
   t.tiles = {int(layout.key_blocks), int(p.key_heads), int(p.batch), false,
              int(together),          p.tile_counter};

@@ -6,7 +6,7 @@
 //
 //   positive   every partial sum of the row is finite
 //   negative   some may not be: who adds one up looks, and if it is not, stores NaN as the factor
-//   NaN        the row's dq is NaN: its gradient, delta or lse is, or their product overflows
+//   NaN        the row's dq is NaN: its gradient or delta is not finite, or a product overflows
 #pragma once
 
 #include <cfloat>
@@ -138,8 +138,8 @@ template <class T>
 KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bounds& bounds) {
   constexpr float kMostHalf = 65504.0f;
   const float bound = most_ds * bounds.k;
-  if (!is_finite(bound) || !is_finite(most_ds) || !(lse == lse)) return NAN;
-  const bool is_checked = bounds.not_finite != 0 || lse == INFINITY ||
+  if (!is_finite(bound) || !is_finite(most_ds)) return NAN;
+  const bool is_checked = bounds.not_finite != 0 || !(lse < INFINITY) ||
                           (std::same_as<T, half> && most_ds > kMostHalf);
   return is_checked ? -dq_factor(bound) : dq_factor(bound);
 }

@@ -84,7 +84,7 @@ struct attention_backward_arguments {
   tma_sequence_map<typename Config::key_tile> k, v, dk, dv;
   const attention_row_block<Config::rows>* row_blocks;  // [B, Hq, row blocks]
   attention_dq_part<int>* dq;                                // [B, Hq, row blocks, parts]
-  const float* dq_factors;                              // [B, Hq, row blocks, rows]
+  float* dq_factors;                              // [B, Hq, row blocks, rows] (attention_backward_rows.cuh)
   tile_scheduler tiles;
   int rows, keys;     // Sq, Sk
   int row_blocks_of_head;

@@ -72,6 +72,28 @@ def check_outliers(case: Case, device: str, where: str, factor: float) -> None:
     gradients_reference.check(gradients_reference.judged(case, tensors, dout, None), got)
 
 
+def check_largest(case: Case, device: str, factor: float) -> None:
+    """dq as large as its integers have room for, by the last two keys of all.
+
+    Each has half of a row's weight; v, and k in its first element, are opposite and the largest:
+    |dq| = |do|₂ · |v|₂ · |k|. Elsewhere v is `factor` times smaller.
+    """
+    (q, k, v), dout, _ = tensors_of(case, device, with_lse=False)
+    signs = torch.where(torch.randn_like(v[:, 0]) < 0, -1.0, 1.0).to(v.dtype)
+    k[..., :2].clamp_(-1, 1)
+    q[..., 0], q[..., 1], k[..., 1] = 0, 16, 0
+    for key, sign in ((-1, 1), (-2, -1)):
+        k[:, key, :, 2:] = k[:, -1, :, 2:]
+        k[:, key, :, 0], k[:, key, :, 1] = 16 * sign, 16
+        v[:, key] = factor * sign * signs
+    dout.copy_(signs.repeat_interleave(case.group, 1).unsqueeze(1).expand_as(dout))
+    got = run(case, [q, k, v], dout, None)
+    found = gradients_reference.judged(case, [q, k, v], dout, None, generic=False)
+    most = case.head_dim**0.5 * factor * 16  # |do|₂ = √D, and so is |v|₂ / factor; scale = 1 / √D
+    assert bool((found["dq"].want[..., 0].abs() > 0.99 * most).all())
+    gradients_reference.check(found, got)
+
+
 def check_powers(case: Case, device: str, where: str, power: int) -> None:
     """A power of two in do, v or k (out of q) comes out of the gradients, and changes no other bit.
 

@@ -84,6 +84,7 @@ def every_kind(n: int, m: int, few_of_each: bool = False) -> list[Check]:
     heads = [Case(150, 150, True, key_heads=3), Case(n, m, head_dim=128, key_heads=3)]
     not_finite = itertools.product(heads, ("q", "k", "v", "dout"), (math.nan, math.inf))
     wide = dataclasses.replace(causal, dtype=BF16)  # powers of two that float16 has not
+    wide_full = Case(n, m, head_dim=128, dtype=FP16)
     powers = ((plain, "dout", 20), (plain, "dout", -75), (plain, "dout", 70), (wide, "dout", 5))
     far = ((plain, "v", 70), (plain, "v", -75), (plain, "k", 40), (wide, "v", -3))
     large = list(itertools.product((plain, wide), outliers()))
@@ -91,6 +92,7 @@ def every_kind(n: int, m: int, few_of_each: bool = False) -> list[Check]:
         not_finite, large = list(not_finite)[:8], large[::4]
     return [
         *(Check(checks.check_outliers, case, where) for case, where in large),
+        *(Check(checks.check_largest, c, (by,)) for c in (plain, wide_full) for by in (1.0, 500.0)),
         *(Check(checks.check_powers, case, tuple(where)) for case, *where in (*powers, *far)),
         *(Check(checks.check_zero, case, (lse,)) for case in (plain, causal) for lse in (0, 1)),
         *(Check(checks.check_zero_rows, case) for case in (plain, causal)),

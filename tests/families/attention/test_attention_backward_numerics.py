@@ -1,7 +1,7 @@
 """attention's gradients by the public op, as torch computes them: what kernels are asked too.
 
-The lists and the checks are shared with test_attention_backward_simulator.py and
-test_attention_backward_gpu.py.
+The lists and the checks are shared with test_attention_gradients_simulator.py and
+test_attention_gradients_gpu.py.
 """
 
 import dataclasses

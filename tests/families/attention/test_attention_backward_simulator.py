@@ -1,107 +1,347 @@
-"""attention's gradients in the simulator: by a kernel of ours where there is one, else by torch."""
+"""attention_backward's kernels, lane by lane on the CPU."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, gradients_reference, training
-from tests.families.attention import gradient_checks as checks
-from tests.families.attention import gradient_lists as lists
+from tests.families.attention import cases
 from tests.families.attention.cases import BF16, FP16, FP32, Case
-from thunderkittens import _loader
-from thunderkittens.testing import memory
+from thunderkittens import _C, _loader
+from thunderkittens.testing import check_memory, memory
 
-pytestmark = [
-    pytest.mark.skipif(
-        not _loader.SIMULATOR.is_file(),
-        reason="the simulator is not built (python -m build_tools simulator)",
-    ),
-    pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch"),
-]
+pytestmark = pytest.mark.skipif(
+    not _loader.SIMULATOR.is_file(),
+    reason="the simulator is not built (python -m build_tools simulator)",
+)
 
-PAIRS = [
-    *((n, n) for n in lists.EDGES),
-    *((1, 257), (257, 1), (65, 129), (129, 65), (64, 128), (128, 64), (130, 257)),
+ALL_NEEDED = [True] * 4
+# Tiles have 128 keys, and 128 rows or, of heads wider than 64, 64: lengths around both, each width
+# and option.
+ALL = [
+    *(Case(n, n, causal, 1, 64) for n in (1, 64, 127, 128, 129) for causal in (False, True)),
+    *(Case(n, n, causal, 1, 128, FP16) for n in (63, 64, 65, 129) for causal in (False, True)),
+    Case(65, 260, True, 2, 64, FP16, key_heads=2, batch=2),
+    Case(70, 200, False, 4, 128, batch=2),
+    Case(130, 257, True, 3, 80, value_dim=40),
+    Case(100, 130, False, 1, 24, FP16, value_dim=128),
+    Case(200, 60, True, 2, 64),  # rows that see no key
+    Case(200, 60, True, 1, 128, FP16, sinks=FP32),
+    Case(150, 300, False, 1, 64, window_left=0, window_right=0),
+    Case(300, 300, True, 1, 64, window_left=70),
+    Case(140, 290, False, 2, 128, window_left=20, window_right=130, sinks=BF16),
+    Case(70, 90, True, 2, 64, key_heads=3, batch=2, sinks=FP32),  # more tiles than blocks
+    *(Case(65, 65, True, 2, 64, batch=2, layout=layout) for layout in cases.LAYOUTS),
+    *(Case(70, 140, True, 2, 64, regime=regime) for regime in cases.REGIMES[1:]),
+    *(Case(70, 70, scale=scale) for scale in (1e-30, 3.0)),
 ]
-NUMBERS = [
-    *lists.lengths(PAIRS),
-    *lists.options(70, 130),
-    *lists.random_cases(seed=21, count=40, longest=130, widest=128),
-]
-KINDS = [
-    *lists.every_kind(70, 130),
-    lists.Check(checks.check_no_double_backward, Case(20, 24, True, 2)),
-    *(
-        lists.Check(checks.check_compiled, Case(9, 12, True, 2), ("aot_eager", dynamic))
-        for dynamic in (False, True)
-    ),
+OF_EACH_KIND = [
+    Case(193, 193, False, 1, 64, BF16),
+    Case(129, 193, True, 2, 128, FP16, sinks=FP32),
+    Case(140, 200, False, 1, 80, BF16, window_left=30, window_right=5),
 ]
 POLICIES = (
     {"policy": "lazy"},
     {"policy": "random", "seed": 1},
     {"policy": "random", "seed": 2},
 )
-OF_EACH_KIND = [
-    Case(129, 257, False, 1, 64, BF16),
-    Case(193, 193, True, 2, 64, FP16),
-    Case(65, 129, True, 2, 128, BF16),
-    Case(70, 200, False, 1, 128, FP16, key_heads=2, window_left=100, window_right=20),
-]
 
 
-@pytest.mark.parametrize("check", [*lists.numbers(NUMBERS), *KINDS], ids=str)
-def test_in_the_simulator(check):
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernel."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+def launches() -> int:
+    return _C.launch_counts()["attention_backward"]
+
+
+@dataclasses.dataclass
+class Problem:
+    """A case with its tensors, the forward's results and the incoming gradients."""
+
+    case: Case
+    tensors: list[torch.Tensor]
+    o: torch.Tensor
+    lse: torch.Tensor
+    dout: torch.Tensor
+    dlse: torch.Tensor | None
+
+    @classmethod
+    def make(cls, case: Case, with_lse: bool = True) -> "Problem":
+        tensors = cases.make(case)
+        return cls.of(case, tensors, *cases.incoming(case, "cpu", with_lse))
+
+    @classmethod
+    def of(cls, case: Case, tensors, dout, dlse=None) -> "Problem":
+        """With tensors that are given."""
+        with thunderkittens.backend("simulator"):
+            o, lse = cases.forward(case, *tensors)
+        return cls(case, tensors, o, lse, dout, dlse)
+
+    def backward(self, needs=ALL_NEEDED, **changed) -> list[torch.Tensor]:
+        """dq, dk, dv and dsinks, by the backend in force."""
+        at = {"dout": self.dout, "dlse": self.dlse, "o": self.o, "lse": self.lse}
+        at |= dict(zip(("q", "k", "v", "sinks"), self.tensors, strict=False)) | changed
+        inputs = [at[name] for name in ("dout", "dlse", "q", "k", "v", "o", "lse")]
+        case = self.case
+        return torch.ops.thunderkittens.attention_backward(
+            *(*inputs, case.causal, case.scale, needs),
+            window_left=case.window_left,
+            window_right=case.window_right,
+            sinks=at.get("sinks"),
+        )
+
+    def check(self, got) -> None:
+        """Asserts the gradients against float64."""
+        got = [*got[:3], got[3] if self.case.sinks else None]
+        reference = cases.Reference(self.case, *self.tensors)
+        reference.check_gradients(self.dout, self.dlse, *got)
+
+
+def equal(got, want) -> bool:
+    return all(map(memory.bits_equal, got, want))
+
+
+# ---- Numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("index", "case"), list(enumerate(ALL)), ids=str)
+def test_against_float64(index, case):
+    """Right, within its tensors, the same bits with other neighbours, and by the kernel."""
+    problem = Problem.make(case, with_lse=index % 2 == 1)
+    before = launches()
+
+    def run(dout, *tensors):
+        return dataclasses.replace(problem, tensors=list(tensors)).backward(dout=dout)
+
     with thunderkittens.backend("simulator"):
-        check("cpu")
+        got = check_memory(run, problem.dout, *problem.tensors)
+    assert launches() == before + 2
+    assert all(t.is_contiguous() for t in got)
+    problem.check(got)
+
+
+def test_rows_that_see_no_key_are_zeros():
+    """What comes in through their lse is dropped, be it NaN."""
+    problem = Problem.make(Case(200, 60, True, 2, 64))
+    spoilt = problem.dlse.clone()
+    spoilt[..., :140] = math.nan
+    with thunderkittens.backend("simulator"):
+        got, again = problem.backward(), problem.backward(dlse=spoilt)
+    assert not got[0][:, :140].any() and bool(got[0][:, 140:].any())
+    assert equal(again, got)
+
+
+@pytest.mark.parametrize("needs", [(1, 0, 0, 0), (0, 1, 0, 1), (0, 0, 1, 0), (1, 0, 1, 1)], ids=str)
+def test_gradients_that_are_needed(needs):
+    """The same bits as with all."""
+    problem = Problem.make(Case(70, 90, True, 2, 64, sinks=BF16))
+    with thunderkittens.backend("simulator"):
+        full, some = problem.backward(), problem.backward(list(map(bool, needs)))
+    for t, want, need in zip(some, full, needs, strict=True):
+        assert memory.bits_equal(t, want) if need else t.shape == (0,)
+
+
+@pytest.mark.parametrize("layout", [layout for layout in cases.LAYOUTS if layout != "packed"])
+def test_strides_change_no_bit(layout):
+    """Of the forward's tensors, of o, lse and of what comes in."""
+    problem = Problem.make(Case(40, 66, True, 2, 64, batch=2))
+    if layout == "expanded":
+        k, v = (t[:1].expand_as(t).contiguous() for t in problem.tensors[1:])
+        problem = Problem.of(
+            problem.case,
+            [problem.tensors[0], k, v],
+            problem.dout[:1].expand_as(problem.dout).contiguous(),
+            problem.dlse,
+        )
+    moved = cases.lay_out(problem.tensors, layout)
+    _, dout, o = cases.lay_out([problem.o, problem.dout, problem.o], layout)
+    if layout == "expanded":
+        o = problem.o
+    twice = [t.repeat_interleave(2, -1)[..., ::2] for t in (problem.lse, problem.dlse)]
+    with thunderkittens.backend("simulator"):
+        want = problem.backward()
+        changed = dataclasses.replace(problem, tensors=moved, o=o, lse=twice[0])
+        assert equal(changed.backward(dout=dout, dlse=twice[1]), want)
 
 
 @pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
 def test_policies_agree(case):
-    """The order of threads, blocks and asynchronous work changes no bit; nor do more blocks."""
-    tensors, dout, dlse = checks.tensors_of(case, "cpu", with_lse=True)
+    """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
+    problem = Problem.make(case)
     with thunderkittens.backend("simulator", threads=1):
-        want = checks.run(case, tensors, dout, dlse)
+        want = problem.backward()
     for options in POLICIES:
         with thunderkittens.backend("simulator", **options):
-            got = checks.run(case, tensors, dout, dlse)
-        assert all(map(memory.bits_equal, got, want)), options
+            assert equal(problem.backward(), want), options
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
 @pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
 def test_no_races(case):
     """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
-    tensors, dout, dlse = checks.tensors_of(case, "cpu", with_lse=True)
+    problem = Problem.make(case)
     with thunderkittens.backend("simulator"):
-        want = checks.run(case, tensors, dout, dlse)
+        want = problem.backward()
     with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
-        got = checks.run(case, tensors, dout, dlse)
-    assert all(map(memory.bits_equal, got, want))
+        assert equal(problem.backward(), want)
 
 
-@pytest.mark.parametrize("change", [{}, {"head_dim": 128}, {"dtype": FP16}, {"group": 2}], ids=str)
-def test_explain_says_who_differentiates(change):
-    """What the references' bounds go by: a call is ours if its backward leaves torch out."""
-    case = dataclasses.replace(Case(20, 24, True), **change)
+# ---- What is not finite, and what is large -------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_a_row_that_is_not_finite_spoils_its_dq_alone(head_dim, value):
+    """Of q or dout. (It reaches dk and dv of all keys: those of a tile are one product.)"""
+    case = Case(150, 140, True, 2, head_dim)
+    problem = Problem.make(case)
+    with thunderkittens.backend("simulator"):
+        want = problem.backward()[0]
+        spoilt = problem.dout.clone()
+        spoilt[0, 100, 1, 5] = value
+        dq = problem.backward(dout=spoilt)[0]
+        assert dq[0, 100, 1].isnan().all()
+        dq[0, 100, 1] = want[0, 100, 1]
+        assert memory.bits_equal(dq, want)
+        spoilt = problem.tensors[0].clone()
+        spoilt[0, 99, 0, 3] = value
+        again = Problem.of(case, [spoilt, *problem.tensors[1:]], problem.dout, problem.dlse)
+        dq = again.backward()[0]
+        assert not dq[0, 99, 0].isfinite().any()
+        dq[0, 99, 0] = want[0, 99, 0]
+        assert memory.bits_equal(dq, want)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(head_dim, which, value):
+    """Of its key head alone, and none in tiles that do not see it."""
+    case = Case(300, 300, True, 1, head_dim, key_heads=2)
+    problem = Problem.make(case)
+    at = {"k": 1, "v": 2}[which]
+    spoilt = [t.clone() for t in problem.tensors]
+    spoilt[at][0, 270, 1, 5] = value
+    again = Problem.of(case, spoilt, problem.dout, problem.dlse)
+    with thunderkittens.backend("simulator"):
+        want, dq = problem.backward()[0], again.backward()[0]
+    assert not dq[0, 270:, 1].isfinite().any(-1).any()
+    finite = dq[0, :, 1].isfinite().all(-1)
+    assert bool(finite[:192].all())  # of tiles of 64 or 128 rows, forward and backward
+    torch.testing.assert_close(dq[0, :, 1][finite], want[0, :, 1][finite], rtol=2**-7, atol=1e-5)
+    assert memory.bits_equal(dq[0, :, 0].contiguous(), want[0, :, 0].contiguous())
+
+
+@pytest.mark.parametrize("sink", [10.0, 25.0], ids=str)
+def test_a_sink_that_takes_nearly_all_weight(sink):
+    """What is left to the keys has gradients that are right relative to themselves."""
+    case = Case(70, 90, False, 2, 64, sinks=FP32)
+    tensors = [*cases.make(case)[:3], torch.tensor([sink, -sink])]
+    problem = Problem.of(case, tensors, *cases.incoming(case, "cpu", with_lse=True))
+    with thunderkittens.backend("simulator"):
+        got = problem.backward()
+    problem.check(got)
+    weights = math.exp(-sink)  # and dq grows with them, from sums of numbers of size 1
+    assert weights < float(got[0][:, :, 0].abs().max()) < 1e3 * weights
+
+
+@pytest.mark.parametrize("size", [10.0, 1000.0], ids=str)
+@pytest.mark.parametrize("which", ["v", "dout"])
+def test_outliers(which, size):
+    """A row of v or of dout that is much larger than the others."""
+    problem = Problem.make(Case(130, 200, True, 2, 64), with_lse=False)
+    t = problem.dout if which == "dout" else problem.tensors[2]
+    t[:, 77] *= size
+    again = Problem.of(problem.case, problem.tensors, problem.dout)
+    with thunderkittens.backend("simulator"):
+        again.check(again.backward())
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_sums_as_large_as_their_bound(head_dim):
+    """Each row sees two keys, and their parts of dq add up: |dq| is |do| |v| |k|, or a third of it.
+
+    The bound is that of a head's keys: one of them, another in each batch, is 1000 times larger.
+    In a second call lse's gradient takes delta away, which is of the outlier's size.
+    """
+    outliers = (0, 1, 16, 17, 127, 128, 129)
+    case = Case(130, 130, True, 1, head_dim, batch=len(outliers), window_left=1)
+    sign = torch.tensor([1.0, -1.0]).repeat(65).view(1, -1, 1, 1).expand(len(outliers), 130, 1, 1)
+    once = torch.ones(head_dim)
+    q, k, v, dout = 0 * sign * once, sign * once, sign * once, sign.abs() * once
+    v = v.clone()
+    for batch, key in enumerate(outliers):
+        v[batch, key] *= 1000
+    problem = Problem.of(case, [t.to(BF16) for t in (q, k, v)], dout.to(BF16))
+    delta = (problem.dout.float() * problem.o.float()).sum(-1).transpose(1, 2).contiguous()
+    with thunderkittens.backend("simulator"):
+        for dlse in (None, delta):
+            problem = dataclasses.replace(problem, dlse=dlse)
+            problem.check(problem.backward())
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e15, 1e30], ids=str)
+def test_gradients_of_any_size(size):
+    """Squares of which vanish or overflow."""
+    problem = Problem.make(Case(70, 90, False, 1, 64), with_lse=False)
+    with thunderkittens.backend("simulator"):
+        want = problem.backward()
+        got = problem.backward(dout=(problem.dout.float() * size).to(BF16))
+    for t, other in zip(got[:3], want[:3], strict=True):
+        other = other.double() * size
+        # dout rounds once more, to 2⁻⁹ of itself.
+        torch.testing.assert_close(t.double(), other, rtol=0.1, atol=0.02 * size)
+
+
+def test_an_overflow_of_fp16_is_not_a_number():
+    """ds rounds to fp16: past its largest number dq is NaN, never the largest integer's."""
+    problem = Problem.make(Case(40, 40, False, 1, 64, FP16), with_lse=False)
+    problem.tensors[1] *= 1e-3
+    problem.tensors[2] *= 300
+    problem.dout[:, 7] *= 3000
+    again = Problem.of(problem.case, problem.tensors, problem.dout)
+    with thunderkittens.backend("simulator"):
+        dq = again.backward()[0]
+    assert dq[0, 7].isnan().all()
+    dq[0, 7] = 0
+    assert dq.isfinite().all()
+
+
+# ---- Which calls the kernel takes ----------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:attention_backward. computed by torch")
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (Case(5, 7, softcap=3.0), "no kernel computes the gradient with a softcap"),
+        (Case(5, 7, head_dim=136), "no kernel computes the gradient of head dimension 136"),
+        (Case(5, 7, value_dim=192), "no kernel computes the gradient of head dimension 192"),
+        (
+            Case(6, 7, cu_seqlens_q=(0, 2, 6), cu_seqlens_k=(0, 5, 7)),
+            "no kernel computes the gradient of packed sequences",
+        ),
+    ],
+    ids=str,
+)
+def test_fallbacks_say_why(case, reason, monkeypatch):
     tensors = cases.make(case)
+    dout, _ = cases.incoming(case, "cpu", with_lse=False)
+    before = launches()
     with thunderkittens.backend("simulator"):
-        ours = gradients_reference.is_ours(case, tensors)
-        assert not gradients_reference.is_ours(case, [t.float() for t in tensors])
-    assert not gradients_reference.is_ours(dataclasses.replace(case, dtype=FP32), tensors)
-    assert isinstance(ours, bool)
-
-
-def test_random_cases_are_many():
-    drawn = lists.random_cases(seed=21, count=40, longest=130, widest=128)
-    assert len(drawn) > 20 and any(case.packed for case in drawn)
-    assert torch.float32 not in {case.dtype for case in drawn}
-
-
-def test_training_runs_are_equal_to_the_bit(monkeypatch):
-    """attention, layer_norm, linear_cross_entropy and AdamW, some steps, twice."""
-    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
-    sizes = training.Sizes(2, 70, 2, 1, 64, layers=1, steps=4)
-    with thunderkittens.backend("simulator"):
-        training.check(sizes, BF16, "cpu")
+        tensors[0].requires_grad_()
+        found = str(
+            thunderkittens.explain("attention", *tensors[:3], **cases.options(case, *tensors[3:]))
+        )
+        assert found.endswith(f"its backward is computed by torch: {reason}")
+        tensors[0].requires_grad_(False)
+        with pytest.raises(RuntimeError, match=f"^attention_backward: computed by torch: {reason}"):
+            cases.gradients(case, *tensors[:3], dout, None, tensors[3:])
+        monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+        cases.check_gradients(case, "cpu", with_lse=True)
+    assert launches() == before
