@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
+from tests.families.attention.explained import is_differentiated_by_us
 from tests.families.attention.fuzz_reference import Problem
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import BF16, FP16, FP32, FP64, Draw, split
@@ -190,7 +191,8 @@ def make(draw: Draw, op: str) -> Case:
             generic_values=values_are_generic(regime, inputs["v"]),
             exact=exact,
             by_torch=by_torch,
-            fused=is_plain(options, inputs, incoming) and (by_torch or s.width == s.value_width),
+            fused=ours or (is_plain(options, inputs, incoming) and (by_torch or alike)),
+            integer_dq=ours,
             # On the CPU torch's sums are those of each sequence, and of what belongs to none.
             sink_parts=len(s.row_lengths) + 2 if by_torch and s.packed else 1,
         )
@@ -213,8 +215,11 @@ def make(draw: Draw, op: str) -> Case:
     own = is_served(s, options.get("scale"))
     served = own and dtype in (BF16, FP16)
     by_torch = not (draw.kernels and served)
+    alike, ours = s.width == s.value_width, is_ours(draw, views(inputs), options)
     unsettled = ()
-    if draw.device == "cuda":  # FlashAttention adds dq up in any order, torch's others all three
+    if (
+        draw.device == "cuda" and not ours
+    ):  # FlashAttention adds dq up in any order, torch's others all three
         unsettled = ("dq",) if served else ("dq", "dk", "dv")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
 
@@ -223,6 +228,18 @@ def is_served(s: Shape, scale: float | None) -> bool:
     """Whether the kernel takes a call of 16 bits."""
     widths = all(0 < n <= 256 and n % 8 == 0 for n in (s.width, s.value_width))
     return widths and s.keys > 0 and (scale is None or scale > 0)
+
+
+def views(inputs: dict[str, Placed]) -> Tensors:
+    return {name: placed.view for name, placed in inputs.items()}
+
+
+def is_ours(draw: Draw, given: Tensors, options: dict) -> bool:
+    """Whether a kernel of ours computes the gradients of an attention, too."""
+    if not draw.kernels:
+        return False
+    with thunderkittens.backend("simulator" if draw.device == "cpu" else "auto"):
+        return is_differentiated_by_us(**given, **options)
 
 
 def is_plain(options: dict, inputs: dict, incoming: dict) -> bool:

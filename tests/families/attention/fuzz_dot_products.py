@@ -10,6 +10,7 @@ from tests.families.attention.fuzz import (
     DTYPES,
     drawn_shape,
     drawn_values,
+    is_ours,
     is_served,
     place_gradient,
     scores_are_generic,
@@ -18,6 +19,7 @@ from tests.families.attention.fuzz import (
 from tests.families.attention.fuzz_reference import Problem
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import BF16, FP16, Draw
+from tests.fuzz.placement import Placed
 
 OPS = ("scaled_dot_product_attention",)
 
@@ -90,7 +92,8 @@ def make(draw: Draw, op: str) -> Case:
             generic_values=values_are_generic(regime, inputs["value"]),
             exact=exact,
             by_torch=by_torch,
-            fused=by_torch or s.width == s.value_width,
+            fused=by_torch or ours or s.width == s.value_width,
+            integer_dq=ours,
         )
         judged = {"o": like(problem.output(), results["o"])}
         if leaves:
@@ -109,11 +112,19 @@ def make(draw: Draw, op: str) -> Case:
         **options,
     )
     own = not masked and is_served(s, options["scale"])
+    settled = own and dtype in (BF16, FP16)
+    ours = settled and is_ours(draw, as_attention(inputs), {})
     unsettled = ()
-    if draw.device == "cuda":  # as of attention
-        settled = own and dtype in (BF16, FP16)
+    if draw.device == "cuda" and not ours:  # as of attention
         unsettled = ("dquery",) if settled else ("dquery", "dkey", "dvalue")
     return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
+
+
+def as_attention(inputs: dict[str, Placed]) -> Tensors:
+    """q, k and v as [B, S, H, D], of [B, H, S, D] or [H, S, D]."""
+    given = [inputs[name].view for name in ("query", "key", "value")]
+    given = [(t if t.dim() == 4 else t.unsqueeze(0)).transpose(1, 2) for t in given]
+    return dict(zip("qkv", given, strict=True))
 
 
 def like(judged: Judged, result: Tensor) -> Judged:

@@ -26,6 +26,7 @@ from tests.fuzz.arithmetic import Arithmetic, walk
 from tests.fuzz.case import Judged
 
 FLUSHED = torch.finfo(torch.float32).smallest_normal
+INTEGER_KEYS = 128  # over which dq is added up in float32, where it is added up in integers then
 CAPPED = 64.0  # tanh may be off by roundings of 1, times the cap, up to this one
 
 
@@ -51,6 +52,7 @@ class Problem:
             rounded to 16 bits.
         sink_dtype: Of sinks and their gradient.
         sink_parts: Of how many sums, each rounded to that, the gradient of sinks is the sum.
+        integer_dq: Whether dq is added up in integers, as our backward's kernel does.
     """
 
     q: Tensor
@@ -68,6 +70,7 @@ class Problem:
     fused: bool = True
     sink_dtype: torch.dtype = torch.float32
     sink_parts: int = 1
+    integer_dq: bool = False
 
     def __post_init__(self) -> None:
         self.a = a = Arithmetic.of(self.dtype)
@@ -213,7 +216,7 @@ class Problem:
         fits = (ds.abs() + error + weight * delta_error) <= self.most
         error = torch.where(fits, error, math.inf)
         results = {
-            "q": self._of_queries(ds, error, weight, delta_error),
+            "q": self._of_queries(ds, error, weight, delta_error, self._steps(do, delta)),
             "k": self._of_keys(ds, error, weight, delta_error),
             "v": self._of_values(do, self._fitting(p, p_error, self.most)),
         }
@@ -263,13 +266,38 @@ class Problem:
             walked = torch.minimum(walked, 3 * h * (terms.square() @ other.square()).sqrt())
         return scale * self._fitting(sizes, bound + walked, self.a.most)
 
-    def _of_queries(self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor) -> Judged:
+    def _steps(self, do: Tensor, delta: Tensor) -> Tensor | float:
+        """What dq / scale loses in integers, each row's units being a power of two of its own.
+
+        |Σ p (do · v − δ) k| ≤ (|do|₂ · max |v|₂ + |δ|) · max |k|, the largest of all keys of the
+        head: that is less than 2³⁰ units. Each sum over INTEGER_KEYS keys is off by half a unit.
+        """
+        keys = self.k.shape[-2]
+        if not self.integer_dq or keys == 0:
+            return 0.0
+
+        def norm(t: Tensor) -> Tensor:  # or more than it, where float32 has not its square
+            square, width = t.square().sum(-1, keepdim=True), t.shape[-1]
+            most = t.abs().amax(-1, keepdim=True) * math.sqrt(width)
+            return torch.where((square > 1e-29) & (square < 1e29), square.sqrt(), most)
+
+        of_v = norm(self.v).amax(-2, keepdim=True)
+        of_k = self.k.abs().amax((-2, -1), keepdim=True)
+        # Where a sink has most of a row's weight, the others add up to little.
+        spread = self.p.sum(-1, keepdim=True) + 2.0**-15 * (1 + self.lse.abs().nan_to_num(posinf=0))
+        bound = (norm(do) * of_v + delta.abs()) * of_k * spread.clamp(max=1.0)
+        unit = 1.001 * 2.0**-29 * bound + FLUSHED
+        return self._fitting(bound, unit * math.ceil(keys / INTEGER_KEYS) / 2, self.a.most)
+
+    def _of_queries(
+        self, ds: Tensor, error: Tensor, weight: Tensor, delta: Tensor, steps: Tensor | float
+    ) -> Judged:
         scale = abs(self.scale)
         want = ds @ self.k * self.scale
         # δ is one number for all keys of a row, so its error meets their sum.
         common = self.p if self.slope is None else self.p * self.slope
         bound = delta * ((common @ self.k).abs() + (weight - common).abs() @ self.k.abs())
-        bound = self._sum(ds, error, self.k, scale) + bound * scale
+        bound = self._sum(ds, error, self.k, scale) + (bound + steps) * scale
         bound = torch.where(self.blind, 0.0, bound)
         return self._judged(want, bound)
 

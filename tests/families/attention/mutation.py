@@ -5,19 +5,29 @@ from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
 BLOCKS = Program("attention", "attention_blocks")
+BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in (0, 1))
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
     "kernels/attention/attention_producer.cuh": PROGRAMS,
     "kernels/attention/attention_softmax.cuh": PROGRAMS,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
+    "kernels/attention/attention_backward.cuh": BACKWARD,
+    "kernels/attention/attention_backward_consumer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_producer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_rows.cuh": BACKWARD,
+    "kernels/attention/attention_backward_tile.cuh": BACKWARD,
 }
 LEFT_OUT = {}
-HOST_SIDE = ("kernels/attention/attention_launch.cuh",)
+HOST_SIDE = (
+    "kernels/attention/attention_launch.cuh",
+    "kernels/attention/attention_backward_launch.cuh",
+)
 
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 SOFTMAX = "attention_softmax.cuh"
+BACKWARD_CONSUMER, ROWS = "attention_backward_consumer.cuh", "attention_backward_rows.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
@@ -195,4 +205,9 @@ LISTED: tuple[Listed, ...] = (
         "no row has such a bit",
     ),
     Listed(PRODUCER, "- k_start : «0»;", "constant: 0 → -1", "fewer keys than none are none"),
+    # The backward.
+    Listed(BACKWARD_CONSUMER, "const float lse[«2»]", "constant: 2 → 3", LONGER),
+    Listed(BACKWARD_CONSUMER, "const float delta[«2»]", "constant: 2 → 3", LONGER),
+    Listed(ROWS, "square «>» kLeast", "comparison: > → >=", "either is far enough inside"),
+    Listed(ROWS, "square «<» kMost", "comparison: < → <=", "either is far enough inside"),
 )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tests.families.attention import cases
+from tests.families.attention import cases, gradient_checks
 from tests.families.attention.cases import FP16, FP32
 from tests.stress.problem import Stress
 
@@ -41,7 +41,19 @@ def problems() -> list[Problem]:
         case(1023, 2047, head_dim=256, causal=True, **grouped),
         case(1500, 1500, head_dim=256, softcap=20.0, dtype=FP16, **whole),
     ]
-    return [Problem("attention_forward", each, cases) for each in some]
+    wide = {"key_heads": 4, "batch": 2}
+    gradients = [
+        case(1023, 1023, **whole),
+        case(1023, 1500, causal=True, dtype=FP16, **grouped),
+        case(1500, 1023, head_dim=80, window_left=300, window_right=7, **wide),
+        case(1023, 1023, head_dim=128, **wide),
+        case(1023, 1023, head_dim=128, causal=True, sinks=FP32, **grouped),
+        case(300, 2047, head_dim=128, causal=True, dtype=FP16, layout="shifted", **wide),
+    ]
+    return [
+        *(Problem("attention_forward", each, cases) for each in some),
+        *(Problem("attention_backward", each, gradient_checks) for each in gradients),
+    ]
 
 
 CASES = tuple(problems())

@@ -46,7 +46,6 @@ GRADIENTS = [
     *(Case(130, 130, True, 2, batch=2, layout=layout) for layout in cases.LAYOUTS),
     Case(257, 400, False, 3, 80, value_dim=40, window_left=100, window_right=7, sinks=FP32),
     Case(257, 400, True, 2, 24, FP16, value_dim=128, sinks=FP16),
-    # More tiles than multiprocessors, and more heads than a grid's second direction has places.
     Case(1000, 1000, True, 4, 128, key_heads=8, batch=5),
     Case(3, 5, True, 4, key_heads=4, batch=4200),
 ]
@@ -135,8 +134,7 @@ def test_run_to_run(head_dim, causal):
 
 def test_simulator_and_gpu_agree():
     """Both within the bounds of one reference."""
-    case = Case(70, 90, True, 2)
-    tensors = cases.make(case)
+    tensors = cases.make(case := Case(70, 90, True, 2))
     results = cases.forward(case, *(t.cuda() for t in tensors))
     cases.Reference(case, *tensors).check(*(t.cpu() for t in results))
 
@@ -147,10 +145,9 @@ def test_simulator_and_gpu_agree():
 @pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_gradients_against_float64(case, with_lse):
-    entries = ("attention_forward", "attention_backward")
-    before = [launches(entry) for entry in entries]
+    before = launches(), launches("attention_backward")
     cases.check_gradients(case, "cuda", with_lse)
-    assert [launches(entry) for entry in entries] == [count + 1 for count in before]
+    assert (launches(), launches("attention_backward")) == (before[0] + 1, before[1] + 1)
 
 
 def test_rows_that_see_no_key_pass_no_gradient():
@@ -167,10 +164,10 @@ def test_gradients_that_are_wanted(needs):
     q, k, v = cases.make(case, "cuda")
     leaves = [t.clone().requires_grad_(bool(n)) for t, n in zip((q, k, v), needs, strict=True)]
     thunderkittens.attention(*leaves, causal=True).sum().backward()  # dout is expanded
-    assert [leaf.grad is not None for leaf in leaves] == list(map(bool, needs))
+    assert [t.grad is not None for t in leaves] == list(map(bool, needs))
     full = cases.gradients(case, q, k, v, torch.ones_like(q))
-    for leaf, want in zip(leaves, full, strict=True):
-        assert leaf.grad is None or memory.bits_equal(leaf.grad, want)
+    pairs = zip(leaves, full, strict=True)
+    assert all(t.grad is None or memory.bits_equal(t.grad, want) for t, want in pairs)
 
 
 def test_training_step_with_torch_compile():

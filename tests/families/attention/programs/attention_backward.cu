@@ -1,0 +1,15 @@
+// The kernels that the mutants change.
+#include "attention_backward.h"
+
+#include "kernels/attention/attention_backward_launch.cuh"
+
+using namespace thunderkittens;
+using namespace thunderkittens::attention_kernels;
+
+void run_attention_backward(const attention_backward_params& p) {
+#if CONFIGS == 0
+  launch_attention_backward<attention_backward_config<bf16, 64, false>>(p, nullptr);
+#else
+  launch_attention_backward<attention_backward_config<half, 128, false>>(p, nullptr);
+#endif
+}

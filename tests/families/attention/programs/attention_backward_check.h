@@ -1,0 +1,239 @@
+// A small call of attention's backward, and its check against the formula in double.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <kittens.cuh>
+#include <vector>
+
+#include "attention_backward.h"
+#include "problem.h"
+
+using namespace kittens::testing;
+using namespace thunderkittens;
+using kittens::bf16;
+
+namespace {
+
+constexpr int64_t kAll = 1 << 20;  // keys to a side
+
+struct problem {
+  int64_t batch, rows, keys, heads, key_heads;
+  int64_t left = kAll, right = kAll;
+  bool dynamic = false, dlse = false, sinks = false, dq = true;
+  int64_t head_dim = 64, value_dim = 64;
+  float loud = 1;        // by how much key 1 of v, and the gradient of row 1, is larger than others
+  int64_t nan_row = -1;  // whose gradient is NaN
+  float quiet = 1;       // what v and the gradient of o are multiplied by
+};
+
+// A gradient, and how far the kernel's may be from it: sums over rounded terms are off as a random
+// walk (tests/fuzz/arithmetic.py).
+struct sums {
+  std::vector<double> want, squares, sizes, room;
+  explicit sums(int64_t n) : want(n), squares(n), sizes(n), room(n) {}
+  // `size` is what the term is a difference of.
+  void add(int64_t at, double term, double size) {
+    want[at] += term;
+    squares[at] += term * term;
+    sizes[at] += std::fabs(size);
+  }
+};
+
+template <class T>
+void check_sums(const char* what, const std::vector<T>& got, const sums& of) {
+  for (size_t i = 0; i < of.want.size(); ++i) {
+    const double g = kittens::convert<float>(got[i]), w = of.want[i];
+    const double room = 3.2 * unit<T>() * std::sqrt(of.squares[i]) + 4e-6 * of.sizes[i] +
+                        unit<T>() * std::fabs(w) + of.room[i] + 1e-7;
+    if ((std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= room) continue;
+    fail(what, static_cast<int>(i), "is " + to_text(g) + ", not " + to_text(w));
+    return;
+  }
+}
+
+template <class T>
+struct inputs {
+  std::vector<T> q, k, v, o, d_o;
+  std::vector<float> lse, dlse, sinks;
+};
+
+template <class T>
+struct gradients {
+  std::vector<T> dq, dk, dv;
+  std::vector<float> dsinks;
+};
+
+struct expected {
+  sums dq, dk, dv;
+  std::vector<double> dsinks, dsinks_size;
+};
+
+float scale_of(const problem& is) {
+  // Twice what is usual: a few keys decide, so that none may be missing.
+  return 2 / std::sqrt(float(is.head_dim));
+}
+
+// Row i of one head: its o and lse, if it is not there yet, and what it adds to the gradients.
+template <class T>
+void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>& in,
+                   expected& to) {
+  const auto number = [](T x) -> double { return kittens::convert<float>(x); };
+  const int64_t D = is.head_dim, Dv = is.value_dim, key_head = h / (is.heads / is.key_heads);
+  const int64_t diagonal = i + is.keys - is.rows;
+  const int64_t first = std::max<int64_t>(0, diagonal - is.left);
+  const int64_t end = std::min(is.keys, diagonal + is.right + 1);
+  const int64_t row = (b * is.rows + i) * is.heads + h, at = (b * is.heads + h) * is.rows + i;
+  const auto key = [&](int64_t j) { return (b * is.keys + j) * is.key_heads + key_head; };
+  const double scale = scale_of(is);
+  std::vector<double> p, dp, sizes;
+  double top = is.sinks ? in.sinks[h] : -INFINITY;
+  for (int64_t j = first; j < end; ++j) {
+    double score = 0, product = 0, size = 0;
+    for (int64_t d = 0; d < D; ++d)
+      score += number(in.q[row * D + d]) * number(in.k[key(j) * D + d]);
+    for (int64_t d = 0; d < Dv; ++d) {
+      const double term = number(in.d_o[row * Dv + d]) * number(in.v[key(j) * Dv + d]);
+      product += term;
+      size += std::fabs(term);
+    }
+    p.push_back(score * scale);
+    dp.push_back(product);
+    sizes.push_back(size);
+    top = std::max(top, p.back());
+  }
+  double total = is.sinks ? std::exp(in.sinks[h] - top) : 0;
+  for (double& x : p) total += x = std::exp(x - top);
+  const bool sees_none = total == 0;
+  in.lse[at] = sees_none ? -INFINITY : static_cast<float>(top + std::log(total));
+  double delta = 0, norm = 0;
+  for (int64_t d = 0; d < Dv; ++d) {
+    double o = 0;
+    for (int64_t j = first; j < end; ++j) o += p[j - first] / total * number(in.v[key(j) * Dv + d]);
+    in.o[row * Dv + d] = kittens::convert<T>(sees_none ? 0 : static_cast<float>(o));
+    const double gradient = number(in.d_o[row * Dv + d]);
+    delta += number(in.o[row * Dv + d]) * gradient;
+    norm += gradient * gradient;
+  }
+  if (is.dlse) delta -= in.dlse[at];
+  if (is.sinks) {
+    const double share = std::exp(in.sinks[h] - in.lse[at]);
+    to.dsinks[h] -= share * delta;
+    to.dsinks_size[h] += std::fabs(share * delta);
+  }
+  double of_v = 0, of_k = 0;
+  for (int64_t j = 0; j < is.keys; ++j) {
+    double square = 0;
+    for (int64_t d = 0; d < Dv; ++d) square += std::pow(number(in.v[key(j) * Dv + d]), 2);
+    of_v = std::max(of_v, std::sqrt(square));
+    for (int64_t d = 0; d < D; ++d) of_k = std::max(of_k, std::fabs(number(in.k[key(j) * D + d])));
+  }
+  // dq's integers: half a unit for each tile of 128 keys.
+  const double step = scale * 0x1p-29 * (std::sqrt(norm) * of_v + std::fabs(delta)) * of_k;
+  for (int64_t d = 0; d < D; ++d) {
+    to.dq.room[row * D + d] = step * static_cast<double>((is.keys + 127) / 128) / 2;
+  }
+  for (int64_t j = first; j < end; ++j) {
+    const double weight = p[j - first] / total, ds = weight * (dp[j - first] - delta) * scale;
+    const double size = weight * (sizes[j - first] + std::fabs(delta)) * scale;
+    for (int64_t d = 0; d < D; ++d) {
+      const double of_k = number(in.k[key(j) * D + d]), of_q = number(in.q[row * D + d]);
+      to.dq.add(row * D + d, ds * of_k, size * of_k);
+      to.dk.add(key(j) * D + d, ds * of_q, size * of_q);
+    }
+    for (int64_t d = 0; d < Dv; ++d) {
+      const double term = weight * number(in.d_o[row * Dv + d]);
+      to.dv.add(key(j) * Dv + d, term, term);
+    }
+  }
+}
+
+template <class T>
+gradients<T> run(const problem& is, const inputs<T>& in) {
+  const int64_t D = is.head_dim, Dv = is.value_dim;
+  const int64_t q_row = is.heads * D, k_row = is.key_heads * D, v_row = is.key_heads * Dv,
+                o_row = is.heads * Dv;
+  const buffer<T> q(in.q), k(in.k), v(in.v), o(in.o), d_o(in.d_o);
+  const buffer<float> lse(in.lse), dlse(in.dlse), sinks(in.sinks);
+  const T nan = kittens::convert<T>(NAN);
+  const buffer<T> dq(std::vector<T>(in.q.size(), nan)), dk(std::vector<T>(in.k.size(), nan)),
+      dv(std::vector<T>(in.v.size(), nan));
+  const buffer<float> dsinks(std::vector<float>(is.heads, NAN));
+  const attention_backward_layout layout(is.batch, is.rows, is.keys, is.heads, is.key_heads,
+                                         std::max(D, Dv));
+  const buffer<int> workspace(std::vector<int>(layout.bytes / 4, -1)), counter(std::vector<int>{0});
+  run_attention_backward({.q = q.data(),
+                          .k = k.data(),
+                          .v = v.data(),
+                          .o = o.data(),
+                          .d_o = d_o.data(),
+                          .lse = lse.data(),
+                          .dlse = is.dlse ? dlse.data() : nullptr,
+                          .sinks = is.sinks ? sinks.data() : nullptr,
+                          .dq = is.dq ? dq.data() : nullptr,
+                          .dk = dk.data(),
+                          .dv = dv.data(),
+                          .dsinks = is.sinks ? dsinks.data() : nullptr,
+                          .workspace = reinterpret_cast<std::byte*>(workspace.data()),
+                          .tile_counter = is.dynamic ? counter.data() : nullptr,
+                          .batch = is.batch,
+                          .rows = is.rows,
+                          .keys = is.keys,
+                          .heads = is.heads,
+                          .key_heads = is.key_heads,
+                          .head_dim = D,
+                          .value_dim = Dv,
+                          .q_strides = {is.rows * q_row, q_row, D},
+                          .k_strides = {is.keys * k_row, k_row, D},
+                          .v_strides = {is.keys * v_row, v_row, Dv},
+                          .o_strides = {is.rows * o_row, o_row, Dv},
+                          .do_strides = {is.rows * o_row, o_row, Dv},
+                          .scale = scale_of(is),
+                          .softcap = 0,
+                          .left = std::min(is.left, is.keys),
+                          .right = std::min(is.right, is.rows),
+                          .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16});
+  CHECK_EQUAL(counter.get()[0], 0);
+  return {dq.get(), dk.get(), dv.get(), dsinks.get()};
+}
+
+template <class T>
+void check(const problem& is) {
+  const int64_t rows = is.batch * is.rows * is.heads, keys = is.batch * is.keys * is.key_heads;
+  const auto times = [](T& x, float factor) {
+    x = kittens::convert<T>(kittens::convert<float>(x) * factor);
+  };
+  inputs<T> in{normal_values<T>(rows * is.head_dim, 1), normal_values<T>(keys * is.head_dim, 2),
+               normal_values<T>(keys * is.value_dim, 3), std::vector<T>(rows * is.value_dim),
+               normal_values<T>(rows * is.value_dim, 4)};
+  in.lse.resize(rows);
+  in.dlse = normal_values<float>(rows, 5, 0, 3);
+  in.sinks = normal_values<float>(is.heads, 6, 6, 2);  // as much as a few keys
+  for (int64_t i = 0; i < static_cast<int64_t>(in.v.size()); ++i) {
+    const bool loud = i / is.value_dim / is.key_heads % is.keys == 1;
+    times(in.v[i], is.quiet * (loud ? is.loud : 1));
+  }
+  for (int64_t i = 0; i < static_cast<int64_t>(in.d_o.size()); ++i) {
+    const int64_t row = i / is.value_dim / is.heads % is.rows;
+    times(in.d_o[i], is.quiet * (row == 1 ? is.loud : 1));
+    if (row == is.nan_row && i % is.value_dim == 3) in.d_o[i] = kittens::convert<T>(NAN);
+  }
+  expected want{sums(rows * is.head_dim), sums(keys * is.head_dim), sums(keys * is.value_dim),
+                std::vector<double>(is.heads), std::vector<double>(is.heads)};
+  for (int64_t b = 0; b < is.batch; ++b) {
+    for (int64_t h = 0; h < is.heads; ++h) {
+      for (int64_t i = 0; i < is.rows; ++i) differentiate(is, b, i, h, in, want);
+    }
+  }
+  const gradients<T> got = run(is, in);
+  if (is.dq) check_sums("dq", got.dq, want.dq);
+  check_sums("dk", got.dk, want.dk);
+  check_sums("dv", got.dv, want.dv);
+  if (!is.sinks) return;
+  for (int64_t h = 0; h < is.heads; ++h) {
+    CHECK_CLOSE(got.dsinks[h], want.dsinks[h], 1e-5 * want.dsinks_size[h] + 1e-6);
+  }
+}
+
+}  // namespace
