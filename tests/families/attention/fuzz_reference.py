@@ -49,8 +49,8 @@ class Problem:
         fused: Whether torch's fused attention may compute it, or its gradients: what that rounds to
             16 bits is float32 elsewhere. Its gradients on the CPU are sums of blocks, each sum
             rounded to 16 bits.
-        differentiated: Whether our kernels compute the gradients: they round to 16 bits, too, and add
-            dq up in integers.
+        differentiated: Whether our kernels compute the gradients: they round to 16 bits, too, and
+            add dq up in integers.
         sink_dtype: Of sinks and their gradient.
         sink_parts: Of how many sums, each rounded to that, the gradient of sinks is the sum.
     """
