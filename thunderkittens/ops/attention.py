@@ -72,9 +72,12 @@ def attention(
         is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
         are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
         gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
-        lse are saved, never the weights; torch computes it: first order only, the same bits on
-        every run. But on a GPU, for D of q and v alike and no window, softcap, sinks, packing and
-        gradient of lse, it is torch's FlashAttention, whose dq is the same only under
+        lse are saved, never the weights; first order only. Kernels compute it for D and Dv up to
+        128 without packing and softcap, dk and dv also where only dq is needed. For a while it
+        takes 4 bytes for each element of q, whose heads count as 64 or 128 wide, and 12 for each
+        row of a head. Torch computes the other gradients, with the same bits on every run. But on a
+        GPU, for D of q and v alike and no window, softcap, sinks, packing and gradient of lse, it
+        is torch's FlashAttention, whose dq is the same only under
         torch.use_deterministic_algorithms(True).
 
     Numerics:
@@ -84,14 +87,18 @@ def attention(
         0, but a row that overflows, or has a logit from 1e7 on, is computed again with its maximum,
         whatever the rows beside it: right for every logit and every q·k that float32 holds. Under
         autocast q, k and v take its dtype; the backward computes in that of the forward, also where
-        it is called inside autocast. The kernel's o and lse are the same bits on every run; o may
-        differ in its last bits where lse is returned too. A NaN or an infinity in v spoils the rows
-        that see it, and, as in torch's own attention, may spoil rows that the mask keeps from it:
-        their weight for it is 0, and 0 · NaN is NaN.
+        it is called inside autocast. The kernel's o and lse are the same bits on every run, and so
+        are its gradients; o may differ in its last bits where lse is returned too. For gradients
+        the weights, and ds, are rounded to q's dtype; dq is added up in integers, in units of 2⁻²⁹
+        of what bounds its row, max |v| max |k| |do| of a head: v with rows 1000 times larger than
+        the others may cost dq more than those roundings, from 4096 keys on. A NaN or an infinity in
+        v spoils the rows that see it, and, as in torch's own attention, may spoil rows that the
+        mask keeps from it: their weight for it is 0, and 0 · NaN is NaN. So may one in q, do or k
+        spoil dk and dv of keys that the mask keeps from it; dq of other rows it never does.
 
     Source:
-        csrc/kernels/attention: attention_forward.cuh is the kernel, attention_reference.cpp what
-        torch computes.
+        csrc/kernels/attention: attention_forward.cuh and attention_backward.cuh are the kernels,
+        attention_reference.cpp and attention_gradients.cpp what torch computes.
 
     Example:
         >>> import torch, thunderkittens
