@@ -145,6 +145,7 @@ void mbarrier::complete_if_all() {
   if (missing_ > 0 || bytes_ != 0) return;
   missing_ = expected_;
   ++phase_;
+  over_before_ = over_in_cluster_;
   over_ = coming_.sum();
   over_.join_ended(ended_);
   over_in_cluster_ = over_;
@@ -156,26 +157,27 @@ void mbarrier::complete_if_all() {
   }
 }
 
-// The phase that the current thread means by a parity: the one after the last it waited for, if
-// the parity fits, and then the barrier must not be further on than that; else what the hardware
-// takes it for, the current phase or the one before.
-int64_t mbarrier::meant_phase(uint32_t parity, call_site site) {
+// The phase that a parity stands for, as the hardware has it: the current one or the one before. A
+// thread that knows that all phases before this one are over has been right to ask so. If one that
+// does not comes earlier, or others later, the same parity stands for a phase that is two before:
+// race mode reports that, under whichever policy it sees the phases so far apart.
+int64_t mbarrier::phase_of(uint32_t parity, call_site site) {
   if (parity > 1) fail({site}, "parity must be 0 or 1, got %u", parity);
-  const int64_t last = last_phase_[self->thread], next = last + 1;
-  if (last != kNever && (next & 1) == parity) {
-    if (phase_ > next + 1) {
-      fail({site},
-           "thread %d waits for phase %lld (parity %u) only now that phase %lld is over too: its "
-           "parity stands for another phase",
-           self->thread, static_cast<long long>(next), parity, static_cast<long long>(phase_ - 1));
-    }
-    return next;
+  const int64_t phase = (phase_ & 1) == parity ? phase_ : phase_ - 1;
+  const bool has_waited = last_phase_[self->thread] >= phase - 1;
+  if (self->race != nullptr && phase >= 1 && !has_waited &&
+      !self->race->now().includes(phase == phase_ ? over_in_cluster_ : over_before_)) {
+    fail({site},
+         "parity %u of thread %d stands for phase %lld here, but nothing orders the end of phase "
+         "%lld before: where that comes later, it stands for phase %lld",
+         parity, self->thread, static_cast<long long>(phase), static_cast<long long>(phase - 1),
+         static_cast<long long>(phase - 2));
   }
-  return (phase_ & 1) == parity ? phase_ : phase_ - 1;
+  return phase;
 }
 
 bool mbarrier::test(uint32_t parity, call_site site) {
-  const int64_t phase = meant_phase(parity, site);
+  const int64_t phase = phase_of(parity, site);
   if (phase_ <= phase) return false;
   last_phase_[self->thread] = phase;
   race::acquire(self->race, over_);
@@ -183,7 +185,7 @@ bool mbarrier::test(uint32_t parity, call_site site) {
 }
 
 void mbarrier::wait(uint32_t parity, scope of, call_site site) {
-  const int64_t phase = meant_phase(parity, site);
+  const int64_t phase = phase_of(parity, site);
   last_phase_[self->thread] = phase;
   if (phase_ > phase) {
     return race::acquire(self->race, of == scope::cluster ? over_in_cluster_ : over_);

@@ -39,7 +39,7 @@ class mbarrier final : public waitable {
   void expect(int64_t bytes, const origin& from);
   // Of a copy, which race mode knows as the `order`th of loads().
   void complete_bytes(int64_t bytes, uint32_t order, const origin& from);
-  // Whether the phase of `parity`, as the current thread means it, is over.
+  // Whether the phase that `parity` stands for is over.
   bool test(uint32_t parity, call_site site);
   void wait(uint32_t parity, scope of, call_site site);
   // Reports a copy that is to complete here, or a remote arrival, before the init was fenced.
@@ -57,7 +57,7 @@ class mbarrier final : public waitable {
   uint8_t* word() const;
   void count_arrivals(int count, const origin& from);
   void complete_if_all();
-  int64_t meant_phase(uint32_t parity, call_site site);
+  int64_t phase_of(uint32_t parity, call_site site);
   [[noreturn]] [[gnu::format(printf, 3, 4)]] void fail(const origin& from, const char* format,
                                                        ...) const;
 
@@ -78,7 +78,7 @@ class mbarrier final : public waitable {
   // wait of a block's scope learns of other blocks' arrivals only that they have come.
   race::gathering coming_, coming_from_others_;
   race::history ended_;  // by arrivals of a block's scope from other blocks
-  race::history over_, over_in_cluster_;
+  race::history over_, over_in_cluster_, over_before_;  // over_before_: without the last phase
   race::agent loads_;
 };
 

@@ -8,7 +8,7 @@ from build_tools.settings import BuildError
 from tests.mutation import listed, operators, targets
 from tests.mutation.bench import NOTICED, Bench, Verdict
 from tests.mutation.listed import Listed
-from tests.mutation.operators import Mutant
+from tests.mutation.mutant import Mutant
 from tests.mutation.source import Source
 
 OUTCOMES = (*NOTICED, "compile", "equivalent", "survived")

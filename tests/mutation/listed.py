@@ -1,7 +1,7 @@
 """Mutants that no run can notice, each with the reason: they are as right as the kernel."""
 
 from tests.mutation.listing import Listed
-from tests.mutation.operators import Mutant
+from tests.mutation.mutant import Mutant
 from tests.tools import families
 
 # Those of all families, from their mutation.py.

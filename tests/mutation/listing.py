@@ -3,14 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from build_tools.settings import ROOT
-from tests.mutation.operators import Mutant
+from tests.mutation.mutant import Mutant
 
 TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
 ANY_BARRIER = "any barrier but the whole block's would do"
-LONGER = "an array with one element more, which nobody uses"
 NOT_BOUNDED = "no element stands there: the compiler ends the loop before it"
 
 
@@ -18,29 +16,25 @@ NOT_BOUNDED = "no element stands there: the compiler ends the loop before it"
 class Listed:
     """Mutants that are alike.
 
+    Nothing of it is a line or the name of a variable. Of how many places a name says that it is one
+    (`limit 2/3 more`), so a place more or less of its kind in the function asks for another look.
+
     Attributes:
         file: The end of the source's name.
-        line: A part of the line that they change; where it has «», of where they change it.
-        change: Their change, as a regular expression for all of `operator: before → after`.
-        reason: Why it cannot be noticed.
-        above: A part of the line above, where several lines are alike.
+        function: The function or class, with its classes; "" outside of all.
+        names: A regular expression for their names in it, all of each (Mutant.name).
+        reason: Why they cannot be noticed.
     """
 
     file: str
-    line: str
-    change: str
+    function: str
+    names: str
     reason: str
-    above: str = ""
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether a mutant is one of these."""
         return (
             mutant.file.endswith(self.file)
-            and self.line in (mutant.context if "«" in self.line else mutant.plain_line)
-            and re.fullmatch(self.change, mutant.change, re.DOTALL) is not None
-            and (not self.above or self.above in _line_above(mutant))
+            and mutant.function == self.function
+            and re.fullmatch(self.names, mutant.name) is not None
         )
-
-
-def _line_above(mutant: Mutant) -> str:
-    return (ROOT / "csrc" / mutant.file).read_text().splitlines()[mutant.line - 2]

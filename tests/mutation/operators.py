@@ -1,116 +1,48 @@
-"""The mistakes: each operator proposes changes of one place of a kernel's source.
+"""The mistakes: each operator proposes changes of the places in a source that have a role.
 
-Synchronisation is what the issue of a pipeline is, so its calls are deleted, freed of their guards,
-weakened, and given another phase, stage, count, number of bytes or barrier. Layouts and masks are
-arithmetic: each constant, subscript, coordinate, bound and comparison is made another one.
+The role of a call is what it does to the pipeline, whatever it is called (tests/mutation/roles.py):
+a wait, an arrive, a fence, a commit, … are deleted or weakened; phases, stages, counts, bytes and
+barriers become others. Layouts and masks are arithmetic: conditions, bounds, constants, subscripts
+and coordinates become others. A number's role is its place in the syntax.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from tests.mutation import roles, syntax
+from tests.mutation.mutant import Change, Code, Mutant, numbered
 from tests.mutation.source import Source, closing, split, stripped
 
-# Calls that order threads and copies, move their cursors, or start what must be waited for.
-SYNCHRONISATION = (
-    r"(?:shared\.|s\.|order::|arch::|tma::|warpgroup::|rows\.)*\b(?:"
-    r"wait|arrive|expect|expect_bytes|wait_empty|wait_full|release_after_mma|release_after_loads|release_[kqv]|skip_block|advance|"
-    r"start|finish|sync|sync_block|sync_warp|named_barrier_sync|named_barrier_arrive|"
-    r"mma_fence|mma_commit_group|mma_async_wait|load_async|store_async|store_commit_group|"
-    r"store_async_read_wait|store_async_wait|init_semaphore|init|one|atomic_exchange|cp_async_wait|cp_async_commit|"
-    r"lower_registers|raise_registers|request|fence_\w+|issue_qk|issue_pv|add(?=\(sums\)))"
-)
-STATEMENT = re.compile(rf"(?:\w+(?:\[[\w.]+\])?\.)*{SYNCHRONISATION}(?:<[^;()]*>)?\(")
-BARRIER = re.compile(r"(?:arch::sync_block|arch::named_barrier_sync|warpgroup::sync)\(")
 INTEGER = re.compile(r"(?<![\w.'])\d+(?![\w.'])")
 COMPARISON = re.compile(r" (<=|>=|==|!=|<|>) ")
 OPPOSITE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 CONDITION = re.compile(r"\bif \(")
-# Their last argument but `from_end`: (callee, from_end, by how much it is changed, what it is)
-COUNTS = (
-    (r"\binit_semaphore\(", 1, 1, "arrivals"),
-    (r"_ring\.init\(", 1, 1, "arrivals"),
-    (r"\bexpect(?:_bytes)?\(", 1, 16, "bytes"),
-    (r"\bwarpgroup::sync\(", 1, 1, "barrier"),
-    (r"\bnamed_barrier_(?:sync|arrive)\(", 2, 1, "barrier"),
-    (r"\bnamed_barrier_(?:sync|arrive)\(", 1, 32, "threads"),
-    (r"\b(?:right_fill|left_fill|tril|triu)\(", 2, 1, "bound"),
+FLIPPED = re.compile(r"\b(\w+) \^= 1(?=;)")
+# What stands before the length of an array in its declaration.
+ARRAY = r"\w+(?:\[[^\[\]]*\])*"
+DECLARATOR = re.compile(
+    r"\s*(?:\d+\) )?(?:(?!(?:return|else|case)\b)(?:\w+ )*[\w:]+(?:<[^;]*>)?[&*]? "
+    rf"(?:{ARRAY}(?: = 0)?, )*|, ){ARRAY}"
 )
-DECLARED = re.compile(
-    r"Config::\w+|F::\w+|Inputs|Outputs|Stages|Count|kMaxWarps"
-)  # an array's length
-COORDINATES = re.compile(r"\b(?:load_async|store_async|load|store)(?:<[^;()]*>)?\(")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one place.
-
-    Attributes:
-        file: The source, as #include has it.
-        operator: The kind of mistake.
-        line: The number of the line.
-        context: The line, with what is replaced «so».
-        begin, end: The range of the text that is replaced.
-        before, after: What stands there, and what then does.
-    """
-
-    file: str
-    operator: str
-    line: int
-    context: str
-    begin: int
-    end: int
-    before: str
-    after: str
-
-    @property
-    def plain_line(self) -> str:
-        """The line as it is."""
-        return self.context.replace("«", "").replace("»", "")
-
-    @property
-    def change(self) -> str:
-        """E.g. `constant: 64 → 65`."""
-        before, after = (" ".join(text.split()) for text in (self.before, self.after))
-        return f"{self.operator}: {before} → {after or 'nothing'}"
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.change}"
-
-    def applied(self, text: str) -> str:
-        """The source with the mistake in it."""
-        return text[: self.begin] + self.after + text[self.end :]
+# By how much an argument is changed, if it is a number.
+STEPS = {"arrivals": 1, "bytes": 16, "barrier number": 1, "threads": 32, "edge": 1}
+# What an integer is, by the code on either side of it; the first that fits.
+PLACES = (
+    ("limit", r" (?:<=?|>=?|==|!=) -?$", r""),
+    ("limit", r"", r"^ (?:<=?|>=?|==|!=) "),
+    ("branch", r" [?:] -?$", r""),
+    ("index", r"\[-?$", r"^\]"),
+    ("start", r"(?<![=!<>+*/%-]) = -?$", r"^[;,)]"),
+    ("stride", r" [+-]= $", r"^[;,)]"),
+    ("result", r"\breturn -?$", r"^;"),
+    ("argument", r"(?:[({,] ?|\.\w+ = )-?$", r"^[,)}]"),
+)
 
 
 def mutants(source: Source) -> list[Mutant]:
     """All of a source's mutants, in the order of their places; equal texts once."""
-    found = [mutant for operator in OPERATORS for mutant in operator(source)]
-    distinct = {mutant.applied(source.text): mutant for mutant in reversed(found)}
-    distinct.pop(source.text, None)
-    return sorted(distinct.values(), key=lambda one: (one.begin, one.end, one.after))
-
-
-def _change(source: Source, operator: str, place: tuple[int, int], after: str) -> Mutant:
-    begin, end = place
-    return Mutant(
-        source.name,
-        operator,
-        source.line_of(begin),
-        source.line_at(begin, end),
-        begin,
-        end,
-        source.text[begin:end],
-        after,
-    )
-
-
-def _statements(source: Source) -> Iterator[tuple[int, int]]:
-    """The synchronisation calls that are statements, without their semicolons."""
-    for match in STATEMENT.finditer(source.code):
-        end = closing(source.code, match.end() - 1) + 1
-        if source.code[end : end + 1] == ";":
-            yield match.start(), end
+    code = Code(source)
+    return numbered(code, (change for operator in OPERATORS for change in operator(code)))
 
 
 def _plus(text: str, step: int) -> str:
@@ -120,107 +52,162 @@ def _plus(text: str, step: int) -> str:
     return f"({text}) {'+' if step > 0 else '-'} {abs(step)}"
 
 
-def deleted(source: Source) -> Iterator[Mutant]:
-    for place in _statements(source):
-        yield _change(source, "delete", place, "")
-    for match in re.finditer(r"\b\w+ \^= 1(?=;)", source.code):
-        yield _change(source, "delete", match.span(), "")
+def _name(found: frozenset[str]) -> str:
+    """The role that a call is named after; `step` if it does several things."""
+    if "init" in found:
+        return "init"
+    if {"arrive", "fence"} <= found and found <= {"arrive", "fence", "barrier"}:
+        return "release"  # after ordinary loads
+    return next(iter(found)) if len(found) == 1 else "step"
 
 
-def unguarded(source: Source) -> Iterator[Mutant]:
+def deleted(code: Code) -> Iterator[Change]:
+    """A call that is not made, a phase that is not flipped."""
+    for call, found in code.statements():
+        yield Change(_name(found), call.begin, call.end, "deleted", "")
+    for match in FLIPPED.finditer(code.source.code):
+        yield Change("phase", *match.span(), "deleted", "")
+
+
+def unguarded(code: Code) -> Iterator[Change]:
     """A condition that always or never holds; those of the preprocessor's kind are left alone."""
-    for match in CONDITION.finditer(source.code):
-        place = match.end(), closing(source.code, match.end() - 1)
-        for constant in ("true", "false"):
-            yield _change(source, "condition", place, constant)
+    for match in CONDITION.finditer(code.source.code):
+        place = match.end(), closing(code.source.code, match.end() - 1)
+        yield Change("guard", *place, "always", "true")
+        yield Change("guard", *place, "never", "false")
 
 
-def weakened(source: Source) -> Iterator[Mutant]:
+def weakened(code: Code) -> Iterator[Change]:
     """A wait that lets one more group be under way; a barrier of each warp alone."""
-    for match in re.finditer(r"\w*_wait<([^<>]+)>(?=\()", source.code):
-        yield _change(source, "weaken", match.span(1), _plus(match[1], 1))
-    for match in BARRIER.finditer(source.code):
-        place = match.start(), closing(source.code, match.end() - 1) + 1
-        yield _change(source, "weaken", place, "arch::sync_warp()")
+    for call, found in code.statements():
+        if found == {"wait"} and call.template:
+            begin, end = call.template[0] + 1, call.template[1] - 1
+            text = code.source.text[begin:end]
+            yield Change("wait", begin, end, "weaker", _plus(text, 1))
+        if found == {"barrier"} and call.qualifier in ("arch", "warpgroup"):
+            yield Change("barrier", call.begin, call.end, "weaker", "arch::sync_warp()")
 
 
-def unfenced(source: Source) -> Iterator[Mutant]:
-    """A stage that ordinary loads have read, given back as if wgmma alone had."""
-    for begin, end in _statements(source):
-        text = source.text[begin:end]
-        if "release_after_loads" not in text:
-            continue
-        arrival = re.sub(r"release_after_loads(?:<[^;()]*>)?", "release_after_mma", text)
-        after = f"{{ arch::sync_warp(); if (arch::lane_id() == 0) {arrival}; }}"
-        yield _change(source, "proxy", (begin, end), after)
+def unfenced(code: Code) -> Iterator[Change]:
+    """A stage that ordinary loads have read, given back as if by wgmma alone; an unfenced store."""
+    for call, found in code.statements():
+        text = code.source.text[call.begin : call.end]
+        if _name(found) == "release" and call.is_member:
+            arrival = re.sub(rf"{call.callee}(?:<[^;()]*>)?", "release_after_mma", text)
+            after = f"{{ arch::sync_warp(); if (arch::lane_id() == 0) {arrival}; }}"
+            yield Change("release", call.begin, call.end, "unfenced", after)
+    for call, _, _ in code.calls:
+        if code.roles.has_unfenced(call):
+            end = code.source.code.index("(", call.begin)
+            end = end if call.template is None else call.template[0]
+            name = code.source.text[call.begin : end]
+            yield Change("store", call.begin, end, "unfenced", f"{name}{roles.UNFENCED}")
 
 
-def phases(source: Source) -> Iterator[Mutant]:
-    for match in re.finditer(r"\bwait\(", source.code):
-        arguments = split(source.code, match.end(), closing(source.code, match.end() - 1))
-        if len(arguments) == 2:
-            begin, end = arguments[1]
-            yield _change(source, "phase", (begin, end), f"{source.text[begin:end]} ^ 1")
-    for match in re.finditer(r"\b(?:\w*phase|half) = ([01])(?=;)", source.code):
-        yield _change(source, "phase", match.span(1), str(1 - int(match[1])))
+def phases(code: Code) -> Iterator[Change]:
+    """The other parity, waited for or begun with."""
+    text = code.source.code
+    for (begin, end), what in code.arguments():
+        if what == "parity":
+            yield Change("parity", begin, end, "flipped", f"{code.source.text[begin:end]} ^ 1")
+    for name in {match[1] for match in FLIPPED.finditer(text)}:
+        for match in re.finditer(rf"\b{name} = ([01])(?=;)", text):
+            yield Change("phase", *match.span(1), "flipped", str(1 - int(match[1])))
 
 
-def stages(source: Source) -> Iterator[Mutant]:
-    for match in re.finditer(r"\b\w+\.stage(?=\])", source.code):
-        other = f"({match[0]} + 1) % Config::stages"
-        yield _change(source, "stage", match.span(), other)
+def stages(code: Code) -> Iterator[Change]:
+    """The stage after a cursor's."""
+    text = code.source.code
+    for match in re.finditer(r"(?<=\[)[\w.]+\.stage(?=\])", text):
+        end = match.start() - 1
+        array = text[syntax.expression(text, end) : end]
+        length = f"(sizeof({array}) / sizeof({array}[0]))"
+        yield Change("stage", *match.span(), "next", f"({match[0]} + 1) % {length}")
 
 
-def counts(source: Source) -> Iterator[Mutant]:
-    for callee, from_end, step, what in COUNTS:
-        for match in re.finditer(callee, source.code):
-            arguments = split(source.code, match.end(), closing(source.code, match.end() - 1))
-            if len(arguments) >= from_end:
-                place = arguments[-from_end]
-                text = source.text[slice(*place)]
-                yield _change(source, what, place, _plus(text, step))
-                yield _change(source, what, place, _plus(text, -step))
+def counts(code: Code) -> Iterator[Change]:
+    """Another number of arrivals, bytes or threads, another barrier, a mask's edge elsewhere."""
+    for (begin, end), what in code.arguments():
+        text = code.source.text[begin:end]
+        for change, sign in (("more", 1), ("less", -1)) if what in STEPS else ():
+            yield Change(what, begin, end, change, _plus(text, sign * STEPS[what]))
 
 
-def constants(source: Source) -> Iterator[Mutant]:
+def numbers(code: Code) -> Iterator[Change]:
     """Every integer, one more, one less, and twice as much where it is a size.
 
-    The number of groups that a wait leaves is not one of them: to leave fewer is right as well.
+    The number of groups that a wait leaves is not one of them: to leave fewer is right as well. Nor
+    is an alignment; and of an array's length not more, for a longer array is as right.
     """
-    for match in INTEGER.finditer(source.code):
-        if re.search(r"_wait<[^<>()]*$", source.code[: match.start()]):
+    text = code.source.code
+    waits = [
+        call.template
+        for call, function, inside in code.calls
+        if call.template and code.roles.of(call, function, inside) == {"wait"}
+    ]
+    alignments = [
+        (match.end(), closing(text, match.end() - 1)) for match in re.finditer(r"\balignas\(", text)
+    ]
+    left_alone = [*waits, *alignments]
+    for match in INTEGER.finditer(text):
+        if any(begin <= match.start() < end for begin, end in left_alone):
             continue
+        operator = _place(text, match.start(), match.end())
         value = int(match[0])
-        others = [value + 1, value - 1] + [2 * value] * (value >= 4)
-        for other in others:
-            yield _change(source, "constant", match.span(), str(other))
+        others = [("less", value - 1)]
+        if operator != "length":
+            others += [("more", value + 1)] + [("double", 2 * value)] * (value >= 4)
+        for change, other in others:
+            yield Change(operator, *match.span(), change, str(other))
 
 
-def comparisons(source: Source) -> Iterator[Mutant]:
-    for match in COMPARISON.finditer(source.code):
-        yield _change(source, "comparison", match.span(1), OPPOSITE[match[1]])
+def _place(code: str, begin: int, end: int) -> str:
+    """What an integer is."""
+    opening = syntax.innermost(code, begin)
+    if opening >= 0 and code[opening] == "[" and _is_length(code, opening):
+        return "length"
+    before, after = code[max(0, begin - 40) : begin], code[end : end + 40]
+    for operator, left, right in PLACES:
+        if re.search(left, before) and re.search(right, after):
+            return operator
+    return "term"
 
 
-def subscripts(source: Source) -> Iterator[Mutant]:
-    """The element after the one that is meant."""
-    for match in re.finditer(r"(?<=[\w\]])\[(?!\])", source.code):
-        begin, end = match.end(), closing(source.code, match.start())
-        index = source.text[begin:end]
-        if not index.endswith(".stage") and not DECLARED.fullmatch(index):
-            yield _change(source, "subscript", (begin, end), _plus(index, 1))
+def _is_length(code: str, opening: int) -> bool:
+    """Whether this bracket has the length of an array that is declared here."""
+    start = max(code.rfind(sign, 0, opening) for sign in ";{}(") + 1
+    return DECLARATOR.fullmatch(code[start:opening]) is not None
 
 
-def coordinates(source: Source) -> Iterator[Mutant]:
+def comparisons(code: Code) -> Iterator[Change]:
+    """A bound that is shifted by one, an equality that is negated."""
+    for match in COMPARISON.finditer(code.source.code):
+        is_bound = match[1] not in ("==", "!=")
+        operator, change = ("bound", "shifted") if is_bound else ("equality", "negated")
+        yield Change(operator, *match.span(1), change, OPPOSITE[match[1]])
+
+
+def subscripts(code: Code) -> Iterator[Change]:
+    """The element after the one that is meant; not of a declaration, where it is a length."""
+    text = code.source.code
+    for match in re.finditer(r"(?<=[\w\]])\[(?!\])", text):
+        begin, end = match.end(), closing(text, match.start())
+        index = code.source.text[begin:end]
+        if not index.endswith(".stage") and not _is_length(text, match.start()):
+            yield Change("subscript", begin, end, "next", _plus(index, 1))
+
+
+def coordinates(code: Code) -> Iterator[Change]:
     """The tile after the one that is meant, in each direction."""
-    for match in COORDINATES.finditer(source.code):
-        arguments = split(source.code, match.end(), closing(source.code, match.end() - 1))
-        begin, end = arguments[-1]
-        if source.code[begin] != "{":
+    text = code.source.code
+    for (begin, end), what in code.arguments():
+        if what != "coordinate" or text[begin] != "{":
             continue
-        for place in split(source.code, begin + 1, end - 1):
-            name = re.match(r"\.\w+ = ", source.code[slice(*place)])
-            place = stripped(source.code, place[0] + (name.end() if name else 0), place[1])
-            yield _change(source, "coordinate", place, _plus(source.text[slice(*place)], 1))
+        for place in split(text, begin + 1, end - 1):
+            name = re.match(r"\.\w+ = ", text[slice(*place)])
+            place = stripped(text, place[0] + (name.end() if name else 0), place[1])
+            after = _plus(code.source.text[slice(*place)], 1)
+            yield Change("coordinate", *place, "next", after)
 
 
 OPERATORS = (
@@ -231,8 +218,8 @@ OPERATORS = (
     phases,
     stages,
     counts,
-    constants,
+    coordinates,
+    numbers,
     comparisons,
     subscripts,
-    coordinates,
 )

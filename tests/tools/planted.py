@@ -14,6 +14,7 @@ from tests.mutation import targets
 from tests.mutation.bench import PRELUDE, Bench, Verdict
 
 POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
+NUMBER = "PLANTED_MISTAKE"  # in the environment: of the mistake that is made
 TIMEOUT_SECONDS = 60  # a right program takes one
 NOT_ENDED = f"has not ended after {TIMEOUT_SECONDS} s"
 Header = tuple[tuple[str, ...], tuple[compile.Job, ...]]  # of build_tools.precompiled
@@ -39,10 +40,15 @@ class Mistake:
 
     def applied(self) -> str:
         """The source with the mistake in it."""
-        folder = "csrc/include" if self.file.startswith("kittens/") else "csrc"
-        source = (ROOT / folder / self.file).read_text()
+        source = source_of(self.file)
         assert source.count(self.right) == 1, f"{self.name}: the kernel has changed"
         return source.replace(self.right, self.wrong)
+
+
+def source_of(file: str) -> str:
+    """The text of a source, as #include has it."""
+    folder = "csrc/include" if file.startswith("kittens/") else "csrc"
+    return (ROOT / folder / file).read_text()
 
 
 def judge(bench: Bench, mistake: Mistake) -> Verdict:
@@ -63,20 +69,29 @@ def job(program: Path, *, race: bool = True) -> compile.Job:
     return dataclasses.replace(right, name=f"{right.name}.planted", command=command)
 
 
+def job_in(folder: Path, right: compile.Job, header: Header = ((), ())) -> compile.Job:
+    """The compilation of a program with the sources of a folder in place of the right ones."""
+    if (folder / "kittens").is_dir():
+        header = ((), ())  # it has the right ones, as has the folder of kittens.cuh
+        shutil.copy(ROOT / "csrc/include/kittens.cuh", folder)
+    # No warnings: of what a mistake leaves unused.
+    right = precompiled.begin_with(right, *header)
+    command = (right.command[0], "-I", str(folder), *right.command[1:], "-w")
+    return dataclasses.replace(right, name=f"{right.name}.{folder.name}", command=command)
+
+
 def job_with(mistake: Mistake, right: compile.Job, header: Header = ((), ())) -> compile.Job:
     """The compilation of a program whose kernel has a mistake."""
     folder = settings.build_dir() / "mistakes" / mistake.name
-    changed = folder / mistake.file
     shutil.rmtree(folder, ignore_errors=True)  # the mistake may have been in another file
-    changed.parent.mkdir(parents=True)
-    changed.write_text(mistake.applied())
-    if mistake.file.startswith("kittens/"):
-        header = ((), ())  # it has the right one, as has the folder of kittens.cuh
-        shutil.copy(ROOT / "csrc/include/kittens.cuh", folder)
-    # No warnings: of what the mistake leaves unused.
-    right = precompiled.begin_with(right, *header)
-    command = (right.command[0], "-I", str(folder), *right.command[1:], "-w")
-    return dataclasses.replace(right, name=f"{right.name}.{mistake.name}", command=command)
+    write(folder / mistake.file, mistake.applied())
+    return job_in(folder, right, header)
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file, and makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) -> dict[str, Path]:
@@ -89,22 +104,29 @@ def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) ->
     return dict(zip(names, simulator.build_programs(jobs), strict=True))
 
 
-def run(program: Path, policy: str) -> str:
-    """What a program prints up to what fails, or nothing: the same each time, so on one core."""
-    key = content.of_words(content.of_file(__file__), content.of_file(program), policy)
+def run(program: Path, policy: str, number: int = 0) -> str:
+    """What a program prints up to what fails, or nothing: the same each time, so on one core.
+
+    Args:
+        program: Which.
+        policy: The simulator's.
+        number: Which of its mistakes it makes, if it has several (tests/tools/switched.py).
+    """
+    words = (content.of_file(__file__), content.of_file(program), policy, str(number))
+    key = content.of_words(*words)
     kept = results.read(key)
     if kept is None:
-        kept = {"said": _said(program, policy)}
+        kept = {"said": _said(program, policy, number)}
         if not kept["said"].startswith(NOT_ENDED):  # on a busy machine, another time it may
             results.write(key, kept)
     return kept["said"]
 
 
-def _said(program: Path, policy: str) -> str:
+def _said(program: Path, policy: str, number: int) -> str:
     try:
         done = subprocess.run(
             [program, "--stop"],
-            env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1"},
+            env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1", NUMBER: str(number)},
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
@@ -117,11 +139,11 @@ def _said(program: Path, policy: str) -> str:
     return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)
 
 
-def run_all(program: Path, option: str = "", until: str = "") -> dict[str, str]:
+def run_all(program: Path, option: str = "", until: str = "", number: int = 0) -> dict[str, str]:
     """What it prints under each policy; under those up to the first where it prints `until`."""
     said: dict[str, str] = {}
     for policy in POLICIES:
-        said[policy] = run(program, policy + option)
+        said[policy] = run(program, policy + option, number)
         if until and re.search(until, said[policy]):
             break
     return said

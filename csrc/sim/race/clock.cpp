@@ -100,6 +100,14 @@ void clock::join(const clock& other) {
   known = {before.contents(), other.contents(), *this};
 }
 
+bool clock::includes(const clock& other) const {
+  if (contents() == other.contents() || other.table_ == nullptr) return true;
+  for (size_t i = 0; i < other.table_->times.size(); ++i) {
+    if (other.table_->times[i] > at(static_cast<int>(i))) return false;
+  }
+  return true;
+}
+
 void clock::meet(const clock& other) {
   if (table_ == nullptr || contents() == other.contents()) return;
   own(table_->times.size());

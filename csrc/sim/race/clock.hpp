@@ -39,6 +39,7 @@ class clock {
   void raise(int actor, uint32_t time);  // to at least `time`
   void join(const clock& other);         // what either knows
   void meet(const clock& other);         // what both know
+  bool includes(const clock& other) const;
 
  private:
   // Times beyond the last are 0. The size is a multiple of kLanes.
@@ -71,6 +72,12 @@ struct history {
   void join_ended(const history& other) {
     ended.join(other.seen);
     ended.join(other.ended);
+  }
+  // Whether all that has happened in `other` is known here to have happened.
+  bool includes(const history& other) const {
+    clock all = seen;
+    all.join(ended);
+    return all.includes(other.seen) && all.includes(other.ended);
   }
 };
 

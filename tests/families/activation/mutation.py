@@ -15,48 +15,54 @@ ELEMENTWISE, FUNCTIONS = "activation/elementwise.cuh", "activation/functions.cuh
 
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
-    Listed(ELEMENTWISE, "int bytes = ", "constant: 32 → .*", TUNING),
-    Listed(ELEMENTWISE, "int run = «16»", "constant: 16 → 17", "as many elements fit in 17 bytes"),
-    Listed(ELEMENTWISE, "int warps = ", "constant: 4 → [358]", TUNING),
+    Listed(ELEMENTWISE, "elementwise_config", "start 1/3 .*", TUNING),
+    Listed(ELEMENTWISE, "elementwise_config", "term more", "as many elements fit in 17 bytes"),
+    Listed(ELEMENTWISE, "elementwise_config", "start 2/3 .*", TUNING),
     # Slices of a row.
     Listed(
         ELEMENTWISE,
-        "number = p.rows == «1» ?",
-        "constant: 1 → 0",
+        "elementwise",
+        "limit 1/3 less",
         "a single row's slices divided by their number are group 0, too",
     ),
     # Groups of rows that are not aligned.
-    Listed(ELEMENTWISE, "group_rows = Aligned ? 1 : «64»", "constant: 64 → 128", TUNING),
-    Listed(ELEMENTWISE, "end_rows = «4»", "constant: 4 → 8", TUNING),
+    Listed(ELEMENTWISE, "elementwise_config", "branch 2/3 double", TUNING),
+    Listed(ELEMENTWISE, "elementwise_config", "start 3/3 double", TUNING),
     Listed(
         ELEMENTWISE,
-        "end_slices = Aligned ? «0»",
-        "constant: 0 → 1",
+        "elementwise_config",
+        "branch 3/3 more",
         "a slice more of aligned rows, of no columns",
     ),
-    Listed(ELEMENTWISE, "left «<» Config::group_rows", "comparison: < → <=", SAME),
+    Listed(ELEMENTWISE, "elementwise", "bound 2/3 shifted", SAME),
     Listed(
         ELEMENTWISE,
-        "rows_per_slice >> «32»",
-        "constant: 32 → 33",
+        "transform_runs",
+        "term more",
         "an earlier row, from which the loop finds the right one",
     ),
     Listed(
         ELEMENTWISE,
-        "while (column «>=» p.width)",
-        "comparison: >= → >",
+        "transform_runs",
+        "bound 2/5 shifted",
         "a run at a row's first element is no run of the row before, nor one of this row",
     ),
     # What of a row is moved in runs.
-    Listed(ELEMENTWISE, "in_runs = room «>» 0", "comparison: > → >=", SAME),
-    Listed(ELEMENTWISE, "in_runs = room > «0»", "constant: 0 → -?1", "less than a run is none"),
+    Listed(ELEMENTWISE, "transform_ends", "bound 2/5 shifted", SAME),
+    Listed(ELEMENTWISE, "transform_ends", "limit (less|more)", "less than a run is none"),
     Listed(
         ELEMENTWISE,
-        "room & -kRun : «0»",
-        "constant: 0 → -1",
+        "transform_ends",
+        "branch 1/2 less",
         "each lane from the head on does the column before its own: one is done twice, alike",
     ),
-    Listed(ELEMENTWISE, "gl<", "constant: 1 → [02]", "all rows are of one batch and depth"),
+    Listed(
+        ELEMENTWISE,
+        "transform_slice",
+        "argument (1|2)/2 (less|more)|term (1|2)/2 (less|more)",
+        "all rows are of one batch and depth",
+    ),
     # Equal numbers, whichever is taken.
-    Listed(FUNCTIONS, "x «<» 0.0f ? ", "comparison: < → <=", "at 0, both are one half"),
+    Listed(FUNCTIONS, "sigmoid", "bound shifted", "at 0, both are one half"),
+    Listed(FUNCTIONS, "gelu_erf::at", "bound shifted", "at 0, both are one half"),
 )

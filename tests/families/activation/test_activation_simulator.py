@@ -6,13 +6,16 @@ import torch
 import thunderkittens
 from tests.families.activation import cases
 from tests.families.activation.cases import BF16, FP16, FP32, Case
-from thunderkittens import _C, _loader
+from tests.tools.in_simulator import (
+    check_no_races,
+    check_policies_agree,
+    needs_race_mode,
+    needs_simulator,
+)
+from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
-pytestmark = pytest.mark.skipif(
-    not _loader.SIMULATOR.is_file(),
-    reason="the simulator is not built (python -m build_tools simulator)",
-)
+pytestmark = needs_simulator
 
 ALL = [
     *cases.sizes(),
@@ -29,12 +32,6 @@ ORDERED = [
     Case("swiglu", 1031, (3,), BF16, layout="halves"),
     Case("gelu", 531, (3,), FP32, layout="sliced"),
 ]
-POLICIES = (
-    {},
-    {"policy": "lazy"},
-    {"policy": "random", "seed": 1},
-    {"policy": "random", "seed": 2},
-)
 
 
 @pytest.fixture(autouse=True)
@@ -66,26 +63,15 @@ def test_numbers_at_the_edge(check):
 
 @pytest.mark.parametrize("case", ORDERED, ids=str)
 def test_policies_agree(case):
-    """The order of threads and blocks changes no bit; nor does a repetition."""
     inputs = cases.make(case)
-    with thunderkittens.backend("simulator", threads=1):
-        want = cases.run_case(case, inputs)
-    for options in POLICIES:
-        with thunderkittens.backend("simulator", **options):
-            for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-                assert memory.bits_equal(got, first), options
+    check_policies_agree(lambda: cases.run_case(case, inputs))
 
 
-@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@needs_race_mode
 @pytest.mark.parametrize("case", ORDERED, ids=str)
 def test_no_races(case):
-    """The numbers are those without race mode."""
     inputs = cases.make(case)
-    with thunderkittens.backend("simulator"):
-        want = cases.run_case(case, inputs)
-    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
+    check_no_races(lambda: cases.run_case(case, inputs))
 
 
 @pytest.mark.parametrize("shape", [(9, 40), (5, 37), (200,), ()], ids=str)

@@ -24,7 +24,7 @@ RINGS = (
         "values_are_not_waited_for",
         "shared.v_ring.wait_full(v_at);\n    " + PV + "\n    order::arrive(w);",
         PV + "\n    order::arrive(w);",
-        r"parity stands for another phase",
+        r"more arrivals than",
     ),
     planted(
         "phase_of_the_queries_is_wrong",

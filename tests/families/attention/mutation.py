@@ -1,6 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import LONGER, SAME, TUNING, Listed
+from tests.mutation.listing import SAME, TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
@@ -17,6 +17,11 @@ TARGETS = {
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_rows.cuh": BACKWARD,
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
+    "kernels/attention/attention_backward_dq.cuh": BACKWARD,
+    "kernels/attention/attention_backward_sequences.cuh": BACKWARD,
+    "kernels/attention/attention_backward_softmax.cuh": BACKWARD,
+    "kernels/attention/attention_backward_wide_consumer.cuh": BACKWARD,
+    "kernels/attention/attention_softcap.cuh": (*PROGRAMS, *BACKWARD),
 }
 LEFT_OUT = {}
 HOST_SIDE = (
@@ -27,7 +32,6 @@ HOST_SIDE = (
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 SOFTMAX = "attention_softmax.cuh"
-BACKWARD_CONSUMER, ROWS = "attention_backward_consumer.cuh", "attention_backward_rows.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
@@ -39,175 +43,180 @@ SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
     # How the work is cut.
+    Listed(TILE, "attention_forward_config", "limit 1/7 .*|branch 1/15 less", TUNING),
+    Listed(TILE, "attention_forward_config", "bound 2/4 shifted", TUNING),
+    Listed(TILE, "attention_forward_config", "limit 3/7 (less|more)", TUNING),
+    Listed(TILE, "attention_forward_config", "limit 2/7 .*", TUNING),
+    Listed(TILE, "attention_forward_config", "bound 1/4 shifted", TUNING),
+    Listed(TILE, "attention_forward_config", "branch 4/15 .*", TUNING),
+    Listed(TILE, "attention_forward_config", "branch 5/15 .*", TUNING),
+    Listed(TILE, "attention_forward_config", "bound 3/4 shifted|limit 6/7 (less|more)", ONLINE),
     Listed(
         TILE,
-        "int consumers = ",
-        "constant: 64 → .*|constant: 3 → 2",
+        "attention_forward_config",
+        "bound 4/4 shifted|limit 7/7 (less|more)|branch 12/15 less",
         TUNING,
     ),
-    Listed(TILE, "int keys = HeadDim", "comparison: .*", TUNING),
-    Listed(TILE, "keys = HeadDim <= «128»", "constant: 128 → 12[79]", TUNING),
-    Listed(TILE, "HeadDim <= «192» ?", "constant: 192 → .*", TUNING),
-    Listed(TILE, "int large_head_keys = (HeadDim", "comparison: .*", TUNING),
-    Listed(TILE, "112 : «80»)", "constant: .*", TUNING),
-    Listed(TILE, "(Capped ? «16» :", "constant: .*", TUNING),
-    Listed(TILE, "bool fixed_reference = HeadDim", "comparison: .*|constant: 128 → 12[79]", ONLINE),
-    Listed(
-        TILE,
-        "int q_stages = HeadDim",
-        "comparison: .*|constant: 128 → 12[79]|constant: 2 → 1",
-        TUNING,
-    ),
-    Listed(TILE, "struct alignas(«16»)", "constant: 16 → 32", TUNING),
-    Listed(TILE, "int kEnd = -«1»", "constant: 1 → 2", "no tile has such a number either"),
-    Listed(TILE, "int kNotPacked = -«1»", "constant: 1 → 2", "a name for what is no number"),
-    Listed(TILE, "attention_item items[«2»]", "constant: 2 → 3", LONGER),
-    Listed(TILE, "uint32_t overflowed[«2»]", "constant: 2 → 3", LONGER),
-    Listed(TILE, "semaphore overflow_checked[«2»]", "constant: 2 → 3", LONGER),
+    Listed(TILE, "attention_item", "start more", "no tile has such a number either"),
+    Listed(TILE, "", "start more", "a name for what is no number"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
-    Listed(CONSUMER, "signals() const", "constant: 128 → 12[79]|constant: 0 → 1", ANOTHER),
-    Listed(CONSUMER, "arch::lane_id() == «0») {", "constant: 0 → 1", ANOTHER),
-    Listed(ATTENTION, "arch::thread_id() == «0») {", "constant: 0 → 1", ANOTHER),
-    Listed(ATTENTION, "arch::warp_id() == «0» &&", "constant: 0 → 1", ANOTHER),
+    Listed(
+        CONSUMER, "attention_consumer::signals", "limit 1/2 (less|more)|limit 2/2 more", ANOTHER
+    ),
+    Listed(CONSUMER, "attention_consumer::check_overflow", "limit 2/2 more", ANOTHER),
+    Listed(ATTENTION, "attention_forward", "limit 1/3 more", ANOTHER),
+    Listed(ATTENTION, "attention_forward", "limit 3/3 more", ANOTHER),
     Listed(
         CONSUMER,
-        "if («signals()») tma::store_async_",
-        "condition: .* → true",
+        "attention_consumer::consume",
+        "guard 8/8 always",
         "a thread that has stored nothing waits for nothing",
     ),
     Listed(
-        CONSUMER, "order::finish(w)", "delete: .*", "the block ends: nobody wants the last turn"
+        CONSUMER,
+        "attention_consumer::store_rows",
+        "guard 1/3 always",
+        "a thread that has stored nothing waits for nothing",
+    ),
+    Listed(
+        CONSUMER,
+        "attention_consumer::consume",
+        "barrier 2/2 deleted|barrier number 3/3 more",
+        "the block ends: nobody wants the last turn",
     ),
     Listed(
         ATTENTION,
-        "raise_registers",
-        "delete: .*",
+        "attention_forward",
+        "registers 2/2 deleted",
         "how many registers ptxas may use; tier 4 would see it spill",
     ),
     # What makes no difference to the numbers.
-    Listed(TILE, "diagonal + steps «>» p.left", "comparison: > → >=", SAME),
-    Listed(TILE, "diagonal «>» p.left", "comparison: > → >=", SAME),
-    Listed(TILE, "_start = diagonal", "constant: 0 → -1", "its block is the first one too"),
-    Listed(TILE, "last_end «<=» first_start", "comparison: <= → <", "both are 0 there"),
-    Listed(TILE, "return x «<» y", "comparison: < → <=", SAME),
-    Listed(TILE, "return n ", "comparison: .*", SAME),
-    Listed(CONSUMER, "uint32_t overflow_bits = «0»", "constant: 0 → -?1", NOT_READ),
-    Listed(CONSUMER, "again == «0» ? 0", "constant: 0 → -1", NOT_READ),
-    Listed(CONSUMER, "again == 0 ? «0»", "constant: 0 → -?1", NOT_READ),
-    Listed(CONSUMER, "mine.end_fixed = mine.first_fixed", "condition: .* → true", ONLINE),
-    Listed(CONSUMER, "again «>» 0", "comparison: > → >=", ONLINE),
-    Listed(CONSUMER, "again > «0»", "constant: 0 → -1", ONLINE),
-    Listed(CONSUMER, "j «>=» blocks.first_fixed", "comparison: >= → >", ONLINE),
+    Listed(TILE, "key_blocks::of", "bound 2/8 shifted", SAME),
+    Listed(TILE, "key_blocks::of", "bound 1/8 shifted", SAME),
+    Listed(TILE, "key_blocks::of", "branch (1|2)/2 less", "its block is the first one too"),
+    Listed(TILE, "key_blocks::of", "bound 4/8 shifted", "both are 0 there"),
+    Listed(TILE, "key_blocks::least", "bound shifted", SAME),
+    Listed(TILE, "sequence_ends::at", "bound (1|2)/2 shifted", SAME),
+    Listed(CONSUMER, "attention_consumer::consume", "start (less|more)", NOT_READ),
+    Listed(CONSUMER, "attention_consumer::consume", "limit 4/6 less", NOT_READ),
+    Listed(CONSUMER, "attention_consumer::consume", "branch (less|more)", NOT_READ),
+    Listed(CONSUMER, "attention_consumer::consume", "guard 3/8 always", ONLINE),
+    Listed(CONSUMER, "attention_consumer::consume", "bound 1/8 shifted", ONLINE),
+    Listed(CONSUMER, "attention_consumer::consume", "limit 1/6 less", ONLINE),
+    Listed(CONSUMER, "attention_consumer::attend", "bound 5/7 shifted", ONLINE),
     Listed(
         CONSUMER,
-        "«shared.k_ring.wait_full(k_at)»;",
-        "delete: .*",
+        "attention_consumer::skip_block",
+        "wait 1/2 deleted",
         "the block's values, asked for later, are waited for; until then the stage is this block's",
-        above="skip_block(Meet meet)",
     ),
     Listed(
         CONSUMER,
-        "kFirstIsFree = ",
-        "comparison: .*|constant: .*",
+        "attention_consumer",
+        "equality negated|limit (less|more)",
         "either way is right: which is faster, is measured",
     ),
-    Listed(CONSUMER, "issue_qk_and_pv(s, «0»);", "constant: 0 → -?1", WHOLE),
-    Listed(CONSUMER, "fixed_step(s, «0», ", "constant: 0 → -?1", WHOLE),
+    Listed(CONSUMER, "attention_consumer::online_step", "argument (less|more)", WHOLE),
+    Listed(CONSUMER, "attention_consumer::fixed_step", "argument (less|more)", WHOLE),
     Listed(
         CONSUMER,
-        "if («Config::fixed_reference && blocks.low_half»)",
-        "condition: .* → false",
+        "attention_consumer::attend",
+        "guard 1/4 never",
         "the whole block is right as well, and slower",
     ),
-    Listed(SOFTMAX, "x «<=» large", "comparison: <= → <", "either is small enough"),
-    Listed(CONSUMER, "sum «<» 0x1p120f", "comparison: < → <=", "either is small enough"),
-    Listed(CONSUMER, "reference «<» base::kFar", "comparison: < → <=", "either is near enough"),
-    Listed(SOFTMAX, "«<» kFar", "comparison: < → <=", "either is near enough"),
-    Listed(SOFTMAX, "largest «>=» kMaybeFar", "comparison: >= → >", "either is near enough"),
+    Listed(
+        SOFTMAX, "attention_softmax::rescale_if_large", "bound shifted", "either is small enough"
+    ),
+    Listed(
+        CONSUMER,
+        "attention_consumer::check_overflow",
+        "bound 2/3 shifted",
+        "either is small enough",
+    ),
+    Listed(
+        CONSUMER, "attention_consumer::check_overflow", "bound 3/3 shifted", "either is near enough"
+    ),
+    Listed(SOFTMAX, "attention_softmax::fix_reference", "bound shifted", "either is near enough"),
+    Listed(SOFTMAX, "attention_softmax::take_far_rows", "bound shifted", "either is near enough"),
+    Listed(SOFTMAX, "attention_softmax::any_is_far", "bound 2/2 shifted", "either is near enough"),
     Listed(
         SOFTMAX,
-        "if («any_is_far(reference, correction)»)",
-        "condition: .* → true",
+        "attention_softmax::online_softmax",
+        "guard always",
         "rows that are near have the same bits either way",
     ),
-    Listed(SOFTMAX, "y «>» 40.0f", "comparison: > → >=", "either is right"),
-    Listed(SOFTMAX, "fabsf(x) «<» 0.45f", "comparison: < → <=", "either is right"),
+    Listed(SOFTMAX, "attention_softmax::count_sinks", "bound shifted", "either is right"),
+    Listed(SOFTMAX, "attention_softmax::accurate_tanh", "bound shifted", "either is right"),
     Listed(
         SOFTMAX,
-        "if («arch::vote_any(is_large",
-        "condition: .* → true",
+        "attention_softmax::rescale_if_large",
+        "guard always",
         "the factor of a row that is not large is 1",
     ),
     Listed(
         SOFTMAX,
-        "if («arch::vote_any(is_large",
-        "condition: .* → false",
+        "attention_softmax::rescale_if_large",
+        "guard never",
         "a row that is not rescaled is right, or overflows and is done again",
     ),
-    Listed(SOFTMAX, "x «<» kInf", "comparison: < → <=", "it has overflowed either way"),
-    Listed(CONSUMER, "float is_finite[«2»]", "constant: 2 → 3", LONGER),
-    Listed(CONSUMER, "head_dim / 2 + «4»", "constant: 4 → [358]", SUM_AGAIN),
-    Listed(CONSUMER, "i «<» Config::head_dim / 2 + 4", "comparison: < → <=", SUM_AGAIN),
+    Listed(
+        SOFTMAX, "attention_softmax::rebase", "bound 2/2 shifted", "it has overflowed either way"
+    ),
+    Listed(CONSUMER, "attention_consumer::check_overflow", "term 2/10 .*", SUM_AGAIN),
+    Listed(CONSUMER, "attention_consumer::check_overflow", "bound 1/3 shifted", SUM_AGAIN),
     Listed(
         CONSUMER,
-        "bad.data[0].words[0] != 0.0f ? 1 : «0»",
-        "constant: 0 → 1",
+        "attention_consumer::check_overflow",
+        "branch 2/4 more",
         "rows that have not overflowed are done again too",
     ),
     Listed(
-        CONSUMER, "for (int i = half", "comparison: < → <=|constant: 4 → 3", "o has no column there"
+        CONSUMER,
+        "attention_consumer::store_rows",
+        "bound 3/4 shifted|term 4/9 less",
+        "o has no column there",
     ),
-    Listed(CONSUMER, "to = p.o_rows.row({", "constant: 0 → -?1", NO_COLUMN),
-    Listed(
-        CONSUMER, "to = p.lse.row({tile.batch, tile.head, 0, «0»", "constant: 0 → -?1", NO_COLUMN
-    ),
-    Listed(CONSUMER, "lane % «4» != 0", "constant: 4 → 3", SHARER),
-    Listed(CONSUMER, "lane % 4 «!=» 0", "comparison: != → ==", SHARER),
-    Listed(CONSUMER, "lane % 4 != «0»", "constant: 0 → 1", SHARER),
+    Listed(CONSUMER, "attention_consumer::store_rows", "argument (less|more)", NO_COLUMN),
+    Listed(CONSUMER, "attention_consumer::store_lse", "argument 2/2 (less|more)", NO_COLUMN),
+    Listed(CONSUMER, "attention_consumer::store_lse", "limit 1/4 less", SHARER),
+    Listed(CONSUMER, "attention_consumer::store_lse", "equality 2/3 negated", SHARER),
+    Listed(CONSUMER, "attention_consumer::store_lse", "limit 2/4 more", SHARER),
     Listed(
         CONSUMER,
-        "«warpgroup::sync(kBarrier + w)»;",
-        "delete: .*|weaken: .*",
+        "attention_consumer::store_tile",
+        "barrier 1/2 (deleted|weaker)",
         "each warp stores over those queries that its own part of the product has read",
-        above="auto& staging = ",
     ),
     Listed(
         PRODUCER,
-        "attention_item::kEnd, 0, 0, 0, 0, 0, 0}, 0}",
-        "constant: 0 → -?1",
+        "attention_producer::choose",
+        "argument (1|2|3|4|5|6|7)/8 (less|more)",
         "of an item that is the end, nothing else is read",
     ),
-    Listed(PRODUCER, "return {m, head, batch, 0, «0»,", "constant: 0 → -?1", NOT_READ),
+    Listed(PRODUCER, "dense_walk::tile", "argument 2/2 (less|more)", NOT_READ),
     Listed(
-        PRODUCER,
-        "return sequence < p.sequences + 2;",
-        "comparison: < → <=|constant: 2 → 3",
-        "a sequence more, of no rows",
+        PRODUCER, "packed_walk::valid", "bound shifted|term more", "a sequence more, of no rows"
     ),
-    Listed(PRODUCER, "sequence > 0 ? keys : «0»", "constant: 0 → -1", NO_KEYS),
+    Listed(PRODUCER, "packed_walk::tile", "branch less", NO_KEYS),
+    Listed(PRODUCER, "packed_walk::row_tiles", "term less", "one tile more, which has no rows"),
     Listed(
         PRODUCER,
-        "Config::rows - «1») / Config::rows",
-        "constant: 1 → 0",
-        "one tile more, which has no rows",
-    ),
-    Listed(
-        PRODUCER,
-        "(walk.valid() ? «1» : 0)",
-        "constant: 1 → 0",
+        "attention_producer::choose",
+        "branch 1/2 less",
         "the producer waits for the flags before it goes on: right, and slower",
     ),
-    Listed(ATTENTION, "group<Config::threads / «32»>", "constant: 32 → 31", SAME),
+    Listed(ATTENTION, "attention_forward", "term 2/3 less", SAME),
     Listed(
         CONSUMER,
-        "for (int half = ",
-        "constant: 0 → -1|comparison: < → <=|constant: 2 → 3",
+        "attention_consumer::store_rows",
+        "start less|bound 1/4 shifted|limit 1/2 more",
         "no row has such a bit",
     ),
-    Listed(PRODUCER, "- k_start : «0»;", "constant: 0 → -1", "fewer keys than none are none"),
-    # The backward.
-    Listed(BACKWARD_CONSUMER, "const float lse[«2»]", "constant: 2 → 3", LONGER),
-    Listed(BACKWARD_CONSUMER, "const float delta[«2»]", "constant: 2 → 3", LONGER),
-    Listed(ROWS, "square «>» kLeast", "comparison: > → >=", "either is far enough inside"),
-    Listed(ROWS, "square «<» kMost", "comparison: < → <=", "either is far enough inside"),
+    Listed(
+        CONSUMER,
+        "attention_consumer::store_lse",
+        "start less|bound 1/2 shifted|limit 3/4 more",
+        "no row has such a bit",
+    ),
+    Listed(PRODUCER, "packed_walk::enter", "branch less", "fewer keys than none are none"),
 )

@@ -50,7 +50,7 @@ RACES = (
         "queries_are_not_waited_for",
         "shared.q_ring.wait_full(q_at);",
         "",
-        READ + CRASH,
+        READ + CRASH + r"|nothing orders the end of phase 0",
     ),
     planted(
         "queries_are_released_before_their_tile_is_stored",

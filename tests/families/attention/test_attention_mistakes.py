@@ -1,7 +1,7 @@
 """Mistakes of synchronisation, planted in the attention kernel: the simulator must find each one.
 
-Each case changes one place of the kernel, or of what it uses, compiles attention_case.cu with it,
-and runs that under several policies. At least one of them must end in a report that names the
+Each case changes one place of the kernel, or of what it uses, and runs attention_case.cu with it
+under several policies. At least one of them must end in a report that names the
 cause, or in wrong numbers where the mistake leaves nothing else to see. Race mode must find its own
 under each.
 """
@@ -16,7 +16,7 @@ import pytest
 from build_tools.settings import ROOT, BuildError
 from tests.families.attention.mistakes import MISTAKES
 from tests.families.attention.races import RACES
-from tests.tools import planted
+from tests.tools import planted, switched
 from tests.tools.ahead import called_ahead
 from tests.tools.planted import POLICIES, Mistake
 
@@ -24,10 +24,10 @@ PROGRAM = ROOT / "tests/families/attention/programs/attention_case.cu"
 
 
 @pytest.fixture(scope="module")
-def programs() -> dict[str, Path]:
-    """The programs, by the names of their mistakes; "" is the one without."""
+def programs() -> dict[str, tuple[Path, int]]:
+    """The programs, by the names of their mistakes, with their numbers; "" is the one without."""
     try:
-        return planted.build(PROGRAM, (*MISTAKES, *RACES))
+        return switched.build(PROGRAM, (*MISTAKES, *RACES))
     except BuildError as reason:
         if "headers" not in str(reason):
             raise
@@ -35,20 +35,23 @@ def programs() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def run_right(request, programs: dict[str, Path]) -> Iterator[Callable[[str], str]]:
+def run_right(request, programs: dict[str, tuple[Path, int]]) -> Iterator[Callable[[str], str]]:
     """What the kernel as it is comes to under a policy."""
-    with called_ahead(request, partial(planted.run, programs[""]), "policy") as ahead:
+    with called_ahead(request, partial(planted.run, programs[""][0]), "policy") as ahead:
         yield ahead
 
 
 @pytest.fixture(scope="module")
-def run_wrong(request, programs: dict[str, Path]) -> Iterator[Callable[[Mistake], dict[str, str]]]:
+def run_wrong(
+    request, programs: dict[str, tuple[Path, int]]
+) -> Iterator[Callable[[Mistake], dict[str, str]]]:
     """What a mistake comes to, in race mode under each policy, else until one finds it."""
 
     def run(mistake: Mistake) -> dict[str, str]:
+        program, number = programs[mistake.name]
         if mistake in RACES:
-            return planted.run_all(programs[mistake.name], ",race")
-        return planted.run_all(programs[mistake.name], until=mistake.found_as)
+            return planted.run_all(program, ",race", number=number)
+        return planted.run_all(program, until=mistake.found_as, number=number)
 
     with called_ahead(request, run, "mistake") as ahead:
         yield ahead
@@ -57,6 +60,12 @@ def run_wrong(request, programs: dict[str, Path]) -> Iterator[Callable[[Mistake]
 @pytest.mark.parametrize("policy", [*POLICIES, *(f"{policy},race" for policy in POLICIES)])
 def test_nothing_is_found_where_nothing_is(run_right: Callable[[str], str], policy: str):
     assert run_right(policy) == ""
+
+
+def test_programs_that_have_mistakes_make_none_unasked(programs: dict[str, tuple[Path, int]]):
+    several = {program for program, number in programs.values() if number > 1}
+    assert several
+    assert [planted.run(program, "random:1,race") for program in several] == [""] * len(several)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)

@@ -1,6 +1,6 @@
 """Mutation of rotary's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import LONGER, NOT_BOUNDED, SAME, Listed
+from tests.mutation.listing import NOT_BOUNDED, SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("rotary", "rotary")
@@ -12,18 +12,17 @@ ROTARY = "rotary.cuh"
 
 LISTED: tuple[Listed, ...] = (
     # Equal numbers, whichever is taken.
-    Listed(ROTARY, "start = entry «>» 0 ?", "comparison: > → >=", SAME),
-    Listed(ROTARY, "start = entry > «0» ?", "constant: 0 → -1", SAME),
-    Listed(ROTARY, "if (shift > to_last)", "comparison: > → >=", SAME),
-    Listed(ROTARY, "shift «<» -position ?", "comparison: < → <=", SAME),
+    Listed(ROTARY, "table_row", "bound 3/7 shifted", SAME),
+    Listed(ROTARY, "table_row", "limit 1/2 less", SAME),
+    Listed(ROTARY, "table_row", "bound 6/7 shifted", SAME),
+    Listed(ROTARY, "table_row", "bound 7/7 shifted", SAME),
     # Heads and runs.
-    Listed(ROTARY, "float cos[", "subscript: run → .*1", LONGER),
-    Listed(ROTARY, "head «>=» all_heads", "comparison: >= → >", "one step more, of no heads"),
-    Listed(ROTARY, "i «<» Config::heads && head", "comparison: < → <=", NOT_BOUNDED),
+    Listed(ROTARY, "rotary", "bound (3|5)/5 shifted", "one step more, of no heads"),
+    Listed(ROTARY, "unit_in_heads::store_to", "bound 1/2 shifted", NOT_BOUNDED),
     Listed(
         ROTARY,
-        "divisor - «1») / divisor",
-        "constant: 1 → 0",
+        "small_divisor::small_divisor",
+        "term 2/2 less",
         "where the inverse is exact it is one more, which small numbers do not feel",
     ),
 )

@@ -8,13 +8,16 @@ import torch
 import thunderkittens
 from tests.families.rotary import cases
 from tests.families.rotary.cases import BF16, FP16, FP32, Case
-from thunderkittens import _C, _loader
+from tests.tools.in_simulator import (
+    check_no_races,
+    check_policies_agree,
+    needs_race_mode,
+    needs_simulator,
+)
+from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
-pytestmark = pytest.mark.skipif(
-    not _loader.SIMULATOR.is_file(),
-    reason="the simulator is not built (python -m build_tools simulator)",
-)
+pytestmark = needs_simulator
 
 ALL = [
     *cases.widths(),
@@ -33,12 +36,6 @@ SOME = [
     Case(2, 9, 9, 3, 24, 12, FP32, interleaved=True),
     *cases.packings(),
 ]
-POLICIES = (
-    {},
-    {"policy": "lazy"},
-    {"policy": "random", "seed": 1},
-    {"policy": "random", "seed": 2},
-)
 
 
 @pytest.fixture(autouse=True)
@@ -72,26 +69,15 @@ def test_numbers_at_the_edge(check):
 
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_policies_agree(case):
-    """The order of threads and blocks changes no bit; nor does a repetition."""
     inputs = cases.make(case)
-    with thunderkittens.backend("simulator", threads=1):
-        want = cases.run_case(case, inputs)
-    for options in POLICIES:
-        with thunderkittens.backend("simulator", **options):
-            for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-                assert memory.bits_equal(got, first), options
+    check_policies_agree(lambda: cases.run_case(case, inputs))
 
 
-@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_no_races(case):
-    """The numbers are those without race mode, which has nothing to report."""
     inputs = cases.make(case)
-    with thunderkittens.backend("simulator"):
-        want = cases.run_case(case, inputs)
-    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
+    check_no_races(lambda: cases.run_case(case, inputs))
 
 
 def test_backward_outside_of_the_context():

@@ -101,31 +101,6 @@ TEST(deadlock_says_what_is_missing) {
   }
 }
 
-// Thread 0 comes to its second wait when the phase after the one that it means is over as well.
-__global__ void misses_a_phase() {
-  arch::mbarrier* b = barrier();
-  if (arch::thread_id() == 0) arch::mbarrier_init(b, 1);
-  arch::sync_block();
-  if (arch::thread_id() == 1) arch::mbarrier_arrive(b);
-  if (arch::thread_id() == 0) arch::mbarrier_wait(b, 0);
-  arch::sync_block();
-  if (arch::thread_id() == 1) arch::mbarrier_arrive(b);
-  if (arch::thread_id() == 1) arch::mbarrier_arrive(b);
-  arch::sync_block();
-  if (arch::thread_id() == 0) arch::mbarrier_wait(b, 1);
-}
-constexpr int kMissedLine = __LINE__ - 2;
-
-TEST(a_missed_phase) {
-  for (const char* policy : kPolicies) {
-    const with_options chosen(policy);
-    const std::string report = report_of(misses_a_phase, 64);
-    CHECK_CONTAINS(report, "MBARRIER at " + line_text(kMissedLine));
-    CHECK_CONTAINS(report,
-                   "thread 0 waits for phase 1 (parity 1) only now that phase 2 is over too");
-  }
-}
-
 __global__ void invalidates_under_a_waiter() {
   arch::mbarrier* b = barrier();
   if (arch::thread_id() == 0) arch::mbarrier_init(b, 1);

@@ -1,0 +1,175 @@
+"""Planted mistakes in one program: a number in the environment says which of them it makes.
+
+Each is a statement, or some in a row, that stands beside the right ones behind an `if`; so dozens
+cost the compiler little more than one. What cannot be so, such as a member's first value, or lies
+across another, gets a program of its own.
+"""
+
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from build_tools import precompiled, settings, simulator
+from build_tools.settings import ROOT
+from tests.mutation import syntax
+from tests.mutation.bench import PRELUDE
+from tests.mutation.source import Source, closing
+from tests.tools import planted
+from tests.tools.planted import Mistake
+
+NUMBER = "planted_number.hpp"
+HEADER = f"""\
+#pragma once
+#include <cstdlib>
+inline const int planted_number = [] {{
+  const char* const text = std::getenv("{planted.NUMBER}");
+  return text != nullptr ? std::atoi(text) : 0;
+}}();
+"""
+# A declaration, which whatever follows it needs.
+DECLARES = re.compile(
+    r"(?:const|constexpr|auto|using)\b|[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]? \w+ ?[;={]"
+)
+CONTROL = re.compile(r"(?:if(?: constexpr)?|for|while|switch) ?\(")
+
+
+@dataclass
+class Group:
+    """Mistakes that one program can have, by their numbers, from 1."""
+
+    mistakes: list[Mistake] = field(default_factory=list)
+    regions: dict[str, dict[tuple[int, int], list[int]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def takes(self, mistake: Mistake, region: tuple[int, int] | None) -> bool:
+        """Adds a mistake, if it lies beside all of this group's."""
+        if region is None:
+            if not self.mistakes:
+                self.mistakes.append(mistake)
+            return len(self.mistakes) == 1 and self.mistakes[0] is mistake
+        if self.mistakes and not self.regions:
+            return False  # one that is alone
+        there = self.regions[mistake.file]
+        if any(a < region[1] and region[0] < b and (a, b) != region for a, b in there):
+            return False
+        self.mistakes.append(mistake)
+        there.setdefault(region, []).append(len(self.mistakes))
+        return True
+
+    def write(self, folder: Path) -> None:
+        """Writes the sources that have the mistakes."""
+        shutil.rmtree(folder, ignore_errors=True)
+        if not self.regions:
+            (alone,) = self.mistakes
+            return planted.write(folder / alone.file, alone.applied())
+        for file, regions in self.regions.items():
+            text = planted.source_of(file)
+            for (begin, end), numbers in sorted(regions.items(), reverse=True):
+                text = text[:begin] + self._choice(text, begin, end, numbers) + text[end:]
+            planted.write(folder / file, f'#include "{NUMBER}"\n{text}')
+        planted.write(folder / NUMBER, HEADER)
+
+    def _choice(self, text: str, begin: int, end: int, numbers: list[int]) -> str:
+        parts = []
+        for number in numbers:
+            mistake = self.mistakes[number - 1]
+            place = text.index(mistake.right)
+            after = place + len(mistake.right)
+            wrong = text[begin:place] + mistake.wrong + text[after:end]
+            parts.append(f"if (::planted_number == {number}) {{\n{wrong}\n}} else ")
+        return "".join(parts) + f"{{\n{text[begin:end]}\n}}"
+
+
+def build(program: Path, mistakes: tuple[Mistake, ...]) -> dict[str, tuple[Path, int]]:
+    """A program with each of the mistakes, and its number in that; "" is the one without."""
+    right, header = planted.job(program), precompiled.header(planted.job(ROOT / PRELUDE))
+    jobs, names = [right], {"": (0, 0)}
+    for group in groups(mistakes):
+        folder = settings.build_dir() / "mistakes" / f"{program.stem}_{len(jobs)}"
+        group.write(folder)
+        names |= {m.name: (len(jobs), n) for n, m in enumerate(group.mistakes, start=1)}
+        jobs.append(planted.job_in(folder, right, header))
+    programs = simulator.build_programs(jobs)
+    return {name: (programs[which], number) for name, (which, number) in names.items()}
+
+
+def groups(mistakes: Iterable[Mistake]) -> list[Group]:
+    """As few groups as a first fit makes."""
+    found: list[Group] = []
+    for mistake in mistakes:
+        region = region_of(mistake)
+        if not any(group.takes(mistake, region) for group in found):
+            found.append(Group())
+            found[-1].takes(mistake, region)
+    return found
+
+
+def region_of(mistake: Mistake) -> tuple[int, int] | None:
+    """The statements that a mistake changes, or nothing where they cannot be chosen at run time."""
+    text = planted.source_of(mistake.file)
+    code = Source(mistake.file, text).code
+    begin = text.index(mistake.right)
+    end = begin + len(mistake.right)
+    begin += len(mistake.right) - len(mistake.right.lstrip())
+    end -= len(mistake.right) - len(mistake.right.rstrip())
+    for function in syntax.functions(code):
+        if function.parameters is not None and function.body < begin and end <= function.end:
+            return _statements(code, function.body + 1, function.end, begin, end)
+    return None
+
+
+def _statements(code: str, first: int, last: int, begin: int, end: int) -> tuple[int, int] | None:
+    """Those of the block [first, last) that [begin, end) touches, as far in as it lies in one."""
+    touched, at, rest = [], first, ""
+    while at < last:
+        at += len(code[at:last]) - len(code[at:last].lstrip())
+        if at >= last:
+            break
+        stop = _end(code, at)
+        if at < end and begin < stop:
+            touched.append((at, stop))
+        elif touched:
+            rest = "more"
+        at = stop
+    if not touched:
+        return None
+    if len(touched) == 1:
+        for inner in _bodies(code, *touched[0]):
+            if inner[0] <= begin and end <= inner[1]:
+                return _statements(code, *inner, begin, end)
+    if rest and any(DECLARES.match(code, start) for start, _ in touched):
+        return None
+    return touched[0][0], touched[-1][1]
+
+
+def _bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """The blocks in a statement: of braces their inside, of a lone statement that."""
+    if code[begin] == "{":
+        return [(begin + 1, end - 1)]
+    if CONTROL.match(code, begin) is None:
+        return []
+    head = closing(code, code.index("(", begin)) + 1
+    start = head + len(code[head:end]) - len(code[head:end].lstrip())
+    stop = _end(code, start)
+    otherwise = re.compile(r"\s*else\b\s*").match(code, stop, end)
+    parts = [(start, stop), *([(otherwise.end(), end)] if otherwise else [])]
+    return [(a + 1, b - 1) if code[a] == "{" else (a, b) for a, b in parts]
+
+
+def _end(code: str, at: int) -> int:
+    """Where the statement ends that begins at `at`."""
+    if code[at] == "{":
+        return closing(code, at) + 1
+    if CONTROL.match(code, at):
+        head = closing(code, code.index("(", at)) + 1
+        stop = _end(code, head + len(code[head:]) - len(code[head:].lstrip()))
+        otherwise = re.compile(r"\s*else\b\s*").match(code, stop)
+        return _end(code, otherwise.end()) if otherwise else stop
+    while code[at] != ";":
+        at = closing(code, at) if code[at] in "([{" else at
+        at += 1
+    return at + 1
