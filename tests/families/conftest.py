@@ -18,7 +18,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     (mutation,) = families.modules("mutation.py")[request.path.parent.name]
     programs = dict.fromkeys(program for some in mutation.TARGETS.values() for program in some)
     try:
-        return Bench(list(programs))
+        return Bench(list(programs), level="-Og")
     except BuildError as reason:
         if "headers" not in str(reason):
             raise
