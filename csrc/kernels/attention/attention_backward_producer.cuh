@@ -25,7 +25,7 @@ class attention_backward_producer {
             p.sequences.template first_row_block<Config::rows>(i)});
     }
     shared.kv_ring.wait_empty(kv_at);
-    shared.tile.n = attention_backward_tile::kEnd;
+    shared.tile = {.n = attention_backward_tile::kEnd};  // all of it: the consumers read all
     arrive(shared.kv_ring.full[0]);
   }
 

@@ -124,7 +124,7 @@ class Reference:
             assert_close(got, want, bound + tolerance.floor(dtype), name)
 
     def fixed_point(self, dout, delta):
-        """What dq loses where its kernel adds up integers, one rounding for each 128 keys.
+        """What dq loses where its kernel adds up integers, one rounding for each tile of keys.
 
         Units of a row are at most 2⁻²⁹ of what bounds its dq: Σ p (|do| max |v| + |delta|) max |k|.
         """
@@ -138,7 +138,8 @@ class Reference:
         ]
         ds = dout.norm(dim=-1, keepdim=True) * largest[0] + delta.abs()
         dq = weight.nan_to_num(posinf=0.0).clamp(max=1) * ds * largest[1] * self.scale
-        return self.as_output(dq * 2**-30 * (case.keys / 128 + len(case.sequences()) + 1))
+        keys = 64 if max(case.head_dim, case.values) > 128 else 128
+        return self.as_output(dq * 2**-30 * (case.keys / keys + len(case.sequences()) + 1))
 
     def over_rows(self, t):
         """Σ over batches and rows, [Hq]."""

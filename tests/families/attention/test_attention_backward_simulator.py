@@ -18,8 +18,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALL_NEEDED = [True] * 4
-# Tiles have 128 keys, and 128 rows or, of heads wider than 64, 64: lengths around both, each width
-# and option.
+
+
+def packed(rows: tuple[int, ...], keys: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """A case's keywords of packed sequences."""
+    return {"cu_seqlens_q": rows, "cu_seqlens_k": keys}
+
+
+# Tiles have 128 keys, and 128 rows or, of heads wider than 64, 64; of those above 128 they have 64
+# keys: lengths around them, each width and option.
 ALL = [
     *(Case(n, n, causal, 1, 64) for n in (1, 64, 127, 128, 129) for causal in (False, True)),
     *(Case(n, n, causal, 1, 128, FP16) for n in (63, 64, 65, 129) for causal in (False, True)),
@@ -36,11 +43,35 @@ ALL = [
     *(Case(65, 65, True, 2, 64, batch=2, layout=layout) for layout in cases.LAYOUTS),
     *(Case(70, 140, True, 2, 64, regime=regime) for regime in cases.REGIMES[1:]),
     *(Case(70, 70, scale=scale) for scale in (1e-30, 3.0)),
+    *(Case(n, n, causal, 1, 256) for n in (1, 63, 64, 65) for causal in (False, True)),
+    Case(65, 130, True, 2, 192, FP16, key_heads=2, batch=2),
+    Case(70, 129, True, 1, 192, value_dim=128),
+    Case(66, 70, False, 2, 136, FP16, value_dim=40, sinks=FP32),
+    Case(130, 60, True, 1, 256, sinks=BF16),
+    Case(70, 200, False, 1, 40, value_dim=256, window_left=20, window_right=30),
+    # Softcaps that are small or not have another tanh each.
+    *(Case(70, 140, True, 2, softcap=cap, regime="peaked") for cap in (20.0, 100.0)),
+    *(Case(66, 130, False, 1, 128, FP16, softcap=cap, sinks=FP32) for cap in (20.0, 100.0)),
+    *(Case(65, 70, True, 1, 256, softcap=cap, window_left=40) for cap in (20.0, 100.0)),
+    # Packed: sequences without rows, without keys, without both; with more rows than keys; that
+    # end with a tile; and rows and keys of no sequence, before them and behind.
+    Case(300, 310, True, 2, **packed((0, 0, 130, 258, 300), (0, 64, 64, 192, 310))),
+    Case(200, 150, True, 2, 128, FP16, **packed((3, 70, 70, 190), (5, 25, 25, 140)), sinks=FP32),
+    Case(210, 260, False, 1, 40, **packed((0, 100, 200), (2, 130, 258)), window_left=30),
+    Case(150, 140, True, 2, 256, key_heads=2, **packed((1, 66, 150), (0, 20, 139)), sinks=BF16),
+    Case(150, 150, False, 1, 192, FP16, **packed((0, 0, 64, 150), (0, 1, 65, 150)), value_dim=128),
+    Case(100, 120, True, 2, **packed((0, 50, 100), (0, 20, 120)), softcap=20.0),
+    Case(20, 30, **packed((7,), (9,))),  # no sequence at all
 ]
 OF_EACH_KIND = [
     Case(193, 193, False, 1, 64, BF16),
     Case(129, 193, True, 2, 128, FP16, sinks=FP32),
     Case(140, 200, False, 1, 80, BF16, window_left=30, window_right=5),
+    Case(130, 140, True, 2, 256, BF16, sinks=FP32),
+    Case(66, 130, False, 1, 192, FP16, value_dim=128, softcap=100.0),
+    Case(70, 130, True, 2, 64, FP16, softcap=20.0),
+    Case(200, 310, True, 2, 64, **packed((2, 2, 130, 200), (0, 64, 64, 300)), sinks=FP32),
+    Case(140, 150, True, 1, 256, **packed((0, 30, 140), (1, 20, 150))),
 ]
 POLICIES = (
     {"policy": "lazy"},
@@ -85,14 +116,17 @@ class Problem:
     def backward(self, needs=ALL_NEEDED, **changed) -> list[torch.Tensor]:
         """dq, dk, dv and dsinks, by the backend in force."""
         at = {"dout": self.dout, "dlse": self.dlse, "o": self.o, "lse": self.lse}
-        at |= dict(zip(("q", "k", "v", "sinks"), self.tensors, strict=False)) | changed
-        inputs = [at[name] for name in ("dout", "dlse", "q", "k", "v", "o", "lse")]
-        case = self.case
+        at |= dict(zip(("q", "k", "v"), self.tensors, strict=False))
+        options = cases.options(self.case, *self.tensors[3:])
+        at |= {name: options.pop(name) for name in ("causal", "scale")} | changed
+        window_left, window_right = options.pop("window", (None, None))
+        names = ("dout", "dlse", "q", "k", "v", "o", "lse", "causal", "scale")
         return torch.ops.thunderkittens.attention_backward(
-            *(*inputs, case.causal, case.scale, needs),
-            window_left=case.window_left,
-            window_right=case.window_right,
-            sinks=at.get("sinks"),
+            *(at[name] for name in names),
+            needs,
+            window_left=window_left,
+            window_right=window_right,
+            **options,
         )
 
     def check(self, got) -> None:
@@ -195,7 +229,7 @@ def test_no_races(case):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_a_row_that_is_not_finite_spoils_its_dq_alone(head_dim, value):
     """Of q or dout. (It reaches dk and dv of all keys: those of a tile are one product.)"""
     case = Case(150, 140, True, 2, head_dim)
@@ -219,7 +253,7 @@ def test_a_row_that_is_not_finite_spoils_its_dq_alone(head_dim, value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
 @pytest.mark.parametrize("which", ["k", "v"])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(head_dim, which, value):
     """Of its key head alone, and none in tiles that do not see it."""
     case = Case(300, 300, True, 1, head_dim, key_heads=2)
@@ -262,7 +296,7 @@ def test_outliers(which, size):
         again.check(again.backward())
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_sums_as_large_as_their_bound(head_dim):
     """Each row sees two keys, and their parts of dq add up: |dq| is |do| |v| |k|, or a third of it.
 
@@ -315,33 +349,41 @@ def test_an_overflow_of_fp16_is_not_a_number():
 # ---- Which calls the kernel takes ----------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:attention_backward. computed by torch")
+def test_fallback_says_why():
+    """Blocks are counted in int; of no memory, as each stride is 0."""
+
+    def zeros(rows: int) -> torch.Tensor:
+        return torch.zeros(1, 1, 1, 64, dtype=BF16).expand(1, rows, 512, 64)
+
+    q, k, lse = zeros(1), zeros(2**29), torch.zeros(1, 1, 1).expand(1, 512, 1)
+    reason = f"1 batches of 512 heads of 1 queries and {2**29} keys are too many"
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        leaf = q.detach().requires_grad_()
+        found = str(thunderkittens.explain("attention", leaf, k, k))
+        assert found.endswith(f"its backward is computed by torch: {reason}")
+        with pytest.raises(RuntimeError, match=f"^attention_backward: computed by torch: {reason}"):
+            torch.ops.thunderkittens.attention_backward(
+                q, None, q, k, k, q, lse, False, None, ALL_NEEDED
+            )
+    assert launches() == before
+
+
 @pytest.mark.parametrize(
-    ("case", "reason"),
+    "change",
     [
-        (Case(5, 7, softcap=3.0), "no kernel computes the gradient with a softcap"),
-        (Case(5, 7, head_dim=136), "no kernel computes the gradient of head dimension 136"),
-        (Case(5, 7, value_dim=192), "no kernel computes the gradient of head dimension 192"),
-        (
-            Case(6, 7, cu_seqlens_q=(0, 2, 6), cu_seqlens_k=(0, 5, 7)),
-            "no kernel computes the gradient of packed sequences",
-        ),
+        {"softcap": 3.0},
+        {"head_dim": 136},
+        {"value_dim": 192},
+        packed((0, 2, 6), (0, 5, 7)),
     ],
     ids=str,
 )
-def test_fallbacks_say_why(case, reason, monkeypatch):
-    tensors = cases.make(case)
-    dout, _ = cases.incoming(case, "cpu", with_lse=False)
-    before = launches()
+def test_no_other_call_of_the_forward_falls_back(change):
+    case = Case(6, 7, **change)
+    q, *others = cases.make(case)
     with thunderkittens.backend("simulator"):
-        tensors[0].requires_grad_()
-        found = str(
-            thunderkittens.explain("attention", *tensors[:3], **cases.options(case, *tensors[3:]))
+        found = thunderkittens.explain(
+            "attention", q.requires_grad_(), *others[:2], **cases.options(case, *others[2:])
         )
-        assert found.endswith(f"its backward is computed by torch: {reason}")
-        tensors[0].requires_grad_(False)
-        with pytest.raises(RuntimeError, match=f"^attention_backward: computed by torch: {reason}"):
-            cases.gradients(case, *tensors[:3], dout, None, tensors[3:])
-        monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
-        cases.check_gradients(case, "cpu", with_lse=True)
-    assert launches() == before
+    assert "its backward is computed by a kernel, too" in found.notes
