@@ -136,8 +136,8 @@ void launch_attention_backward(const attention_backward_params& p,
                              sizeof(attention_backward_shared<Config>)},
                             s, main_arguments<Config>(p, layout));
   if (p.dq != nullptr) {
-    host::launch_programmatic(attention_backward_finish<Config>,
-                              {{row_blocks}, {128 * Config::parts}}, s, rows);
+    host::launch_programmatic(attention_backward_finish<Config>, {{row_blocks}, {kRowThreads}}, s,
+                              rows);
   }
   if (p.dsinks != nullptr) {
     host::launch_programmatic(attention_backward_sinks<Config>,

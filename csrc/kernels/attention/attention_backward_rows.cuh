@@ -72,17 +72,18 @@ struct attention_rows_arguments {
 
 inline constexpr int kKeysOfBounds = 128;
 inline constexpr int kRowThreads = 256;
+inline constexpr int kRowsInFlight = 4;  // of a thread, whose loads overlap
 inline constexpr int kSinkThreads = 512;
 
-// Eight elements of a row, as floats; zero past its end.
+// Eight elements of a row; zeros past its end, and of no row.
 template <class T>
-KITTENS_DEVICE void load_eight(float (&values)[8], const T* row, int column, int columns) {
-  lane_run<T, 8> run{};
-  if (column < columns) {
-    const uint4 words = arch::load_global(reinterpret_cast<const uint4*>(row + column));
-    run = {{words.x, words.y, words.z, words.w}};
-  }
-  run.get(values);
+KITTENS_DEVICE uint4 load_eight(const T* row, int column, int columns) {
+  if (row == nullptr || column >= columns) return {0, 0, 0, 0};
+  return arch::load_global(reinterpret_cast<const uint4*>(row + column));
+}
+template <class T>
+KITTENS_DEVICE void to_floats(float (&values)[8], const uint4& words) {
+  lane_run<T, 8>{{words.x, words.y, words.z, words.w}}.get(values);
 }
 
 template <int Lanes>
@@ -105,15 +106,15 @@ KITTENS_DEVICE bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 template <int Lanes>
 KITTENS_DEVICE float row_norm(const float (&x)[8], int columns) {
   constexpr float kLeast = 1e-30f, kMost = 1e30f;
-  float square = 0.0f, largest = 0.0f;
+  float square = 0.0f;
 #pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    square = fmaf(x[c], x[c], square);
-    largest = fmaxf(largest, fabsf(x[c]));
-  }
+  for (int c = 0; c < 8; ++c) square = fmaf(x[c], x[c], square);
   square = sum_of_row_lanes<Lanes>(square);
   const bool inside = square > kLeast && square < kMost;
   if (!arch::vote_any(!inside)) return sqrtf(square);
+  float largest = 0.0f;
+#pragma unroll
+  for (int c = 0; c < 8; ++c) largest = fmaxf(largest, fabsf(x[c]));
   largest = max_of_row_lanes<Lanes>(largest);
   return inside || !(square == square) ? sqrtf(square) : largest * sqrtf(float(columns));
 }
@@ -157,11 +158,23 @@ KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bou
   return is_checked ? -dq_factor(bound) : dq_factor(bound);
 }
 
+// Puts zeros where numbers are not finite, and says whether there are such.
+KITTENS_DEVICE int leave_finite(float (&x)[8]) {
+  float zero = 0.0f;  // or NaN
+#pragma unroll
+  for (int c = 0; c < 8; ++c) zero = fmaf(x[c], 0.0f, zero);
+  if (zero == 0.0f) return 0;
+#pragma unroll
+  for (int c = 0; c < 8; ++c) x[c] = is_finite(x[c]) ? x[c] : 0.0f;
+  return 1;
+}
+
 // Grid: 128 keys, of all key heads and batches. What bounds their numbers.
 template <class Config>
 __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   begin_dependent_grid();
+  using T = typename Config::type;
   constexpr int kLanes = Config::row_lanes, kRowsAtOnce = kRowThreads / kLanes;
   const int block = arch::block_x() % p.bounds_of_head;
   const int of_all = arch::block_x() / p.bounds_of_head;
@@ -169,23 +182,26 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
   const int thread = arch::thread_id(), lane = thread % kLanes;
   const auto [first_key, end_key] = p.sequences.all_keys();
   attention_key_bounds bounds{};
-  for (int i = thread / kLanes; i < kKeysOfBounds; i += kRowsAtOnce) {
-    const int key = block * kKeysOfBounds + i;
-    float k[8] = {}, v[8] = {};
-    if (key >= first_key && key < end_key) {
-      load_eight(k, p.k.row(batch, key, head), lane * 8, p.head_dim);
-      load_eight(v, p.v.row(batch, key, head), lane * 8, p.value_dim);
+#pragma unroll 1
+  for (int first = thread / kLanes; first < kKeysOfBounds; first += kRowsInFlight * kRowsAtOnce) {
+    uint4 k_words[kRowsInFlight], v_words[kRowsInFlight];
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      const int key = block * kKeysOfBounds + first + i * kRowsAtOnce;
+      const bool exists = key >= first_key && key < end_key;
+      k_words[i] = load_eight(exists ? p.k.row(batch, key, head) : nullptr, lane * 8, p.head_dim);
+      v_words[i] = load_eight(exists ? p.v.row(batch, key, head) : nullptr, lane * 8, p.value_dim);
     }
 #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      if (!is_finite(k[c]) || !is_finite(v[c])) {
-        bounds.not_finite = 1;
-        k[c] = is_finite(k[c]) ? k[c] : 0.0f;
-        v[c] = is_finite(v[c]) ? v[c] : 0.0f;
-      }
-      bounds.k = fmaxf(bounds.k, fabsf(k[c]));
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      float k[8], v[8];
+      to_floats<T>(k, k_words[i]);
+      to_floats<T>(v, v_words[i]);
+      bounds.not_finite |= leave_finite(k) | leave_finite(v);
+#pragma unroll
+      for (int c = 0; c < 8; ++c) bounds.k = fmaxf(bounds.k, fabsf(k[c]));
+      bounds.v = fmaxf(bounds.v, row_norm<kLanes>(v, p.value_dim));
     }
-    bounds.v = fmaxf(bounds.v, row_norm<kLanes>(v, p.value_dim));
   }
   bounds.add_lanes(16);
   auto* const of_warps = reinterpret_cast<attention_key_bounds*>(arch::dynamic_shared());
@@ -245,17 +261,71 @@ struct attention_row_place {
   }
 };
 
+// Some rows of a block, of each of which this thread has eight elements of o and do.
+template <class Config>
+struct attention_rows_in_flight {
+  using T = typename Config::type;
+  using arguments = attention_rows_arguments<T>;
+  using place_of_block = attention_row_place<Config>;
+  static constexpr int kLanes = Config::row_lanes, kRowsAtOnce = kRowThreads / kLanes;
+
+  uint4 o_words[kRowsInFlight], do_words[kRowsInFlight];
+  float lse[kRowsInFlight], dlse[kRowsInFlight];
+
+  KITTENS_DEVICE void load(const arguments& p, const place_of_block& place, int first) {
+    const int column = arch::thread_id() % kLanes * 8;
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      const int row = place.row(first + i * kRowsAtOnce);
+      const bool exists = row != place.kNone;
+      o_words[i] =
+          load_eight(exists ? p.o.row(place.batch, row, place.head) : nullptr, column, p.value_dim);
+      do_words[i] = load_eight(exists ? p.d_o.row(place.batch, row, place.head) : nullptr, column,
+                               p.value_dim);
+      const int64_t at = p.row_of_all(place.batch, place.head, row);
+      lse[i] = exists ? arch::load_global(p.lse + at) : -INFINITY;
+      dlse[i] = exists && p.dlse != nullptr ? arch::load_global(p.dlse + at) : 0.0f;
+    }
+  }
+  KITTENS_DEVICE void finish(const arguments& p, const place_of_block& place, int first,
+                             const attention_key_bounds& bounds) const {
+    auto& record = static_cast<attention_row_block<Config::rows>*>(p.row_blocks)[place.number];
+#pragma unroll
+    for (int i = 0; i < kRowsInFlight; ++i) {
+      float o[8], d_o[8];
+      to_floats<T>(o, o_words[i]);
+      to_floats<T>(d_o, do_words[i]);
+      float delta = 0.0f;
+#pragma unroll
+      for (int c = 0; c < 8; ++c) delta = fmaf(o[c], d_o[c], delta);
+      delta = sum_of_row_lanes<kLanes>(delta) - dlse[i];
+      const float norm = row_norm<kLanes>(d_o, p.value_dim);
+      if (arch::thread_id() % kLanes != 0) continue;
+      const int in_block = first + i * kRowsAtOnce;
+      auto& pair = record.pairs[in_block / 2];
+      const bool sees_none = lse[i] == -INFINITY;
+      const float most_ds =
+          sum_of_weights(p, place.head, lse[i]) * fmaf(norm, bounds.v, fabsf(delta));
+      arch::store_global(&pair.lse[in_block % 2], sees_none ? INFINITY : lse[i] * kLog2e);
+      arch::store_global(&pair.delta[in_block % 2], sees_none ? 0.0f : delta);
+      arch::store_global(p.dq_factors + place.number * Config::rows + in_block,
+                         sees_none ? 1.0f : dq_factor<T>(most_ds, lse[i], bounds));
+    }
+  }
+};
+
 // Grid: row blocks, of all heads and batches. Delta and factors of a block's rows; zeroes its dq.
 template <class Config>
 __global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   begin_dependent_grid();
-  using T = typename Config::type;
   constexpr int kRows = Config::rows;
   constexpr int kLanes = Config::row_lanes, kRowsAtOnce = kRowThreads / kLanes;
   const attention_row_place<Config> place(p);
-  const int thread = arch::thread_id(), lane = thread % kLanes;
-  auto& record = static_cast<attention_row_block<kRows>*>(p.row_blocks)[place.number];
+  const int thread = arch::thread_id();
+  attention_rows_in_flight<Config> rows;
+  int first = thread / kLanes;
+  rows.load(p, place, first);
   auto* const numbers = reinterpret_cast<int4*>(p.parts + place.number * Config::parts);
   constexpr int kVectors = Config::parts * sizeof(attention_dq_part) / sizeof(int4);
   if (place.has_rows()) {
@@ -265,31 +335,12 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
   }
   const attention_key_bounds bounds =
       bounds_of_head(p, place.batch, place.head / (p.heads / p.key_heads));
-  for (int i = thread / kLanes; i < kRows; i += kRowsAtOnce) {
-    const int row = place.row(i);
-    float o[8] = {}, d_o[8] = {};
-    if (row != place.kNone) {
-      load_eight(o, p.o.row(place.batch, row, place.head), lane * 8, p.value_dim);
-      load_eight(d_o, p.d_o.row(place.batch, row, place.head), lane * 8, p.value_dim);
-    }
-    float delta = 0.0f;
-#pragma unroll
-    for (int c = 0; c < 8; ++c) delta = fmaf(o[c], d_o[c], delta);
-    delta = sum_of_row_lanes<kLanes>(delta);
-    const float norm = row_norm<kLanes>(d_o, p.value_dim);
-    if (lane != 0) continue;
-    float lse = -INFINITY;
-    if (row != place.kNone) {
-      const int64_t at = p.row_of_all(place.batch, place.head, row);
-      lse = arch::load_global(p.lse + at);
-      if (p.dlse != nullptr) delta -= arch::load_global(p.dlse + at);
-    }
-    const bool sees_none = lse == -INFINITY;
-    const float most_ds = sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
-    arch::store_global(&record.pairs[i / 2].lse[i % 2], sees_none ? INFINITY : lse * kLog2e);
-    arch::store_global(&record.pairs[i / 2].delta[i % 2], sees_none ? 0.0f : delta);
-    arch::store_global(p.dq_factors + place.number * kRows + i,
-                       sees_none ? 1.0f : dq_factor<T>(most_ds, lse, bounds));
+#pragma unroll 1
+  for (;;) {
+    rows.finish(p, place, first, bounds);
+    first += kRowsInFlight * kRowsAtOnce;
+    if (first >= kRows) return;
+    rows.load(p, place, first);
   }
 }
 
@@ -351,46 +402,49 @@ __global__ void __launch_bounds__(kSinkThreads) attention_backward_sinks(
 template <class Config, class T>
 KITTENS_DEVICE void zero_blind_rows(const attention_rows_arguments<T>& p,
                                     const attention_row_place<Config>& place) {
-  const int vectors = p.head_dim / 8, threads = 128 * Config::parts;
-  for (int i = arch::thread_id(); i < place.sequence.blind_rows * vectors; i += threads) {
+  const int vectors = p.head_dim / 8;
+  for (int i = arch::thread_id(); i < place.sequence.blind_rows * vectors; i += kRowThreads) {
     const int row = place.sequence.q_start - 1 - i / vectors;
     auto* const to = reinterpret_cast<uint4*>(p.dq_row(place.batch, row, place.head));
     arch::store_global(to + i % vectors, uint4{0, 0, 0, 0});
   }
 }
 
-// Grid: row blocks, of all heads and batches; a warpgroup for each part. dq from its integers.
+// Grid: row blocks, of all heads and batches. dq from its integers: a thread has eight columns of
+// some rows.
 template <class Config>
-__global__ void __launch_bounds__(128 * Config::parts) attention_backward_finish(
+__global__ void __launch_bounds__(kRowThreads) attention_backward_finish(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   begin_dependent_grid();
   using T = typename Config::type;
-  constexpr int kRows = Config::rows;
   const attention_row_place<Config> place(p);
   if (place.m == 0) zero_blind_rows(p, place);
   if (!place.has_rows()) return;
-  const int part = arch::thread_id() / 128, warp = arch::warp_id() % 4, lane = arch::lane_id();
-  const auto& pairs = p.parts[place.number * Config::parts + part].pairs[warp];
-  uint64_t loaded[16];
+  constexpr int kGroups = Config::head_dim / 8, kRowsAtOnce = kRowThreads / kGroups;
+  const int group = arch::thread_id() % kGroups, first = arch::thread_id() / kGroups;
+  if (group * 8 >= p.head_dim) return;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) loaded[i] = arch::load_global(&pairs[i][lane]);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int in_block = (kRows == 64 ? 0 : part * 64) + warp * 16 + half * 8 + lane / 4;
-    const int row = place.row(in_block);
+  for (int i = 0; i < Config::rows / kRowsAtOnce; ++i) {
+    const int in_block = first + i * kRowsAtOnce, row = place.row(in_block);
     if (row == place.kNone) continue;
+    // A part is 64 of the rows, or 64 of the columns; rows r and r + 8 of a warp's sixteen are in
+    // the same lanes.
+    const int part = Config::rows == 64 ? group / 8 : in_block / 64;
+    const int warp = in_block % 64 / 16, half = in_block % 16 / 8, lane = in_block % 8 * 4;
+    const auto* const pairs = reinterpret_cast<const ulonglong2*>(
+        &p.parts[place.number * Config::parts + part].pairs[warp][group % 8 * 2 + half][lane]);
+    const ulonglong2 left = arch::load_global(pairs), right = arch::load_global(pairs + 1);
     // Powers of two, both: exact.
-    const float inverse = 1.0f / arch::load_global(p.dq_factors + place.number * kRows + in_block);
-    T* const to = p.dq_row(place.batch, row, place.head);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int column = (kRows == 64 ? part * 64 : 0) + i / 2 * 16 + i % 2 * 8 + lane % 4 * 2;
-      if (column >= p.head_dim) continue;
-      const auto [x, y] = attention_dq_part::unpack(loaded[2 * i + half]);
-      arch::store_global(reinterpret_cast<uint32_t*>(to + column),
-                         pack<T>(static_cast<float>(x) * p.scale * inverse,
-                                 static_cast<float>(y) * p.scale * inverse));
-    }
+    const float inverse =
+        1.0f / fabsf(arch::load_global(p.dq_factors + place.number * Config::rows + in_block));
+    const auto gradients = [&](uint64_t pair) {
+      const auto [x, y] = attention_dq_part::unpack(pair);
+      return pack<T>(static_cast<float>(x) * p.scale * inverse,
+                     static_cast<float>(y) * p.scale * inverse);
+    };
+    T* const to = p.dq_row(place.batch, row, place.head) + group * 8;
+    arch::store_global(reinterpret_cast<uint4*>(to), uint4{gradients(left.x), gradients(left.y),
+                                                           gradients(right.x), gradients(right.y)});
   }
 }
 
