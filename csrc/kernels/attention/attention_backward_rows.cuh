@@ -62,7 +62,7 @@ struct attention_rows_arguments {
 };
 
 inline constexpr int kRowThreads = 256, kRowLanes = 16, kRowsAtOnce = kRowThreads / kRowLanes;
-inline constexpr int kSinkThreads = 512;
+inline constexpr int kSinkThreads = 256;
 
 // Eight elements of a row, as floats; zero past its end.
 template <class T>
@@ -139,8 +139,8 @@ KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bou
   constexpr float kMostHalf = 65504.0f;
   const float bound = most_ds * bounds.k;
   if (!is_finite(bound) || !is_finite(most_ds)) return NAN;
-  const bool is_checked = bounds.not_finite != 0 || !(lse < INFINITY) ||
-                          (std::same_as<T, half> && most_ds > kMostHalf);
+  const bool is_checked =
+      bounds.not_finite != 0 || !(lse < INFINITY) || (std::same_as<T, half> && most_ds > kMostHalf);
   return is_checked ? -dq_factor(bound) : dq_factor(bound);
 }
 
@@ -254,8 +254,7 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
       if (p.dlse != nullptr) delta -= arch::load_global(p.dlse + at);
     }
     const bool sees_none = lse == -INFINITY;
-    const float most_ds =
-        sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
+    const float most_ds = sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
     arch::store_global(&record.pairs[i / 2].lse[i % 2], sees_none ? INFINITY : lse * kLog2e);
     arch::store_global(&record.pairs[i / 2].delta[i % 2], sees_none ? 0.0f : delta);
     arch::store_global(p.dq_factors + place.number * kRows + i,
@@ -277,6 +276,7 @@ __global__ void __launch_bounds__(kSinkThreads) attention_backward_sinks(
   for (int batch = 0; batch < p.batch; ++batch) {
     const auto* const blocks = static_cast<const record*>(p.row_blocks) +
                                (int64_t{batch} * p.heads + head) * p.row_blocks_of_head;
+#pragma unroll 4
     for (int i = thread; i < pairs; i += kSinkThreads) {
       const float4 rows =
           arch::load_global(reinterpret_cast<const float4*>(&blocks[i / kPairs].pairs[i % kPairs]));

@@ -5,7 +5,13 @@ from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
 BLOCKS = Program("attention", "attention_blocks")
+BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={n}",)) for n in (0, 1))
 TARGETS = {
+    "kernels/attention/attention_backward.cuh": BACKWARD,
+    "kernels/attention/attention_backward_consumer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_producer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_rows.cuh": BACKWARD,
+    "kernels/attention/attention_backward_tile.cuh": BACKWARD,
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
     "kernels/attention/attention_producer.cuh": PROGRAMS,
@@ -13,7 +19,10 @@ TARGETS = {
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
 }
 LEFT_OUT = {}
-HOST_SIDE = ("kernels/attention/attention_launch.cuh",)
+HOST_SIDE = (
+    "kernels/attention/attention_backward_launch.cuh",
+    "kernels/attention/attention_launch.cuh",
+)
 
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
@@ -27,7 +36,11 @@ NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
+BACKWARD_ROWS = "attention_backward_rows.cuh"
+
 LISTED: tuple[Listed, ...] = (
+    Listed(BACKWARD_ROWS, "if («lane != 0») continue;", "condition: .*false", SHARER),
+    Listed(BACKWARD_ROWS, "bounds.add_lanes(«16»)", "constant: 16 → 32", "a lane meets itself"),
     # How the work is cut.
     Listed(
         TILE,
