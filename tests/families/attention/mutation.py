@@ -5,7 +5,8 @@ from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
 BLOCKS = Program("attention", "attention_blocks")
-BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in (0, 1))
+BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
+NARROW, CAPPED, WIDE = BACKWARD
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
@@ -13,15 +14,15 @@ TARGETS = {
     "kernels/attention/attention_softmax.cuh": PROGRAMS,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
     "kernels/attention/attention_backward.cuh": BACKWARD,
-    "kernels/attention/attention_backward_consumer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_rows.cuh": BACKWARD,
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
     "kernels/attention/attention_backward_dq.cuh": BACKWARD,
     "kernels/attention/attention_backward_sequences.cuh": BACKWARD,
     "kernels/attention/attention_backward_softmax.cuh": BACKWARD,
-    "kernels/attention/attention_backward_wide_consumer.cuh": BACKWARD,
-    "kernels/attention/attention_softcap.cuh": (*PROGRAMS, *BACKWARD),
+    "kernels/attention/attention_backward_wide_consumer.cuh": (WIDE,),
+    "kernels/attention/attention_softcap.cuh": (CAPPED, *PROGRAMS),
 }
 LEFT_OUT = {}
 HOST_SIDE = (

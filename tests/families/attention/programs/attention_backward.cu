@@ -8,8 +8,11 @@ using namespace thunderkittens::attention_kernels;
 
 void run_attention_backward(const attention_backward_params& p) {
 #if CONFIGS == 0
-  launch_attention_backward<attention_backward_config<bf16, 64, false>>(p, nullptr);
+  using config = attention_backward_config<bf16, 64, false>;
+#elif CONFIGS == 1
+  using config = attention_backward_config<half, 128, true>;
 #else
-  launch_attention_backward<attention_backward_config<half, 128, false>>(p, nullptr);
+  using config = attention_backward_config<bf16, 256, false>;
 #endif
+  launch_attention_backward<config>(p, attention_backward_layout(p), nullptr);
 }

@@ -1,5 +1,5 @@
-// The backward's kernels of a program: where CONFIGS is 0, bf16 of head dimension 64; where it is
-// 1, fp16 of head dimension 128.
+// The backward's kernels of a program. CONFIGS 0: bf16 of head dimension 64; 1: fp16 of head
+// dimension 128 with a softcap; 2: bf16 of head dimension 256.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -1,6 +1,7 @@
 // Small calls of attention's backward against the formula in double: several tiles a block, of
 // static and dynamic schedules, ragged ends, shared key heads, masks with rows that see nothing and
-// keys that nothing sees, sinks, gradients of lse, outliers, and rows that are NaN.
+// keys that nothing sees, sinks, gradients of lse, outliers, rows that are NaN, softcaps, and
+// packed sequences with rows and keys of none around them.
 #include "attention_backward_check.h"
 
 #if CONFIGS == 0
@@ -49,32 +50,81 @@ TEST(a_row_of_nan) {
   check<bf16>(is);
 }
 
+problem packed(std::vector<int> q_ends, std::vector<int> k_ends, int64_t right) {
+  problem is{.batch = 1, .rows = 330, .keys = 420, .heads = 2, .key_heads = 1};
+  is.right = right;
+  is.q_ends = std::move(q_ends);
+  is.k_ends = std::move(k_ends);
+  return is;
+}
+TEST(packed_sequences) {
+  check<bf16>(packed({3, 3, 60, 188, 200, 329}, {5, 5, 135, 163, 163, 419}, kAll));
+}
+TEST(packed_sequences_with_fewer_keys_than_rows) {
+  problem is = packed({0, 140, 141, 330}, {0, 20, 150, 420}, 0);
+  is.dlse = is.sinks = is.dynamic = true;
+  check<bf16>(is);
+}
+TEST(packed_window) {
+  problem is = packed({0, 128, 256}, {1, 129, 400}, 30);
+  is.left = 40;
+  is.sinks = is.dlse = true;
+  check<bf16>(is);
+}
+
 #else
+
+constexpr int kWidth = CONFIGS == 1 ? 128 : 256;
+using T = std::conditional_t<CONFIGS == 1, half, bf16>;
 
 problem wide(int64_t rows, int64_t keys, int64_t heads, int64_t right = kAll) {
   problem is{.batch = 1, .rows = rows, .keys = keys, .heads = heads, .key_heads = 1};
   is.right = right;
-  is.head_dim = is.value_dim = 128;
+  is.head_dim = is.value_dim = kWidth;
+  is.softcap = CONFIGS == 1 ? 5 : 0;
   return is;
 }
 
-TEST(wide_heads) { check<half>(wide(150, 300, 2)); }
+TEST(wide_heads) { check<T>(wide(150, 300, 2)); }
 TEST(wide_causal_heads_of_a_dynamic_schedule) {
   problem is = wide(130, 257, 2, 0);
   is.dynamic = true;
-  is.head_dim = 104;
-  check<half>(is);
+  is.head_dim = kWidth - 24;
+  check<T>(is);
 }
 TEST(wide_values_beside_narrow_queries) {
   problem is = wide(65, 130, 1, 0);
   is.head_dim = 40;
-  check<half>(is);
+  is.softcap = CONFIGS == 1 ? 100 : 0;
+  check<T>(is);
 }
-TEST(wide_whole_tiles) { check<half>(wide(64, 128, 1)); }
+TEST(wide_whole_tiles) { check<T>(wide(64, 128, 1)); }
 TEST(wide_sinks) {
   problem is = wide(70, 60, 2, 0);
   is.sinks = is.dlse = true;
-  check<half>(is);
+  check<T>(is);
+}
+TEST(wide_outliers) {
+  problem is = wide(40, 70, 2);
+  is.loud = 100;
+  check<T>(is);
+}
+TEST(wide_a_row_of_nan) {
+  problem is = wide(70, 70, 1);
+  is.nan_row = 37;
+  check<T>(is);
+}
+TEST(wide_packed_sequences) {
+  problem is = wide(150, 200, 1, 0);
+  is.q_ends = {0, 70, 80, 149};
+  is.k_ends = {1, 65, 66, 200};
+  is.left = 90;
+  check<T>(is);
+}
+TEST(wide_window) {
+  problem is = wide(140, 200, 1, 10);
+  is.left = 30;
+  check<T>(is);
 }
 
 #endif

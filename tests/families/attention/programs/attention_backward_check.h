@@ -17,6 +17,7 @@ using kittens::bf16;
 namespace {
 
 constexpr int64_t kAll = 1 << 20;  // keys to a side
+constexpr int64_t kTileKeys = CONFIGS == 2 ? 64 : 128;
 
 struct problem {
   int64_t batch, rows, keys, heads, key_heads;
@@ -26,6 +27,25 @@ struct problem {
   float loud = 1;        // by how much key 1 of v, and the gradient of row 1, is larger than others
   int64_t nan_row = -1;  // whose gradient is NaN
   float quiet = 1;       // what v and the gradient of o are multiplied by
+  float softcap = 0;
+  std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
+
+  bool packed() const { return !q_ends.empty(); }
+};
+
+// The rows and keys that belong together with row i; where it is in no sequence, no keys.
+struct sequence {
+  int64_t row, rows, key, keys;
+
+  static sequence of(const problem& is, int64_t i) {
+    if (!is.packed()) return {0, is.rows, 0, is.keys};
+    for (size_t s = 0; s + 1 < is.q_ends.size(); ++s) {
+      if (is.q_ends[s] > i || i >= is.q_ends[s + 1]) continue;
+      return {is.q_ends[s], is.q_ends[s + 1] - is.q_ends[s], is.k_ends[s],
+              is.k_ends[s + 1] - is.k_ends[s]};
+    }
+    return {i, 1, 0, 0};
+  }
 };
 
 // A gradient, and how far the kernel's may be from it: sums over rounded terms are off as a random
@@ -81,13 +101,14 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
                    expected& to) {
   const auto number = [](T x) -> double { return kittens::convert<float>(x); };
   const int64_t D = is.head_dim, Dv = is.value_dim, key_head = h / (is.heads / is.key_heads);
-  const int64_t diagonal = i + is.keys - is.rows;
-  const int64_t first = std::max<int64_t>(0, diagonal - is.left);
-  const int64_t end = std::min(is.keys, diagonal + is.right + 1);
+  const sequence of = sequence::of(is, i);
+  const int64_t diagonal = i - of.row + of.keys - of.rows + of.key;
+  const int64_t first = std::max(of.key, diagonal - is.left);
+  const int64_t end = std::min(of.key + of.keys, diagonal + is.right + 1);
   const int64_t row = (b * is.rows + i) * is.heads + h, at = (b * is.heads + h) * is.rows + i;
   const auto key = [&](int64_t j) { return (b * is.keys + j) * is.key_heads + key_head; };
   const double scale = scale_of(is);
-  std::vector<double> p, dp, sizes;
+  std::vector<double> p, dp, sizes, slopes;
   double top = is.sinks ? in.sinks[h] : -INFINITY;
   for (int64_t j = first; j < end; ++j) {
     double score = 0, product = 0, size = 0;
@@ -98,7 +119,9 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
       product += term;
       size += std::fabs(term);
     }
-    p.push_back(score * scale);
+    const double bent = is.softcap > 0 ? std::tanh(score * scale / is.softcap) : 0;
+    p.push_back(is.softcap > 0 ? bent * is.softcap : score * scale);
+    slopes.push_back(1 - bent * bent);
     dp.push_back(product);
     sizes.push_back(size);
     top = std::max(top, p.back());
@@ -129,13 +152,14 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
     of_v = std::max(of_v, std::sqrt(square));
     for (int64_t d = 0; d < D; ++d) of_k = std::max(of_k, std::fabs(number(in.k[key(j) * D + d])));
   }
-  // dq's integers: half a unit for each tile of 128 keys.
+  // dq's integers: half a unit for each tile.
   const double step = scale * 0x1p-29 * (std::sqrt(norm) * of_v + std::fabs(delta)) * of_k;
   for (int64_t d = 0; d < D; ++d) {
-    to.dq.room[row * D + d] = step * static_cast<double>((is.keys + 127) / 128) / 2;
+    to.dq.room[row * D + d] = step * static_cast<double>(of.keys / kTileKeys + 1) / 2;
   }
   for (int64_t j = first; j < end; ++j) {
-    const double weight = p[j - first] / total, ds = weight * (dp[j - first] - delta) * scale;
+    const double weight = p[j - first] / total, slope = slopes[j - first];
+    const double ds = weight * slope * (dp[j - first] - delta) * scale;
     const double size = weight * (sizes[j - first] + std::fabs(delta)) * scale;
     for (int64_t d = 0; d < D; ++d) {
       const double of_k = number(in.k[key(j) * D + d]), of_q = number(in.q[row * D + d]);
@@ -160,40 +184,50 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
   const buffer<T> dq(std::vector<T>(in.q.size(), nan)), dk(std::vector<T>(in.k.size(), nan)),
       dv(std::vector<T>(in.v.size(), nan));
   const buffer<float> dsinks(std::vector<float>(is.heads, NAN));
-  const attention_backward_layout layout(is.batch, is.rows, is.keys, is.heads, is.key_heads,
-                                         std::max(D, Dv));
-  const buffer<int> workspace(std::vector<int>(layout.bytes / 4, -1)), counter(std::vector<int>{0});
-  run_attention_backward({.q = q.data(),
-                          .k = k.data(),
-                          .v = v.data(),
-                          .o = o.data(),
-                          .d_o = d_o.data(),
-                          .lse = lse.data(),
-                          .dlse = is.dlse ? dlse.data() : nullptr,
-                          .sinks = is.sinks ? sinks.data() : nullptr,
-                          .dq = is.dq ? dq.data() : nullptr,
-                          .dk = dk.data(),
-                          .dv = dv.data(),
-                          .dsinks = is.sinks ? dsinks.data() : nullptr,
-                          .workspace = reinterpret_cast<std::byte*>(workspace.data()),
-                          .tile_counter = is.dynamic ? counter.data() : nullptr,
-                          .batch = is.batch,
-                          .rows = is.rows,
-                          .keys = is.keys,
-                          .heads = is.heads,
-                          .key_heads = is.key_heads,
-                          .head_dim = D,
-                          .value_dim = Dv,
-                          .q_strides = {is.rows * q_row, q_row, D},
-                          .k_strides = {is.keys * k_row, k_row, D},
-                          .v_strides = {is.keys * v_row, v_row, Dv},
-                          .o_strides = {is.rows * o_row, o_row, Dv},
-                          .do_strides = {is.rows * o_row, o_row, Dv},
-                          .scale = scale_of(is),
-                          .softcap = 0,
-                          .left = std::min(is.left, is.keys),
-                          .right = std::min(is.right, is.rows),
-                          .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16});
+  const buffer<int> counter(std::vector<int>{0}), q_ends(is.q_ends);
+  const buffer<int64_t> k_ends(std::vector<int64_t>(is.k_ends.begin(), is.k_ends.end()));
+  attention_backward_params p{
+      .q = q.data(),
+      .k = k.data(),
+      .v = v.data(),
+      .o = o.data(),
+      .d_o = d_o.data(),
+      .lse = lse.data(),
+      .dlse = is.dlse ? dlse.data() : nullptr,
+      .sinks = is.sinks ? sinks.data() : nullptr,
+      .dq = is.dq ? dq.data() : nullptr,
+      .dk = dk.data(),
+      .dv = dv.data(),
+      .dsinks = is.sinks ? dsinks.data() : nullptr,
+      .workspace = nullptr,
+      .packed = is.packed(),
+      .cu_seqlens_q = q_ends.data(),
+      .cu_seqlens_k = k_ends.data(),
+      .int64_seqlens_q = false,
+      .int64_seqlens_k = true,
+      .sequences = is.packed() ? int64_t(is.q_ends.size()) - 1 : 0,
+      .tile_counter = is.dynamic ? counter.data() : nullptr,
+      .batch = is.batch,
+      .rows = is.rows,
+      .keys = is.keys,
+      .heads = is.heads,
+      .key_heads = is.key_heads,
+      .head_dim = D,
+      .value_dim = Dv,
+      .q_strides = {is.rows * q_row, q_row, D},
+      .k_strides = {is.keys * k_row, k_row, D},
+      .v_strides = {is.keys * v_row, v_row, Dv},
+      .o_strides = {is.rows * o_row, o_row, Dv},
+      .do_strides = {is.rows * o_row, o_row, Dv},
+      .scale = scale_of(is),
+      .softcap = is.softcap,
+      .left = std::min(is.left, is.keys),
+      .right = std::min(is.right, is.rows),
+      .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16,
+  };
+  const buffer<int> workspace(std::vector<int>(attention_backward_layout(p).bytes / 4, -1));
+  p.workspace = reinterpret_cast<std::byte*>(workspace.data());
+  run_attention_backward(p);
   CHECK_EQUAL(counter.get()[0], 0);
   return {dq.get(), dk.get(), dv.get(), dsinks.get()};
 }
