@@ -6,25 +6,23 @@ from tests.tools.planted import Mistake
 
 planted = partial(Mistake, file="kernels/attention/attention_backward_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_backward_producer.cuh")
+in_wide = partial(Mistake, file="kernels/attention/attention_backward_wide_consumer.cuh")
+in_starts = partial(Mistake, file="kernels/attention/attention_backward_sequences.cuh")
+
+MEET = "arch::named_barrier_sync(kBarrier, kThreads);"
 
 MISTAKES = (
+    planted(
+        "rows_are_not_waited_for",
+        "shared.row_ring.wait_full(at);",
+        "",
+        r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
+    ),
     planted(
         "ds_is_not_waited_for",
         "shared.ds_ring.wait_full(dq_at);",
         "",
         r"RACE at [^\n]*wgmma by [^\n]* reads [^\n]*store_matrix by ",
-    ),
-    planted(
-        "integers_of_dq_are_not_fenced",
-        "arch::fence_async_proxy();\n    arch::sync_warp();",
-        "arch::sync_warp();",
-        r"PROXY FENCE at [^\n]*bulk_store_add by ",
-    ),
-    planted(
-        "integers_of_dq_overwrite_those_on_their_way",
-        "if (lane == 0) tma::store_async_read_wait<0>();",
-        "",
-        r"RACE at [^\n]*bulk_store_add by ",
     ),
     planted(
         "rows_are_released_before_the_products_are_done",
@@ -43,5 +41,38 @@ MISTAKES = (
         "shared.row_ring.wait_empty(at);",
         "",
         r"RACE at [^\n]*|arriv|bytes|phase",
+    ),
+    in_wide(
+        "wide_weights_are_not_waited_for",
+        f"arch::fence_async_proxy();\n    {MEET}",
+        "arch::fence_async_proxy();",
+        r"RACE at ",
+    ),
+    in_wide(
+        "wide_weights_are_not_fenced",
+        f"arch::fence_async_proxy();\n    {MEET}",
+        MEET,
+        r"PROXY FENCE at ",
+    ),
+    in_wide(
+        "wide_rows_are_released_before_the_products_are_done",
+        "warpgroup::mma_async_wait<1>(dk, dv, left_dq);\n"
+        "    // All lanes have read the rows' numbers: they have met at the barrier.\n"
+        "    if (arch::lane_id() == 0) shared.row_ring.release_after_mma(here);\n",
+        "if (arch::lane_id() == 0) shared.row_ring.release_after_mma(here);\n"
+        "    warpgroup::mma_async_wait<1>(dk, dv, left_dq);\n",
+        r"RACE at [^\n]*wgmma by ",
+    ),
+    in_wide(
+        "wide_gradients_are_stored_before_both_halves_are_there",
+        f"W * kColumns), result);\n    {MEET}\n    if (arch::thread_id() % 128 != 0) return;",
+        "W * kColumns), result);\n    if (arch::thread_id() % 128 != 0) return;",
+        r"RACE at ",
+    ),
+    in_starts(
+        "starts_do_not_wait_for_the_grid_before",
+        "begin_dependent_grid();",
+        "",
+        r"PDL at [^\n]*wait_prerequisites",
     ),
 )
