@@ -72,13 +72,12 @@ def attention(
         is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
         are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
         gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
-        lse are saved, never the weights; first order only. Kernels compute it for D and Dv up to
-        128 without packing and softcap, dk and dv also where only dq is needed. For a while it
-        takes 4 bytes for each element of q, whose heads count as 64 or 128 wide, and 12 for each
-        row of a head. Torch computes the other gradients, with the same bits on every run. But on a
-        GPU, for D of q and v alike and no window, softcap, sinks, packing and gradient of lse, it
-        is torch's FlashAttention, whose dq is the same only under
-        torch.use_deterministic_algorithms(True).
+        lse are saved, never the weights; first order only. Kernels compute it for all that they
+        compute forward, dk and dv also where only dq is needed. For a while it takes 4 bytes for
+        each element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head.
+        Torch computes the other gradients, with the same bits on every run. But on a GPU, for D of
+        q and v alike and no window, softcap, sinks, packing and gradient of lse, it is torch's
+        FlashAttention, whose dq is the same only under torch.use_deterministic_algorithms(True).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
