@@ -1,9 +1,10 @@
-"""The benchmark of attention, small enough for a CPU."""
+"""The benchmarks of attention, small enough for a CPU."""
 
 import pytest
 
-from benchmarks import bench_attention
+from benchmarks import bench_attention, bench_attention_backward
 
+BENCHMARKS = ("attention", "attention_backward")
 PEERS = ()  # that are there on a CPU
 
 
@@ -11,3 +12,4 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_attention, "TOKENS", 64)
     monkeypatch.setattr(bench_attention, "MODEL_WIDTH", 128)
     monkeypatch.setattr(bench_attention, "POINTS", [(64, True, 32), (64, False, 16)])
+    monkeypatch.setattr(bench_attention_backward, "WIDE", [])

@@ -114,7 +114,13 @@ def every_kind(n: int, m: int, few_of_each: bool = False) -> list[Check]:
 def random_cases(seed: int, count: int, longest: int, widest: int) -> list[Case]:
     """cases.random, of those that fuzz.Shape can say."""
     drawn = cases.random(seed, count, longest, widest)
-    return [c for c in drawn if c.cu_seqlens_q[:1] == c.cu_seqlens_k[:1] and 0 not in sizes(c)]
+    return [
+        c
+        for c in drawn
+        if c.cu_seqlens_q[:1] == c.cu_seqlens_k[:1]
+        and len(c.cu_seqlens_q) != 1
+        and 0 not in sizes(c)
+    ]
 
 
 def sizes(case: Case) -> tuple[int, ...]:

@@ -102,7 +102,9 @@ class Reference:
         # 1 − tanh² is off by `rounding`, however small it is.
         lost = rounding / (6 * unit) / min(1, case.softcap) if case.softcap > 0 else 0
         ds_size = self.weights * (size + delta_size) * (self.slope + lost) * self.scale
-        least = case.seen().to(ds.device).double() * tolerance.floor(case.dtype) / 2
+        # exp2 in float32 gives 0 instead of subnormal numbers, on a GPU.
+        least = max(tolerance.floor(case.dtype) / 2, torch.finfo(FP32).tiny)
+        least = case.seen().to(ds.device).double() * least
         ds_size = ds_size + least * self.scale / (6 * unit)
         weights = self.weights + least / (6 * unit)
         share = (self.sink - self.lse).nan_to_num(nan=-math.inf).exp()
