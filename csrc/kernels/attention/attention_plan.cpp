@@ -47,8 +47,8 @@ std::string why_no_kernel(const attention_forward_problem& p) {
   return why_too_large(p);
 }
 
-// What the backward's kernels do not compute yet of what the forward's do.
-// Its blocks of rows, and of keys, are counted in int, in the kernels and in their grids.
+// The backward's blocks of rows, and of keys, are counted in int, in the kernels and in their
+// grids.
 std::string why_too_many_blocks(const attention_forward_problem& p) {
   const attention_backward_layout of(p);
   const int64_t row_limit = kMostTiles / std::max<int64_t>(1, p.heads * p.batch);

@@ -7,6 +7,7 @@ SOURCES = (
 # Launched programmatically.
 DEPENDENT = (
     "attention_backward",
+    "attention_backward_starts",
     "attention_backward_bounds",
     "attention_backward_prepare",
     "attention_backward_finish",
@@ -14,3 +15,18 @@ DEPENDENT = (
 )
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
 ORDINARY_FROM = {"attention_forward": "items", "attention_backward": "tile"}
+# Bytes of spill loads, at most, of kernels whose accumulators fill their registers: of head
+# dimension, and with a softcap or not.
+_SPILLS = {
+    (64, "false"): 104,
+    (64, "true"): 508,
+    (128, "false"): 124,
+    (128, "true"): 200,
+    (256, "false"): 28,
+    (256, "true"): 36,
+}
+SPILLS = {
+    f"attention_backward<attention_backward_config<{dtype}, {head_dim}, {capped}>>": most
+    for (head_dim, capped), most in _SPILLS.items()
+    for dtype in ("bf16", "half")
+}

@@ -32,7 +32,10 @@ HOST_SIDE = (
 
 TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
-SOFTMAX = "attention_softmax.cuh"
+SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
+WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
+SEQUENCES = "attention_backward_sequences.cuh"
+ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
@@ -147,7 +150,7 @@ LISTED: tuple[Listed, ...] = (
         "rows that are near have the same bits either way",
     ),
     Listed(SOFTMAX, "attention_softmax::count_sinks", "bound shifted", "either is right"),
-    Listed(SOFTMAX, "attention_softmax::accurate_tanh", "bound shifted", "either is right"),
+    Listed(SOFTCAP, "accurate_tanh", "bound shifted", "either is right"),
     Listed(
         SOFTMAX,
         "attention_softmax::rescale_if_large",
@@ -218,6 +221,28 @@ LISTED: tuple[Listed, ...] = (
         "attention_consumer::store_lse",
         "start less|bound 1/2 shifted|limit 3/4 more",
         "no row has such a bit",
+    ),
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer::store_tile",
+        "barrier 1/2 (deleted|weaker)",
+        "what the other one has read of k and v, it had read when they met over the last block",
+    ),
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer::store_rows",
+        "term 6/14 less",
+        "32 / 15 is 2, too",
+    ),
+    *(
+        Listed(SEQUENCES, f"attention_sequences::{name}", "branch (less|more)", ONE_SEQUENCE)
+        for name in ("of_row_block", "of_key_block")
+    ),
+    Listed(
+        SEQUENCES,
+        "attention_backward_starts",
+        "guard (1|5)/5 always",
+        "each lane of the warp stores the same there",
     ),
     Listed(PRODUCER, "packed_walk::enter", "branch less", "fewer keys than none are none"),
 )

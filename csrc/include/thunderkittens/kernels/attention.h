@@ -68,8 +68,8 @@ struct attention_forward_plan : plain_plan<attention_forward_problem, attention_
   bool dynamic_schedule = false;
 };
 
-// The gradients of a forward: all that its kernels take. TMA reads do as it does q. o's address and strides are multiples of 16
-// bytes, too.
+// The gradients of a forward: all that its kernels take. TMA reads do as it does q. o's address and
+// strides are multiples of 16 bytes, too.
 struct attention_backward_problem {
   attention_forward_problem forward;
   attention_strides o_strides, do_strides;
@@ -94,8 +94,8 @@ struct attention_backward_tensors {
   const void* cu_seqlens_k = nullptr;
 };
 
-// The workspace is a copy of dq in 32 bits, of 64, 128 or 256 columns, 12 bytes for each row of q, and
-// 16 for 128 rows of k.
+// The workspace is a copy of dq in 32 bits, of 64, 128 or 256 columns, 12 bytes for each row of q,
+// and 16 for 128 rows of k.
 struct attention_backward_plan : plain_plan<attention_backward_problem, attention_backward_params> {
   bool dynamic_schedule = false;  // as the forward's
 };
