@@ -16,6 +16,7 @@ TARGETS = {
     "kernels/attention/attention_backward.cuh": BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
+    "kernels/attention/attention_backward_bounds.cuh": BACKWARD,
     "kernels/attention/attention_backward_rows.cuh": BACKWARD,
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
     "kernels/attention/attention_backward_dq.cuh": BACKWARD,
