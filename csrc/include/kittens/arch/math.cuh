@@ -8,9 +8,8 @@
 //   float tanh_approx(x)          tanh(x), within 2^-11 relative
 //   float fma(a, b, c)            a·b + c, rounded once
 //   float mul_rounded(a, b)       a·b, rounded; the compiler never fuses it into an fma
-//   int round_to_int(x)           the nearest int, ties to even; 0 for NaN, and for what is beyond
-//   all
-//                                 ints the nearest of them
+//   int round_to_int(x)           the nearest int, ties to even; NaN gives 0, and what is
+//                                 beyond all ints the nearest of them
 //   int popc(unsigned x)          number of bits set
 //
 // bf16 and half conversions come from cuda_bf16.h and cuda_fp16.h in both worlds.
