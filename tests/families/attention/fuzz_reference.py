@@ -201,7 +201,7 @@ class Problem:
         delta_error = delta_error + self._error_of_o_in_delta(do, products)
         # A row without any key has no lse, and no weights.
         p_error = self.eta + self.lse_error.masked_fill(self.no_sum, 0.0)
-        p_error = self._grown(self.exponent, p_error)
+        p_error = self._grown(self.exponent, p_error) + FLUSHED
         weight = p + p_error  # what the errors of the rest meet
         product_error = chain * sizes + a.unit * delta.abs()
         if self.by_torch:
