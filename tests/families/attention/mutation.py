@@ -235,6 +235,12 @@ LISTED: tuple[Listed, ...] = (
         "term 6/14 less",
         "32 / 15 is 2, too",
     ),
+    Listed(
+        "attention_backward_rows.cuh",
+        "attention_row_place::has_rows",
+        "bound shifted",
+        "a block more, of no rows, whose number is nobody's",
+    ),
     *(
         Listed(SEQUENCES, f"attention_sequences::{name}", "branch (less|more)", ONE_SEQUENCE)
         for name in ("of_row_block", "of_key_block")

@@ -2,6 +2,7 @@
 // static and dynamic schedules, ragged ends, shared key heads, masks with rows that see nothing and
 // keys that nothing sees, sinks, gradients of lse, outliers, rows that are NaN, softcaps, and
 // packed sequences with rows and keys of none around them.
+#include <numeric>
 #include "attention_backward_check.h"
 
 #if CONFIGS == 0
@@ -64,6 +65,12 @@ TEST(packed_sequences_with_fewer_keys_than_rows) {
   problem is = packed({0, 140, 141, 330}, {0, 20, 150, 420}, 0);
   is.dlse = is.sinks = is.dynamic = true;
   check<bf16>(is);
+}
+TEST(packed_sequences_that_are_many) {  // more than a warp's lanes take at a time
+  std::vector<int> ends(281);
+  std::iota(ends.begin(), ends.end(), 0);
+  ends.back() = 290;
+  check<bf16>(packed(ends, ends, kAll));
 }
 TEST(packed_window) {
   problem is = packed({0, 128, 256}, {1, 129, 400}, 30);
