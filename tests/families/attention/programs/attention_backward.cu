@@ -16,3 +16,15 @@ void run_attention_backward(const attention_backward_params& p) {
 #endif
   launch_attention_backward<config>(p, attention_backward_layout(p), nullptr);
 }
+
+void run_starts(const int* ends, int count, int length, int* starts) {
+  const sequence_ends of{ends, /*is_int64=*/false};
+  kittens::host::launch_programmatic(attention_backward_starts, {{1}, {kStartsThreads}}, nullptr,
+                                     attention_starts_arguments{.q = of,
+                                                                .k = of,
+                                                                .rows = length,
+                                                                .keys = length,
+                                                                .count = count,
+                                                                .q_starts = starts,
+                                                                .k_starts = starts});
+}

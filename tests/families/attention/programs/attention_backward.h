@@ -5,3 +5,5 @@
 #include "kernels/attention/attention.h"
 
 void run_attention_backward(const thunderkittens::attention_backward_params& p);
+// `starts`: count + 2 numbers.
+void run_starts(const int* ends, int count, int length, int* starts);

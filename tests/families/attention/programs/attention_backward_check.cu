@@ -66,11 +66,17 @@ TEST(packed_sequences_with_fewer_keys_than_rows) {
   is.dlse = is.sinks = is.dynamic = true;
   check<bf16>(is);
 }
-TEST(packed_sequences_that_are_many) {  // more than a warp's lanes take at a time
-  std::vector<int> ends(281);
-  std::iota(ends.begin(), ends.end(), 0);
-  ends.back() = 290;
-  check<bf16>(packed(ends, ends, kAll));
+TEST(starts_of_many_sequences) {  // more than a warp's lanes take at a time
+  std::vector<int> ends(600);
+  std::iota(ends.begin(), ends.end(), 3);
+  ends[300] = 5;  // counts as the one before
+  std::vector<int> want = ends;
+  want[300] = ends[299];
+  want.insert(want.begin(), 0);
+  want.push_back(700);
+  const buffer<int> from(ends), to(want.size());
+  run_starts(from.data(), int(ends.size()), 700, to.data());
+  CHECK_EQUAL(to.get() == want, true);
 }
 TEST(packed_window) {
   problem is = packed({0, 128, 256}, {1, 129, 400}, 30);
