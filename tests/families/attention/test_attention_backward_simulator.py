@@ -167,20 +167,6 @@ def test_many_sequences():
         problem.check(problem.backward())
 
 
-def test_ends_that_decrease_count_as_the_largest_before():
-    case = Case(40, 40, True, 1, 64)
-    q, k, v = (t.detach().squeeze(0).requires_grad_() for t in cases.make(case))
-
-    def gradients(*ends):
-        at = torch.tensor(ends, dtype=torch.int32)
-        names = {"cu_seqlens_q": at, "cu_seqlens_k": at, "max_seqlen_q": 40, "max_seqlen_k": 40}
-        o = thunderkittens.attention(q, k, v, causal=True, **names)
-        return torch.autograd.grad(o.square().sum(), (q, k, v))
-
-    with thunderkittens.backend("simulator"):
-        assert equal(gradients(3, 20, 7, -1, 33, 99), gradients(3, 20, 20, 20, 33, 40))
-
-
 def test_rows_that_see_no_key_are_zeros():
     """What comes in through their lse is dropped, be it NaN."""
     problem = Problem.make(Case(200, 60, True, 2, 64))

@@ -105,3 +105,18 @@ def test_training_runs_are_equal_to_the_bit(monkeypatch):
     sizes = training.Sizes(2, 70, 2, 1, 64, layers=1, steps=4)
     with thunderkittens.backend("simulator"):
         training.check(sizes, BF16, "cpu")
+
+
+def test_ends_that_decrease_count_as_the_largest_before():
+    case = Case(40, 40, True, 1, 64)
+    q, k, v = (t.detach().squeeze(0).requires_grad_() for t in cases.make(case))
+
+    def gradients(*ends):
+        at = torch.tensor(ends, dtype=torch.int32)
+        names = {"cu_seqlens_q": at, "cu_seqlens_k": at, "max_seqlen_q": 40, "max_seqlen_k": 40}
+        o = thunderkittens.attention(q, k, v, causal=True, **names)
+        return torch.autograd.grad(o.square().sum(), (q, k, v))
+
+    with thunderkittens.backend("simulator"):
+        got, want = gradients(3, 20, 7, -1, 33, 99), gradients(3, 20, 20, 20, 33, 40)
+    assert all(map(memory.bits_equal, got, want))
