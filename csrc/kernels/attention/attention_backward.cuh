@@ -1,4 +1,15 @@
-// attention, backward.
+// attention, backward: the products. Before them the rows' delta and lse are made ready, after them
+// dq is converted (attention_backward_launch.cuh: all kernels, in order).
+//
+// A tile is 128 keys of a key head (64 of wide heads), whose dk and dv stay in the registers of two
+// consumers while the blocks of queries that see them go by, of all the heads that share them:
+//
+//   sᵀ = k qᵀ, dpᵀ = v doᵀ;  p = exp(scale · s − lse), ds = p ∘ (dp − delta);
+//   dv += pᵀ do, dk += dsᵀ q;  dq += ds k, one block later, added up in global memory in integers
+//
+// Persistent blocks, a producer of one thread. To read: attention_backward_tile.cuh (what they
+// share), _producer, _consumer, _wide_consumer (head dimensions above 128), _softmax, _dq;
+// _sequences (where packed ones lie), _bounds and _rows (before and after).
 #pragma once
 
 #include "kernels/attention/attention_backward_consumer.cuh"

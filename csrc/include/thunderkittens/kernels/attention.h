@@ -4,6 +4,7 @@
 //
 //   p = exp(scale · q kᵀ − lse, masked),   delta = Σ do ∘ o − dlse, per row,
 //   ds = p ∘ (do vᵀ − delta),   dq = scale · ds k,   dk = scale · dsᵀ q,   dv = pᵀ do,
+//   (with a softcap: ds ∘ (1 − tanh²) of what it caps)
 //   dsinks = −Σ exp(sink − lse) · delta, over batches and rows
 //
 //   const auto planned = plan(attention_forward_problem{.batch = 2, .rows = 4096, .keys = 4096,
