@@ -64,23 +64,23 @@ KITTENS_DEVICE void load_async(S& dst, const tma_map<M>& src, semaphore& full, c
 }
 
 // The rows from `row` on of a sequence (types/tma_map.cuh): load_async(tile, map, full, origin,
-// row, head), store_async(map, tile, origin, row, head).
+// row, head), store_async(map, tile, origin, row, head); of a head's columns, those from `column`.
 template <shared_tile S>
 KITTENS_DEVICE void load_async(S& dst, const tma_sequence_map<S>& src, semaphore& full,
-                               const sequence_origin& at, int row, int head) {
+                               const sequence_origin& at, int row, int head, int column = 0) {
 #pragma unroll
   for (int i = 0; i < S::chunks; ++i) {
-    arch::tma_load(&dst.data[i * S::chunk_elements], &src.map, &full.barrier, i * S::chunk_cols,
-                   at.x + row, at.y, head, at.z);
+    arch::tma_load(&dst.data[i * S::chunk_elements], &src.map, &full.barrier,
+                   column + i * S::chunk_cols, at.x + row, at.y, head, at.z);
   }
 }
 template <shared_tile S>
 KITTENS_DEVICE void store_async(const tma_sequence_map<S>& dst, const S& src,
-                                const sequence_origin& at, int row, int head) {
+                                const sequence_origin& at, int row, int head, int column = 0) {
 #pragma unroll
   for (int i = 0; i < S::chunks; ++i) {
-    arch::tma_store(&dst.map, &src.data[i * S::chunk_elements], i * S::chunk_cols, at.x + row, at.y,
-                    head, at.z);
+    arch::tma_store(&dst.map, &src.data[i * S::chunk_elements], column + i * S::chunk_cols,
+                    at.x + row, at.y, head, at.z);
   }
 }
 

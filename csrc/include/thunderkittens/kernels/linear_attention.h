@@ -1,0 +1,98 @@
+// Linear attention, forward and backward: what to compute, where, and the launch. Plain C++ without
+// torch.
+//
+//   S(t) = e^g(t) S(t − 1) + k(t) v(t)ᵀ,   o(t) = scale · S(t)ᵀ q(t)
+//
+// for each head; head h reads head h / (heads / key_heads) of q and k. g, the logarithm of the
+// decay, is at most 0; S(0 − 1) is the initial state, and the final one that of the last token.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "thunderkittens/kernels/common.h"
+
+namespace thunderkittens {
+
+struct linear_attention_params;
+
+// How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
+struct linear_attention_strides {
+  int64_t batch, token, head;
+};
+
+// bf16 and fp16; widths 8, 16 … 128; length at least 1.
+//
+// TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
+// dimension larger than 1.
+struct linear_attention_problem {
+  int64_t batch, length, heads, key_heads, key_width, value_width;  // heads % key_heads == 0
+  linear_attention_strides q_strides, k_strides, v_strides;
+  linear_attention_strides decay_strides = {};  // any, 0 too
+  double scale;
+  dtype type;
+};
+
+struct linear_attention_tensors {
+  const void* q;                         // [batch, length, key_heads, key_width] of `type`
+  const void* k;                         // the same
+  const void* v;                         // [batch, length, heads, value_width] of `type`
+  void* o;                               // the same, contiguous
+  const float* log_decay = nullptr;      // [batch, length, heads]; or null: no decay
+  const float* initial_state = nullptr;  // [batch, heads, key_width, value_width]; or null: zeros
+  float* final_state = nullptr;          // the same; or null: not wanted
+};
+
+// The gradients of a forward. TMA reads do as it does v.
+struct linear_attention_backward_problem {
+  linear_attention_problem forward;
+  linear_attention_strides do_strides;
+};
+
+struct linear_attention_backward_tensors {
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* d_o;  // as v
+  const float* log_decay = nullptr;
+  const float* initial_state = nullptr;
+  const float* d_final_state = nullptr;  // as the states; or null: zeros
+  // Results, contiguous; each may be null: not wanted. dq and dk are those of each of `heads`: what
+  // shares a key head is still to be added up.
+  void* dq = nullptr;                // [batch, length, heads, key_width] of `type`
+  void* dk = nullptr;                // the same
+  void* dv = nullptr;                // [batch, length, heads, value_width] of `type`
+  float* d_initial_state = nullptr;  // with dk or dv alone
+  // q · dq and k · dk of each token and head, [batch, length, heads, (key_width + 63) / 64], whose
+  // last dimension is still to be added up; with dq and with dk alone; or null.
+  float* q_dots = nullptr;
+  float* k_dots = nullptr;
+};
+
+// Where heads are few, sequences are cut into segments. The workspace is a state for each.
+struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
+  int64_t segment_chunks = 0;  // chunks of 64 tokens
+};
+struct linear_attention_backward_plan
+    : plain_plan<linear_attention_backward_problem, linear_attention_params> {
+  int64_t segment_chunks = 0;
+};
+
+// Why no kernel computes this, whatever the device; "" when one does.
+KITTENS_EXPORT std::string why_unsupported(const linear_attention_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const linear_attention_backward_problem& problem);
+
+// Throw error where there is no kernel, or none for the device.
+KITTENS_EXPORT linear_attention_plan plan(const linear_attention_problem& problem, const device& d);
+KITTENS_EXPORT linear_attention_backward_plan plan(const linear_attention_backward_problem& problem,
+                                                   const device& d);
+
+// On the plan's device, which has to be the current one.
+KITTENS_EXPORT void launch(const linear_attention_plan& plan,
+                           const linear_attention_tensors& tensors, const workspace& work,
+                           stream s);
+KITTENS_EXPORT void launch(const linear_attention_backward_plan& plan,
+                           const linear_attention_backward_tensors& tensors, const workspace& work,
+                           stream s);
+
+}  // namespace thunderkittens

@@ -1,0 +1,51 @@
+// linear attention: what the host passes to the launcher. No torch, no device code.
+// (thunderkittens/kernels/linear_attention.h: what the op computes.)
+#pragma once
+
+#include <cstdint>
+
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/linear_attention.h"
+
+namespace thunderkittens {
+
+inline constexpr int64_t kLinearAttentionChunk = 64;  // tokens
+
+// A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
+// heads read one.
+struct linear_attention_operand {
+  const void* data;
+  linear_attention_strides strides;
+  int64_t share = 1;
+};
+
+// Of each head a state, of which keys lie `key_stride` and values `value_stride` elements apart.
+struct linear_attention_states {
+  float* data = nullptr;
+  int64_t key_stride, value_stride;
+};
+
+// o = scale · the recurrence of q, k and v: of the forward, or one of the gradients, whose roles
+// other tensors play (linear_attention_chunkwise.cuh).
+struct linear_attention_params {
+  linear_attention_operand q, k;  // of `keys` columns
+  linear_attention_operand v;     // of `values` columns
+  void* o;                        // [batch, length, heads, values], contiguous
+  const float* log_decay;         // or null
+  linear_attention_strides decay_strides;
+  linear_attention_states initial, final;
+  linear_attention_operand dotted;  // as o: what each row of o is multiplied by, for …
+  float* dots;                      // … [batch, length, heads, (values + 63) / 64]; or null
+  float* segment_states;            // [segments, batch, heads, values, keys]
+  float* segment_decays;            // [segments, batch, heads], log₂; or both null: one segment
+  int64_t batch, length, heads, keys, values;
+  int64_t segment_chunks;
+  float scale, initial_scale, final_scale;
+  bool reverse;  // from the last token to the first
+  dtype type;
+};
+
+inline constexpr kittens::host::kernel_entry<linear_attention_params> kLinearAttention{
+    "linear_attention"};
+
+}  // namespace thunderkittens

@@ -1,0 +1,323 @@
+// linear attention: a consumer. One warpgroup has 64 columns of v and o, and their state
+// in its registers. (linear_attention_chunkwise.cuh)
+#pragma once
+
+#include "kernels/linear_attention/linear_attention_tile.cuh"
+
+namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
+
+// log₂ of the decays within a chunk. At token i of the chunk, L(i) is the sum over its tokens up to
+// i; a token past the sequence's end does not decay.
+class chunk_decays {
+ public:
+  using scores = rt_fl<16, kChunk>;
+  using of_rows = scores::col_vec;
+  using of_columns = scores::row_vec;
+
+  of_rows rows;        // L of this warp's tokens
+  of_columns columns;  // L of all
+  float total;         // L of the last one
+
+  // Two tokens' decays of each lane, as they are loaded, a chunk ahead.
+  struct loaded {
+    float x = 0, y = 0;
+  };
+  template <class Config>
+  KITTENS_DEVICE static loaded load(const linear_attention_arguments<Config>& p,
+                                    const chunk_stream& s, int first_token) {
+    loaded g;
+    if (p.log_decay == nullptr) return g;
+    const int token = first_token + 2 * arch::lane_id();
+    const auto& [batch_stride, token_stride, head_stride] = p.decay_strides;
+    const float* const at =
+        p.log_decay + s.batch * batch_stride + token * token_stride + s.head * head_stride;
+    if (token < p.length) g.x = arch::load_global(at) * kLog2e;
+    if (token + 1 < p.length) g.y = arch::load_global(at + token_stride) * kLog2e;
+    return g;
+  }
+
+  // By one warp, through memory of its own.
+  KITTENS_DEVICE static chunk_decays of(loaded g, sv<float, kChunk>& memory) {
+    const int lane = arch::lane_id();
+    float sum = g.x + g.y;  // of this lane's tokens and those before
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+      const float before = arch::shuffle_up(sum, delta);
+      if (lane >= delta) sum += before;
+    }
+    arch::sync_warp();  // all lanes have read the chunk before
+    memory.data[2 * lane] = sum - g.y;
+    memory.data[2 * lane + 1] = sum;
+    arch::sync_warp();
+    chunk_decays d;
+    kittens::load(d.columns, memory);
+    const int row = arch::warp_id() % 4 * 16 + lane / 4;
+    d.rows.data[0].set({memory.data[row]});
+    d.rows.data[1].set({memory.data[row + 8]});
+    d.total = memory.data[kChunk - 1];
+    return d;
+  }
+};
+
+template <class Config>
+class linear_attention_consumer {
+ public:
+  // w: which of the consumers this warpgroup is.
+  KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
+                                           linear_attention_shared<Config>& shared, int w)
+      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
+
+  KITTENS_DEVICE void consume() {
+    for (int step = 0; step < Config::stages - 1; ++step) request(step);
+    load_state();
+    auto next = chunk_decays::load(p, stream, stream.template token<Config>(0));
+    float segment_decay = 0;  // log₂
+#pragma unroll 1
+    for (int step = 0; step < stream.count; ++step, at.advance()) {
+      request(step + Config::stages - 1);
+      const int token = stream.template token<Config>(step);
+      const auto decays = chunk_decays::of(next, shared.decay[w * 4 + arch::warp_id() % 4]);
+      if (step + 1 < stream.count) {
+        next = chunk_decays::load(p, stream, stream.template token<Config>(step + 1));
+      }
+      shared.chunks.wait_full(at);
+      if constexpr (Config::outputs) {
+        attend(decays, token);
+      } else {
+        const values_of_rows v = decayed_values(decays);
+        warpgroup::sync(kBarrier + w);  // all have read the values
+        add_to_state(v, decays.total);
+        warpgroup::mma_async_wait<0>(state);
+        if (signals()) shared.chunks.release_after_mma(at);
+        segment_decay += decays.total;
+      }
+    }
+    store_state(segment_decay);
+    if (Config::outputs && signals()) tma::store_async_read_wait<0>();
+  }
+
+ private:
+  using T = typename Config::type;
+  using scores = chunk_decays::scores;
+  using values_of_rows = rt<T, 16, kChunk>;  // vᵀ: [values, tokens]
+  static constexpr int kBarrier = 1;         // one a consumer
+  const linear_attention_arguments<Config>& p;
+  linear_attention_shared<Config>& shared;
+  const int w;
+  const chunk_stream stream;
+  cursor<Config::stages> at, requested;
+  rt_fl<16, Config::key_width> state;  // [values, keys]
+
+  KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
+
+  // Has the chunk of a step brought, into the stage of the one before this, which each consumer
+  // gives back by itself. One thread does it for all of them.
+  KITTENS_DEVICE void request(int step) {
+    if (arch::thread_id() != 0 || step >= stream.count) return;
+    constexpr int kBytes = (Config::outputs ? 2 : 1) * tma::bytes<typename Config::key_tile> +
+                           Config::consumers * tma::bytes<typename Config::value_tile>;
+    const int token = stream.template token<Config>(step), stage = requested.stage;
+    const sequence_origin origin = sequence_origin::of(stream.batch);
+    semaphore& full = shared.chunks.full[stage];
+    shared.chunks.wait_empty(requested);
+    shared.chunks.expect(requested, kBytes);
+    tma::load_async(shared.k[stage], p.k, full, origin, token, stream.head / p.k_share);
+    if constexpr (Config::outputs) {
+      tma::load_async(shared.q[stage], p.q, full, origin, token, stream.head / p.q_share);
+    }
+    for (int i = 0; i < Config::consumers; ++i) {
+      tma::load_async(shared.v[stage][i], p.v, full, origin, token, stream.head / p.v_share,
+                      i * kValues);
+    }
+    requested.advance();
+  }
+
+  // One chunk: its part of o, and the state behind it.
+  KITTENS_DEVICE void attend(const chunk_decays& decays, int token) {
+    scores s;
+    rt_fl<16, kValues> o;
+    warpgroup::mma_fence();
+    warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
+    warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
+    warpgroup::mma_commit_group();
+    values_of_rows v = decayed_values(decays);
+    warpgroup::mma_async_wait<0>(s, o);
+    if (signals()) tma::store_async_read_wait<0>();
+    // All have read the values and the state, and what was stored last has left shared memory.
+    warpgroup::sync(kBarrier + w);
+    add_to_state(v, decays.total);
+
+    rt<T, 16, kChunk> weights;
+    decay_scores(s, decays);
+    copy(weights, s);
+    typename chunk_decays::of_rows since_state;  // from the state to the row
+    if constexpr (Config::reverse) {
+      sub(since_state, decays.rows, decays.total);
+      mul(since_state, since_state, -1.0f);
+    } else {
+      copy(since_state, decays.rows);
+    }
+    exp2(since_state, since_state);
+    mul_row(o, o, since_state);
+    warpgroup::mma_fence(o);
+    warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
+    warpgroup::mma_commit_group();
+
+    warpgroup::mma_async_wait<1>(state);
+    publish_state();
+    warpgroup::mma_async_wait<0>(o);
+    if (signals()) shared.chunks.release_after_mma(at);
+    mul(o, o, p.scale);
+    if (p.dots != nullptr) store_dots(o, token);
+    warpgroup::store(shared.o[w], o);
+    warpgroup::sync(kBarrier + w);
+    if (signals()) {
+      tma::store_async(p.o, shared.o[w], sequence_origin::of(stream.batch), token, stream.head,
+                       w * kValues);
+      tma::store_commit_group();
+    }
+  }
+
+  // Of row i and column j, times the decays from the earlier of the two to the later; 0 where the
+  // column comes later in the recurrence.
+  KITTENS_DEVICE void decay_scores(scores& s, const chunk_decays& decays) {
+    scores d;
+    if constexpr (Config::reverse) {
+      broadcast_col(d, decays.columns);
+      sub_row(d, d, decays.rows);
+      warpgroup::triu(d, d, 0, -INFINITY);
+    } else {
+      broadcast_row(d, decays.rows);
+      sub_col(d, d, decays.columns);
+      warpgroup::tril(d, d, 0, -INFINITY);
+    }
+    exp2(d, d);
+    mul(s, s, d);
+  }
+
+  // vᵀ, decayed from each token to the chunk's end in the recurrence: as an operand in registers.
+  KITTENS_DEVICE values_of_rows decayed_values(const chunk_decays& decays) {
+    values_of_rows v;
+    const int lane = arch::lane_id();
+    const int column = arch::warp_id() % 4 * 16 + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int i = 0; i < kChunk / 16; ++i) {
+      uint32_t words[4];
+      arch::load_matrix<true>(words,
+                              &shared.v[at.stage][w](i * 16 + lane / 16 * 8 + lane % 8, column));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v.data[0][4 * i + j] = words[j];
+    }
+    typename chunk_decays::of_columns to_end;
+    if constexpr (Config::reverse) {
+      copy(to_end, decays.columns);
+    } else {
+      sub(to_end, decays.columns, decays.total);
+      mul(to_end, to_end, -1.0f);
+    }
+    exp2(to_end, to_end);
+    mul_col(v, v, to_end);
+    arch::fence_async_proxy();  // before the copy that will overwrite the values
+    return v;
+  }
+
+  // state = state · decay of the chunk + vᵀ k. Leaves the product under way.
+  KITTENS_DEVICE void add_to_state(const values_of_rows& v, float total) {
+    mul(state, state, arch::exp2_approx(total));
+    warpgroup::mma_fence(state);
+    warpgroup::mma_AB(state, v, shared.k[at.stage]);
+    warpgroup::mma_commit_group();
+  }
+
+  // For the next chunk's product: there after a barrier.
+  KITTENS_DEVICE void publish_state() { warpgroup::store(shared.state[w], state); }
+
+  // Σ o ∘ dotted over this consumer's columns, of each row.
+  KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, int token) {
+    using tile = rt_fl<16, kValues>;
+    const int lane = arch::lane_id();
+    const auto& [batch_stride, token_stride, head_stride] = p.dotted_strides;
+    const T* const head = p.dotted + stream.batch * batch_stride +
+                          stream.head / p.dotted_share * head_stride + w * kValues;
+    float sums[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kValues / 4; ++i) {
+      const int row = token + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
+      const int column = tile::along(i / 4, i % 4, lane);
+      if (row >= p.length || w * kValues + column >= p.values) continue;
+      float x, y;
+      unpack<T>(
+          x, y,
+          arch::load_global(reinterpret_cast<const uint32_t*>(head + row * token_stride + column)));
+      sums[i % 2] = fmaf(o.data[0][2 * i], x, fmaf(o.data[0][2 * i + 1], y, sums[i % 2]));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = sums[half] + arch::shuffle_xor(sums[half], 1);
+      sum += arch::shuffle_xor(sum, 2);
+      const int row = token + arch::warp_id() % 4 * 16 + half * 8 + lane / 4;
+      if (lane % 4 != 0 || row >= p.length) continue;
+      const int64_t place = (int64_t{stream.batch} * p.length + row) * p.heads + stream.head;
+      arch::store_global(p.dots + place * Config::consumers + w, sum);
+    }
+  }
+
+  // f(this lane's element of the state, where it is in memory) for each that exists.
+  template <class F>
+  KITTENS_DEVICE void for_each(const head_states& of, const float* data, F f) {
+    using tile = rt_fl<16, Config::key_width>;
+    const int lane = arch::lane_id();
+    const int64_t head = stream.batch * of.batch_stride + stream.head * of.head_stride;
+#pragma unroll
+    for (int i = 0; i < Config::key_width / 4; ++i) {
+      const int value = w * kValues + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
+      const int key = tile::along(i / 4, i % 4, lane);
+      if (value >= p.values) continue;
+      const int64_t place = head + value * of.value_stride + key * of.key_stride;
+      if (key < p.keys) f(state.data[0][2 * i], data + place);
+      if (key + 1 < p.keys) f(state.data[0][2 * i + 1], data + place + of.key_stride);
+    }
+  }
+
+  // The state before the segment: of the initial one and of those segments that come before it.
+  KITTENS_DEVICE void load_state() {
+    zero(state);
+    if constexpr (Config::outputs) {
+      if (p.initial.data != nullptr) {
+        for_each(p.initial, p.initial.data, [&](float& x, const float* from) {
+          x = arch::load_global(from) * p.initial_scale;
+        });
+      }
+      constexpr int kNext = Config::reverse ? -1 : 1;
+#pragma unroll 1
+      for (int s = Config::reverse ? p.segments - 1 : 0; s != stream.segment; s += kNext) {
+        const float decay = arch::exp2_approx(arch::load_global(segment_decay_of(s)));
+        for_each(p.segment_states, p.segment_states.data + s * p.segment_stride,
+                 [&](float& x, const float* from) { x = x * decay + arch::load_global(from); });
+      }
+      publish_state();
+      warpgroup::sync(kBarrier + w);
+    }
+  }
+  KITTENS_DEVICE void store_state(float segment_decay) {
+    const auto store = [](float x, const float* to) {
+      arch::store_global(const_cast<float*>(to), x);
+    };
+    if constexpr (Config::outputs) {
+      if (p.final.data == nullptr || stream.segment != (Config::reverse ? 0 : p.segments - 1)) {
+        return;
+      }
+      for_each(p.final, p.final.data,
+               [&](float x, const float* to) { store(x * p.final_scale, to); });
+    } else {
+      for_each(p.segment_states, p.segment_states.data + stream.segment * p.segment_stride, store);
+      if (arch::thread_id() == 0)
+        arch::store_global(segment_decay_of(stream.segment), segment_decay);
+    }
+  }
+  KITTENS_DEVICE float* segment_decay_of(int segment) const {
+    return p.segment_decays + (int64_t{segment} * p.batch + stream.batch) * p.heads + stream.head;
+  }
+};
+
+}  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -1,0 +1,165 @@
+// linear attention: what is chosen before a launch, and the launch.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/linear_attention/linear_attention.h"
+#include "kittens/host/text.h"
+
+namespace thunderkittens {
+namespace {
+
+using kittens::host::text;
+
+constexpr int64_t kWidest = 128;
+constexpr int64_t kMost = std::numeric_limits<int>::max();
+// Below, a segment's own state costs about as much as it gains.
+constexpr int64_t kFewestChunks = 8;
+
+std::string why_no_kernel(const linear_attention_problem& p) {
+  if (p.type == dtype::float32) return "float32 is computed by torch";
+  for (const int64_t width : {p.key_width, p.value_width}) {
+    if (width <= 0 || width % 8 != 0 || width > kWidest) {
+      return text("head dimension ", width, " is not one of 8, 16 … ", kWidest);
+    }
+  }
+  const int64_t chunks = p.length / kLinearAttentionChunk + 1;
+  if (p.length > kMost / 2 || p.heads > kMost / std::max<int64_t>(1, p.batch) ||
+      chunks > kMost / std::max<int64_t>(1, p.batch * p.heads)) {
+    return text(p.batch, " batches of ", p.heads, " heads of ", p.length, " tokens are too many");
+  }
+  return "";
+}
+
+// How a call's sequences are cut: so that each multiprocessor has a block.
+int64_t chunks_of_segment(const linear_attention_problem& p, const device& d) {
+  const int64_t chunks = (p.length + kLinearAttentionChunk - 1) / kLinearAttentionChunk;
+  const int64_t streams = std::max<int64_t>(1, p.batch * p.heads);
+  const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
+  return std::max((chunks + segments - 1) / segments, std::min(chunks, kFewestChunks));
+}
+
+int64_t segments_of(const linear_attention_problem& p, int64_t segment_chunks) {
+  const int64_t chunks = (p.length + kLinearAttentionChunk - 1) / kLinearAttentionChunk;
+  return (chunks + segment_chunks - 1) / segment_chunks;
+}
+
+int64_t workspace_bytes(const linear_attention_problem& p, int64_t segment_chunks) {
+  const int64_t segments = segments_of(p, segment_chunks);
+  if (segments == 1) return 0;
+  return segments * p.batch * p.heads * (p.key_width * p.value_width + 1) * int64_t{sizeof(float)};
+}
+
+template <class Plan, class Problem>
+Plan plan_of(const Problem& p, const linear_attention_problem& forward, const device& d) {
+  static const kittens::host::kernel_handle kernel(kLinearAttention);
+  refuse_unsupported(kernel.name(), p);
+  if (forward.length < 1) throw error(text("linear_attention: length must be at least 1, got 0"));
+  Plan plan{{p, kernel.on(d)}, chunks_of_segment(forward, d)};
+  plan.workspace.bytes = workspace_bytes(forward, plan.segment_chunks);
+  return plan;
+}
+
+// What the launches of a call have in common.
+linear_attention_params params_of(const linear_attention_problem& p, int64_t segment_chunks,
+                                  const float* log_decay, const workspace& work) {
+  const int64_t segments = segments_of(p, segment_chunks);
+  auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
+  return {
+      .log_decay = log_decay,
+      .decay_strides = p.decay_strides,
+      .segment_states = memory,
+      .segment_decays = memory == nullptr
+                            ? nullptr
+                            : memory + segments * p.batch * p.heads * p.key_width * p.value_width,
+      .batch = p.batch,
+      .length = p.length,
+      .heads = p.heads,
+      .segment_chunks = segment_chunks,
+      .scale = static_cast<float>(p.scale),
+      .initial_scale = 1,
+      .final_scale = 1,
+      .type = p.type,
+  };
+}
+
+}  // namespace
+
+std::string why_unsupported(const linear_attention_problem& p) { return why_no_kernel(p); }
+std::string why_unsupported(const linear_attention_backward_problem& p) {
+  if (p.forward.scale == 0) return "the gradients of a scale of 0 are computed by torch";
+  return why_no_kernel(p.forward);
+}
+
+linear_attention_plan plan(const linear_attention_problem& p, const device& d) {
+  return plan_of<linear_attention_plan>(p, p, d);
+}
+linear_attention_backward_plan plan(const linear_attention_backward_problem& p, const device& d) {
+  return plan_of<linear_attention_backward_plan>(p, p.forward, d);
+}
+
+void launch(const linear_attention_plan& plan, const linear_attention_tensors& t,
+            const workspace& work, stream s) {
+  const linear_attention_problem& p = plan.problem;
+  const int64_t share = p.heads / p.key_heads;
+  linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  all.q = {t.q, p.q_strides, share};
+  all.k = {t.k, p.k_strides, share};
+  all.v = {t.v, p.v_strides};
+  all.o = t.o;
+  all.initial = {const_cast<float*>(t.initial_state), p.value_width, 1};
+  all.final = {t.final_state, p.value_width, 1};
+  all.keys = p.key_width;
+  all.values = p.value_width;
+  plan.kernel.launch(all, s);
+}
+
+void launch(const linear_attention_backward_plan& plan, const linear_attention_backward_tensors& t,
+            const workspace& work, stream s) {
+  const linear_attention_problem& p = plan.problem.forward;
+  const int64_t share = p.heads / p.key_heads, K = p.key_width, V = p.value_width;
+  const linear_attention_operand q{t.q, p.q_strides, share}, k{t.k, p.k_strides, share},
+      v{t.v, p.v_strides}, d_o{t.d_o, plan.problem.do_strides};
+  const linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  // The state's keys are the columns of what plays k, its values those of what plays v.
+  const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,
+                       const linear_attention_operand& as_k, const linear_attention_operand& as_v,
+                       void* as_o, int64_t keys, int64_t values) {
+    params.q = as_q;
+    params.k = as_k;
+    params.v = as_v;
+    params.o = as_o;
+    params.keys = keys;
+    params.values = values;
+    plan.kernel.launch(params, s);
+  };
+  if (t.dq != nullptr) {
+    linear_attention_params params = all;
+    params.initial = {const_cast<float*>(t.initial_state), 1, V};
+    params.dotted = q;
+    params.dots = t.q_dots;
+    run(params, d_o, v, k, t.dq, V, K);
+  }
+  // In reverse, the state is dS / scale.
+  linear_attention_params in_reverse = all;
+  in_reverse.reverse = true;
+  in_reverse.initial_scale = static_cast<float>(1 / p.scale);
+  in_reverse.final_scale = static_cast<float>(p.scale);
+  auto* const d_final = const_cast<float*>(t.d_final_state);
+  if (t.dk != nullptr) {
+    linear_attention_params params = in_reverse;
+    params.initial = {d_final, 1, V};
+    params.final = {t.d_initial_state, 1, V};
+    params.dotted = k;
+    params.dots = t.k_dots;
+    run(params, v, d_o, q, t.dk, V, K);
+  }
+  if (t.dv != nullptr) {
+    linear_attention_params params = in_reverse;
+    params.initial = {d_final, V, 1};
+    params.final = {t.dk != nullptr ? nullptr : t.d_initial_state, V, 1};
+    run(params, k, q, d_o, t.dv, K, V);
+  }
+}
+
+}  // namespace thunderkittens
