@@ -32,6 +32,7 @@ __all__ = [
     "gated_backward",
     "layer_norm",
     "layer_norm_backward",
+    "linear_attention",
     "rms_norm",
     "rms_norm_backward",
     "rotary",
@@ -103,6 +104,24 @@ def attention(o: Tensor, spread: Tensor, dtype: torch.dtype, keys: int, score: f
     inner = torch.float64 if dtype == torch.float64 else torch.float32
     slack = accumulation(keys, inner) + 8 * unit(inner) * (4 + score)
     return 2 * unit(dtype) * (o.abs() + spread) + slack * spread + floor(dtype)
+
+
+def linear_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int) -> Tensor:
+    """The bound of an output, a state or a gradient of linear attention.
+
+    Args:
+        want: The reference, float64.
+        size: The same sums of absolute values.
+        dtype: Of q, k and v, to which weights, decayed values and states are rounded before a
+            product; float64 is computed in float64, the rest in float32.
+        length: How many tokens there are; products are also sums over a width of at most 256.
+
+    Returns:
+        The largest allowed error, want's shape.
+    """
+    inner = torch.float64 if dtype == torch.float64 else torch.float32
+    slack = 3 * accumulation(length + 256, inner)
+    return 2 * unit(dtype) * (want.abs() + 2 * size) + slack * size + floor(dtype)
 
 
 def cross_entropy(

@@ -115,12 +115,9 @@ std::string why_torch(const attention_call& c, const attention_forward_problem& 
 }
 
 void take_notes(const decision& d, const attention_call& c) {
-  for (const auto& [t, name] : {std::pair(&c.q, "q"), {&c.k, "k"}, {&c.v, "v"}}) {
-    const char* reason = t->numel() == 0 ? nullptr : why_copied(*t);
-    if (reason == nullptr) continue;
-    explaining()->notes.push_back(
-        c10::str(name, " is copied first: ", reason, " (strides ", t->strides(), ")"));
-  }
+  note_tma_copy(c.q, "q");
+  note_tma_copy(c.k, "k");
+  note_tma_copy(c.v, "v");
   if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
     explaining()->notes.push_back(who_differentiates(*d.on, problem_of(c)));
   }
@@ -129,7 +126,7 @@ void take_notes(const decision& d, const attention_call& c) {
 // lse may be undefined: not wanted.
 void forward_kernel(const decision& d, attention_forward_problem problem, const attention_call& c,
                     const Tensor& o, const Tensor& lse) {
-  const Tensor q = operand(c.q), k = operand(c.k), v = operand(c.v);
+  const Tensor q = tma_operand(c.q), k = tma_operand(c.k), v = tma_operand(c.v);
   const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
   const Tensor q_ends = problem.packed ? c.cu_seqlens_q->contiguous() : Tensor();
   const Tensor k_ends = problem.packed ? c.cu_seqlens_k->contiguous() : Tensor();

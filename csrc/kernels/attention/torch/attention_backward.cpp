@@ -69,7 +69,7 @@ four_tensors attention_gradients(attention_backward_call b) {
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
   const decision d = chooses ? decide(kBackwardKernel, c.q.device(), why_torch(c)) : decision();
   if (d.explained) return {};
-  for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = operand(*t);
+  for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = tma_operand(*t);
   if (d.on != nullptr) return backward_kernel(d, b);
   const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
   const auto needed = [&](size_t i, const Tensor& t) {

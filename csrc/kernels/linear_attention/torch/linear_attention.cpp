@@ -1,0 +1,261 @@
+// linear_attention as torch ops.
+//
+//   S(t) = e^g(t) S(t − 1) + k(t) v(t)ᵀ,   o(t) = scale · S(t)ᵀ q(t)
+//
+// `linear_attention` gives o, `linear_attention_forward` also the final state,
+// `linear_attention_backward` the gradients, from the inputs alone: nothing else is saved. The ATen
+// implementation is in linear_attention_aten.cpp.
+#include <ATen/ATen.h>
+
+#include "binding/autocast.h"
+#include "binding/launch.h"
+#include "binding/op.h"
+#include "binding/tma_operand.h"
+#include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/torch/linear_attention_call.hpp"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using c10::SymInt;
+using optional_tensor = std::optional<Tensor>;
+
+const kernel kKernel("linear_attention", kLinearAttention);
+const kernel kBackwardKernel("linear_attention_backward", kLinearAttention);
+
+// ---- The kernel ---------------------------------------------------------------------------------
+
+linear_attention_strides strides_of(const Tensor& t) {
+  return {t.stride(0), t.stride(1), t.stride(2)};
+}
+
+// Of the tensors as they are; what the kernel reads may be copies.
+linear_attention_problem problem_of(const linear_attention_call& c) {
+  return {
+      .batch = c.v.size(0),
+      .length = c.v.size(1),
+      .heads = c.v.size(2),
+      .key_heads = c.q.size(2),
+      .key_width = c.q.size(3),
+      .value_width = c.v.size(3),
+      .q_strides = strides_of(c.q),
+      .k_strides = strides_of(c.k),
+      .v_strides = strides_of(c.v),
+      .decay_strides = c.log_decay ? strides_of(*c.log_decay) : linear_attention_strides{},
+      .scale = c.scale_or_usual(),
+      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+  };
+}
+
+template <class Problem>
+std::string why_torch(const linear_attention_call& c, const Problem& problem) {
+  return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
+                                          : why_unsupported(problem);
+}
+
+// Nothing to compute, and nothing to choose: no token of any head.
+bool is_empty(const linear_attention_call& c) {
+  return c.v.size(0) == 0 || c.v.size(1) == 0 || c.v.size(2) == 0;
+}
+
+const float* floats_of(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<float>() : nullptr;
+}
+float* new_floats_of(const Tensor& t) {
+  return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
+}
+Tensor contiguous(const optional_tensor& t) { return t ? t->contiguous() : Tensor(); }
+
+Tensor empty_state(const linear_attention_call& c) {
+  const auto type = c.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::empty_symint({c.v.sym_size(0), c.v.sym_size(2), c.q.sym_size(3), c.v.sym_size(3)},
+                          c.q.options().dtype(type));
+}
+
+linear_attention_results forward_by_kernel(const decision& d, const linear_attention_call& given,
+                                           bool wants_state) {
+  linear_attention_call c = given;
+  for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
+  const Tensor initial = contiguous(c.initial_state), o = empty_contiguous(c.v),
+               final = wants_state ? empty_state(c) : Tensor();
+  launch(d, problem_of(c),
+         linear_attention_tensors{
+             .q = c.q.const_data_ptr(),
+             .k = c.k.const_data_ptr(),
+             .v = c.v.const_data_ptr(),
+             .o = o.mutable_data_ptr(),
+             .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
+             .initial_state = floats_of(initial),
+             .final_state = new_floats_of(final),
+         },
+         c.q.device());
+  return {o, final};
+}
+
+linear_attention_results compute_forward(const linear_attention_call& c, bool wants_state) {
+  if (is_empty(c) && explaining() == nullptr) {
+    Tensor state;
+    if (wants_state) {
+      state = c.initial_state ? c.initial_state->clone(at::MemoryFormat::Contiguous)
+                              : empty_state(c).zero_();
+    }
+    return {empty_contiguous(c.v), state};
+  }
+  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem_of(c)));
+  if (d.explained) {
+    if (d.on == nullptr) return {};
+    note_tma_copy(c.q, "q");
+    note_tma_copy(c.k, "k");
+    note_tma_copy(c.v, "v");
+    return {};
+  }
+  return d.on == nullptr ? linear_attention_by_aten(c) : forward_by_kernel(d, c, wants_state);
+}
+
+linear_attention_gradients backward_by_kernel(const decision& d,
+                                              const linear_attention_backward_call& b) {
+  linear_attention_call c = b.forward;
+  for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
+  const Tensor dout = tma_operand(b.dout), initial = contiguous(c.initial_state),
+               d_final = contiguous(b.dfinal_state);
+  const bool decays = b.needs[3] && c.log_decay;
+  const bool needs_state = (b.needs[4] || decays) && c.initial_state;
+  const bool needs_dk = b.needs[1] || decays, needs_dv = b.needs[2] || (needs_state && !needs_dk);
+  const auto of_heads = [&](bool needed) {
+    return needed ? at::empty({c.v.size(0), c.v.size(1), c.v.size(2), c.q.size(3)}, c.q.options())
+                  : Tensor();
+  };
+  const auto dots = [&] {
+    return decays ? at::empty({c.v.size(0), c.v.size(1), c.v.size(2), (c.q.size(3) + 63) / 64},
+                              c.q.options().dtype(at::kFloat))
+                  : Tensor();
+  };
+  const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
+  const Tensor dq = of_heads(b.needs[0] || decays), dk = of_heads(needs_dk),
+               dv = needs_dv ? empty_contiguous(c.v) : Tensor(), q_dots = dots(), k_dots = dots(),
+               d_initial = needs_state ? empty_state(c) : Tensor();
+  launch(d, linear_attention_backward_problem{problem_of(c), strides_of(dout)},
+         linear_attention_backward_tensors{
+             .q = c.q.const_data_ptr(),
+             .k = c.k.const_data_ptr(),
+             .v = c.v.const_data_ptr(),
+             .d_o = dout.const_data_ptr(),
+             .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
+             .initial_state = floats_of(initial),
+             .d_final_state = floats_of(d_final),
+             .dq = data(dq),
+             .dk = data(dk),
+             .dv = data(dv),
+             .d_initial_state = new_floats_of(d_initial),
+             .q_dots = new_floats_of(q_dots),
+             .k_dots = new_floats_of(k_dots),
+         },
+         c.q.device());
+  linear_attention_gradients results;
+  if (b.needs[0]) results[0] = add_up_heads(dq, c.q);
+  if (b.needs[1]) results[1] = add_up_heads(dk, c.k);
+  if (b.needs[2]) results[2] = dv;
+  if (decays) results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial);
+  if (b.needs[4]) results[4] = d_initial;
+  return results;
+}
+
+// Of no tokens: the state passes through.
+linear_attention_gradients gradients_of_nothing(const linear_attention_backward_call& b) {
+  const linear_attention_call& c = b.forward;
+  linear_attention_gradients results;
+  if (b.needs[0]) results[0] = at::zeros_like(c.q, at::MemoryFormat::Contiguous);
+  if (b.needs[1]) results[1] = at::zeros_like(c.k, at::MemoryFormat::Contiguous);
+  if (b.needs[2]) results[2] = at::zeros_like(c.v, at::MemoryFormat::Contiguous);
+  if (b.needs[3] && c.log_decay) {
+    results[3] = at::zeros_like(*c.log_decay, at::MemoryFormat::Contiguous);
+  }
+  if (b.needs[4] && c.initial_state) {
+    results[4] = b.dfinal_state ? b.dfinal_state->clone(at::MemoryFormat::Contiguous)
+                                : empty_state(c).zero_();
+  }
+  return results;
+}
+
+linear_attention_gradients compute_backward(const linear_attention_backward_call& b) {
+  const linear_attention_call& c = b.forward;
+  if (is_empty(c)) return gradients_of_nothing(b);
+  const linear_attention_backward_problem problem{problem_of(c), {}};
+  const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
+  if (d.explained) return {};
+  return d.on == nullptr ? linear_attention_backward_by_aten(b) : backward_by_kernel(d, b);
+}
+
+// ---- Ops ----------------------------------------------------------------------------------------
+
+struct linear_attention_backward {
+  static constexpr const char* name = "linear_attention_backward";
+  static constexpr const char* differentiates = "linear_attention";
+  static constexpr divisibility relation{"H", "Hk"};
+  static constexpr argument_list arguments{
+      tensor("dout", dtype_rule::floating, "B,S,H,V"),
+      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,K,V")),
+      tensor("q", dtype_rule::same, "B,S,Hk,K"),
+      tensor("k", dtype_rule::same, "B,S,Hk,K"),
+      tensor("v", dtype_rule::same, "B,S,H,V"),
+      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H")),
+      optional(number("scale")),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V")),
+      needs<5>(),
+  };
+  static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
+                                       like_if_given("dlog_decay", "log_decay"),
+                                       like_if_given("dinitial_state", "initial_state")};
+
+  static linear_attention_gradients compute(const Tensor& dout, const optional_tensor& dfinal_state,
+                                            const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const optional_tensor& log_decay,
+                                            std::optional<double> scale,
+                                            const optional_tensor& initial_state,
+                                            std::array<bool, 5> needs) {
+    return compute_backward(
+        {{q, k, v, log_decay, scale, initial_state}, dout, dfinal_state, needs});
+  }
+};
+
+struct linear_attention {
+  using backward = linear_attention_backward;
+  static constexpr const char* name = "linear_attention";
+  static constexpr divisibility relation{"H", "Hk"};
+  static constexpr argument_list arguments{
+      tensor("q", dtype_rule::floating, "B,S,Hk,K"),
+      tensor("k", dtype_rule::same, "B,S,Hk,K"),
+      tensor("v", dtype_rule::same, "B,S,H,V"),
+      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H")).otherwise("None"),
+      optional(number("scale")).otherwise("None"),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V")).otherwise("None"),
+  };
+  static constexpr result_list results{result{.name = "o", .gradient = "dout"},
+                                       result{.name = "final_state"}};
+  static constexpr size_t kReturned = 1;
+
+  static linear_attention_results meta(const auto&... args) {
+    const linear_attention_call c{args...};
+    return {empty_contiguous(c.v), empty_state(c)};
+  }
+
+  static linear_attention_results compute(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          const optional_tensor& log_decay,
+                                          std::optional<double> scale,
+                                          const optional_tensor& initial_state, bool wants_state) {
+    return compute_forward({q, k, v, log_decay, scale, initial_state}, wants_state);
+  }
+
+  // q, k and v take autocast's dtype; decays and states stay float32.
+  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
+                          const Tensor& v, const auto&... options) {
+    return next(cast(q), cast(k), cast(v), options...);
+  }
+};
+
+const register_ops<linear_attention, linear_attention_backward> registered;
+const register_autocast<linear_attention> registered_autocast;
+
+}  // namespace
+}  // namespace thunderkittens

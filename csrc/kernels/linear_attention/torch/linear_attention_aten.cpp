@@ -1,0 +1,155 @@
+// Linear attention in ATen ops, by chunks, as the kernel computes it
+// (linear_attention_chunkwise.cuh): forward and in reverse, which the gradients are made of.
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/linear_attention/torch/linear_attention_call.hpp"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kChunk = 64;
+
+at::ScalarType computing_dtype(const Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// The tensors of a recurrence, in the dtype that is computed in: q, k [B, H, S, K], v [B, H, S, V],
+// decay [B, H, S] or undefined, state [B, H, K, V] or undefined.
+struct recurrence {
+  Tensor q, k, v, decay, state;
+};
+
+// [B, S, Hk, D] to [B, H, S, D].
+Tensor of_heads(const Tensor& t, int64_t heads) {
+  const Tensor by_head = t.to(computing_dtype(t)).transpose(1, 2);
+  if (t.size(2) == heads) return by_head;
+  return by_head.repeat_interleave(heads / t.size(2), 1);
+}
+
+// [B, H, S, …] to chunks, [B, H, N, 64, …], filled up with zeros.
+Tensor in_chunks(const Tensor& t) {
+  const int64_t length = t.size(2), chunks = (length + kChunk - 1) / kChunk;
+  std::vector<int64_t> sizes = t.sizes().vec();
+  sizes[2] = chunks * kChunk - length;
+  const Tensor whole = sizes[2] == 0 ? t : at::cat({t, t.new_zeros(sizes)}, 2);
+  sizes[2] = chunks;
+  sizes.insert(sizes.begin() + 3, kChunk);
+  return whole.reshape(sizes);
+}
+
+// o [B, H, S, V], without the scale, and the state at the end.
+std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
+  const int64_t length = r.q.size(2);
+  const Tensor q = in_chunks(r.q), k = in_chunks(r.k), v = in_chunks(r.v);
+  const Tensor decay =
+      r.decay.defined() ? in_chunks(r.decay) : at::zeros(q.sizes().slice(0, 4), q.options());
+  const int64_t chunks = q.size(2);
+  const Tensor sums = decay.cumsum(-1);  // [B, H, N, 64]
+  const Tensor total = sums.narrow(-1, kChunk - 1, 1);
+  const Tensor to_end = at::exp(reverse ? sums : total - sums);
+  const Tensor since_state = at::exp(reverse ? total - sums : sums);
+  const Tensor hidden = at::ones({kChunk, kChunk}, q.options().dtype(at::kBool));
+  Tensor exponents = sums.unsqueeze(-1) - sums.unsqueeze(-2);
+  if (reverse) exponents = exponents.neg();
+  const Tensor weights = at::exp(exponents.masked_fill(reverse ? hidden.tril(-1) : hidden.triu(1),
+                                                       -std::numeric_limits<double>::infinity()));
+  const Tensor inside = at::matmul(at::matmul(q, k.transpose(-1, -2)) * weights, v);
+  const Tensor added = at::matmul((k * to_end.unsqueeze(-1)).transpose(-1, -2), v);
+  const Tensor factors = at::exp(total).unsqueeze(-1);  // [B, H, N, 1, 1]
+  Tensor state = r.state.defined()
+                     ? r.state
+                     : at::zeros({q.size(0), q.size(1), q.size(4), v.size(4)}, q.options());
+  std::vector<Tensor> before(chunks);
+  for (int64_t i = 0; i < chunks; ++i) {
+    const int64_t chunk = reverse ? chunks - 1 - i : i;
+    before[chunk] = state;
+    state = state * factors.select(2, chunk) + added.select(2, chunk);
+  }
+  const Tensor o = inside + at::matmul(q * since_state.unsqueeze(-1), at::stack(before, 2));
+  return {o.flatten(2, 3).narrow(2, 0, length), state};
+}
+
+// [B, H, S, D] to a contiguous [B, S, H, D].
+Tensor back(const Tensor& t) { return t.transpose(1, 2).contiguous(); }
+
+recurrence of_call(const linear_attention_call& c) {
+  const int64_t heads = c.v.size(2);
+  const at::ScalarType type = computing_dtype(c.q);
+  recurrence r{of_heads(c.q, heads), of_heads(c.k, heads), of_heads(c.v, heads), {}, {}};
+  if (c.log_decay) r.decay = c.log_decay->to(type).transpose(1, 2);
+  if (c.initial_state) r.state = c.initial_state->to(type);
+  return r;
+}
+
+}  // namespace
+
+double linear_attention_call::scale_or_usual() const {
+  const auto width = static_cast<double>(q.size(-1));
+  return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
+}
+
+linear_attention_results linear_attention_by_aten(const linear_attention_call& c) {
+  const auto [o, state] = run(of_call(c), /*reverse=*/false);
+  return {back((o * c.scale_or_usual()).to(c.v.scalar_type())), state.contiguous()};
+}
+
+Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
+  if (of_heads.size(2) == like.size(2)) return of_heads.to(like.scalar_type());
+  return of_heads
+      .view({like.size(0), like.size(1), like.size(2), of_heads.size(2) / like.size(2), -1})
+      .sum(3, /*keepdim=*/false, computing_dtype(like))
+      .to(like.scalar_type());
+}
+
+Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
+                      const Tensor& d_initial_state) {
+  const Tensor ends = q_dots - k_dots;
+  Tensor dg = ends - ends.cumsum(1);  // less those before
+  if (initial_state.defined()) {
+    dg = dg + (initial_state * d_initial_state).sum({2, 3}).unsqueeze(1);
+  }
+  return dg;
+}
+
+linear_attention_gradients linear_attention_backward_by_aten(
+    const linear_attention_backward_call& b) {
+  const linear_attention_call& c = b.forward;
+  const auto [q, k, v, decay, state] = of_call(c);
+  const double scale = c.scale_or_usual();
+  const Tensor dout = of_heads(b.dout, c.v.size(2)) * scale;
+  const Tensor d_state = b.dfinal_state ? b.dfinal_state->to(q.scalar_type()) : Tensor();
+  const auto transposed = [](const Tensor& t) { return t.defined() ? t.transpose(-1, -2) : t; };
+  linear_attention_gradients results;
+  const bool decays = b.needs[3] && c.log_decay;
+  const bool needs_state = (b.needs[4] || decays) && c.initial_state;
+  Tensor dq, dk, d_initial;
+  if (b.needs[0] || decays) {
+    dq = run({dout, v, k, decay, transposed(state)}, /*reverse=*/false).first;
+  }
+  if (b.needs[1] || decays || needs_state) {
+    Tensor last;
+    std::tie(dk, last) = run({v, dout, q, decay, transposed(d_state)}, /*reverse=*/true);
+    d_initial = last.transpose(-1, -2);
+  }
+  if (b.needs[0]) results[0] = add_up_heads(back(dq), c.q);
+  if (b.needs[1]) results[1] = add_up_heads(back(dk), c.k);
+  if (b.needs[2]) {
+    results[2] =
+        back(run({k, q, dout, decay, d_state}, /*reverse=*/true).first).to(c.v.scalar_type());
+  }
+  if (decays) {
+    const auto dots = [](const Tensor& x, const Tensor& y) {
+      return (x * y).sum(-1).transpose(1, 2);
+    };
+    results[3] = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial).contiguous();
+  }
+  if (b.needs[4] && c.initial_state) results[4] = d_initial.contiguous();
+  return results;
+}
+
+}  // namespace thunderkittens

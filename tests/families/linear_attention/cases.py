@@ -1,0 +1,250 @@
+"""The problems on which linear_attention is judged, on every backend: one list for all tests."""
+
+import dataclasses
+import itertools
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from thunderkittens.testing import assert_close, tolerance
+
+FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
+CHUNK = 64  # tokens
+
+LAYOUTS = ("fused", "transposed", "offset", "stepped", "expanded")
+DECAYS = ("none", "head", "token")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One call of linear_attention, and its gradients.
+
+    Attributes:
+        batch: B.
+        length: S.
+        heads: H.
+        key_heads: Hk.
+        key_width: K.
+        value_width: V.
+        dtype: Of q, k and v.
+        decay: One of DECAYS: of what there is a number.
+        strength: The logarithms of the decays are between minus this and 0; all are this where it
+            is negative.
+        states: Whether there is an initial state, and a final one is asked for.
+        scale: As given to the op.
+        layout: How q, k, v and the gradient of o lie in memory, "contiguous" or one of LAYOUTS.
+    """
+
+    batch: int = 1
+    length: int = 130
+    heads: int = 2
+    key_heads: int = 2
+    key_width: int = 64
+    value_width: int = 64
+    dtype: torch.dtype = BF16
+    decay: str = "token"
+    strength: float = 0.2
+    states: bool = True
+    scale: float | None = None
+    layout: str = "contiguous"
+
+    def __str__(self) -> str:
+        parts = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                text = str(SHORT.get(value, value))
+                parts.append(text if field.name in ("dtype", "layout") else f"{field.name}={text}")
+        return ",".join(parts).replace(" ", "") or "default"
+
+
+def lengths(chunks=(0, 1, 2, 5), dtype=BF16) -> list[Case]:
+    """Around the ends of chunks, of which several make a segment."""
+    ends = sorted({max(1, CHUNK * n + i) for n in chunks for i in (-1, 0, 1)})
+    return [Case(length=n, heads=1, key_heads=1, dtype=dtype) for n in ends]
+
+
+def widths(dtypes=(BF16, FP16)) -> list[Case]:
+    """Each configuration of the kernel, and widths below it."""
+    some = [(64, 64), (64, 128), (128, 64), (128, 128), (8, 8), (16, 64), (40, 72), (96, 24)]
+    return [
+        Case(length=70, key_width=k, value_width=v, dtype=t, heads=2, key_heads=1)
+        for (k, v), t in itertools.product(some, dtypes)
+    ]
+
+
+def options(dtype=BF16) -> list[Case]:
+    """Kinds of decay and how strong they are; states, scales, heads that share keys."""
+    return [
+        *(Case(decay=d, states=s, dtype=dtype) for d in DECAYS for s in (False, True)),
+        *(Case(strength=x, dtype=dtype) for x in (-1e-3, -1.0, -5.0, -80.0, 5.0, 80.0)),
+        *(Case(scale=x, dtype=dtype) for x in (1.0, -0.3)),
+        Case(2, 90, 6, 2, dtype=dtype),
+        Case(3, 5, 4, 1, decay="head", dtype=dtype),
+    ]
+
+
+def layouts(dtype=BF16) -> list[Case]:
+    """Every way that the tensors may lie in memory."""
+    return [Case(2, 67, layout=x, dtype=dtype) for x in LAYOUTS]
+
+
+EXAMPLE = Case(1, 130, 2, 1, 64, 64)  # of `make sim`
+SMALL = "--length 66 --heads 1 --key-heads 1"  # options of `make sim`, for its tests
+# What tests/tools/budgets.py measures.
+BUDGETS = {
+    "linear_attention": Case(1, 256, 1, 1, 64, 64),
+    "linear_attention, 128 wide": Case(1, 256, 1, 1, 128, 128),
+}
+
+
+def lay_out(t: Tensor, layout: str) -> Tensor:
+    """The same values (of the first token alone when expanded) with other strides."""
+    batch, length, heads, width = t.shape
+    if layout == "expanded":
+        return t[:, :1].expand_as(t)
+    if layout == "transposed":
+        return t.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "fused":  # columns of a projection
+        return torch.cat([t, t, t], -1)[..., width : 2 * width]
+    if layout == "offset":
+        return t.new_zeros(t.numel() + 1)[1:].view(t.shape).copy_(t)
+    if layout == "stepped":
+        return t.new_zeros(batch, length, heads, 2 * width)[..., ::2].copy_(t)
+    return t
+
+
+def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
+    """q, k, v, log_decay, initial_state, and the gradients of o and of the final state."""
+    exact = FP64 if case.dtype == FP64 else FP32
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device)
+
+    tokens = (case.batch, case.length)
+    q, k = (normal(*tokens, case.key_heads, case.key_width) for _ in "qk")
+    v, d_o = (normal(*tokens, case.heads, case.value_width) for _ in "vo")
+    tensors = [lay_out(t.to(case.dtype), case.layout) for t in (q, k, v)]
+    decay = None
+    if case.decay != "none":
+        shape = (case.heads,) if case.decay == "head" else (*tokens, case.heads)
+        decay = -case.strength * torch.rand(shape, device=device)
+        if case.strength < 0:
+            decay = torch.full(shape, case.strength, device=device)
+        decay = decay.to(exact)
+    state = (case.batch, case.heads, case.key_width, case.value_width)
+    initial, d_final = (normal(*state).to(exact) if case.states else None for _ in "if")
+    return *tensors, decay, initial, lay_out(d_o.to(case.dtype), case.layout), d_final
+
+
+def run_case(case: Case, inputs) -> list[Tensor]:
+    """o, with states the final one, and the gradients of all inputs, by the backend in force."""
+    *given, d_o, d_final = inputs
+    leaves = [None if t is None else t.detach().requires_grad_() for t in given]
+    q, k, v, decay, initial = leaves
+    outputs = thunderkittens.linear_attention(
+        q,
+        k,
+        v,
+        log_decay=decay,
+        scale=case.scale,
+        initial_state=initial,
+        output_final_state=case.states,
+    )
+    outputs = outputs if case.states else (outputs,)
+    gradients = torch.autograd.grad(
+        outputs, [t for t in leaves if t is not None], [t for t in (d_o, d_final) if t is not None]
+    )
+    return [*(t.detach() for t in outputs), *gradients]
+
+
+def recurrence(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
+    """o and the final state, token by token: the definition. Of tensors of one dtype."""
+    batch, length, heads, width = v.shape
+    q, k = (t.repeat_interleave(heads // t.shape[2], 2) for t in (q, k))
+    state = initial if initial is not None else q.new_zeros(batch, heads, q.shape[-1], width)
+    outputs = []
+    for t in range(length):
+        if decay is not None:
+            of_token = decay if decay.dim() == 1 else decay[:, t]
+            state = of_token.exp()[..., None, None] * state
+        state = state + k[:, t, :, :, None] * v[:, t, :, None]
+        outputs.append(scale * torch.einsum("bhk,bhkv->bhv", q[:, t], state))
+    return torch.stack(outputs, 1) if outputs else torch.zeros_like(v), state
+
+
+def reference(case: Case, inputs, function) -> list[Tensor]:
+    """What `run_case` should give, in float64, by a function such as `recurrence`."""
+    *given, d_o, d_final = inputs
+    leaves = [None if t is None else t.detach().double().requires_grad_() for t in given]
+    scale = case.key_width**-0.5 if case.scale is None else case.scale
+    outputs = function(*leaves, scale)[: 2 if case.states else 1]
+    gradients = torch.autograd.grad(
+        outputs,
+        [t for t in leaves if t is not None],
+        [t.double() for t in (d_o, d_final) if t is not None],
+    )
+    return [*(t.detach() for t in outputs), *gradients]
+
+
+def names(case: Case) -> list[str]:
+    """Of what `run_case` gives."""
+    return [
+        "o",
+        *["final_state"] * case.states,
+        "dq",
+        "dk",
+        "dv",
+        *["dlog_decay"] * (case.decay != "none"),
+        *["dinitial_state"] * case.states,
+    ]
+
+
+def check_case(case: Case, inputs, results) -> None:
+    """Asserts what `run_case` gave against the recurrence in float64.
+
+    Each element is bounded by the same sum of absolute values, and each tensor as a whole by what
+    independent roundings add up to.
+    """
+    want = reference(case, inputs, recurrence)
+    sizes = dict(zip(names(case), reference(*magnitudes(case, inputs), recurrence), strict=True))
+    exact_dtype = FP64 if case.dtype == FP64 else FP32
+    for name, got, exact in zip(names(case), results, want, strict=True):
+        assert got.dtype == (case.dtype if name in ("o", "dq", "dk", "dv") else exact_dtype), name
+        assert got.is_contiguous(), name
+        size = sizes[name] if name != "dlog_decay" else decay_sizes(case, inputs, sizes)
+        bound = tolerance.linear_attention(exact, size, case.dtype, case.length)
+        assert_close(got, exact, bound, name)
+        check_rms(name, got, exact, case)
+
+
+def magnitudes(case: Case, inputs) -> tuple[Case, list[Tensor | None]]:
+    """The same call of absolute values; the decays are those that they are."""
+    values = [t if t is None or i == 3 else t.double().abs() for i, t in enumerate(inputs)]
+    return dataclasses.replace(case, scale=None if case.scale is None else abs(case.scale)), values
+
+
+def decay_sizes(case: Case, inputs, sizes: dict[str, Tensor]) -> Tensor:
+    """What dlog_decay is a difference of: sums of |q| · dq and |k| · dk over all tokens of a head.
+
+    Of heads that share keys, over all of them; and what the initial state adds.
+    """
+    q, k, _, decay, initial, *_ = inputs
+    both = q.double().abs() * sizes["dq"] + k.double().abs() * sizes["dk"]
+    total = both.sum((1, 3)).repeat_interleave(case.heads // case.key_heads, 1)  # [B, H]
+    if initial is not None:
+        total = total + (initial.double().abs() * sizes["dinitial_state"]).sum((2, 3))
+    if decay.dim() == 3:
+        return total.unsqueeze(1).expand_as(decay)
+    return total.sum(0) * case.length
+
+
+def check_rms(name: str, got: Tensor, exact: Tensor, case: Case) -> None:
+    """Of independent roundings, each of rms u / √3: three on a path, with the result's own."""
+    if case.dtype not in (BF16, FP16) or name == "dlog_decay" or exact.norm() == 0:
+        return
+    unit = 2 * tolerance.unit(case.dtype)
+    error = ((got.double() - exact).norm() / exact.norm()).item()
+    assert error <= 1.2 * unit, f"{name}: off by {error:.2e} of its norm, {unit:.2e} is a rounding"

@@ -1,0 +1,72 @@
+"""linear_attention's kernel on a GPU: the lists of its other tests, and what only a GPU can show."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.linear_attention import cases
+from tests.families.linear_attention.cases import BF16, FP16, Case
+from thunderkittens import _C
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = pytest.mark.gpu
+
+LARGE = [
+    Case(4, 1000, 16, 16, 128, 128),
+    Case(1, 4099, 4, 2, 128, 128, dtype=FP16),
+    Case(2, 2050, 8, 8, 64, 64, decay="head", strength=0.01),
+]
+ALL = [
+    *cases.lengths(),
+    *cases.widths(),
+    *cases.options(),
+    *cases.layouts(),
+    *LARGE,
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
+    inputs = cases.make(case, "cuda")
+    before = _C.launch_counts()["linear_attention"]
+    results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
+    assert _C.launch_counts()["linear_attention"] >= before + 8
+    cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_run_to_run(case):
+    """The same bits every time, also while another stream keeps the GPU busy."""
+    inputs = cases.make(case, "cuda")
+    want = cases.run_case(case, inputs)
+    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
+    for _ in range(20):
+        with torch.cuda.stream(other):
+            noise @ noise
+        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
+            assert memory.bits_equal(got, first)
+    torch.cuda.synchronize()
+
+
+def test_more_elements_than_an_int_counts():
+    """2³¹ elements and more of each tensor: the last token of the last head is right."""
+    batch, length, heads, width = 2, 2**17 + 64, 64, 128
+    free, _ = torch.cuda.mem_get_info()
+    if free < 5 * batch * length * heads * width * 2:
+        pytest.skip("not enough memory for four such tensors")
+    q, k, v = (
+        torch.randn(batch, length, heads, width, device="cuda", dtype=BF16) for _ in "qkv"
+    )
+    decay = torch.full((heads,), -0.5, device="cuda")
+    o = thunderkittens.linear_attention(q, k, v, log_decay=decay)
+    part = slice(length - 70, None)
+    tail = [t[-1:, part, -1:].double() for t in (q, k, v)]
+    want, _ = cases.recurrence(*tail, decay[-1:].double(), None, width**-0.5)
+    torch.testing.assert_close(o[-1:, -1:, -1:].double(), want[:, -1:], rtol=0.02, atol=0.05)

@@ -1,0 +1,81 @@
+"""Linear attention."""
+
+import torch
+from torch import Tensor
+
+_linear_attention = torch.ops.thunderkittens.linear_attention.default
+_linear_attention_forward = torch.ops.thunderkittens.linear_attention_forward.default
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Causal linear attention with decay: retention, lightning attention, Mamba-2's recurrence.
+
+    S(t) = exp(g(t)) S(t − 1) + k(t) v(t)ᵀ, o(t) = scale · S(t)ᵀ q(t), for each head: softmax
+    attention without the softmax, whose time is linear in the length. In parallel form,
+    o(i) = scale · Σ(j ≤ i) exp(g(j + 1) + … + g(i)) (q(i) · k(j)) v(j).
+
+    Args:
+        q: [B, S, Hk, K], float32, float16, bfloat16 or float64, any strides.
+        k: [B, S, Hk, K], q's dtype.
+        v: [B, S, H, V], q's dtype, H a multiple of Hk: head h reads head h // (H / Hk) of q and k.
+        log_decay: g, the logarithm of the decays: [H], a constant for each head, or [B, S, H], for
+            each token; float32 (float64 for float64), at most 0. None for no decay.
+        scale: Of o; None for 1 / sqrt(K).
+        initial_state: S before the first token, [B, H, K, V], float32 (float64 for float64); it is
+            decayed before that token is added. None for zeros.
+        output_final_state: Also return the state after the last token.
+
+    Returns:
+        o, [B, S, H, V], q's dtype, contiguous; with `output_final_state` (o, state), state
+        [B, H, K, V], float32 (float64 for float64). Both are differentiable, in q, k, v, log_decay
+        and initial_state, once.
+
+    Raises:
+        ValueError: A shape or a device is not as above.
+        TypeError: A dtype is not as above.
+        NotImplementedError: A tensor is sparse or nested, or differentiation is forward-mode.
+        RuntimeError: An argument has the wrong Python type; or a gradient is differentiated.
+
+    Backends:
+        The kernel (sm_90a) takes bfloat16 and float16, K and V of 8, 16 … 128 and any S; torch
+        computes the rest, by the same chunks. q, k and v are read where they lie if the last stride
+        is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
+        are copied, and `explain` says so. A block has one head; where heads are fewer than the
+        GPU's multiprocessors, sequences are cut into segments, whose states are found first: q is
+        then read once, k and v twice. The backward saves the inputs alone, and is three calls of
+        the same kernel.
+
+    Numerics:
+        Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the
+        weights within a chunk, the decayed values, and the state before each chunk are rounded to
+        q's dtype; the state itself stays in float32. Of float16 they must stay below 65504. Decays
+        are differences of sums over one chunk: no exponent is above 0 where no g is, however strong
+        the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
+        its dtype. The same bits on every run. The gradient of g is a difference of sums over the
+        whole sequence, in float32.
+
+    Source:
+        csrc/kernels/linear_attention. Sun et al., Retentive Network (2023), section 2.3; Yang et
+        al., Gated Linear Attention (2023), section 4; Dao and Gu, Transformers are SSMs (2024).
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k, v = torch.randn(3, 2, 5, 4, 16).unbind()
+        >>> o, state = thunderkittens.linear_attention(q, k, v, output_final_state=True)
+        >>> o.shape, state.shape
+        (torch.Size([2, 5, 4, 16]), torch.Size([2, 4, 16, 16]))
+    """
+    if log_decay is not None and log_decay.dim() == 1:
+        batch, length = v.shape[:2] if v.dim() == 4 else (1, 1)
+        log_decay = log_decay.expand(batch, length, -1)
+    op = _linear_attention_forward if output_final_state else _linear_attention
+    return op(q, k, v, log_decay, scale, initial_state)
