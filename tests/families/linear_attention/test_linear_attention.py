@@ -40,16 +40,12 @@ def test_memory(case):
     cases.check_case(case, inputs, results)
 
 
-def test_parallel_form():
-    """The recurrence is what the sum over all earlier tokens says."""
-    case = Case(2, 75, 2, 1, 8, 16, FP64, states=False, strength=0.5)
-    q, k, v, decay, *_ = cases.make(case)
-    sums = decay.cumsum(1)
-    exponents = (sums.unsqueeze(2) - sums.unsqueeze(1)).permute(0, 3, 1, 2)
-    weights = exponents.tril().exp().tril() * torch.einsum("biek,bjek->beij", q, k)
-    want = torch.einsum("bhij,bjhv->bihv", weights, v) / 8**0.5
-    got = thunderkittens.linear_attention(q, k, v, log_decay=decay)
-    torch.testing.assert_close(got, want)
+def test_recurrence_is_the_parallel_form():
+    """What all tests take for the truth is the definition, token by token."""
+    for case in (Case(2, 75, 4, 2, 8, 16, FP64, strength=0.5), Case(1, 9, 2, 1, 8, 8, FP64, "none")):
+        inputs = cases.make(case)
+        slow = cases.reference(case, inputs, cases.recurrence)
+        torch.testing.assert_close(cases.reference(case, inputs, cases.parallel), slow)
 
 
 @pytest.mark.parametrize("at", [0, 1, 63, 64, 65, 130])

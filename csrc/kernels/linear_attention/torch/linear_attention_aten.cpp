@@ -46,21 +46,26 @@ Tensor in_chunks(const Tensor& t) {
 std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
   const int64_t length = r.q.size(2);
   const Tensor q = in_chunks(r.q), k = in_chunks(r.k), v = in_chunks(r.v);
-  const Tensor decay =
-      r.decay.defined() ? in_chunks(r.decay) : at::zeros(q.sizes().slice(0, 4), q.options());
+  // In double: strong decays add up to numbers whose float32 differences are off by 10⁻⁴.
+  const Tensor decay = r.decay.defined()
+                           ? in_chunks(r.decay.to(at::kDouble))
+                           : at::zeros(q.sizes().slice(0, 4), q.options().dtype(at::kDouble));
   const int64_t chunks = q.size(2);
   const Tensor sums = decay.cumsum(-1);  // [B, H, N, 64]
+  const auto factors_of = [&](const Tensor& exponents) {
+    return at::exp(exponents.to(q.scalar_type()));
+  };
   const Tensor total = sums.narrow(-1, kChunk - 1, 1);
-  const Tensor to_end = at::exp(reverse ? sums : total - sums);
-  const Tensor since_state = at::exp(reverse ? total - sums : sums);
+  const Tensor to_end = factors_of(reverse ? sums : total - sums);
+  const Tensor since_state = factors_of(reverse ? total - sums : sums);
   const Tensor hidden = at::ones({kChunk, kChunk}, q.options().dtype(at::kBool));
   Tensor exponents = sums.unsqueeze(-1) - sums.unsqueeze(-2);
   if (reverse) exponents = exponents.neg();
-  const Tensor weights = at::exp(exponents.masked_fill(reverse ? hidden.tril(-1) : hidden.triu(1),
+  const Tensor weights = factors_of(exponents.masked_fill(reverse ? hidden.tril(-1) : hidden.triu(1),
                                                        -std::numeric_limits<double>::infinity()));
   const Tensor inside = at::matmul(at::matmul(q, k.transpose(-1, -2)) * weights, v);
   const Tensor added = at::matmul((k * to_end.unsqueeze(-1)).transpose(-1, -2), v);
-  const Tensor factors = at::exp(total).unsqueeze(-1);  // [B, H, N, 1, 1]
+  const Tensor factors = factors_of(total).unsqueeze(-1);  // [B, H, N, 1, 1]
   Tensor state = r.state.defined()
                      ? r.state
                      : at::zeros({q.size(0), q.size(1), q.size(4), v.size(4)}, q.options());
