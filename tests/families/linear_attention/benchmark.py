@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import bench_linear_attention
 
-PEERS = ("torch",)  # that are there on a CPU
+PEERS = ()  # that are there on a CPU
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
