@@ -18,7 +18,7 @@ LEAF = Path(__file__).parent / "leaf"
 ENDING = ".in"
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 ROW = (
-    "| `{op}(x)` | sm_90a (sm_80, sm_89 if selected) | bf16, fp16, fp32 | any shape | first order |"
+    "| `{op}(x)` | x · σ(x), until you write another function | bf16, fp16, fp32; any shape |"
 )
 NEXT = """
 {op} is x · σ(x) until you write another function: in {cuh} (evaluate),
