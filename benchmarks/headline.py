@@ -1,4 +1,4 @@
-"""README's picture, and the figures in README's words: a few of the records', chosen by families."""
+"""README's picture and the figures in its words: a few of the records', chosen by families."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def against(found: Records, family: str, peer: str) -> tuple[float, float, float
 
 
 def memory_bound(found: Records) -> tuple[int, int, int]:
-    """Of the cases beside a copy: how many there are, in how many ours is the fastest, and in how
-    many it reaches nine tenths of the copy's rate.
-    """
+    """Cases beside a copy: all, those where ours is fastest, those at 0.9 of the copy or more."""
     every = [r for record in found.values() for r in records.results(record)]
     copied = [r for r in every if r.yardstick == "copy"]
     fastest = [r for r in copied if (r.ratio() or 0.0) > 1]

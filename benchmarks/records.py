@@ -2,8 +2,8 @@
 
 A file has `machine`, the run (GPU, driver, versions, date, commit, clocks as found), and `results`.
 Where some of its results were measured in other runs, `other_runs` has of each the date, commit and
-clocks, and its `cases`, `<op>, <shape>`. Where a kernel has changed since, `since` says in a sentence
-what that did to the figures; the next run, whose record takes the place of this one, ends it.
+clocks, and its `cases`, `<op>, <shape>`. Where a kernel has changed since, `since` says what that
+did to the figures, until the next run's record takes the place of this one.
 """
 
 from __future__ import annotations

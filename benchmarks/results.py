@@ -1,8 +1,8 @@
 """`python -m benchmarks.results [--check]`: writes RESULTS.md and the pictures from the records.
 
-The figures in RESULTS.md are never typed: they are what `python -m benchmarks --record` measured. So
-is README's picture, and, where there is matplotlib, that of all memory-bound ops. `--check` changes
-nothing and exits 1 when a text differs.
+The figures in RESULTS.md are never typed: they are what `python -m benchmarks --record` measured.
+So is README's picture, and, where there is matplotlib, that of all memory-bound ops. `--check`
+changes nothing and exits 1 when a text differs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ METHODS = {  # how a Result's `method` begins: what RESULTS.md says of it
 HEAD = """\
 # Results
 
-What [the records of the last GPU runs](records) hold, written by `python -m benchmarks.results`; `make bench`
-measures again, and skips peers that are not installed. TB/s are the bytes that any implementation
-must move, TFLOP/s the operations that it must do, per time. Beside each figure stands what the machine
-itself does in the same run: a copy of as many bytes, or a large matrix product. Every result was checked
-against float64 before it was timed. The best figure of a line is bold."""
+What [the records of the last GPU runs](records) hold, written by `python -m benchmarks.results`.
+`make bench` measures again, and skips peers that are not installed. TB/s are the bytes that any
+implementation must move, TFLOP/s the operations that it must do, per time. Beside each figure
+stands what the machine itself does in the same run: a copy of as many bytes, or a large matrix
+product. Every result was checked against float64 before it was timed. The best figure of a line is
+bold."""
 
 
 def row(cells: list[str]) -> str:
@@ -85,9 +86,7 @@ def provenance(record: dict[str, Any]) -> str:
 def section(family: str, record: dict[str, Any]) -> str:
     """A family: where its figures come from, what one has to know of them, and the tables."""
     parts = [f"## {family.replace('_', ' ')}", provenance(record)]
-    parts += [
-        text for text in (getattr(load(family), "NOTE", None), record.get("since")) if text
-    ]
+    parts += [text for text in (getattr(load(family), "NOTE", None), record.get("since")) if text]
     groups: dict[str, list[Result]] = defaultdict(list)
     skipped = set()
     for result in records.results(record):

@@ -93,7 +93,7 @@ def stage(folder: Path) -> None:
         _write(folder / f"{name}.md", text)
     index = folder / "index.md"
     names = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.md"))
-    index.write_text(_with_links_to_ops(index.read_text(), set(names)) + _contents(names))
+    index.write_text(_with_links_to_ops(index.read_text(), set(names)) + _contents(folder, names))
 
 
 class _Pages:
@@ -149,10 +149,13 @@ def _reference() -> dict[str, str]:
         groups.setdefault(function.__module__, []).append(name)
     families = [f"thunderkittens.ops.{kernel.name}" for kernel in configs.KERNELS]
     order = sorted(groups, key=lambda m: families.index(m) if m in families else len(families))
+    ranks = [op for kernel in configs.KERNELS for op in kernel.ops]
+    for names in groups.values():
+        names.sort(key=lambda name: ranks.index(name) if name in ranks else len(ranks))
     parts = ["# Ops\n"]
     for module in order:
         title = (importlib.import_module(module).__doc__ or "").splitlines()[0]
-        parts.append(f"## {title.rstrip('.')}\n")
+        parts.append(f"**{title.rstrip('.')}**\n")
         parts += [f"- [{n}](../ops/{n}.md): {_summary(ops[n])}" for n in groups[module]]
         parts.append("")
     listed = "\n".join(f"../ops/{name}" for module in order for name in groups[module])
@@ -160,8 +163,11 @@ def _reference() -> dict[str, str]:
     pages["reference/modules"] = "# Modules\n\n" + _directives(
         "autoclass", [f"thunderkittens.nn.{n}" for n in package.nn.__all__], ":members: forward"
     )
-    pages["reference/other"] = "# Backends and build\n\n" + "".join(
-        _directives("autoclass" if inspect.isclass(functions[n]) else "autofunction", [f"{package.__name__}.{n}"])
+    pages["reference/other"] = "# Other functions\n\n" + "".join(
+        _directives(
+            "autoclass" if inspect.isclass(functions[n]) else "autofunction",
+            [f"{package.__name__}.{n}"],
+        )
         for n in others
     )
     found = list(_add_ons())
@@ -192,7 +198,9 @@ def _op(name: str, function: object) -> str:
             "[results](../benchmarks/RESULTS.md).\n\n"
         )
         text += "".join(f"### {table}" for table in tables)
-    notes = [n for n in (name, *(k.name for k in kernels)) if (ROOT / f"benchmarks/{n}.md").is_file()]
+    notes = [
+        n for n in (name, *(k.name for k in kernels)) if (ROOT / f"benchmarks/{n}.md").is_file()
+    ]
     if notes:
         text += f"\n[What was tried, predicted and measured](../benchmarks/{notes[0]}.md).\n"
     return text
@@ -228,7 +236,7 @@ def _with_links_to_ops(text: str, names: set[str]) -> str:
     return re.sub(r"^\| (`(\w+)\([^`]*`) \|", linked, text, flags=re.M)
 
 
-def _contents(names: list[str]) -> str:
+def _contents(folder: Path, names: list[str]) -> str:
     """The contents at the left: every page once, but for those of sources and of ops."""
     left = [name for name in names if not re.match(r"source/|ops/|index$", name)]
     text = ""
@@ -237,11 +245,18 @@ def _contents(names: list[str]) -> str:
         for pattern in patterns:
             chosen += [n for n in left if Path(n).match(pattern) and n not in chosen]
             left = [name for name in left if name not in chosen]
-        listed = "\n".join(chosen)
+        listed = "\n".join(_entry(folder, name) for name in chosen)
         text += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
     if left:
         raise BuildError(f"docs: {left[0]}.md is in no part of the contents (CAPTIONS)")
     return text
+
+
+def _entry(folder: Path, name: str) -> str:
+    """A page in the contents: by its title, or, of a title with a colon, by what is before it."""
+    title = (folder / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ")
+    short, colon, _ = title.partition(":")
+    return f"{short} <{name}>" if colon else name
 
 
 def _found(patterns: tuple[str, ...]) -> list[Path]:

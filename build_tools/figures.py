@@ -37,8 +37,12 @@ def register_tile() -> str:
     """A base tile in row layout, and beside it the vectors of its rows and columns."""
     cell, left, top = 30, 64, 74
     side = 16 * cell
-    picture = Picture(left + side + 112, top + side + 82, "Which lane holds which element of a tile")
-    picture.text(16, 26, "A 16 × 16 base tile in row layout: the number is the lane", "ink bold", 14)
+    picture = Picture(
+        left + side + 112, top + side + 82, "Which lane holds which element of a tile"
+    )
+    picture.text(
+        16, 26, "A 16 × 16 base tile in row layout: the number is the lane", "ink bold", 14
+    )
     for lane in range(32):
         for pair in range(4):
             x, y = left + column_of(lane, pair) * cell, top + row_of(lane, pair) * cell
@@ -94,8 +98,12 @@ def swizzle() -> str:
             bold = " bold" if piece == 0 else ""
             picture.text(x + cell / 2, y + 22, str(piece), f"ink{bold}", 13, "middle")
     y = top + 8 * height + 24
-    picture.text(16, y, "One colour is one column of pieces: in eight rows it meets all eight", size=12.5)
-    picture.text(16, y + 18, "groups of banks, and so does one row. Neither has a conflict.", size=12.5)
+    picture.text(
+        16, y, "One colour is one column of pieces: in eight rows it meets all eight", size=12.5
+    )
+    picture.text(
+        16, y + 18, "groups of banks, and so does one row. Neither has a conflict.", size=12.5
+    )
     return picture.svg()
 
 
@@ -121,9 +129,13 @@ def ring() -> str:
     step, left, top, height = 76, 92, 76, 44
     slots = STAGES * ROUNDS
     width = left + (slots + 2) * step + 16
-    picture = Picture(width, top + (STAGES + 2) * (height + 16) + 84, "A ring of three stages in time")
+    picture = Picture(
+        width, top + (STAGES + 2) * (height + 16) + 84, "A ring of three stages in time"
+    )
     picture.text(16, 26, "A ring of three stages, six tiles", "ink bold", 14)
-    picture.text(16, 46, "Time runs to the right. An arrow is what the waiting side waits for.", "soft", 12.5)
+    picture.text(
+        16, 46, "Time runs to the right. An arrow is what the waiting side waits for.", "soft", 12.5
+    )
     lines = {"producer": top, "consumers": top + (STAGES + 1) * (height + 16)}
     for stage in range(STAGES):
         lines[f"stage {stage}"] = top + (stage + 1) * (height + 16)

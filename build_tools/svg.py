@@ -98,7 +98,11 @@ class Picture:
                 f'viewBox="0 0 {width} {height}" role="img">',
                 f"<title>{escape(self.title, quote=False)}</title>",
                 f"<style>{style}</style>",
-                *([f"<defs>{marker}</defs>"] if any("#head" in part for part in self.parts) else []),
+                *(
+                    [f"<defs>{marker}</defs>"]
+                    if any("#head" in part for part in self.parts)
+                    else []
+                ),
                 f'<rect class="card" width="{width}" height="{height}" rx="8"/>',
                 *self.parts,
                 "</svg>\n",

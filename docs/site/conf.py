@@ -22,6 +22,7 @@ extensions = [
 myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]
 nitpick_ignore_regex = [(r"py:.*", r"(torch|nn|os|collections|typing)\..*|Tensor|optional")]
+smartquotes = False  # "none" is typed so
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -43,6 +44,7 @@ def sections() -> set[str]:
 
 
 napoleon_custom_sections = sorted(sections())
+napoleon_use_ivar = True
 
 html_theme = "furo"
 html_static_path = ["static"]
@@ -83,7 +85,7 @@ def to_restructured(app, what, name, obj, options, lines):
 def _broken_before_a_colon(line):
     """In two, if there is a colon, which napoleon would take for the end of a type."""
     head, colon, rest = line.partition(": ")
-    start, space, word = head.rpartition(" ")
+    start, _, word = head.rpartition(" ")
     if not colon or not start.strip():
         return [line]
     margin = " " * (len(line) - len(line.lstrip()))

@@ -53,7 +53,9 @@ def test_figures_in_readmes_words_are_the_records(found):
     least, most, mean = headline.against(found, "attention_backward", "cuDNN")
     assert f"{least:.2f} to {most:.2f} times backward ({mean:.2f})" in README
     cases, fastest, near = headline.memory_bound(found)
-    assert f"in {fastest} of {cases} cases, and reach nine tenths of a copy's rate in {near}" in README
+    assert (
+        f"in {fastest} of {cases} cases, and reach nine tenths of a copy's rate in {near}" in README
+    )
 
 
 def test_picture_is_the_records(found, tmp_path):
