@@ -36,7 +36,7 @@ What [the records of the last GPU runs](records) hold, written by `python -m ben
 implementation must move, TFLOP/s the operations that it must do, per time. Beside each figure
 stands what the machine itself does in the same run: a copy of as many bytes, or a large matrix
 product. Every result was checked against float64 before it was timed. The best figure of a line is
-bold."""
+bold. What was tried, predicted and measured on the way is told in {notes}."""
 
 
 def row(cells: list[str]) -> str:
@@ -107,8 +107,10 @@ def render(found: Records) -> str:
         if any(result.method.startswith(start) for result in every)
     ]
     about = next(iter(found.values()))["machine"]
+    told = sorted(path.stem for path in FOLDER.glob("*.md") if path != RESULTS)
+    notes = ", ".join(f"[{name}]({name}.md)" for name in told)
     parts = [
-        f"{HEAD} {' '.join(methods)}",
+        f"{HEAD.format(notes=notes)}\n\n{' '.join(methods)}",
         f"![Memory-bound ops, beside a copy and their peers](records/{file_name(about)}.svg)",
         *(section(family, record) for family, record in found.items()),
     ]

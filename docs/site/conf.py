@@ -21,7 +21,7 @@ extensions = [
 ]
 myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]
-nitpick_ignore_regex = [(r"py:.*", r"(torch|nn|os|collections|typing)\..*|Tensor|optional")]
+nitpick_ignore_regex = [(r"py:.*", r"(?!thunderkittens\b).*")]  # torch's and Python's names
 smartquotes = False  # "none" is typed so
 
 autodoc_member_order = "bysource"

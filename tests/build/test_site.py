@@ -86,9 +86,15 @@ def test_links_to_sources_become_pages():
     assert list(pages.sources()) == ["source/configs.py"]
 
 
-def test_a_page_outside_of_the_contents_is_an_error(tmp_path):
-    with pytest.raises(BuildError, match=r"elsewhere/page\.md is in no part of the contents"):
-        docs._contents(tmp_path, ["elsewhere/page", "index", "ops/op"])
+def test_contents_have_every_page_once(tmp_path):
+    pages = {"docs/tiles": "# Tiles", "docs/other": "# Other: more", "demos/a/README": "# A"}
+    for name, title in pages.items():
+        docs._write(tmp_path / f"{name}.md", f"{title}\n")
+    contents = docs._contents(tmp_path, [*sorted(pages), "index", "ops/op", "source/x.py"])
+    listed = re.findall(r"^(?:\w.* <)?(\w+(?:/\w+)+)>?$", contents, re.M)
+    assert listed == ["docs/tiles", "demos/a/README", "docs/other"]
+    assert "\nOther <docs/other>\n" in contents and ":caption: More" in contents
+    assert ":caption: Reference" not in contents
 
 
 def test_without_sphinx_there_is_one_sentence(monkeypatch):
