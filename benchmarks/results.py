@@ -48,7 +48,7 @@ def table(results: list[Result]) -> str:
     """One op's results (one unit): contenders across, shapes down, the best figure in bold."""
     names = columns(results)
     timed = results[0].unit == "µs"
-    yardstick = "limit" if timed else f"{results[0].yardstick} in the same run"
+    yardstick = "limit" if timed else results[0].yardstick
     digits = 2 if results[0].unit == "TB/s" else 0
     lines = [
         row(["shape" if not timed else "op", "dtype" if not timed else "mode", *names, yardstick]),

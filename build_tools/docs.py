@@ -190,20 +190,26 @@ def _op(name: str, function: object) -> str:
             f"by default for {', '.join(built) or 'none'} "
             "([what is built](../docs/install.md#what-is-built)).\n\n"
         )
-    results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    tables = re.findall(rf"^### (`{name}(?:_\w+)?`.*?)(?=^##|\Z)", results, re.M | re.S)
-    if tables:
-        text += (
-            "## Speed\n\nMachine, date and commit of these figures: "
-            "[results](../benchmarks/RESULTS.md).\n\n"
-        )
-        text += "".join(f"### {table}" for table in tables)
+    text += _speed(name)
     notes = [
         n for n in (name, *(k.name for k in kernels)) if (ROOT / f"benchmarks/{n}.md").is_file()
     ]
     if notes:
         text += f"\n[What was tried, predicted and measured](../benchmarks/{notes[0]}.md).\n"
     return text
+
+
+def _speed(name: str) -> str:
+    """What RESULTS.md has of a function: where the figures come from, and its tables."""
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    text = ""
+    for section in re.split(r"^## ", results, flags=re.M)[1:]:
+        head, *tables = re.split(r"^### ", section, flags=re.M)
+        tables = [table for table in tables if re.match(rf"`{name}(_\w+)?`", table)]
+        if tables:
+            text += head.partition("\n")[2] + "".join(f"### {table}" for table in tables)
+    links = re.sub(r"\]\((?!https?:)", "](../benchmarks/", text)
+    return f"## Speed\n\n{links}\n[All results](../benchmarks/RESULTS.md).\n" if text else ""
 
 
 def _add_ons() -> list[str]:

@@ -22,7 +22,7 @@ extensions = [
 myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]
 nitpick_ignore_regex = [(r"py:.*", r"(?!thunderkittens\b).*")]  # torch's and Python's names
-smartquotes = False  # "none" is typed so
+smartquotes_action = "D"  # dashes; "none" keeps the quotes that are typed
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -41,9 +41,9 @@ def test_ops_that_were_measured_have_their_tables(site):
     results = (docs.ROOT / "benchmarks/RESULTS.md").read_text()
     for op in (op for kernel in configs.KERNELS for op in kernel.ops):
         tables = len(re.findall(rf"^### `{op}(?:_\w+)?`", results, re.M))
-        measured = re.findall(r"copy in the same run|matrix product in the same run", results)
-        shown = text(site / "ops" / f"{op}.html").count(" in the same run")
-        assert measured and shown == tables, op
+        page = (site / "ops" / f"{op}.html").read_text()
+        assert page.count("<table") == tables > 0, op
+        assert "clocks as found" in page, "of which run"
 
 
 def test_first_page_leads_to_every_page_and_every_op(site):
@@ -79,8 +79,8 @@ def test_a_broken_anchor_fails_the_build(site, tmp_path, monkeypatch):
 def test_links_to_sources_become_pages():
     pages = docs._Pages()
     here = Path("docs/tiles.md")
-    given = "[a](../configs.py) [b](../csrc/kernels) [c](../demos/cpp) [d](../README.md#use) [e](#x)"
-    wanted = "[a](../source/configs.py.md) b [c](../demos/cpp/README.md) [d](../index.md#use) [e](#x)"
+    given = "[a](../configs.py) [b](../csrc/kernels) [c](../demos/cpp) [d](../README.md#a) [e](#x)"
+    wanted = "[a](../source/configs.py.md) b [c](../demos/cpp/README.md) [d](../index.md#a) [e](#x)"
     assert pages.relinked(here, given) == wanted
     assert pages.relinked(here, f"```\n{given}\n```") == f"```\n{given}\n```"
     assert list(pages.sources()) == ["source/configs.py"]
@@ -99,5 +99,5 @@ def test_contents_have_every_page_once(tmp_path):
 
 def test_without_sphinx_there_is_one_sentence(monkeypatch):
     monkeypatch.setattr(docs, "_is_there", lambda name: name != "sphinx")
-    with pytest.raises(BuildError, match=r"^docs: found no sphinx beside .*requirements/docs.txt`$"):
+    with pytest.raises(BuildError, match=r"^docs: found no sphinx beside .*docs.txt`$"):
         docs.build()
