@@ -143,7 +143,7 @@ def _reference() -> dict[str, str]:
     functions = {name: getattr(package, name) for name in package.__all__ if name != "nn"}
     ops = {n: f for n, f in functions.items() if ".ops." in getattr(f, "__module__", "")}
     others = [n for n in functions if n not in ops and not n.startswith("__")]
-    pages = {f"ops/{name}": _op(name, function) for name, function in ops.items()}
+    pages = {f"ops/{name}": _op(name) for name in ops}
     groups: dict[str, list[str]] = {}
     for name, function in ops.items():
         groups.setdefault(function.__module__, []).append(name)
@@ -179,7 +179,7 @@ def _reference() -> dict[str, str]:
     return pages
 
 
-def _op(name: str, function: object) -> str:
+def _op(name: str) -> str:
     """A page of one function: its docstring, its kernels and its figures."""
     text = f"# {name}\n\n" + _directives("autofunction", [f"thunderkittens.{name}"])
     kernels = [kernel for kernel in configs.KERNELS if name in kernel.ops]

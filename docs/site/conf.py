@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from sphinx.pycode import ModuleAnalyzer
+
 import thunderkittens
 
 PACKAGE = Path(thunderkittens.__file__).parent
@@ -70,9 +72,10 @@ def _code(text: str) -> str:
 def to_restructured(app, what, name, obj, options, lines):
     """Docstrings are Markdown's dialect of code in backticks; before napoleon reads them."""
     in_example = False
+    blocks = _as_blocks(lines)
     for index, line in enumerate(lines):
         in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
-        if not in_example:
+        if not in_example and index not in blocks:
             parts = line.split("`")
             parts[::2] = [_marked(part) for part in parts[::2]]
             parts[1::2] = [_code(part) for part in parts[1::2]]
@@ -80,6 +83,22 @@ def to_restructured(app, what, name, obj, options, lines):
     for index in range(len(lines) - 1, 0, -1):
         if lines[index - 1].strip() == "Returns:":
             lines[index : index + 1] = _broken_before_a_colon(lines[index])
+
+
+def _as_blocks(lines):
+    """Makes blocks of code of examples that are no doctests; returns their lines' numbers."""
+    starts = [index for index, line in enumerate(lines) if line.strip() == "Example:"]
+    for start in starts[:1]:
+        margin = len(lines[start]) - len(lines[start].lstrip()) + 4
+        end = start + 1
+        while end < len(lines) and (not lines[end].strip() or lines[end].startswith(" " * margin)):
+            end += 1
+        code = lines[start + 1 : end]
+        if code and not code[0].lstrip().startswith(">>>"):
+            block = [f"{' ' * margin}.. code-block:: python", "", *(f"    {line}" for line in code)]
+            lines[start + 1 : end] = block
+            return range(start + 1, start + 1 + len(block))
+    return range(0)
 
 
 def _broken_before_a_colon(line):
@@ -93,5 +112,9 @@ def _broken_before_a_colon(line):
 
 
 def setup(app):
-    """Registers the above."""
+    """Registers the above; a function has one signature, that of all its overloads."""
+    for module in {getattr(thunderkittens, name).__module__ for name in PUBLIC}:
+        analyzer = ModuleAnalyzer.for_module(module)
+        analyzer.analyze()
+        analyzer.overloads.clear()
     app.connect("autodoc-process-docstring", to_restructured, priority=400)
