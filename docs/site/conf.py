@@ -111,6 +111,11 @@ def _broken_before_a_colon(line):
     return [start, f"{margin}{word}{colon}{rest}"]
 
 
+def without_private_arguments(app, what, name, obj, options, signature, returns):
+    """A signature as a caller sees it: without `**_names`, which take nothing."""
+    return re.sub(r",? ?\*\*_\w+(: \w+)?", "", signature or "") or None, returns
+
+
 def setup(app):
     """Registers the above; a function has one signature, that of all its overloads."""
     for module in {getattr(thunderkittens, name).__module__ for name in PUBLIC}:
@@ -118,3 +123,4 @@ def setup(app):
         analyzer.analyze()
         analyzer.overloads.clear()
     app.connect("autodoc-process-docstring", to_restructured, priority=400)
+    app.connect("autodoc-process-signature", without_private_arguments)
