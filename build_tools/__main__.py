@@ -9,6 +9,8 @@ import sys
 from build_tools import settings
 from build_tools.settings import PACKAGE, ROOT, BuildError
 
+PURPOSES = ("demo", "test", "lint", "docs")  # the files of requirements/
+
 
 def main() -> int:
     """Runs one command; a BuildError ends in its one sentence."""
@@ -41,7 +43,7 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
         if name in ("test", "environment"):
             command.add_argument("--torch", metavar="VERSION")
         if name == "environment":
-            command.add_argument("--purpose", choices=("demo", "test", "lint"), default="test")
+            command.add_argument("--purpose", choices=PURPOSES, default="test")
     arguments, rest = parser.parse_known_args()
     if rest and arguments.command not in PASS_ON:
         parser.error(f"{arguments.command} takes no {' '.join(rest)}")
@@ -180,6 +182,22 @@ def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
 
 
+def _docs(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Sets up, builds, and writes the documentation as a site of HTML into build/site."""
+    from build_tools import docs, environment, ops
+
+    environment.enter("docs")
+    ops.build()
+    print(f"The documentation: {docs.build()}")
+
+
+def _figures(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Draws the pictures of docs/tiles.md."""
+    from build_tools import figures
+
+    print(*figures.write(), sep="\n")
+
+
 def _lint(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Checks the code's form."""
     from build_tools import environment, lint
@@ -240,6 +258,8 @@ COMMANDS = {
     "demo": _demo,
     "cpp": _cpp,
     "bench": _bench,
+    "docs": _docs,
+    "figures": _figures,
     "lint": _lint,
     "format": _format,
     "cache": _cache,

@@ -12,6 +12,7 @@ PYTHON_PATHS = (
     "build_tools",
     "configs.py",
     "demos",
+    "docs",
     "setup.py",
     "tests",
     "thunderkittens",

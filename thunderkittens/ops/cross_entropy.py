@@ -141,7 +141,7 @@ def linear_cross_entropy(
         The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
 
     Raises:
-        As `cross_entropy`.
+        Exception: As `cross_entropy`.
 
     Numerics:
         Logits are rounded to x's dtype, as `torch.nn.functional.linear` rounds them; from there on
