@@ -9,6 +9,7 @@ written to that person's terminal, where there is one.
 import functools
 import json
 import os
+import re
 import statistics
 import sys
 import threading
@@ -22,6 +23,7 @@ from build_tools.job import Job
 SECONDS = Path(__file__).with_name("compile_seconds.json")
 VARIABLE = "THUNDERKITTENS_PROGRESS"
 PRIOR = 0.1  # of a build: for how much the recorded speed counts beside the observed one
+_NO = ("", "0", "false", "no")
 _terminal: TextIO | None = None
 
 
@@ -60,17 +62,17 @@ class Progress:
 
 def seconds(job: Job) -> float:
     """Returns what a job is known to take on one core; of an unknown file, what most do."""
-    known, usual = _recorded()
-    return known.get(job.name, usual)
+    known = recorded()
+    return known.get(job.name) or statistics.median(known.values() or [10.0])
 
 
 @functools.cache
-def _recorded() -> tuple[dict[str, float], float]:
+def recorded() -> dict[str, float]:
+    """Returns the seconds of each file, which `python -m build_tools costs --write` keeps."""
     try:
-        known = json.loads(SECONDS.read_text())
-        return known, statistics.median(known.values())
+        return json.loads(SECONDS.read_text())
     except (OSError, ValueError):
-        return {}, 10.0
+        return {}
 
 
 def duration(seconds: float) -> str:
@@ -99,8 +101,8 @@ def say(line: str) -> None:
 def show_on_terminal(shown: bool = True, front_end: Sequence[str] = ()) -> None:
     """Has `say` write to the controlling terminal too, if whoever sits there sees nothing else.
 
-    Not where this process prints to a terminal itself, the front end passes on what it prints, CI
-    is set, or THUNDERKITTENS_PROGRESS is 0.
+    Not where this process prints to a terminal itself, the front end passes on what it prints or
+    was asked to be quiet, CI is set, or THUNDERKITTENS_PROGRESS is 0.
 
     Args:
         shown: False ends it.
@@ -111,22 +113,18 @@ def show_on_terminal(shown: bool = True, front_end: Sequence[str] = ()) -> None:
         _terminal.close()
         _terminal = None
     off = os.environ.get(VARIABLE) == "0" or os.environ.get("CI", "").lower() not in _NO
-    if not shown or off or sys.stdout.isatty() or is_verbose(front_end):
+    if not shown or off or sys.stdout.isatty() or asks(front_end):
         return
     try:
         _terminal = open("/dev/tty", "w", encoding="utf-8")  # noqa: SIM115 (kept open)
-        _terminal.write("\n")  # leave what the front end has written
-    except OSError:  # there is no terminal
-        _terminal = None
+    except OSError:  # there is none
+        return
+    _terminal.write("\n")  # not shown before the first line: leaves what the front end has written
 
 
-_NO = ("", "0", "false", "no")
-
-
-def is_verbose(front_end: Sequence[str]) -> bool:
-    """Returns whether pip or uv was asked to show what a backend prints."""
-    asked = any(
-        word == "--verbose" or (word[:1] == "-" and word[1:2] != "-" and set(word[1:]) == {"v"})
-        for word in front_end
-    )
-    return asked or os.environ.get("PIP_VERBOSE", "").lower() not in _NO
+def asks(front_end: Sequence[str]) -> bool:
+    """Returns whether pip or uv was asked to show what a backend prints, or to show nothing."""
+    for word in front_end:
+        if word in ("--verbose", "--quiet") or re.fullmatch("-(v+|q+)", word):
+            return True
+    return any(os.environ.get(name, "").lower() not in _NO for name in ("PIP_VERBOSE", "PIP_QUIET"))
