@@ -135,6 +135,9 @@ def test_torch_compile_takes_it_whole():
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     assert abs(compiled(**inputs).loss - expected) < 1e-5 * expected
     ours = [target for target in targets if "thunderkittens" in target]
+    count = len(targets)
+    compiled(**inputs)
+    assert len(targets) == count  # its guards hold
     # norms, rotary embedding, gates and the loss, all in the graph
     assert len(ours) == 9 + LAYERS + LAYERS + 1
     revert(model)

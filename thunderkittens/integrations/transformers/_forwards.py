@@ -93,7 +93,7 @@ def rotary_attention(original: type[nn.Module]) -> dict[str, object]:
     """The original's forward, in which the name of the rotary function stands for ours.
 
     It is the same code with globals of its own. `__name__` is no part of these: torch.compile would
-    look up names in the module of that name.
+    guard names of the module of that name.
     """
     forward = original.forward
     names = {name: value for name, value in forward.__globals__.items() if name != "__name__"}
