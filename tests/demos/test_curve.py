@@ -1,9 +1,11 @@
 """The loss curve: where its dots are, what it reads, and what it says without matplotlib."""
 
+import io
 import sys
 
 import curve
 import pytest
+from rich.console import Console
 
 
 def dots(text):
@@ -36,6 +38,17 @@ def test_a_falling_line():
 def test_any_number_of_steps_has_a_chart(losses):
     chart = curve.chart(losses, width=30, height=4)
     assert len(dots(chart)) == (0 if len(losses) < 2 else min(60, len(losses)))
+
+
+def test_live_it_grows_over_the_progress_bar():
+    losses, screen = [3.0], io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    with curve.LiveCurve(losses, console, disable=False) as progress:
+        task = progress.add_task("loss 2.0000", total=10)
+        losses += [2.5, 2.0]
+        progress.update(task, completed=3, refresh=True)
+    assert "3.00 │" in screen.getvalue() and "3 steps" in screen.getvalue()
+    assert "loss 2.0000" in screen.getvalue() and "3/10" in screen.getvalue()
 
 
 def test_the_log_is_read_up_to_where_it_was_cut(tmp_path):

@@ -1,6 +1,7 @@
 """`apply` and `revert`: what they touch, what they leave alone, and what else goes on working."""
 
 import copy
+import doctest
 import pickle
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from transformers.models.llama import modeling_llama
 
 import thunderkittens
 from tests.integrations.models import LAYERS, NAMES, Calls, batch, make, pair, step
+from thunderkittens.integrations.kernels import mapping
 from thunderkittens.integrations.transformers import apply, revert
 
 
@@ -280,6 +282,14 @@ def test_mistakes_end_in_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match="apply: transformers must be installed"):
         apply(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("function", [apply, revert, mapping], ids=lambda f: f.__name__)
+def test_examples(function):
+    examples = doctest.DocTestFinder().find(function, globs={})
+    assert sum(len(test.examples) for test in examples) >= 2
+    runner = doctest.DocTestRunner()
+    assert not sum(runner.run(test).failed for test in examples)
 
 
 def test_transformers_is_imported_at_the_first_call():

@@ -112,6 +112,7 @@ def revert(model: nn.Module) -> Report:
         TypeError: model is no module.
 
     Example:
+        >>> import torch
         >>> from thunderkittens.integrations.transformers import revert
         >>> print(revert(torch.nn.Linear(2, 2)))
         Linear: nothing of it takes thunderkittens ops
