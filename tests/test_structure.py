@@ -194,6 +194,7 @@ def families_named(node: ast.AST) -> set[str]:
 def is_shared(path: Path) -> bool:
     """Whether a module is of no one family: nor its folder or file, nor a model that uses some."""
     own = ("tests/families/", "tests/demos/", "demos/", "thunderkittens/", "configs.py")
+    own += ("tests/integrations/",)
     return not path.as_posix().startswith(own) and not re.match("(bench|peers)_", path.name)
 
 

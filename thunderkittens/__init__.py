@@ -47,9 +47,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Imports `thunderkittens.testing` at its first use: most programs never test."""
-    if name == "testing":
+    """Imports `thunderkittens.testing` and `integrations` at first use: few programs need them."""
+    if name in ("integrations", "testing"):
         import importlib
 
-        return importlib.import_module("thunderkittens.testing")
+        return importlib.import_module(f"thunderkittens.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
