@@ -3,6 +3,8 @@
 Importing loads the ops library and does nothing to CUDA.
 """
 
+from typing import TYPE_CHECKING
+
 from thunderkittens import _loader
 
 if _loader.load():
@@ -46,10 +48,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """Imports `thunderkittens.testing` at its first use: most programs never test."""
-    if name == "testing":
-        import importlib
+if TYPE_CHECKING:
+    from thunderkittens import testing as testing
+else:
 
-        return importlib.import_module("thunderkittens.testing")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str):
+        """Imports `thunderkittens.testing` at its first use: most programs never test."""
+        if name == "testing":
+            import importlib
+
+            return importlib.import_module("thunderkittens.testing")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,15 @@
 """Which backend a call takes, and why."""
 
 import dataclasses
+import inspect
 
 import torch
 
 from thunderkittens import _C
+from thunderkittens.ops._fallback import computed_by_torch
+from thunderkittens.ops.scaled_dot_product_attention import by_attention, why_torch
+
+_COMPOSED = "scaled_dot_product_attention"  # in Python, of an op of another name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +57,32 @@ def explain(op: str, *args: object, **kwargs: object) -> Explanation:
     """
     import thunderkittens
 
-    names = sorted({str(kernel["op"]) for kernel in _C.kernels()} & set(thunderkittens.__all__))
+    names = sorted({*public_ops(), _COMPOSED})
     if op not in names:
         raise ValueError(f"explain: op must be one of {', '.join(names)}, got {op!r}")
     function = getattr(thunderkittens, op)
+    if op == _COMPOSED:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        reason = why_torch(**{name: given[name] for name in given if name != "scale"})
+        if reason is not None:
+            computed_by_torch(op, reason, given["query"].is_cuda, warns=False)
+            return Explanation(op, "torch", reason)
+        names_of_ours = ("query", "key", "value", "is_causal", "scale")
+        args, kwargs = tuple(given[name] for name in names_of_ours), {}
+        function = by_attention
     with torch.no_grad():
         found = _C.explain(lambda: function(*args, **kwargs))
     if found is None:
         return Explanation(op, "torch", "the tensors hold no data")
-    name, backend, reason, notes = found
-    return Explanation(name, backend, reason, tuple(notes))
+    _, backend, reason, notes = found
+    return Explanation(op, backend, reason, tuple(notes))
+
+
+def public_ops() -> list[str]:
+    """The public functions that are ops, each once."""
+    import thunderkittens
+
+    ops = dict.fromkeys(kernel["op"] for kernel in _C.kernels())
+    return [op for op in ops if op in thunderkittens.__all__]
