@@ -25,6 +25,7 @@ TIER_OF_FOLDER = {
     "fuzz": 2,
     "ops": 2,
     "testing": 2,
+    "typing": 2,
     "demos": 2,
     "benchmarks": 2,
     "stress": 2,

@@ -2,13 +2,16 @@
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 
 import torch
 
 from thunderkittens import _C
 from thunderkittens.ops._fallback import computed_by_torch
+from thunderkittens.ops.attention import note_of_layout
 from thunderkittens.ops.scaled_dot_product_attention import by_attention, why_torch
 
+_NOTES = {"attention": note_of_layout}  # on calls that are legal, and perhaps not meant
 _COMPOSED = "scaled_dot_product_attention"  # in Python, of an op of another name
 
 
@@ -62,22 +65,34 @@ def explain(op: str, *args: object, **kwargs: object) -> Explanation:
         raise ValueError(f"explain: op must be one of {', '.join(names)}, got {op!r}")
     function = getattr(thunderkittens, op)
     if op == _COMPOSED:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        given = bound.arguments
-        reason = why_torch(**{name: given[name] for name in given if name != "scale"})
-        if reason is not None:
-            computed_by_torch(op, reason, given["query"].is_cuda, warns=False)
-            return Explanation(op, "torch", reason)
-        names_of_ours = ("query", "key", "value", "is_causal", "scale")
-        args, kwargs = tuple(given[name] for name in names_of_ours), {}
-        function = by_attention
+        return _explain_composed(inspect.signature(function).bind(*args, **kwargs))
+    found = _asked(op, lambda: function(*args, **kwargs))
+    if op in _NOTES:
+        note = _NOTES[op](**inspect.signature(function).bind(*args, **kwargs).arguments)
+        found = found if note is None else dataclasses.replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _asked(op: str, call: Callable[[], object]) -> Explanation:
     with torch.no_grad():
-        found = _C.explain(lambda: function(*args, **kwargs))
+        found = _C.explain(call)
     if found is None:
         return Explanation(op, "torch", "the tensors hold no data")
     _, backend, reason, notes = found
     return Explanation(op, backend, reason, tuple(notes))
+
+
+def _explain_composed(bound: inspect.BoundArguments) -> Explanation:
+    """Of a call that our op never sees where torch computes it."""
+    bound.apply_defaults()
+    given = bound.arguments
+    scale = given.pop("scale")
+    reason = why_torch(**given)
+    if reason is not None:
+        computed_by_torch(_COMPOSED, reason, given["query"].is_cuda, warns=False)
+        return Explanation(_COMPOSED, "torch", reason)
+    q, k, v, is_causal = (given[name] for name in ("query", "key", "value", "is_causal"))
+    return _asked(_COMPOSED, lambda: by_attention(q, k, v, is_causal, scale))
 
 
 def public_ops() -> list[str]:

@@ -21,10 +21,13 @@ class GELU(nn.Module):
         torch.Size([2, 8])
     """
 
+    approximate: Literal["none", "tanh"]
+
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
         super().__init__()
@@ -53,6 +56,7 @@ class SwiGLU(nn.Module):
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., 2F] → [..., F]."""
@@ -71,10 +75,13 @@ class GEGLU(nn.Module):
         torch.Size([2, 4])
     """
 
+    approximate: Literal["none", "tanh"]
+
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
         super().__init__()
@@ -112,10 +119,13 @@ class GatedMLP(nn.Module):
         torch.Size([2, 8])
     """
 
+    activation: Literal["silu", "gelu_tanh", "gelu"]
+
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,

@@ -29,10 +29,13 @@ class CrossEntropyLoss(nn.Module):
         tensor(1.3863)
     """
 
+    reduction: Literal["mean", "sum", "none"]
+
     if TYPE_CHECKING:
 
         def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,
@@ -93,12 +96,15 @@ class LinearCrossEntropyLoss(nn.Module):
         tensor(1.3863)
     """
 
+    reduction: Literal["mean", "sum", "none"]
+
     if TYPE_CHECKING:
 
         def __call__(
             self, x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None
         ) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,

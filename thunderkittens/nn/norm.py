@@ -103,6 +103,7 @@ class LayerNorm(_Norm):
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,
@@ -154,10 +155,13 @@ class RMSNorm(_Norm):
         torch.Size([2, 8])
     """
 
+    casting: Literal["llama", "gemma"]
+
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,
@@ -226,6 +230,7 @@ class AddLayerNorm(LayerNorm):
             self, x: Tensor, residual: Tensor | None
         ) -> tuple[Tensor, Tensor]:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,
@@ -295,6 +300,7 @@ class AddRMSNorm(RMSNorm):
             self, x: Tensor, residual: Tensor | None
         ) -> tuple[Tensor, Tensor]:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,

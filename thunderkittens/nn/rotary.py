@@ -74,6 +74,7 @@ class Rotary(nn.Module):
         ) -> tuple[Tensor, Tensor | None]: ...
         def __call__(self, *args: object, **kwargs: object) -> object:
             """Calls `forward`."""
+            ...
 
     def __init__(
         self,

@@ -194,6 +194,19 @@ def attention(
         raise
 
 
+def note_of_layout(q: Tensor, k: Tensor, **options: object) -> str | None:
+    """What `explain` says of a call whose tensors look like torch's [B, H, S, D]; else None.
+
+    One row of q alone is that of decoding.
+    """
+    if q.dim() != 4 or q.shape[1] == 1 or q.shape[2] <= q.shape[1] or k.shape[2] <= k.shape[1]:
+        return None
+    return (
+        f"q has {q.shape[2]} heads of {q.shape[1]} rows each: is it [B, H, S, D]? Heads come after "
+        "rows here; thunderkittens.scaled_dot_product_attention takes them before"
+    )
+
+
 def _pair(window: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"attention: window must be (left, right) or None, got {window!r}")

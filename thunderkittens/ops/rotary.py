@@ -77,11 +77,11 @@ def rotary(
         q: [B, S, Hq, D], float32, float16, bfloat16 or float64. Packed: [N, Hq, D].
         k: [B, S, Hk, D], q's dtype; Hk may differ from Hq, and be 0. Packed: [N, Hk, D]. None
             where q alone is to be turned.
-        cos: [T, R/2], R ≤ D, q's dtype or float32: row p is for position p. One that is wider than
-            D/2 is taken as [T, R] with two equal halves, as in Hugging Face's models: its first
-            half is read, the other never is. Of narrower ones with two halves, those of models that
-            turn up to half of a head, give `cos[..., : R // 2]`: nothing but their values tells.
-            Where interleaved, a table is never wider than D/2.
+        cos: [T, R/2], R ≤ D, q's dtype or float32: row p is for position p. [T, D] is taken as
+            two equal halves, as Hugging Face's models have it: the first is read, `cos[..., :D //
+            2]`, the other never is. Of a table with equal halves that is narrower, since a part of
+            the head is turned, give the first half, for nothing but its values would tell; and
+            where interleaved, give one column for each pair.
         sin: The same of the sines, cos's dtype.
         offsets: Added to the positions: an integer ≥ 0, or [B] (packed: [sequences]) int32 or int64
             on q's device, negative ones too; None for 0.

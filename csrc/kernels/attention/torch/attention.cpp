@@ -107,24 +107,10 @@ void check_some_offset(const char* op, const packing& p) {
                     op, ": cu_seqlens_q must have shape [sequences + 1], got [0]");
 }
 
-// ---- Heads before rows --------------------------------------------------------------------------
-
-// Of a call that looks like torch's [B, H, S, D].
+// Of a call that fits if q and k are torch's [B, H, S, D].
 constexpr std::string_view kHeadsFirst =
     "; heads come after rows here: tensors of [B, H, S, D] go to "
     "thunderkittens.scaled_dot_product_attention, or are transposed first, q.transpose(1, 2)";
-
-// Whether q and k have more heads than rows. One row alone is that of decoding.
-bool looks_heads_first(const attention_call& c) {
-  return !c.cu_seqlens_q && c.q.size(1) > 1 && c.q.size(2) > c.q.size(1) &&
-         c.k.size(2) > c.k.size(1);
-}
-
-void note_heads_first(const attention_call& c) {
-  if (!looks_heads_first(c)) return;
-  explaining()->notes.push_back(
-      c10::str("q has ", c.q.size(2), " heads of ", c.q.size(1), " rows", kHeadsFirst));
-}
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -203,7 +189,6 @@ two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, boo
   const decision& d = chosen.d;
   if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
   if (d.explained) {
-    note_heads_first(c);
     if (d.on != nullptr) take_notes(d, c);
     return {none(c.q), none(c.q)};
   }

@@ -65,10 +65,12 @@ std::string text_of_sum(const SymInt& a, const SymInt& b) {
   return wraps ? c10::str(a, " + ", b) : c10::str(a + b);
 }
 
-// Whether the tables have a column for each element that is turned, not for each pair: only then
-// are they wider than half a head.
+// Whether the tables have a column for each element of a head, not for each pair. Of those that
+// turn a part of it nothing but their values would tell.
 bool has_full_width(const rotary_call& c) {
-  return TORCH_GUARD_OR_FALSE((c.cos.sym_size(1) * 2).sym_gt(c.q.sym_size(-1)));
+  const SymInt columns = c.cos.sym_size(1);
+  return TORCH_GUARD_OR_FALSE(columns.sym_eq(c.q.sym_size(-1))) &&
+         TORCH_GUARD_OR_FALSE(columns.sym_gt(0));
 }
 
 void check_width(const rotary_call& c) {
@@ -76,15 +78,14 @@ void check_width(const rotary_call& c) {
   if (!has_full_width(c)) {
     TORCH_CHECK_VALUE((columns * 2).sym_le(width).expect_true(__FILE__, __LINE__),
                       "rotary: cos.size(1) must be at most ", width / 2,
-                      " (half of q.size(-1)), got ", columns);
+                      " (half of q.size(-1)), or ", width,
+                      " where cos and sin have two equal halves, got ", columns);
     return;
   }
-  const bool fits = columns.sym_le(width).expect_true(__FILE__, __LINE__) &&
-                    (columns % 2).sym_eq(0).expect_true(__FILE__, __LINE__);
-  TORCH_CHECK_VALUE(fits, "rotary: cos.size(1) must be at most ", width / 2,
-                    " (half of q.size(-1)), or even and at most ", width,
-                    " where cos and sin have two equal halves, got ", columns);
-  // Tables of both kinds are in use for such pairs, and only their values would tell.
+  TORCH_CHECK_VALUE((columns % 2).sym_eq(0).expect_true(__FILE__, __LINE__),
+                    "rotary: cos.size(1) must be at most ", width / 2,
+                    " (half of q.size(-1)), got ", columns);
+  // Tables of both kinds are in use for such pairs.
   TORCH_CHECK_VALUE(!c.interleaved, "rotary: cos.size(1) must be at most ", width / 2,
                     " (half of q.size(-1)) where interleaved, got ", columns,
                     ": give cos[..., :", columns / 2, "] and sin[..., :", columns / 2,
