@@ -27,11 +27,12 @@ def scale(y: torch.Tensor, x: torch.Tensor) -> float:
 @every_pair
 @pytest.mark.parametrize("size", [1e-4, 3e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_eps_is_torchs(dtype, weight, size, autocast):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_eps_is_torchs(dtype, weight, size, autocast, device):
     """At 1e-4, where x² is 1e-8, 2⁻²³ and 1e-6 differ by a factor of 3 in the result."""
-    x = torch.full((2, 16), size, dtype=dtype)
-    w = None if weight is None else torch.ones(16, dtype=weight)
-    with torch.autocast("cpu", BF16, enabled=autocast):
+    x = torch.full((2, 16), size, dtype=dtype, device=device)
+    w = None if weight is None else torch.ones(16, dtype=weight, device=device)
+    with torch.autocast(device, BF16, enabled=autocast):
         want = torch.nn.functional.rms_norm(x, (16,), w)
         given = thunderkittens.rms_norm(x, w), thunderkittens.rms_norm(x, w, None)
         summed = thunderkittens.add_rms_norm(x, torch.zeros_like(x), w)[0]

@@ -30,9 +30,10 @@ def full(*halves: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dtype", [FP32, BF16, FP64], ids=str)
 @pytest.mark.parametrize("inplace", [False, True])
-def test_full_tables_are_their_halves(width, dtype, inplace):
-    q, k = (torch.randn(2, 5, heads, width, dtype=dtype) for heads in (3, 1))
-    halves = tables(9, width, dtype)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_full_tables_are_their_halves(width, dtype, inplace, device):
+    q, k = (torch.randn(2, 5, heads, width, dtype=dtype, device=device) for heads in (3, 1))
+    halves = tuple(table.to(device) for table in tables(9, width, dtype))
     results = [
         thunderkittens.rotary(q.clone(), k.clone(), *given, offsets=2, inplace=inplace)
         for given in (halves, full(*halves))
@@ -159,3 +160,13 @@ def test_settings_of_a_module():
         thunderkittens.nn.Rotary(8, 4, base="10000")
     with pytest.raises(ValueError, match="^Rotary: max_positions must be >= 0, got -1$"):
         thunderkittens.nn.Rotary(8, -1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("inplace", [False, True])
+def test_q_alone_on_a_gpu(inplace):
+    q, halves = torch.randn(2, 5, 3, 64, device="cuda"), (t.cuda() for t in tables(5, 64))
+    cos, sin = halves
+    want, _ = thunderkittens.rotary(q, q, cos, sin)
+    got, none = thunderkittens.rotary(q, None, cos, sin, inplace=inplace)
+    assert none is None and memory.bits_equal(got, want)
