@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 
@@ -27,7 +28,7 @@ class Explanation:
     """
 
     op: str
-    backend: str
+    backend: Literal["cuda", "torch", "simulator"]
     reason: str
     notes: tuple[str, ...] = ()
 

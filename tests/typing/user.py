@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -72,6 +73,7 @@ def around(x: Tensor) -> None:
     explanation = tk.explain("layer_norm", x)
     assert_type(explanation, tk.Explanation)
     assert_type(explanation.notes, tuple[str, ...])
+    assert_type(explanation.backend, Literal["cuda", "torch", "simulator"])
     with tk.backend("torch") as chosen:
         assert_type(chosen, tk.backend)
     assert_type(tk.include_dir(), str)
