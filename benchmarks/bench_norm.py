@@ -274,11 +274,11 @@ def host_calls(gradient: bool) -> HostCalls:
             "torch": lambda: torch.nn.functional.layer_norm(x, (1024,), weight, bias),
         },
         "rms_norm": {
-            OURS: lambda: thunderkittens.rms_norm(x, weight),
+            OURS: lambda: thunderkittens.rms_norm(x, weight, EPS),
             "torch": lambda: peers_norm.torch_rms_norm(x, weight),
         },
         "add_rms_norm": {
-            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight),
+            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight, eps=EPS),
             "torch": lambda: peers_norm.torch_add_rms_norm(x, residual, weight, None),
         },
     }

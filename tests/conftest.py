@@ -26,6 +26,7 @@ TIER_OF_FOLDER = {
     "ops": 2,
     "integrations": 2,
     "testing": 2,
+    "typing": 2,
     "demos": 2,
     "benchmarks": 2,
     "stress": 2,

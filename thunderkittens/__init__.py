@@ -3,6 +3,8 @@
 Importing loads the ops library and does nothing to CUDA.
 """
 
+from typing import TYPE_CHECKING
+
 from thunderkittens import _loader
 
 if _loader.load():
@@ -46,10 +48,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """Imports `thunderkittens.testing` and `integrations` at first use: few programs need them."""
-    if name in ("integrations", "testing"):
-        import importlib
+if TYPE_CHECKING:
+    from thunderkittens import integrations as integrations
+    from thunderkittens import testing as testing
+else:
 
-        return importlib.import_module(f"thunderkittens.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str):
+        """Imports `testing` and `integrations` at their first use: few programs need them."""
+        if name in ("integrations", "testing"):
+            import importlib
+
+            return importlib.import_module(f"thunderkittens.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

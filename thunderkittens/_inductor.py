@@ -80,12 +80,12 @@ class _WhenImported(importlib.abc.MetaPathFinder):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
-        execute = spec.loader.exec_module
+        loader, execute = spec.loader, spec.loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
-            del spec.loader.exec_module  # the class's own again, for a reload
+            del loader.exec_module  # the class's own again, for a reload
             execute(module)
             _register(module)
 
-        spec.loader.exec_module = execute_and_register
+        loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec

@@ -8,6 +8,7 @@ import struct
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 KERNELS = PACKAGE / "lib" / "libthunderkittens_kernels.so"
@@ -36,7 +37,8 @@ def load() -> bool:
         ImportError: They cannot be loaded; the message names the command that helps.
     """
     global problem
-    problem, cause = why_not(), None
+    cause: Exception | None = None
+    problem = why_not()
     if problem is None:
         import torch
 
@@ -76,7 +78,7 @@ def why_not() -> str | None:
     return None
 
 
-def built_for() -> dict:
+def built_for() -> dict[str, Any]:
     """What the library was built from, read from the file: loading it needs the right torch.
 
     Empty when the file is damaged.
@@ -85,7 +87,8 @@ def built_for() -> dict:
     if not found or _is_cut_off(LIBRARY):
         return {}
     try:
-        return json.loads(found[0][:-1])
+        build: dict[str, Any] = json.loads(found[0][:-1])
+        return build
     except ValueError:
         return {}
 
@@ -98,7 +101,7 @@ def _is_cut_off(library: Path) -> bool:
         return True
     (table,) = struct.unpack_from("<Q", header, 0x28)  # e_shoff: the sections' headers come last
     size, count = struct.unpack_from("<HH", header, 0x3A)
-    return table + size * count > library.stat().st_size
+    return bool(table + size * count > library.stat().st_size)
 
 
 def include_dir() -> str:

@@ -97,9 +97,11 @@ def test_wheel(wheel):
         "thunderkittens/include/kittens.cuh",
         "thunderkittens/include/kittens/arch/thread.cuh",
         "thunderkittens/include/thunderkittens/kernels/attention.h",
+        "thunderkittens/py.typed",
+        "thunderkittens/_C.pyi",
     ):
         assert name in names
-    assert sum(name.startswith("thunderkittens/_C.") for name in names) == 1
+    assert sum(bool(re.match(r"thunderkittens/_C\..*\.so", name)) for name in names) == 1
     folders = {name.split("/")[0] for name in names}
     assert folders == {"thunderkittens", f"thunderkittens-{settings.version()}.dist-info"}
     assert not any("_simulator" in name or "/sim/" in name for name in names)
@@ -172,7 +174,8 @@ def test_source_archive(tree, tmp_path):
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     names = {str(path.relative_to(tmp_path)) for path in (tmp_path / "unpacked").rglob("*")}
     top = f"unpacked/thunderkittens-{settings.version()}"
-    for name in ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh"):
+    files = ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh")
+    for name in (*files, "thunderkittens/py.typed", "thunderkittens/_C.pyi"):
         assert f"{top}/{name}" in names
     assert not any(name.endswith(".so") for name in names)
 

@@ -40,6 +40,7 @@ def test_info_as_json(forked):
     assert {op["op"] for op in found["ops"]} == {
         op for family in configs.KERNELS for op in family.ops
     }
+    assert len({op["op"] for op in found["ops"]}) == len(found["ops"]), "an op is listed twice"
     for op in found["ops"]:
         assert op["devices"]["cpu"] == "torch"
         assert any(device.startswith("cuda") for device in op["devices"])

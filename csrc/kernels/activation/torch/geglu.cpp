@@ -22,7 +22,7 @@ struct geglu_backward {
       tensor("gate", dtype_rule::same, "*"),
       tensor("up", dtype_rule::same, "*"),
       needs<2>(),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("dgate", "gate"), like("dup", "up")};
 
@@ -42,7 +42,7 @@ struct geglu {
   static constexpr argument_list arguments{
       tensor("gate", dtype_rule::floating, "*"),
       tensor("up", dtype_rule::same, "*"),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("y", "gate")};
 

@@ -107,6 +107,11 @@ void check_some_offset(const char* op, const packing& p) {
                     op, ": cu_seqlens_q must have shape [sequences + 1], got [0]");
 }
 
+// Of a call that fits if q and k are torch's [B, H, S, D].
+constexpr std::string_view kHeadsFirst =
+    "; heads come after rows here: tensors of [B, H, S, D] go to "
+    "thunderkittens.scaled_dot_product_attention, or are transposed first, q.transpose(1, 2)";
+
 // ---- The kernel ---------------------------------------------------------------------------------
 
 std::string why_torch(const attention_call& c, const attention_forward_problem& problem) {
@@ -264,7 +269,7 @@ struct attention_backward {
 struct attention {
   using backward = attention_backward;
   static constexpr const char* name = "attention";
-  static constexpr divisibility relation{"Hq", "Hk"};
+  static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
       tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
