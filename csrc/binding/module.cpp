@@ -6,6 +6,8 @@
 #include "binding/arguments.h"
 #include "binding/backend.h"
 #include "binding/build_info.h"
+#include "binding/describe.h"
+#include "binding/vmap_level.h"
 
 namespace py = pybind11;
 namespace tk = thunderkittens;
@@ -39,6 +41,24 @@ py::list argument_tables() {
     tables.append(d);
   }
   return tables;
+}
+
+// Of each op of torch's: the shapes of its arguments and results, by name. One that is not given
+// has none; of packed sequences they are others.
+py::dict descriptions() {
+  py::dict all;
+  for (const tk::registered_op& op : tk::registered_ops()) {
+    py::dict arguments;
+    py::list results;
+    for (const tk::argument& a : op.description.arguments)
+      arguments[py::str(a.name)] = a.shape.text;
+    for (size_t i = 0; i < op.description.results.size(); ++i) {
+      results.append(py::make_tuple(op.description.results[i].name, op.description.results[i].like,
+                                    tk::shape_of_result(op.description, i)));
+    }
+    all[py::str(op.name)] = py::make_tuple(arguments, results);
+  }
+  return all;
 }
 
 py::dict launch_counts() {
@@ -100,6 +120,12 @@ void warn(const char* sentence) {
   if (PyErr_WarnEx(PyExc_UserWarning, sentence, kCaller) != 0) throw py::error_already_set();
 }
 
+// Of the transform of torch.func that is being applied.
+int64_t current_level() {
+  const py::gil_scoped_acquire gil;
+  return py::module_::import("torch._C").attr("_functorch").attr("current_level")().cast<int64_t>();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -110,11 +136,13 @@ PYBIND11_MODULE(_C, m) {
       .value("simulator", tk::backend::simulator)
       .value("simulator_race", tk::backend::simulator_race);
   tk::set_warning_handler(&warn);
+  tk::set_level_reader(&current_level);
   m.def("build_info", &tk::build_info_json, "What the library was built from, as JSON.");
   m.def("backend", &tk::current_backend, "This thread's backend.");
   m.def("set_backend", &tk::set_backend, "Sets this thread's backend.");
   m.def("explain", &explain);
   m.def("argument_tables", &argument_tables);
+  m.def("descriptions", &descriptions);
   m.def("launch_counts", &launch_counts, "Launches so far, by entry of the launcher table.");
   m.def("kernels", &kernels);
   m.def("why_not", &why_not);

@@ -27,8 +27,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u
@@ -66,8 +65,7 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "tanh") -> Tensor:
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         Those of `gelu`, with one product more before the rounding.
@@ -107,8 +105,7 @@ def gelu(x: Tensor, *, approximate: str = "tanh") -> Tensor:
         TypeError: The dtype is not as above.
         NotImplementedError: The tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u

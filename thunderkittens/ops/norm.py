@@ -34,8 +34,7 @@ def layer_norm(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         Statistics and products in float32 (float64 for float64), rounded once to x's dtype. Against
@@ -91,8 +90,7 @@ def rms_norm(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         Statistics and products in float32 (float64 for float64). Against float64: |error| ≤ 2u·|y|
@@ -153,8 +151,7 @@ def add_layer_norm(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         All in float32 (float64 for float64); y and sum are each rounded once. The backward reads
@@ -217,8 +214,7 @@ def add_rms_norm(
         TypeError: A dtype is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
+        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
         As of `add_layer_norm`; y as of `rms_norm`.
