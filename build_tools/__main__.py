@@ -180,6 +180,14 @@ def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
 
 
+def _wheel(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and makes the wheel; --check installs it in a fresh environment and tests it."""
+    from build_tools import environment, wheel
+
+    environment.enter("test")
+    return wheel.run(rest)
+
+
 def _lint(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Checks the code's form."""
     from build_tools import environment, lint
@@ -219,8 +227,6 @@ def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
     folders = [settings.build_dir(), PACKAGE / "lib", PACKAGE / "include", ROOT / "dist"]
     for folder in [*folders, *ROOT.glob("*.egg-info")]:
         shutil.rmtree(folder, ignore_errors=True)
-    for file in PACKAGE.glob("_C.*.so"):
-        file.unlink(missing_ok=True)
 
 
 COMMANDS = {
@@ -240,6 +246,7 @@ COMMANDS = {
     "demo": _demo,
     "cpp": _cpp,
     "bench": _bench,
+    "wheel": _wheel,
     "lint": _lint,
     "format": _format,
     "cache": _cache,
@@ -247,7 +254,7 @@ COMMANDS = {
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench")
+PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench", "wheel")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from build_tools import toolchain
+from build_tools import progress, toolchain
 from build_tools.settings import BuildError
 
 MINIMUM_SETUPTOOLS = (70, 1)  # the first that makes wheels by itself
@@ -59,7 +59,7 @@ def build_wheel(
     folder: str, config_settings: dict | None = None, metadata: str | None = None
 ) -> str:
     """Builds a wheel into a folder and returns its name there."""
-    with _installed_torch():
+    with _installed_torch(), _seen():
         return _setuptools().build_wheel(folder, config_settings, metadata)
 
 
@@ -67,7 +67,7 @@ def build_editable(
     folder: str, config_settings: dict | None = None, metadata: str | None = None
 ) -> str:
     """Builds in place, and a wheel that points there; returns the wheel's name."""
-    with _installed_torch():
+    with _installed_torch(), _seen():
         return _setuptools().build_editable(folder, config_settings, metadata)
 
 
@@ -88,20 +88,40 @@ def _installed_torch() -> Iterator[None]:
         sys.exit(f"error: {error}")
 
 
+@contextlib.contextmanager
+def _seen() -> Iterator[None]:
+    """Shows the progress to whoever sits at the terminal: pip and others hide it."""
+    progress.show_on_terminal(front_end=_parent()[0])
+    try:
+        yield
+    finally:
+        progress.show_on_terminal(False)
+
+
 def _show_installed_packages() -> None:
     """Appends the packages of the interpreter that asked for the build to the search path."""
     if importlib.util.find_spec("torch") is not None:
         return
+    asked = None
     for command, environment in _interpreters():
         found = _probe(command, environment)
-        if found:
-            toolchain.interpreter, paths = found
+        if found is None:
+            continue
+        has_torch, interpreter, paths = found
+        if has_torch:
+            toolchain.interpreter = interpreter
             sys.path += [path for path in paths if path and path not in sys.path]
             return
+        if asked is None or sys.prefix in asked:  # our own may be the build's, soon removed
+            asked = interpreter
+    toolchain.interpreter = asked or sys.executable
 
 
-def _probe(command: str, environment: dict[str, str]) -> tuple[str, list[str]] | None:
-    """Returns an interpreter's path and its search path, if it is of our version and has torch."""
+def _probe(command: str, environment: dict[str, str]) -> tuple[bool, str, list[str]] | None:
+    """Returns whether an interpreter has torch, its path and its search path.
+
+    None where it is of another version of Python, or none at all.
+    """
     hidden = ("PYTHONHOME", "PYTHONNOUSERSITE")
     environment = {key: value for key, value in environment.items() if key not in hidden}
     try:
@@ -111,8 +131,8 @@ def _probe(command: str, environment: dict[str, str]) -> tuple[str, list[str]] |
         version, has_torch, executable, paths = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    usable = has_torch and tuple(version) == sys.version_info[:2]
-    return (executable, paths) if usable else None
+    usable = tuple(version) == sys.version_info[:2]
+    return (has_torch, executable, paths) if usable else None
 
 
 def _interpreters() -> Iterator[tuple[str, dict[str, str]]]:
@@ -123,19 +143,26 @@ def _interpreters() -> Iterator[tuple[str, dict[str, str]]]:
     """
     own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     yield sys.executable, own
-    process = Path(f"/proc/{os.getppid()}")
-    try:
-        words = (process / "cmdline").read_text().split("\0")
-        entries = (process / "environ").read_text(errors="replace").split("\0")
-    except OSError:
+    words, parent = _parent()
+    if not words:
         return
-    parent = dict(entry.split("=", 1) for entry in entries if "=" in entry)
     folders = [str(Path(parent["VIRTUAL_ENV"], "bin"))] if parent.get("VIRTUAL_ENV") else []
     search = os.pathsep.join([*folders, parent.get("PATH", os.defpath)])
     for name in (words[0], "python3", "python"):
         path = shutil.which(name, path=search)
         if path:
             yield path, parent
+
+
+def _parent() -> tuple[list[str], dict[str, str]]:
+    """Returns the command line and the environment of the front end; empty where none is seen."""
+    process = Path(f"/proc/{os.getppid()}")
+    try:
+        words = (process / "cmdline").read_text(errors="replace").split("\0")
+        entries = (process / "environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return [], {}
+    return words, dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def _has_setuptools() -> bool:

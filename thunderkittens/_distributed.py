@@ -23,6 +23,10 @@ from thunderkittens._C import descriptions
 from thunderkittens._when_imported import when_imported
 
 _HEADS = ("Hq", "Hk")
+_TIES = ("seed", "cu_seqlens_q", "cu_seqlens")  # where they are given, rows are not independent
+
+# The placement of a tensor by the names of its dimensions; None where it is replicated.
+_Way = Callable[[list[str]], object | None]
 
 
 def register_sharding_strategies() -> None:
@@ -82,8 +86,8 @@ class _Call:
             if hasattr(value, "strategies")
         }
         option = self.defaults | given
-        ways = [{}]  # for each the dimension of those tensors that are sharded
-        independent = not any(tensors.get(n) for n in ("seed", "cu_seqlens_q", "cu_seqlens"))
+        ways: list[_Way] = [_replicated]
+        independent = not any(name in tensors for name in _TIES)
         if independent and option.get("reduction", "none") != "mean":
             ways += self._of_rows(tensors)
             ways += self._of_dim(("B",), tensors)
@@ -91,57 +95,57 @@ class _Call:
                 ways += self._of_dim(_HEADS, tensors)
             ways += self._of_sequence(tensors, option)
         if "gradient" in tensors:  # the backward of cross entropy: columns are independent too
-            last = tensors["gradient"].ndim - 1
-            ways.append({"V": lambda dims: last if dims[-1] == "V" else None})
-        summed = option.get("reduction", "none") == "sum"
-        return [self._placements(way, given, tensors, option, summed) for way in ways]
+            of_columns = self.shard(tensors["gradient"].ndim - 1)
+            for place in (of_columns, self.partial()):  # and it is linear in the gradient
+                ways.append(lambda dims, place=place: place if dims[-1] == "V" else None)
+        return [self._placements(way, given, tensors, option) for way in ways]
 
-    def _of_rows(self, tensors: dict) -> list[dict[str, Callable]]:
+    def _of_rows(self, tensors: dict) -> list[_Way]:
         first = next((n for n in tensors if self.dims[n][0] == "*"), None)
         if first is None:
             return []
         leading = tensors[first].ndim - (len(self.dims[first]) - 1)
-        return [{"*": lambda dims, i=i: i if dims[0] == "*" else None} for i in range(leading)]
+        places = [self.shard(i) for i in range(leading)]
+        return [lambda dims, place=place: place if dims[0] == "*" else None for place in places]
 
-    def _of_dim(self, names: tuple[str, ...], tensors: dict) -> list[dict[str, Callable]]:
-        def place(dims: list[str]) -> int | None:
-            return next((i for i, d in enumerate(dims) if d in names), None)
+    def _of_dim(self, names: tuple[str, ...], tensors: dict) -> list[_Way]:
+        def way(dims: list[str]) -> object | None:
+            return next((self.shard(i) for i, d in enumerate(dims) if d in names), None)
 
-        return [{names[0]: place}] if any(place(self.dims[n]) is not None for n in tensors) else []
+        return [way] if any(way(self.dims[n]) for n in tensors) else []
 
-    def _of_sequence(self, tensors: dict, option: dict) -> list[dict[str, Callable]]:
+    def _of_sequence(self, tensors: dict, option: dict) -> list[_Way]:
         """Of rotary: row p of the tables is for token p."""
-        if "T" not in self.dims.get("cos", ()) or tensors.get("offsets") or option["offset"] != 0:
+        if "cos" not in tensors or "offsets" in tensors or option["offset"] != 0:
             return []
         if tensors["cos"].shape[0] != tensors["q"].shape[1]:
             return []
-        places = {"S": 1, "T": 0}
-        return [{"S": lambda dims: next((places[d] for d in dims if d in places), None)}]
+        places = {"S": self.shard(1), "T": self.shard(0)}
+        return [lambda dims: next((places[d] for d in dims if d in places), None)]
 
     def _sizes(self, dim: str, tensors: dict) -> set[int]:
         found = ((self.dims[n], t) for n, t in tensors.items() if dim in self.dims[n])
         return {t.shape[dims.index(dim)] for dims, t in found}
 
-    def _placements(
-        self, way: dict[str, Callable], given: dict, tensors: dict, option: dict, summed: bool
-    ) -> list:
-        def placement(dims: list[str]) -> object:
-            i = next(iter(way.values()))(dims) if way else None
-            return self.replicate() if i is None else self.shard(i)
-
+    def _placements(self, way: _Way, given: dict, tensors: dict, option: dict) -> list:
+        """Of the results, and of what is given; a result that all rows add to is Partial."""
         needs = option.get("needs") or []
         first = len(self.results) - len(needs)
         placements = []
         for i, (name, like, dims) in enumerate(self.results):
-            wanted = i < first or needs[i - first]
-            wanted = wanted and (not like or like in tensors)
-            shared = isinstance(placement(dims), self.replicate) or (name == "loss" and summed)
-            if not wanted:
+            is_wanted = (i < first or needs[i - first]) and (not like or like in tensors)
+            is_sum = name == "loss" and option.get("reduction", "none") == "sum"
+            if way is _replicated or not is_wanted:
                 placements.append(self.replicate())
             else:
-                placements.append(self.partial() if way and shared else placement(dims))
-        placements += [placement(self.dims[n]) if n in tensors else None for n in given]
-        return placements
+                placements.append((None if is_sum else way(dims)) or self.partial())
+        return placements + [
+            way(self.dims[n]) or self.replicate() if n in tensors else None for n in given
+        ]
+
+
+def _replicated(dims: list[str]) -> None:
+    """The way to place all that is always there."""
 
 
 def _divide_evenly(sizes: set[int], mesh: object) -> bool:

@@ -1,12 +1,12 @@
 """Finds and loads the libraries, or says in one sentence why they cannot be loaded."""
 
-import importlib
-import importlib.util
 import itertools
 import json
 import re
+import shlex
 import struct
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -14,8 +14,12 @@ KERNELS = PACKAGE / "lib" / "libthunderkittens_kernels.so"
 LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
 SIMULATOR_RACE = PACKAGE / "lib" / "_simulator_race.so"
-REBUILD = f"{sys.executable} -m pip install --no-build-isolation --force-reinstall --no-deps ."
-REBUILD_IN_PLACE = f"{sys.executable} -m build_tools ops"
+PYTHON = shlex.quote(sys.executable)
+# Where the environment has no pip, it is uv's.
+PIP = f"{PYTHON} -m pip install" if find_spec("pip") else f"uv pip install --python {PYTHON}"
+# With pip's own setuptools, for the environment's may be too old; with the torch that is there.
+REBUILD = f"{PIP} --force-reinstall --no-deps ."
+REBUILD_IN_PLACE = f"{PYTHON} -m build_tools ops"
 
 problem: str | None = None
 """Why `load` did not load the libraries; None when it did."""
@@ -41,11 +45,6 @@ def load() -> bool:
         except (OSError, RuntimeError) as error:  # such as a CUDA runtime that is gone
             problem, cause = f"the ops library cannot be loaded ({error}); {_remedy()}", error
     if problem is None:
-        try:
-            importlib.import_module("thunderkittens._C")
-        except ImportError as error:
-            problem, cause = f"the module _C cannot be loaded ({error}); {_remedy()}", error
-    if problem is None:
         return True
     if _is_the_program():
         return False
@@ -57,21 +56,23 @@ def why_not() -> str | None:
     for library, what in ((LIBRARY, "the ops library"), (KERNELS, "the kernels' library")):
         if not library.is_file():
             return f"{what} {library} is missing; {_remedy()}"
-    try:
-        import torch
-    except ImportError:
-        return "PyTorch is not installed; run `pip install torch`"
     built_with = built_for()
     if not built_with:
         return f"the ops library {LIBRARY} is damaged; {_remedy()}"
     if _is_cut_off(KERNELS):
         return f"the kernels' library {KERNELS} is damaged; {_remedy()}"
-    built, running = _minor(built_with.get("torch", "")), _minor(torch.__version__)
+    built = _minor(built_with.get("torch", ""))
+    get_torch = f"`{PIP} 'torch=={built}.*'`"
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":  # a broken one says what it lacks
+            raise
+        return f"PyTorch is not installed; run {get_torch}"
+    running = _minor(torch.__version__)
     if built != running:
-        return f"built for torch {built}, but torch {running} is running; {_remedy()}"
-    if importlib.util.find_spec("thunderkittens._C") is None:
-        version = ".".join(map(str, sys.version_info[:2]))
-        return f"the module _C was not built for Python {version}; {_remedy()}"
+        what = f"built for torch {built}, but torch {running} is running"
+        return f"{what}; {_remedy()} to build for {running}, or {get_torch} to go to {built}"
     return None
 
 
@@ -113,10 +114,10 @@ def include_dir() -> str:
 
 
 def _remedy() -> str:
-    """What to do to have the libraries for this torch and this Python."""
+    """What to do to have the libraries for this torch."""
     source = PACKAGE.parent
     if (source / "build_tools" / "ops.py").is_file():  # used in place, or installed editable
-        return f"run `cd {source} && {REBUILD_IN_PLACE}`"
+        return f"run `cd {shlex.quote(str(source))} && {REBUILD_IN_PLACE}`"
     return f"in the source folder, run `{REBUILD}`"
 
 

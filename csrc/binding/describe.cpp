@@ -66,7 +66,7 @@ bool is_wanted(const op_description& op, std::span<const value> values, size_t i
   return is_needed(op, values, i) && (!like || like_of(op, op.results[i], values) != nullptr);
 }
 
-KITTENS_EXPORT std::string_view shape_of_result(const op_description& op, size_t i) {
+std::string_view shape_of_result(const op_description& op, size_t i) {
   const result& r = op.results[i];
   if (r.rule == result_rule::own) return r.shape;
   if (r.rule == result_rule::statistics) return "*";

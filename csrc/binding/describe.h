@@ -256,7 +256,7 @@ struct registered_op {
   std::string name;
   op_description description;
 };
-KITTENS_EXPORT std::span<const registered_op> registered_ops();
+std::span<const registered_op> registered_ops();
 void enter(registered_op op);
 
 // float32, or float64 for float64.

@@ -4,8 +4,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include "binding/vmap_level.h"
-
 namespace thunderkittens {
 namespace {
 

@@ -29,6 +29,11 @@ struct mapped_call {
   size_t written;  // how many of the first arguments are written in place
 };
 
+// How the rule knows the level of the transform that a call has reached: torch's header of it
+// includes one that torch does not ship, so Python is asked (thunderkittens/_C.py).
+using level_reader = int64_t (*)();
+void set_level_reader(level_reader reader);
+
 // Its results, mapped at the same level.
 std::vector<at::Tensor> call_mapped(const mapped_call& call);
 

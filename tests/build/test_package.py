@@ -15,7 +15,7 @@ from build_tools import backend, cuda, settings, toolchain
 from build_tools.settings import ROOT
 
 PARTS = ("build_tools", "csrc", "requirements", "thunderkittens")
-MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*", "__pycache__")
+MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*.so", "__pycache__")
 INCLUDE_TREE = shutil.ignore_patterns("__pycache__")
 
 

@@ -138,25 +138,6 @@ def test_missing_library(copy, forked, library, what):
     assert problem.startswith(what)
 
 
-def test_missing_module(copy, forked):
-    for module in copy.glob("_C*.so"):
-        module.unlink()
-    message, problem = problems(copy, forked)
-    assert "the module _C was not built for Python" in message
-    assert _loader.REBUILD in message
-    assert "the module _C was not built for Python" in problem
-
-
-def test_damaged_module(copy, forked):
-    for module in copy.glob("_C*.so"):
-        module.unlink()
-        module.write_bytes(b"not ELF")
-    message, problem = problems(copy, forked)
-    assert "the module _C cannot be loaded" in message
-    assert _loader.REBUILD in message
-    assert "the module _C cannot be loaded" in problem
-
-
 @pytest.mark.parametrize(
     ("name", "size"),
     [("", 0), ("", 1000), ("", -1000), ("_kernels", 1000)],

@@ -66,7 +66,8 @@ def _loss(call: Call):
     def loss(*inputs: Tensor) -> Tensor:
         total = 0
         for r in _listed(call.call(*inputs)):
-            total = total + (r.float() * torch.linspace(-1, 1, r.numel()).view(r.shape)).sum()
+            weights = torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape)
+            total = total + (r.float() * weights).sum()
         return total
 
     return loss
@@ -166,6 +167,21 @@ def test_nothing_is_mapped(call):
     want = _listed(call.call(*(torch.randn(shape) for shape in call.shapes)))
     got = _listed(vmap(call.call)(*inputs))
     assert [g.shape for g in got] == [(0, *w.shape) for w in want]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*computed by torch", "ignore:There is a performance drop")
+@EVERY
+@DTYPES
+def test_on_a_gpu(call, dtype, monkeypatch):
+    """By the kernels, whose bits may depend on how many rows there are."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+    function = grad(_loss(call), argnums=tuple(range(len(call.shapes))))
+    for mapped in _mappings(call):
+        inputs = [x.cuda() for x in _inputs(call, dtype, mapped)]
+        for each in (call.call, function):
+            want = _in_turn(each, inputs, _dims(mapped))
+            _agree(_listed(vmap(each, in_dims=_dims(mapped))(*inputs)), want, dtype)
 
 
 @pytest.mark.parametrize("op", ["add_layer_norm", "add_rms_norm"])

@@ -33,7 +33,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
         In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u
         half an ulp at 1 (2⁻⁸, 2⁻¹¹), and ≤ 2⁻²⁰ · |y| for float32, but where σ(gate) is below
         2⁻¹²⁶, which may count as 0. gate = −∞ gives NaN, as in torch. Forward and backward give the
-        same bits on every run.
+        same bits on every run. Under autocast gate and up may differ in dtype: the wider counts.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/swiglu.cu. Torch computes everything
@@ -68,7 +68,8 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "tanh") -> Tensor:
         RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Numerics:
-        Those of `gelu`, with one product more before the rounding.
+        Those of `gelu`, with one product more before the rounding. Under autocast gate and up may
+        differ in dtype: the wider counts.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/geglu.cu. Torch computes everything

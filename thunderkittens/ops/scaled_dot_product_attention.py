@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function
 
 from thunderkittens.ops._fallback import computed_by_torch
@@ -78,7 +77,8 @@ def scaled_dot_product_attention(
         options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
         options |= {"scale": scale, "enable_gqa": enable_gqa}
         public = torch.nn.functional.scaled_dot_product_attention
-        if isinstance(attn_mask, CausalBias) and public is not _by_torch:  # it knows that name only
+        # A CausalBias knows torch's function by that name only.
+        if public is not _by_torch and _is_causal_bias(attn_mask):
             return handle_torch_function(public, (attn_mask,), query, key, value, **options)
         o = _by_torch(query, key, value, **options)
         computed_by_torch("scaled_dot_product_attention", reason, query.is_cuda)
@@ -118,6 +118,14 @@ def _why_torch(
     if not isinstance(is_causal, bool):
         return f"is_causal is {is_causal!r}"
     return None if _fit(query.shape, key.shape, value.shape, enable_gqa) else "broadcast shapes"
+
+
+def _is_causal_bias(mask: Tensor | None) -> bool:
+    if mask is None or type(mask) is Tensor:
+        return False
+    from torch.nn.attention.bias import CausalBias  # imports the compiler: a second
+
+    return isinstance(mask, CausalBias)
 
 
 def _is_dense(t: Tensor) -> bool:

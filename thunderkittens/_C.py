@@ -1,0 +1,128 @@
+"""What the ops library offers beside its ops: build information, tables, counters, controls.
+
+C functions, called by ctypes: no file of the package is built for one version of Python.
+"""
+
+import ctypes
+import enum
+import json
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from thunderkittens._loader import LIBRARY
+
+_library = ctypes.PyDLL(str(LIBRARY))  # none of its functions is worth letting go of Python's lock
+for _name in (
+    "build_info",
+    "end_explaining",
+    "argument_tables",
+    "descriptions",
+    "launch_counts",
+    "kernels",
+):
+    getattr(_library, f"thunderkittens_{_name}").restype = ctypes.c_char_p
+_library.thunderkittens_why_not.restype = ctypes.c_char_p
+_library.thunderkittens_why_not.argtypes = [ctypes.c_char_p, ctypes.c_int]
+
+
+class Backend(enum.IntEnum):
+    """`thunderkittens::backend` of csrc/binding/backend.h."""
+
+    auto = 0
+    torch = 1
+    simulator = 2
+    simulator_race = 3
+
+
+_BACKENDS = tuple(Backend)
+
+
+def build_info() -> str:
+    """What the library was built from, as JSON."""
+    return _library.thunderkittens_build_info().decode()
+
+
+def backend() -> Backend:
+    """This thread's backend."""
+    return _BACKENDS[_library.thunderkittens_backend()]
+
+
+def set_backend(choice: Backend) -> None:
+    """Sets this thread's backend."""
+    _library.thunderkittens_set_backend(Backend(choice).value)
+
+
+def explain(function: Callable[[], object]) -> tuple[str, str, str, list[str]] | None:
+    """Calls a function while its ops only decide.
+
+    Returns:
+        Op, backend, reason and notes; None when no op decided anything.
+    """
+    _library.thunderkittens_begin_explaining()
+    try:
+        function()
+    finally:
+        found = _library.thunderkittens_end_explaining()
+    answer = json.loads(found)
+    return answer if answer is None else tuple(answer)
+
+
+def argument_tables() -> list[dict]:
+    """What each op checks its arguments by; tests of refused calls are generated from it."""
+    return json.loads(_library.thunderkittens_argument_tables())
+
+
+def descriptions() -> dict[str, tuple[dict[str, str], list[tuple[str, str, str]]]]:
+    """Shapes, by names of dimensions, of the arguments and results of each op in torch.
+
+    Returns:
+        For each op the shapes of its arguments, "" of those that are no tensors of rows or a batch,
+        and of each result its name, the argument that it is like, and its shape.
+    """
+    return json.loads(_library.thunderkittens_descriptions())
+
+
+def launch_counts() -> dict[str, int]:
+    """Launches so far, by entry of the launcher table."""
+    return json.loads(_library.thunderkittens_launch_counts())
+
+
+def kernels() -> list[dict]:
+    """For each op: its entry in the launcher table and the architectures that it is built for."""
+    return json.loads(_library.thunderkittens_kernels())
+
+
+def why_not(op: str, device: int) -> str | None:
+    """Why the op has no kernel on that CUDA device; None when it has one."""
+    reason = _library.thunderkittens_why_not(op.encode(), device)
+    if reason is None:
+        raise KeyError(op)
+    return reason.decode() or None
+
+
+def forget_warnings() -> None:
+    """Lets every fallback warn once more."""
+    _library.thunderkittens_forget_warnings()
+
+
+def _warn(sentence: str) -> None:
+    """A fallback's warning, attributed to the caller of the public function."""
+    warnings.warn(sentence, stacklevel=4)  # above this, torch.ops and the public function
+
+
+# The library calls it as an op: see warn_in_python of csrc/binding/c_api.cpp.
+_op = torch.library.Library("thunderkittens_python", "FRAGMENT")
+_op.define("warn(str sentence) -> ()")
+_op.impl("warn", _warn, "CompositeImplicitAutograd")
+_library.thunderkittens_warn_in_python()
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int64)
+def _level() -> int:
+    """Of the transform of torch.func that a call has reached: see csrc/binding/vmap.h."""
+    return torch._C._functorch.current_level()
+
+
+_library.thunderkittens_set_level_reader(_level)
