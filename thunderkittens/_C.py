@@ -14,7 +14,14 @@ import torch
 from thunderkittens._loader import LIBRARY
 
 _library = ctypes.PyDLL(str(LIBRARY))  # none of its functions is worth letting go of Python's lock
-for _name in ("build_info", "end_explaining", "argument_tables", "launch_counts", "kernels"):
+for _name in (
+    "build_info",
+    "end_explaining",
+    "argument_tables",
+    "descriptions",
+    "launch_counts",
+    "kernels",
+):
     getattr(_library, f"thunderkittens_{_name}").restype = ctypes.c_char_p
 _library.thunderkittens_why_not.restype = ctypes.c_char_p
 _library.thunderkittens_why_not.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -67,6 +74,16 @@ def argument_tables() -> list[dict]:
     return json.loads(_library.thunderkittens_argument_tables())
 
 
+def descriptions() -> dict[str, tuple[dict[str, str], list[tuple[str, str, str]]]]:
+    """Shapes, by names of dimensions, of the arguments and results of each op in torch.
+
+    Returns:
+        For each op the shapes of its arguments, "" of those that are no tensors of rows or a batch,
+        and of each result its name, the argument that it is like, and its shape.
+    """
+    return json.loads(_library.thunderkittens_descriptions())
+
+
 def launch_counts() -> dict[str, int]:
     """Launches so far, by entry of the launcher table."""
     return json.loads(_library.thunderkittens_launch_counts())
@@ -100,3 +117,12 @@ _op = torch.library.Library("thunderkittens_python", "FRAGMENT")
 _op.define("warn(str sentence) -> ()")
 _op.impl("warn", _warn, "CompositeImplicitAutograd")
 _library.thunderkittens_warn_in_python()
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int64)
+def _level() -> int:
+    """Of the transform of torch.func that a call has reached: see csrc/binding/vmap.h."""
+    return torch._C._functorch.current_level()
+
+
+_library.thunderkittens_set_level_reader(_level)

@@ -10,7 +10,9 @@ from thunderkittens import _loader
 if _loader.load():
     from thunderkittens import nn
     from thunderkittens._backend import backend
+    from thunderkittens._distributed import register_sharding_strategies
     from thunderkittens._explain import Explanation, explain
+    from thunderkittens._flop_counter import register_flop_formulas
     from thunderkittens._inductor import register_fallbacks_with_inductor
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
@@ -23,7 +25,9 @@ if _loader.load():
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
     register_fallbacks_with_inductor()
-    del register_fallbacks_with_inductor
+    register_flop_formulas()
+    register_sharding_strategies()
+    del register_fallbacks_with_inductor, register_flop_formulas, register_sharding_strategies
 
 __all__ = [
     "Explanation",

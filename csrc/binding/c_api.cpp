@@ -10,7 +10,9 @@
 #include "binding/arguments.h"
 #include "binding/backend.h"
 #include "binding/build_info.h"
+#include "binding/describe.h"
 #include "binding/export.h"
+#include "binding/vmap.h"
 
 namespace tk = thunderkittens;
 
@@ -58,6 +60,19 @@ std::string describe(const tk::argument_table* table) {
             as_json(table->relation->divisor) + "]";
   }
   return json + "}";
+}
+
+std::string describe(const tk::registered_op& op) {
+  const auto& [name, d] = op;
+  const std::string arguments = joined("{}", d.arguments, [](const tk::argument& a) {
+    return as_json(a.name) + ": " + as_json(a.shape.text);
+  });
+  size_t i = 0;
+  const std::string results = joined("[]", d.results, [&](const tk::result& r) {
+    const std::string_view shape = tk::shape_of_result(d, i++);
+    return "[" + as_json(r.name) + ", " + as_json(r.like) + ", " + as_json(shape) + "]";
+  });
+  return as_json(name) + ": [" + arguments + ", " + results + "]";
 }
 
 std::string architectures(const tk::kernel& k) {
@@ -118,6 +133,14 @@ KITTENS_EXPORT const char* thunderkittens_argument_tables() {
   return json.c_str();
 }
 
+// Of all that is registered with torch: {name: [{argument: shape}, [[result, like, shape] …]]}.
+KITTENS_EXPORT const char* thunderkittens_descriptions() {
+  static thread_local std::string json;
+  json =
+      joined("{}", tk::registered_ops(), [](const tk::registered_op& op) { return describe(op); });
+  return json.c_str();
+}
+
 KITTENS_EXPORT const char* thunderkittens_launch_counts() {
   static thread_local std::string json;
   json = joined("{}", tk::all_kernels(), [](const tk::kernel* k) {
@@ -149,6 +172,10 @@ KITTENS_EXPORT const char* thunderkittens_why_not(const char* op, int device) {
 }
 
 KITTENS_EXPORT void thunderkittens_forget_warnings() { tk::forget_warnings(); }
+
+KITTENS_EXPORT void thunderkittens_set_level_reader(tk::level_reader reader) {
+  tk::set_level_reader(reader);
+}
 
 KITTENS_EXPORT void thunderkittens_warn_in_python() { tk::set_warning_handler(&warn_in_python); }
 

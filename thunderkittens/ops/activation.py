@@ -32,14 +32,12 @@ def swiglu(gate: Tensor, up: Tensor, **_foreign: NoReturn) -> Tensor:
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u
         half an ulp at 1 (2⁻⁸, 2⁻¹¹), and ≤ 2⁻²⁰ · |y| for float32, but where σ(gate) is below
         2⁻¹²⁶, which may count as 0. gate = −∞ gives NaN, as in torch. Forward and backward give the
-        same bits on every run.
+        same bits on every run. Under autocast gate and up may differ in dtype: the wider counts.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/swiglu.cu. Torch computes everything
@@ -83,11 +81,10 @@ def geglu(
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
-        Those of `gelu`, with one product more before the rounding.
+        Those of `gelu`, with one product more before the rounding. Under autocast gate and up may
+        differ in dtype: the wider counts.
 
     Source:
         Kernels for 16 and 32 bits: csrc/kernels/activation/geglu.cu. Torch computes everything
@@ -132,8 +129,6 @@ def gelu(
         TypeError: The dtype or an argument's Python type is not as above.
         NotImplementedError: The tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         In float32 (float64 for float64), rounded once. |error| ≤ (u + 2⁻¹⁴) · |y| for 16 bits, u

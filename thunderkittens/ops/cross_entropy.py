@@ -54,6 +54,12 @@ def cross_entropy(
     Returns:
         The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
 
+    Sharded:
+        Logits that are a DTensor may be sharded on rows and, in one dimension of the mesh, on V:
+        each process computes with its own columns, and one all_gather of three numbers a row makes
+        one softmax of them. The gradient is sharded as the logits are; a mean or sum over sharded
+        rows is Partial. Targets that are no DTensor are the same for all processes.
+
     Raises:
         ValueError: A shape, a device or a number is not as above.
         TypeError: A dtype or an argument's Python type is not as above.

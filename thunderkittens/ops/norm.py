@@ -45,13 +45,12 @@ def layer_norm(
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         Statistics and products in float32 (float64 for float64), rounded once to x's dtype. Against
         float64: |error| ≤ 2u·|y| + 2u·|weight|, u half an ulp of the dtype. A row of equal values
-        gives the bias (eps > 0).
+        gives the bias (eps > 0). Under autocast a weight or bias of another dtype counts as
+        float32.
 
         Forward and backward give the same bits on every run. The kernels give a row its y whatever
         other rows there are, and its dx too where N > 256; of shorter rows the backward has one
@@ -111,14 +110,13 @@ def rms_norm(
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         Statistics and products in float32 (float64 for float64). Against float64: |error| ≤ 2u·|y|
         with "gemma" and 4u·|y| with "llama", u half an ulp of the dtype. The gradient is that of
         the formula: the roundings in between count as the identity. Forward and backward give the
         same bits on every run; which of them depend on how many rows there are, `layer_norm` says.
+        Under autocast a weight of another dtype counts as float32.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/rms_norm.cu. Torch
@@ -182,8 +180,6 @@ def add_layer_norm(
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         All in float32 (float64 for float64); y and sum are each rounded once. The backward reads
@@ -191,7 +187,8 @@ def add_layer_norm(
         is never stored: the backward computes it again, by Philox 4x32 with 7 rounds. Where x is
         dropped, an infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward
         give the same bits on every run; which of them depend on how many rows there are,
-        `layer_norm` says.
+        `layer_norm` says. Under autocast a residual, weight or bias of another dtype counts as
+        float32; sum is float32 then.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_layer_norm.cu. Torch
@@ -258,8 +255,6 @@ def add_rms_norm(
         TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: The gradient is asked of `torch.func.grad`, which is not supported (torch's
-            own message).
 
     Numerics:
         As of `add_layer_norm`; y as of `rms_norm`.

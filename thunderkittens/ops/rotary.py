@@ -122,7 +122,8 @@ def rotary(
 
     Numerics:
         Computed in float32 (float64 for float64), rounded once to q's dtype. The elements that are
-        not turned keep their bits. The same bits on every run.
+        not turned keep their bits. The same bits on every run. Under autocast q, k and the tables
+        may differ in dtype, but not `inplace`; q and k keep theirs.
 
     Source:
         csrc/kernels/rotary/rotary.cuh. Torch computes float64 and what is on the CPU.

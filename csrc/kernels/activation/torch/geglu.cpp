@@ -2,7 +2,9 @@
 //
 //   y = gelu(gate) · up,   gelu(x) = x · Φ(x), or its tanh form
 //
-// No autocast rule: 16-bit tensors are computed in float32 and rounded once.
+// 16-bit tensors are computed in float32 and rounded once; under autocast dtypes that differ are
+// promoted.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/activation/torch/activation.hpp"
 
@@ -56,6 +58,7 @@ struct geglu {
 };
 
 const register_ops<geglu, geglu_backward> registered;
+const register_promotion<geglu> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -4,6 +4,7 @@
 //   sqrt(mean(sum²) + eps)
 //
 // over the last dimension. `add_rms_norm_forward` also returns rstd.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/add_norm.hpp"
 
@@ -116,6 +117,7 @@ struct add_rms_norm {
 };
 
 const register_ops<add_rms_norm, add_rms_norm_backward> registered;
+const register_promotion<add_rms_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -5,6 +5,7 @@
 //
 // `rms_norm_forward` also returns rstd [x.shape[:-1]] in float32 (float64 for float64), for
 // `rms_norm_backward`.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
@@ -79,6 +80,7 @@ struct rms_norm {
 };
 
 const register_ops<rms_norm, rms_norm_backward> registered;
+const register_promotion<rms_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -4,9 +4,10 @@
 //
 // `rotary` gives new tensors, `rotary_` writes q and k themselves. With `conjugate` they turn back,
 // which is their gradient: a rotation is linear, so a backward is differentiable like the forward,
-// to any order. No autocast rule: q and k keep their dtype.
+// to any order. Under autocast q and k may differ in dtype, and keep theirs.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -287,7 +288,7 @@ struct rotary {
   static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{like("", "q"), like("", "k")};
   static constexpr size_t kPlain = 4;
-  static constexpr bool kRecords = true;
+  static constexpr bool kRecords = true, kKeepsDtypes = true;
 
   static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
   static void check_options(const auto&... args) { check_sizes({args...}); }
@@ -366,6 +367,7 @@ variable_list turn_back::operator()(const backward_call& b) const {
 }
 
 const register_ops<rotary, rotary_in_place> registered;
+const register_promotion<rotary> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens
