@@ -74,6 +74,7 @@ def test_more_heads_than_rows_are_noted():
     q = torch.ones(2, 8, 4, 64)
     assert not thunderkittens.explain("scaled_dot_product_attention", q, q, q).notes
     assert not notes((2, 8, 8, 64), (2, 8, 8, 64))
+    assert not notes((2, 8, 8, 64), (2, 4, 8, 64))
     assert not notes((2, 1, 32, 64), (2, 9, 8, 64))  # a step of decoding
     assert not notes((2, 1, 32, 64), (2, 1, 32, 64))  # its first
     assert not notes((2, 4, 8, 64), (2, 64, 8, 64))  # a few rows beside a cache
