@@ -33,9 +33,10 @@ def test_time_left_follows_the_pace(clock, monkeypatch):
     ahead.begin(a)
     ahead.begin(b)
     clock[0] += 60
+    # A tenth of the 80 s, at the recorded pace, counts beside what is observed; of what runs, half.
+    assert ahead.left() == pytest.approx((80 - 20) * (60 + 8 / 2) / (20 + 8))
     ahead.end(a)
     ahead.end(b)
-    # 40 of 80 s of work took 60 s; a tenth of the 80, at the recorded pace, counts beside it.
     assert ahead.left() == pytest.approx((80 - 40) * (60 + 8 / 2) / (40 + 8))
 
 
