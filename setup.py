@@ -99,8 +99,6 @@ try:
             f"{toolchain.dotted(READS_PYPROJECT)}; run `{toolchain.pip()} .` instead, which gets "
             "one for the build"
         )
-    setuptools.setup(
-        license="MIT", distclass=BinaryDistribution, cmdclass=commands, **metadata()
-    )
+    setuptools.setup(license="MIT", distclass=BinaryDistribution, cmdclass=commands, **metadata())
 except settings.BuildError as error:
     sys.exit(f"error: {error}")

@@ -102,7 +102,7 @@ def _show_installed_packages() -> None:
     """Appends the packages of the interpreter that asked for the build to the search path."""
     if importlib.util.find_spec("torch") is not None:
         return
-    asked = None
+    found_ones = []
     for command, environment in _interpreters():
         found = _probe(command, environment)
         if found is None:
@@ -112,9 +112,9 @@ def _show_installed_packages() -> None:
             toolchain.interpreter = interpreter
             sys.path += [path for path in paths if path and path not in sys.path]
             return
-        if asked is None or sys.prefix in asked:  # our own may be the build's, soon removed
-            asked = interpreter
-    toolchain.interpreter = asked or sys.executable
+        found_ones.append(interpreter)
+    # For messages the front end's: our own, the first, may be the build's, which is soon removed.
+    toolchain.interpreter = [sys.executable, *found_ones[:2]][-1]
 
 
 def _probe(command: str, environment: dict[str, str]) -> tuple[bool, str, list[str]] | None:
@@ -139,30 +139,49 @@ def _interpreters() -> Iterator[tuple[str, dict[str, str]]]:
     """Yields the interpreters that may have asked for this build, each with its environment.
 
     pip hides its own packages by PYTHONPATH, so the same interpreter without that shows them.
-    Other front ends make a virtual environment: there, the parent process tells.
+    Other front ends make a virtual environment: there, the parent process tells: the program that
+    it is, the interpreter that it was told to use (`--python`), or its virtual environment, of
+    which uv takes the one in `.venv`, too.
     """
-    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    yield sys.executable, own
-    words, parent = _parent()
+    yield sys.executable, {key: val for key, val in os.environ.items() if key != "PYTHONPATH"}
+    words, variables = _parent()
     if not words:
         return
-    folders = [str(Path(parent["VIRTUAL_ENV"], "bin"))] if parent.get("VIRTUAL_ENV") else []
-    search = os.pathsep.join([*folders, parent.get("PATH", os.defpath)])
-    for name in (words[0], "python3", "python"):
-        path = shutil.which(name, path=search)
-        if path:
-            yield path, parent
+    here = _parent_folder()
+    named = [words[0]]
+    for word, following in zip(words[1:], [*words[2:], ""], strict=True):
+        if word in ("--python", "-p"):
+            named.append(following)
+        elif word.startswith("--python="):
+            named.append(word.removeprefix("--python="))
+    prefixes = [variables[key] for key in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(key)]
+    folders = [Path(prefix) for prefix in prefixes] + [up / ".venv" for up in (here, *here.parents)]
+    search = [*(str(folder / "bin") for folder in folders), variables.get("PATH", os.defpath)]
+    for name in (*named, "python3", "python"):
+        path, inside = Path(here, name), Path(here, name, "bin", "python")
+        found = str(inside) if inside.is_file() else str(path) if "/" in name else None
+        found = found or shutil.which(name, path=os.pathsep.join(search))
+        if found:
+            yield found, variables
 
 
 def _parent() -> tuple[list[str], dict[str, str]]:
     """Returns the command line and the environment of the front end; empty where none is seen."""
     process = Path(f"/proc/{os.getppid()}")
     try:
-        words = (process / "cmdline").read_text(errors="replace").split("\0")
+        words = (process / "cmdline").read_text(errors="replace").rstrip("\0").split("\0")
         entries = (process / "environ").read_text(errors="replace").split("\0")
     except OSError:
         return [], {}
     return words, dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _parent_folder() -> Path:
+    """Returns the folder in which the front end was called."""
+    try:
+        return Path(os.readlink(f"/proc/{os.getppid()}/cwd"))
+    except OSError:
+        return Path.cwd()
 
 
 def _has_setuptools() -> bool:

@@ -39,9 +39,14 @@ def version(toolkit: toolchain.Cuda | None) -> str:
     The local part is what the build fits: torch's minor version, of which its C++ interface is a
     property, and the CUDA whose runtime the kernels need; "cpu": there are none.
 
+    In an unpacked source archive it is the archive's, "0.1.0": pip refuses another one of what it
+    has found by version.
+
     Args:
         toolkit: The CUDA toolkit of this build, or None for a build without CUDA kernels.
     """
+    if (ROOT / "PKG-INFO").is_file():
+        return settings.version()
     cuda = f"cu{''.join(toolkit.version.split('.')[:2])}" if toolkit else "cpu"
     return f"{settings.version()}+torch{toolchain.find_torch().minor}.{cuda}"
 

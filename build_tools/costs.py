@@ -82,7 +82,6 @@ def write() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(known | sizes(columns), indent=2, sort_keys=True) + "\n")
 
-
     known = progress.recorded()
     now = {job.name: known.get(job.name) or 0.0 for job in build_jobs()}
     now |= {job.name: spent for job in build_jobs() if (spent := round(compile.cost(job), 1))}
@@ -94,7 +93,9 @@ def build_jobs() -> list[Job]:
     """Returns the compilations of the libraries and of the simulator."""
     toolkit, _ = cuda.toolkit()
     header = build_info.write(toolkit)
-    found = [ops.compile_job(path, header) for path in (*ops.torch_sources(), *ops.kernel_sources())]
+    found = [
+        ops.compile_job(path, header) for path in (*ops.torch_sources(), *ops.kernel_sources())
+    ]
     found += [need for need in dict.fromkeys(need for job in found for need in job.needs)]
     if toolkit is not None:
         found += [*cuda.kernel_jobs(toolkit), cuda.device_job(toolkit)]

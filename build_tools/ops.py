@@ -91,9 +91,10 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
     """
     if source in kernel_sources():  # without torch, no other object for another torch
         return cxx.job(source)
+    if source.name == "build_info.cpp":  # nor this
+        return cxx.job(source, flags=("-I", str(header.parent)) if header else ())
     torch = toolchain.find_torch()
-    generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
-    job = cxx.job(source, f"torch {torch.version}", (*generated, *torch.include_flags))
+    job = cxx.job(source, f"torch {torch.version}", torch.include_flags)
     header = cxx.job(
         Path(TORCH_HEADERS), f"torch {torch.version}", ("-x", "c++", *torch.include_flags)
     )

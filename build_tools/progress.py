@@ -6,6 +6,7 @@ from how fast this build has been so far. pip and uv show what a backend prints 
 written to that person's terminal, where there is one.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -16,7 +17,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from build_tools.job import Job
 
@@ -24,7 +24,7 @@ SECONDS = Path(__file__).with_name("compile_seconds.json")
 VARIABLE = "THUNDERKITTENS_PROGRESS"
 PRIOR = 0.1  # of a build: for how much the recorded speed counts beside the observed one
 _NO = ("", "0", "false", "no")
-_terminal: TextIO | None = None
+_terminal: "_Terminal | None" = None
 
 
 class Progress:
@@ -86,16 +86,8 @@ def duration(seconds: float) -> str:
 def say(line: str) -> None:
     """Prints a line, and writes it to the terminal that `show_on_terminal` has found."""
     print(line, flush=True)
-    if _terminal is None:
-        return
-    # In the place of the front end's spinner, which goes on in the next line.
-    start = "\r" if os.environ.get("TERM", "dumb") == "dumb" else "\r\033[K"
-    try:
-        if os.tcgetpgrp(_terminal.fileno()) == os.getpgrp():  # a job in the background is quiet
-            _terminal.write(f"{start}{line}\n")
-            _terminal.flush()
-    except OSError:  # it has been closed
-        show_on_terminal(False)
+    if _terminal is not None:
+        _terminal.say(line)
 
 
 def show_on_terminal(shown: bool = True, front_end: Sequence[str] = ()) -> None:
@@ -109,17 +101,28 @@ def show_on_terminal(shown: bool = True, front_end: Sequence[str] = ()) -> None:
         front_end: The command line of the program that has asked for the build, such as pip's.
     """
     global _terminal
-    if _terminal is not None:
-        _terminal.close()
-        _terminal = None
+    _terminal = None
     off = os.environ.get(VARIABLE) == "0" or os.environ.get("CI", "").lower() not in _NO
-    if not shown or off or sys.stdout.isatty() or asks(front_end):
-        return
-    try:
-        _terminal = open("/dev/tty", "w", encoding="utf-8")  # noqa: SIM115 (kept open)
-    except OSError:  # there is none
-        return
-    _terminal.write("\n")  # not shown before the first line: leaves what the front end has written
+    if shown and not (off or sys.stdout.isatty() or asks(front_end)):
+        with contextlib.suppress(OSError):  # there is none
+            _terminal = _Terminal()
+
+
+class _Terminal:
+    """The controlling terminal, on which a front end's spinner turns."""
+
+    def __init__(self) -> None:
+        self._file = open("/dev/tty", "w", encoding="utf-8")
+        self._start = "\n"  # once: below the line with the spinner, which goes on in our next one
+        self._clear = "\r" if os.environ.get("TERM", "dumb") == "dumb" else "\r\033[K"
+
+    def say(self, line: str) -> None:
+        """Writes a line in the place of the spinner; a job in the background is quiet."""
+        with contextlib.suppress(OSError):  # it has been closed
+            if os.tcgetpgrp(self._file.fileno()) == os.getpgrp():
+                self._file.write(f"{self._start}{self._clear}{line}\n")
+                self._file.flush()
+                self._start = ""
 
 
 def asks(front_end: Sequence[str]) -> bool:

@@ -18,9 +18,7 @@ from build_tools.settings import PACKAGE, ROOT, BuildError
 
 FOLDER = ROOT / "dist"
 CHECK = "--check"
-NOT_COPIED = shutil.ignore_patterns(
-    *(".*", "__pycache__", "*.egg-info", "build", "dist", "runs"), PACKAGE.name
-)
+NOT_COPIED = (PACKAGE.name, "build", "dist", "runs")  # of what lies in the tree's root
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -64,7 +62,7 @@ def check(wheel: Path, arguments: Sequence[str] = ()) -> int:
     python = make_environment(folder / "environment")
     _pip("install", "--no-index", wheel, python=python)
     tree = folder / "tree"
-    shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
+    shutil.copytree(ROOT, tree, ignore=_not_copied)
     print(f"Running tier 2 with {wheel.name}, installed in {folder}", flush=True)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     where = [python, "-c", "import thunderkittens; print(thunderkittens.__file__)"]
@@ -82,6 +80,11 @@ def make_environment(folder: Path) -> Path:
     site = next(folder.glob("lib/python3*/site-packages"))
     (site / "seen.pth").write_text(f"{toolchain.find_torch().root.parent}\n")
     return folder / "bin" / "python"
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    made = set(shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")(folder, names))
+    return made | ({*names} & {*NOT_COPIED} if Path(folder) == ROOT else set())
 
 
 def _pip(command: str, *words: object, python: str | Path = sys.executable) -> None:

@@ -183,7 +183,7 @@ def test_environment_variables_are_read_somewhere():
 
 def test_changelog_begins_with_this_version():
     versions = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert versions[0] == thunderkittens.__version__
+    assert versions[0] == thunderkittens.__version__.split("+")[0]  # less what it was built for
 
 
 def test_info_command_answers():

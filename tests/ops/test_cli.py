@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,28 @@ def test_other_torch(copy, forked):
     assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
     assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
     assert _loader.REBUILD in message
+    assert message.endswith(
+        f"or `{_loader.PIP} 'torch==9{minor(built)[1:]}.*'` to go to 9{minor(built)[1:]}"
+    )
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def test_no_torch(copy, forked):
+    """The advice names the torch that it was built for: another would not do."""
+    code = "import sys; sys.modules['torch'] = None; import thunderkittens"
+    wanted = f"torch=={minor(_loader.built_for()['torch'])}.*"
+    assert last_line(forked("-c", code, cwd=copy.parent)) == (
+        f"ImportError: thunderkittens: PyTorch is not installed; run `{_loader.PIP} '{wanted}'`"
+    )
+
+
+def test_the_advice_is_for_any_setuptools():
+    """Without isolation pip would use the environment's, which may be too old or not there."""
+    assert "--no-build-isolation" not in _loader.REBUILD
+    assert shlex.split(_loader.REBUILD)[0] in (sys.executable, "uv")
 
 
 def test_in_place_the_command_builds_in_place(copy, forked):
