@@ -80,7 +80,7 @@ def _agree(got: list[Tensor], want: list[Tensor], dtype: torch.dtype) -> None:
 @EVERY
 @DTYPES
 def test_vmap(call, dtype):
-    for mapped in _mappings(call):
+    for mapped in _mappings(call)[: None if dtype == FP32 else 1]:
         inputs, dims = _inputs(call, dtype, mapped), _dims(mapped)
         want = _in_turn(call.call, inputs, dims)
         _agree(_listed(vmap(call.call, in_dims=dims)(*inputs)), want, dtype)
