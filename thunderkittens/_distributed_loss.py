@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 _ops = torch.ops.thunderkittens
@@ -26,6 +27,7 @@ def handlers() -> dict[torch._ops.OpOverload, Callable]:
     """What DTensor calls instead of its own rules for an op."""
     return {
         _ops.cross_entropy.default: _loss,
+        _ops.cross_entropy.plain: _loss,  # in inference mode
         _ops.cross_entropy_.default: _loss,
         _ops.cross_entropy_forward.default: _loss_and_gradient,
         _ops.cross_entropy_forward_.default: _loss_and_gradient_in_place,
@@ -79,10 +81,9 @@ class _Call:
         self.columns_of = sharded[0] if sharded else None
         of_rows = [p if p.is_shard() and p.dim < columns else Replicate() for p in placements]
         self.rows_of = [i for i, p in enumerate(of_rows) if p.is_shard()]
-        if tuple(placements) != tuple(logits.placements):
-            logits = logits.redistribute(mesh, placements)
-        self.logits, self.placements, self.row_placements = logits, placements, of_rows
-        self.targets = targets.redistribute(mesh, of_rows)._local_tensor
+        self.logits = _redistributed(logits, placements)
+        self.placements, self.row_placements = placements, of_rows
+        self.targets = _redistributed(targets, of_rows)._local_tensor
 
     def compute(self, wants_gradient: bool) -> tuple[DTensor, DTensor | None]:
         """The loss and, as if the loss's own gradient were 1, that of the logits."""
@@ -184,10 +185,7 @@ class _Call:
 
     def _wrap(self, local: Tensor, shape: torch.Size, placements: list[Placement]) -> DTensor:
         strides = torch.empty(shape, device="meta").stride()
-        meta = TensorMeta(shape, strides, local.dtype)
-        return DTensor(
-            local, DTensorSpec(self.mesh, tuple(placements), tensor_meta=meta), requires_grad=False
-        )
+        return _wrapped(local, self.mesh, placements, TensorMeta(shape, strides, local.dtype))
 
 
 def _of_shard(
@@ -213,7 +211,23 @@ def _distributed(t: Tensor, mesh: DeviceMesh) -> DTensor:
     """A tensor that is no DTensor is the same everywhere."""
     if isinstance(t, DTensor):
         return t
-    return DTensor.from_local(t, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    meta = TensorMeta(t.shape, t.stride(), t.dtype)
+    return _wrapped(t, mesh, [Replicate()] * mesh.ndim, meta)
+
+
+# What follows is below autograd, where the methods of DTensor do not work.
+def _wrapped(
+    local: Tensor, mesh: DeviceMesh, placements: list[Placement], meta: TensorMeta
+) -> DTensor:
+    spec = DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
+    return DTensor(local, spec, requires_grad=False)
+
+
+def _redistributed(t: DTensor, placements: list[Placement]) -> DTensor:
+    if tuple(placements) == tuple(t.placements):
+        return t
+    to = DTensorSpec(t.device_mesh, tuple(placements), tensor_meta=t._spec.tensor_meta)
+    return DTensor(redistribute_local_tensor(t._local_tensor, t._spec, to), to, requires_grad=False)
 
 
 def _normal(p: Placement, ndim: int) -> Placement:

@@ -230,8 +230,10 @@ struct functions_of<Op, All, argument_list<T...>> {
   }
 
   // Under vmap. Random numbers are drawn as its `randomness` says.
-  static output mapped(c10::DispatchKeySet, T... args) {
-    check_call<Op>(args...);
+  static output mapped(c10::DispatchKeySet keys, T... args) {
+    // Before the mapped sizes are in the messages; but autocast, which may change dtypes, comes
+    // after.
+    if (!keys.has_any(c10::autocast_dispatch_keyset)) check_call<Op>(args...);
     const auto next = [](T... given) -> output {
       const value values[] = {value(given)...};
       op_description op = kDescription<Op>;
