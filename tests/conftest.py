@@ -1,8 +1,8 @@
 """Tiers, GPU skips, seeds, and the line that reproduces a failure.
 
 Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, integrations,
-demos, benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer), tests/conformance,
-tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
+demos, benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer),
+tests/conformance, tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
 import functools

@@ -69,7 +69,7 @@ def test_loss_and_gradients_are_the_originals_in_float32(name, linear):
     assert calls.count["linear_cross_entropy_forward" if linear else "cross_entropy_forward"] == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["llama", "qwen3", "phi3", "gemma3", "gpt2"])
 def test_in_bfloat16_it_is_no_worse_than_the_original(name):
     """Against the original in float64, with the same weights; all gradients together."""
     ours, theirs = pair(name, torch.bfloat16)

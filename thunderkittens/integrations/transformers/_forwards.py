@@ -92,8 +92,8 @@ def plain_mlp(original: type[nn.Module], activation: str) -> dict[str, object]:
 def rotary_attention(original: type[nn.Module]) -> dict[str, object]:
     """The original's forward, in which the name of the rotary function stands for ours.
 
-    It is the same code with globals of its own. `__name__` is no part of these: torch.compile would
-    guard names of the module of that name.
+    It is the same code with globals of its own. `__name__` is no part of these: by it torch.compile
+    would take them for those of transformers' module.
     """
     forward = original.forward
     names = {name: value for name, value in forward.__globals__.items() if name != "__name__"}
