@@ -65,6 +65,8 @@ def check(wheel: Path, arguments: Sequence[str] = ()) -> int:
     shutil.copytree(ROOT, tree, ignore=_not_copied)
     print(f"Running tier 2 with {wheel.name}, installed in {folder}", flush=True)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    # Tests that compile find there what this tree has made of the same sources.
+    environment["THUNDERKITTENS_BUILD_DIR"] = str(settings.build_dir())
     where = [python, "-c", "import thunderkittens; print(thunderkittens.__file__)"]
     subprocess.run(where, cwd=tree, env=environment, check=True)
     command = [python, "-m", "pytest", "-q", "--tier=2", *arguments]
