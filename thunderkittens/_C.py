@@ -8,6 +8,7 @@ import enum
 import json
 import warnings
 from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 
@@ -37,11 +38,23 @@ class Backend(enum.IntEnum):
 
 
 _BACKENDS = tuple(Backend)
+_Chosen = Literal["cuda", "torch", "simulator"]
+
+
+def _text(function: str) -> str:
+    """What a function without arguments says."""
+    said: bytes = getattr(_library, f"thunderkittens_{function}")()
+    return said.decode()
+
+
+def _read(function: str) -> Any:
+    """The same, taken from JSON."""
+    return json.loads(_text(function))
 
 
 def build_info() -> str:
     """What the library was built from, as JSON."""
-    return _library.thunderkittens_build_info().decode()
+    return _text("build_info")
 
 
 def backend() -> Backend:
@@ -54,7 +67,7 @@ def set_backend(choice: Backend) -> None:
     _library.thunderkittens_set_backend(Backend(choice).value)
 
 
-def explain(function: Callable[[], object]) -> tuple[str, str, str, list[str]] | None:
+def explain(function: Callable[[], object]) -> tuple[str, _Chosen, str, list[str]] | None:
     """Calls a function while its ops only decide.
 
     Returns:
@@ -64,14 +77,14 @@ def explain(function: Callable[[], object]) -> tuple[str, str, str, list[str]] |
     try:
         function()
     finally:
-        found = _library.thunderkittens_end_explaining()
-    answer = json.loads(found)
-    return answer if answer is None else tuple(answer)
+        answer = _read("end_explaining")
+    return None if answer is None else tuple(answer)
 
 
-def argument_tables() -> list[dict]:
+def argument_tables() -> list[dict[str, Any]]:
     """What each op checks its arguments by; tests of refused calls are generated from it."""
-    return json.loads(_library.thunderkittens_argument_tables())
+    tables: list[dict[str, Any]] = _read("argument_tables")
+    return tables
 
 
 def descriptions() -> dict[str, tuple[dict[str, str], list[tuple[str, str, str]]]]:
@@ -81,22 +94,25 @@ def descriptions() -> dict[str, tuple[dict[str, str], list[tuple[str, str, str]]
         For each op the shapes of its arguments, "" of those that are no tensors of rows or a batch,
         and of each result its name, the argument that it is like, and its shape.
     """
-    return json.loads(_library.thunderkittens_descriptions())
+    shapes: dict[str, tuple[dict[str, str], list[tuple[str, str, str]]]] = _read("descriptions")
+    return shapes
 
 
 def launch_counts() -> dict[str, int]:
     """Launches so far, by entry of the launcher table."""
-    return json.loads(_library.thunderkittens_launch_counts())
+    counts: dict[str, int] = _read("launch_counts")
+    return counts
 
 
-def kernels() -> list[dict]:
+def kernels() -> list[dict[str, Any]]:
     """For each op: its entry in the launcher table and the architectures that it is built for."""
-    return json.loads(_library.thunderkittens_kernels())
+    entries: list[dict[str, Any]] = _read("kernels")
+    return entries
 
 
 def why_not(op: str, device: int) -> str | None:
     """Why the op has no kernel on that CUDA device; None when it has one."""
-    reason = _library.thunderkittens_why_not(op.encode(), device)
+    reason: bytes | None = _library.thunderkittens_why_not(op.encode(), device)
     if reason is None:
         raise KeyError(op)
     return reason.decode() or None
@@ -122,7 +138,8 @@ _library.thunderkittens_warn_in_python()
 @ctypes.CFUNCTYPE(ctypes.c_int64)
 def _level() -> int:
     """Of the transform of torch.func that a call has reached: see csrc/binding/vmap.h."""
-    return torch._C._functorch.current_level()
+    level: int = torch._C._functorch.current_level()
+    return level
 
 
 _library.thunderkittens_set_level_reader(_level)

@@ -98,7 +98,6 @@ def test_wheel(wheel):
         "thunderkittens/include/kittens/arch/thread.cuh",
         "thunderkittens/include/thunderkittens/kernels/attention.h",
         "thunderkittens/py.typed",
-        "thunderkittens/_C.pyi",
     ):
         assert name in names
     assert [name for name in names if name.endswith(".so")] == [
@@ -238,7 +237,7 @@ def test_source_archive(tree, tmp_path):
     assert (about["Version"], about["Requires-Dist"]) == (settings.version(), "torch>=2.11")
     top = f"unpacked/thunderkittens-{settings.version()}"
     files = ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh")
-    for name in (*files, "thunderkittens/py.typed", "thunderkittens/_C.pyi"):
+    for name in (*files, "thunderkittens/py.typed"):
         assert f"{top}/{name}" in names
     assert not any(name.endswith(".so") for name in names)
     # By its version, as from an index: pip takes no build with another one.
