@@ -16,14 +16,28 @@ LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
 SIMULATOR_RACE = PACKAGE / "lib" / "_simulator_race.so"
 PYTHON = shlex.quote(sys.executable)
-# Where the environment has no pip, it is uv's.
-PIP = f"{PYTHON} -m pip install" if find_spec("pip") else f"uv pip install --python {PYTHON}"
-# With pip's own setuptools, for the environment's may be too old; with the torch that is there.
-REBUILD = f"{PIP} --force-reinstall --no-deps ."
 REBUILD_IN_PLACE = f"{PYTHON} -m build_tools ops"
 
 problem: str | None = None
 """Why `load` did not load the libraries; None when it did."""
+
+
+def pip_install() -> str:
+    """The command that installs into this environment: uv's, where there is no pip.
+
+    To ask for pip is not for every import: setuptools takes it for pip's start, and then fails when
+    it is imported itself.
+    """
+    has_pip = find_spec("pip") is not None
+    return f"{PYTHON} -m pip install" if has_pip else f"uv pip install --python {PYTHON}"
+
+
+def rebuild() -> str:
+    """The command, in the source folder: with the torch that is there.
+
+    And with pip's own setuptools, for the environment's may be too old.
+    """
+    return f"{pip_install()} --force-reinstall --no-deps ."
 
 
 def load() -> bool:
@@ -64,7 +78,7 @@ def why_not() -> str | None:
     if _is_cut_off(KERNELS):
         return f"the kernels' library {KERNELS} is damaged; {_remedy()}"
     built = _minor(built_with.get("torch", ""))
-    get_torch = f"`{PIP} 'torch=={built}.*'`"
+    get_torch = f"`{pip_install()} 'torch=={built}.*'`"
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -121,7 +135,7 @@ def _remedy() -> str:
     source = PACKAGE.parent
     if (source / "build_tools" / "ops.py").is_file():  # used in place, or installed editable
         return f"run `cd {shlex.quote(str(source))} && {REBUILD_IN_PLACE}`"
-    return f"in the source folder, run `{REBUILD}`"
+    return f"in the source folder, run `{rebuild()}`"
 
 
 def _minor(version: str) -> str:

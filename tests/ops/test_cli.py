@@ -136,7 +136,7 @@ def test_missing_library(copy, forked, library, what):
     (copy / "lib" / library.name).unlink()
     message, problem = problems(copy, forked)
     assert f"ImportError: thunderkittens: {what}" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert problem.startswith(what)
 
 
@@ -152,7 +152,7 @@ def test_damaged_library(copy, forked, name, size):
     library.write_bytes(text[:size])
     message, problem = problems(copy, forked)
     assert f"{library.name} is damaged" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert f"{library.name} is damaged" in problem
 
 
@@ -171,7 +171,7 @@ def test_broken_library(copy, forked):
     library.write_bytes(b"not ELF" + text[7:])
     message, problem = problems(copy, forked)
     assert "the ops library cannot be loaded" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert "the ops library cannot be loaded" in problem
 
 
@@ -186,9 +186,9 @@ def test_other_torch(copy, forked):
     message = import_error(copy, forked)
     assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
     assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert message.endswith(
-        f"or `{_loader.PIP} 'torch==9{minor(built)[1:]}.*'` to go to 9{minor(built)[1:]}"
+        f"or `{_loader.pip_install()} 'torch==9{minor(built)[1:]}.*'` to go to 9{minor(built)[1:]}"
     )
 
 
@@ -201,14 +201,14 @@ def test_no_torch(copy, forked):
     code = "import sys; sys.modules['torch'] = None; import thunderkittens"
     wanted = f"torch=={minor(_loader.built_for()['torch'])}.*"
     assert last_line(forked("-c", code, cwd=copy.parent)) == (
-        f"ImportError: thunderkittens: PyTorch is not installed; run `{_loader.PIP} '{wanted}'`"
+        f"ImportError: thunderkittens: PyTorch is not installed; run `{_loader.pip_install()} '{wanted}'`"
     )
 
 
 def test_the_advice_is_for_any_setuptools():
     """Without isolation pip would use the environment's, which may be too old or not there."""
-    assert "--no-build-isolation" not in _loader.REBUILD
-    assert shlex.split(_loader.REBUILD)[0] in (sys.executable, "uv")
+    assert "--no-build-isolation" not in _loader.rebuild()
+    assert shlex.split(_loader.rebuild())[0] in (sys.executable, "uv")
 
 
 def test_in_place_the_command_builds_in_place(copy, forked):

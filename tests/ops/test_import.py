@@ -27,3 +27,12 @@ def test_it_imports_nothing_of_others():
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_others_can_still_import_setuptools():
+    """Its hook takes a search for pip for pip's own start (Inductor imports setuptools later)."""
+    program = "import torch, thunderkittens, setuptools._distutils"
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
