@@ -78,18 +78,22 @@ def why_not() -> str | None:
     if _is_cut_off(KERNELS):
         return f"the kernels' library {KERNELS} is damaged; {_remedy()}"
     built = _minor(built_with.get("torch", ""))
-    get_torch = f"`{pip_install()} 'torch=={built}.*'`"
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":  # a broken one says what it lacks
             raise
-        return f"PyTorch is not installed; run {get_torch}"
+        return f"PyTorch is not installed; run {_torch_command(built)}"
     running = _minor(torch.__version__)
     if built != running:
         what = f"built for torch {built}, but torch {running} is running"
-        return f"{what}; {_remedy()} to build for {running}, or {get_torch} to go to {built}"
+        build = f"{_remedy()} to build for {running}"
+        return f"{what}; {build}, or {_torch_command(built)} to go to {built}"
     return None
+
+
+def _torch_command(minor: str) -> str:
+    return f"`{pip_install()} 'torch=={minor}.*'`"
 
 
 def built_for() -> dict[str, Any]:
