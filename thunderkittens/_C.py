@@ -59,7 +59,8 @@ def build_info() -> str:
 
 def backend() -> Backend:
     """This thread's backend."""
-    return _BACKENDS[_library.thunderkittens_backend()]
+    chosen: int = _library.thunderkittens_backend()
+    return _BACKENDS[chosen]
 
 
 def set_backend(choice: Backend) -> None:
@@ -135,11 +136,11 @@ _op.impl("warn", _warn, "CompositeImplicitAutograd")
 _library.thunderkittens_warn_in_python()
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int64)
 def _level() -> int:
     """Of the transform of torch.func that a call has reached: see csrc/binding/vmap.h."""
     level: int = torch._C._functorch.current_level()
     return level
 
 
-_library.thunderkittens_set_level_reader(_level)
+_level_reader = ctypes.CFUNCTYPE(ctypes.c_int64)(_level)  # kept here: the library calls it
+_library.thunderkittens_set_level_reader(_level_reader)

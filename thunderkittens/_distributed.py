@@ -16,17 +16,24 @@ linear_cross_entropy.
 import itertools
 from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from thunderkittens._C import descriptions
 from thunderkittens._when_imported import when_imported
 
+if TYPE_CHECKING:  # DTensor takes a second to import
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+    from torch.distributed.tensor._op_schema import OpSchema
+
 _HEADS = ("Hq", "Hk")
 _TIES = ("seed", "cu_seqlens_q", "cu_seqlens")  # where they are given, rows are not independent
 
 # The placement of a tensor by the names of its dimensions; None where it is replicated.
-_Way = Callable[[list[str]], object | None]
+_Way = Callable[[list[str]], "Placement | None"]
 
 
 def register_sharding_strategies() -> None:
@@ -77,10 +84,11 @@ class _Call:
         self.dims = {name: shape.split(",") for name, shape in arguments.items()}
         self.results = [(name, like, shape.split(",")) for name, like, shape in results]
 
-    def shardings(self, schema: object) -> list[list]:
+    def shardings(self, schema: "OpSchema") -> list[list["Placement | None"]]:
         """All of them, as placements of the results and then of the arguments."""
-        given = dict(zip(self.names, schema.args_schema, strict=False)) | schema.kwargs_schema
-        tensors = {
+        given: dict[str, Any] = dict(zip(self.names, schema.args_schema, strict=False))
+        given |= schema.kwargs_schema
+        tensors: dict[str, DTensorSpec] = {
             name: value.strategies[0].output_spec
             for name, value in given.items()
             if hasattr(value, "strategies")
@@ -97,24 +105,23 @@ class _Call:
         if "gradient" in tensors:  # the backward of cross entropy: columns are independent too
             of_columns = self.shard(tensors["gradient"].ndim - 1)
             for place in (of_columns, self.partial()):  # and it is linear in the gradient
-                ways.append(lambda dims, place=place: place if dims[-1] == "V" else None)
+                ways.append(_where(-1, "V", place))
         return [self._placements(way, given, tensors, option) for way in ways]
 
-    def _of_rows(self, tensors: dict) -> list[_Way]:
+    def _of_rows(self, tensors: dict[str, "DTensorSpec"]) -> list[_Way]:
         first = next((n for n in tensors if self.dims[n][0] == "*"), None)
         if first is None:
             return []
         leading = tensors[first].ndim - (len(self.dims[first]) - 1)
-        places = [self.shard(i) for i in range(leading)]
-        return [lambda dims, place=place: place if dims[0] == "*" else None for place in places]
+        return [_where(0, "*", self.shard(i)) for i in range(leading)]
 
-    def _of_dim(self, names: tuple[str, ...], tensors: dict) -> list[_Way]:
-        def way(dims: list[str]) -> object | None:
+    def _of_dim(self, names: tuple[str, ...], tensors: dict[str, "DTensorSpec"]) -> list[_Way]:
+        def way(dims: list[str]) -> "Placement | None":
             return next((self.shard(i) for i, d in enumerate(dims) if d in names), None)
 
         return [way] if any(way(self.dims[n]) for n in tensors) else []
 
-    def _of_sequence(self, tensors: dict, option: dict) -> list[_Way]:
+    def _of_sequence(self, tensors: dict[str, "DTensorSpec"], option: dict[str, Any]) -> list[_Way]:
         """Of rotary: row p of the tables is for token p."""
         if "cos" not in tensors or "offsets" in tensors or option["offset"] != 0:
             return []
@@ -123,15 +130,21 @@ class _Call:
         places = {"S": self.shard(1), "T": self.shard(0)}
         return [lambda dims: next((places[d] for d in dims if d in places), None)]
 
-    def _sizes(self, dim: str, tensors: dict) -> set[int]:
+    def _sizes(self, dim: str, tensors: dict[str, "DTensorSpec"]) -> set[int]:
         found = ((self.dims[n], t) for n, t in tensors.items() if dim in self.dims[n])
         return {t.shape[dims.index(dim)] for dims, t in found}
 
-    def _placements(self, way: _Way, given: dict, tensors: dict, option: dict) -> list:
+    def _placements(
+        self,
+        way: _Way,
+        given: dict[str, Any],
+        tensors: dict[str, "DTensorSpec"],
+        option: dict[str, Any],
+    ) -> list["Placement | None"]:
         """Of the results, and of what is given; a result that all rows add to is Partial."""
         needs = option.get("needs") or []
         first = len(self.results) - len(needs)
-        placements = []
+        placements: list[Placement | None] = []
         for i, (name, like, dims) in enumerate(self.results):
             is_wanted = (i < first or needs[i - first]) and (not like or like in tensors)
             is_sum = name == "loss" and option.get("reduction", "none") == "sum"
@@ -148,7 +161,12 @@ def _replicated(dims: list[str]) -> None:
     """The way to place all that is always there."""
 
 
-def _divide_evenly(sizes: set[int], mesh: object) -> bool:
+def _where(i: int, name: str, place: "Placement") -> _Way:
+    """The way to place what has that name for its dimension i."""
+    return lambda dims: place if dims[i] == name else None
+
+
+def _divide_evenly(sizes: set[int], mesh: "DeviceMesh") -> bool:
     """Whether shards of the keys' heads are alike, whichever dimensions of the mesh shard them.
 
     Only then does each shard of the query heads read the key heads beside it.

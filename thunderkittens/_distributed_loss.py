@@ -10,6 +10,7 @@ comes, has no cancellation; its gradient and the target's are then put in from f
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
 
 import torch
 import torch.distributed._functional_collectives as collectives
@@ -23,7 +24,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 _ops = torch.ops.thunderkittens
 
 
-def handlers() -> dict[torch._ops.OpOverload, Callable]:
+def handlers() -> dict[torch._ops.OpOverload, Callable[..., DTensor | tuple[DTensor, DTensor]]]:
     """What DTensor calls instead of its own rules for an op."""
     return {
         _ops.cross_entropy.default: _loss,
@@ -44,17 +45,19 @@ class _Options:
     z_loss: float = 0.0
 
 
-def _loss(op: torch._ops.OpOverload, args: Sequence, kwargs: dict) -> DTensor:
+def _loss(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> DTensor:
     return _Call(*args, **kwargs).compute(wants_gradient=False)[0]
 
 
 def _loss_and_gradient(
-    op: torch._ops.OpOverload, args: Sequence, kwargs: dict
+    op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[DTensor, DTensor]:
     return _Call(*args, **kwargs).compute(wants_gradient=True)
 
 
-def _loss_and_gradient_in_place(op: torch._ops.OpOverload, args: Sequence, kwargs: dict) -> DTensor:
+def _loss_and_gradient_in_place(
+    op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+) -> DTensor:
     call = _Call(*args, **kwargs)
     if call.logits is not args[0]:
         raise ValueError(
@@ -69,7 +72,7 @@ def _loss_and_gradient_in_place(op: torch._ops.OpOverload, args: Sequence, kwarg
 class _Call:
     """A call, with its logits and targets where it computes with them."""
 
-    def __init__(self, logits: Tensor, targets: Tensor, *options: object, **named: object) -> None:
+    def __init__(self, logits: Tensor, targets: Tensor, *options: Any, **named: Any) -> None:
         self.options = _Options(*options, **named)
         mesh = next(t.device_mesh for t in (logits, targets) if isinstance(t, DTensor))
         logits, targets = _distributed(logits, mesh), _distributed(targets, mesh)
@@ -79,17 +82,25 @@ class _Call:
         for i in sharded[1:]:  # columns on one dimension of the mesh
             placements[i] = Replicate()
         self.columns_of = sharded[0] if sharded else None
-        of_rows = [p if p.is_shard() and p.dim < columns else Replicate() for p in placements]
+        of_rows: list[Placement] = [
+            p if isinstance(p, Shard) and p.dim < columns else Replicate() for p in placements
+        ]
         self.rows_of = [i for i, p in enumerate(of_rows) if p.is_shard()]
         self.logits = _redistributed(logits, placements)
         self.placements, self.row_placements = placements, of_rows
         self.targets = _redistributed(targets, of_rows)._local_tensor
 
+    @overload
+    def compute(self, wants_gradient: Literal[True]) -> tuple[DTensor, DTensor]: ...
+
+    @overload
+    def compute(self, wants_gradient: Literal[False]) -> tuple[DTensor, None]: ...
+
     def compute(self, wants_gradient: bool) -> tuple[DTensor, DTensor | None]:
         """The loss and, as if the loss's own gradient were 1, that of the logits."""
         o, logits, targets = self.options, self.logits._local_tensor, self.targets
         if self.columns_of is not None:
-            loss, gradient = self._of_columns(wants_gradient)
+            loss, gradient = self._of_columns(self.columns_of, wants_gradient)
         else:  # the op itself, without a mean
             reduction = "none" if o.reduction == "none" else "sum"
             given = (logits, targets, o.ignore_index, reduction, o.label_smoothing, o.z_loss)
@@ -106,7 +117,9 @@ class _Call:
         if o.reduction == "none":
             loss = self._wrap(loss, self.targets_shape, self.row_placements)
         else:
-            summed = [Partial() if p.is_shard() else p for p in self.row_placements]
+            summed: list[Placement] = [
+                Partial() if p.is_shard() else p for p in self.row_placements
+            ]
             loss = self._wrap(loss, torch.Size(), summed)
         if gradient is not None:
             gradient = self._wrap(gradient, self.logits.shape, self.placements)
@@ -116,8 +129,8 @@ class _Call:
     def targets_shape(self) -> torch.Size:
         return self.logits.shape[:-1]
 
-    def _of_columns(self, wants_gradient: bool) -> tuple[Tensor, Tensor | None]:
-        """Of a sharded vocabulary: the loss of the rows at hand, reduced, and their gradient."""
+    def _of_columns(self, dim: int, wants_gradient: bool) -> tuple[Tensor, Tensor | None]:
+        """Of columns that a dimension of the mesh shards: the rows' loss, reduced, and gradient."""
         o, logits = self.options, self.logits._local_tensor
         vocabulary, width = self.logits.shape[-1], logits.shape[-1]
         ignored = self.targets == o.ignore_index
@@ -128,13 +141,13 @@ class _Call:
 
         top, lse_here, gradient, at = _of_shard(logits, wants_gradient)
         stats = [lse_here, torch.zeros_like(lse_here)]
-        if width > 0:
+        if at is not None:  # there are columns here
             column = torch.where(is_here, column, at)
             target = logits.gather(-1, column.unsqueeze(-1)).squeeze(-1).to(top.dtype)
             stats[1] = torch.where(is_here, target, 0)
         if o.label_smoothing:
             stats.append(logits.sum(-1, dtype=top.dtype))
-        group = (self.mesh, self.columns_of)
+        group = (self.mesh, dim)
         everyone = collectives.all_gather_tensor(torch.stack(stats).unsqueeze(0), 0, group)
         lse, x_target = everyone[:, 0].logsumexp(0), everyone[:, 1].sum(0)
 
@@ -145,7 +158,7 @@ class _Call:
         losses = losses.masked_fill(outside, math.nan).masked_fill(ignored, 0)
         count = self._count().to(losses.dtype) if o.reduction == "mean" else 1
         loss = losses if o.reduction == "none" else losses.sum() / count
-        if gradient is None or width == 0:
+        if gradient is None or at is None:
             return loss, gradient
 
         weight = torch.ones_like(lse).masked_fill(outside, math.nan).masked_fill(ignored, 0) / count

@@ -13,6 +13,7 @@ attention that needs a gradient on the CPU, those are counted.
 from collections.abc import Callable
 from math import prod
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,23 +29,28 @@ def register_flop_formulas() -> None:
 def _register(counter: ModuleType) -> None:
     ops = torch.ops.thunderkittens
 
-    def register(targets: list, formula: Callable[..., int]) -> None:
+    def register(targets: list[torch._ops.OpOverloadPacket], formula: Callable[..., int]) -> None:
         counter.register_flop_formula(targets, get_raw=True)(formula)
 
-    def scores(q: Tensor, k: Tensor, given: dict) -> int:
+    def scores(q: Tensor, k: Tensor, given: dict[str, Any]) -> int:
         """How many scores all heads have."""
-        ends_q, ends_k = given.get("cu_seqlens_q"), given.get("cu_seqlens_k")
-        if ends_q is None:
+        if given.get("cu_seqlens_q") is None:
             return prod(q.shape[:3]) * k.shape[1]
-        rows = _lengths(ends_q, given["max_seqlen_q"])
-        keys = _lengths(ends_k, given["max_seqlen_k"])
+        rows = _lengths(given["cu_seqlens_q"], given["max_seqlen_q"])
+        keys = _lengths(given["cu_seqlens_k"], given["max_seqlen_k"])
         return q.shape[1] * sum(r * c for r, c in zip(rows, keys, strict=True))
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, *_: object, **given: object) -> int:
+    def attention(q: Tensor, k: Tensor, v: Tensor, *_: object, **given: Any) -> int:
         return 2 * scores(q, k, given) * (q.shape[-1] + v.shape[-1])
 
     def attention_backward(
-        _dout: Tensor, _dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: object, **given
+        _dout: Tensor,
+        _dlse: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *_: object,
+        **given: Any,
     ) -> int:  # scores, dq and dk; dp and dv
         return 2 * scores(q, k, given) * (3 * q.shape[-1] + 2 * v.shape[-1])
 
@@ -54,13 +60,13 @@ def _register(counter: ModuleType) -> None:
     def linear_cross_entropy(x: Tensor, weight: Tensor, *_: object, **__: object) -> int:
         return product(x, weight)
 
-    def linear_cross_entropy_forward(*args: object, **_: object) -> int:
-        x, weight, needs = args[0], args[1], args[4]
-        return product(x, weight) * (1 + sum(needs[:2]))
+    def linear_cross_entropy_forward(*args: Any, **_: object) -> int:
+        needs: list[bool] = args[4]
+        return product(args[0], args[1]) * (1 + sum(needs[:2]))
 
-    def linear_cross_entropy_backward(*args: object, **_: object) -> int:
-        x, weight, needs = args[0], args[3], args[6]
-        return product(x, weight) * (1 + sum(needs[:2]))  # the logits once more
+    def linear_cross_entropy_backward(*args: Any, **_: object) -> int:
+        needs: list[bool] = args[6]
+        return product(args[0], args[3]) * (1 + sum(needs[:2]))  # the logits once more
 
     register([ops.attention, ops.attention_forward], attention)
     register([ops.attention_backward], attention_backward)

@@ -43,12 +43,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
-        execute = spec.loader.exec_module
+        loader, execute = spec.loader, spec.loader.exec_module
 
         def execute_and_tell(module: ModuleType) -> None:
-            del spec.loader.exec_module  # the class's own again, for a reload
+            del loader.exec_module  # the class's own again, for a reload
             execute(module)
             self._step(module)
 
-        spec.loader.exec_module = execute_and_tell
+        # mypy: of this one loader, not of its class
+        loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec

@@ -25,6 +25,9 @@ class _RMSNorm(nn.Module):
     """Of LlamaRMSNorm and its like: rounded before the product with weight."""
 
     can_torch_compile = has_backward = True
+    weight: Tensor  # these are the replaced module's
+    variance_epsilon: float
+    eps: float
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         eps = self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps
@@ -35,6 +38,8 @@ class _RMSNormZeroCentered(nn.Module):
     """Of weights stored about zero, rounded once."""
 
     can_torch_compile = has_backward = True
+    weight: Tensor
+    eps: float
 
     def forward(self, x: Tensor) -> Tensor:
         return gemma_norm(x, self.weight, self.eps)

@@ -5,6 +5,7 @@ import importlib
 import re
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -122,9 +123,10 @@ def revert(model: nn.Module) -> Report:
     for path, module in _modules(model):
         own = vars(module).get("_loss_function")
         if isinstance(own, _loss.CausalLMLoss):
-            del module._loss_function
+            owner: Any = module  # its loss_function is a property
+            del owner._loss_function
             if own.previous is not None:
-                module.loss_function = own.previous
+                owner.loss_function = own.previous
             if not _swap.is_swapped(module):
                 reverted.add(path, module, "loss", "cross_entropy")
         if _swap.is_swapped(module):
@@ -137,7 +139,7 @@ def revert(model: nn.Module) -> Report:
 
 
 def _apply_loss(
-    path: str, model: nn.Module, linear: bool, replaced: "_Groups", skipped: "_Groups"
+    path: str, model: Any, linear: bool, replaced: "_Groups", skipped: "_Groups"
 ) -> None:
     """The loss of a model of transformers; its decoder, which has none, is passed over."""
     from transformers.loss.loss_utils import ForCausalLMLoss
@@ -167,7 +169,7 @@ def _now(module: nn.Module) -> tuple[str, str]:
     """The part that a swapped module is, and the op that it takes."""
     name, *options = _swap.recipe_of(module)
     part, op = PARTS[name]
-    return part, {"silu": "swiglu"}.get(*options, op) if options else op
+    return part, {"silu": "swiglu"}.get(options[0], op) if options else op
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -7,6 +7,7 @@ Names of arguments are the originals', for callers pass them by keyword.
 import functools
 import types
 from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ ROTARY = "apply_rotary_pos_emb"  # the function that transformers' attention cal
 def llama_rms_norm(original: type[nn.Module]) -> dict[str, object]:
     """weight · (x · rstd), the product in brackets rounded to x's dtype."""
 
-    def forward(self, hidden_states: Tensor) -> Tensor:
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
         return llama_norm(hidden_states, self.weight, self.variance_epsilon)
 
     return {"forward": forward}
@@ -33,7 +34,7 @@ def llama_rms_norm(original: type[nn.Module]) -> dict[str, object]:
 def gemma_rms_norm(original: type[nn.Module]) -> dict[str, object]:
     """(1 + weight) · (x · rstd), rounded once."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         return gemma_norm(x, self.weight, self.eps)
 
     return {"forward": forward}
@@ -43,10 +44,11 @@ def gemma_rms_norm(original: type[nn.Module]) -> dict[str, object]:
 def torch_layer_norm(original: type[nn.Module]) -> dict[str, object]:
     """torch.nn.LayerNorm over the last dimension."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self: Any, input: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias
         if input.is_cuda and torch.is_autocast_enabled("cuda"):  # torch's own runs in float32 there
-            input, weight, bias = (t if t is None else t.float() for t in (input, weight, bias))
+            input = input.float()
+            weight, bias = (t if t is None else t.float() for t in (weight, bias))
         return layer_norm(input, weight, bias, self.eps)
 
     return {"forward": forward}
@@ -57,10 +59,11 @@ def gated_mlp(original: type[nn.Module], activation: str) -> dict[str, object]:
     """down_proj(f(gate_proj(x)) · up_proj(x)); the projections are called, whatever they are."""
     product = _PRODUCTS[activation]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         gate, up = self.gate_proj(x), self.up_proj(x)
         y = product(gate, up) if gate.dtype == up.dtype else self.act_fn(gate) * up
-        return self.down_proj(y)
+        down: Tensor = self.down_proj(y)
+        return down
 
     return {"forward": forward}
 
@@ -70,20 +73,22 @@ def fused_gated_mlp(original: type[nn.Module], activation: str) -> dict[str, obj
     """The same with one projection for gate and up, as in Phi-3."""
     product = _PRODUCTS[activation]
 
-    def forward(self, hidden_states: Tensor) -> Tensor:
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
         gate, up = self.gate_up_proj(hidden_states).chunk(2, dim=-1)
-        return self.down_proj(product(gate, up))
+        down: Tensor = self.down_proj(product(gate, up))
+        return down
 
     return {"forward": forward}
 
 
 @recipe
-def plain_mlp(original: type[nn.Module], activation: str) -> dict[str, object]:
+def plain_mlp(original: type[nn.Module], activation: Literal["none", "tanh"]) -> dict[str, object]:
     """GPT-2's: c_proj(gelu(c_fc(x))), then dropout."""
 
-    def forward(self, hidden_states: Tensor) -> Tensor:
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
         hidden_states = gelu(self.c_fc(hidden_states), approximate=activation)
-        return self.dropout(self.c_proj(hidden_states))
+        y: Tensor = self.dropout(self.c_proj(hidden_states))
+        return y
 
     return {"forward": forward}
 
@@ -127,7 +132,9 @@ def gemma_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 @functools.cache
-def turned_by(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable:
+def turned_by(
+    original: Callable[..., tuple[Tensor, Tensor]],
+) -> Callable[..., tuple[Tensor, Tensor]]:
     """Our rotary with the signature of transformers', which takes what ours does not."""
 
     def apply_rotary_pos_emb(

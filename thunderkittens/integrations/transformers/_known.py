@@ -5,6 +5,7 @@ forward somebody else has replaced is not.
 """
 
 import types
+from typing import cast
 
 from torch import nn
 
@@ -80,7 +81,7 @@ def recipe_for(module: nn.Module, part: str) -> tuple[str, ...]:
     if keeps_forward(module):
         raise LeftAlone("another library has given it a forward of its own")
     if type(module).forward is nn.LayerNorm.forward:
-        if len(module.normalized_shape) != 1:
+        if len(cast(nn.LayerNorm, module).normalized_shape) != 1:
             raise LeftAlone("it normalises more than one dimension")
         return ("torch_layer_norm",)
     forward = _name_of(module)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +52,8 @@ def linear_loss(original: type[nn.Module]) -> dict[str, object]:
     from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
     from transformers.utils.generic import can_return_tuple
 
-    @can_return_tuple
-    def compute(self, *args: object, **kwargs: object) -> object:
+    @can_return_tuple  # type: ignore[untyped-decorator]  # transformers has no types for it
+    def compute(self: Any, *args: object, **kwargs: Any) -> object:
         labels, shift_labels = kwargs.pop("labels"), kwargs.get("shift_labels")
         ignore_index, count = kwargs.get("ignore_index", -100), kwargs.get("num_items_in_batch")
         kwargs.pop("logits_to_keep", None)
@@ -75,7 +76,7 @@ def linear_loss(original: type[nn.Module]) -> dict[str, object]:
         )
 
     @functools.wraps(original.forward)
-    def forward(self, *args: object, **kwargs: object) -> object:
+    def forward(self: Any, *args: object, **kwargs: object) -> object:
         if self.training and len(args) < 2 and _is_linear(self, kwargs):
             return compute(self, *args, **kwargs)
         return original.forward(self, *args, **kwargs)
@@ -83,7 +84,7 @@ def linear_loss(original: type[nn.Module]) -> dict[str, object]:
     return {"forward": forward}
 
 
-def _is_linear(model: nn.Module, kwargs: dict[str, object]) -> bool:
+def _is_linear(model: Any, kwargs: dict[str, object]) -> bool:
     """Whether a call's loss is that of one plain matrix: no adapter, no shard, nobody watching."""
     keep = kwargs.get("logits_to_keep", 0)
     if kwargs.get("labels") is None or not isinstance(keep, int) or keep != 0:
@@ -108,7 +109,9 @@ def shifted(
 ) -> Tensor:
     """The target of each token, [tokens]: the next label, of the last one none."""
     if shift_labels is None:
-        shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+        # (pad itself refuses None: a caller has one of the two)
+        padded = nn.functional.pad(labels, (0, 1), value=ignore_index)  # type: ignore[arg-type]
+        shift_labels = padded[..., 1:]
     return shift_labels.reshape(-1).to(device)
 
 

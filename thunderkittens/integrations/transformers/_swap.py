@@ -8,6 +8,7 @@ find classes; only the printed model says whose it is.
 import functools
 import types
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
@@ -29,7 +30,7 @@ def recipe(function: Callable[..., dict[str, object]]) -> Callable[..., dict[str
 def subclass(original: type[nn.Module], name: str, *options: str) -> type[nn.Module]:
     """The class that replaces `original`; the same one for all modules, so that code is shared."""
 
-    def reduce(self: nn.Module, protocol: int) -> tuple:
+    def reduce(self: nn.Module, protocol: int) -> str | tuple[Any, ...]:
         made = original.__reduce_ex__(self, max(2, int(protocol)))
         if type(self) is not cls:  # a class of somebody else's over ours
             return made
@@ -46,7 +47,8 @@ def subclass(original: type[nn.Module], name: str, *options: str) -> type[nn.Mod
         "_get_name": get_name,
         MARK: (original, (name, *options)),
     }
-    cls = type(original)(
+    metaclass: Callable[..., type[nn.Module]] = type(original)
+    cls = metaclass(
         original.__name__, (original,), {**members, **RECIPES[name](original, *options)}
     )
     return cls
@@ -54,7 +56,8 @@ def subclass(original: type[nn.Module], name: str, *options: str) -> type[nn.Mod
 
 def _new(original: type[nn.Module], name: str, *options: str) -> nn.Module:
     """An empty module for `copy` and `pickle` to fill."""
-    cls = subclass(original, name, *options)
+    # mypy takes Module.__hash__ for that of the class, here and in swap
+    cls = subclass(original, name, *options)  # type: ignore[arg-type]
     return cls.__new__(cls)
 
 
@@ -70,17 +73,19 @@ def is_swapped_below(module: nn.Module) -> bool:
 
 def original_class(module: nn.Module) -> type[nn.Module]:
     """What `put_back` gives the module."""
-    return getattr(type(module), MARK)[0]
+    original: type[nn.Module] = getattr(type(module), MARK)[0]
+    return original
 
 
 def recipe_of(module: nn.Module) -> tuple[str, ...]:
     """The recipe that the module has now, with its options."""
-    return getattr(type(module), MARK)[1]
+    now: tuple[str, ...] = getattr(type(module), MARK)[1]
+    return now
 
 
 def swap(module: nn.Module, name: str, *options: str) -> None:
     """Gives the module the forward of a recipe."""
-    _become(module, subclass(type(module), name, *options))
+    _become(module, subclass(type(module), name, *options))  # type: ignore[arg-type]
 
 
 def put_back(module: nn.Module) -> None:
