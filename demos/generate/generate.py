@@ -142,7 +142,8 @@ def served_by(model: GPT2, prompt_length: int) -> Iterator[str]:
         calls = {"layer_norm": (x, norm.weight, norm.bias, norm.eps), "attention": (q, k, k)}
         for op, arguments in calls.items():
             causal = {"causal": True} if op == "attention" else {}
-            lines[op].append(str(thunderkittens.explain(op, *arguments, **causal)))
+            found = thunderkittens.explain(op, *arguments, **causal)
+            lines[op].append(f"{op}: {found.backend} ({found.reason})")
     for prefill, decode in lines.values():
         same = prefill == decode
         yield from [prefill] if same else [f"prefill: {prefill}", f"decode: {decode}"]

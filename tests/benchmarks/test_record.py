@@ -59,7 +59,7 @@ def test_figures_in_readmes_words_are_the_records(found):
 
 
 def test_picture_is_the_records(found, tmp_path):
-    pinned = re.search(r"matplotlib==(\S+)", (ROOT / "requirements/test.txt").read_text())[1]
+    pinned = re.search(r"matplotlib==(\S+)", (ROOT / "requirements/demo.txt").read_text())[1]
     try:
         installed = importlib.metadata.version("matplotlib")
     except importlib.metadata.PackageNotFoundError:

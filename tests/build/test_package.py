@@ -190,7 +190,8 @@ def test_packaged_headers_need_no_library(wheel, tmp_path):
         pytest.skip(reason)
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     include = tmp_path / "site" / "thunderkittens" / "include"
-    (kernel,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    manual = (ROOT / "docs/tiles.md").read_text()
+    kernel = re.findall(r"^```cpp\n(.*?)^```", manual, re.M | re.S)[0]
     compiler = toolchain.find_compiler().path
     nvcc = (toolkit.nvcc, "-std=c++20", "-arch=sm_90a", "-ccbin", compiler, "-I", include, "-c")
     for name, text in (("kernel", kernel), ("program", LAUNCHES)):

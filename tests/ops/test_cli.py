@@ -199,9 +199,9 @@ def minor(version: str) -> str:
 def test_no_torch(copy, forked):
     """The advice names the torch that it was built for: another would not do."""
     code = "import sys; sys.modules['torch'] = None; import thunderkittens"
-    wanted = f"torch=={minor(_loader.built_for()['torch'])}.*"
+    wanted = f"{_loader.pip_install()} 'torch=={minor(_loader.built_for()['torch'])}.*'"
     assert last_line(forked("-c", code, cwd=copy.parent)) == (
-        f"ImportError: thunderkittens: PyTorch is not installed; run `{_loader.pip_install()} '{wanted}'`"
+        f"ImportError: thunderkittens: PyTorch is not installed; run `{wanted}`"
     )
 
 
