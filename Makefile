@@ -4,7 +4,7 @@ PYTHON ?= python3
 BUILD_TOOLS := $(PYTHON) -m build_tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cpp test sim mutation bench new lint format cache clean
+.PHONY: help demo cpp test sim mutation bench docs wheel new lint format cache clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
@@ -26,6 +26,12 @@ mutation:  ## Plant every mistake in the kernels; the simulator has to find it (
 
 bench:  ## Measure the kernels (ARGS="--help")
 	@$(BUILD_TOOLS) bench $(ARGS)
+
+docs:  ## Build the documentation as a site (build/site/index.html)
+	@$(BUILD_TOOLS) docs
+
+wheel:  ## Make the wheel for this torch, in dist/ (ARGS=--check: install it apart, run tier 2)
+	@$(BUILD_TOOLS) wheel $(ARGS)
 
 new:  ## Write a new op that works, to change (OP=family/op)
 	@$(BUILD_TOOLS) new $(OP)

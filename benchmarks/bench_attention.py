@@ -14,13 +14,20 @@ import torch
 
 from benchmarks import harness
 from benchmarks import peers_attention as peers
-from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, Headline, HostCalls, Inputs
 from thunderkittens.testing import tolerance
 
 TOKENS, MODEL_WIDTH = 16384, 2048
 SEQUENCES = (512, 1024, 2048, 4096, 8192, 16384)
 POINTS = [(d, causal, seq) for d in (64, 128) for causal in (False, True) for seq in SEQUENCES]
 QUICK = [(128, False, 4096), (128, True, 4096)]
+HEADLINES = (
+    Headline(
+        "forward: head dimension 128, causal, 4096 keys",
+        "attention",
+        "head_dim 128, causal, seq 4096",
+    ),
+)
 
 
 def make_inputs(head_dim: int, seq: int, seed: int) -> Inputs:

@@ -15,10 +15,13 @@ import torch
 from benchmarks import bench_attention as forward
 from benchmarks import harness
 from benchmarks import peers_attention as peers
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, Headline, Inputs
 from thunderkittens.testing import tolerance
 
 WIDE = [(256, causal, seq) for causal in (False, True) for seq in (1024, 4096, 16384)]
+HEADLINES = (
+    Headline("backward: the same", "attention_backward", "head_dim 128, causal, seq 4096"),
+)
 
 
 def points(quick: bool) -> list[tuple[int, bool, int]]:

@@ -13,11 +13,16 @@ import torch
 
 from benchmarks import harness
 from benchmarks import peers_cross_entropy as peers
-from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
+from benchmarks.harness import OURS, Call, Case, Expected, Headline, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 PANELS = (Panel("cross entropy", False, 1), Panel("cross entropy, with gradient", True, 1))
+HEADLINES = (
+    Headline(
+        "cross entropy with its gradient, 8192 × 50304", "cross_entropy_backward", "8192 x 50304"
+    ),
+)
 SHAPES = (
     (8192, 50304, "bf16"),
     (8192, 50257, "bf16"),  # rows that are not 16-byte aligned

@@ -14,12 +14,13 @@ import torch
 
 import thunderkittens
 from benchmarks import harness, peers_norm
-from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
+from benchmarks.harness import OURS, Call, Case, Expected, Headline, HostCalls, Inputs, Panel
 from benchmarks.peers_norm import EPS, backward, compiled_function, forward
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PANELS = (Panel("norms", False, 0), Panel("norms, backward", True, 1))
+HEADLINES = (Headline("add_rms_norm, 16384 × 4096", "add_rms_norm", "16384 x 4096"),)
 
 # ---- layer_norm, forward and backward by ops of their own ---------------------------------------
 
@@ -273,11 +274,11 @@ def host_calls(gradient: bool) -> HostCalls:
             "torch": lambda: torch.nn.functional.layer_norm(x, (1024,), weight, bias),
         },
         "rms_norm": {
-            OURS: lambda: thunderkittens.rms_norm(x, weight),
+            OURS: lambda: thunderkittens.rms_norm(x, weight, EPS),
             "torch": lambda: peers_norm.torch_rms_norm(x, weight),
         },
         "add_rms_norm": {
-            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight),
+            OURS: lambda: thunderkittens.add_rms_norm(x, residual, weight, eps=EPS),
             "torch": lambda: peers_norm.torch_add_rms_norm(x, residual, weight, None),
         },
     }

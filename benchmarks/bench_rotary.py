@@ -12,11 +12,14 @@ from functools import partial
 import torch
 
 from benchmarks import harness, peers_rotary
-from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
+from benchmarks.harness import OURS, Call, Case, Expected, Headline, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 PANELS = (Panel("rotary", False, 0),)
+HEADLINES = (
+    Headline("rotary, 16384 tokens, 32 + 8 heads of 128", "rotary", "B4 S4096 H32+8 D128"),
+)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="write benchmarks/records/<gpu>/<family>.json, which README.md is generated from",
+        help="write benchmarks/records/<gpu>/<family>.json, which RESULTS.md is generated from",
     )
     parser.add_argument("--commit", help="what to call the code, where it is no git checkout")
     return parser.parse_args(argv)
@@ -91,4 +91,4 @@ def save(record: dict[str, Any], arguments: argparse.Namespace) -> None:
         draw(record, arguments.plot)
         print(f"wrote {arguments.plot}")
     if arguments.record:
-        subprocess.run([sys.executable, "-m", "benchmarks.readme"], check=True)
+        subprocess.run([sys.executable, "-m", "benchmarks.results"], check=True)

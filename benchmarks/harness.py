@@ -137,6 +137,23 @@ class Panel:
     column: int
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A result that README's picture shows; a family's file has them as `HEADLINES`.
+
+    Args:
+        title: What stands above its bars.
+        op: Of the result, and so are the others.
+        shape: For people.
+        dtype: "bf16".
+    """
+
+    title: str
+    op: str
+    shape: str
+    dtype: str = "bf16"
+
+
 def families() -> list[str]:
     """Every family that has a benchmark, by its file's name."""
     return sorted(path.stem[6:] for path in Path(__file__).parent.glob("bench_*.py"))

@@ -75,7 +75,7 @@ def draw(found: Records, path: Path) -> None:
                 draw_panel(axis, panel.title, drawn[panel])
             axes[-1, 0].set_xlabel("of the rate of a copy of as many bytes", fontsize=8)
         gpu, legend = (
-            records.main_run(found)["gpu"],
+            next(iter(found.values()))["machine"]["gpu"],
             "ours (black), the best peer (red), other peers",
         )
         figure.suptitle(f"{gpu}: {legend} (grey)", fontsize=11)

@@ -2,7 +2,8 @@
 
 A file has `machine`, the run (GPU, driver, versions, date, commit, clocks as found), and `results`.
 Where some of its results were measured in other runs, `other_runs` has of each the date, commit and
-clocks, and its `cases`, `<op>, <shape>`.
+clocks, and its `cases`, `<op>, <shape>`. Where a kernel has changed since, `since` says what that
+did to the figures, until the next run's record takes the place of this one.
 """
 
 from __future__ import annotations
@@ -50,34 +51,3 @@ def save(records: Records) -> list[Path]:
 def results(record: dict[str, Any]) -> list[Result]:
     """A record's results."""
     return [Result(**entry) for entry in record["results"]]
-
-
-def _run(about: dict[str, Any]) -> tuple[str, str, str]:
-    return about["date"], about["commit"], about["clocks"]
-
-
-def main_run(records: Records) -> dict[str, Any]:
-    """The machine as most of the families found it."""
-    runs = [_run(record["machine"]) for record in records.values()]
-    most = max(runs, key=runs.count)
-    return next(r["machine"] for r in records.values() if _run(r["machine"]) == most)
-
-
-def from_other_runs(records: Records) -> dict[tuple[str, str, str], list[str]]:
-    """What the main run has not measured: families, and cases of others, by date, commit, clocks.
-
-    Those cases of a family that another run has measured are "but for".
-    """
-    main = _run(main_run(records))
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for family, record in records.items():
-        others = record.get("other_runs", ())
-        own = _run(record["machine"])
-        if own != main:
-            cases = "; ".join(case for run in others for case in run["cases"])
-            name = f"{family} (but for {cases})" if cases else family
-            found.setdefault(own, []).append(name)
-        for run in others:
-            if _run(run) != main:
-                found.setdefault(_run(run), []).extend(run["cases"])
-    return found

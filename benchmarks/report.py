@@ -72,7 +72,7 @@ def time_text(seconds: float) -> str:
 
 
 def figure_text(result: Result, name: str) -> str:
-    """For README: `3.91 (68.6 µs)` in the result's unit, a time alone for the host, – if absent."""
+    """A table's `3.91 (68.6 µs)` in the result's unit, a time alone for the host, – if absent."""
     figure = result.figure(name)
     if figure is None:
         return "–"

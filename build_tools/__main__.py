@@ -9,6 +9,8 @@ import sys
 from build_tools import settings
 from build_tools.settings import PACKAGE, ROOT, BuildError
 
+PURPOSES = ("demo", "test", "lint", "docs")  # the files of requirements/
+
 
 def main() -> int:
     """Runs one command; a BuildError ends in its one sentence."""
@@ -41,7 +43,7 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
         if name in ("test", "environment"):
             command.add_argument("--torch", metavar="VERSION")
         if name == "environment":
-            command.add_argument("--purpose", choices=("demo", "test", "lint"), default="test")
+            command.add_argument("--purpose", choices=PURPOSES, default="test")
     arguments, rest = parser.parse_known_args()
     if rest and arguments.command not in PASS_ON:
         parser.error(f"{arguments.command} takes no {' '.join(rest)}")
@@ -180,6 +182,30 @@ def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode
 
 
+def _docs(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Sets up, builds, and writes the documentation as a site of HTML into build/site."""
+    from build_tools import docs, environment, ops
+
+    environment.enter("docs")
+    ops.build()
+    print(f"The documentation: {docs.build()}")
+
+
+def _figures(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Draws the pictures of docs/tiles.md."""
+    from build_tools import figures
+
+    print(*figures.write(), sep="\n")
+
+
+def _wheel(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and makes the wheel; --check installs it in a fresh environment and tests it."""
+    from build_tools import environment, wheel
+
+    environment.enter("test")
+    return wheel.run(rest)
+
+
 def _lint(arguments: argparse.Namespace, rest: list[str]) -> None:
     """Checks the code's form."""
     from build_tools import environment, lint
@@ -219,8 +245,6 @@ def _clean(arguments: argparse.Namespace, rest: list[str]) -> None:
     folders = [settings.build_dir(), PACKAGE / "lib", PACKAGE / "include", ROOT / "dist"]
     for folder in [*folders, *ROOT.glob("*.egg-info")]:
         shutil.rmtree(folder, ignore_errors=True)
-    for file in PACKAGE.glob("_C.*.so"):
-        file.unlink(missing_ok=True)
 
 
 COMMANDS = {
@@ -240,6 +264,9 @@ COMMANDS = {
     "demo": _demo,
     "cpp": _cpp,
     "bench": _bench,
+    "docs": _docs,
+    "figures": _figures,
+    "wheel": _wheel,
     "lint": _lint,
     "format": _format,
     "cache": _cache,
@@ -247,7 +274,7 @@ COMMANDS = {
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench")
+PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench", "wheel")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from build_tools import toolchain
+from build_tools import progress, toolchain
 from build_tools.settings import BuildError
 
 MINIMUM_SETUPTOOLS = (70, 1)  # the first that makes wheels by itself
@@ -59,7 +59,7 @@ def build_wheel(
     folder: str, config_settings: dict | None = None, metadata: str | None = None
 ) -> str:
     """Builds a wheel into a folder and returns its name there."""
-    with _installed_torch():
+    with _installed_torch(), _seen():
         return _setuptools().build_wheel(folder, config_settings, metadata)
 
 
@@ -67,7 +67,7 @@ def build_editable(
     folder: str, config_settings: dict | None = None, metadata: str | None = None
 ) -> str:
     """Builds in place, and a wheel that points there; returns the wheel's name."""
-    with _installed_torch():
+    with _installed_torch(), _seen():
         return _setuptools().build_editable(folder, config_settings, metadata)
 
 
@@ -88,20 +88,40 @@ def _installed_torch() -> Iterator[None]:
         sys.exit(f"error: {error}")
 
 
+@contextlib.contextmanager
+def _seen() -> Iterator[None]:
+    """Shows the progress to whoever sits at the terminal: pip and others hide it."""
+    progress.show_on_terminal(front_end=_parent()[0])
+    try:
+        yield
+    finally:
+        progress.show_on_terminal(False)
+
+
 def _show_installed_packages() -> None:
     """Appends the packages of the interpreter that asked for the build to the search path."""
     if importlib.util.find_spec("torch") is not None:
         return
+    found_ones = []
     for command, environment in _interpreters():
         found = _probe(command, environment)
-        if found:
-            toolchain.interpreter, paths = found
+        if found is None:
+            continue
+        has_torch, interpreter, paths = found
+        if has_torch:
+            toolchain.interpreter = interpreter
             sys.path += [path for path in paths if path and path not in sys.path]
             return
+        found_ones.append(interpreter)
+    # For messages the front end's: our own, the first, may be the build's, which is soon removed.
+    toolchain.interpreter = [sys.executable, *found_ones[:2]][-1]
 
 
-def _probe(command: str, environment: dict[str, str]) -> tuple[str, list[str]] | None:
-    """Returns an interpreter's path and its search path, if it is of our version and has torch."""
+def _probe(command: str, environment: dict[str, str]) -> tuple[bool, str, list[str]] | None:
+    """Returns whether an interpreter has torch, its path and its search path.
+
+    None where it is of another version of Python, or none at all.
+    """
     hidden = ("PYTHONHOME", "PYTHONNOUSERSITE")
     environment = {key: value for key, value in environment.items() if key not in hidden}
     try:
@@ -111,31 +131,57 @@ def _probe(command: str, environment: dict[str, str]) -> tuple[str, list[str]] |
         version, has_torch, executable, paths = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    usable = has_torch and tuple(version) == sys.version_info[:2]
-    return (executable, paths) if usable else None
+    usable = tuple(version) == sys.version_info[:2]
+    return (has_torch, executable, paths) if usable else None
 
 
 def _interpreters() -> Iterator[tuple[str, dict[str, str]]]:
     """Yields the interpreters that may have asked for this build, each with its environment.
 
     pip hides its own packages by PYTHONPATH, so the same interpreter without that shows them.
-    Other front ends make a virtual environment: there, the parent process tells.
+    Other front ends make a virtual environment: there, the parent process tells: the program that
+    it is, the interpreter that it was told to use (`--python`), or its virtual environment, of
+    which uv takes the one in `.venv`, too.
     """
-    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    yield sys.executable, own
+    yield sys.executable, {key: val for key, val in os.environ.items() if key != "PYTHONPATH"}
+    words, variables = _parent()
+    if not words:
+        return
+    here = _parent_folder()
+    named = [words[0]]
+    for word, following in zip(words[1:], [*words[2:], ""], strict=True):
+        if word in ("--python", "-p"):
+            named.append(following)
+        elif word.startswith("--python="):
+            named.append(word.removeprefix("--python="))
+    prefixes = [variables[key] for key in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(key)]
+    folders = [Path(prefix) for prefix in prefixes] + [up / ".venv" for up in (here, *here.parents)]
+    search = [*(str(folder / "bin") for folder in folders), variables.get("PATH", os.defpath)]
+    for name in (*named, "python3", "python"):
+        path, inside = Path(here, name), Path(here, name, "bin", "python")
+        found = str(inside) if inside.is_file() else str(path) if "/" in name else None
+        found = found or shutil.which(name, path=os.pathsep.join(search))
+        if found:
+            yield found, variables
+
+
+def _parent() -> tuple[list[str], dict[str, str]]:
+    """Returns the command line and the environment of the front end; empty where none is seen."""
     process = Path(f"/proc/{os.getppid()}")
     try:
-        words = (process / "cmdline").read_text().split("\0")
+        words = (process / "cmdline").read_text(errors="replace").rstrip("\0").split("\0")
         entries = (process / "environ").read_text(errors="replace").split("\0")
     except OSError:
-        return
-    parent = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-    folders = [str(Path(parent["VIRTUAL_ENV"], "bin"))] if parent.get("VIRTUAL_ENV") else []
-    search = os.pathsep.join([*folders, parent.get("PATH", os.defpath)])
-    for name in (words[0], "python3", "python"):
-        path = shutil.which(name, path=search)
-        if path:
-            yield path, parent
+        return [], {}
+    return words, dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _parent_folder() -> Path:
+    """Returns the folder in which the front end was called."""
+    try:
+        return Path(os.readlink(f"/proc/{os.getppid()}/cwd"))
+    except OSError:
+        return Path.cwd()
 
 
 def _has_setuptools() -> bool:

@@ -33,11 +33,29 @@ def write(toolkit: toolchain.Cuda | None) -> Path:
     return header
 
 
+def version(toolkit: toolchain.Cuda | None) -> str:
+    """Returns a build's version, as in "0.1.0+torch2.11.cu130" or "0.1.0+torch2.11.cpu".
+
+    The local part is what the build fits: torch's minor version, of which its C++ interface is a
+    property, and the CUDA whose runtime the kernels need; "cpu": there are none.
+
+    In an unpacked source archive it is the archive's, "0.1.0": pip refuses another one of what it
+    has found by version.
+
+    Args:
+        toolkit: The CUDA toolkit of this build, or None for a build without CUDA kernels.
+    """
+    if (ROOT / "PKG-INFO").is_file():
+        return settings.version()
+    cuda = f"cu{''.join(toolkit.version.split('.')[:2])}" if toolkit else "cpu"
+    return f"{settings.version()}+torch{toolchain.find_torch().minor}.{cuda}"
+
+
 def collect(toolkit: toolchain.Cuda | None) -> dict:
     """Returns what `thunderkittens info` shows of a build."""
     compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
     return {
-        "version": settings.version(),
+        "version": version(toolkit),
         "revision": _revision(),
         "torch": torch.version,
         "torch_cuda": torch.cuda,

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from build_tools import cache, content, objects, settings
+from build_tools import cache, content, objects, progress, settings
 from build_tools.job import Job, Result
 from build_tools.settings import ROOT, BuildError
 
@@ -41,7 +41,7 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
     missing = [job for job, found in zip(stale, fetched, strict=True) if not found]
     if len(missing) < len(stale):
         count = len(stale) - len(missing)
-        print(f"{title}: {count} of {len(jobs)} from {cache.folder().parent}", flush=True)
+        progress.say(f"{title}: {count} of {len(jobs)} from {cache.folder().parent}")
     if not missing:
         return [Result(job, 0.0) for job in jobs]
     needed = dict.fromkeys(need for job in missing for need in job.needs if not _is_current(need))
@@ -50,9 +50,12 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
     done = {need: threading.Event() for need in needed}
     workers = min(settings.jobs(), len(queue))
     total = len(jobs) + len(needed)
-    print(f"{title}: {len(queue)} of {total} to build, {workers} at a time", flush=True)
-    show = partial(_show, counter=itertools.count(1), total=len(queue))
-    spent = _in_parallel(partial(_execute_in_turn, kept=kept, done=done), queue, show)
+    ahead = progress.Progress(queue, workers)
+    pace = f"{workers} at a time, about {progress.duration(ahead.left())}"
+    progress.say(f"{title}: {len(queue)} of {total} to build, {pace}")
+    show = partial(_show, counter=itertools.count(1), total=len(queue), ahead=ahead)
+    execute = partial(_execute_in_turn, kept=kept, done=done, ahead=ahead)
+    spent = _in_parallel(execute, queue, show)
     seconds = dict(zip(queue, spent, strict=True))
     cache.trim()
     return [Result(job, seconds.get(job, 0.0)) for job in jobs]
@@ -124,13 +127,17 @@ def _fetch(job: Job, kept: objects.Kept) -> bool:
     return True
 
 
-def _execute_in_turn(job: Job, kept: objects.Kept, done: dict[Job, threading.Event]) -> float:
+def _execute_in_turn(
+    job: Job, kept: objects.Kept, done: dict[Job, threading.Event], ahead: progress.Progress
+) -> float:
     for need in job.needs:
         if need in done:
             done[need].wait()
+    ahead.begin(job)
     try:
         return _execute(job, kept)
     finally:
+        ahead.end(job)
         if job in done:
             done[job].set()
 
@@ -173,9 +180,13 @@ def _execute(job: Job, kept: objects.Kept) -> float:
     return seconds
 
 
-def _show(job: Job, seconds: float, counter: Iterator[int], total: int) -> None:
-    mark = f"[{next(counter):{len(str(total))}}/{total}]"
-    print(f"  {mark} {job.name}{job.suffix}  {seconds:.1f} s", flush=True)
+def _show(
+    job: Job, seconds: float, counter: Iterator[int], total: int, ahead: progress.Progress
+) -> None:
+    count = next(counter)
+    mark = f"[{count:{len(str(total))}}/{total}]"
+    left = f", about {progress.duration(ahead.left())} left" if count < total else ""
+    progress.say(f"  {mark} {job.name}{job.suffix}  {seconds:.1f} s{left}")
 
 
 def _scratch(output: Path) -> Path:

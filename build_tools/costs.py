@@ -4,7 +4,8 @@ The compiler's seconds are those that it took for the objects that are there, wh
 were made; the tests' are of their last run. What runs at a time shares them: a family costs the sum
 divided by how many that are. `python -m build_tools costs` shows the table, and with --write keeps
 what needs no clock, kernels and bytes, in tests/families/<family>/costs.json, with which a test
-compares them.
+compares them; and in build_tools/compile_seconds.json the seconds of each file, from which a build
+says how long it will take.
 """
 
 import json
@@ -12,7 +13,7 @@ import re
 from pathlib import Path
 
 import configs
-from build_tools import build_info, compile, cuda, ops, resources, settings, simulator
+from build_tools import build_info, compile, cuda, ops, progress, resources, settings, simulator
 from build_tools.job import Job
 from build_tools.settings import ROOT, BuildError
 
@@ -80,6 +81,31 @@ def write() -> None:
         known = json.loads(path.read_text()) if path.is_file() else {}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(known | sizes(columns), indent=2, sort_keys=True) + "\n")
+
+    known = progress.recorded()
+    now = {job.name: known.get(job.name) or 0.0 for job in build_jobs()}
+    now |= {job.name: spent for job in build_jobs() if (spent := round(compile.cost(job), 1))}
+    kept = {name: spent for name, spent in now.items() if spent}
+    progress.SECONDS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def build_jobs() -> list[Job]:
+    """Returns the compilations of the libraries and of the simulator."""
+    toolkit, _ = cuda.toolkit()
+    header = build_info.write(toolkit)
+    found = [
+        ops.compile_job(path, header) for path in (*ops.torch_sources(), *ops.kernel_sources())
+    ]
+    found += [need for need in dict.fromkeys(need for job in found for need in job.needs)]
+    if toolkit is not None:
+        found += [*cuda.kernel_jobs(toolkit), cuda.device_job(toolkit)]
+    try:
+        headers = simulator.headers()
+    except BuildError:
+        return found
+    kernels = sorted(ROOT.glob("csrc/kernels/*/*.cu"))
+    found += [simulator.kernel_job(headers, path) for path in kernels]
+    return found + [simulator.race_kernel_job(headers, path) for path in kernels]
 
 
 def seconds() -> dict[str, dict[str, float]]:

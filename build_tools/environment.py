@@ -27,7 +27,7 @@ def enter(purpose: str, torch: str | None = None) -> None:
     """Returns if this interpreter is the one to use; else runs the same command in that one.
 
     Args:
-        purpose: "demo", "test" or "lint": the file of requirements/ to satisfy.
+        purpose: "demo", "test", "lint" or "docs": the file of requirements/ to satisfy.
         torch: A version to use in place of the pinned one, in an environment of its own.
     """
     python = prepare(purpose, torch)

@@ -1,5 +1,6 @@
-"""Checks, and repairs, the form of the code: ruff for Python, clang-format for C++."""
+"""Checks, and repairs, the form of the code: ruff for Python, clang-format for C++; mypy, types."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,12 @@ PYTHON_PATHS = (
     "build_tools",
     "configs.py",
     "demos",
+    "docs",
     "setup.py",
     "tests",
     "thunderkittens",
 )
+TYPED_PATHS = ("thunderkittens", "tests/typing/user.py")
 CXX_PATTERNS = (
     "csrc/**/*.h",
     "csrc/**/*.cuh",
@@ -45,6 +48,18 @@ def python_commands(repair: bool = False) -> list[list[str]]:
     ]
 
 
+def types_command() -> list[str]:
+    """Returns mypy's command line; what it keeps makes the next run one of a second."""
+    return ["--sqlite-cache", "--cache-dir", "build/mypy", *TYPED_PATHS]
+
+
+def why_untyped() -> str | None:
+    """Returns why types cannot be checked here; None where they can."""
+    if importlib.util.find_spec("torch") is None:
+        return f"torch, whose types are needed, is not installed beside {sys.executable}"
+    return None
+
+
 def cxx_command(repair: bool = False) -> list[str]:
     """Returns clang-format's command line."""
     files = sorted(
@@ -64,7 +79,13 @@ def check(repair: bool = False) -> None:
     """
     failed = []
     commands = [("ruff", command) for command in python_commands(repair)]
-    for tool, command in [*commands, ("clang-format", cxx_command(repair))]:
+    commands.append(("clang-format", cxx_command(repair)))
+    skipped = "they cannot be repaired" if repair else why_untyped()
+    if skipped is None:
+        commands.append(("mypy", types_command()))
+    elif not repair:
+        print(f"mypy: skipped: {skipped}", flush=True)
+    for tool, command in commands:
         path = find(tool)
         if path is None:
             raise BuildError(

@@ -1,17 +1,14 @@
-"""Builds what the package loads: two libraries, and the Python module `_C`.
+"""Builds what the package loads: two libraries, neither of which knows Python.
 
 `lib/libthunderkittens_kernels.so` holds the kernels and needs the CUDA runtime alone;
 `lib/libthunderkittens.so` makes torch ops of them.
 """
 
-import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
 from build_tools import build_info, compile, cuda, cxx, precompiled, settings, toolchain
-from build_tools.settings import BuildError
 
-MODULE = "csrc/binding/module.cpp"
 TORCH_HEADERS = "csrc/binding/precompiled.hpp"
 KERNELS = "libthunderkittens_kernels.so"
 LIBRARY = "libthunderkittens.so"
@@ -22,7 +19,7 @@ def build(
     kernels: Iterable[compile.Job] | None = None,
     name: str = "lib",
 ) -> None:
-    """Builds the ops library and the Python module, and puts them into a package folder.
+    """Builds both libraries, and puts them into a package folder.
 
     Args:
         package: The folder `thunderkittens` that is to hold them.
@@ -34,20 +31,20 @@ def build(
     print(toolchain.describe(toolkit, reason), flush=True)
     header = build_info.write(toolkit)
     host, device = _kernel_jobs(toolkit, kernels)
-    glue = [*(compile_job(source, header) for source in torch_sources()), module_job(header)]
+    glue = [compile_job(source, header) for source in torch_sources()]
     # The slowest first: kernels, then files that include ATen.
     results = compile.run([*reversed(device), *glue, *host], "Compiling")
     outputs = {result.job.name: result.output for result in results}
     objects = [tuple(outputs[job.name] for job in jobs) for jobs in ([*host, *device], glue)]
     links = [_link_kernels(objects[0], toolkit, name)]
-    links += [_link_library((*objects[1][:-1], links[0].output), name)]
-    links += [_link_module((objects[1][-1], links[1].output, links[0].output), name)]
+    links += [_link_library((*objects[1], links[0].output), name)]
     for job in links:
         compile.run([job], "Linking")
     compile.print_times(results)
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    for job, place in zip(links, (f"lib/{KERNELS}", f"lib/{LIBRARY}", f"_C{suffix}"), strict=True):
-        compile.install(job.output, package / place)
+    for job, place in zip(links, (KERNELS, LIBRARY), strict=True):
+        compile.install(job.output, package / "lib" / place)
+    for module in package.glob("_C.*.so"):  # of earlier versions: it would hide _C.py
+        module.unlink()
 
 
 def build_kernels(package: Path, toolkit: toolchain.Cuda | None) -> None:
@@ -82,8 +79,7 @@ def kernel_sources() -> list[Path]:
 
 def torch_sources() -> list[Path]:
     """Returns the C++ sources of the torch ops."""
-    paths = cxx.sources("csrc/binding", "csrc/kernels/*/torch")
-    return [path for path in paths if path != Path(MODULE)]
+    return cxx.sources("csrc/binding", "csrc/kernels/*/torch")
 
 
 def compile_job(source: Path, header: Path | None = None) -> compile.Job:
@@ -95,33 +91,14 @@ def compile_job(source: Path, header: Path | None = None) -> compile.Job:
     """
     if source in kernel_sources():  # without torch, no other object for another torch
         return cxx.job(source)
+    if source.name == "build_info.cpp":  # nor this
+        return cxx.job(source, flags=("-I", str(header.parent)) if header else ())
     torch = toolchain.find_torch()
-    generated = ("-I", str(header.parent)) if header and source.name == "build_info.cpp" else ()
-    job = cxx.job(source, f"torch {torch.version}", (*generated, *torch.include_flags))
-    if source == Path(MODULE):
-        return job
+    job = cxx.job(source, f"torch {torch.version}", torch.include_flags)
     header = cxx.job(
         Path(TORCH_HEADERS), f"torch {torch.version}", ("-x", "c++", *torch.include_flags)
     )
     return precompiled.begin_with(job, *precompiled.header(header))
-
-
-def module_job(header: Path) -> compile.Job:
-    """Returns the compilation of the Python module: the one object that Python's ABI is in."""
-    job = compile_job(Path(MODULE), header)
-    include = Path(sysconfig.get_paths()["include"])
-    if not (include / "Python.h").is_file():
-        raise BuildError(
-            f"Python's headers: found none in {include}, needed Python.h; "
-            f"install them with `apt-get install python3-dev`"
-        )
-    python = ("-isystem", str(include))
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return compile.Job(
-        name=f"{job.name}{suffix.removesuffix('.so')}",
-        command=(*job.command[:1], *python, *job.command[1:]),
-        tool=job.tool,
-    )
 
 
 def _link_kernels(
@@ -129,7 +106,7 @@ def _link_kernels(
 ) -> compile.Job:
     compiler = toolchain.find_compiler()
     # The runtime by its full path: the Python packages have no libcudart.so to find with -l.
-    runtime = (str(toolkit.cudart),) if toolkit else ()
+    runtime = (str(toolkit.cudart), *_runtime_paths(toolkit)) if toolkit else ()
     return compile.Job(
         name=f"{name}/libthunderkittens_kernels",
         command=(*cxx.shared_library(KERNELS), "{inputs}", cxx.LIBRARY, *runtime),
@@ -138,6 +115,16 @@ def _link_kernels(
         inputs=objects,
         depends=False,
     )
+
+
+def _runtime_paths(toolkit: toolchain.Cuda) -> tuple[str, ...]:
+    """Returns flags to look for CUDA's runtime among Python's packages, beside ours.
+
+    Under torch it is loaded already; for C++ programs, LD_LIBRARY_PATH and ldconfig count too.
+    """
+    major = toolchain.version_tuple(toolkit.version)[0]
+    folder = "cuda_runtime" if major < 13 else f"cu{major}"
+    return (f"-Wl,-rpath,$ORIGIN/../../nvidia/{folder}/lib",)
 
 
 def _link_library(objects: tuple[Path, ...], name: str) -> compile.Job:
@@ -151,31 +138,9 @@ def _link_library(objects: tuple[Path, ...], name: str) -> compile.Job:
             f"-L{torch.root / 'lib'}",
             "-lc10",
             "-ltorch_cpu",
-            "-Wl,-rpath,$ORIGIN",
+            "-Wl,-rpath,$ORIGIN:$ORIGIN/../../torch/lib",  # beside the package, for C++ programs
             f"-Wl,-rpath-link,{torch.root / 'lib'}",
             "-Wl,--allow-shlib-undefined",
-        ),
-        tool=f"{compiler.name}, torch {torch.version}",
-        suffix=".so",
-        inputs=objects,
-        depends=False,
-    )
-
-
-def _link_module(objects: tuple[Path, ...], name: str) -> compile.Job:
-    compiler, torch = toolchain.find_compiler(), toolchain.find_torch()
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return compile.Job(
-        name=f"{name}/_C{suffix.removesuffix('.so')}",
-        command=(
-            compiler.path,
-            "-shared",
-            "-o",
-            "{output}",
-            "{inputs}",
-            cxx.LIBRARY,
-            "-Wl,-rpath,$ORIGIN/lib",
-            f"-Wl,-rpath-link,{torch.root / 'lib'}",
         ),
         tool=f"{compiler.name}, torch {torch.version}",
         suffix=".so",

@@ -23,7 +23,7 @@ class BuildError(Exception):
 
 
 def version() -> str:
-    """Returns the package's version, which pyproject.toml states."""
+    """Returns the version of the sources, which pyproject.toml states; a build adds to it."""
     text = (ROOT / "pyproject.toml").read_text()
     return re.search(r'^version = "(.+)"', text, re.MULTILINE)[1]
 

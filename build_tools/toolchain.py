@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,8 +24,14 @@ interpreter = sys.executable  # whose packages count; the build backend may find
 
 
 def pip() -> str:
-    """Returns the command that installs a package where it counts."""
-    return f"{interpreter} -m pip install"
+    """Returns the command that installs a package where it counts, by pip or else by uv."""
+    python = shlex.quote(interpreter)
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec('pip') is None)"
+    try:
+        has_pip = subprocess.run([interpreter, "-I", "-c", code], timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        has_pip = True
+    return f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,11 @@ class Torch:
     root: Path
     version: str  # as in "2.11.0+cu130"
     cuda: str | None  # as in "13.0"; None for a build without CUDA
+
+    @property
+    def minor(self) -> str:
+        """The part of the version that its C++ interface depends on, as in "2.11"."""
+        return dotted(version_tuple(self.version)[:2])
 
     @property
     def include_flags(self) -> tuple[str, ...]:
@@ -114,16 +126,22 @@ def find_torch() -> Torch:
     Raises:
         BuildError: There is none, or it is too old.
     """
-    needed = f"needed ≥ {dotted(MINIMUM_TORCH)}; install it with `{pip()} torch`"
+    minimum = dotted(MINIMUM_TORCH)
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
-        raise BuildError(f"PyTorch: found none beside {interpreter}, {needed}")
+        raise BuildError(
+            f"PyTorch: found none beside {interpreter}, needed ≥ {minimum}; "
+            f"install it with `{pip()} 'torch>={minimum}'`"
+        )
     root = Path(spec.origin).parent
     text = (root / "version.py").read_text()
     version = re.search(r"__version__ = '([^']+)'", text)[1]
     cuda = re.search(r"^cuda: .*?= '([^']+)'", text, re.MULTILINE)
     if version_tuple(version)[:2] < MINIMUM_TORCH:
-        raise BuildError(f"PyTorch: found {version} in {root}, {needed}")
+        raise BuildError(
+            f"PyTorch: found {version} in {root}, needed ≥ {minimum}; "
+            f"install it with `{pip()} 'torch>={minimum}'`"
+        )
     return Torch(root, version, cuda[1] if cuda else None)
 
 

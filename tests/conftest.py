@@ -1,8 +1,8 @@
 """Tiers, GPU skips, seeds, and the line that reproduces a failure.
 
-Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, demos,
-benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer), tests/conformance,
-tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
+Tiers (`--tier N` runs one): 1 tests/test_*.py and tests/build; 2 the ops on the CPU, integrations,
+demos, benchmarks and what tests/stress is made of; 3 tests/kittens (the tile layer),
+tests/conformance, tests/mutation and `*_simulator.py`; 4 tests/ptxas; 5 marked `gpu`.
 """
 
 import functools
@@ -24,7 +24,9 @@ TIER_OF_FOLDER = {
     "tools": 2,
     "fuzz": 2,
     "ops": 2,
+    "integrations": 2,
     "testing": 2,
+    "typing": 2,
     "demos": 2,
     "benchmarks": 2,
     "stress": 2,

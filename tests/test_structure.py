@@ -26,6 +26,8 @@ LAYERS = {  # of a folder; the longest prefix wins
     "csrc/kernels": 4,  # but a family's folder torch is 5
     "csrc/binding": 5,
     "thunderkittens": 7,
+    "thunderkittens/_C.py": 5,  # csrc/binding for Python
+    "thunderkittens/_loader.py": 5,
     "thunderkittens/ops": 6,
     "benchmarks": 8,
     "demos": 8,
@@ -98,7 +100,8 @@ def imported(path: Path) -> list[Path]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     paths = [Path(*name.split(".")) for name in names]
-    return [p for p in paths if (ROOT / p).is_dir() or (ROOT / p).with_suffix(".py").is_file()]
+    modules = [path.with_suffix(".py") for path in paths]
+    return [p for p in (*paths, *modules) if (ROOT / p).is_dir() or (ROOT / p).is_file()]
 
 
 @pytest.mark.parametrize("rule", FORBIDDEN)
@@ -194,6 +197,7 @@ def families_named(node: ast.AST) -> set[str]:
 def is_shared(path: Path) -> bool:
     """Whether a module is of no one family: nor its folder or file, nor a model that uses some."""
     own = ("tests/families/", "tests/demos/", "demos/", "thunderkittens/", "configs.py")
+    own += ("tests/integrations/",)
     return not path.as_posix().startswith(own) and not re.match("(bench|peers)_", path.name)
 
 

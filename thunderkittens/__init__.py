@@ -3,12 +3,16 @@
 Importing loads the ops library and does nothing to CUDA.
 """
 
+from typing import TYPE_CHECKING
+
 from thunderkittens import _loader
 
 if _loader.load():
     from thunderkittens import nn
     from thunderkittens._backend import backend
+    from thunderkittens._distributed import register_sharding_strategies
     from thunderkittens._explain import Explanation, explain
+    from thunderkittens._flop_counter import register_flop_formulas
     from thunderkittens._inductor import register_fallbacks_with_inductor
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
@@ -22,7 +26,9 @@ if _loader.load():
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
     register_fallbacks_with_inductor()
-    del register_fallbacks_with_inductor
+    register_flop_formulas()
+    register_sharding_strategies()
+    del register_fallbacks_with_inductor, register_flop_formulas, register_sharding_strategies
 
 __all__ = [
     "Explanation",
@@ -48,10 +54,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """Imports `thunderkittens.testing` at its first use: most programs never test."""
-    if name == "testing":
-        import importlib
+if TYPE_CHECKING:
+    from thunderkittens import integrations as integrations
+    from thunderkittens import testing as testing
+else:
 
-        return importlib.import_module("thunderkittens.testing")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str):
+        """Imports `testing` and `integrations` at their first use: few programs need them."""
+        if name in ("integrations", "testing"):
+            import importlib
+
+            return importlib.import_module(f"thunderkittens.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import threading
+from typing import Literal
 
 from thunderkittens import _C
 from thunderkittens._loader import SIMULATOR, SIMULATOR_RACE
@@ -55,15 +56,15 @@ class backend(contextlib.ContextDecorator):
 
     def __init__(
         self,
-        name: str,
+        name: Literal["auto", "torch", "simulator"],
         *,
-        policy: str | None = None,
+        policy: Literal["eager", "lazy", "random"] | None = None,
         seed: int | None = None,
         threads: int | None = None,
         race: bool = False,
-        trace: str | os.PathLike | None = None,
+        trace: str | os.PathLike[str] | None = None,
         block: int | None = None,
-        facts: str | os.PathLike | None = None,
+        facts: str | os.PathLike[str] | None = None,
     ) -> None:
         files = {"trace": trace, "block": block, "facts": facts}
         _check_options(name, {"policy": policy, "seed": seed, "threads": threads, **files}, race)
@@ -163,7 +164,7 @@ def _options(library: ctypes.CDLL) -> str:
     options = library.kittens_sim_options()
     if options is None:
         raise RuntimeError(f"simulator: {library.kittens_sim_last_error().decode()}")
-    return options.decode()
+    return str(options.decode())
 
 
 _loaded: list[ctypes.CDLL] = []

@@ -1,10 +1,19 @@
 """Which backend a call takes, and why."""
 
 import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 
 from thunderkittens import _C
+from thunderkittens.ops._fallback import computed_by_torch
+from thunderkittens.ops.attention import note_of_layout
+from thunderkittens.ops.scaled_dot_product_attention import by_attention, why_torch
+
+_NOTES = {"attention": note_of_layout}  # on calls that are legal, and perhaps not meant
+_COMPOSED = "scaled_dot_product_attention"  # in Python, of an op of another name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +28,7 @@ class Explanation:
     """
 
     op: str
-    backend: str
+    backend: Literal["cuda", "torch", "simulator"]
     reason: str
     notes: tuple[str, ...] = ()
 
@@ -52,13 +61,44 @@ def explain(op: str, *args: object, **kwargs: object) -> Explanation:
     """
     import thunderkittens
 
-    names = sorted({str(kernel["op"]) for kernel in _C.kernels()} & set(thunderkittens.__all__))
+    names = sorted({*public_ops(), _COMPOSED})
     if op not in names:
         raise ValueError(f"explain: op must be one of {', '.join(names)}, got {op!r}")
     function = getattr(thunderkittens, op)
+    if op == _COMPOSED:
+        return _explain_composed(inspect.signature(function).bind(*args, **kwargs))
+    found = _asked(op, lambda: function(*args, **kwargs))
+    if op in _NOTES:
+        note = _NOTES[op](**inspect.signature(function).bind(*args, **kwargs).arguments)
+        found = found if note is None else dataclasses.replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _asked(op: str, call: Callable[[], object]) -> Explanation:
     with torch.no_grad():
-        found = _C.explain(lambda: function(*args, **kwargs))
+        found = _C.explain(call)
     if found is None:
         return Explanation(op, "torch", "the tensors hold no data")
-    name, backend, reason, notes = found
-    return Explanation(name, backend, reason, tuple(notes))
+    _, backend, reason, notes = found
+    return Explanation(op, backend, reason, tuple(notes))
+
+
+def _explain_composed(bound: inspect.BoundArguments) -> Explanation:
+    """Of a call that our op never sees where torch computes it."""
+    bound.apply_defaults()
+    given = bound.arguments
+    scale = given.pop("scale")
+    reason = why_torch(**given)
+    if reason is not None:
+        computed_by_torch(_COMPOSED, reason, given["query"].is_cuda, warns=False)
+        return Explanation(_COMPOSED, "torch", reason)
+    q, k, v, is_causal = (given[name] for name in ("query", "key", "value", "is_causal"))
+    return _asked(_COMPOSED, lambda: by_attention(q, k, v, is_causal, scale))
+
+
+def public_ops() -> list[str]:
+    """The public functions that are ops, each once."""
+    import thunderkittens
+
+    ops = dict.fromkeys(kernel["op"] for kernel in _C.kernels())
+    return [op for op in ops if op in thunderkittens.__all__]

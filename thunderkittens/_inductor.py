@@ -11,28 +11,20 @@ is told which library the ops are of.
 """
 
 import hashlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import ModuleType
 
 import torch
 
 from thunderkittens._loader import LIBRARY
+from thunderkittens._when_imported import when_imported
 
-_LOWERING = "torch._inductor.lowering"
 _NAMESPACE = "thunderkittens"
 
 
 def register_fallbacks_with_inductor() -> None:
     """Registers all our ops' fallbacks: now, if Inductor is there, or else when it is imported."""
-    lowering = sys.modules.get(_LOWERING)
-    if lowering is not None and hasattr(lowering, "make_fallback"):
-        _register(lowering)
-    else:
-        sys.meta_path.insert(0, _WhenImported())
+    when_imported("torch._inductor.lowering", _register, needs="make_fallback")
 
 
 def _overloads() -> Iterator[torch._ops.OpOverload]:
@@ -66,26 +58,3 @@ def _register(lowering: ModuleType) -> None:
     tag, given = _tag_of_caches(), getattr(caches, "cache_key_tag", None)
     if given is not None and tag not in given:  # older versions of torch have none
         caches.cache_key_tag = f"{given}+{tag}" if given else tag
-
-
-class _WhenImported(importlib.abc.MetaPathFinder):
-    """Finds nothing by itself: adds a step to the import of Inductor's lowerings, then goes."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != _LOWERING or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)  # or it would find itself
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module: ModuleType) -> None:
-            del spec.loader.exec_module  # the class's own again, for a reload
-            execute(module)
-            _register(module)
-
-        spec.loader.exec_module = execute_and_register
-        return spec

@@ -1,24 +1,43 @@
 """Finds and loads the libraries, or says in one sentence why they cannot be loaded."""
 
-import importlib
-import importlib.util
 import itertools
 import json
 import re
+import shlex
 import struct
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 KERNELS = PACKAGE / "lib" / "libthunderkittens_kernels.so"
 LIBRARY = PACKAGE / "lib" / "libthunderkittens.so"
 SIMULATOR = PACKAGE / "lib" / "_simulator.so"
 SIMULATOR_RACE = PACKAGE / "lib" / "_simulator_race.so"
-REBUILD = f"{sys.executable} -m pip install --no-build-isolation --force-reinstall --no-deps ."
-REBUILD_IN_PLACE = f"{sys.executable} -m build_tools ops"
+PYTHON = shlex.quote(sys.executable)
+REBUILD_IN_PLACE = f"{PYTHON} -m build_tools ops"
 
 problem: str | None = None
 """Why `load` did not load the libraries; None when it did."""
+
+
+def pip_install() -> str:
+    """The command that installs into this environment: uv's, where there is no pip.
+
+    To ask for pip is not for every import: setuptools takes it for pip's start, and then fails when
+    it is imported itself.
+    """
+    has_pip = find_spec("pip") is not None
+    return f"{PYTHON} -m pip install" if has_pip else f"uv pip install --python {PYTHON}"
+
+
+def rebuild() -> str:
+    """The command, in the source folder: with the torch that is there.
+
+    And with pip's own setuptools, for the environment's may be too old.
+    """
+    return f"{pip_install()} --force-reinstall --no-deps ."
 
 
 def load() -> bool:
@@ -32,7 +51,8 @@ def load() -> bool:
         ImportError: They cannot be loaded; the message names the command that helps.
     """
     global problem
-    problem, cause = why_not(), None
+    cause: Exception | None = None
+    problem = why_not()
     if problem is None:
         import torch
 
@@ -40,11 +60,6 @@ def load() -> bool:
             torch.ops.load_library(str(LIBRARY))
         except (OSError, RuntimeError) as error:  # such as a CUDA runtime that is gone
             problem, cause = f"the ops library cannot be loaded ({error}); {_remedy()}", error
-    if problem is None:
-        try:
-            importlib.import_module("thunderkittens._C")
-        except ImportError as error:
-            problem, cause = f"the module _C cannot be loaded ({error}); {_remedy()}", error
     if problem is None:
         return True
     if _is_the_program():
@@ -57,25 +72,31 @@ def why_not() -> str | None:
     for library, what in ((LIBRARY, "the ops library"), (KERNELS, "the kernels' library")):
         if not library.is_file():
             return f"{what} {library} is missing; {_remedy()}"
-    try:
-        import torch
-    except ImportError:
-        return "PyTorch is not installed; run `pip install torch`"
     built_with = built_for()
     if not built_with:
         return f"the ops library {LIBRARY} is damaged; {_remedy()}"
     if _is_cut_off(KERNELS):
         return f"the kernels' library {KERNELS} is damaged; {_remedy()}"
-    built, running = _minor(built_with.get("torch", "")), _minor(torch.__version__)
+    built = _minor(built_with.get("torch", ""))
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":  # a broken one says what it lacks
+            raise
+        return f"PyTorch is not installed; run {_torch_command(built)}"
+    running = _minor(torch.__version__)
     if built != running:
-        return f"built for torch {built}, but torch {running} is running; {_remedy()}"
-    if importlib.util.find_spec("thunderkittens._C") is None:
-        version = ".".join(map(str, sys.version_info[:2]))
-        return f"the module _C was not built for Python {version}; {_remedy()}"
+        what = f"built for torch {built}, but torch {running} is running"
+        build = f"{_remedy()} to build for {running}"
+        return f"{what}; {build}, or {_torch_command(built)} to go to {built}"
     return None
 
 
-def built_for() -> dict:
+def _torch_command(minor: str) -> str:
+    return f"`{pip_install()} 'torch=={minor}.*'`"
+
+
+def built_for() -> dict[str, Any]:
     """What the library was built from, read from the file: loading it needs the right torch.
 
     Empty when the file is damaged.
@@ -84,7 +105,8 @@ def built_for() -> dict:
     if not found or _is_cut_off(LIBRARY):
         return {}
     try:
-        return json.loads(found[0][:-1])
+        build: dict[str, Any] = json.loads(found[0][:-1])
+        return build
     except ValueError:
         return {}
 
@@ -97,7 +119,7 @@ def _is_cut_off(library: Path) -> bool:
         return True
     (table,) = struct.unpack_from("<Q", header, 0x28)  # e_shoff: the sections' headers come last
     size, count = struct.unpack_from("<HH", header, 0x3A)
-    return table + size * count > library.stat().st_size
+    return bool(table + size * count > library.stat().st_size)
 
 
 def include_dir() -> str:
@@ -113,11 +135,11 @@ def include_dir() -> str:
 
 
 def _remedy() -> str:
-    """What to do to have the libraries for this torch and this Python."""
+    """What to do to have the libraries for this torch."""
     source = PACKAGE.parent
     if (source / "build_tools" / "ops.py").is_file():  # used in place, or installed editable
-        return f"run `cd {source} && {REBUILD_IN_PLACE}`"
-    return f"in the source folder, run `{REBUILD}`"
+        return f"run `cd {shlex.quote(str(source))} && {REBUILD_IN_PLACE}`"
+    return f"in the source folder, run `{rebuild()}`"
 
 
 def _minor(version: str) -> str:

@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from thunderkittens import _loader
 
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if found["problem"] else 0
 
 
-def collect() -> dict:
+def collect() -> dict[str, Any]:
     """Everything that `info` shows; works when the libraries cannot be loaded."""
     problem = _loader.problem
     library = _loader.LIBRARY
@@ -42,7 +43,7 @@ def collect() -> dict:
     }
 
 
-def render(found: dict) -> str:
+def render(found: dict[str, Any]) -> str:
     """`collect()` for people."""
     build, running = found["build"], found["running"]
 
@@ -76,7 +77,7 @@ def render(found: dict) -> str:
     return "\n".join(lines)
 
 
-def _running() -> dict:
+def _running() -> dict[str, Any]:
     found = {"python": platform.python_version(), "driver": _driver()}
     try:
         import torch
@@ -98,7 +99,7 @@ def _driver_version(text: str) -> str | None:
     return found[1] if found else None
 
 
-def _gpus() -> list[dict]:
+def _gpus() -> list[dict[str, Any]]:
     try:
         import torch
     except ImportError:
@@ -113,24 +114,25 @@ def _gpus() -> list[dict]:
     return gpus
 
 
-def _ops() -> list[dict]:
+def _ops() -> list[dict[str, Any]]:
     """For each public op, what serves it on each device of this machine, and why not our kernel."""
-    import thunderkittens
     from thunderkittens import _C
+    from thunderkittens._explain import public_ops
 
     count = len(_gpus())
     ops = []
-    for kernel in _C.kernels():
-        op = str(kernel["op"])
-        if op not in thunderkittens.__all__:
-            continue
+    for op in public_ops():
+        kernels = [kernel for kernel in _C.kernels() if kernel["op"] == op]
+        # An op of several kernels has those architectures that all of them have.
+        built = [
+            a for a in kernels[0]["architectures"] if all(a in k["architectures"] for k in kernels)
+        ]
         devices = {"cpu": "torch"}
         for index in range(max(count, 1)):
             reason = _C.why_not(op, index)
             name = f"cuda:{index}" if count else "cuda"
             devices[name] = f"torch ({reason})" if reason else "our kernel"
-        simulated = "simulator" in kernel["architectures"] or _loader.SIMULATOR.is_file()
-        if kernel["entry"] and simulated:
+        if "simulator" in built or _loader.SIMULATOR.is_file():
             devices["simulator"] = "our kernel"
-        ops.append({"op": op, "architectures": kernel["architectures"], "devices": devices})
+        ops.append({"op": op, "architectures": built, "devices": devices})
     return ops

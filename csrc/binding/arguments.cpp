@@ -60,12 +60,24 @@ class shape_checker {
                          same_size(multiple.size % divisor.size, Size(0));
     TORCH_CHECK_VALUE(divides, table_.op, ": ", multiple.source->name, ".size(", multiple.from_end,
                       ") must be a multiple of ", divisor.source->name, ".size(", divisor.from_end,
-                      ") = ", divisor.size, ", got ", multiple.size);
+                      ") = ", divisor.size, ", got ", multiple.size, advice());
   }
 
  private:
   static bool sym_eq(int64_t a, int64_t b) { return a == b; }
   static c10::SymBool sym_eq(const c10::SymInt& a, int64_t b) { return a.sym_eq(b); }
+  static bool sym_gt(int64_t a, int64_t b) { return a > b; }
+  static c10::SymBool sym_gt(const c10::SymInt& a, int64_t b) { return a.sym_gt(b); }
+
+  // For a call that does not divide: whether its dimensions were likely swapped.
+  std::string_view advice() const {
+    const divisibility& r = *table_.relation;
+    if (r.advice.empty() || table_.variant == "packed") return "";
+    const Size multiple = dim(r.swapped_multiple).size, divisor = dim(r.swapped_divisor).size;
+    const bool would_divide = TORCH_GUARD_OR_FALSE(sym_gt(divisor, 0)) &&
+                              TORCH_GUARD_OR_FALSE(sym_eq(multiple % divisor, 0));
+    return would_divide ? r.advice : "";
+  }
 
   const binding<Size>& dim(std::string_view name) const {
     size_t i = 0;

@@ -71,6 +71,9 @@ struct argument {
 // `multiple` % `divisor` == 0, both names of dimensions.
 struct divisibility {
   std::string_view multiple, divisor;
+  // The dimensions that stand there where the caller has swapped them, and what is said of a call
+  // in which only those divide.
+  std::string_view swapped_multiple = {}, swapped_divisor = {}, advice = {};
 };
 
 struct argument_table {

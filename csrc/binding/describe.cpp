@@ -60,6 +60,22 @@ std::string schema(std::string_view name, const op_description& op, size_t writt
   return text + ")";
 }
 
+bool is_wanted(const op_description& op, std::span<const value> values, size_t i) {
+  const result_rule rule = op.results[i].rule;
+  const bool like = rule == result_rule::like || rule == result_rule::like_if_given;
+  return is_needed(op, values, i) && (!like || like_of(op, op.results[i], values) != nullptr);
+}
+
+std::string_view shape_of_result(const op_description& op, size_t i) {
+  const result& r = op.results[i];
+  if (r.rule == result_rule::own) return r.shape;
+  if (r.rule == result_rule::statistics) return "*";
+  for (const argument& a : op.arguments) {
+    if (a.name == r.like) return a.shape.text;
+  }
+  return "";
+}
+
 void check_needs(const op_description& op, std::span<const value> values) {
   for (size_t i = 0; i < op.results.size(); ++i) {
     const result& r = op.results[i];
@@ -83,6 +99,16 @@ void make_empty(const op_description& op, std::span<const value> values,
     results[i] = like != nullptr ? empty_contiguous(*like) : none(first);
   }
 }
+
+namespace {
+std::vector<registered_op>& all_registered() {
+  static std::vector<registered_op> list;
+  return list;
+}
+}  // namespace
+
+void enter(registered_op op) { all_registered().push_back(std::move(op)); }
+std::span<const registered_op> registered_ops() { return all_registered(); }
 
 at::ScalarType statistics_dtype(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

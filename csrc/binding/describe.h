@@ -196,6 +196,7 @@ struct result {
   std::string_view like;                            // the argument
   std::string_view gradient;                        // what its gradient is called; "": "d" + name
   std::array<std::string_view, 2> depends_on = {};  // arguments; none: all of them
+  std::string_view shape;  // of an own one, as an argument's: "*" for one number a row
 
   constexpr bool has_gradient(std::string_view other) const {
     if (!gradient.empty()) return other == gradient;
@@ -238,12 +239,26 @@ struct op_description {
 std::string schema(std::string_view name, const op_description& op, size_t written = 0,
                    bool defaults = true);
 
+// Whether the i-th result is one that somebody wants, not what stands for it.
+bool is_wanted(const op_description& op, std::span<const value> values, size_t i);
+
+// The i-th result's shape, as an argument's; "" for one that has none of its dimensions.
+std::string_view shape_of_result(const op_description& op, size_t i);
+
 // Raises unless all is given whose gradients `needs` asks for.
 void check_needs(const op_description& op, std::span<const value> values);
 
 // Shapes, dtypes and strides of the first results, also of symbolic sizes.
 void make_empty(const op_description& op, std::span<const value> values,
                 std::span<at::Tensor> results);
+
+// The descriptions of all that is registered with torch, by its name there, for Python.
+struct registered_op {
+  std::string name;
+  op_description description;
+};
+std::span<const registered_op> registered_ops();
+void enter(registered_op op);
 
 // float32, or float64 for float64.
 at::ScalarType statistics_dtype(const at::Tensor& t);

@@ -1,6 +1,6 @@
 #include "binding/gradient_node.h"
 
-#include <ATen/FuncTorchTLS.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
 namespace thunderkittens {
@@ -22,7 +22,9 @@ class undifferentiable_node final : public torch::autograd::Node {
  public:
   undifferentiable_node(const char* op, torch::autograd::edge_list&& edges)
       : Node(std::move(edges)), op_(op) {}
-  std::string name() const override { return std::string(op_) + "_double_backward"; }
+  std::string name() const override {
+    return c10::str("thunderkittens::", op_, "_double_backward");
+  }
 
  protected:
   variable_list apply(variable_list&&) override {
@@ -100,12 +102,6 @@ variable_list gradient_node::apply_with_saved(const variable_list& gradients,
 }
 
 // ---- Making nodes -------------------------------------------------------------------------------
-
-// torch.func transforms such nodes in Python alone: they say so themselves.
-void refuse_functorch() {
-  const auto& state = at::functorch::functorchTLSAccessor();
-  if (state) state->checkSupportsCppAutogradFunction();
-}
 
 std::shared_ptr<torch::autograd::Node> make_undifferentiable_node(
     const char* name, torch::autograd::edge_list&& edges) {

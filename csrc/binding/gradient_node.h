@@ -87,8 +87,6 @@ class gradient_node_of final : public gradient_node {
   Rule rule_;
 };
 
-void refuse_functorch();
-
 // To where the gradient of an input goes; invalid where it has none.
 inline torch::autograd::Edge edge_of(const at::Tensor& t) {
   return t.defined() ? torch::autograd::impl::gradient_edge(t) : torch::autograd::Edge();
@@ -100,7 +98,6 @@ inline torch::autograd::Edge edge_of(const std::optional<at::Tensor>& t) {
 // A node of a call with these inputs, not yet that of any output.
 template <class Rule, class... Inputs>
 std::shared_ptr<gradient_node_of<Rule>> make_node(Rule rule, const Inputs&... inputs) {
-  refuse_functorch();
   std::shared_ptr<gradient_node_of<Rule>> node(new gradient_node_of<Rule>(std::move(rule)),
                                                torch::autograd::deleteNode);
   torch::autograd::edge_list edges;

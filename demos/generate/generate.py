@@ -1,10 +1,11 @@
 """Streams text from a GPT-2 checkpoint through thunderkittens ops, and says who served each op.
 
-    python demos/generate/generate.py --prompt "def main(" --tokens 200
-    python demos/generate/generate.py --checkpoint FOLDER --compare
+    python -m demos.generate --prompt "def main(" --tokens 200
+    python -m demos.generate --checkpoint FOLDER --compare
 
-With --compare, the same prompt also runs with torch's own ops, greedily (temperature 0). In float32
-the tokens must be equal. In 16 bit the first difference, if any, must be a tie: see `tie_bound`.
+With --compare, the same prompt also runs with torch's own ops, greedily (temperature 0). Without a
+GPU the kernels run in the simulator, where that is built. In float32 the tokens must be equal. In
+16 bit the first difference, if any, must be a tie: see `tie_bound`.
 
 Exit codes: 0 good; 1 --compare found a difference; 2 bad arguments or a bad checkpoint.
 """
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from models import checkpoint
-from models.command_line import device, number, text
+from models.command_line import device, number, picture, text
 from models.gpt2 import GPT2, THUNDERKITTENS_OPS, TORCH_OPS, generate
 from rich.console import Console
 from tokenizers import Tokenizer
@@ -31,7 +32,7 @@ import thunderkittens
 
 DEFAULT_CHECKPOINT = Path(__file__).resolve().parents[1] / "checkpoints" / "python-4m"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, record=True)
 
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
@@ -44,25 +45,42 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         help="a folder in the Hugging Face GPT-2 layout (default: the one shipped, python-4m)",
     )
     parser.add_argument(
-        "--prompt", type=text, default="def read_lines(path):\n", help="how the text begins"
+        "--prompt", type=text, default="def read_lines(path):", help="how the text begins"
     )
-    parser.add_argument("--tokens", type=number(int, 1, 1 << 20), default=200)
-    parser.add_argument("--temperature", type=number(float, 0.0, 100.0), default=0.7)
-    parser.add_argument("--top-k", type=number(int, 0, 1 << 20), default=50, help="0: all")
-    parser.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=0)
+    parser.add_argument(
+        "--tokens",
+        type=number(int, 1, 1 << 20),
+        help="at most (default: 120, in the simulator 24)",
+    )
+    parser.add_argument("--temperature", type=number(float, 0.0, 100.0), default=0.6)
+    parser.add_argument("--top-k", type=number(int, 0, 1 << 20), default=40, help="0: all")
+    parser.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=1)
     parser.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
     parser.add_argument("--dtype", default="auto", choices=("auto", *DTYPES))
     parser.add_argument("--backend", default="auto", choices=("auto", "torch", "simulator"))
     parser.add_argument("--compare", action="store_true", help="against torch's own ops, greedily")
+    parser.add_argument("--svg", type=Path, help="a file: what is printed, as a picture")
     options = parser.parse_args(arguments)
-    try:
-        with thunderkittens.backend(options.backend):
-            pass
-    except RuntimeError as error:
-        parser.error(f"--backend {options.backend}: {error}")
-    if options.dtype == "auto":
-        options.dtype = "float32" if options.device.type == "cpu" else "bfloat16"
+    if missing := why_missing(options.backend):
+        parser.error(f"--backend {options.backend}: {missing}")
+    on_cpu = options.device.type == "cpu"
+    if options.compare and on_cpu and options.backend == "auto" and not why_missing("simulator"):
+        options.backend = "simulator"
+    if options.dtype == "auto":  # in the simulator that of the kernels: attention is 16-bit
+        kernels = not on_cpu or (options.compare and options.backend == "simulator")
+        options.dtype = "bfloat16" if kernels else "float32"
+    if options.tokens is None:
+        options.tokens = 24 if options.backend == "simulator" else 120
     return options
+
+
+def why_missing(backend: str) -> str:
+    """What keeps a backend from being chosen; "" for nothing."""
+    try:
+        with thunderkittens.backend(backend):
+            return ""
+    except RuntimeError as error:
+        return str(error)
 
 
 class Result:
@@ -124,7 +142,8 @@ def served_by(model: GPT2, prompt_length: int) -> Iterator[str]:
         calls = {"layer_norm": (x, norm.weight, norm.bias, norm.eps), "attention": (q, k, k)}
         for op, arguments in calls.items():
             causal = {"causal": True} if op == "attention" else {}
-            lines[op].append(str(thunderkittens.explain(op, *arguments, **causal)))
+            found = thunderkittens.explain(op, *arguments, **causal)
+            lines[op].append(f"{op}: {found.backend} ({found.reason})")
     for prefill, decode in lines.values():
         same = prefill == decode
         yield from [prefill] if same else [f"prefill: {prefill}", f"decode: {decode}"]
@@ -214,6 +233,13 @@ def demo(options: argparse.Namespace) -> bool:
         console.print(line, markup=False)
     if not options.compare:
         return True
+    if not any(": cuda" in line or ": simulator" in line for line in lines):
+        why = why_missing("simulator") if options.backend == "auto" else "--backend torch"
+        console.print(
+            f"compare: no kernel has run, both sides are torch's ops on the CPU ({why})",
+            style="yellow",
+            markup=False,
+        )
     model = checkpoint.load(options.checkpoint, dtype, options.device, TORCH_OPS)
     theirs = run(model, tokenizer, prompt, options, echo=False)
     console.print(f"torch's own ops: {theirs.timing()}", style="bold")
@@ -224,8 +250,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     options = parse_options(arguments)
     try:
-        return 0 if demo(options) else 1
-    except checkpoint.CheckpointError as error:
+        good = demo(options)
+        if options.svg:
+            picture(console, options.svg, "python -m demos.generate")
+        return 0 if good else 1
+    except (checkpoint.CheckpointError, OSError) as error:
         print(f"generate: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

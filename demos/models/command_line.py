@@ -1,10 +1,15 @@
-"""Types for argparse that the demos share: what they refuse ends in a sentence and exit code 2."""
+"""What the demos' command lines share: types whose refusals end in a sentence, and pictures."""
 
 import argparse
+import io
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.text import Text
 
 
 def number(kind: type, low: float, high: float = math.inf) -> Callable[[str], float]:
@@ -36,3 +41,13 @@ def device(text: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch without CUDA raises the second
         message = str(error).splitlines()[0]
         raise argparse.ArgumentTypeError(f"{text} cannot be used ({message})") from error
+
+
+def picture(console: Console, path: Path, title: str, width: int = 100) -> None:
+    """Writes what a recording console has printed as an SVG of `width` characters a line."""
+    page = Console(record=True, width=width, file=io.StringIO(), color_system="truecolor")
+    page.print(Text.from_ansi(console.export_text(clear=False, styles=True).strip()))
+    svg = page.export_svg(title=title, unique_id="terminal")
+    # It would load a font from the network; without, it is the viewer's own.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    path.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", encoding="utf-8")

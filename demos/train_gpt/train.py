@@ -1,6 +1,6 @@
 """Trains a GPT-2-shaped language model on text, through thunderkittens ops.
 
-    python demos/train_gpt/train.py --steps 2000 --out runs/python
+    python -m demos.train_gpt --steps 2000 --out runs/python
 
 AdamW with decay groups, warmup and cosine, gradient clipping and accumulation; bfloat16 autocast on
 a GPU, float32 on a CPU. The folder --out gets
@@ -8,6 +8,7 @@ a GPU, float32 on a CPU. The folder --out gets
     step-000500/   the newest state: the model, and what --resume needs to go on exactly
     best/          the model with the lowest evaluation loss so far
     log.jsonl      the loss of every step and of every evaluation
+    loss.png       the curve of both
 """
 
 import argparse
@@ -20,21 +21,22 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import curve
 import data
 import state
 import torch
 from models import checkpoint
-from models.command_line import device, number, text
+from models.command_line import device, number, picture, text
 from models.gpt2 import GPT2, Config, generate
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
 HELD_OUT = 0.05  # the share of the text that is evaluated on
-RUN_ONLY = ("out", "resume", "device", "minutes", "export", "export_dtype", "compile")
+RUN_ONLY = ("out", "resume", "device", "minutes", "export", "export_dtype", "compile", "svg")
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -71,6 +73,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--prompt", type=text, default="def ", help="of the sample texts")
     group.add_argument("--export", type=Path, help="at the end, the best model goes here …")
     group.add_argument("--export-dtype", default="float16", choices=("float16", "bfloat16"))
+    group.add_argument("--svg", type=Path, help="a file: what is printed, as a picture")
     options = parser.parse_args(arguments)
     if options.resume:
         saved = state.read_facts(state.newest(options.out))["options"]
@@ -110,6 +113,7 @@ class Run:
         self.options, self.device = options, options.device
         torch.manual_seed(options.seed)
         self.step, self.best_loss, self.losses = 0, math.inf, []
+        self.history: list[float] = []  # of all steps, but those that wait in `losses`
         documents = data.read_documents(options.data)
         train, held_out = data.split(documents, HELD_OUT)
         folder = state.newest(options.out) if options.resume else None
@@ -185,6 +189,7 @@ class Run:
         first = self.step - len(losses) + 1
         self.log(*({"step": first + i, "loss": loss} for i, loss in enumerate(losses)))
         self.losses = []
+        self.history += losses
         return sum(losses) / max(1, len(losses))
 
     def log(self, *lines: dict) -> None:
@@ -230,6 +235,7 @@ class Run:
         lines = log.read_text().splitlines() if log.exists() else []
         kept = [f"{line}\n" for line in lines if step_of(line) <= self.step]
         checkpoint.write(log, lambda scratch: scratch.write_text("".join(kept)))
+        self.history = curve.read(log)["loss"][1]
 
     def export(self, folder: Path) -> None:
         """Writes the best model in 16 bit, reads it back and evaluates it."""
@@ -291,8 +297,7 @@ def train(run: Run) -> bool:
     started = signal.signal(signal.SIGINT, lambda *_: stop.append("SIGINT"))
     deadline = time.monotonic() + 60 * options.minutes
     live = console.is_terminal
-    columns = "{task.description}", BarColumn(None), "{task.completed}/{task.total}"
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not live) as progress:
+    with curve.LiveCurve(run.history, console, disable=not live) as progress:
         task = progress.add_task("compiling" if options.compile else "", total=options.steps)
         mark, mark_step, seconds = time.monotonic(), run.step, 0.0
         run.model.train()
@@ -320,6 +325,8 @@ def train(run: Run) -> bool:
                 mark, mark_step = time.monotonic(), run.step
             if last:
                 break
+    if not live:  # where it stays on the screen
+        console.print(curve.chart(run.history))
     signal.signal(signal.SIGINT, started)
     run.save()
     return bool(stop)
@@ -329,8 +336,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     try:
         options = parse_options(arguments)
+        console.record = bool(options.svg)
         run = Run(options)
         stopped = train(run)
+        missing = curve.draw(options.out / "log.jsonl", options.out / "loss.png")
         if options.export:
             run.export(options.export)
     except (checkpoint.CheckpointError, data.DataError) as error:
@@ -343,6 +352,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("train: interrupted before the first step; nothing to save", file=sys.stderr)
         return 130
     console.print(f"saved in {options.out}; best evaluation loss {run.best_loss:.4f}")
+    console.print(f"no loss.png: {missing}" if missing else f"drawn: {options.out / 'loss.png'}")
+    if options.svg:
+        picture(console, options.svg, "python -m demos.train_gpt")
     return 130 if stopped else 0
 
 

@@ -1,4 +1,4 @@
-"""README's figures are those of the checked-in records: every op with a kernel, and the host."""
+"""The figures of RESULTS.md and README are the records': every op with a kernel, and the host."""
 
 import importlib.metadata
 import json
@@ -7,7 +7,10 @@ import re
 import pytest
 
 import configs
-from benchmarks import bench_host, harness, overview, readme, records
+from benchmarks import bench_host, harness, headline, overview, records, results
+
+ROOT = results.FOLDER.parent
+README = " ".join((ROOT / "README.md").read_text().split())
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +20,46 @@ def found():
     return records.load(where)
 
 
-def test_readme_holds_the_records_figures(found):
-    text = (readme.ROOT / "README.md").read_text()
-    assert text == readme.rewritten(text, readme.render(found)), (
-        "README.md differs from the records: run `python -m benchmarks.readme`"
+def test_results_hold_the_records_figures(found):
+    assert results.RESULTS.read_text() == results.render(found), (
+        "RESULTS.md differs from the records: run `python -m benchmarks.results`"
+    )
+
+
+def test_picture_of_readme_is_the_records(found):
+    picture = headline.PICTURE.relative_to(ROOT)
+    assert f"({picture})" in README
+    assert headline.PICTURE.read_text() == headline.draw(found), (
+        f"{picture.name} differs from the records: run `python -m benchmarks.results`"
+    )
+
+
+def test_picture_of_readme_has_at_most_twenty_bars_each_with_its_figure(found):
+    shown = headline.chosen(found)
+    bars = [bar for _, result in shown for bar in headline.bars(result)]
+    text = headline.draw(found)
+    assert {result.unit for _, result in shown} == set(headline.PANELS)
+    assert len(shown) < len(bars) <= 20
+    assert text.count("<rect") == 1 + len(headline.LEGEND) + len(bars)  # 1: the background
+    for _, name, figure in bars:
+        assert f">{name}</text>" in text
+        assert f">{figure:.0f}</text>" in text or f">{figure:.2f}</text>" in text
+
+
+def test_figures_in_readmes_words_are_the_records(found):
+    least, most, mean = headline.against(found, "attention", "cuDNN")
+    assert f"{least:.2f} to {most:.2f} times as fast as cuDNN forward" in README
+    assert f"{mean:.2f} on average" in README
+    least, most, mean = headline.against(found, "attention_backward", "cuDNN")
+    assert f"{least:.2f} to {most:.2f} times backward ({mean:.2f})" in README
+    cases, fastest, near = headline.memory_bound(found)
+    assert (
+        f"in {fastest} of {cases} cases, and reach nine tenths of a copy's rate in {near}" in README
     )
 
 
 def test_picture_is_the_records(found, tmp_path):
-    pinned = re.search(r"matplotlib==(\S+)", (readme.ROOT / "requirements/test.txt").read_text())[1]
+    pinned = re.search(r"matplotlib==(\S+)", (ROOT / "requirements/demo.txt").read_text())[1]
     try:
         installed = importlib.metadata.version("matplotlib")
     except importlib.metadata.PackageNotFoundError:
@@ -34,9 +68,9 @@ def test_picture_is_the_records(found, tmp_path):
         pytest.skip(f"drawn by matplotlib {pinned}, not {installed}")
     overview.draw(found, tmp_path / "drawn.svg")
     checked_in = records.folder().with_suffix(".svg")
-    assert f"({checked_in.relative_to(readme.ROOT)})" in (readme.ROOT / "README.md").read_text()
+    assert f"({checked_in.relative_to(results.FOLDER)})" in results.RESULTS.read_text()
     assert checked_in.read_bytes() == (tmp_path / "drawn.svg").read_bytes(), (
-        f"{checked_in.name} differs from the records: run `python -m benchmarks.readme`"
+        f"{checked_in.name} differs from the records: run `python -m benchmarks.results`"
     )
 
 
@@ -61,7 +95,7 @@ def test_every_result_has_our_figure(found):
     for record in found.values():
         for result in records.results(record):
             assert result.figure(harness.OURS) > 0, result
-            assert any(result.method.startswith(start) for start in readme.METHODS), result
+            assert any(result.method.startswith(start) for start in results.METHODS), result
             if result.unit != "µs" or bench_host.promised(result.op):
                 assert result.yardstick and result.yardstick_rate > 0, result
 
@@ -88,16 +122,13 @@ def test_a_record_takes_the_place_of_its_familys_alone(tmp_path, monkeypatch):
     }
 
 
-def test_other_runs_are_named():
-    def record(machine, **more):
-        return {"machine": machine, "results": [], **more}
-
-    here, there = ({**run, "cases": [case]} for run, case in ((RUN, "op, 1"), (LATER, "op, 2")))
-    found = {
-        "a": record(RUN),
-        "b": record(LATER, other_runs=[here]),
-        "c": record(RUN, other_runs=[there]),
-    }
-    assert records.main_run(found) == RUN
-    of_later = {("2026-02-02", "bbbb", "slow"): ["b (but for op, 1)", "op, 2"]}
-    assert records.from_other_runs(found) == of_later
+def test_a_section_says_where_its_figures_come_from(found):
+    record = next(iter(found.values()))
+    machine = record["machine"] | RUN | {"gpu": "NVIDIA X 1"}
+    other = LATER | {"clocks": "fast", "cases": ["op, 2"]}
+    text = results.section(
+        next(iter(found)), record | {"machine": machine, "other_runs": [other], "since": "New."}
+    )
+    said = "; 2026-01-01, commit `aaaa`; clocks as found: slow. But op, 2: 2026-02-02, commit "
+    assert "\n\nNVIDIA X 1, driver " in text and "\n\nNew.\n\n" in text
+    assert said + "`bbbb`; clocks as found: fast." in text

@@ -13,7 +13,7 @@ from build_tools.settings import ROOT, BuildError
 
 
 def test_every_requirement_is_pinned():
-    for purpose in ("demo", "test", "lint"):
+    for purpose in ("demo", "test", "lint", "docs"):
         for package in environment.requirements(purpose):
             assert package.count("==") == 1, package
 
@@ -98,5 +98,5 @@ def test_nvcc_is_the_one_that_torch_pins():
 def test_make_lists_its_targets():
     done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for target in ("demo", "test", "bench", "lint", "format", "clean"):
+    for target in ("demo", "test", "bench", "docs", "lint", "format", "clean"):
         assert f"make {target} " in done.stdout

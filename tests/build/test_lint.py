@@ -29,3 +29,26 @@ def test_every_pattern_finds_files():
 def test_clang_format():
     problems = complaints("clang-format", lint.cxx_command())
     assert not problems, f"{problems}\n`make format` repairs them"
+
+
+def test_types():
+    if lint.why_untyped():
+        pytest.skip(lint.why_untyped())
+    problems = complaints("mypy", lint.types_command())
+    assert not problems, problems
+
+
+def test_without_torch_types_are_skipped_aloud(monkeypatch, capsys):
+    monkeypatch.setattr(lint.importlib.util, "find_spec", lambda name: None)
+    asked = []
+
+    class Done:
+        returncode = 0
+
+    monkeypatch.setattr(
+        lint.subprocess, "run", lambda command, cwd: asked.append(command[0]) or Done
+    )
+    monkeypatch.setattr(lint, "find", lambda tool: tool)
+    lint.check()
+    assert "mypy" not in asked and "ruff" in asked
+    assert "mypy: skipped: torch, whose types are needed, is not" in capsys.readouterr().out

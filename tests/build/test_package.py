@@ -1,5 +1,6 @@
 """The package as others get it: wheels, installations, and what stops them."""
 
+import email
 import os
 import re
 import shutil
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import backend, cuda, settings, toolchain
+from build_tools import backend, build_info, cuda, settings, toolchain
 from build_tools.settings import ROOT
 
 PARTS = ("build_tools", "csrc", "requirements", "thunderkittens")
-MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*", "__pycache__")
+MADE_BY_BUILDS = shutil.ignore_patterns("lib", "include", "_C.*.so", "__pycache__")
 INCLUDE_TREE = shutil.ignore_patterns("__pycache__")
 
 
@@ -86,9 +87,8 @@ def wheel(tree, tmp_path_factory) -> Path:
 
 
 def test_wheel(wheel):
-    abi = f"cp{sys.version_info.major}{sys.version_info.minor}"
     platform = sysconfig.get_platform().replace("-", "_")
-    assert wheel.name == f"thunderkittens-{settings.version()}-{abi}-{abi}-{platform}.whl"
+    assert wheel.name == f"thunderkittens-{version()}-py3-none-{platform}.whl"
     names = zipfile.ZipFile(wheel).namelist()
     for name in (
         "thunderkittens/__init__.py",
@@ -97,12 +97,74 @@ def test_wheel(wheel):
         "thunderkittens/include/kittens.cuh",
         "thunderkittens/include/kittens/arch/thread.cuh",
         "thunderkittens/include/thunderkittens/kernels/attention.h",
+        "thunderkittens/py.typed",
     ):
         assert name in names
-    assert sum(name.startswith("thunderkittens/_C.") for name in names) == 1
+    assert [name for name in names if name.endswith(".so")] == [
+        "thunderkittens/lib/libthunderkittens.so",
+        "thunderkittens/lib/libthunderkittens_kernels.so",
+    ]
     folders = {name.split("/")[0] for name in names}
-    assert folders == {"thunderkittens", f"thunderkittens-{settings.version()}.dist-info"}
+    assert folders == {"thunderkittens", f"thunderkittens-{version()}.dist-info"}
     assert not any("_simulator" in name or "/sim/" in name for name in names)
+
+
+def version() -> str:
+    try:
+        return build_info.version(cuda.toolkit()[0])
+    except settings.BuildError as error:
+        pytest.skip(str(error))
+
+
+def metadata(text: str) -> email.message.Message:
+    return email.message_from_string(text)
+
+
+def test_a_wheel_says_what_it_is_for(wheel):
+    files = zipfile.ZipFile(wheel)
+    torch = toolchain.find_torch().minor
+    folder = f"thunderkittens-{version()}.dist-info"
+    about = metadata(files.read(f"{folder}/METADATA").decode())
+    assert re.fullmatch(rf"[\d.]+\+torch{re.escape(torch)}\.(cpu|cu\d+)", about["Version"])
+    assert about["Requires-Dist"] == f"torch=={torch}.*"
+    assert (about["Requires-Python"], about["License"]) == (">=3.10", "MIT")
+    tags = metadata(files.read(f"{folder}/WHEEL").decode())
+    assert tags["Tag"] == f"py3-none-{sysconfig.get_platform().replace('-', '_')}"
+    assert tags["Root-Is-Purelib"] == "false"
+
+
+@pytest.mark.parametrize(("nvcc", "local"), [("13.0.88", "cu130"), ("12.9.1", "cu129"), ("", "cpu")])
+def test_version_of_a_build(monkeypatch, nvcc, local):
+    torch = toolchain.Torch(Path(), "2.17.3a0+git1234", "13.0")
+    monkeypatch.setattr(toolchain, "find_torch", lambda: torch)
+    toolkit = toolchain.Cuda("nvcc", nvcc, Path(), Path(), "PATH") if nvcc else None
+    assert build_info.version(toolkit) == f"{settings.version()}+torch2.17.{local}"
+
+
+def test_its_libraries_look_beside_the_package_alone(wheel, tmp_path):
+    """No path of the machine that built it, and where pip puts torch and CUDA's runtime."""
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for library in tmp_path.glob("thunderkittens/lib/*.so"):
+        text = succeed("readelf", "-d", library)
+        paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text)
+        paths = [path for found in paths for path in found.split(":")]
+        assert all(path.startswith("$ORIGIN") for path in paths), (library, paths)
+        if library.name == "libthunderkittens.so":
+            assert paths == ["$ORIGIN", "$ORIGIN/../../torch/lib"]
+        elif cuda.toolkit()[0] is not None:
+            (path,) = paths
+            runtime = toolchain.find_torch().root.parent / path.removeprefix("$ORIGIN/../../")
+            assert not runtime.is_dir() or [*runtime.glob("libcudart.so*")], runtime
+
+
+def test_no_library_is_for_one_python():
+    if not shutil.which("nm"):
+        pytest.skip("nm is not installed")
+    for library in ("libthunderkittens.so", "libthunderkittens_kernels.so"):
+        text = succeed("nm", "-D", "--undefined-only", settings.PACKAGE / "lib" / library)
+        assert not re.search(r"\bU _?Py", text), library
 
 
 LAUNCHES = """
@@ -128,7 +190,8 @@ def test_packaged_headers_need_no_library(wheel, tmp_path):
         pytest.skip(reason)
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     include = tmp_path / "site" / "thunderkittens" / "include"
-    (kernel,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    manual = (ROOT / "docs/tiles.md").read_text()
+    kernel = re.findall(r"^```cpp\n(.*?)^```", manual, re.M | re.S)[0]
     compiler = toolchain.find_compiler().path
     nvcc = (toolkit.nvcc, "-std=c++20", "-arch=sm_90a", "-ccbin", compiler, "-I", include, "-c")
     for name, text in (("kernel", kernel), ("program", LAUNCHES)):
@@ -171,10 +234,19 @@ def test_source_archive(tree, tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     names = {str(path.relative_to(tmp_path)) for path in (tmp_path / "unpacked").rglob("*")}
+    about = metadata((tmp_path / "unpacked" / archive.name[:-7] / "PKG-INFO").read_text())
+    assert (about["Version"], about["Requires-Dist"]) == (settings.version(), "torch>=2.11")
     top = f"unpacked/thunderkittens-{settings.version()}"
-    for name in ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh"):
+    files = ("configs.py", "build_tools/backend.py", "csrc/include/kittens.cuh")
+    for name in (*files, "thunderkittens/py.typed"):
         assert f"{top}/{name}" in names
     assert not any(name.endswith(".so") for name in names)
+    # By its version, as from an index: pip takes no build with another one.
+    wanted = f"thunderkittens=={settings.version()}"
+    pip = (python, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "-f", tmp_path)
+    succeed(*pip, "-w", tmp_path / "wheels", wanted)
+    (wheel,) = tmp_path.glob("wheels/*.whl")
+    assert wheel.name.startswith(f"thunderkittens-{settings.version()}-py3-none-")
 
 
 def test_install_without_torch_is_one_sentence(tree, tmp_path):
@@ -191,6 +263,22 @@ def test_install_without_torch_is_one_sentence(tree, tmp_path):
     (sentence,) = [line for line in (done.stdout + done.stderr).splitlines() if "PyTorch:" in line]
     assert "error: PyTorch: found none beside" in sentence
     assert "needed ≥ 2.11; install it with `" in sentence
+    assert sentence.endswith(f"`{python} -m pip install 'torch>=2.11'`")
+
+
+def test_install_beside_an_old_torch_is_one_sentence(tree, tmp_path):
+    """`pip install torch` would leave the old one there."""
+    old = tmp_path / "packages" / "torch"
+    old.mkdir(parents=True)
+    (old / "__init__.py").touch()
+    (old / "version.py").write_text("__version__ = '2.9.1+cpu'\n")
+    python = make_environment(tmp_path / "environment", old.parent)
+    code = "from build_tools import backend; backend.get_requires_for_build_wheel()"
+    done = run(python, "-c", f"import os; os.chdir({str(tree)!r})\n{code}", PYTHONPATH=str(tree))
+    assert done.stderr == (
+        f"error: PyTorch: found 2.9.1+cpu in {old}, needed ≥ 2.11; install it with "
+        f"`uv pip install --python {python} 'torch>=2.11'`\n"
+    )
 
 
 def test_import_beside_another_torch_is_one_sentence():
@@ -227,7 +315,7 @@ def test_there_is_one_cxx_library() -> None:
     """A second copy inside a library would crash torch's process when it formats a number."""
     if not shutil.which("nm"):
         pytest.skip("nm is not installed")
-    libraries = [*settings.PACKAGE.glob("lib/*.so"), *settings.PACKAGE.glob("_C.*.so")]
+    libraries = [*settings.PACKAGE.glob("lib/*.so")]
     assert libraries
     for library in libraries:
         defined = succeed("nm", "--dynamic", "--defined-only", library)

@@ -109,7 +109,7 @@ def test_what_is_built_with_is_one_short_line(tools, monkeypatch):
 def test_no_torch(tools, monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(
-        BuildError, match=r"PyTorch: found none .* needed ≥ 2.11; .* install torch`"
+        BuildError, match=r"PyTorch: found none .* needed ≥ 2.11; .* install 'torch>=2.11'`"
     ):
         toolchain.find_torch()
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 DEMOS = Path(__file__).resolve().parents[2] / "demos"
-sys.path[:0] = [str(DEMOS / folder) for folder in ("", "custom_kernel", "generate", "train_gpt")]
+sys.path[:0] = [
+    str(DEMOS / folder) for folder in ("", "custom_kernel", "generate", "llama_block", "train_gpt")
+]
 
 TEXT = "".join(
     f"def add_{a}_{b}(x):\n    return x + {a} * {b}\n\n" for a in range(40) for b in range(40)

@@ -1,6 +1,7 @@
 """The generate program as a user runs it, on the checkpoint that ships with the repository."""
 
 import re
+import xml.etree.ElementTree
 
 import generate as program
 import pytest
@@ -12,6 +13,7 @@ import thunderkittens
 
 SHIPPED = program.DEFAULT_CHECKPOINT
 PROGRAM = "generate/generate.py"
+TORCH = ("--backend", "torch")  # else, without a GPU, --compare is of the simulator
 
 
 def test_the_shipped_checkpoint_is_sound_and_small():
@@ -34,7 +36,8 @@ def test_it_streams_text_and_says_who_served_each_op(run_program):
 
 
 def test_compare_passes_in_float32(run_program):
-    result = run_program(PROGRAM, "--compare", "--tokens", 40, "--dtype", "float32")
+    options = ("--dtype", "float32", "--backend", "torch")
+    result = run_program(PROGRAM, "--compare", "--tokens", 40, *options)
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(r"tokens: (\d+) of \1 equal", result.stdout)
     assert "compare: equal\n" in result.stdout
@@ -52,9 +55,40 @@ def test_compare_passes_with_the_kernels_in_the_simulator(capsys):
     assert "layer_norm: simulator" in printed and "compare: equal" in printed
 
 
+@pytest.mark.parametrize("built", [True, False])
+def test_compare_on_the_cpu_says_what_it_compares(built, monkeypatch, capsys):
+    """The kernels, in the simulator; or, without it, that there are none."""
+    if built and (missing := program.why_missing("simulator")):
+        pytest.skip(missing)
+    if not built:
+        sentence = {"simulator": "there is no simulator"}
+        monkeypatch.setattr(program, "why_missing", lambda backend: sentence.get(backend, ""))
+    assert program.main(["--compare", "--tokens", "3", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert ("bfloat16 on cpu" in printed) is built and "compare: equal" in printed
+    for op in ("layer_norm", "attention"):
+        assert (f"{op}: simulator" in printed) is built
+    assert ("no kernel has run, both sides are torch's ops" in printed) is not built
+
+
+def test_a_picture_of_what_is_printed(tmp_path, capsys):
+    path = tmp_path / "picture.svg"
+    options = ["--tokens", "8", "--device", "cpu", "--prompt", "def a_prompt():"]
+    assert program.main([*options, "--svg", str(path)]) == 0
+    tree = xml.etree.ElementTree.parse(path)
+    words = " ".join(tree.getroot().itertext()).replace("\xa0", " ")
+    assert (
+        "a_prompt" in words
+        and "tokens/s" in words
+        and "url(" not in path.read_text().split("</style>")[0]
+    )
+    assert program.main([*options, "--svg", str(tmp_path / "nowhere" / "p.svg")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_compare_passes_in_16_bit(dtype, capsys):
-    arguments = ["--compare", "--tokens", "40", "--dtype", dtype, "--device", "cpu"]
+    arguments = ["--compare", "--tokens", "40", "--dtype", dtype, "--device", "cpu", *TORCH]
     assert program.main(arguments) == 0
     assert re.search(r"compare: equal", capsys.readouterr().out)
 
@@ -78,7 +112,7 @@ def test_compare_fails_on_a_wrong_op(monkeypatch, capsys, dtype, fault):
         "layer_norm": THUNDERKITTENS_OPS._replace(layer_norm=ShiftedNorm),
     }
     monkeypatch.setattr(program, "THUNDERKITTENS_OPS", wrong[fault])
-    arguments = ["--compare", "--tokens", "24", "--dtype", dtype, "--device", "cpu"]
+    arguments = ["--compare", "--tokens", "24", "--dtype", dtype, "--device", "cpu", *TORCH]
     assert program.main(arguments) == 1
     assert re.search("compare: (different|the logits are not finite)", capsys.readouterr().out)
 
@@ -200,5 +234,5 @@ def test_a_users_own_checkpoint_loads(checkpoint_folder, tokenizer, capsys, form
         tokenizer.model.save(str(checkpoint_folder))
         (checkpoint_folder / "tokenizer.json").unlink()
     arguments = ["--checkpoint", str(checkpoint_folder), "--tokens", "40", "--compare"]
-    assert program.main([*arguments, "--device", "cpu"]) == 0
+    assert program.main([*arguments, "--device", "cpu", *TORCH]) == 0
     assert "sound: 0.0 M parameters" in capsys.readouterr().out

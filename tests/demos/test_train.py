@@ -33,7 +33,9 @@ def test_the_loss_falls_and_the_best_model_is_exported(text, tmp_path, capsys):
     losses, evaluations = log(out, "loss"), log(out, "evaluation_loss")
     assert list(losses) == list(range(1, 41)) and list(evaluations) == [8, 16, 24, 32, 40]
     assert losses[40] < 0.6 * losses[1] and evaluations[40] < 0.6 * losses[1]
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
+    assert "40 steps" in printed and any("⠁" <= c <= "⣿" for c in printed)  # the curve
     assert "tokens/s" in printed and "s left" in printed and "evaluation loss" in printed
     model = checkpoint.load(export)
     assert checkpoint.load_tokenizer(export, model.config).get_vocab_size() == 300

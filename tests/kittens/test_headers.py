@@ -1,6 +1,5 @@
-"""Every public header compiles alone, and so do the kernels of README.md."""
+"""Every public header compiles alone."""
 
-import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,10 +75,3 @@ def test_without_the_simulator_a_cpp_compiler_gets_our_sentence(command, tmp_pat
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
     assert "kittens: compile with nvcc" in done.stderr
-
-
-def test_kernels_of_the_readme_compile(command: list[str], tmp_path: Path):
-    kernels = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    assert kernels
-    for kernel in kernels:
-        compiles(command, tmp_path / "readme.cu", kernel)

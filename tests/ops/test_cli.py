@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def test_info_as_json(forked):
     assert {op["op"] for op in found["ops"]} == {
         op for family in configs.KERNELS for op in family.ops
     }
+    assert len({op["op"] for op in found["ops"]}) == len(found["ops"]), "an op is listed twice"
     for op in found["ops"]:
         assert op["devices"]["cpu"] == "torch"
         assert any(device.startswith("cuda") for device in op["devices"])
@@ -134,27 +136,8 @@ def test_missing_library(copy, forked, library, what):
     (copy / "lib" / library.name).unlink()
     message, problem = problems(copy, forked)
     assert f"ImportError: thunderkittens: {what}" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert problem.startswith(what)
-
-
-def test_missing_module(copy, forked):
-    for module in copy.glob("_C*.so"):
-        module.unlink()
-    message, problem = problems(copy, forked)
-    assert "the module _C was not built for Python" in message
-    assert _loader.REBUILD in message
-    assert "the module _C was not built for Python" in problem
-
-
-def test_damaged_module(copy, forked):
-    for module in copy.glob("_C*.so"):
-        module.unlink()
-        module.write_bytes(b"not ELF")
-    message, problem = problems(copy, forked)
-    assert "the module _C cannot be loaded" in message
-    assert _loader.REBUILD in message
-    assert "the module _C cannot be loaded" in problem
 
 
 @pytest.mark.parametrize(
@@ -169,7 +152,7 @@ def test_damaged_library(copy, forked, name, size):
     library.write_bytes(text[:size])
     message, problem = problems(copy, forked)
     assert f"{library.name} is damaged" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert f"{library.name} is damaged" in problem
 
 
@@ -188,7 +171,7 @@ def test_broken_library(copy, forked):
     library.write_bytes(b"not ELF" + text[7:])
     message, problem = problems(copy, forked)
     assert "the ops library cannot be loaded" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
     assert "the ops library cannot be loaded" in problem
 
 
@@ -203,7 +186,29 @@ def test_other_torch(copy, forked):
     message = import_error(copy, forked)
     assert f"built for torch {other.decode().split('+')[0][: built.rfind('.')]}" in message
     assert f"but torch {'.'.join(torch.__version__.split('.')[:2])} is running" in message
-    assert _loader.REBUILD in message
+    assert _loader.rebuild() in message
+    assert message.endswith(
+        f"or `{_loader.pip_install()} 'torch==9{minor(built)[1:]}.*'` to go to 9{minor(built)[1:]}"
+    )
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def test_no_torch(copy, forked):
+    """The advice names the torch that it was built for: another would not do."""
+    code = "import sys; sys.modules['torch'] = None; import thunderkittens"
+    wanted = f"{_loader.pip_install()} 'torch=={minor(_loader.built_for()['torch'])}.*'"
+    assert last_line(forked("-c", code, cwd=copy.parent)) == (
+        f"ImportError: thunderkittens: PyTorch is not installed; run `{wanted}`"
+    )
+
+
+def test_the_advice_is_for_any_setuptools():
+    """Without isolation pip would use the environment's, which may be too old or not there."""
+    assert "--no-build-isolation" not in _loader.rebuild()
+    assert shlex.split(_loader.rebuild())[0] in (sys.executable, "uv")
 
 
 def test_in_place_the_command_builds_in_place(copy, forked):

@@ -1,10 +1,14 @@
 """explain: the same checks and the same decision as the call, without computing."""
 
+import importlib
+import inspect
+
 import pytest
 import torch
 
 import configs
 import thunderkittens
+from tests.ops.test_mistakes import arguments_of
 from thunderkittens import _C
 
 
@@ -39,7 +43,8 @@ def test_a_call_that_would_be_refused_is_refused():
 
 
 def test_unknown_op():
-    names = ", ".join(sorted(op for family in configs.KERNELS for op in family.ops))
+    ops = {op for family in configs.KERNELS for op in family.ops}
+    names = ", ".join(sorted({*ops, "scaled_dot_product_attention"}))
     with pytest.raises(ValueError, match=f"explain: op must be one of {names}, got 'x'"):
         thunderkittens.explain("x")
 
@@ -75,3 +80,70 @@ def test_strict_raises_as_the_call_does(monkeypatch):
     finally:
         _C.set_backend(_C.Backend.auto)
     assert thunderkittens.explain("layer_norm", x).reason == "the tensors are on the cpu"
+
+
+PUBLIC = [*(op for family in configs.KERNELS for op in family.ops), "scaled_dot_product_attention"]
+
+
+def test_every_public_function_is_explained():
+    """All that is exported and called with tensors."""
+    others = {"explain", "include_dir", "register_flash_attention"}
+    functions = {
+        n for n in thunderkittens.__all__ if inspect.isfunction(getattr(thunderkittens, n))
+    }
+    assert functions - others == set(PUBLIC)
+
+
+@pytest.mark.parametrize("op", PUBLIC[:-1])
+def test_it_answers_in_the_name_that_it_was_asked_by(op):
+    found = thunderkittens.explain(op, **arguments_of(op))
+    assert (found.op, found.backend, found.reason) == (op, "torch", "the tensors are on the cpu")
+
+
+def test_of_a_first_block():
+    assert thunderkittens.explain("add_rms_norm", torch.ones(2, 8), None).op == "add_rms_norm"
+
+
+class TestComposed:
+    """scaled_dot_product_attention, which is attention or torch's own."""
+
+    q = torch.ones(2, 4, 3, 8)
+
+    def explain(self, *args, **kwargs):
+        return thunderkittens.explain("scaled_dot_product_attention", *args, **kwargs)
+
+    @pytest.mark.parametrize("shape", [(2, 4, 3, 8), (3, 8), (2, 3, 8), (1, 2, 4, 3, 8)], ids=str)
+    def test_ours(self, shape):
+        q = torch.ones(shape)
+        for options in ({}, {"is_causal": True}, {"scale": 0.5}):
+            with thunderkittens.backend("torch"):
+                found = self.explain(q, q, q, **options)
+            assert str(found) == (
+                "scaled_dot_product_attention: torch (backend('torch') is active)"
+            )
+
+    def test_torchs(self, recwarn):
+        assert self.explain(self.q, self.q, self.q, dropout_p=0.5).reason == "dropout"
+        assert self.explain(self.q, self.q, self.q, torch.ones(3, 3)).reason == "an attn_mask"
+        assert self.explain(self.q[:1], self.q, self.q).reason == "broadcast shapes"
+        assert not recwarn.list
+
+    def test_nothing_is_computed(self, monkeypatch):
+        module = importlib.import_module("thunderkittens.ops.scaled_dot_product_attention")
+        monkeypatch.setattr(module, "_by_torch", None)
+        self.explain(self.q, self.q, self.q, dropout_p=0.5)
+
+    def test_refused(self):
+        with pytest.raises(TypeError, match="^scaled_dot_product_attention: scale must be"):
+            self.explain(self.q, self.q, self.q, scale="1")
+        with pytest.raises(TypeError, match="missing a required argument: 'value'"):
+            self.explain(self.q, self.q)
+
+    def test_strict(self, monkeypatch):
+        monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+        _C.set_backend(_C.Backend.simulator)
+        try:
+            with pytest.raises(RuntimeError, match="scaled_dot.*: computed by torch: dropout"):
+                self.explain(self.q, self.q, self.q, dropout_p=0.5)
+        finally:
+            _C.set_backend(_C.Backend.auto)

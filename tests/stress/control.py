@@ -32,7 +32,7 @@ def build(control: ModuleType) -> Path:
     folder = settings.build_dir() / "stress" / mistake.name
     package = folder / PACKAGE.name
     shutil.rmtree(package, ignore_errors=True)
-    made = shutil.ignore_patterns("__pycache__", "lib", "include", "_C.*.so")
+    made = shutil.ignore_patterns("__pycache__", "lib", "include")
     shutil.copytree(PACKAGE, package, ignore=made)
     ops.build(package, [planted.job_with(mistake, right)], f"stress/{mistake.name}")
     return folder

@@ -3,8 +3,8 @@
 There, `CALLS` has each differentiable op, for backward() inside autocast, and `RECORDED` those that
 record a node of ours in autograd's graph on the CPU too, with what is to be expected of it.
 `SHORT_FORMS`, if an op has one, has for each short form a function from `x(*shape)`, which makes a
-tensor that has a gradient, to inputs. `WRONG_TYPES` are calls with options that the op's schema
-does not take.
+tensor that has a gradient, to inputs. `WRONG_TYPES` has calls with arguments of the wrong Python
+type, each under the sentence that it ends in.
 """
 
 import dataclasses

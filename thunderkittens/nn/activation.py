@@ -1,8 +1,11 @@
 """Activation modules, and the gated feed-forward layer of Llama and its kind."""
 
+from typing import TYPE_CHECKING, Literal
+
 import torch
 from torch import Tensor, nn
 
+from thunderkittens.nn._options import check_choice, check_sizes
 from thunderkittens.ops.activation import geglu, gelu, swiglu
 
 
@@ -18,8 +21,17 @@ class GELU(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(self, approximate: str = "none") -> None:
+    approximate: Literal["none", "tanh"]
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Calls `forward`."""
+            ...
+
+    def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
         super().__init__()
+        check_choice("GELU", "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,6 +52,12 @@ class SwiGLU(nn.Module):
         torch.Size([2, 4])
     """
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Calls `forward`."""
+            ...
+
     def forward(self, x: Tensor) -> Tensor:
         """x [..., 2F] → [..., F]."""
         return swiglu(*_halves("SwiGLU", x))
@@ -49,7 +67,7 @@ class GEGLU(nn.Module):
     """gelu(gate) · up of the two halves of the last dimension, gate first, read in place.
 
     Args:
-        approximate: "tanh" or "none", as in `thunderkittens.geglu`.
+        approximate: "none", the exact gelu, or "tanh".
 
     Example:
         >>> import torch, thunderkittens
@@ -57,8 +75,17 @@ class GEGLU(nn.Module):
         torch.Size([2, 4])
     """
 
-    def __init__(self, approximate: str = "tanh") -> None:
+    approximate: Literal["none", "tanh"]
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Calls `forward`."""
+            ...
+
+    def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
         super().__init__()
+        check_choice("GEGLU", "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,33 +119,40 @@ class GatedMLP(nn.Module):
         torch.Size([2, 8])
     """
 
+    activation: Literal["silu", "gelu_tanh", "gelu"]
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Calls `forward`."""
+            ...
+
     def __init__(
         self,
         hidden_size: int,
         intermediate_size: int,
-        activation: str = "silu",
+        activation: Literal["silu", "gelu_tanh", "gelu"] = "silu",
         bias: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if activation not in ("silu", "gelu_tanh", "gelu"):
-            raise ValueError(
-                f"GatedMLP: activation must be silu, gelu_tanh or gelu, got {activation!r}"
-            )
+        check_sizes("GatedMLP", hidden_size=hidden_size, intermediate_size=intermediate_size)
+        check_choice("GatedMLP", "activation", activation, ("silu", "gelu_tanh", "gelu"))
         self.activation = activation
-        options = {"bias": bias, "device": device, "dtype": dtype}
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, **options)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, **options)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, **options)
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias, device, dtype)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias, device, dtype)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., hidden_size] → [..., hidden_size]."""
         gate, up = self.gate_proj(x), self.up_proj(x)
         if self.activation == "silu":
-            return self.down_proj(swiglu(gate, up))
-        approximate = "none" if self.activation == "gelu" else "tanh"
-        return self.down_proj(geglu(gate, up, approximate=approximate))
+            y = swiglu(gate, up)
+        else:
+            y = geglu(gate, up, approximate="none" if self.activation == "gelu" else "tanh")
+        down: Tensor = self.down_proj(y)
+        return down
 
     def extra_repr(self) -> str:
         """What was chosen."""
@@ -126,6 +160,10 @@ class GatedMLP(nn.Module):
 
 
 def _halves(module: str, x: Tensor) -> tuple[Tensor, Tensor]:
+    if not isinstance(x, Tensor):
+        got = "None" if x is None else type(x).__name__
+        raise TypeError(f"{module}: x must be a tensor, got {got}")
     if not x.is_nested and (x.dim() == 0 or x.shape[-1] % 2):
         raise ValueError(f"{module}: x must have an even last dimension, got shape {list(x.shape)}")
-    return x.chunk(2, dim=-1)
+    gate, up = x.chunk(2, dim=-1)
+    return gate, up

@@ -1,8 +1,13 @@
 """Modules of cross entropy."""
 
+from typing import TYPE_CHECKING, Literal
+
 from torch import Tensor, nn
 
+from thunderkittens.nn._options import check_choice, check_numbers
 from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
+
+REDUCTIONS = ("mean", "sum", "none")
 
 
 class CrossEntropyLoss(nn.Module):
@@ -24,12 +29,20 @@ class CrossEntropyLoss(nn.Module):
         tensor(1.3863)
     """
 
+    reduction: Literal["mean", "sum", "none"]
+
+    if TYPE_CHECKING:
+
+        def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+            """Calls `forward`."""
+            ...
+
     def __init__(
         self,
         weight: None = None,
         *,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Literal["mean", "sum", "none"] = "mean",
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
         inplace: bool = False,
@@ -40,6 +53,8 @@ class CrossEntropyLoss(nn.Module):
                 "CrossEntropyLoss: weight must be None, weights of classes are not supported, "
                 f"got {type(weight).__name__}"
             )
+        check_choice("CrossEntropyLoss", "reduction", reduction, REDUCTIONS)
+        check_numbers("CrossEntropyLoss", label_smoothing=label_smoothing, z_loss=z_loss)
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
@@ -57,6 +72,10 @@ class CrossEntropyLoss(nn.Module):
             z_loss=self.z_loss,
             inplace=self.inplace,
         )
+
+    def extra_repr(self) -> str:
+        """All settings."""
+        return f"{_settings(self)}, inplace={self.inplace}"
 
 
 class LinearCrossEntropyLoss(nn.Module):
@@ -77,15 +96,27 @@ class LinearCrossEntropyLoss(nn.Module):
         tensor(1.3863)
     """
 
+    reduction: Literal["mean", "sum", "none"]
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None
+        ) -> Tensor:
+            """Calls `forward`."""
+            ...
+
     def __init__(
         self,
         *,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Literal["mean", "sum", "none"] = "mean",
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
     ) -> None:
         super().__init__()
+        check_choice("LinearCrossEntropyLoss", "reduction", reduction, REDUCTIONS)
+        check_numbers("LinearCrossEntropyLoss", label_smoothing=label_smoothing, z_loss=z_loss)
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
@@ -105,3 +136,14 @@ class LinearCrossEntropyLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             z_loss=self.z_loss,
         )
+
+    def extra_repr(self) -> str:
+        """All settings."""
+        return _settings(self)
+
+
+def _settings(loss: CrossEntropyLoss | LinearCrossEntropyLoss) -> str:
+    return (
+        f"ignore_index={loss.ignore_index}, reduction={loss.reduction!r}, "
+        f"label_smoothing={loss.label_smoothing}, z_loss={loss.z_loss}"
+    )

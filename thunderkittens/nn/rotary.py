@@ -1,8 +1,11 @@
 """Rotary position embedding as a module."""
 
+from typing import TYPE_CHECKING, overload
+
 import torch
 from torch import Tensor, nn
 
+from thunderkittens.nn._options import check_numbers, check_sizes
 from thunderkittens.ops.rotary import rotary
 
 
@@ -34,6 +37,45 @@ class Rotary(nn.Module):
     cos: Tensor
     sin: Tensor
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(
+            self,
+            q: Tensor,
+            k: Tensor,
+            *,
+            offsets: int | Tensor | None = ...,
+            inplace: bool = ...,
+            cu_seqlens: Tensor | None = ...,
+            max_seqlen: int | None = ...,
+        ) -> tuple[Tensor, Tensor]: ...
+        @overload
+        def __call__(
+            self,
+            q: Tensor,
+            k: None,
+            *,
+            offsets: int | Tensor | None = ...,
+            inplace: bool = ...,
+            cu_seqlens: Tensor | None = ...,
+            max_seqlen: int | None = ...,
+        ) -> tuple[Tensor, None]: ...
+        @overload
+        def __call__(
+            self,
+            q: Tensor,
+            k: Tensor | None,
+            *,
+            offsets: int | Tensor | None = ...,
+            inplace: bool = ...,
+            cu_seqlens: Tensor | None = ...,
+            max_seqlen: int | None = ...,
+        ) -> tuple[Tensor, Tensor | None]: ...
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            """Calls `forward`."""
+            ...
+
     def __init__(
         self,
         dim: int,
@@ -44,7 +86,9 @@ class Rotary(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if dim < 0 or dim % 2:
+        check_sizes("Rotary", dim=dim, max_positions=max_positions)
+        check_numbers("Rotary", base=base)
+        if dim % 2:
             raise ValueError(f"Rotary: dim must be even and >= 0, got {dim}")
         if base <= 0:
             raise ValueError(f"Rotary: base must be above 0, got {base}")
@@ -66,13 +110,13 @@ class Rotary(nn.Module):
     def forward(
         self,
         q: Tensor,
-        k: Tensor,
+        k: Tensor | None,
         *,
         offsets: int | Tensor | None = None,
         inplace: bool = False,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Turns q and k; see `thunderkittens.rotary`."""
         return rotary(
             q,
@@ -87,6 +131,8 @@ class Rotary(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """The arguments that shape the tables."""
-        more = ", interleaved=True" if self.interleaved else ""
-        return f"{self.dim}, max_positions={self.max_positions}, base={self.base}{more}"
+        """All settings."""
+        return (
+            f"{self.dim}, max_positions={self.max_positions}, base={self.base}, "
+            f"interleaved={self.interleaved}"
+        )

@@ -1,16 +1,72 @@
 """Softmax attention."""
 
 import operator
+from collections.abc import Callable
+from typing import Literal, NoReturn, overload
 
 import torch
 from torch import Tensor
 
-_attention = torch.ops.thunderkittens.attention.default
-_attention_forward = torch.ops.thunderkittens.attention_forward.default
-_attention_plain = torch.ops.thunderkittens.attention.plain
-_attention_forward_plain = torch.ops.thunderkittens.attention_forward.plain
+from thunderkittens.ops._mistakes import refuse_bool, refuse_keywords, refuse_types
+
+_Op = Callable[..., Tensor | tuple[Tensor, Tensor]]
+_attention: _Op = torch.ops.thunderkittens.attention.default
+_attention_forward: _Op = torch.ops.thunderkittens.attention_forward.default
+_attention_plain: _Op = torch.ops.thunderkittens.attention.plain
+_attention_forward_plain: _Op = torch.ops.thunderkittens.attention_forward.plain
 
 
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    window: tuple[int | None, int | None] | None = ...,
+    softcap: float = ...,
+    sinks: Tensor | None = ...,
+    cu_seqlens_q: Tensor | None = ...,
+    cu_seqlens_k: Tensor | None = ...,
+    max_seqlen_q: int | None = ...,
+    max_seqlen_k: int | None = ...,
+    return_lse: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    window: tuple[int | None, int | None] | None = ...,
+    softcap: float = ...,
+    sinks: Tensor | None = ...,
+    cu_seqlens_q: Tensor | None = ...,
+    cu_seqlens_k: Tensor | None = ...,
+    max_seqlen_q: int | None = ...,
+    max_seqlen_k: int | None = ...,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    scale: float | None = ...,
+    window: tuple[int | None, int | None] | None = ...,
+    softcap: float = ...,
+    sinks: Tensor | None = ...,
+    cu_seqlens_q: Tensor | None = ...,
+    cu_seqlens_k: Tensor | None = ...,
+    max_seqlen_q: int | None = ...,
+    max_seqlen_k: int | None = ...,
+    return_lse: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
 def attention(
     q: Tensor,
     k: Tensor,
@@ -26,6 +82,7 @@ def attention(
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     return_lse: bool = False,
+    **_foreign: NoReturn,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention with grouped query heads, windows, sinks and packed sequences.
 
@@ -61,9 +118,8 @@ def attention(
 
     Raises:
         ValueError: A shape, a device or a number is not as above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested.
-        RuntimeError: An argument has the wrong Python type (torch's own message).
 
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
@@ -105,27 +161,49 @@ def attention(
         >>> thunderkittens.attention(q, k, k, causal=True).shape
         torch.Size([2, 3, 8, 64])
     """
+    if _foreign:
+        refuse_keywords("attention", _foreign)
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     packed = packed or max_seqlen_q is not None or max_seqlen_k is not None
-    if window is None and sinks is None and softcap == 0.0 and not packed:
-        plain = _attention_forward_plain if return_lse else _attention_plain
-        return plain(q, k, v, causal, scale)
-    left, right = (None, None) if window is None else _pair(window)
-    op = _attention_forward if return_lse else _attention
-    return op(
-        q,
-        k,
-        v,
-        causal,
-        scale,
-        window_left=left,
-        window_right=right,
-        softcap=softcap,
-        sinks=sinks,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
+    try:
+        if window is None and sinks is None and softcap == 0.0 and not packed:
+            plain = _attention_forward_plain if return_lse else _attention_plain
+            return plain(q, k, v, causal, scale)
+        left, right = (None, None) if window is None else _pair(window)
+        if packed:
+            refuse_bool("attention", "max_seqlen_q", max_seqlen_q)
+            refuse_bool("attention", "max_seqlen_k", max_seqlen_k)
+        op = _attention_forward if return_lse else _attention
+        return op(
+            q,
+            k,
+            v,
+            causal,
+            scale,
+            window_left=left,
+            window_right=right,
+            softcap=softcap,
+            sinks=sinks,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
+            max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+        )
+    except RuntimeError as error:
+        refuse_types("attention", error)
+        raise
+
+
+def note_of_layout(q: Tensor, k: Tensor, **options: object) -> str | None:
+    """What `explain` says of a call whose tensors look like torch's [B, H, S, D]; else None.
+
+    One row of q alone is that of decoding.
+    """
+    if q.dim() != 4 or q.shape[1] == 1 or q.shape[2] <= q.shape[1] or k.shape[2] <= k.shape[1]:
+        return None
+    return (
+        f"q has {q.shape[2]} heads of {q.shape[1]} rows each: is it [B, H, S, D]? Heads come after "
+        "rows here; thunderkittens.scaled_dot_product_attention takes them before"
     )
 
 

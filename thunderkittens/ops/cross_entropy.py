@@ -1,12 +1,18 @@
 """Cross entropy of logits, and of a linear layer whose logits are in memory a chunk at a time."""
 
+from collections.abc import Callable
+from typing import Literal, NoReturn
+
 import torch
 from torch import Tensor
 
-_cross_entropy = torch.ops.thunderkittens.cross_entropy.default
-_cross_entropy_plain = torch.ops.thunderkittens.cross_entropy.plain
-_cross_entropy_in_place = torch.ops.thunderkittens.cross_entropy_.default
-_linear_cross_entropy = torch.ops.thunderkittens.linear_cross_entropy.default
+from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+
+_Op = Callable[..., Tensor]
+_cross_entropy: _Op = torch.ops.thunderkittens.cross_entropy.default
+_cross_entropy_plain: _Op = torch.ops.thunderkittens.cross_entropy.plain
+_cross_entropy_in_place: _Op = torch.ops.thunderkittens.cross_entropy_.default
+_linear_cross_entropy: _Op = torch.ops.thunderkittens.linear_cross_entropy.default
 
 
 def cross_entropy(
@@ -14,10 +20,11 @@ def cross_entropy(
     targets: Tensor,
     *,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     inplace: bool = False,
+    **_foreign: NoReturn,
 ) -> Tensor:
     """Cross entropy of each row of logits with its target, differentiable once.
 
@@ -47,9 +54,15 @@ def cross_entropy(
     Returns:
         The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
 
+    Sharded:
+        Logits that are a DTensor may be sharded on rows and, in one dimension of the mesh, on V:
+        each process computes with its own columns, and one all_gather of three numbers a row makes
+        one softmax of them. The gradient is sharded as the logits are; a mean or sum over sharded
+        rows is Partial. Targets that are no DTensor are the same for all processes.
+
     Raises:
         ValueError: A shape, a device or a number is not as above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         IndexError: On the CPU, a target is neither a column nor ignored. On a GPU, where nobody
             waits for the targets, its row gets NaN; under THUNDERKITTENS_STRICT=1 the kernels also
             leave it where the host sees it, and the next call of this function or of
@@ -59,8 +72,7 @@ def cross_entropy(
             THUNDERKITTENS_STRICT=1 is found by the next call outside of one.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type (torch's own message), or what a
-            backward needs was written over in place.
+        RuntimeError: What a backward needs was written over in place.
 
     Numerics:
         Arithmetic in float32 (float64 for float64); the gradient is rounded once to the logits'
@@ -93,14 +105,20 @@ def cross_entropy(
         >>> thunderkittens.cross_entropy(logits, torch.tensor([1, -100]))
         tensor(1.3863)
     """
+    if _foreign:
+        refuse_keywords("cross_entropy", _foreign)
     # Inductor loses where a view that an op writes begins, if sizes are dynamic
     # (pytorch/pytorch#198068).
     in_place = inplace and not torch.compiler.is_compiling()
     plain = reduction == "mean" and label_smoothing == 0.0 and z_loss == 0.0
-    if plain and ignore_index == -100 and not in_place:
-        return _cross_entropy_plain(logits, targets)
-    op = _cross_entropy_in_place if in_place else _cross_entropy
-    return op(logits, targets, ignore_index, reduction, label_smoothing, z_loss)
+    try:
+        if plain and ignore_index == -100 and not in_place:
+            return _cross_entropy_plain(logits, targets)
+        op = _cross_entropy_in_place if in_place else _cross_entropy
+        return op(logits, targets, ignore_index, reduction, label_smoothing, z_loss)
+    except RuntimeError as error:
+        refuse_types("cross_entropy", error)
+        raise
 
 
 def linear_cross_entropy(
@@ -110,9 +128,10 @@ def linear_cross_entropy(
     *,
     bias: Tensor | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    **_foreign: NoReturn,
 ) -> Tensor:
     """Cross entropy of the logits x · weightᵀ + bias, which are in memory a chunk at a time.
 
@@ -141,7 +160,7 @@ def linear_cross_entropy(
         The loss, float32 (float64 for float64): one number, or [...] with reduction "none".
 
     Raises:
-        As `cross_entropy`.
+        Exception: As `cross_entropy`.
 
     Numerics:
         Logits are rounded to x's dtype, as `torch.nn.functional.linear` rounds them; from there on
@@ -161,6 +180,12 @@ def linear_cross_entropy(
         >>> thunderkittens.linear_cross_entropy(x, weight, torch.tensor([0, 1, 2]))
         tensor(1.3863)
     """
-    return _linear_cross_entropy(
-        x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss
-    )
+    if _foreign:
+        refuse_keywords("linear_cross_entropy", _foreign)
+    try:
+        return _linear_cross_entropy(
+            x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss
+        )
+    except RuntimeError as error:
+        refuse_types("linear_cross_entropy", error)
+        raise

@@ -61,21 +61,25 @@ class _Activated:
     """
 
     def __init__(self) -> None:
-        self._library: torch.library.Library | None = torch.library.Library("aten", "IMPL", "CUDA")
-        self._override("_flash_attention_forward", _forward)
-        self._override("_flash_attention_backward", _backward)
+        library = torch.library.Library("aten", "IMPL", "CUDA")
+        _override(library, "_flash_attention_forward", _forward)
+        _override(library, "_flash_attention_backward", _backward)
+        self._library: torch.library.Library | None = library
 
     def remove(self) -> None:
         self._library = None  # with it go the overrides
 
-    def _override(self, name: str, ours: Callable[..., tuple | None]) -> None:
-        original = torch.library.get_kernel(f"aten::{name}", "CUDA")
 
-        def call(keys: torch.DispatchKeySet, *args: object, **kwargs: object) -> tuple:
-            outputs = ours(keys, *args, **kwargs)
-            return original.call_boxed(keys, *args, **kwargs) if outputs is None else outputs
+def _override(
+    library: torch.library.Library, name: str, ours: Callable[..., tuple[Tensor, ...] | None]
+) -> None:
+    original = torch.library.get_kernel(f"aten::{name}", "CUDA")
 
-        self._library.impl(name, call, with_keyset=True)
+    def call(keys: torch.DispatchKeySet, *args: object, **kwargs: object) -> object:
+        outputs = ours(keys, *args, **kwargs)
+        return original.call_boxed(keys, *args, **kwargs) if outputs is None else outputs
+
+    library.impl(name, call, with_keyset=True)
 
 
 def _forward(
@@ -176,7 +180,12 @@ def _options(
 ) -> dict[str, object]:
     """Our names of torch's options; there −1 too is no limit of a window."""
     left, right = (None if side is None or side < 0 else side for side in window)
-    options = {"causal": is_causal, "scale": scale, "window_left": left, "window_right": right}
+    options: dict[str, object] = {
+        "causal": is_causal,
+        "scale": scale,
+        "window_left": left,
+        "window_right": right,
+    }
     if cum_seq_q is None:
         return options
     packed = {"cu_seqlens_q": cum_seq_q, "cu_seqlens_k": cum_seq_k}

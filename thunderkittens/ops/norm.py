@@ -1,19 +1,30 @@
 """Norms over the last dimension."""
 
+from collections.abc import Callable
+from typing import Literal, NoReturn
+
 import torch
 from torch import Tensor
 
-_layer_norm = torch.ops.thunderkittens.layer_norm.default
-_rms_norm = torch.ops.thunderkittens.rms_norm.default
-_add_layer_norm = torch.ops.thunderkittens.add_layer_norm.default
-_add_rms_norm = torch.ops.thunderkittens.add_rms_norm.default
-_rms_norm_plain = torch.ops.thunderkittens.rms_norm.plain
-_add_layer_norm_plain = torch.ops.thunderkittens.add_layer_norm.plain
-_add_rms_norm_plain = torch.ops.thunderkittens.add_rms_norm.plain
+from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+
+_layer_norm: Callable[..., Tensor] = torch.ops.thunderkittens.layer_norm.default
+_rms_norm: Callable[..., Tensor] = torch.ops.thunderkittens.rms_norm.default
+_rms_norm_plain: Callable[..., Tensor] = torch.ops.thunderkittens.rms_norm.plain
+
+_TwoTensors = Callable[..., tuple[Tensor, Tensor]]
+_add_layer_norm: _TwoTensors = torch.ops.thunderkittens.add_layer_norm.default
+_add_layer_norm_plain: _TwoTensors = torch.ops.thunderkittens.add_layer_norm.plain
+_add_rms_norm: _TwoTensors = torch.ops.thunderkittens.add_rms_norm.default
+_add_rms_norm_plain: _TwoTensors = torch.ops.thunderkittens.add_rms_norm.plain
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    **_foreign: NoReturn,
 ) -> Tensor:
     """Layer normalisation over the last dimension, differentiable once.
 
@@ -31,16 +42,15 @@ def layer_norm(
 
     Raises:
         ValueError: A shape, a device or eps is not as above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
         Statistics and products in float32 (float64 for float64), rounded once to x's dtype. Against
         float64: |error| ≤ 2u·|y| + 2u·|weight|, u half an ulp of the dtype. A row of equal values
-        gives the bias (eps > 0).
+        gives the bias (eps > 0). Under autocast a weight or bias of another dtype counts as
+        float32.
 
         Forward and backward give the same bits on every run. The kernels give a row its y whatever
         other rows there are, and its dx too where N > 256; of shorter rows the backward has one
@@ -57,16 +67,23 @@ def layer_norm(
         >>> thunderkittens.layer_norm(torch.tensor([[1.0, 3.0]]), eps=0.0)
         tensor([[-1.,  1.]])
     """
-    return _layer_norm(x, weight, bias, eps)
+    if _foreign:
+        refuse_keywords("layer_norm", _foreign)
+    try:
+        return _layer_norm(x, weight, bias, eps)
+    except RuntimeError as error:
+        refuse_types("layer_norm", error)
+        raise
 
 
 def rms_norm(
     x: Tensor,
     weight: Tensor | None = None,
-    eps: float = 1e-6,
+    eps: float | None = None,
     *,
     weight_offset: float = 0.0,
-    casting: str = "llama",
+    casting: Literal["llama", "gemma"] = "llama",
+    **_foreign: NoReturn,
 ) -> Tensor:
     """Root-mean-square normalisation over the last dimension, differentiable once.
 
@@ -78,7 +95,9 @@ def rms_norm(
             two distances are needed, as in the heads of a slice of a fused qkv tensor
             ([B, S, H, D]); others from a copy.
         weight: [N], x's dtype or float32; None for ones, whatever the offset.
-        eps: Added to the mean square; finite and ≥ 0.
+        eps: Added to the mean square; finite and ≥ 0. None is torch's: the distance from 1 to the
+            next number of the dtype that is computed in, 2⁻²³ (2⁻⁵² for float64). Models have one
+            of their own, such as 1e-5 or 1e-6.
         weight_offset: Added to weight, in float32; finite. 1.0 for weights stored about zero.
         casting: Where a 16-bit result is rounded. "llama": x · rstd to x's dtype, then its product
             with weight + weight_offset to x's dtype. "gemma": once, at the end.
@@ -88,17 +107,16 @@ def rms_norm(
 
     Raises:
         ValueError: A shape, a device, eps, weight_offset or casting is not as above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
         Statistics and products in float32 (float64 for float64). Against float64: |error| ≤ 2u·|y|
         with "gemma" and 4u·|y| with "llama", u half an ulp of the dtype. The gradient is that of
         the formula: the roundings in between count as the identity. Forward and backward give the
         same bits on every run; which of them depend on how many rows there are, `layer_norm` says.
+        Under autocast a weight of another dtype counts as float32.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/rms_norm.cu. Torch
@@ -109,14 +127,20 @@ def rms_norm(
         >>> thunderkittens.rms_norm(torch.tensor([[1.0, 7.0]]), eps=0.0)
         tensor([[0.2000, 1.4000]])
     """
-    if weight_offset == 0.0 and casting == "llama":
-        return _rms_norm_plain(x, weight, eps)
-    return _rms_norm(x, weight, eps, weight_offset, casting)
+    if _foreign:
+        refuse_keywords("rms_norm", _foreign)
+    try:
+        if weight_offset == 0.0 and casting == "llama":
+            return _rms_norm_plain(x, weight, eps)
+        return _rms_norm(x, weight, eps, weight_offset, casting)
+    except RuntimeError as error:
+        refuse_types("rms_norm", error)
+        raise
 
 
 def add_layer_norm(
     x: Tensor,
-    residual: Tensor,
+    residual: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     *,
@@ -124,6 +148,7 @@ def add_layer_norm(
     dropout_p: float = 0.0,
     training: bool = True,
     seed: Tensor | None = None,
+    **_foreign: NoReturn,
 ) -> tuple[Tensor, Tensor]:
     """Dropout, residual addition and layer normalisation in one pass, differentiable once.
 
@@ -134,7 +159,8 @@ def add_layer_norm(
         x: [..., N], float32, float16, bfloat16 or float64, any strides. Rows that are one distance
             apart with contiguous elements are read in place (up to N = 256 also where two distances
             are needed), others from a copy.
-        residual: The same shape, x's dtype or float32, any strides.
+        residual: The same shape, x's dtype or float32, any strides. None, for the first block of a
+            model: nothing is added, and sum has x's dtype.
         weight: [N], x's dtype or float32; None for ones.
         bias: [N], x's dtype or float32; None for zeros.
         eps: Added to the variance; finite and ≥ 0.
@@ -146,15 +172,14 @@ def add_layer_norm(
             drawn from torch's generator of that device, again at each replay of a CUDA graph.
 
     Returns:
-        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous.
+        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous. Without residual
+        and dropout, sum is x itself, no copy: what is written into one is in the other.
 
     Raises:
         ValueError: A shape, a device, eps, dropout_p or seed is not as above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
         All in float32 (float64 for float64); y and sum are each rounded once. The backward reads
@@ -162,7 +187,8 @@ def add_layer_norm(
         is never stored: the backward computes it again, by Philox 4x32 with 7 rounds. Where x is
         dropped, an infinity or a NaN gives a NaN, as in torch. Given the seed, forward and backward
         give the same bits on every run; which of them depend on how many rows there are,
-        `layer_norm` says.
+        `layer_norm` says. Under autocast a residual, weight or bias of another dtype counts as
+        float32; sum is float32 then.
 
     Source:
         Kernels for N from 1 to 65,536 in 16 and 32 bits: csrc/kernels/norm/add_layer_norm.cu. Torch
@@ -174,22 +200,33 @@ def add_layer_norm(
         >>> total
         tensor([[2., 4.]])
     """
-    if dropout_p == 0.0 and seed is None and isinstance(training, bool):
-        return _add_layer_norm_plain(x, residual, weight, bias, eps)
-    return _add_layer_norm(x, residual, weight, bias, eps, dropout_p, training, seed)
+    if _foreign:
+        refuse_keywords("add_layer_norm", _foreign)
+    if residual is None:
+        if _adds_nothing(x, dropout_p, training, seed):
+            return layer_norm(x, weight, bias, eps), x
+        residual = _zeros_like(x)
+    try:
+        if dropout_p == 0.0 and seed is None and isinstance(training, bool):
+            return _add_layer_norm_plain(x, residual, weight, bias, eps)
+        return _add_layer_norm(x, residual, weight, bias, eps, dropout_p, training, seed)
+    except RuntimeError as error:
+        refuse_types("add_layer_norm", error)
+        raise
 
 
 def add_rms_norm(
     x: Tensor,
-    residual: Tensor,
+    residual: Tensor | None,
     weight: Tensor | None = None,
     *,
-    eps: float = 1e-6,
+    eps: float | None = None,
     weight_offset: float = 0.0,
-    casting: str = "llama",
+    casting: Literal["llama", "gemma"] = "llama",
     dropout_p: float = 0.0,
     training: bool = True,
     seed: Tensor | None = None,
+    **_foreign: NoReturn,
 ) -> tuple[Tensor, Tensor]:
     """Dropout, residual addition and root-mean-square normalisation in one pass.
 
@@ -201,7 +238,7 @@ def add_rms_norm(
         x: As of `add_layer_norm`.
         residual: As of `add_layer_norm`.
         weight: [N], x's dtype or float32; None for ones, whatever the offset.
-        eps: Added to the mean square; finite and ≥ 0.
+        eps: As of `rms_norm`.
         weight_offset: As of `rms_norm`.
         casting: As of `rms_norm`.
         dropout_p: As of `add_layer_norm`.
@@ -209,16 +246,15 @@ def add_rms_norm(
         seed: As of `add_layer_norm`; one seed drops the same elements in both.
 
     Returns:
-        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous.
+        y in x's dtype and sum in residual's dtype, both [..., N] and contiguous. Without residual
+        and dropout, sum is x itself, no copy: what is written into one is in the other.
 
     Raises:
         ValueError: A shape, a device, eps, weight_offset, casting, dropout_p or seed is not as
             above.
-        TypeError: A dtype is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
         NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
             differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type, or the gradient is asked of
-            `torch.func.grad`, which is not supported (torch's own messages).
 
     Numerics:
         As of `add_layer_norm`; y as of `rms_norm`.
@@ -235,10 +271,34 @@ def add_rms_norm(
         >>> y
         tensor([[0.2000, 1.4000]])
     """
-    if dropout_p == 0.0 and seed is None and isinstance(training, bool):
-        if weight_offset == 0.0 and casting == "llama":
-            return _add_rms_norm_plain(x, residual, weight, eps)
-        return _add_rms_norm(x, residual, weight, eps, weight_offset, casting)
-    return _add_rms_norm(
-        x, residual, weight, eps, weight_offset, casting, dropout_p, training, seed
-    )
+    if _foreign:
+        refuse_keywords("add_rms_norm", _foreign)
+    if residual is None:
+        if _adds_nothing(x, dropout_p, training, seed):
+            return rms_norm(x, weight, eps, weight_offset=weight_offset, casting=casting), x
+        residual = _zeros_like(x)
+    try:
+        if dropout_p == 0.0 and seed is None and isinstance(training, bool):
+            if weight_offset == 0.0 and casting == "llama":
+                return _add_rms_norm_plain(x, residual, weight, eps)
+            return _add_rms_norm(x, residual, weight, eps, weight_offset, casting)
+        return _add_rms_norm(
+            x, residual, weight, eps, weight_offset, casting, dropout_p, training, seed
+        )
+    except RuntimeError as error:
+        refuse_types("add_rms_norm", error)
+        raise
+
+
+def _adds_nothing(x: Tensor, dropout_p: float, training: bool, seed: Tensor | None) -> bool:
+    """Whether a call without residual is that of a norm, and its sum is x; else the op decides."""
+    if not isinstance(x, Tensor) or seed is not None or not isinstance(training, bool):
+        return False
+    return dropout_p == 0.0 or (not training and isinstance(dropout_p, float) and 0 < dropout_p < 1)
+
+
+def _zeros_like(x: Tensor) -> Tensor | None:
+    """The residual that changes nothing, of one row; None where x is none to have a like."""
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested:
+        return None
+    return x.new_zeros(x.shape[-1:]).expand(x.shape)

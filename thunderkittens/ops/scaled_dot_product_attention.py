@@ -1,14 +1,18 @@
 """Torch's scaled_dot_product_attention on our attention."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function
 
 from thunderkittens.ops._fallback import computed_by_torch
+from thunderkittens.ops._mistakes import refuse_types
 
-_attention = torch.ops.thunderkittens.attention.default
-_by_torch = torch.nn.functional.scaled_dot_product_attention  # whatever takes its place there
+_attention: Callable[..., Tensor] = torch.ops.thunderkittens.attention.default
+_by_torch: Callable[..., Tensor] = (
+    torch.nn.functional.scaled_dot_product_attention
+)  # whatever takes its place there
 
 _DEVICES = ("cpu", "cuda", "meta")
 _CAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # by autocast
@@ -51,6 +55,7 @@ def scaled_dot_product_attention(
 
     Raises:
         ValueError: scale is not finite.
+        TypeError: scale is no number.
         Exception: Torch's own where torch refuses the call.
 
     Backends:
@@ -73,27 +78,42 @@ def scaled_dot_product_attention(
         >>> thunderkittens.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape
         torch.Size([2, 8, 3, 64])
     """
-    reason = _why_torch(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    reason = why_torch(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     if reason is not None:
-        options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
-        options |= {"scale": scale, "enable_gqa": enable_gqa}
+        options: dict[str, object] = {"attn_mask": attn_mask, "dropout_p": dropout_p}
+        options |= {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         public = torch.nn.functional.scaled_dot_product_attention
-        if isinstance(attn_mask, CausalBias) and public is not _by_torch:  # it knows that name only
-            return handle_torch_function(public, (attn_mask,), query, key, value, **options)
+        # A CausalBias knows torch's function by that name only.
+        if public is not _by_torch and _is_causal_bias(attn_mask):
+            given: Tensor = handle_torch_function(
+                public, (attn_mask,), query, key, value, **options
+            )
+            return given
         o = _by_torch(query, key, value, **options)
         computed_by_torch("scaled_dot_product_attention", reason, query.is_cuda)
         return o
 
+    o = by_attention(query, key, value, is_causal, scale).transpose(1, 2)
+    return o if query.dim() == 4 else o.view(*query.shape[:-1], value.shape[-1])
+
+
+def by_attention(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None
+) -> Tensor:
+    """What `attention` gives for a call that is ours, [B, Sq, Hq, Dv]."""
     rows, keys = query.shape[-2], key.shape[-2]
     if is_causal and rows < keys:  # no row sees the others
         key, value = key[..., :rows, :], value[..., :rows, :]
     right = rows - keys if is_causal and rows > keys else None
     q, k, v = _rows_first(query), _rows_first(key), _rows_first(value)
-    o = _attention(q, k, v, is_causal and right is None, scale, window_right=right).transpose(1, 2)
-    return o if query.dim() == 4 else o.view(*query.shape[:-1], value.shape[-1])
+    try:
+        return _attention(q, k, v, is_causal and right is None, scale, window_right=right)
+    except RuntimeError as error:
+        refuse_types("scaled_dot_product_attention", error)
+        raise
 
 
-def _why_torch(
+def why_torch(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -118,6 +138,14 @@ def _why_torch(
     if not isinstance(is_causal, bool):
         return f"is_causal is {is_causal!r}"
     return None if _fit(query.shape, key.shape, value.shape, enable_gqa) else "broadcast shapes"
+
+
+def _is_causal_bias(mask: Tensor | None) -> bool:
+    if mask is None or type(mask) is Tensor:
+        return False
+    from torch.nn.attention.bias import CausalBias  # imports the compiler: a second
+
+    return isinstance(mask, CausalBias)
 
 
 def _is_dense(t: Tensor) -> bool:

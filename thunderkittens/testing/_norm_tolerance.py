@@ -7,7 +7,11 @@ from thunderkittens.testing._rounding import accumulation, floor, unit
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, statistics=torch.float32
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    statistics: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
     """The reference of layer_norm and its bound, both float64, on x's device.
 
@@ -35,7 +39,7 @@ def layer_norm_backward(
     weight: Tensor | None,
     bias: Tensor | None,
     eps: float,
-    statistics=torch.float32,
+    statistics: torch.dtype = torch.float32,
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of dx, dweight, dbias, each with its bound; arguments as in `layer_norm`."""
     x64, w, d = x.double(), _as_double(weight, 1.0, x), dy.double()
@@ -59,7 +63,7 @@ def rms_norm(
     eps: float,
     weight_offset: float = 0.0,
     casting: str = "llama",
-    statistics=torch.float32,
+    statistics: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
     """The reference of rms_norm and its bound, both float64; arguments as in `layer_norm`.
 
@@ -85,7 +89,7 @@ def rms_norm_backward(
     weight: Tensor | None,
     eps: float,
     weight_offset: float = 0.0,
-    statistics=torch.float32,
+    statistics: torch.dtype = torch.float32,
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of dx and dweight, each with its bound; arguments as in `rms_norm`."""
     normal, rstd = _rms_normalise(x.double(), eps)
@@ -110,7 +114,7 @@ def add_norm(
     centred: bool = True,
     weight_offset: float = 0.0,
     casting: str = "llama",
-    statistics=torch.float32,
+    statistics: torch.dtype = torch.float32,
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of y and sum of add_layer_norm (`centred`) or add_rms_norm, with their bounds.
 
@@ -160,7 +164,7 @@ def add_norm_backward(
     factor: Tensor | float = 1.0,
     centred: bool = True,
     weight_offset: float = 0.0,
-    statistics=torch.float32,
+    statistics: torch.dtype = torch.float32,
 ) -> list[tuple[Tensor, Tensor]]:
     """The references of dx, dresidual, dweight, dbias, with bounds; arguments as in `add_norm`.
 
@@ -169,7 +173,7 @@ def add_norm_backward(
     """
     total, d = x.double() * factor + residual.double(), dy.double()
     g = d * _scale(weight, weight_offset, x)
-    row = accumulation(x.shape[-1], statistics)
+    row: Tensor | float = accumulation(x.shape[-1], statistics)
     if centred:
         _, rstd, condition = _normalise(total, eps)
         normal = (saved.double() - total.mean(-1, keepdim=True)) * rstd
@@ -228,7 +232,7 @@ def _gradient(g: Tensor, normal: Tensor, rstd: Tensor, centred: bool) -> tuple[T
 
 
 def _parameter_gradient(
-    terms: Tensor, spread: Tensor, dtype: torch.dtype, statistics=torch.float32
+    terms: Tensor, spread: Tensor, dtype: torch.dtype, statistics: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
     """The sum of the terms over all rows; `spread` is what each of them is off by."""
     width = terms.shape[-1]

@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,8 +44,13 @@ class Poisoned:
         self._outputs.__enter__()
         return self
 
-    def __exit__(self, kind: type | None, *error: object) -> None:
-        self._outputs.__exit__(kind, *error)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._outputs.__exit__(kind, error, traceback)
         self._unwatch()
         if kind is None:
             self.check()
@@ -99,14 +106,15 @@ def poisoned_outputs() -> Iterator[None]:
     """Makes torch fill everything it allocates with NaN, so that an unwritten element is seen."""
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    filling = torch.utils.deterministic.fill_uninitialized_memory
+    settings: Any = torch.utils.deterministic
+    filling = settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    settings.fill_uninitialized_memory = True
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = filling
+        settings.fill_uninitialized_memory = filling
 
 
 def check_memory(

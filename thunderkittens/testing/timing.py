@@ -41,7 +41,7 @@ def median_time(fn: Callable[[], Any], repeats: int = 50) -> float:
         end.record()
     torch.cuda.synchronize()
     times = [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
-    return statistics.median(times) / 1e3
+    return float(statistics.median(times)) / 1e3
 
 
 def _longest_host_time(fn: Callable[[], Any], calls: int = 5) -> float:
@@ -87,7 +87,7 @@ def graph_time(prepare: Callable[[], Sequence[Callable[[], Any]]], repeats: int 
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
     del kept
-    return statistics.median(times) / 1e3 / len(fns)
+    return float(statistics.median(times)) / 1e3 / len(fns)
 
 
 def sustained(

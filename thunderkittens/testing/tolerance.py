@@ -261,7 +261,7 @@ def activation(
         exponent, bend = z.abs(), s * rest * dz
     f, slope, size = x64 * s, s + x64 * bend, x64.abs()
     eps = torch.finfo(dtype).eps / 2
-    relative = eps * 16 + (2**-14 if torch.finfo(x.dtype).bits == 16 else 0.0)
+    relative: Tensor | float = eps * 16 + (2**-14 if torch.finfo(x.dtype).bits == 16 else 0.0)
     if name != "silu":
         relative = relative + eps * 4 * exponent.clamp(max=200)
     lost = 2.0**-126 * size

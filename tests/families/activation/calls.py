@@ -17,6 +17,12 @@ RECORDED = (
     Recorded("swiglu", ((3, 8),) * 2, thunderkittens.swiglu, saved_inputs=(0, 1)),
 )
 X = torch.ones(2, 8)
-WRONG_TYPES = (  # of options
-    lambda: thunderkittens.geglu(X, X, approximate=None),
-)
+WRONG_TYPES = {
+    'geglu: approximate must be "none" or "tanh", got None': lambda: thunderkittens.geglu(
+        X, X, approximate=None
+    ),
+    'gelu: approximate must be "none" or "tanh", got bool True': lambda: thunderkittens.gelu(
+        X, approximate=True
+    ),
+    "swiglu: up must be a tensor, got list": lambda: thunderkittens.swiglu(X, [X, X]),
+}

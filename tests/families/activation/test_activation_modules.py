@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import thunderkittens
 from thunderkittens import nn
 
 
@@ -22,7 +23,30 @@ def test_gated_modules_take_halves(shape):
     for approximate in ("tanh", "none"):
         want = torch.nn.functional.gelu(gate, approximate=approximate) * up
         torch.testing.assert_close(nn.GEGLU(approximate)(x), want)
-    assert repr(nn.GEGLU()) == "GEGLU(approximate='tanh')"
+    assert repr(nn.GEGLU()) == "GEGLU(approximate='none')"
+
+
+@pytest.mark.parametrize("kind", [nn.GELU, nn.GEGLU])
+@pytest.mark.parametrize(("wrong", "error"), [("erf", ValueError), (True, TypeError)])
+def test_approximate_is_one_of_torchs_names(kind, wrong, error):
+    message = f'^{kind.__name__}: approximate must be "none" or "tanh", got {wrong!r}$'
+    with pytest.raises(error, match=message):
+        kind(wrong)
+
+
+def test_sizes_are_integers():
+    for wrong in (True, 8.0, None, "8"):
+        with pytest.raises(TypeError, match="^GatedMLP: hidden_size must be an integer, got"):
+            nn.GatedMLP(wrong, 24)
+    with pytest.raises(ValueError, match="^GatedMLP: intermediate_size must be >= 0, got -1$"):
+        nn.GatedMLP(8, -1)
+
+
+@pytest.mark.parametrize("kind", [nn.SwiGLU, nn.GEGLU])
+def test_halves_of_what_is_no_tensor(kind):
+    for wrong, got in ((None, "None"), ([1.0], "list")):
+        with pytest.raises(TypeError, match=f"^{kind.__name__}: x must be a tensor, got {got}$"):
+            kind()(wrong)
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3)], ids=str)
@@ -60,6 +84,24 @@ def test_gated_mlp_compiles_and_says_what_it_is():
     x = torch.randn(3, 8, dtype=torch.bfloat16)
     assert torch.equal(compiled(x), module(x))
     assert "activation='silu'" in repr(module)
-    message = "^GatedMLP: activation must be silu, gelu_tanh or gelu, got 'relu'$"
+    message = '^GatedMLP: activation must be "silu", "gelu_tanh" or "gelu", got \'relu\'$'
     with pytest.raises(ValueError, match=message):
         nn.GatedMLP(8, 24, "relu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_defaults_are_torchs(dtype):
+    """At 2.5 the two gelus differ by 3e-4, which float32 and float64 show."""
+    x = torch.full((4,), 2.5, dtype=dtype)
+    want = torch.nn.functional.gelu(x)
+    for y in (thunderkittens.gelu(x), thunderkittens.geglu(x, torch.ones_like(x)), nn.GELU()(x)):
+        torch.testing.assert_close(y, want)
+    torch.testing.assert_close(nn.GEGLU()(torch.cat([x, x])), want * x)
+    if dtype in (torch.float32, torch.float64):
+        assert not torch.allclose(
+            thunderkittens.gelu(x, approximate="tanh"), want, atol=1e-4, rtol=0
+        )
+    dy, backward = torch.ones_like(x), torch.ops.thunderkittens
+    (exact,) = torch.autograd.grad(thunderkittens.gelu(x.requires_grad_()), x, dy)
+    assert torch.equal(backward.gelu_backward(dy, x), exact)
+    assert torch.equal(backward.geglu_backward(dy, x, dy, [True, False])[0], exact)

@@ -32,3 +32,26 @@ SHORT_FORMS = {
     ops.attention: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, 0.3),
     ops.attention_forward: lambda x: (*(x(1, 5, 2, 8) for _ in "qkv"), True, None),
 }
+X, STARTS = torch.ones(1, 2, 2, 8), torch.tensor([0, 2])
+PACKED = {"cu_seqlens_q": STARTS, "cu_seqlens_k": STARTS, "max_seqlen_k": 2}
+WRONG_TYPES = {
+    "attention: softcap must be a number, got None": lambda: attention(X, X, X, softcap=None),
+    "attention: scale must be a number or None, got str '1'": (
+        lambda: attention(X, X, X, scale="1", return_lse=True)
+    ),
+    "attention: causal must be True or False, got str 'yes'": (
+        lambda: attention(X, X, X, causal="yes")
+    ),
+    "attention: max_seqlen_q must be an integer, got True": (
+        lambda: attention(X[0], X[0], X[0], max_seqlen_q=True, **PACKED)
+    ),
+    "attention: max_seqlen_q must be an integer or None, got float 2.0": (
+        lambda: attention(X[0], X[0], X[0], max_seqlen_q=2.0, **PACKED)
+    ),
+    "attention: k must be a tensor, got ndarray: torch.from_numpy makes a tensor of it": (
+        lambda: attention(X, X.numpy(), X)
+    ),
+    "scaled_dot_product_attention: scale must be a number or None, got str '1'": (
+        lambda: sdpa(X, X, X, scale="1")
+    ),
+}

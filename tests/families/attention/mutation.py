@@ -252,4 +252,10 @@ LISTED: tuple[Listed, ...] = (
         "each lane of the warp stores the same there",
     ),
     Listed(PRODUCER, "packed_walk::enter", "branch less", "fewer keys than none are none"),
+    Listed(
+        "attention_backward_bounds.cuh",
+        "attention_backward_bounds",
+        "limit (2|3)/3 more",
+        "all lanes of a warp have its bounds",
+    ),
 )

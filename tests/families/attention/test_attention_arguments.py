@@ -35,3 +35,46 @@ def test_sides_of_the_window(side):
     want = thunderkittens.attention(q, q, q, window=(1, 0))
     got = thunderkittens.attention(q, q, q, window=(torch.tensor(1), 0))
     assert torch.equal(got, want)
+
+
+ADVICE = "tensors of [B, H, S, D] go to thunderkittens.scaled_dot_product_attention"
+
+
+def of_shapes(q: tuple[int, ...], k: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    return torch.ones(*q), torch.ones(*k), torch.ones(*k)
+
+
+def test_heads_before_rows_are_refused_with_advice():
+    """[B, H, S, D] as torch has it: its heads divide, where ours are they do not."""
+    with pytest.raises(ValueError, match="must be a multiple of k.* = 5, got 3; heads") as raised:
+        thunderkittens.attention(*of_shapes((2, 8, 3, 64), (2, 2, 5, 64)))
+    assert ADVICE in str(raised.value)
+    for q, k in (
+        ((2, 7, 3, 64), (2, 2, 5, 64)),  # neither divides
+        ((2, 7, 3, 64), (2, 0, 5, 64)),
+    ):
+        with pytest.raises(ValueError, match=r"must be a multiple of k.size\(-2\) = 5, got 3$"):
+            thunderkittens.attention(*of_shapes(q, k))
+
+
+def test_packed_heads_are_refused_without_advice():
+    q, k = torch.ones(8, 3, 64), torch.ones(8, 5, 64)
+    packing = {f"cu_seqlens_{name}": torch.tensor([0, 8]) for name in "qk"}
+    packing |= {f"max_seqlen_{name}": 8 for name in "qk"}
+    with pytest.raises(ValueError, match="must be a multiple of k.* = 5, got 3$"):
+        thunderkittens.attention(q, k, k, **packing)
+
+
+def test_more_heads_than_rows_are_noted():
+    def notes(q, k):
+        return thunderkittens.explain("attention", *of_shapes(q, k)).notes
+
+    (note,) = notes((2, 4, 8, 64), (2, 4, 8, 64))
+    assert note.startswith("q has 8 heads of 4 rows each: is it [B, H, S, D]?")
+    q = torch.ones(2, 8, 4, 64)
+    assert not thunderkittens.explain("scaled_dot_product_attention", q, q, q).notes
+    assert not notes((2, 8, 8, 64), (2, 8, 8, 64))
+    assert not notes((2, 8, 8, 64), (2, 4, 8, 64))
+    assert not notes((2, 1, 32, 64), (2, 9, 8, 64))  # a step of decoding
+    assert not notes((2, 1, 32, 64), (2, 1, 32, 64))  # its first
+    assert not notes((2, 4, 8, 64), (2, 64, 8, 64))  # a few rows beside a cache

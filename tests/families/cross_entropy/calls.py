@@ -62,7 +62,20 @@ SHORT_FORMS = {
     torch.ops.thunderkittens.cross_entropy: lambda x: (x(3, 8), torch.tensor([5, -100, 7])),
 }
 X, TARGETS = torch.ones(2, 8), torch.ones(2, dtype=torch.int64)
-WRONG_TYPES = (  # of options
-    lambda: thunderkittens.cross_entropy(X, TARGETS, ignore_index=None),
-    lambda: thunderkittens.cross_entropy(X, TARGETS, reduction=None),
-)
+WRONG_TYPES = {
+    "cross_entropy: ignore_index must be an integer, got None": (
+        lambda: thunderkittens.cross_entropy(X, TARGETS, ignore_index=None)
+    ),
+    "cross_entropy: ignore_index must be an integer of 64 bits, got int 1180591620717411303424": (
+        lambda: thunderkittens.cross_entropy(X, TARGETS, ignore_index=2**70)
+    ),
+    'cross_entropy: reduction must be "mean", "sum" or "none", got None': (
+        lambda: thunderkittens.cross_entropy(X, TARGETS, reduction=None)
+    ),
+    "cross_entropy: targets must be a tensor, got list [1, 2]": (
+        lambda: thunderkittens.cross_entropy(X, [1, 2], inplace=True)
+    ),
+    "linear_cross_entropy: weight must be a tensor, got tuple (4, 8)": (
+        lambda: thunderkittens.linear_cross_entropy(X, (4, 8), TARGETS)
+    ),
+}

@@ -20,11 +20,12 @@ def plain(module: torch.nn.Module):
 
 @pytest.mark.parametrize("shape", [16, (16,), (4, 16)], ids=str)
 @pytest.mark.parametrize("affine", [True, False])
-def test_like_torch(shape, affine):
-    theirs = torch.nn.RMSNorm(shape, 1e-6, affine)
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_like_torch(shape, affine, eps):
+    theirs = torch.nn.RMSNorm(shape, eps, affine)
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter)
-    ours = nn.RMSNorm(shape, 1e-6, affine)
+    ours = nn.RMSNorm(shape, eps, affine)
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(3, 2, 4, 16)
@@ -36,16 +37,40 @@ def test_like_torch(shape, affine):
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad)
-    assert repr(ours) == repr(theirs)
+    assert repr(ours) == f"{repr(theirs)[:-1]}, weight_offset=0.0, casting='llama')"
 
 
 def test_offset_and_casting():
     module = nn.RMSNorm(8, weight_offset=1.0, casting="gemma")
     assert torch.equal(module.weight, torch.zeros(8))
     x = torch.randn(3, 8)
-    torch.testing.assert_close(module(x), torch.nn.functional.rms_norm(x, (8,), eps=1e-6))
-    with pytest.raises(ValueError, match="casting must be"):
-        nn.RMSNorm(8, casting="none")(x)
+    torch.testing.assert_close(module(x), torch.nn.functional.rms_norm(x, (8,)))
+    assert repr(module).endswith("weight_offset=1.0, casting='gemma')")
+    with pytest.raises(ValueError, match='^RMSNorm: casting must be "llama" or "gemma", got'):
+        nn.RMSNorm(8, casting="none")
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm, *ADDS])
+def test_settings_are_checked_where_they_are_given(kind):
+    own = kind.__name__
+    for wrong in ("1e-5", True, (1e-5,)):
+        with pytest.raises(TypeError, match=f"^{own}: eps must be a number, got"):
+            kind(8, eps=wrong)
+    with pytest.raises(TypeError, match=f"^{own}: normalized_shape must be an integer"):
+        kind(True)
+    assert kind(8, eps=torch.tensor(1e-5)).eps == 1e-5  # as the op takes it
+
+
+@pytest.mark.parametrize("kind", ADDS)
+@pytest.mark.parametrize("shape", [16, (4, 16)], ids=str)
+def test_the_first_block_has_no_residual(kind, shape):
+    module, x = kind(shape, dropout_p=0.5), torch.randn(3, 4, 16)
+    y, total = module.eval()(x, None)
+    torch.testing.assert_close(y, plain(module)(x))
+    assert total.data_ptr() == x.data_ptr() and torch.equal(total, x)
+    _, dropped = module.train()(x, None)
+    assert 0.2 < (dropped == 0).float().mean() < 0.8
+    assert torch.equal(dropped[dropped != 0], 2 * x[dropped != 0])
 
 
 @pytest.mark.parametrize("kind", ADDS)

@@ -32,6 +32,18 @@ SHORT_FORMS = {
     ),
 }
 X, TABLE = torch.ones(1, 2, 2, 4), torch.ones(2, 2)
-WRONG_TYPES = (  # of options
-    lambda: thunderkittens.rotary(X, X, TABLE, TABLE, interleaved="yes"),
-)
+OFFSETS = "rotary: offsets must be an integer, a tensor or None, got"
+WRONG_TYPES = {
+    "rotary: interleaved must be True or False, got str 'yes'": (
+        lambda: thunderkittens.rotary(X, X, TABLE, TABLE, interleaved="yes")
+    ),
+    f"{OFFSETS} float 1.0": lambda: thunderkittens.rotary(X, X, TABLE, TABLE, offsets=1.0),
+    f"{OFFSETS} list [1]": lambda: thunderkittens.rotary(X, X, TABLE, TABLE, offsets=[1]),
+    f"{OFFSETS} True": lambda: thunderkittens.rotary(X, None, TABLE, TABLE, offsets=True),
+    "rotary: max_seqlen must be an integer, got True": (
+        lambda: thunderkittens.rotary(X, X, TABLE, TABLE, max_seqlen=True)
+    ),
+    "rotary: q must be a tensor, got list [1]": (
+        lambda: thunderkittens.rotary([1], None, TABLE, TABLE)
+    ),
+}

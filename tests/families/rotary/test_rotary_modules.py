@@ -46,7 +46,7 @@ def test_the_tables_are_no_state():
     assert not module.state_dict()
     assert not list(module.parameters())
     assert torch.equal(copy.deepcopy(module).sin, module.sin)
-    assert repr(module) == "Rotary(8, max_positions=6, base=10000.0)"
+    assert repr(module) == "Rotary(8, max_positions=6, base=10000.0, interleaved=False)"
 
 
 def test_tables_far_out_are_exact():

@@ -2,7 +2,9 @@
 //
 //   y = gelu(gate) · up,   gelu(x) = x · Φ(x), or its tanh form
 //
-// No autocast rule: 16-bit tensors are computed in float32 and rounded once.
+// 16-bit tensors are computed in float32 and rounded once; under autocast dtypes that differ are
+// promoted.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/activation/torch/activation.hpp"
 
@@ -22,7 +24,7 @@ struct geglu_backward {
       tensor("gate", dtype_rule::same, "*"),
       tensor("up", dtype_rule::same, "*"),
       needs<2>(),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("dgate", "gate"), like("dup", "up")};
 
@@ -42,7 +44,7 @@ struct geglu {
   static constexpr argument_list arguments{
       tensor("gate", dtype_rule::floating, "*"),
       tensor("up", dtype_rule::same, "*"),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("y", "gate")};
 
@@ -56,6 +58,7 @@ struct geglu {
 };
 
 const register_ops<geglu, geglu_backward> registered;
+const register_promotion<geglu> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -58,7 +58,7 @@ struct gelu_backward {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*"),
       tensor("x", dtype_rule::same, "*"),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("dx", "x")};
 
@@ -84,7 +84,7 @@ struct gelu {
   static constexpr const char* name = "gelu";
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*"),
-      word("approximate").otherwise("\"tanh\"").by_name(),
+      word("approximate").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("y", "x")};
 

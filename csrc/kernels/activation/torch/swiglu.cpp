@@ -2,7 +2,9 @@
 //
 //   y = silu(gate) · up,   silu(x) = x · σ(x)
 //
-// No autocast rule: 16-bit tensors are computed in float32 and rounded once.
+// 16-bit tensors are computed in float32 and rounded once; under autocast dtypes that differ are
+// promoted.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/activation/torch/activation.hpp"
 
@@ -46,6 +48,7 @@ struct swiglu {
 };
 
 const register_ops<swiglu, swiglu_backward> registered;
+const register_promotion<swiglu> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

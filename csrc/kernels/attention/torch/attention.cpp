@@ -8,6 +8,7 @@
 // is one node of autograd's graph; every other is computed by ATen ops, which differentiate
 // themselves.
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <limits>
 
@@ -107,6 +108,11 @@ void check_some_offset(const char* op, const packing& p) {
                     op, ": cu_seqlens_q must have shape [sequences + 1], got [0]");
 }
 
+// Of a call that fits if q and k are torch's [B, H, S, D].
+constexpr std::string_view kHeadsFirst =
+    "; heads come after rows here: tensors of [B, H, S, D] go to "
+    "thunderkittens.scaled_dot_product_attention, or are transposed first, q.transpose(1, 2)";
+
 // ---- The kernel ---------------------------------------------------------------------------------
 
 std::string why_torch(const attention_call& c, const attention_forward_problem& problem) {
@@ -203,10 +209,17 @@ two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, boo
   return {o, lse};
 }
 
+// Of a tensor that Python computes with by itself, as DTensor: it knows the op, not its parts.
+bool is_subclass(const Tensor& t) {
+  return t.unsafeGetTensorImpl()->is_python_dispatch() &&
+         !c10::impl::TorchDispatchModeTLS::any_modes_set();
+}
+
 // Of torch.compile's stand-ins: whether a kernel could serve the call, so that it runs as one op
 // with attention_backward behind it. The choice is made when the code runs.
 bool may_be_served(const attention_call& c) {
   if (!is_stand_in(c.q)) return false;
+  if (is_subclass(c.q)) return true;
   const c10::Device device = c.q.device();
   const bool built = !device.is_cuda() || why_not(kForwardKernel, device.index()).empty();
   return built && why_torch(c, problem_of(c)).empty();
@@ -261,7 +274,7 @@ struct attention_backward {
 struct attention {
   using backward = attention_backward;
   static constexpr const char* name = "attention";
-  static constexpr divisibility relation{"Hq", "Hk"};
+  static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
       tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
@@ -277,8 +290,9 @@ struct attention {
       optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
       optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
   };
-  static constexpr result_list results{result{.name = "o", .gradient = "dout"},
-                                       result{.name = "lse"}};
+  static constexpr result_list results{
+      result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
+      result{.name = "lse", .shape = "B,Hq,Sq"}};
   static constexpr size_t kReturned = 1, kPlain = 5;
   static constexpr bool kPlainForward = true;
 

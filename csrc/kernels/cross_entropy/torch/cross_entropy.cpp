@@ -167,10 +167,13 @@ struct cross_entropy {
   using backward = cross_entropy_backward;
   static constexpr const char* name = "cross_entropy";
   static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{result{.name = "loss"}, like("gradient", "logits")};
+  static constexpr result_list results{kLoss, like("gradient", "logits")};
   static constexpr size_t kReturned = 1, kPlain = 2;
 
   static void check_options(const auto&... args) { options_of(args...); }
+  static bool is_by_row(const auto&... args) {
+    return options_of(args...).reduce == loss_reduction::none;
+  }
   static two_tensors meta(const Tensor& logits, const auto&... others) {
     return {empty_loss(logits, options_of(logits, others...)), empty_contiguous(logits)};
   }
@@ -191,10 +194,13 @@ struct cross_entropy_forward_in_place {
   static constexpr const char* name = "cross_entropy_forward_";
   static constexpr const char* called = "cross_entropy";
   static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{result{.name = "loss"}};
+  static constexpr result_list results{kLoss};
   static constexpr size_t kWritten = 1;
 
   static void check_options(const auto&... args) { options_of(args...); }
+  static bool is_by_row(const auto&... args) {
+    return options_of(args...).reduce == loss_reduction::none;
+  }
   static one_tensor meta(const Tensor& logits, const auto&... others) {
     return {empty_loss(logits, options_of(logits, others...))};
   }
@@ -209,11 +215,14 @@ struct cross_entropy_in_place {
   static constexpr const char* name = "cross_entropy_";
   static constexpr const char* called = "cross_entropy";
   static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{result{.name = "loss"}};
+  static constexpr result_list results{kLoss};
   static constexpr size_t kWritten = 1;
   static constexpr bool kRecords = true;
 
   static void check_options(const auto&... args) { options_of(args...); }
+  static bool is_by_row(const auto&... args) {
+    return options_of(args...).reduce == loss_reduction::none;
+  }
   static one_tensor meta(const Tensor& logits, const auto&... others) {
     return {empty_loss(logits, options_of(logits, others...))};
   }
@@ -252,10 +261,9 @@ const register_ops<cross_entropy, cross_entropy_in_place, cross_entropy_forward_
 Tensor scale_gradient(const Tensor& gradient, const Tensor& dloss, const Tensor& loss) {
   const c10::SymIntArrayRef rows = leading_sizes(gradient);
   const Tensor factors = dloss.expand_symint(rows);
-  // What a tracer or another subclass of tensors stands for may be needed again.
+  // What a tracer, a transform or a subclass of tensors stands for may be needed again.
   const bool last = !torch::autograd::get_current_graph_task_keep_graph() &&
-                    !at::GradMode::is_enabled() &&
-                    !gradient.unsafeGetTensorImpl()->is_python_dispatch();
+                    !at::GradMode::is_enabled() && is_plain(keys_of(gradient, factors));
   if (!last) {
     return call_from_backward<cross_entropy_backward>(gradient, factors,
                                                       loss.expand_symint(rows))[0];

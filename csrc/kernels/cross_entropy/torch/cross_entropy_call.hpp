@@ -25,6 +25,9 @@ struct loss_options {
                double label_smoothing, double z_loss);
 };
 
+// One number a row, or one for all (is_by_row).
+inline constexpr result kLoss{.name = "loss", .shape = "*"};
+
 // Raises IndexError unless all targets on the CPU are below `columns`, or ignored. `named`: what
 // that number is.
 void check_targets(std::string_view op, const loss_options& options, const at::Tensor& targets,

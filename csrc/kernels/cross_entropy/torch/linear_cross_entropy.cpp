@@ -65,8 +65,8 @@ struct with_gradients {
       number("z_loss", 0.0).otherwise("0.0"),
       optional(integer("chunk_rows")).otherwise("None"),
   };
-  static constexpr result_list results{result{.name = "loss"}, like("dx", "x"),
-                                       like("dweight", "weight"), like("dbias", "bias")};
+  static constexpr result_list results{kLoss, like("dx", "x"), like("dweight", "weight"),
+                                       like("dbias", "bias")};
 
   static void check_options(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const optional_tensor& bias, std::array<bool, 3>,
@@ -75,6 +75,10 @@ struct with_gradients {
     options_of(c);
     TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
                       *c.chunk_rows);
+  }
+  static bool is_by_row(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                        const optional_tensor& bias, std::array<bool, 3>, const auto&... options) {
+    return options_of({x, weight, targets, bias, options...}).reduce == loss_reduction::none;
   }
   static four_tensors meta(const Tensor& x, const Tensor& weight, const Tensor& targets,
                            const optional_tensor& bias, std::array<bool, 3> needs,
@@ -121,9 +125,12 @@ struct linear_cross_entropy {
       number("label_smoothing", 0.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
   };
-  static constexpr result_list results{result{.name = "loss"}};
+  static constexpr result_list results{kLoss};
 
   static void check_options(const auto&... args) { options_of({args...}); }
+  static bool is_by_row(const auto&... args) {
+    return options_of({args...}).reduce == loss_reduction::none;
+  }
   static std::array<Tensor, 1> meta(const auto&... args) { return {empty_loss({args...})}; }
   static std::array<Tensor, 1> compute(const auto&... args) {
     return {linear_cross_entropy_forward({args...}, {})[0]};

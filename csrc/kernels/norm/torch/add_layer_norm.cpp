@@ -4,6 +4,7 @@
 //   eps)
 //
 // over the last dimension. `add_layer_norm_forward` also returns the statistics of the sum.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/add_norm.hpp"
 
@@ -111,6 +112,7 @@ struct add_layer_norm {
 };
 
 const register_ops<add_layer_norm, add_layer_norm_backward> registered;
+const register_promotion<add_layer_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -4,6 +4,7 @@
 //   sqrt(mean(sum²) + eps)
 //
 // over the last dimension. `add_rms_norm_forward` also returns rstd.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/add_norm.hpp"
 
@@ -65,7 +66,7 @@ struct add_rms_norm {
       tensor("x", dtype_rule::floating, "*,N"),
       tensor("residual", dtype_rule::same_or_float32, "*,N"),
       optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
-      number("eps", 0.0).otherwise("1e-6"),
+      optional(number("eps", 0.0)).otherwise("None"),
       number("weight_offset").otherwise("0.0"),
       word("casting").otherwise("\"llama\""),
       number("dropout_p", 0.0).otherwise("0.0"),
@@ -76,15 +77,15 @@ struct add_rms_norm {
   static constexpr size_t kReturned = 2, kPlain = 4;
   static constexpr bool kRandom = true;
 
-  static void check_options(const Tensor& x, const Tensor&, const optional_tensor&, double, double,
-                            std::string_view casting, double dropout_p, bool,
-                            const optional_tensor& seed) {
+  static void check_options(const Tensor& x, const Tensor&, const optional_tensor&,
+                            std::optional<double>, double, std::string_view casting,
+                            double dropout_p, bool, const optional_tensor& seed) {
     check_casting(name, casting);
     check_dropout(name, x, dropout_p, seed);
   }
 
   static auto before(const auto& next, const Tensor& x, const Tensor& residual,
-                     const optional_tensor& weight, double eps, double weight_offset,
+                     const optional_tensor& weight, std::optional<double> eps, double weight_offset,
                      std::string_view casting, double dropout_p, bool training,
                      const optional_tensor& seed) {
     return next(x, residual, weight, eps, weight_offset, casting, dropout_p, training,
@@ -92,7 +93,7 @@ struct add_rms_norm {
   }
 
   static std::array<Tensor, 3> compute(const Tensor& x, const Tensor& residual,
-                                       const optional_tensor& weight, double eps,
+                                       const optional_tensor& weight, std::optional<double> eps,
                                        double weight_offset, std::string_view casting,
                                        double dropout_p, bool training, const optional_tensor& seed,
                                        bool statistics) {
@@ -101,7 +102,7 @@ struct add_rms_norm {
                                  .residual = residual,
                                  .weight = weight,
                                  .bias = kNoTensor,
-                                 .eps = eps,
+                                 .eps = rms_eps(eps, x),
                                  .weight_offset = weight_offset,
                                  .round_first = casting == kRoundFirst,
                                  .dropout_p = dropout_p,
@@ -116,6 +117,7 @@ struct add_rms_norm {
 };
 
 const register_ops<add_rms_norm, add_rms_norm_backward> registered;
+const register_promotion<add_rms_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

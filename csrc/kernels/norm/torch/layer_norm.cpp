@@ -3,8 +3,9 @@
 //   y = (x − mean) · rstd · weight + bias,   rstd = 1 / sqrt(var + eps),   over the last dimension
 //
 // `layer_norm` keeps no statistics; `layer_norm_forward` also returns mean and rstd
-// [x.shape[:-1]] in float32 (float64 for float64), for `layer_norm_backward`. No autocast rule:
-// mixed dtypes (float32 weights with 16-bit x) are computed in float32 and rounded once.
+// [x.shape[:-1]] in float32 (float64 for float64), for `layer_norm_backward`. Autocast gives no
+// dtype: mixed dtypes (float32 weights with 16-bit x) are computed in float32 and rounded once.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
@@ -66,6 +67,7 @@ struct layer_norm {
 };
 
 const register_ops<layer_norm, layer_norm_backward> registered;
+const register_promotion<layer_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -98,12 +98,13 @@ norm_gradients norm_backward_aten(const norm_member& member, const norm_backward
                                   ? statistics_dtype(x)
                                   : layer_norm_dtype(x, call.weight, call.bias);
   Tensor ds, dweight, dbias;
-  const Tensor dy = call.dy.to(type), s = x.to(type), rstd = call.rstd.unsqueeze(-1);
+  const Tensor dy = call.dy.to(type), s = x.to(type);
+  const Tensor rstd = call.rstd.contiguous().unsqueeze(-1);
   if (member.centred) {
     // On a GPU torch gives dbias the shape of the weight, which may not be there: [0].
     const bool alone = call.needs[kDbias] && !call.weight;
     std::tie(ds, dweight, dbias) = at::native_layer_norm_backward(
-        dy, s, {x.size(-1)}, call.mean.unsqueeze(-1), rstd, to(call.weight, type),
+        dy, s, {x.size(-1)}, call.mean.contiguous().unsqueeze(-1), rstd, to(call.weight, type),
         to(call.bias, type), {ds_wanted, call.needs[kDweight], call.needs[kDbias] && !alone});
     if (alone) dbias = dy.reshape({-1, x.size(-1)}).sum(0);
   } else {

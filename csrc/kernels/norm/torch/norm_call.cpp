@@ -165,6 +165,12 @@ norm_gradients empty_gradients(const norm_backward_call& call) {
 
 }  // namespace
 
+double rms_eps(std::optional<double> eps, const Tensor& x) {
+  if (eps) return *eps;
+  return x.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                        : std::numeric_limits<float>::epsilon();
+}
+
 void check_casting(const char* op, std::string_view casting) {
   TORCH_CHECK_VALUE(casting == kRoundFirst || casting == "gemma", op,
                     ": casting must be \"llama\" or \"gemma\", got \"", casting, "\"");

@@ -5,6 +5,7 @@
 //
 // `rms_norm_forward` also returns rstd [x.shape[:-1]] in float32 (float64 for float64), for
 // `rms_norm_backward`.
+#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
@@ -50,27 +51,27 @@ struct rms_norm {
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*,N"),
       optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
-      number("eps", 0.0).otherwise("1e-6"),
+      optional(number("eps", 0.0)).otherwise("None"),
       number("weight_offset").otherwise("0.0"),
       word("casting").otherwise("\"llama\""),
   };
   static constexpr result_list results{like("y", "x"), statistics("rstd")};
   static constexpr size_t kReturned = 1, kPlain = 3;
 
-  static void check_options(const Tensor&, const optional_tensor&, double, double,
+  static void check_options(const Tensor&, const optional_tensor&, std::optional<double>, double,
                             std::string_view casting) {
     check_casting(name, casting);
   }
 
-  static std::array<Tensor, 2> compute(const Tensor& x, const optional_tensor& weight, double eps,
-                                       double weight_offset, std::string_view casting,
-                                       bool statistics) {
+  static std::array<Tensor, 2> compute(const Tensor& x, const optional_tensor& weight,
+                                       std::optional<double> eps, double weight_offset,
+                                       std::string_view casting, bool statistics) {
     const auto r = norm_forward(kMember,
                                 {.x = x,
                                  .residual = kNoTensor,
                                  .weight = weight,
                                  .bias = kNoTensor,
-                                 .eps = eps,
+                                 .eps = rms_eps(eps, x),
                                  .weight_offset = weight_offset,
                                  .round_first = casting == kRoundFirst},
                                 statistics);
@@ -79,6 +80,7 @@ struct rms_norm {
 };
 
 const register_ops<rms_norm, rms_norm_backward> registered;
+const register_promotion<rms_norm> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

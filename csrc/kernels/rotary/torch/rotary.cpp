@@ -4,9 +4,10 @@
 //
 // `rotary` gives new tensors, `rotary_` writes q and k themselves. With `conjugate` they turn back,
 // which is their gradient: a rotation is linear, so a backward is differentiable like the forward,
-// to any order. No autocast rule: q and k keep their dtype.
+// to any order. Under autocast q and k may differ in dtype, and keep theirs.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -65,15 +66,40 @@ std::string text_of_sum(const SymInt& a, const SymInt& b) {
   return wraps ? c10::str(a, " + ", b) : c10::str(a + b);
 }
 
+// Whether the tables have a column for each element of a head, not for each pair. Of those that
+// turn a part of it nothing but their values would tell.
+bool has_full_width(const rotary_call& c) {
+  const SymInt columns = c.cos.sym_size(1);
+  return TORCH_GUARD_OR_FALSE(columns.sym_eq(c.q.sym_size(-1))) &&
+         TORCH_GUARD_OR_FALSE(columns.sym_gt(0));
+}
+
+void check_width(const rotary_call& c) {
+  const SymInt width = c.q.sym_size(-1), columns = c.cos.sym_size(1);
+  if (!has_full_width(c)) {
+    TORCH_CHECK_VALUE((columns * 2).sym_le(width).expect_true(__FILE__, __LINE__),
+                      "rotary: cos.size(1) must be at most ", width / 2,
+                      " (half of q.size(-1)), or ", width,
+                      " where cos and sin have two equal halves, got ", columns);
+    return;
+  }
+  TORCH_CHECK_VALUE((columns % 2).sym_eq(0).expect_true(__FILE__, __LINE__),
+                    "rotary: cos.size(1) must be at most ", width / 2,
+                    " (half of q.size(-1)), got ", columns);
+  // Tables of both kinds are in use for such pairs.
+  TORCH_CHECK_VALUE(!c.interleaved, "rotary: cos.size(1) must be at most ", width / 2,
+                    " (half of q.size(-1)) where interleaved, got ", columns,
+                    ": give cos[..., :", columns / 2, "] and sin[..., :", columns / 2,
+                    "] of tables whose halves are equal, cos[..., ::2] and sin[..., ::2] of those "
+                    "whose neighbours are");
+}
+
 void check_sizes(const rotary_call& c) {
   if (c.cu_seqlens) check_packing(c);
   TORCH_CHECK_TYPE(c.cos.scalar_type() == c.sin.scalar_type(),
                    "rotary: sin must have the dtype of cos, ", c.cos.scalar_type(), ", got ",
                    c.sin.scalar_type());
-  const SymInt width = c.q.sym_size(-1), pairs = c.cos.sym_size(1);
-  TORCH_CHECK_VALUE((pairs * 2).sym_le(width).expect_true(__FILE__, __LINE__),
-                    "rotary: cos.size(1) must be at most ", width / 2,
-                    " (half of q.size(-1)), got ", pairs);
+  check_width(c);
   // A token that cu_seqlens leaves out needs a row too.
   const SymInt length = c.cu_seqlens ? c.max_seqlen->max(SymInt(1)) : c.q.sym_size(1);
   const SymInt rows = c.cos.sym_size(0);
@@ -191,8 +217,12 @@ void turn_by_kernel(const decision& d, const rotary_problem& problem, const rota
   if (!k.is_same(c.k)) c.k.copy_(k);
 }
 
+// With the first halves of full tables, to which the others are equal.
+void turn_by_halves(const rotary_call& c, const Tensor& q_out, const Tensor& k_out);
+
 // In place, the outputs are q and k themselves.
 void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
+  if (has_full_width(c)) return turn_by_halves(c, q_out, k_out);
   const bool in_place = q_out.is_same(c.q), empty = c.q.numel() == 0 && c.k.numel() == 0;
   const bool nothing_to_do = empty || (in_place && c.cos.size(1) == 0);
   if (nothing_to_do && explaining() == nullptr) return;
@@ -206,6 +236,18 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
     turn_by_aten(c, c.q, q_out);
     turn_by_aten(c, c.k, k_out);
   }
+}
+
+void turn_by_halves(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
+  const int64_t pairs = c.cos.size(1) / 2;
+  const Tensor cos = c.cos.narrow(1, 0, pairs), sin = c.sin.narrow(1, 0, pairs);
+  turn({c.q, c.k, cos, sin, c.offset, c.offsets, c.interleaved, c.conjugate, c.cu_seqlens,
+        c.max_seqlen},
+       q_out, k_out);
+  if (explaining() == nullptr) return;
+  explaining()->notes.push_back(c10::str("cos and sin have ", 2 * pairs,
+                                         " columns: the first halves, cos[..., :", pairs,
+                                         "] and sin[..., :", pairs, "], are read"));
 }
 
 // ---- Autograd -----------------------------------------------------------------------------------
@@ -246,7 +288,7 @@ struct rotary {
   static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{like("", "q"), like("", "k")};
   static constexpr size_t kPlain = 4;
-  static constexpr bool kRecords = true;
+  static constexpr bool kRecords = true, kKeepsDtypes = true;
 
   static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
   static void check_options(const auto&... args) { check_sizes({args...}); }
@@ -325,6 +367,7 @@ variable_list turn_back::operator()(const backward_call& b) const {
 }
 
 const register_ops<rotary, rotary_in_place> registered;
+const register_promotion<rotary> registered_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -1,0 +1,5 @@
+import sys
+
+from demos.generate.generate import main
+
+sys.exit(main())

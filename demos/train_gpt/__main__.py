@@ -1,0 +1,5 @@
+import sys
+
+from demos.train_gpt.train import main
+
+sys.exit(main())
