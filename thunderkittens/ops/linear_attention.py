@@ -1,12 +1,51 @@
 """Linear attention."""
 
+from collections.abc import Callable
+from typing import Literal, NoReturn, overload
+
 import torch
 from torch import Tensor
 
-_linear_attention = torch.ops.thunderkittens.linear_attention.default
-_linear_attention_forward = torch.ops.thunderkittens.linear_attention_forward.default
+from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+
+_Op = Callable[..., Tensor | tuple[Tensor, Tensor]]
+_linear_attention: _Op = torch.ops.thunderkittens.linear_attention.default
+_linear_attention_forward: _Op = torch.ops.thunderkittens.linear_attention_forward.default
 
 
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = ...,
+    scale: float | None = ...,
+    initial_state: Tensor | None = ...,
+    output_final_state: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = ...,
+    scale: float | None = ...,
+    initial_state: Tensor | None = ...,
+    output_final_state: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = ...,
+    scale: float | None = ...,
+    initial_state: Tensor | None = ...,
+    output_final_state: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
 def linear_attention(
     q: Tensor,
     k: Tensor,
@@ -16,6 +55,7 @@ def linear_attention(
     scale: float | None = None,
     initial_state: Tensor | None = None,
     output_final_state: bool = False,
+    **_foreign: NoReturn,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Causal linear attention with decay: retention, lightning attention, Mamba-2's recurrence.
 
@@ -41,9 +81,9 @@ def linear_attention(
 
     Raises:
         ValueError: A shape or a device is not as above.
-        TypeError: A dtype is not as above.
-        NotImplementedError: A tensor is sparse or nested, or differentiation is forward-mode.
-        RuntimeError: An argument has the wrong Python type; or a gradient is differentiated.
+        TypeError: A dtype or an argument's Python type is not as above.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
 
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, K and V of 8, 16 … 128 and any S; torch
@@ -74,8 +114,13 @@ def linear_attention(
         >>> o.shape, state.shape
         (torch.Size([2, 5, 4, 16]), torch.Size([2, 4, 16, 16]))
     """
-    if log_decay is not None and log_decay.dim() == 1:
-        batch, length = v.shape[:2] if v.dim() == 4 else (1, 1)
-        log_decay = log_decay.expand(batch, length, -1)
+    if _foreign:
+        refuse_keywords("linear_attention", _foreign)
     op = _linear_attention_forward if output_final_state else _linear_attention
-    return op(q, k, v, log_decay, scale, initial_state)
+    try:
+        if isinstance(log_decay, Tensor) and log_decay.dim() == 1:
+            log_decay = log_decay.expand(*v.shape[:2], -1)
+        return op(q, k, v, log_decay, scale, initial_state)
+    except RuntimeError as error:
+        refuse_types("linear_attention", error)
+        raise

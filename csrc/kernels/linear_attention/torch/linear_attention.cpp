@@ -231,8 +231,8 @@ struct linear_attention {
       optional(number("scale")).otherwise("None"),
       optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V")).otherwise("None"),
   };
-  static constexpr result_list results{result{.name = "o", .gradient = "dout"},
-                                       result{.name = "final_state"}};
+  static constexpr result_list results{result{.name = "o", .gradient = "dout", .shape = "B,S,H,V"},
+                                       result{.name = "final_state", .shape = "B,H,K,V"}};
   static constexpr size_t kReturned = 1;
 
   static linear_attention_results meta(const auto&... args) {
