@@ -64,7 +64,7 @@ def check(wheel: Path, arguments: Sequence[str] = ()) -> int:
     tree = folder / "tree"
     shutil.copytree(ROOT, tree, ignore=_not_copied)
     print(f"Running tier 2 with {wheel.name}, installed in {folder}", flush=True)
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = _variables()
     # Tests that compile find there what this tree has made of the same sources.
     environment["THUNDERKITTENS_BUILD_DIR"] = str(settings.build_dir())
     where = [python, "-c", "import thunderkittens; print(thunderkittens.__file__)"]
@@ -84,6 +84,14 @@ def make_environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+def _variables() -> dict[str, str]:
+    """The environment without PYTHONPATH, by which this tree would be found.
+
+    pip, too: it would take what a build has left in the tree's root for the package, installed.
+    """
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
 def _not_copied(folder: str, names: list[str]) -> set[str]:
     made = set(shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")(folder, names))
     return made | ({*names} & {*NOT_COPIED} if Path(folder) == ROOT else set())
@@ -91,6 +99,6 @@ def _not_copied(folder: str, names: list[str]) -> set[str]:
 
 def _pip(command: str, *words: object, python: str | Path = sys.executable) -> None:
     full = [python, "-m", "pip", "--disable-pip-version-check", "-q", command, *words]
-    done = subprocess.run([str(word) for word in full], cwd="/")
+    done = subprocess.run([str(word) for word in full], cwd="/", env=_variables())
     if done.returncode != 0:
         raise BuildError(f"pip could not {command} it: the messages above say why")

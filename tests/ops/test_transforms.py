@@ -124,16 +124,16 @@ def test_batched_gradients(call):
     leaves = [x.requires_grad_() for x in inputs]
     outputs = _listed(call.call(*leaves))
     given = [torch.randn(SIZE, *o.shape) for o in outputs]
+    each = [
+        torch.autograd.grad(outputs, leaves, [g[i] for g in given], retain_graph=True)
+        for i in range(SIZE)
+    ]
+    want = [torch.stack(list(w)) for w in zip(*each, strict=True)]
     for keep_graph in (True, False):
-        if not keep_graph:
-            want = [
-                torch.autograd.grad(outputs, leaves, [g[i] for g in given], retain_graph=True)
-                for i in range(SIZE)
-            ]
         got = torch.autograd.grad(
             outputs, leaves, given, is_grads_batched=True, retain_graph=keep_graph
         )
-    _agree(list(got), [torch.stack(list(w)) for w in zip(*want, strict=True)], FP32)
+        _agree(list(got), want, FP32)
 
 
 @EVERY
