@@ -11,6 +11,15 @@ namespace thunderkittens {
 
 inline constexpr int64_t kLinearAttentionChunk = 64;  // tokens
 
+// Blocks that a multiprocessor holds, of the kernel that computes outputs and of the one that finds
+// the states of parts. Registers say so: the state takes 32 or 64 of a thread, scores and o 64
+// more.
+constexpr int linear_attention_blocks(int64_t keys, int64_t values, bool outputs) {
+  const bool narrow = keys <= 64;
+  if (values <= 64) return outputs ? (narrow ? 3 : 2) : (narrow ? 4 : 3);
+  return outputs ? 1 : 2;
+}
+
 // A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
 // heads read one.
 struct linear_attention_operand {
@@ -36,10 +45,13 @@ struct linear_attention_params {
   linear_attention_states initial, final;
   linear_attention_operand dotted;  // as o: what each row of o is multiplied by, for …
   float* dots;                      // … [batch, length, heads, (values + 63) / 64]; or null
-  float* segment_states;            // [segments, batch, heads, values, keys]
-  float* segment_decays;            // [segments, batch, heads], log₂; or both null: one segment
+  // Of the parts of sequences, [parts, batch, heads, …] and their decays, [parts, batch, heads],
+  // log₂; or both null: one segment.
+  linear_attention_states part_states;
+  float* part_decays;
+  bool finds_parts;  // else a launch before this one has found them
   int64_t batch, length, heads, keys, values;
-  int64_t segment_chunks;
+  linear_attention_division division;
   float scale, initial_scale, final_scale;
   bool reverse;  // from the last token to the first
   dtype type;

@@ -28,8 +28,10 @@
 // of the next chunk's product. One thread has the chunks brought by TMA, some ahead.
 //
 // Where heads are few, segments run side by side: a first launch, without outputs, leaves the state
-// that each of them adds, from zero, and its decay; a second one begins each segment with those of
-// the segments before. The additions are in order: results are the same bits on every run.
+// that each part of a sequence adds, from zero, and its decay; a second one begins each segment
+// with those of the parts before. The additions are in order: results are the same bits on every
+// run. A block without outputs needs less, so that there are more of them: a segment is of several
+// parts.
 //
 // Source: Sun et al., Retentive Network (2023), section 2.3; Yang et al., Gated Linear Attention
 // (2023), section 4; Dao and Gu, Transformers are SSMs (2024), section 6.

@@ -71,7 +71,7 @@ class linear_attention_consumer {
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
     load_state();
     auto next = chunk_decays::load(p, stream, stream.template token<Config>(0));
-    float segment_decay = 0;  // log₂
+    float decay = 0;  // log₂
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step, at.advance()) {
       request(step + Config::stages - 1);
@@ -89,10 +89,10 @@ class linear_attention_consumer {
         add_to_state(v, decays.total);
         warpgroup::mma_async_wait<0>(state);
         if (signals()) shared.chunks.release_after_mma(at);
-        segment_decay += decays.total;
+        decay += decays.total;
       }
     }
-    store_state(segment_decay);
+    store_state(decay);
     if (Config::outputs && signals()) tma::store_async_read_wait<0>();
   }
 
@@ -279,7 +279,7 @@ class linear_attention_consumer {
     }
   }
 
-  // The state before the segment: of the initial one and of those segments that come before it.
+  // The state before the segment: of the initial one and of those parts that come before it.
   KITTENS_DEVICE void load_state() {
     zero(state);
     if constexpr (Config::outputs) {
@@ -288,35 +288,35 @@ class linear_attention_consumer {
           x = arch::load_global(from) * p.initial_scale;
         });
       }
-      constexpr int kNext = Config::reverse ? -1 : 1;
+      const int end = stream.first + stream.count;  // chunks
+      const int before = Config::reverse ? p.parts - (end + p.part_chunks - 1) / p.part_chunks
+                                         : stream.first / p.part_chunks;
 #pragma unroll 1
-      for (int s = Config::reverse ? p.segments - 1 : 0; s != stream.segment; s += kNext) {
-        const float decay = arch::exp2_approx(arch::load_global(segment_decay_of(s)));
-        for_each(p.segment_states, p.segment_states.data + s * p.segment_stride,
+      for (int i = 0; i < before; ++i) {
+        const int part = Config::reverse ? p.parts - 1 - i : i;
+        const float decay = arch::exp2_approx(arch::load_global(part_decay_of(part)));
+        for_each(p.part_states, p.part_states.data + part * p.part_stride,
                  [&](float& x, const float* from) { x = x * decay + arch::load_global(from); });
       }
       publish_state();
       warpgroup::sync(kBarrier + w);
     }
   }
-  KITTENS_DEVICE void store_state(float segment_decay) {
+  KITTENS_DEVICE void store_state(float decay) {
     const auto store = [](float x, const float* to) {
       arch::store_global(const_cast<float*>(to), x);
     };
     if constexpr (Config::outputs) {
-      if (p.final.data == nullptr || stream.segment != (Config::reverse ? 0 : p.segments - 1)) {
-        return;
-      }
+      if (p.final.data == nullptr || stream.index != (Config::reverse ? 0 : p.segments - 1)) return;
       for_each(p.final, p.final.data,
                [&](float x, const float* to) { store(x * p.final_scale, to); });
     } else {
-      for_each(p.segment_states, p.segment_states.data + stream.segment * p.segment_stride, store);
-      if (arch::thread_id() == 0)
-        arch::store_global(segment_decay_of(stream.segment), segment_decay);
+      for_each(p.part_states, p.part_states.data + stream.index * p.part_stride, store);
+      if (arch::thread_id() == 0) arch::store_global(part_decay_of(stream.index), decay);
     }
   }
-  KITTENS_DEVICE float* segment_decay_of(int segment) const {
-    return p.segment_decays + (int64_t{segment} * p.batch + stream.batch) * p.heads + stream.head;
+  KITTENS_DEVICE float* part_decay_of(int part) const {
+    return p.part_decays + (int64_t{part} * p.batch + stream.batch) * p.heads + stream.head;
   }
 };
 

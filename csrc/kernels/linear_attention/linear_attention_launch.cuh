@@ -27,7 +27,8 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
     return head_states{of.data, p.heads * head, head, of.key_stride, of.value_stride};
   };
   const int64_t chunks = (p.length + kChunk - 1) / kChunk;
-  const int64_t segments = (chunks + p.segment_chunks - 1) / p.segment_chunks;
+  const auto& [segment, part] = p.division;
+  const int64_t segments = (chunks + segment - 1) / segment, parts = (chunks + part - 1) / part;
   const int64_t width = p.values * p.heads;
   linear_attention_arguments<Config> t{};
   t.q = decltype(t.q)::of(view(p.q, p.keys));
@@ -38,9 +39,9 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.decay_strides = p.decay_strides;
   t.initial = states(p.initial);
   t.final = states(p.final);
-  t.segment_states = states({p.segment_states, 1, p.keys});
-  t.segment_stride = p.batch * p.heads * p.keys * p.values;
-  t.segment_decays = p.segment_decays;
+  t.part_states = states(p.part_states);
+  t.part_stride = p.batch * p.heads * p.keys * p.values;
+  t.part_decays = p.part_decays;
   if (p.dots != nullptr) {
     t.dotted = static_cast<const T*>(p.dotted.data);
     t.dotted_strides = p.dotted.strides;
@@ -56,20 +57,23 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.k_share = int(p.k.share);
   t.v_share = int(p.v.share);
   t.segments = int(segments);
-  t.segment_chunks = int(p.segment_chunks);
+  t.segment_chunks = int(segment);
+  t.parts = int(p.part_states.data == nullptr ? 0 : parts);
+  t.part_chunks = int(part);
   t.scale = p.scale;
   t.initial_scale = p.initial_scale;
   t.final_scale = p.final_scale;
-  host::launch(
-      linear_attention_chunkwise<Config>,
-      {{p.batch * p.heads * segments}, {Config::threads}, sizeof(linear_attention_shared<Config>)},
-      s, t);
+  host::launch(linear_attention_chunkwise<Config>,
+               {{p.batch * p.heads * (Config::outputs ? segments : parts)},
+                {Config::threads},
+                sizeof(linear_attention_shared<Config>)},
+               s, t);
 }
 
-// The states of the segments, where there is more than one, and then the outputs.
+// The states of the parts, where they are asked for, and then the outputs.
 template <class T, int KeyWidth, int Consumers, bool Reverse>
 void launch_linear_attention(const linear_attention_params& p, host::stream s) {
-  if (p.segment_states != nullptr) {
+  if (p.finds_parts) {
     launch_linear_attention<linear_attention_config<T, KeyWidth, Consumers, Reverse, false>>(p, s);
   }
   launch_linear_attention<linear_attention_config<T, KeyWidth, Consumers, Reverse, true>>(p, s);

@@ -31,23 +31,41 @@ std::string why_no_kernel(const linear_attention_problem& p) {
   return "";
 }
 
-// How a call's sequences are cut: so that each multiprocessor has a block.
-int64_t chunks_of_segment(const linear_attention_problem& p, const device& d) {
-  const int64_t chunks = (p.length + kLinearAttentionChunk - 1) / kLinearAttentionChunk;
-  const int64_t streams = std::max<int64_t>(1, p.batch * p.heads);
-  const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
-  return std::max((chunks + segments - 1) / segments, std::min(chunks, kFewestChunks));
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t chunks_of(const linear_attention_problem& p) {
+  return ceil_div(p.length, kLinearAttentionChunk);
 }
 
-int64_t segments_of(const linear_attention_problem& p, int64_t segment_chunks) {
-  const int64_t chunks = (p.length + kLinearAttentionChunk - 1) / kLinearAttentionChunk;
-  return (chunks + segment_chunks - 1) / segment_chunks;
+// So that every multiprocessor has as many blocks as it holds of either kernel.
+linear_attention_division division_of(const linear_attention_problem& p, const device& d) {
+  const auto blocks = [&](bool outputs) {
+    const int64_t streams = p.batch * p.heads;
+    const int64_t most = std::min(linear_attention_blocks(p.key_width, p.value_width, outputs),
+                                  linear_attention_blocks(p.value_width, p.key_width, outputs));
+    return std::max<int64_t>(1, d.multiprocessors * most / std::max<int64_t>(1, streams));
+  };
+  const int64_t chunks = chunks_of(p), segments = blocks(true);
+  const int64_t parts = std::max<int64_t>(1, blocks(false) / segments);  // of a segment
+  const int64_t part =
+      std::max(ceil_div(chunks, segments * parts), std::min(chunks, kFewestChunks));
+  return {.segment = part * parts, .part = part};
 }
 
-int64_t workspace_bytes(const linear_attention_problem& p, int64_t segment_chunks) {
-  const int64_t segments = segments_of(p, segment_chunks);
-  if (segments == 1) return 0;
-  return segments * p.batch * p.heads * (p.key_width * p.value_width + 1) * int64_t{sizeof(float)};
+bool has_parts(const linear_attention_problem& p, const linear_attention_division& division) {
+  return chunks_of(p) > division.segment;
+}
+
+int64_t parts_of(const linear_attention_problem& p, const linear_attention_division& division) {
+  return ceil_div(chunks_of(p), division.part);
+}
+
+// A state and a decay of each part of each head.
+int64_t workspace_bytes(const linear_attention_problem& p,
+                        const linear_attention_division& division) {
+  if (!has_parts(p, division)) return 0;
+  return parts_of(p, division) * p.batch * p.heads * (p.key_width * p.value_width + 1) *
+         int64_t{sizeof(float)};
 }
 
 template <class Plan, class Problem>
@@ -55,27 +73,27 @@ Plan plan_of(const Problem& p, const linear_attention_problem& forward, const de
   static const kittens::host::kernel_handle kernel(kLinearAttention);
   refuse_unsupported(kernel.name(), p);
   if (forward.length < 1) throw error(text("linear_attention: length must be at least 1, got 0"));
-  Plan plan{{p, kernel.on(d)}, chunks_of_segment(forward, d)};
-  plan.workspace.bytes = workspace_bytes(forward, plan.segment_chunks);
+  Plan plan{{p, kernel.on(d)}, division_of(forward, d)};
+  plan.workspace.bytes = workspace_bytes(forward, plan.division);
   return plan;
 }
 
 // What the launches of a call have in common.
-linear_attention_params params_of(const linear_attention_problem& p, int64_t segment_chunks,
-                                  const float* log_decay, const workspace& work) {
-  const int64_t segments = segments_of(p, segment_chunks);
-  auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
+linear_attention_params params_of(const linear_attention_problem& p,
+                                  const linear_attention_division& division, const float* log_decay,
+                                  const workspace& work) {
+  auto* const memory = has_parts(p, division) ? static_cast<float*>(work.memory) : nullptr;
+  const int64_t states = parts_of(p, division) * p.batch * p.heads * p.key_width * p.value_width;
   return {
       .log_decay = log_decay,
       .decay_strides = p.decay_strides,
-      .segment_states = memory,
-      .segment_decays = memory == nullptr
-                            ? nullptr
-                            : memory + segments * p.batch * p.heads * p.key_width * p.value_width,
+      .part_states = {memory, p.value_width, 1},
+      .part_decays = memory == nullptr ? nullptr : memory + states,
+      .finds_parts = memory != nullptr,
       .batch = p.batch,
       .length = p.length,
       .heads = p.heads,
-      .segment_chunks = segment_chunks,
+      .division = division,
       .scale = static_cast<float>(p.scale),
       .initial_scale = 1,
       .final_scale = 1,
@@ -102,7 +120,7 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
             const workspace& work, stream s) {
   const linear_attention_problem& p = plan.problem;
   const int64_t share = p.heads / p.key_heads;
-  linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  linear_attention_params all = params_of(p, plan.division, t.log_decay, work);
   all.q = {t.q, p.q_strides, share};
   all.k = {t.k, p.k_strides, share};
   all.v = {t.v, p.v_strides};
@@ -120,7 +138,10 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   const int64_t share = p.heads / p.key_heads, K = p.key_width, V = p.value_width;
   const linear_attention_operand q{t.q, p.q_strides, share}, k{t.k, p.k_strides, share},
       v{t.v, p.v_strides}, d_o{t.d_o, plan.problem.do_strides};
-  const linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  const linear_attention_params all = params_of(p, plan.division, t.log_decay, work);
+  const auto transposed = [](const linear_attention_states& states) {
+    return linear_attention_states{states.data, states.value_stride, states.key_stride};
+  };
   // The state's keys are the columns of what plays k, its values those of what plays v.
   const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,
                        const linear_attention_operand& as_k, const linear_attention_operand& as_v,
@@ -136,6 +157,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   if (t.dq != nullptr) {
     linear_attention_params params = all;
     params.initial = {const_cast<float*>(t.initial_state), 1, V};
+    params.part_states = transposed(params.part_states);
     params.dotted = q;
     params.dots = t.q_dots;
     run(params, d_o, v, k, t.dq, V, K);
@@ -150,6 +172,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     linear_attention_params params = in_reverse;
     params.initial = {d_final, 1, V};
     params.final = {t.d_initial_state, 1, V};
+    params.part_states = transposed(params.part_states);
     params.dotted = k;
     params.dots = t.k_dots;
     run(params, v, d_o, q, t.dk, V, K);
@@ -158,6 +181,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     linear_attention_params params = in_reverse;
     params.initial = {d_final, V, 1};
     params.final = {t.dk != nullptr ? nullptr : t.d_initial_state, V, 1};
+    params.finds_parts = params.finds_parts && t.dk == nullptr;  // dk's are the same
     run(params, k, q, d_o, t.dv, K, V);
   }
 }

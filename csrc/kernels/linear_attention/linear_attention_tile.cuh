@@ -21,10 +21,9 @@ struct linear_attention_config {
   static constexpr int key_width = KeyWidth, consumers = Consumers;
   static constexpr bool reverse = Reverse, outputs = Outputs;
   static constexpr int threads = 128 * consumers;
-  // State, scores and o take 96 registers a thread at key width 64, and 128 at 128; the operands in
-  // registers and the decays half as many. A chunk is 24 KiB to 48 KiB.
-  static constexpr int blocks_per_multiprocessor = consumers == 2 ? 1 : key_width == 64 ? 3 : 2;
-  static constexpr int stages = consumers == 2 ? 3 : 2;
+  static constexpr int blocks_per_multiprocessor =
+      linear_attention_blocks(key_width, consumers* kValues, outputs);
+  static constexpr int stages = consumers == 2 || !outputs ? 3 : 2;  // of 16 KiB to 48 KiB
 
   using key_tile = st<T, kChunk, KeyWidth>;   // of q and k
   using value_tile = st<T, kChunk, kValues>;  // of v and o
@@ -44,33 +43,40 @@ struct linear_attention_arguments {
   const float* log_decay;  // [B, S, H] by strides; or null: no decay
   linear_attention_strides decay_strides;
   head_states initial, final;
-  head_states segment_states;  // of the first segment; and the next ones behind it
-  int64_t segment_stride;
-  float* segment_decays;                // [segments, B, H], log₂
+  head_states part_states;              // of the first part; and the next ones behind it
+  int64_t part_stride;                  // elements
+  float* part_decays;                   // [parts, B, H], log₂
   const typename Config::type* dotted;  // by strides, as o
   linear_attention_strides dotted_strides;
   float* dots;                                  // [B, S, H, consumers]; or null
   int batch, length, heads, keys, values;       // B, S, H, K, V
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
+  int parts, part_chunks;                       // the same of parts
   float scale, initial_scale, final_scale;
 };
 
 template <class Config>
-struct linear_attention_shared {
-  typename Config::key_tile q[Config::outputs ? Config::stages : 1];
+struct state_shared {
   typename Config::key_tile k[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
-  typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
-  typename Config::value_tile o[Config::consumers];      // on its way out
-  sv<float, kChunk> decay[4 * Config::consumers];        // of each warp: Σ log₂ decay to each token
+  sv<float, kChunk> decay[4 * Config::consumers];  // of each warp: Σ log₂ decay to each token
   ring<Config::stages> chunks;
 };
+template <class Config>
+struct output_shared : state_shared<Config> {
+  typename Config::key_tile q[Config::stages];
+  typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
+  typename Config::value_tile o[Config::consumers];      // on its way out
+};
+template <class Config>
+using linear_attention_shared =
+    std::conditional_t<Config::outputs, output_shared<Config>, state_shared<Config>>;
 
-// What a block works on: a segment of a head's sequence.
+// What a block works on: a segment of a head's sequence, or a part of it.
 struct chunk_stream {
-  int batch, head, segment;
-  int first, count;  // chunks
+  int batch, head, index;  // the segment, or the part
+  int first, count;        // chunks
 
   template <class Config>
   KITTENS_DEVICE static chunk_stream of(const linear_attention_arguments<Config>& p) {
@@ -82,11 +88,12 @@ struct chunk_stream {
     };
     chunk_stream s;
     s.head = take(p.heads);
-    s.segment = take(p.segments);
+    s.index = take(Config::outputs ? p.segments : p.parts);
     s.batch = of_all;
     const int all = (p.length + kChunk - 1) / kChunk;
-    s.first = s.segment * p.segment_chunks;
-    s.count = all - s.first < p.segment_chunks ? all - s.first : p.segment_chunks;
+    const int most = Config::outputs ? p.segment_chunks : p.part_chunks;
+    s.first = s.index * most;
+    s.count = all - s.first < most ? all - s.first : most;
     return s;
   }
   // The first token of the chunk that comes at this step.

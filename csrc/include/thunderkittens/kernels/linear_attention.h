@@ -69,13 +69,19 @@ struct linear_attention_backward_tensors {
   float* k_dots = nullptr;
 };
 
-// Where heads are few, sequences are cut into segments. The workspace is a state for each.
+// How a sequence is cut: a block computes the outputs of a segment, and before that others find the
+// state that each of its parts adds. In chunks of 64 tokens, of which segments are whole parts.
+struct linear_attention_division {
+  int64_t segment = 0, part = 0;
+};
+
+// The workspace holds the states of parts, where a sequence has more than one segment.
 struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
-  int64_t segment_chunks = 0;  // chunks of 64 tokens
+  linear_attention_division division;
 };
 struct linear_attention_backward_plan
     : plain_plan<linear_attention_backward_problem, linear_attention_params> {
-  int64_t segment_chunks = 0;
+  linear_attention_division division;
 };
 
 // Why no kernel computes this, whatever the device; "" when one does.

@@ -17,7 +17,7 @@ struct call {
   bool reverse;
   float decay;            // the least of the logarithms; 0: none
   bool constant = false;  // the same for all tokens
-  int segment_chunks = 100;
+  thunderkittens::linear_attention_division division = {100, 100};
 };
 
 std::vector<bf16> random_values(size_t n, unsigned seed) {
@@ -53,15 +53,16 @@ void check(const call& c) {
   for (float& x : decay) x = c.decay * uniform(generator);
   std::normal_distribution<float> normal(0, 3);
   for (float& x : initial) x = normal(generator);
-  const int segments = ((c.length + 63) / 64 + c.segment_chunks - 1) / c.segment_chunks;
-  const int parts = (c.values + 63) / 64;
+  const int chunks = (c.length + 63) / 64;
+  const size_t parts = (chunks + c.division.part - 1) / c.division.part;
+  const bool cut = chunks > c.division.segment;
+  const int consumers = (c.values + 63) / 64;
   const float scale = 0.25f;
 
   const buffer<bf16> q_data(q), k_data(k), v_data(v), o_data(v.size());
   const buffer<float> decay_data(decay), initial_data(initial), final_data(states);
-  const buffer<float> segment_states(segments * states),
-      segment_decays(segments * c.batch * c.heads);
-  const buffer<float> dot_data(tokens * c.heads * parts);
+  const buffer<float> part_states(parts * states), part_decays(parts * c.batch * c.heads);
+  const buffer<float> dot_data(tokens * c.heads * consumers);
   const auto strides = [&](int heads, int width) {
     return thunderkittens::linear_attention_strides{int64_t{c.length} * heads * width,
                                                     int64_t{heads} * width, width};
@@ -77,14 +78,15 @@ void check(const call& c) {
        .final = {final_data.data(), 1, c.keys},
        .dotted = {v_data.data(), strides(c.heads, c.values)},
        .dots = dot_data.data(),
-       .segment_states = segments > 1 ? segment_states.data() : nullptr,
-       .segment_decays = segments > 1 ? segment_decays.data() : nullptr,
+       .part_states = {cut ? part_states.data() : nullptr, 1, c.keys},
+       .part_decays = cut ? part_decays.data() : nullptr,
+       .finds_parts = cut,
        .batch = c.batch,
        .length = c.length,
        .heads = c.heads,
        .keys = c.keys,
        .values = c.values,
-       .segment_chunks = c.segment_chunks,
+       .division = c.division,
        .scale = scale,
        .initial_scale = 2,
        .final_scale = 0.5f,
@@ -119,8 +121,8 @@ void check(const call& c) {
           outputs.add(number(o, value + j), want);
           product += want * number(v, value + j);
         }
-        for (int part = 0; part < parts; ++part) {
-          kernel_product += dots[(token * c.heads + h) * parts + part];
+        for (int i = 0; i < consumers; ++i) {
+          kernel_product += dots[(token * c.heads + h) * consumers + i];
         }
         products.add(kernel_product, product);
       }
@@ -170,7 +172,7 @@ TEST(segments) {
          .values = 64,
          .reverse = false,
          .decay = -0.05f,
-         .segment_chunks = 3});
+         .division = {3, 3}});
 }
 TEST(segments_in_reverse) {
   check({.batch = 2,
@@ -181,7 +183,7 @@ TEST(segments_in_reverse) {
          .values = 24,
          .reverse = true,
          .decay = -0.05f,
-         .segment_chunks = 2});
+         .division = {2, 1}});
 }
 TEST(heads_of_128) {
   check({.batch = 1,
@@ -193,7 +195,7 @@ TEST(heads_of_128) {
          .reverse = false,
          .decay = -0.2f,
          .constant = true,
-         .segment_chunks = 2});
+         .division = {2, 1}});
 }
 TEST(strong_decays) {
   check({.batch = 1,
