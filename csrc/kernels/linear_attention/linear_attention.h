@@ -33,11 +33,18 @@ struct linear_attention_params {
   void* o;                        // [batch, length, heads, values], contiguous
   const float* log_decay;         // or null
   linear_attention_strides decay_strides;
+  // w, [batch, length, heads], at least 0: of each token's k vᵀ, or of what is multiplied by q of
+  // each row of o; or null: 1.
+  const float* k_weights;
+  const float* o_weights;
+  linear_attention_strides weight_strides;
+  const float* skip;  // [heads]: o += skip · v, whatever the scale and the weights; or null: 0
   linear_attention_states initial, final;
-  linear_attention_operand dotted;  // as o: what each row of o is multiplied by, for …
-  float* dots;                      // … [batch, length, heads, (values + 63) / 64]; or null
-  float* segment_states;            // [segments, batch, heads, values, keys]
-  float* segment_decays;            // [segments, batch, heads], log₂; or both null: one segment
+  // As o: what each row of o is multiplied by, before its weight and what skips, for …
+  linear_attention_operand dotted;
+  float* dots;            // … [batch, length, heads, (values + 63) / 64]; or null
+  float* segment_states;  // [segments, batch, heads, values, keys]
+  float* segment_decays;  // [segments, batch, heads], log₂; or both null: one segment
   int64_t batch, length, heads, keys, values;
   int64_t segment_chunks;
   float scale, initial_scale, final_scale;

@@ -15,29 +15,43 @@ class chunk_decays {
   using of_columns = scores::row_vec;
 
   of_rows rows;        // L of this warp's tokens
-  of_columns columns;  // L of all
+  of_columns columns;  // L of all, and of their weights: L − log₂ w; in reverse L + log₂ w
   float total;         // L of the last one
 
-  // Two tokens' decays of each lane, as they are loaded, a chunk ahead.
+  // Two tokens' decays of each lane, and log₂ of their weights, as they are loaded, a chunk ahead.
   struct loaded {
     float x = 0, y = 0;
+    float weight_x = 0, weight_y = 0;
   };
   template <class Config>
   KITTENS_DEVICE static loaded load(const linear_attention_arguments<Config>& p,
                                     const chunk_stream& s, int first_token) {
     loaded g;
-    if (p.log_decay == nullptr) return g;
     const int token = first_token + 2 * arch::lane_id();
-    const auto& [batch_stride, token_stride, head_stride] = p.decay_strides;
-    const float* const at =
-        p.log_decay + s.batch * batch_stride + token * token_stride + s.head * head_stride;
-    if (token < p.length) g.x = arch::load_global(at) * kLog2e;
-    if (token + 1 < p.length) g.y = arch::load_global(at + token_stride) * kLog2e;
+    const auto load_two = [&](const float* from, const linear_attention_strides& strides, float& x,
+                              float& y) {
+      const float* const at = s.of_token(from, strides, token);
+      if (token < p.length) x = arch::load_global(at);
+      if (token + 1 < p.length) y = arch::load_global(at + strides.token);
+    };
+    if (p.log_decay != nullptr) {
+      load_two(p.log_decay, p.decay_strides, g.x, g.y);
+      g.x *= kLog2e;
+      g.y *= kLog2e;
+    }
+    if (p.k_weights != nullptr) {
+      float x = 1, y = 1;
+      load_two(p.k_weights, p.weight_strides, x, y);
+      g.weight_x = arch::log2_approx(x);
+      g.weight_y = arch::log2_approx(y);
+    }
     return g;
   }
 
   // By one warp, through memory of its own.
-  KITTENS_DEVICE static chunk_decays of(loaded g, sv<float, kChunk>& memory) {
+  template <class Config>
+  KITTENS_DEVICE static chunk_decays of(const linear_attention_arguments<Config>& p, loaded g,
+                                        sv<float, kChunk>& memory) {
     const int lane = arch::lane_id();
     float sum = g.x + g.y;  // of this lane's tokens and those before
 #pragma unroll
@@ -50,11 +64,18 @@ class chunk_decays {
     memory.data[2 * lane + 1] = sum;
     arch::sync_warp();
     chunk_decays d;
-    kittens::load(d.columns, memory);
     const int row = arch::warp_id() % 4 * 16 + lane / 4;
     d.rows.data[0].set({memory.data[row]});
     d.rows.data[1].set({memory.data[row + 8]});
     d.total = memory.data[kChunk - 1];
+    if (p.k_weights != nullptr) {
+      constexpr float kSign = Config::reverse ? 1 : -1;
+      arch::sync_warp();
+      memory.data[2 * lane] += kSign * g.weight_x;
+      memory.data[2 * lane + 1] += kSign * g.weight_y;
+      arch::sync_warp();
+    }
+    kittens::load(d.columns, memory);
     return d;
   }
 };
@@ -65,7 +86,9 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
+      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {
+    if (Config::outputs && p.skip != nullptr) skip = arch::load_global(p.skip + stream.head);
+  }
 
   KITTENS_DEVICE void consume() {
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
@@ -76,7 +99,7 @@ class linear_attention_consumer {
     for (int step = 0; step < stream.count; ++step, at.advance()) {
       request(step + Config::stages - 1);
       const int token = stream.template token<Config>(step);
-      const auto decays = chunk_decays::of(next, shared.decay[w * 4 + arch::warp_id() % 4]);
+      const auto decays = chunk_decays::of(p, next, shared.decay[w * 4 + arch::warp_id() % 4]);
       if (step + 1 < stream.count) {
         next = chunk_decays::load(p, stream, stream.template token<Config>(step + 1));
       }
@@ -105,6 +128,7 @@ class linear_attention_consumer {
   linear_attention_shared<Config>& shared;
   const int w;
   const chunk_stream stream;
+  float skip = 0;
   cursor<Config::stages> at, requested;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
@@ -140,6 +164,7 @@ class linear_attention_consumer {
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
+    const auto row_weights = load_row_weights(token);
     values_of_rows v = decayed_values(decays);
     warpgroup::mma_async_wait<0>(s, o);
     if (signals()) tma::store_async_read_wait<0>();
@@ -166,15 +191,47 @@ class linear_attention_consumer {
     warpgroup::mma_async_wait<1>(state);
     publish_state();
     warpgroup::mma_async_wait<0>(o);
-    if (signals()) shared.chunks.release_after_mma(at);
+    if (signals() && p.skip == nullptr) shared.chunks.release_after_mma(at);
     mul(o, o, p.scale);
     if (p.dots != nullptr) store_dots(o, token);
+    if (p.o_weights != nullptr) mul_row(o, o, row_weights);
+    if (p.skip != nullptr) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
+      if (p.skip != nullptr) shared.chunks.release_after_mma(at);
       tma::store_async(p.o, shared.o[w], sequence_origin::of(stream.batch), token, stream.head,
                        w * kValues);
       tma::store_commit_group();
+    }
+  }
+
+  // Of o's rows, 1 without.
+  KITTENS_DEVICE typename chunk_decays::of_rows load_row_weights(int token) const {
+    float weights[2] = {1, 1};
+    const int row = token + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (p.o_weights == nullptr || row + half * 8 >= p.length) continue;
+      weights[half] =
+          arch::load_global(stream.of_token(p.o_weights, p.weight_strides, row + half * 8));
+    }
+    typename chunk_decays::of_rows of_rows;
+    of_rows.data[0].set({weights[0]});
+    of_rows.data[1].set({weights[1]});
+    return of_rows;
+  }
+
+  // o += skip · v. The values are read until the next barrier.
+  KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
+    rt<T, 16, kValues> v;
+    warpgroup::load(v, shared.v[at.stage][w]);
+#pragma unroll
+    for (int i = 0; i < kValues / 4; ++i) {
+      float x, y;
+      unpack<T>(x, y, v.data[0][i]);
+      o.data[0][2 * i] = fmaf(skip, x, o.data[0][2 * i]);
+      o.data[0][2 * i + 1] = fmaf(skip, y, o.data[0][2 * i + 1]);
     }
   }
 

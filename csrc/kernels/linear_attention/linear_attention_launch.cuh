@@ -36,6 +36,10 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.o = decltype(t.o)::of(view({p.o, {p.length * width, width, p.values}}, p.values));
   t.log_decay = p.log_decay;
   t.decay_strides = p.decay_strides;
+  t.k_weights = p.k_weights;
+  t.o_weights = p.o_weights;
+  t.weight_strides = p.weight_strides;
+  t.skip = p.skip;
   t.initial = states(p.initial);
   t.final = states(p.final);
   t.segment_states = states({p.segment_states, 1, p.keys});

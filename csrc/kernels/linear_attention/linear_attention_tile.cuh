@@ -43,6 +43,9 @@ struct linear_attention_arguments {
   tma_sequence_map<typename Config::value_tile> v, o;
   const float* log_decay;  // [B, S, H] by strides; or null: no decay
   linear_attention_strides decay_strides;
+  const float *k_weights, *o_weights;  // [B, S, H] by strides; each may be null: 1
+  linear_attention_strides weight_strides;
+  const float* skip;  // [H]; or null: 0
   head_states initial, final;
   head_states segment_states;  // of the first segment; and the next ones behind it
   int64_t segment_stride;
@@ -88,6 +91,11 @@ struct chunk_stream {
     s.first = s.segment * p.segment_chunks;
     s.count = all - s.first < p.segment_chunks ? all - s.first : p.segment_chunks;
     return s;
+  }
+  // Where a token's number lies, of each batch, token and head.
+  KITTENS_DEVICE const float* of_token(const float* data, const linear_attention_strides& strides,
+                                       int token) const {
+    return data + batch * strides.batch + token * strides.token + head * strides.head;
   }
   // The first token of the chunk that comes at this step.
   template <class Config>

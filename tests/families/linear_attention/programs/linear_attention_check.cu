@@ -1,4 +1,5 @@
 // The chunkwise kernel against the recurrence in double.
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -18,6 +19,7 @@ struct call {
   float decay;            // the least of the logarithms; 0: none
   bool constant = false;  // the same for all tokens
   int segment_chunks = 100;
+  bool k_weights = false, o_weights = false, skips = false;
 };
 
 std::vector<bf16> random_values(size_t n, unsigned seed) {
@@ -53,6 +55,10 @@ void check(const call& c) {
   for (float& x : decay) x = c.decay * uniform(generator);
   std::normal_distribution<float> normal(0, 3);
   for (float& x : initial) x = normal(generator);
+  // Some are 0: a token that adds nothing, and a row of zeros.
+  std::vector<float> weights(tokens * c.heads), skip(c.heads);
+  for (float& x : weights) x = std::max(0.0f, 1.2f * uniform(generator) - 0.1f);
+  for (float& x : skip) x = normal(generator);
   const int segments = ((c.length + 63) / 64 + c.segment_chunks - 1) / c.segment_chunks;
   const int parts = (c.values + 63) / 64;
   const float scale = 0.25f;
@@ -61,6 +67,7 @@ void check(const call& c) {
   const buffer<float> decay_data(decay), initial_data(initial), final_data(states);
   const buffer<float> segment_states(segments * states),
       segment_decays(segments * c.batch * c.heads);
+  const buffer<float> weight_data(weights), skip_data(skip);
   const buffer<float> dot_data(tokens * c.heads * parts);
   const auto strides = [&](int heads, int width) {
     return thunderkittens::linear_attention_strides{int64_t{c.length} * heads * width,
@@ -73,6 +80,10 @@ void check(const call& c) {
        .log_decay = c.decay == 0 ? nullptr : decay_data.data(),
        .decay_strides =
            c.constant ? thunderkittens::linear_attention_strides{0, 0, 1} : strides(c.heads, 1),
+       .k_weights = c.k_weights ? weight_data.data() : nullptr,
+       .o_weights = c.o_weights ? weight_data.data() : nullptr,
+       .weight_strides = strides(c.heads, 1),
+       .skip = c.skips ? skip_data.data() : nullptr,
        .initial = {initial_data.data(), c.values, 1},
        .final = {final_data.data(), 1, c.keys},
        .dotted = {v_data.data(), strides(c.heads, c.values)},
@@ -108,16 +119,20 @@ void check(const call& c) {
             c.decay == 0 ? 1 : std::exp(decay[c.constant ? size_t(h) : token * c.heads + h]);
         const double factor = c.reverse ? before : own;
         before = own;
+        const double weight = weights[token * c.heads + h];
+        const double k_weight = c.k_weights ? weight : 1, o_weight = c.o_weights ? weight : 1;
         double product = 0, kernel_product = 0;
         for (int j = 0; j < c.values; ++j) {
           double want = 0;
           for (int i = 0; i < c.keys; ++i) {
             double& x = s[size_t(i) * c.values + j];
-            x = factor * x + number(k, key + i) * number(v, value + j);
+            x = factor * x + k_weight * number(k, key + i) * number(v, value + j);
             want += scale * x * number(q, key + i);
           }
-          outputs.add(number(o, value + j), want);
           product += want * number(v, value + j);
+          want *= o_weight;
+          if (c.skips) want += skip[h] * number(v, value + j);
+          outputs.add(number(o, value + j), want);
         }
         for (int part = 0; part < parts; ++part) {
           kernel_product += dots[(token * c.heads + h) * parts + part];
@@ -204,6 +219,56 @@ TEST(strong_decays) {
          .values = 72,
          .reverse = true,
          .decay = -80.0f});
+}
+TEST(weights_of_keys) {
+  check({.batch = 2,
+         .length = 200,
+         .heads = 2,
+         .share = 2,
+         .keys = 64,
+         .values = 64,
+         .reverse = false,
+         .decay = -0.1f,
+         .k_weights = true,
+         .skips = true});
+}
+TEST(weights_of_keys_in_reverse_and_in_segments) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .share = 1,
+         .keys = 40,
+         .values = 64,
+         .reverse = true,
+         .decay = 0,
+         .segment_chunks = 2,
+         .k_weights = true});
+}
+TEST(weights_of_rows_in_reverse) {
+  check({.batch = 2,
+         .length = 200,
+         .heads = 2,
+         .share = 1,
+         .keys = 64,
+         .values = 24,
+         .reverse = true,
+         .decay = -0.1f,
+         .o_weights = true,
+         .skips = true});
+}
+TEST(all_weights_of_heads_of_128) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .share = 2,
+         .keys = 128,
+         .values = 128,
+         .reverse = false,
+         .decay = -0.2f,
+         .segment_chunks = 2,
+         .k_weights = true,
+         .o_weights = true,
+         .skips = true});
 }
 TEST(no_decay_and_short) {
   check({.batch = 2,
