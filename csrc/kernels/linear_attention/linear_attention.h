@@ -43,6 +43,7 @@ struct linear_attention_params {
   // As o: what each row of o is multiplied by, before its weight and what skips, for …
   linear_attention_operand dotted;
   float* dots;            // … [batch, length, heads, (values + 63) / 64]; or null
+  float* own_scores;      // q · k of each token, [batch, length, heads]; or null
   float* segment_states;  // [segments, batch, heads, values, keys]
   float* segment_decays;  // [segments, batch, heads], log₂; or both null: one segment
   int64_t batch, length, heads, keys, values;

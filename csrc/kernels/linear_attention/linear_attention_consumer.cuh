@@ -172,6 +172,7 @@ class linear_attention_consumer {
     warpgroup::sync(kBarrier + w);
     add_to_state(v, decays.total);
 
+    if (p.own_scores != nullptr && w == 0) store_own_scores(s, token);
     rt<T, 16, kChunk> weights;
     decay_scores(s, decays);
     copy(weights, s);
@@ -316,6 +317,20 @@ class linear_attention_consumer {
       if (lane % 4 != 0 || row >= p.length) continue;
       const int64_t place = (int64_t{stream.batch} * p.length + row) * p.heads + stream.head;
       arch::store_global(p.dots + place * Config::consumers + w, sum);
+    }
+  }
+
+  // The diagonal of the scores: q · k of each token.
+  KITTENS_DEVICE void store_own_scores(const scores& s, int first_token) {
+    const int lane = arch::lane_id();
+#pragma unroll
+    for (int i = 0; i < kChunk / 4; ++i) {
+      const int row = arch::warp_id() % 4 * 16 + scores::across(0, i % 4, lane);
+      const int beyond = row - scores::along(i / 4, i % 4, lane);
+      if ((beyond != 0 && beyond != 1) || first_token + row >= p.length) continue;
+      const int64_t token = int64_t{stream.batch} * p.length + first_token + row;
+      arch::store_global(p.own_scores + token * p.heads + stream.head,
+                         beyond == 0 ? s.data[0][2 * i] : s.data[0][2 * i + 1]);
     }
   }
 

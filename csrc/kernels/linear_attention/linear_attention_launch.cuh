@@ -51,6 +51,7 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
     t.dotted_share = int(p.dotted.share);
     t.dots = p.dots;
   }
+  t.own_scores = p.own_scores;
   t.batch = int(p.batch);
   t.length = int(p.length);
   t.heads = int(p.heads);

@@ -61,13 +61,15 @@ Plan plan_of(const Problem& p, const linear_attention_problem& forward, const de
 }
 
 // What the launches of a call have in common.
+template <class Tensors>
 linear_attention_params params_of(const linear_attention_problem& p, int64_t segment_chunks,
-                                  const float* log_decay, const workspace& work) {
+                                  const Tensors& t, const workspace& work) {
   const int64_t segments = segments_of(p, segment_chunks);
   auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
   return {
-      .log_decay = log_decay,
+      .log_decay = t.log_decay,
       .decay_strides = p.decay_strides,
+      .weight_strides = p.weight_strides,
       .segment_states = memory,
       .segment_decays = memory == nullptr
                             ? nullptr
@@ -81,6 +83,17 @@ linear_attention_params params_of(const linear_attention_problem& p, int64_t seg
       .final_scale = 1,
       .type = p.type,
   };
+}
+
+// Where keys and values lie in a state.
+linear_attention_states states_of(const linear_attention_problem& p, const float* data) {
+  auto* const states = const_cast<float*>(data);
+  if (p.transposed_states) return {states, 1, p.key_width};
+  return {states, p.value_width, 1};
+}
+// Of a call whose k has the role of v.
+linear_attention_states transposed(const linear_attention_states& s) {
+  return {s.data, s.value_stride, s.key_stride};
 }
 
 }  // namespace
@@ -102,13 +115,15 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
             const workspace& work, stream s) {
   const linear_attention_problem& p = plan.problem;
   const int64_t share = p.heads / p.key_heads;
-  linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  linear_attention_params all = params_of(p, plan.segment_chunks, t, work);
   all.q = {t.q, p.q_strides, share};
   all.k = {t.k, p.k_strides, share};
   all.v = {t.v, p.v_strides};
   all.o = t.o;
-  all.initial = {const_cast<float*>(t.initial_state), p.value_width, 1};
-  all.final = {t.final_state, p.value_width, 1};
+  all.k_weights = t.weights;
+  all.skip = t.skip;
+  all.initial = states_of(p, t.initial_state);
+  all.final = states_of(p, t.final_state);
   all.keys = p.key_width;
   all.values = p.value_width;
   plan.kernel.launch(all, s);
@@ -120,7 +135,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   const int64_t share = p.heads / p.key_heads, K = p.key_width, V = p.value_width;
   const linear_attention_operand q{t.q, p.q_strides, share}, k{t.k, p.k_strides, share},
       v{t.v, p.v_strides}, d_o{t.d_o, plan.problem.do_strides};
-  const linear_attention_params all = params_of(p, plan.segment_chunks, t.log_decay, work);
+  const linear_attention_params all = params_of(p, plan.segment_chunks, t, work);
   // The state's keys are the columns of what plays k, its values those of what plays v.
   const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,
                        const linear_attention_operand& as_k, const linear_attention_operand& as_v,
@@ -135,9 +150,11 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   };
   if (t.dq != nullptr) {
     linear_attention_params params = all;
-    params.initial = {const_cast<float*>(t.initial_state), 1, V};
+    params.k_weights = t.weights;
+    params.initial = transposed(states_of(p, t.initial_state));
     params.dotted = q;
     params.dots = t.q_dots;
+    params.own_scores = t.v_dots;
     run(params, d_o, v, k, t.dq, V, K);
   }
   // In reverse, the state is dS / scale.
@@ -145,19 +162,22 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   in_reverse.reverse = true;
   in_reverse.initial_scale = static_cast<float>(1 / p.scale);
   in_reverse.final_scale = static_cast<float>(p.scale);
-  auto* const d_final = const_cast<float*>(t.d_final_state);
+  in_reverse.o_weights = t.weights;
+  const linear_attention_states d_final = states_of(p, t.d_final_state),
+                                d_initial = states_of(p, t.d_initial_state);
   if (t.dk != nullptr) {
     linear_attention_params params = in_reverse;
-    params.initial = {d_final, 1, V};
-    params.final = {t.d_initial_state, 1, V};
+    params.initial = transposed(d_final);
+    params.final = transposed(d_initial);
     params.dotted = k;
     params.dots = t.k_dots;
     run(params, v, d_o, q, t.dk, V, K);
   }
   if (t.dv != nullptr) {
     linear_attention_params params = in_reverse;
-    params.initial = {d_final, V, 1};
-    params.final = {t.dk != nullptr ? nullptr : t.d_initial_state, V, 1};
+    params.skip = t.skip;
+    params.initial = d_final;
+    if (t.dk == nullptr) params.final = d_initial;
     run(params, k, q, d_o, t.dv, K, V);
   }
 }

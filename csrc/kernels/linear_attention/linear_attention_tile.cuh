@@ -53,6 +53,7 @@ struct linear_attention_arguments {
   const typename Config::type* dotted;  // by strides, as o
   linear_attention_strides dotted_strides;
   float* dots;                                  // [B, S, H, consumers]; or null
+  float* own_scores;                            // [B, S, H]; or null
   int batch, length, heads, keys, values;       // B, S, H, K, V
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment

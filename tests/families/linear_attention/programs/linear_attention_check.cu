@@ -68,7 +68,7 @@ void check(const call& c) {
   const buffer<float> segment_states(segments * states),
       segment_decays(segments * c.batch * c.heads);
   const buffer<float> weight_data(weights), skip_data(skip);
-  const buffer<float> dot_data(tokens * c.heads * parts);
+  const buffer<float> dot_data(tokens * c.heads * parts), own_data(tokens * c.heads);
   const auto strides = [&](int heads, int width) {
     return thunderkittens::linear_attention_strides{int64_t{c.length} * heads * width,
                                                     int64_t{heads} * width, width};
@@ -88,6 +88,7 @@ void check(const call& c) {
        .final = {final_data.data(), 1, c.keys},
        .dotted = {v_data.data(), strides(c.heads, c.values)},
        .dots = dot_data.data(),
+       .own_scores = c.skips ? own_data.data() : nullptr,
        .segment_states = segments > 1 ? segment_states.data() : nullptr,
        .segment_decays = segments > 1 ? segment_decays.data() : nullptr,
        .batch = c.batch,
@@ -102,9 +103,9 @@ void check(const call& c) {
        .reverse = c.reverse,
        .type = thunderkittens::dtype::bfloat16});
   const auto o = o_data.get();
-  const auto final = final_data.get(), dots = dot_data.get();
+  const auto final = final_data.get(), dots = dot_data.get(), scores_of_own = own_data.get();
 
-  comparison outputs, final_states, products;
+  comparison outputs, final_states, products, own_scores;
   for (int b = 0; b < c.batch; ++b) {
     for (int h = 0; h < c.heads; ++h) {
       const size_t place = (size_t(b) * c.heads + h) * state;
@@ -134,6 +135,9 @@ void check(const call& c) {
           if (c.skips) want += skip[h] * number(v, value + j);
           outputs.add(number(o, value + j), want);
         }
+        double own_score = 0;
+        for (int i = 0; i < c.keys; ++i) own_score += number(q, key + i) * number(k, key + i);
+        if (c.skips) own_scores.add(scores_of_own[token * c.heads + h], own_score);
         for (int part = 0; part < parts; ++part) {
           kernel_product += dots[(token * c.heads + h) * parts + part];
         }
@@ -151,6 +155,7 @@ void check(const call& c) {
   // so is o.
   CHECK_CLOSE(outputs.relative(), 0.0, 0.0035);
   CHECK_CLOSE(products.relative(), 0.0, 0.0035);
+  if (c.skips) CHECK_CLOSE(own_scores.relative(), 0.0, 1e-5);
   CHECK_CLOSE(final_states.relative(), 0.0, 0.0025);
 }
 
