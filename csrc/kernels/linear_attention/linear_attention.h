@@ -42,14 +42,27 @@ struct linear_attention_params {
   void* o;                        // [batch, length, heads, values], contiguous
   const float* log_decay;         // or null
   linear_attention_strides decay_strides;
+  // w, [batch, length, heads], at least 0: of each token's k vᵀ, or of what is multiplied by q of
+  // each row of o; or null: 1.
+  const float* k_weights;
+  const float* o_weights;
+  linear_attention_strides weight_strides;
+  const float* skip;  // [heads]: o += skip · v, whatever the scale and the weights; or null: 0
   linear_attention_states initial, final;
-  linear_attention_operand dotted;  // as o: what each row of o is multiplied by, for …
-  float* dots;                      // … [batch, length, heads, (values + 63) / 64]; or null
-  // Of the parts of sequences, [parts, batch, heads, …] and their decays, [parts, batch, heads],
-  // log₂; or both null: one segment.
+  // As o: what each row of o is multiplied by, before its weight and what skips, for …
+  linear_attention_operand dotted;
+  float* dots;        // … [batch, length, heads, (values + 63) / 64]; or null
+  float* own_scores;  // q · k of each token, [batch, length, heads]; or null
+  // Of the parts of sequences, [parts, sequences, heads, values, keys] in whole tiles, and their
+  // decays, [parts, sequences, heads], log₂; or both null: one segment.
   linear_attention_states part_states;
   float* part_decays;
   bool finds_parts;  // else a launch before this one has found them
+  // Null without sequences; else where they start and end in one batch of `length` tokens:
+  // `sequences` + 1 numbers of int32, or of int64.
+  const void* cu_seqlens;
+  bool int64_seqlens;
+  int64_t sequences;
   int64_t batch, length, heads, keys, values;
   linear_attention_division division;
   float scale, initial_scale, final_scale;

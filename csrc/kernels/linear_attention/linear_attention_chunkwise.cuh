@@ -23,6 +23,10 @@
 //
 // and g's are sums over q · dq − k · dk of each token, which are left beside dq and dk (`dots`).
 //
+// With weights w, a token adds w k vᵀ: log w is part of its exponents as column j, and w may be 0.
+// The weights of dk and dv are those of o's rows, where `dots` are taken before: v · dv without
+// them is the weight's gradient. What skips, o += skip · v, is added to o at the end.
+//
 // A block has a head: all of its sequence, or a segment. Each of its warpgroups, the consumers, has
 // 64 columns of v and o. The state, Sᵀ [64, K], never leaves its registers but as a 16-bit operand
 // of the next chunk's product. One thread has the chunks brought by TMA, some ahead.

@@ -2,62 +2,10 @@
 // in its registers. (linear_attention_chunkwise.cuh)
 #pragma once
 
-#include "kernels/linear_attention/linear_attention_tile.cuh"
+#include "kernels/linear_attention/linear_attention_decays.cuh"
+#include "kernels/linear_attention/linear_attention_state.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
-
-// log₂ of the decays within a chunk. At token i of the chunk, L(i) is the sum over its tokens up to
-// i; a token past the sequence's end does not decay.
-class chunk_decays {
- public:
-  using scores = rt_fl<16, kChunk>;
-  using of_rows = scores::col_vec;
-  using of_columns = scores::row_vec;
-
-  of_rows rows;        // L of this warp's tokens
-  of_columns columns;  // L of all
-  float total;         // L of the last one
-
-  // Two tokens' decays of each lane, as they are loaded, a chunk ahead.
-  struct loaded {
-    float x = 0, y = 0;
-  };
-  template <class Config>
-  KITTENS_DEVICE static loaded load(const linear_attention_arguments<Config>& p,
-                                    const chunk_stream& s, int first_token) {
-    loaded g;
-    if (p.log_decay == nullptr) return g;
-    const int token = first_token + 2 * arch::lane_id();
-    const auto& [batch_stride, token_stride, head_stride] = p.decay_strides;
-    const float* const at =
-        p.log_decay + s.batch * batch_stride + token * token_stride + s.head * head_stride;
-    if (token < p.length) g.x = arch::load_global(at) * kLog2e;
-    if (token + 1 < p.length) g.y = arch::load_global(at + token_stride) * kLog2e;
-    return g;
-  }
-
-  // By one warp, through memory of its own.
-  KITTENS_DEVICE static chunk_decays of(loaded g, sv<float, kChunk>& memory) {
-    const int lane = arch::lane_id();
-    float sum = g.x + g.y;  // of this lane's tokens and those before
-#pragma unroll
-    for (int delta = 1; delta < 32; delta *= 2) {
-      const float before = arch::shuffle_up(sum, delta);
-      if (lane >= delta) sum += before;
-    }
-    arch::sync_warp();  // all lanes have read the chunk before
-    memory.data[2 * lane] = sum - g.y;
-    memory.data[2 * lane + 1] = sum;
-    arch::sync_warp();
-    chunk_decays d;
-    kittens::load(d.columns, memory);
-    const int row = arch::warp_id() % 4 * 16 + lane / 4;
-    d.rows.data[0].set({memory.data[row]});
-    d.rows.data[1].set({memory.data[row + 8]});
-    d.total = memory.data[kChunk - 1];
-    return d;
-  }
-};
 
 template <class Config>
 class linear_attention_consumer {
@@ -65,18 +13,25 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
+      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {
+    if (Config::outputs && p.skip != nullptr) skip = arch::load_global(p.skip + stream.head);
+  }
 
   KITTENS_DEVICE void consume() {
+    if (stream.is_empty()) return;
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
-    load_state();
+    load_state(p, stream, w, state);
+    if constexpr (Config::outputs) {
+      publish_state();
+      warpgroup::sync(kBarrier + w);
+    }
     auto next = chunk_decays::load(p, stream, stream.template token<Config>(0));
     float decay = 0;  // log₂
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step, at.advance()) {
       request(step + Config::stages - 1);
       const int token = stream.template token<Config>(step);
-      const auto decays = chunk_decays::of(next, shared.decay[w * 4 + arch::warp_id() % 4]);
+      const auto decays = chunk_decays::of(p, next, shared.decay[w * 4 + arch::warp_id() % 4]);
       if (step + 1 < stream.count) {
         next = chunk_decays::load(p, stream, stream.template token<Config>(step + 1));
       }
@@ -92,7 +47,7 @@ class linear_attention_consumer {
         decay += decays.total;
       }
     }
-    store_state(decay);
+    store_state(p, stream, w, state, decay);
     if (Config::outputs && signals()) tma::store_async_read_wait<0>();
   }
 
@@ -105,6 +60,7 @@ class linear_attention_consumer {
   linear_attention_shared<Config>& shared;
   const int w;
   const chunk_stream stream;
+  float skip = 0;
   cursor<Config::stages> at, requested;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
@@ -117,7 +73,7 @@ class linear_attention_consumer {
     constexpr int kBytes = (Config::outputs ? 2 : 1) * tma::bytes<typename Config::key_tile> +
                            Config::consumers * tma::bytes<typename Config::value_tile>;
     const int token = stream.template token<Config>(step), stage = requested.stage;
-    const sequence_origin origin = sequence_origin::of(stream.batch);
+    const sequence_origin& origin = stream.origin;
     semaphore& full = shared.chunks.full[stage];
     shared.chunks.wait_empty(requested);
     shared.chunks.expect(requested, kBytes);
@@ -140,6 +96,7 @@ class linear_attention_consumer {
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
+    const auto row_weights = load_row_weights(token);
     values_of_rows v = decayed_values(decays);
     warpgroup::mma_async_wait<0>(s, o);
     if (signals()) tma::store_async_read_wait<0>();
@@ -147,6 +104,7 @@ class linear_attention_consumer {
     warpgroup::sync(kBarrier + w);
     add_to_state(v, decays.total);
 
+    if (p.own_scores != nullptr && w == 0) store_own_scores(s, token);
     rt<T, 16, kChunk> weights;
     decay_scores(s, decays);
     copy(weights, s);
@@ -166,15 +124,46 @@ class linear_attention_consumer {
     warpgroup::mma_async_wait<1>(state);
     publish_state();
     warpgroup::mma_async_wait<0>(o);
-    if (signals()) shared.chunks.release_after_mma(at);
+    if (signals() && p.skip == nullptr) shared.chunks.release_after_mma(at);
     mul(o, o, p.scale);
     if (p.dots != nullptr) store_dots(o, token);
+    if (p.o_weights != nullptr) mul_row(o, o, row_weights);
+    if (p.skip != nullptr) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
-      tma::store_async(p.o, shared.o[w], sequence_origin::of(stream.batch), token, stream.head,
-                       w * kValues);
+      if (p.skip != nullptr) shared.chunks.release_after_mma(at);
+      tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
       tma::store_commit_group();
+    }
+  }
+
+  // Of o's rows, 1 without.
+  KITTENS_DEVICE typename chunk_decays::of_rows load_row_weights(int token) const {
+    float weights[2] = {1, 1};
+    const int row = token + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (p.o_weights == nullptr || row + half * 8 >= stream.length) continue;
+      weights[half] =
+          arch::load_global(stream.of_token(p.o_weights, p.weight_strides, row + half * 8));
+    }
+    typename chunk_decays::of_rows of_rows;
+    of_rows.data[0].set({weights[0]});
+    of_rows.data[1].set({weights[1]});
+    return of_rows;
+  }
+
+  // o += skip · v. The values are read until the next barrier.
+  KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
+    rt<T, 16, kValues> v;
+    warpgroup::load(v, shared.v[at.stage][w]);
+#pragma unroll
+    for (int i = 0; i < kValues / 4; ++i) {
+      float x, y;
+      unpack<T>(x, y, v.data[0][i]);
+      o.data[0][2 * i] = fmaf(skip, x, o.data[0][2 * i]);
+      o.data[0][2 * i + 1] = fmaf(skip, y, o.data[0][2 * i + 1]);
     }
   }
 
@@ -237,14 +226,14 @@ class linear_attention_consumer {
     using tile = rt_fl<16, kValues>;
     const int lane = arch::lane_id();
     const auto& [batch_stride, token_stride, head_stride] = p.dotted_strides;
-    const T* const head = p.dotted + stream.batch * batch_stride +
+    const T* const head = p.dotted + stream.batch * batch_stride + stream.start * token_stride +
                           stream.head / p.dotted_share * head_stride + w * kValues;
     float sums[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < kValues / 4; ++i) {
       const int row = token + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
       const int column = tile::along(i / 4, i % 4, lane);
-      if (row >= p.length || w * kValues + column >= p.values) continue;
+      if (row >= stream.length || w * kValues + column >= p.values) continue;
       float x, y;
       unpack<T>(
           x, y,
@@ -256,67 +245,22 @@ class linear_attention_consumer {
       float sum = sums[half] + arch::shuffle_xor(sums[half], 1);
       sum += arch::shuffle_xor(sum, 2);
       const int row = token + arch::warp_id() % 4 * 16 + half * 8 + lane / 4;
-      if (lane % 4 != 0 || row >= p.length) continue;
-      const int64_t place = (int64_t{stream.batch} * p.length + row) * p.heads + stream.head;
-      arch::store_global(p.dots + place * Config::consumers + w, sum);
+      if (lane % 4 != 0 || row >= stream.length) continue;
+      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum);
     }
   }
 
-  // f(this lane's element of the state, where it is in memory) for each that exists.
-  template <class F>
-  KITTENS_DEVICE void for_each(const head_states& of, const float* data, F f) {
-    using tile = rt_fl<16, Config::key_width>;
+  // The diagonal of the scores: q · k of each token.
+  KITTENS_DEVICE void store_own_scores(const scores& s, int first_token) {
     const int lane = arch::lane_id();
-    const int64_t head = stream.batch * of.batch_stride + stream.head * of.head_stride;
 #pragma unroll
-    for (int i = 0; i < Config::key_width / 4; ++i) {
-      const int value = w * kValues + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
-      const int key = tile::along(i / 4, i % 4, lane);
-      if (value >= p.values) continue;
-      const int64_t place = head + value * of.value_stride + key * of.key_stride;
-      if (key < p.keys) f(state.data[0][2 * i], data + place);
-      if (key + 1 < p.keys) f(state.data[0][2 * i + 1], data + place + of.key_stride);
+    for (int i = 0; i < kChunk / 4; ++i) {
+      const int row = arch::warp_id() % 4 * 16 + scores::across(0, i % 4, lane);
+      const int beyond = row - scores::along(i / 4, i % 4, lane);
+      if ((beyond != 0 && beyond != 1) || first_token + row >= stream.length) continue;
+      arch::store_global(p.own_scores + stream.place(p, first_token + row),
+                         beyond == 0 ? s.data[0][2 * i] : s.data[0][2 * i + 1]);
     }
-  }
-
-  // The state before the segment: of the initial one and of those parts that come before it.
-  KITTENS_DEVICE void load_state() {
-    zero(state);
-    if constexpr (Config::outputs) {
-      if (p.initial.data != nullptr) {
-        for_each(p.initial, p.initial.data, [&](float& x, const float* from) {
-          x = arch::load_global(from) * p.initial_scale;
-        });
-      }
-      const int end = stream.first + stream.count;  // chunks
-      const int before = Config::reverse ? p.parts - (end + p.part_chunks - 1) / p.part_chunks
-                                         : stream.first / p.part_chunks;
-#pragma unroll 1
-      for (int i = 0; i < before; ++i) {
-        const int part = Config::reverse ? p.parts - 1 - i : i;
-        const float decay = arch::exp2_approx(arch::load_global(part_decay_of(part)));
-        for_each(p.part_states, p.part_states.data + part * p.part_stride,
-                 [&](float& x, const float* from) { x = x * decay + arch::load_global(from); });
-      }
-      publish_state();
-      warpgroup::sync(kBarrier + w);
-    }
-  }
-  KITTENS_DEVICE void store_state(float decay) {
-    const auto store = [](float x, const float* to) {
-      arch::store_global(const_cast<float*>(to), x);
-    };
-    if constexpr (Config::outputs) {
-      if (p.final.data == nullptr || stream.index != (Config::reverse ? 0 : p.segments - 1)) return;
-      for_each(p.final, p.final.data,
-               [&](float x, const float* to) { store(x * p.final_scale, to); });
-    } else {
-      for_each(p.part_states, p.part_states.data + stream.index * p.part_stride, store);
-      if (arch::thread_id() == 0) arch::store_global(part_decay_of(stream.index), decay);
-    }
-  }
-  KITTENS_DEVICE float* part_decay_of(int part) const {
-    return p.part_decays + (int64_t{part} * p.batch + stream.batch) * p.heads + stream.head;
   }
 };
 

@@ -22,25 +22,33 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
                  head,
                  token};
   };
-  const auto states = [&](const linear_attention_states& of) {
-    const int64_t head = p.keys * p.values;
+  const auto states = [&](const linear_attention_states& of, int64_t head) {
     return head_states{of.data, p.heads * head, head, of.key_stride, of.value_stride};
   };
+  const bool packed = p.cu_seqlens != nullptr;
+  const auto map = [&]<class Tile>(tma_sequence_map<Tile>& map, const gl<T>& view) {
+    map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+  };
+  const int64_t sequences = packed ? p.sequences : p.batch;
   const int64_t chunks = (p.length + kChunk - 1) / kChunk;
   const auto& [segment, part] = p.division;
   const int64_t segments = (chunks + segment - 1) / segment, parts = (chunks + part - 1) / part;
   const int64_t width = p.values * p.heads;
   linear_attention_arguments<Config> t{};
-  t.q = decltype(t.q)::of(view(p.q, p.keys));
-  t.k = decltype(t.k)::of(view(p.k, p.keys));
-  t.v = decltype(t.v)::of(view(p.v, p.values));
-  t.o = decltype(t.o)::of(view({p.o, {p.length * width, width, p.values}}, p.values));
+  map(t.q, view(p.q, p.keys));
+  map(t.k, view(p.k, p.keys));
+  map(t.v, view(p.v, p.values));
+  map(t.o, view({p.o, {p.length * width, width, p.values}}, p.values));
   t.log_decay = p.log_decay;
   t.decay_strides = p.decay_strides;
-  t.initial = states(p.initial);
-  t.final = states(p.final);
-  t.part_states = states(p.part_states);
-  t.part_stride = p.batch * p.heads * p.keys * p.values;
+  t.k_weights = p.k_weights;
+  t.o_weights = p.o_weights;
+  t.weight_strides = p.weight_strides;
+  t.skip = p.skip;
+  t.initial = states(p.initial, p.keys * p.values);
+  t.final = states(p.final, p.keys * p.values);
+  t.part_states = states(p.part_states, Config::state_tile::num_elements * Config::consumers);
+  t.part_stride = sequences * p.heads * Config::state_tile::num_elements * Config::consumers;
   t.part_decays = p.part_decays;
   if (p.dots != nullptr) {
     t.dotted = static_cast<const T*>(p.dotted.data);
@@ -48,7 +56,10 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
     t.dotted_share = int(p.dotted.share);
     t.dots = p.dots;
   }
+  t.own_scores = p.own_scores;
   t.batch = int(p.batch);
+  t.ends = {p.cu_seqlens, p.int64_seqlens};
+  t.sequences = packed ? int(p.sequences) : kNotPacked;
   t.length = int(p.length);
   t.heads = int(p.heads);
   t.keys = int(p.keys);
@@ -64,7 +75,7 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.initial_scale = p.initial_scale;
   t.final_scale = p.final_scale;
   host::launch(linear_attention_chunkwise<Config>,
-               {{p.batch * p.heads * (Config::outputs ? segments : parts)},
+               {{sequences * p.heads * (Config::outputs ? segments : parts)},
                 {Config::threads},
                 sizeof(linear_attention_shared<Config>)},
                s, t);

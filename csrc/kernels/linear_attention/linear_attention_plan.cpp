@@ -33,6 +33,11 @@ std::string why_no_kernel(const linear_attention_problem& p) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int64_t sequences_of(const linear_attention_problem& p) {
+  return p.sequences > 0 ? p.sequences : p.batch;
+}
+
+// Of the longest sequence: packed ones have at most all tokens.
 int64_t chunks_of(const linear_attention_problem& p) {
   return ceil_div(p.length, kLinearAttentionChunk);
 }
@@ -40,7 +45,7 @@ int64_t chunks_of(const linear_attention_problem& p) {
 // So that every multiprocessor has as many blocks as it holds of either kernel.
 linear_attention_division division_of(const linear_attention_problem& p, const device& d) {
   const auto blocks = [&](bool outputs) {
-    const int64_t streams = p.batch * p.heads;
+    const int64_t streams = sequences_of(p) * p.heads;
     const int64_t most = std::min(linear_attention_blocks(p.key_width, p.value_width, outputs),
                                   linear_attention_blocks(p.value_width, p.key_width, outputs));
     return std::max<int64_t>(1, d.multiprocessors * most / std::max<int64_t>(1, streams));
@@ -60,11 +65,20 @@ int64_t parts_of(const linear_attention_problem& p, const linear_attention_divis
   return ceil_div(chunks_of(p), division.part);
 }
 
-// A state and a decay of each part of each head.
+int64_t padded(int64_t width) { return width <= 64 ? 64 : 128; }
+
+// Of the states of all parts, which are whole tiles.
+int64_t part_state_elements(const linear_attention_problem& p,
+                            const linear_attention_division& division) {
+  return parts_of(p, division) * sequences_of(p) * p.heads * padded(p.key_width) *
+         padded(p.value_width);
+}
+
+// Those states, and a decay of each.
 int64_t workspace_bytes(const linear_attention_problem& p,
                         const linear_attention_division& division) {
   if (!has_parts(p, division)) return 0;
-  return parts_of(p, division) * p.batch * p.heads * (p.key_width * p.value_width + 1) *
+  return (part_state_elements(p, division) + parts_of(p, division) * sequences_of(p) * p.heads) *
          int64_t{sizeof(float)};
 }
 
@@ -79,17 +93,21 @@ Plan plan_of(const Problem& p, const linear_attention_problem& forward, const de
 }
 
 // What the launches of a call have in common.
+template <class Tensors>
 linear_attention_params params_of(const linear_attention_problem& p,
-                                  const linear_attention_division& division, const float* log_decay,
+                                  const linear_attention_division& division, const Tensors& t,
                                   const workspace& work) {
   auto* const memory = has_parts(p, division) ? static_cast<float*>(work.memory) : nullptr;
-  const int64_t states = parts_of(p, division) * p.batch * p.heads * p.key_width * p.value_width;
   return {
-      .log_decay = log_decay,
+      .log_decay = t.log_decay,
       .decay_strides = p.decay_strides,
-      .part_states = {memory, p.value_width, 1},
-      .part_decays = memory == nullptr ? nullptr : memory + states,
+      .weight_strides = p.weight_strides,
+      .part_states = {memory, padded(p.value_width), 1},
+      .part_decays = memory == nullptr ? nullptr : memory + part_state_elements(p, division),
       .finds_parts = memory != nullptr,
+      .cu_seqlens = t.cu_seqlens,
+      .int64_seqlens = p.int64_seqlens,
+      .sequences = p.sequences,
       .batch = p.batch,
       .length = p.length,
       .heads = p.heads,
@@ -99,6 +117,17 @@ linear_attention_params params_of(const linear_attention_problem& p,
       .final_scale = 1,
       .type = p.type,
   };
+}
+
+// Where keys and values lie in a state.
+linear_attention_states states_of(const linear_attention_problem& p, const float* data) {
+  auto* const states = const_cast<float*>(data);
+  if (p.transposed_states) return {states, 1, p.key_width};
+  return {states, p.value_width, 1};
+}
+// Of a call whose k has the role of v.
+linear_attention_states transposed(const linear_attention_states& s) {
+  return {s.data, s.value_stride, s.key_stride};
 }
 
 }  // namespace
@@ -120,13 +149,15 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
             const workspace& work, stream s) {
   const linear_attention_problem& p = plan.problem;
   const int64_t share = p.heads / p.key_heads;
-  linear_attention_params all = params_of(p, plan.division, t.log_decay, work);
+  linear_attention_params all = params_of(p, plan.division, t, work);
   all.q = {t.q, p.q_strides, share};
   all.k = {t.k, p.k_strides, share};
   all.v = {t.v, p.v_strides};
   all.o = t.o;
-  all.initial = {const_cast<float*>(t.initial_state), p.value_width, 1};
-  all.final = {t.final_state, p.value_width, 1};
+  all.k_weights = t.weights;
+  all.skip = t.skip;
+  all.initial = states_of(p, t.initial_state);
+  all.final = states_of(p, t.final_state);
   all.keys = p.key_width;
   all.values = p.value_width;
   plan.kernel.launch(all, s);
@@ -138,10 +169,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   const int64_t share = p.heads / p.key_heads, K = p.key_width, V = p.value_width;
   const linear_attention_operand q{t.q, p.q_strides, share}, k{t.k, p.k_strides, share},
       v{t.v, p.v_strides}, d_o{t.d_o, plan.problem.do_strides};
-  const linear_attention_params all = params_of(p, plan.division, t.log_decay, work);
-  const auto transposed = [](const linear_attention_states& states) {
-    return linear_attention_states{states.data, states.value_stride, states.key_stride};
-  };
+  const linear_attention_params all = params_of(p, plan.division, t, work);
   // The state's keys are the columns of what plays k, its values those of what plays v.
   const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,
                        const linear_attention_operand& as_k, const linear_attention_operand& as_v,
@@ -156,10 +184,12 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   };
   if (t.dq != nullptr) {
     linear_attention_params params = all;
-    params.initial = {const_cast<float*>(t.initial_state), 1, V};
+    params.k_weights = t.weights;
+    params.initial = transposed(states_of(p, t.initial_state));
     params.part_states = transposed(params.part_states);
     params.dotted = q;
     params.dots = t.q_dots;
+    params.own_scores = t.v_dots;
     run(params, d_o, v, k, t.dq, V, K);
   }
   // In reverse, the state is dS / scale.
@@ -167,11 +197,13 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   in_reverse.reverse = true;
   in_reverse.initial_scale = static_cast<float>(1 / p.scale);
   in_reverse.final_scale = static_cast<float>(p.scale);
-  auto* const d_final = const_cast<float*>(t.d_final_state);
+  in_reverse.o_weights = t.weights;
+  const linear_attention_states d_final = states_of(p, t.d_final_state),
+                                d_initial = states_of(p, t.d_initial_state);
   if (t.dk != nullptr) {
     linear_attention_params params = in_reverse;
-    params.initial = {d_final, 1, V};
-    params.final = {t.d_initial_state, 1, V};
+    params.initial = transposed(d_final);
+    params.final = transposed(d_initial);
     params.part_states = transposed(params.part_states);
     params.dotted = k;
     params.dots = t.k_dots;
@@ -179,8 +211,9 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
   }
   if (t.dv != nullptr) {
     linear_attention_params params = in_reverse;
-    params.initial = {d_final, V, 1};
-    params.final = {t.dk != nullptr ? nullptr : t.d_initial_state, V, 1};
+    params.skip = t.skip;
+    params.initial = d_final;
+    if (t.dk == nullptr) params.final = d_initial;
     params.finds_parts = params.finds_parts && t.dk == nullptr;  // dk's are the same
     run(params, k, q, d_o, t.dv, K, V);
   }

@@ -4,7 +4,10 @@
 
 #include <kittens.cuh>
 
+#include <type_traits>
+
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/sequence_ends.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -30,10 +33,10 @@ struct linear_attention_config {
   using state_tile = st<T, kValues, KeyWidth>;
 };
 
-// States [values, keys] of each head of a batch.
+// States [values, keys] of each head of a sequence.
 struct head_states {
   float* data;  // null: zeros, or nobody wants it
-  int64_t batch_stride, head_stride, key_stride, value_stride;
+  int64_t sequence_stride, head_stride, key_stride, value_stride;
 };
 
 template <class Config>
@@ -42,14 +45,20 @@ struct linear_attention_arguments {
   tma_sequence_map<typename Config::value_tile> v, o;
   const float* log_decay;  // [B, S, H] by strides; or null: no decay
   linear_attention_strides decay_strides;
+  const float *k_weights, *o_weights;  // [B, S, H] by strides; each may be null: 1
+  linear_attention_strides weight_strides;
+  const float* skip;  // [H]; or null: 0
   head_states initial, final;
   head_states part_states;              // of the first part; and the next ones behind it
   int64_t part_stride;                  // elements
-  float* part_decays;                   // [parts, B, H], log₂
+  float* part_decays;                   // [parts, N, H], log₂
   const typename Config::type* dotted;  // by strides, as o
   linear_attention_strides dotted_strides;
-  float* dots;                                  // [B, S, H, consumers]; or null
-  int batch, length, heads, keys, values;       // B, S, H, K, V
+  float* dots;                             // [B, S, H, consumers]; or null
+  float* own_scores;                       // [B, S, H]; or null
+  int batch, length, heads, keys, values;  // B, S, H, K, V
+  sequence_ends ends;
+  int sequences;                                // N packed into one batch; or kNotPacked
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
   int parts, part_chunks;                       // the same of parts
@@ -75,8 +84,10 @@ using linear_attention_shared =
 
 // What a block works on: a segment of a head's sequence, or a part of it.
 struct chunk_stream {
-  int batch, head, index;  // the segment, or the part
-  int first, count;        // chunks
+  int sequence, head, index;  // the segment, or the part
+  int batch, start, length;   // where the sequence lies: tokens `start` … of the batch
+  int chunks, first, count;   // all of the sequence; those of the segment, or the part
+  sequence_origin origin;     // where TMA finds the sequence
 
   template <class Config>
   KITTENS_DEVICE static chunk_stream of(const linear_attention_arguments<Config>& p) {
@@ -89,14 +100,53 @@ struct chunk_stream {
     chunk_stream s;
     s.head = take(p.heads);
     s.index = take(Config::outputs ? p.segments : p.parts);
-    s.batch = of_all;
-    const int all = (p.length + kChunk - 1) / kChunk;
+    s.sequence = of_all;
+    if (p.sequences == kNotPacked) {
+      s.batch = s.sequence;
+      s.start = 0;
+      s.length = p.length;
+      s.origin = sequence_origin::of(s.batch);
+    } else {
+      s.batch = 0;
+      s.start = p.ends.at(s.sequence, 0, p.length);
+      s.length = p.ends.at(s.sequence + 1, s.start, p.length) - s.start;
+      s.origin = sequence_origin::packed(s.start, s.length);
+    }
     const int most = Config::outputs ? p.segment_chunks : p.part_chunks;
+    s.chunks = (s.length + kChunk - 1) / kChunk;
     s.first = s.index * most;
-    s.count = all - s.first < most ? all - s.first : most;
+    s.count = s.chunks - s.first < most ? s.chunks - s.first : most;
     return s;
   }
-  // The first token of the chunk that comes at this step.
+  // Nobody needs it: sequences that are shorter than the longest have fewer segments.
+  KITTENS_DEVICE bool is_empty() const { return count <= 0 && index > 0; }
+  // Behind the sequence's last chunk, in the order of the recurrence.
+  template <class Config>
+  KITTENS_DEVICE bool is_last() const {
+    return Config::reverse ? index == 0 : first + count >= chunks;
+  }
+  // Parts that come before the segment, in the order of the recurrence.
+  template <class Config>
+  KITTENS_DEVICE int parts_before(int part_chunks) const {
+    const auto parts_to = [&](int chunk) { return (chunk + part_chunks - 1) / part_chunks; };
+    return Config::reverse ? parts_to(chunks) - parts_to(first + count) : parts_to(first);
+  }
+  // Number i of the parts, in the order of the recurrence.
+  template <class Config>
+  KITTENS_DEVICE int part(int i, int part_chunks) const {
+    return Config::reverse ? (chunks + part_chunks - 1) / part_chunks - 1 - i : i;
+  }
+  // Which of the numbers of each token and head, [B, S, H], is a token's.
+  template <class Config>
+  KITTENS_DEVICE int64_t place(const linear_attention_arguments<Config>& p, int token) const {
+    return (int64_t{batch} * p.length + start + token) * p.heads + head;
+  }
+  // Where a token's number lies, of each batch, token and head.
+  KITTENS_DEVICE const float* of_token(const float* data, const linear_attention_strides& strides,
+                                       int token) const {
+    return data + batch * strides.batch + (start + token) * strides.token + head * strides.head;
+  }
+  // The first token of the chunk that comes at this step, from the sequence's start.
   template <class Config>
   KITTENS_DEVICE int token(int step) const {
     return (Config::reverse ? first + count - 1 - step : first + step) * kChunk;

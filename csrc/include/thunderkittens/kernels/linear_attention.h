@@ -1,10 +1,11 @@
 // Linear attention, forward and backward: what to compute, where, and the launch. Plain C++ without
 // torch.
 //
-//   S(t) = e^g(t) S(t − 1) + k(t) v(t)ᵀ,   o(t) = scale · S(t)ᵀ q(t)
+//   S(t) = e^g(t) S(t − 1) + w(t) k(t) v(t)ᵀ,   o(t) = scale · S(t)ᵀ q(t) + skip · v(t)
 //
 // for each head; head h reads head h / (heads / key_heads) of q and k. g, the logarithm of the
-// decay, is at most 0; S(0 − 1) is the initial state, and the final one that of the last token.
+// decay, is at most 0, and the weight w at least; S(0 − 1) is the initial state, and the final one
+// that of the last token.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,14 @@ struct linear_attention_problem {
   int64_t batch, length, heads, key_heads, key_width, value_width;  // heads % key_heads == 0
   linear_attention_strides q_strides, k_strides, v_strides;
   linear_attention_strides decay_strides = {};  // any, 0 too
+  linear_attention_strides weight_strides = {};
   double scale;
   dtype type;
+  bool transposed_states = false;  // [batch, heads, value_width, key_width]
+  // More than 0: so many sequences are packed one behind the other into one batch. States are then
+  // those of [sequences, …]; what lies past the last sequence's end is not written.
+  int64_t sequences = 0;
+  bool int64_seqlens = false;  // else int32
 };
 
 struct linear_attention_tensors {
@@ -41,6 +48,9 @@ struct linear_attention_tensors {
   const float* log_decay = nullptr;      // [batch, length, heads]; or null: no decay
   const float* initial_state = nullptr;  // [batch, heads, key_width, value_width]; or null: zeros
   float* final_state = nullptr;          // the same; or null: not wanted
+  const float* weights = nullptr;        // [batch, length, heads]; or null: 1
+  const float* skip = nullptr;           // [heads]; or null: 0
+  const void* cu_seqlens = nullptr;      // [sequences + 1], where they start and end
 };
 
 // The gradients of a forward. TMA reads do as it does v.
@@ -63,10 +73,15 @@ struct linear_attention_backward_tensors {
   void* dk = nullptr;                // the same
   void* dv = nullptr;                // [batch, length, heads, value_width] of `type`
   float* d_initial_state = nullptr;  // with dk or dv alone
-  // q · dq and k · dk of each token and head, [batch, length, heads, (key_width + 63) / 64], whose
-  // last dimension is still to be added up; with dq and with dk alone; or null.
+  // q · dq and k · dk / w of each token and head, [batch, length, heads, (key_width + 63) / 64],
+  // whose last dimension is still to be added up; with dq and with dk alone; or null. The latter is
+  // the gradient of w.
   float* q_dots = nullptr;
   float* k_dots = nullptr;
+  const float* weights = nullptr;
+  const float* skip = nullptr;
+  float* v_dots = nullptr;  // do · v, [batch, length, heads]: of skip; with dq alone; or null
+  const void* cu_seqlens = nullptr;
 };
 
 // How a sequence is cut: a block computes the outputs of a segment, and before that others find the

@@ -1,4 +1,5 @@
 // The chunkwise kernel against the recurrence in double.
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -18,6 +19,8 @@ struct call {
   float decay;            // the least of the logarithms; 0: none
   bool constant = false;  // the same for all tokens
   thunderkittens::linear_attention_division division = {100, 100};
+  bool k_weights = false, o_weights = false, skips = false;
+  std::vector<int> ends = {};  // of sequences packed into the batch, from 0 to its length
 };
 
 std::vector<bf16> random_values(size_t n, unsigned seed) {
@@ -43,7 +46,9 @@ struct comparison {
 void check(const call& c) {
   const int key_heads = c.heads / c.share;
   const size_t tokens = size_t(c.batch) * c.length, state = size_t(c.keys) * c.values;
-  const size_t states = size_t(c.batch) * c.heads * state;
+  const bool packed = !c.ends.empty();
+  const int sequences = packed ? int(c.ends.size()) - 1 : c.batch;
+  const size_t states = size_t(sequences) * c.heads * state;
   const auto q = random_values(tokens * key_heads * c.keys, 1);
   const auto k = random_values(tokens * key_heads * c.keys, 2);
   const auto v = random_values(tokens * c.heads * c.values, 3);
@@ -53,16 +58,24 @@ void check(const call& c) {
   for (float& x : decay) x = c.decay * uniform(generator);
   std::normal_distribution<float> normal(0, 3);
   for (float& x : initial) x = normal(generator);
+  // Some are 0: a token that adds nothing, and a row of zeros.
+  std::vector<float> weights(tokens * c.heads), skip(c.heads);
+  for (float& x : weights) x = std::max(0.0f, 1.2f * uniform(generator) - 0.1f);
+  for (float& x : skip) x = normal(generator);
   const int chunks = (c.length + 63) / 64;
   const size_t parts = (chunks + c.division.part - 1) / c.division.part;
   const bool cut = chunks > c.division.segment;
   const int consumers = (c.values + 63) / 64;
+  const int padded_keys = consumers * 64;  // as the program runs it
   const float scale = 0.25f;
 
   const buffer<bf16> q_data(q), k_data(k), v_data(v), o_data(v.size());
   const buffer<float> decay_data(decay), initial_data(initial), final_data(states);
-  const buffer<float> part_states(parts * states), part_decays(parts * c.batch * c.heads);
-  const buffer<float> dot_data(tokens * c.heads * consumers);
+  const buffer<float> part_states(parts * sequences * c.heads * padded_keys * consumers * 64),
+      part_decays(parts * sequences * c.heads);
+  const buffer<int> ends(packed ? c.ends : std::vector<int>{0});
+  const buffer<float> weight_data(weights), skip_data(skip);
+  const buffer<float> dot_data(tokens * c.heads * consumers), own_data(tokens * c.heads);
   const auto strides = [&](int heads, int width) {
     return thunderkittens::linear_attention_strides{int64_t{c.length} * heads * width,
                                                     int64_t{heads} * width, width};
@@ -74,13 +87,21 @@ void check(const call& c) {
        .log_decay = c.decay == 0 ? nullptr : decay_data.data(),
        .decay_strides =
            c.constant ? thunderkittens::linear_attention_strides{0, 0, 1} : strides(c.heads, 1),
+       .k_weights = c.k_weights ? weight_data.data() : nullptr,
+       .o_weights = c.o_weights ? weight_data.data() : nullptr,
+       .weight_strides = strides(c.heads, 1),
+       .skip = c.skips ? skip_data.data() : nullptr,
        .initial = {initial_data.data(), c.values, 1},
        .final = {final_data.data(), 1, c.keys},
        .dotted = {v_data.data(), strides(c.heads, c.values)},
        .dots = dot_data.data(),
-       .part_states = {cut ? part_states.data() : nullptr, 1, c.keys},
+       .own_scores = c.skips ? own_data.data() : nullptr,
+       .part_states = {cut ? part_states.data() : nullptr, 1, padded_keys},
        .part_decays = cut ? part_decays.data() : nullptr,
        .finds_parts = cut,
+       .cu_seqlens = packed ? ends.data() : nullptr,
+       .int64_seqlens = false,
+       .sequences = packed ? sequences : 0,
        .batch = c.batch,
        .length = c.length,
        .heads = c.heads,
@@ -93,34 +114,43 @@ void check(const call& c) {
        .reverse = c.reverse,
        .type = thunderkittens::dtype::bfloat16});
   const auto o = o_data.get();
-  const auto final = final_data.get(), dots = dot_data.get();
+  const auto final = final_data.get(), dots = dot_data.get(), scores_of_own = own_data.get();
 
-  comparison outputs, final_states, products;
-  for (int b = 0; b < c.batch; ++b) {
+  comparison outputs, final_states, products, own_scores;
+  for (int b = 0; b < sequences; ++b) {
+    const size_t start = packed ? c.ends[b] : size_t(b) * c.length;
+    const int length = packed ? c.ends[b + 1] - c.ends[b] : c.length;
     for (int h = 0; h < c.heads; ++h) {
       const size_t place = (size_t(b) * c.heads + h) * state;
       std::vector<double> s(initial.begin() + place, initial.begin() + place + state);
       for (double& x : s) x *= 2;
       double before = 1;  // in reverse, the decay of the token that came before
-      for (int step = 0; step < c.length; ++step) {
-        const size_t token = size_t(b) * c.length + (c.reverse ? c.length - 1 - step : step);
+      for (int step = 0; step < length; ++step) {
+        const size_t token = start + (c.reverse ? length - 1 - step : step);
         const size_t key = (token * key_heads + h / c.share) * c.keys;
         const size_t value = (token * c.heads + h) * c.values;
         const double own =
             c.decay == 0 ? 1 : std::exp(decay[c.constant ? size_t(h) : token * c.heads + h]);
         const double factor = c.reverse ? before : own;
         before = own;
+        const double weight = weights[token * c.heads + h];
+        const double k_weight = c.k_weights ? weight : 1, o_weight = c.o_weights ? weight : 1;
         double product = 0, kernel_product = 0;
         for (int j = 0; j < c.values; ++j) {
           double want = 0;
           for (int i = 0; i < c.keys; ++i) {
             double& x = s[size_t(i) * c.values + j];
-            x = factor * x + number(k, key + i) * number(v, value + j);
+            x = factor * x + k_weight * number(k, key + i) * number(v, value + j);
             want += scale * x * number(q, key + i);
           }
-          outputs.add(number(o, value + j), want);
           product += want * number(v, value + j);
+          want *= o_weight;
+          if (c.skips) want += skip[h] * number(v, value + j);
+          outputs.add(number(o, value + j), want);
         }
+        double own_score = 0;
+        for (int i = 0; i < c.keys; ++i) own_score += number(q, key + i) * number(k, key + i);
+        if (c.skips) own_scores.add(scores_of_own[token * c.heads + h], own_score);
         for (int i = 0; i < consumers; ++i) {
           kernel_product += dots[(token * c.heads + h) * consumers + i];
         }
@@ -138,6 +168,7 @@ void check(const call& c) {
   // so is o.
   CHECK_CLOSE(outputs.relative(), 0.0, 0.0035);
   CHECK_CLOSE(products.relative(), 0.0, 0.0035);
+  if (c.skips) CHECK_CLOSE(own_scores.relative(), 0.0, 1e-5);
   CHECK_CLOSE(final_states.relative(), 0.0, 0.0025);
 }
 
@@ -207,6 +238,56 @@ TEST(strong_decays) {
          .reverse = true,
          .decay = -80.0f});
 }
+TEST(weights_of_keys) {
+  check({.batch = 2,
+         .length = 200,
+         .heads = 2,
+         .share = 2,
+         .keys = 64,
+         .values = 64,
+         .reverse = false,
+         .decay = -0.1f,
+         .k_weights = true,
+         .skips = true});
+}
+TEST(weights_of_keys_in_reverse_and_in_segments) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .share = 1,
+         .keys = 40,
+         .values = 64,
+         .reverse = true,
+         .decay = 0,
+         .division = {2, 1},
+         .k_weights = true});
+}
+TEST(weights_of_rows_in_reverse) {
+  check({.batch = 2,
+         .length = 200,
+         .heads = 2,
+         .share = 1,
+         .keys = 64,
+         .values = 24,
+         .reverse = true,
+         .decay = -0.1f,
+         .o_weights = true,
+         .skips = true});
+}
+TEST(all_weights_of_heads_of_128) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .share = 2,
+         .keys = 128,
+         .values = 128,
+         .reverse = false,
+         .decay = -0.2f,
+         .division = {2, 1},
+         .k_weights = true,
+         .o_weights = true,
+         .skips = true});
+}
 TEST(no_decay_and_short) {
   check({.batch = 2,
          .length = 5,
@@ -216,4 +297,28 @@ TEST(no_decay_and_short) {
          .values = 80,
          .reverse = false,
          .decay = 0});
+}
+TEST(packed_sequences) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .share = 2,
+         .keys = 64,
+         .values = 72,
+         .reverse = false,
+         .decay = -0.1f,
+         .division = {2, 1},
+         .ends = {0, 70, 70, 71, 330}});
+}
+TEST(packed_sequences_in_reverse) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 1,
+         .share = 1,
+         .keys = 64,
+         .values = 64,
+         .reverse = true,
+         .decay = -0.1f,
+         .division = {2, 1},
+         .ends = {0, 200, 203, 330}});
 }

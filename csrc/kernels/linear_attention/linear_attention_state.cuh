@@ -1,0 +1,91 @@
+// linear attention: a consumer's state at the ends of its segment. (linear_attention_chunkwise.cuh)
+#pragma once
+
+#include "kernels/linear_attention/linear_attention_tile.cuh"
+
+namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
+
+// [values, keys], this warp's 16 values of the consumer's 64.
+template <class Config>
+using consumer_state = rt_fl<16, Config::key_width>;
+
+// f(element, its value, its key) for those of this lane. No branch: loads are under way together.
+template <class Config, class F>
+KITTENS_DEVICE void for_each_element(consumer_state<Config>& state, int w, F f) {
+  using tile = consumer_state<Config>;
+  const int lane = arch::lane_id();
+#pragma unroll
+  for (int i = 0; i < Config::key_width / 4; ++i) {
+    const int value = w * kValues + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
+    const int key = tile::along(i / 4, i % 4, lane);
+    f(state.data[0][2 * i], value, key);
+    f(state.data[0][2 * i + 1], value, key + 1);
+  }
+}
+
+template <class Config>
+KITTENS_DEVICE float* of_stream(const head_states& states, const chunk_stream& s) {
+  return states.data + s.sequence * states.sequence_stride + s.head * states.head_stride;
+}
+
+template <class Config>
+KITTENS_DEVICE float* part_decay(const linear_attention_arguments<Config>& p, const chunk_stream& s,
+                                 int part) {
+  const int sequences = p.sequences == kNotPacked ? p.batch : p.sequences;
+  return p.part_decays + (int64_t{part} * sequences + s.sequence) * p.heads + s.head;
+}
+
+// Before the segment: of the initial one and of those parts that come before it. Before a part: 0.
+template <class Config>
+KITTENS_DEVICE void load_state(const linear_attention_arguments<Config>& p, const chunk_stream& s,
+                               int w, consumer_state<Config>& state) {
+  zero(state);
+  if constexpr (Config::outputs) {
+    if (p.initial.data != nullptr) {
+      const float* const from = of_stream<Config>(p.initial, s);
+      for_each_element<Config>(state, w, [&](float& x, int value, int key) {
+        const bool exists = value < p.values && key < p.keys;
+        const int64_t place =
+            exists ? value * p.initial.value_stride + key * p.initial.key_stride : 0;
+        const float loaded = arch::load_global(from + place);
+        x = exists ? loaded * p.initial_scale : 0;
+      });
+    }
+    if (p.part_states.data == nullptr) return;
+    const int before = s.template parts_before<Config>(p.part_chunks);
+#pragma unroll 1
+    for (int i = 0; i < before; ++i) {
+      const int part = s.template part<Config>(i, p.part_chunks);
+      const float decay = arch::exp2_approx(arch::load_global(part_decay(p, s, part)));
+      const float* const from = of_stream<Config>(p.part_states, s) + part * p.part_stride;
+      for_each_element<Config>(state, w, [&](float& x, int value, int key) {
+        const int64_t place = value * p.part_states.value_stride + key * p.part_states.key_stride;
+        x = x * decay + arch::load_global(from + place);
+      });
+    }
+  }
+}
+
+// Behind the sequence; or behind a part, with its decay, log₂.
+template <class Config>
+KITTENS_DEVICE void store_state(const linear_attention_arguments<Config>& p, const chunk_stream& s,
+                                int w, consumer_state<Config>& state, float decay) {
+  if constexpr (Config::outputs) {
+    if (p.final.data == nullptr || !s.template is_last<Config>()) return;
+    float* const to = of_stream<Config>(p.final, s);
+    for_each_element<Config>(state, w, [&](float x, int value, int key) {
+      if (value >= p.values || key >= p.keys) return;
+      arch::store_global(to + value * p.final.value_stride + key * p.final.key_stride,
+                         x * p.final_scale);
+    });
+  } else {
+    float* const to = of_stream<Config>(p.part_states, s) + s.index * p.part_stride;
+    for_each_element<Config>(state, w, [&](float x, int value, int key) {
+      arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride,
+                         x);
+    });
+    if (arch::thread_id() == 0) arch::store_global(part_decay(p, s, s.index), decay);
+  }
+}
+
+}  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET
