@@ -13,6 +13,10 @@ _linear_attention: _Op = torch.ops.thunderkittens.linear_attention.default
 _linear_attention_forward: _Op = torch.ops.thunderkittens.linear_attention_forward.default
 
 
+# S; or with the normaliser (S, z).
+_State = Tensor | tuple[Tensor, Tensor]
+
+
 @overload
 def linear_attention(
     q: Tensor,
@@ -23,6 +27,9 @@ def linear_attention(
     scale: float | None = ...,
     initial_state: Tensor | None = ...,
     output_final_state: Literal[False] = ...,
+    cu_seqlens: Tensor | None = ...,
+    normalize: Literal[False] = ...,
+    eps: float = ...,
 ) -> Tensor: ...
 @overload
 def linear_attention(
@@ -34,6 +41,9 @@ def linear_attention(
     scale: float | None = ...,
     initial_state: Tensor | None = ...,
     output_final_state: Literal[True],
+    cu_seqlens: Tensor | None = ...,
+    normalize: Literal[False] = ...,
+    eps: float = ...,
 ) -> tuple[Tensor, Tensor]: ...
 @overload
 def linear_attention(
@@ -43,9 +53,40 @@ def linear_attention(
     *,
     log_decay: Tensor | None = ...,
     scale: float | None = ...,
-    initial_state: Tensor | None = ...,
+    initial_state: tuple[Tensor, Tensor] | None = ...,
+    output_final_state: Literal[False] = ...,
+    cu_seqlens: Tensor | None = ...,
+    normalize: Literal[True],
+    eps: float = ...,
+) -> Tensor: ...
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = ...,
+    scale: float | None = ...,
+    initial_state: tuple[Tensor, Tensor] | None = ...,
+    output_final_state: Literal[True],
+    cu_seqlens: Tensor | None = ...,
+    normalize: Literal[True],
+    eps: float = ...,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = ...,
+    scale: float | None = ...,
+    initial_state: _State | None = ...,
     output_final_state: bool,
-) -> Tensor | tuple[Tensor, Tensor]: ...
+    cu_seqlens: Tensor | None = ...,
+    normalize: bool = ...,
+    eps: float = ...,
+) -> Tensor | tuple[Tensor, _State]: ...
 def linear_attention(
     q: Tensor,
     k: Tensor,
@@ -53,10 +94,13 @@ def linear_attention(
     *,
     log_decay: Tensor | None = None,
     scale: float | None = None,
-    initial_state: Tensor | None = None,
+    initial_state: _State | None = None,
     output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-10,
     **_foreign: NoReturn,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | tuple[Tensor, _State]:
     """Causal linear attention with decay: retention, lightning attention, Mamba-2's recurrence.
 
     S(t) = exp(g(t)) S(t − 1) + k(t) v(t)ᵀ, o(t) = scale · S(t)ᵀ q(t), for each head: softmax
@@ -71,13 +115,20 @@ def linear_attention(
             each token; float32 (float64 for float64), at most 0. None for no decay.
         scale: Of o; None for 1 / sqrt(K).
         initial_state: S before the first token, [B, H, K, V], float32 (float64 for float64); it is
-            decayed before that token is added. None for zeros.
+            decayed before that token is added. With `normalize` (S, z), z [B, H, K]. None for zeros.
         output_final_state: Also return the state after the last token.
+        cu_seqlens: [N + 1], int32 or int64, where N sequences packed one behind the other start and
+            the last one ends, from 0 to T: q, k [T, Hk, K], v [T, H, V], log_decay [H] or [T, H],
+            states [N, …]. It stays on the device.
+        normalize: Divide o by what the same weights add up to: o(t) = scale · S(t)ᵀ q(t) /
+            (scale · z(t)ᵀ q(t) + eps), z(t) = exp(g(t)) z(t − 1) + k(t). Of feature maps, which
+            are positive.
+        eps: With `normalize`.
 
     Returns:
         o, [B, S, H, V], q's dtype, contiguous; with `output_final_state` (o, state), state
-        [B, H, K, V], float32 (float64 for float64). Both are differentiable, in q, k, v, log_decay
-        and initial_state, once.
+        [B, H, K, V], float32 (float64 for float64), or with `normalize` (S, z). All are
+        differentiable, in q, k, v, log_decay and initial_state, once.
 
     Raises:
         ValueError: A shape or a device is not as above.
@@ -92,7 +143,8 @@ def linear_attention(
         are copied, and `explain` says so. A block has one head; where heads are fewer than the
         GPU's multiprocessors, sequences are cut into segments, whose states are found first: q is
         then read once, k and v twice. The backward saves the inputs alone, and is three calls of
-        the same kernel.
+        the same kernel. The normaliser is a second call with ones for v. Torch, where it computes
+        packed sequences, reads cu_seqlens on the host.
 
     Numerics:
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the
@@ -101,7 +153,7 @@ def linear_attention(
         are differences of sums over one chunk: no exponent is above 0 where no g is, however strong
         the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
         its dtype. The same bits on every run. The gradient of g is a difference of sums over the
-        whole sequence, in float32.
+        whole sequence, added in double.
 
     Source:
         csrc/kernels/linear_attention. Sun et al., Retentive Network (2023), section 2.3; Yang et
@@ -119,8 +171,27 @@ def linear_attention(
     op = _linear_attention_forward if output_final_state else _linear_attention
     try:
         if isinstance(log_decay, Tensor) and log_decay.dim() == 1:
-            log_decay = log_decay.expand(*v.shape[:2], -1)
-        return op(q, k, v, log_decay, scale, initial_state)
+            log_decay = log_decay.expand(*v.shape[:-2], -1)
+        if not normalize:
+            return op(q, k, v, log_decay, scale, initial_state, cu_seqlens)
+        state, z = (None, None) if initial_state is None else initial_state
+        if z is not None:
+            z = z.unsqueeze(-1).expand(*z.shape, _ONES)
+        ones = v.new_ones((*v.shape[:-1], _ONES))
+        results = op(q, k, v, log_decay, scale, state, cu_seqlens)
+        sums = op(q, k, ones, log_decay, scale, z, cu_seqlens)
     except RuntimeError as error:
         refuse_types("linear_attention", error)
         raise
+    if not output_final_state:
+        return _divided(results, sums, eps)
+    return _divided(results[0], sums[0], eps), (results[1], sums[1][..., 0])
+
+
+_ONES = 8  # columns of ones: a row of them is 16 bytes, as the kernel reads it
+
+
+def _divided(o: Tensor, sums: Tensor, eps: float) -> Tensor:
+    """o / (the first column of `sums` + eps), in float32 at least, in o's dtype."""
+    exact = torch.promote_types(o.dtype, torch.float32)
+    return (o.to(exact) / (sums[..., :1].to(exact) + eps)).to(o.dtype)

@@ -35,6 +35,7 @@ class Case:
         states: Whether there is an initial state, and a final one is asked for.
         scale: As given to the op.
         layout: How q, k, v and the gradient of o lie in memory, "contiguous" or one of LAYOUTS.
+        ends: Where sequences packed into the one batch start and end, from 0 to S; or none.
     """
 
     batch: int = 1
@@ -49,6 +50,12 @@ class Case:
     states: bool = True
     scale: float | None = None
     layout: str = "contiguous"
+    ends: tuple[int, ...] = ()
+
+    @property
+    def sequences(self) -> int:
+        """Of which each has a state."""
+        return len(self.ends) - 1 if self.ends else self.batch
 
     def __str__(self) -> str:
         parts = []
@@ -89,6 +96,17 @@ def options(dtype=BF16) -> list[Case]:
 def layouts(dtype=BF16) -> list[Case]:
     """Every way that the tensors may lie in memory."""
     return [Case(2, 67, layout=x, dtype=dtype) for x in LAYOUTS]
+
+
+def packed(dtype=BF16) -> list[Case]:
+    """Sequences one behind the other: of no token, of one, around the ends of chunks."""
+    return [
+        Case(length=200, ends=(0, 63, 63, 64, 200), key_heads=1, dtype=dtype),
+        Case(length=130, ends=(0, 130), decay="head", dtype=dtype),
+        Case(length=195, ends=(0, 65, 193, 195), decay="none", states=False, dtype=dtype),
+        Case(length=70, ends=(0, 0, 70), layout="fused", dtype=dtype),
+        Case(length=70, ends=(0, 1, 70), layout="transposed", dtype=dtype),
+    ]
 
 
 EXAMPLE = Case(1, 130, 2, 1, 64, 64)  # of `make sim`
@@ -134,9 +152,13 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
         if case.strength < 0:
             decay = torch.full(shape, case.strength, device=device)
         decay = decay.to(exact)
-    state = (case.batch, case.heads, case.key_width, case.value_width)
+    state = (case.sequences, case.heads, case.key_width, case.value_width)
     initial, d_final = (normal(*state).to(exact) if case.states else None for _ in "if")
-    return *tensors, decay, initial, lay_out(d_o.to(case.dtype), case.layout), d_final
+    d_o = lay_out(d_o.to(case.dtype), case.layout)
+    if case.ends:
+        *tensors, d_o = (t.squeeze(0) for t in (*tensors, d_o))
+        decay = decay.squeeze(0) if case.decay == "token" else decay
+    return *tensors, decay, initial, d_o, d_final
 
 
 def run_case(case: Case, inputs) -> list[Tensor]:
@@ -152,6 +174,9 @@ def run_case(case: Case, inputs) -> list[Tensor]:
         scale=case.scale,
         initial_state=initial,
         output_final_state=case.states,
+        cu_seqlens=torch.tensor(case.ends, dtype=torch.int32, device=q.device)
+        if case.ends
+        else None,
     )
     outputs = outputs if case.states else (outputs,)
     gradients = torch.autograd.grad(
@@ -182,6 +207,8 @@ def parallel(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
         t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v)
     )
     decay = q.new_zeros(heads) if decay is None else decay
+    if length == 0:
+        return v.transpose(1, 2), q.new_zeros(()) if initial is None else initial
     sums = decay.expand(batch, length, heads).cumsum(1).transpose(1, 2)  # [B, H, S]
     hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
     exponents = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(hidden, -torch.inf)
@@ -194,12 +221,27 @@ def parallel(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
     return scale * o.transpose(1, 2), state
 
 
+def of_sequences(case: Case, given, scale: float, function) -> tuple[Tensor, Tensor]:
+    """`function` of q, k, v, log_decay and initial_state, of each packed sequence by itself."""
+    if not case.ends:
+        return function(*given, scale)
+    *tensors, decay, initial = given
+    results = []
+    for i, (start, end) in enumerate(itertools.pairwise(case.ends)):
+        part = [t[None, start:end] for t in tensors]
+        g = decay[None, start:end] if case.decay == "token" else decay
+        s = None if initial is None else initial[i : i + 1]
+        results.append(function(*part, g, s, scale))
+    o, states = zip(*results, strict=True)
+    return torch.cat(o, 1).squeeze(0), torch.cat(states)
+
+
 def reference(case: Case, inputs, function) -> list[Tensor]:
     """What `run_case` should give, in float64, by a function such as `recurrence`."""
     *given, d_o, d_final = inputs
     leaves = [None if t is None else t.detach().double().requires_grad_() for t in given]
     scale = case.key_width**-0.5 if case.scale is None else case.scale
-    outputs = function(*leaves, scale)[: 2 if case.states else 1]
+    outputs = of_sequences(case, leaves, scale, function)[: 2 if case.states else 1]
     gradients = torch.autograd.grad(
         outputs,
         [t for t in leaves if t is not None],
@@ -252,12 +294,14 @@ def decay_sizes(case: Case, inputs, sizes: dict[str, Tensor]) -> Tensor:
     """
     q, k, _, decay, initial, *_ = inputs
     both = q.double().abs() * sizes["dq"] + k.double().abs() * sizes["dk"]
-    total = both.sum((1, 3)).repeat_interleave(case.heads // case.key_heads, 1)  # [B, H]
+    # [B, H], or [H] of all packed sequences.
+    total = both.sum((-3, -1)).repeat_interleave(case.heads // case.key_heads, -1)
     if initial is not None:
-        total = total + (initial.double().abs() * sizes["dinitial_state"]).sum((2, 3))
-    if decay.dim() == 3:
-        return total.unsqueeze(1).expand_as(decay)
-    return total.sum(0) * case.length
+        states = (initial.double().abs() * sizes["dinitial_state"]).sum((2, 3))
+        total = total + (states.sum(0) if case.ends else states)
+    if case.decay == "token":
+        return total.unsqueeze(-2).expand_as(decay)
+    return total.sum(0) * case.length if total.dim() == 2 else total * case.length
 
 
 def check_rms(name: str, got: Tensor, exact: Tensor, case: Case) -> None:

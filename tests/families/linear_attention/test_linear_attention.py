@@ -16,6 +16,7 @@ ALL = [
     *cases.options(FP64),
     *cases.options(FP32),
     *cases.layouts(),
+    *cases.packed(FP64),
     Case(key_width=200, value_width=7, length=66, dtype=FP32),
     Case(dtype=FP16),
 ]
@@ -86,7 +87,7 @@ def test_gradcheck(decay, states):
             output_final_state=states,
         )
 
-    assert torch.autograd.gradcheck(call, given)
+    assert torch.autograd.gradcheck(call, given, fast_mode=True)
 
 
 @pytest.mark.parametrize("which", range(5))
@@ -177,15 +178,65 @@ def test_autocast_keeps_decays_and_states():
     assert torch.equal(o, want)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_normalizer(packed):
+    """o is a weighted mean of the values, and z is the state's sum of keys."""
+    case = Case(1, 90, 4, 2, 8, 16, FP64, ends=(0, 30, 90) if packed else ())
+    q, k, v, decay, initial, *_ = leaves_of(case)
+    positive = [torch.nn.functional.softplus(t) for t in (q, k)]
+    z = torch.rand(case.sequences, 4, 8, dtype=FP64, requires_grad=True)
+    cu_seqlens = torch.tensor(case.ends) if packed else None
+    o, state = thunderkittens.linear_attention(
+        *positive,
+        v,
+        log_decay=decay,
+        initial_state=(initial, z),
+        output_final_state=True,
+        cu_seqlens=cu_seqlens,
+        normalize=True,
+        eps=0.01,
+    )
+    scale = 8**-0.5
+    given = (*positive, torch.ones_like(v), decay)
+    want, last = cases.of_sequences(case, (*positive, v, decay, initial), scale, cases.parallel)
+    ones = (*given, z.unsqueeze(-1).expand_as(initial))
+    sums, last_z = cases.of_sequences(case, ones, scale, cases.parallel)
+    want = want / (sums + 0.01)
+    torch.testing.assert_close((o, *state), (want, last, last_z[..., 0]))
+    leaves = (q, k, v, decay, initial, z)
+    d_o = torch.randn_like(o)
+    got = torch.autograd.grad((o, state[1]), leaves, (d_o, torch.ones_like(z)), retain_graph=True)
+    theirs = torch.autograd.grad((want, last_z[..., 0]), leaves, (d_o, torch.ones_like(z)))
+    torch.testing.assert_close(got, theirs)
+
+
+def test_normalizer_without_states():
+    q = torch.rand(1, 5, 2, 8)
+    v = torch.ones(1, 5, 2, 3)
+    o = thunderkittens.linear_attention(q, q, v, normalize=True)
+    torch.testing.assert_close(o, v)
+
+
 def test_refuses_what_does_not_fit():
     q, v = torch.randn(1, 5, 2, 8), torch.randn(1, 5, 3, 8)
-    with pytest.raises(ValueError, match=r"linear_attention: v.size\(2\)|H .* multiple|divisible"):
+    with pytest.raises(ValueError, match=r"v.size\(-2\) must be a multiple of q.size\(-2\) = 2"):
         thunderkittens.linear_attention(q, q, v)
     with pytest.raises(ValueError, match=r"linear_attention: log_decay must have shape \[1, 5, 2\]"):
         thunderkittens.linear_attention(q, q, q, log_decay=torch.zeros(1, 4, 2))
     with pytest.raises(ValueError, match=r"log_decay must have shape \[1, 5, 2\].*got \[1, 5, 3\]"):
         thunderkittens.linear_attention(q, q, q, log_decay=torch.zeros(3))
-    with pytest.raises(TypeError, match="linear_attention: log_decay must be float32"):
+    with pytest.raises(TypeError, match="linear_attention: log_decay must have dtype float32"):
         thunderkittens.linear_attention(q, q, q, log_decay=torch.zeros(2).half())
     with pytest.raises(ValueError, match=r"initial_state must have shape \[1, 2, 8, 8\]"):
         thunderkittens.linear_attention(q, q, q, initial_state=torch.zeros(1, 8, 8))
+    packed = torch.randn(5, 2, 8)
+    with pytest.raises(ValueError, match=r"linear_attention: cu_seqlens .*\[sequences \+ 1\]"):
+        thunderkittens.linear_attention(packed, packed, packed, cu_seqlens=torch.tensor([]).long())
+    with pytest.raises(ValueError, match="initial_state must have a state of each of 2 sequences"):
+        thunderkittens.linear_attention(
+            packed,
+            packed,
+            packed,
+            initial_state=torch.zeros(3, 2, 8, 8),
+            cu_seqlens=torch.tensor([0, 2, 5]),
+        )

@@ -15,12 +15,14 @@ LARGE = [
     Case(4, 1000, 16, 16, 128, 128),
     Case(1, 4099, 4, 2, 128, 128, dtype=FP16),
     Case(2, 2050, 8, 8, 64, 64, decay="head", strength=0.01),
+    Case(1, 9000, 4, 4, 64, 64, ends=(0, 5000, 5001, 9000)),
 ]
 ALL = [
     *cases.lengths(),
     *cases.widths(),
     *cases.options(),
     *cases.layouts(),
+    *cases.packed(),
     *LARGE,
 ]
 

@@ -22,8 +22,10 @@ ALL = [
     *cases.widths(),
     *cases.options(),
     *cases.layouts(),
+    *cases.packed(),
     # Segments: fewer heads than multiprocessors, and chunks for several.
     Case(length=1030, heads=1, key_heads=1),
+    Case(length=1200, heads=1, key_heads=1, ends=(0, 100, 1000, 1200)),
     Case(length=1090, heads=2, key_heads=1, key_width=128, value_width=128, dtype=FP16),
 ]
 SOME = [

@@ -45,6 +45,8 @@ linear_attention_problem problem_of(const linear_attention_call& c) {
       .decay_strides = c.log_decay ? strides_of(*c.log_decay) : linear_attention_strides{},
       .scale = c.scale_or_usual(),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
+      .int64_seqlens = c.cu_seqlens && c.cu_seqlens->scalar_type() == at::kLong,
   };
 }
 
@@ -54,9 +56,19 @@ std::string why_torch(const linear_attention_call& c, const Problem& problem) {
                                           : why_unsupported(problem);
 }
 
-// Nothing to compute, and nothing to choose: no token of any head.
+// Packed sequences, [T, …], as one batch, [1, T, …].
+linear_attention_call in_one_batch(const linear_attention_call& given) {
+  linear_attention_call c = given;
+  if (!c.cu_seqlens) return c;
+  for (Tensor* t : {&c.q, &c.k, &c.v}) *t = t->unsqueeze(0);
+  if (c.log_decay) c.log_decay = c.log_decay->unsqueeze(0);
+  return c;
+}
+
+// Nothing to compute, and nothing to choose: no token of any head, or no sequence.
 bool is_empty(const linear_attention_call& c) {
-  return c.v.size(0) == 0 || c.v.size(1) == 0 || c.v.size(2) == 0;
+  return c.v.size(0) == 0 || c.v.size(1) == 0 || c.v.size(2) == 0 ||
+         (c.cu_seqlens && c.cu_seqlens->numel() == 1);
 }
 
 const float* floats_of(const Tensor& t) {
@@ -67,18 +79,16 @@ float* new_floats_of(const Tensor& t) {
 }
 Tensor contiguous(const optional_tensor& t) { return t ? t->contiguous() : Tensor(); }
 
-Tensor empty_state(const linear_attention_call& c) {
-  const auto type = c.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::empty_symint({c.v.sym_size(0), c.v.sym_size(2), c.q.sym_size(3), c.v.sym_size(3)},
-                          c.q.options().dtype(type));
+const void* ends_of(const Tensor& cu_seqlens) {
+  return cu_seqlens.defined() ? cu_seqlens.const_data_ptr() : nullptr;
 }
 
 linear_attention_results forward_by_kernel(const decision& d, const linear_attention_call& given,
                                            bool wants_state) {
   linear_attention_call c = given;
   for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
-  const Tensor initial = contiguous(c.initial_state), o = empty_contiguous(c.v),
-               final = wants_state ? empty_state(c) : Tensor();
+  const Tensor initial = contiguous(c.initial_state), ends = contiguous(c.cu_seqlens),
+               o = empty_contiguous(c.v), final = wants_state ? c.empty_state() : Tensor();
   launch(d, problem_of(c),
          linear_attention_tensors{
              .q = c.q.const_data_ptr(),
@@ -88,19 +98,20 @@ linear_attention_results forward_by_kernel(const decision& d, const linear_atten
              .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
              .initial_state = floats_of(initial),
              .final_state = new_floats_of(final),
+             .cu_seqlens = ends_of(ends),
          },
          c.q.device());
   return {o, final};
 }
 
-linear_attention_results compute_forward(const linear_attention_call& c, bool wants_state) {
+linear_attention_results compute_in_batch(const linear_attention_call& c, bool wants_state) {
   if (is_empty(c) && explaining() == nullptr) {
     Tensor state;
     if (wants_state) {
       state = c.initial_state ? c.initial_state->clone(at::MemoryFormat::Contiguous)
-                              : empty_state(c).zero_();
+                              : c.empty_state().zero_();
     }
-    return {empty_contiguous(c.v), state};
+    return {at::zeros_like(c.v, at::MemoryFormat::Contiguous), state};
   }
   const decision d = decide(kKernel, c.q.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
@@ -113,12 +124,18 @@ linear_attention_results compute_forward(const linear_attention_call& c, bool wa
   return d.on == nullptr ? linear_attention_by_aten(c) : forward_by_kernel(d, c, wants_state);
 }
 
+linear_attention_results compute_forward(const linear_attention_call& c, bool wants_state) {
+  linear_attention_results results = compute_in_batch(in_one_batch(c), wants_state);
+  if (c.cu_seqlens && results[0].defined()) results[0] = results[0].squeeze(0);
+  return results;
+}
+
 linear_attention_gradients backward_by_kernel(const decision& d,
                                               const linear_attention_backward_call& b) {
   linear_attention_call c = b.forward;
   for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
   const Tensor dout = tma_operand(b.dout), initial = contiguous(c.initial_state),
-               d_final = contiguous(b.dfinal_state);
+               d_final = contiguous(b.dfinal_state), ends = contiguous(c.cu_seqlens);
   const bool decays = b.needs[3] && c.log_decay;
   const bool needs_state = (b.needs[4] || decays) && c.initial_state;
   const bool needs_dk = b.needs[1] || decays, needs_dv = b.needs[2] || (needs_state && !needs_dk);
@@ -134,7 +151,7 @@ linear_attention_gradients backward_by_kernel(const decision& d,
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   const Tensor dq = of_heads(b.needs[0] || decays), dk = of_heads(needs_dk),
                dv = needs_dv ? empty_contiguous(c.v) : Tensor(), q_dots = dots(), k_dots = dots(),
-               d_initial = needs_state ? empty_state(c) : Tensor();
+               d_initial = needs_state ? c.empty_state() : Tensor();
   launch(d, linear_attention_backward_problem{problem_of(c), strides_of(dout)},
          linear_attention_backward_tensors{
              .q = c.q.const_data_ptr(),
@@ -150,13 +167,15 @@ linear_attention_gradients backward_by_kernel(const decision& d,
              .d_initial_state = new_floats_of(d_initial),
              .q_dots = new_floats_of(q_dots),
              .k_dots = new_floats_of(k_dots),
+             .cu_seqlens = ends_of(ends),
          },
          c.q.device());
   linear_attention_gradients results;
   if (b.needs[0]) results[0] = add_up_heads(dq, c.q);
   if (b.needs[1]) results[1] = add_up_heads(dk, c.k);
   if (b.needs[2]) results[2] = dv;
-  if (decays) results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial);
+  if (decays)
+    results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial, c.cu_seqlens);
   if (b.needs[4]) results[4] = d_initial;
   return results;
 }
@@ -173,49 +192,81 @@ linear_attention_gradients gradients_of_nothing(const linear_attention_backward_
   }
   if (b.needs[4] && c.initial_state) {
     results[4] = b.dfinal_state ? b.dfinal_state->clone(at::MemoryFormat::Contiguous)
-                                : empty_state(c).zero_();
+                                : c.empty_state().zero_();
   }
   return results;
 }
 
-linear_attention_gradients compute_backward(const linear_attention_backward_call& b) {
+linear_attention_gradients compute_backward(const linear_attention_backward_call& given) {
+  linear_attention_backward_call b = given;
+  b.forward = in_one_batch(given.forward);
   const linear_attention_call& c = b.forward;
-  if (is_empty(c)) return gradients_of_nothing(b);
-  const linear_attention_backward_problem problem{problem_of(c), {}};
-  const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
-  if (d.explained) return {};
-  return d.on == nullptr ? linear_attention_backward_by_aten(b) : backward_by_kernel(d, b);
+  if (c.cu_seqlens) b.dout = b.dout.unsqueeze(0);
+  const auto in_batch = [&]() -> linear_attention_gradients {
+    if (is_empty(c)) return gradients_of_nothing(b);
+    const linear_attention_backward_problem problem{problem_of(c), {}};
+    const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
+    if (d.explained) return {};
+    return d.on == nullptr ? linear_attention_backward_by_aten(b) : backward_by_kernel(d, b);
+  };
+  linear_attention_gradients results = in_batch();
+  if (!c.cu_seqlens) return results;
+  for (Tensor* t : {&results[0], &results[1], &results[2], &results[3]}) {
+    if (t->defined()) *t = t->squeeze(0);
+  }
+  return results;
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
+
+// Raises unless there is one state of each packed sequence.
+void check_sequences(const char* op, const char* name, const optional_tensor& state,
+                     const optional_tensor& cu_seqlens) {
+  if (!cu_seqlens) return;
+  TORCH_CHECK_VALUE(!TORCH_GUARD_OR_FALSE(cu_seqlens->sym_numel().sym_eq(0)), op,
+                    ": cu_seqlens must have shape [sequences + 1], got [0]");
+  if (!state) return;
+  const SymInt sequences = cu_seqlens->sym_numel() - 1;
+  TORCH_CHECK_VALUE(TORCH_GUARD_OR_TRUE(state->sym_size(0).sym_eq(sequences)), op, ": ", name,
+                    " must have a state of each of ", sequences, " sequences, got ",
+                    state->sym_size(0));
+}
 
 struct linear_attention_backward {
   static constexpr const char* name = "linear_attention_backward";
   static constexpr const char* differentiates = "linear_attention";
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
-      tensor("dout", dtype_rule::floating, "B,S,H,V"),
-      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,K,V")),
-      tensor("q", dtype_rule::same, "B,S,Hk,K"),
-      tensor("k", dtype_rule::same, "B,S,Hk,K"),
-      tensor("v", dtype_rule::same, "B,S,H,V"),
-      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H")),
+      tensor("dout", dtype_rule::floating, "B,S,H,V").if_packed("T,H,V"),
+      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,K,V").if_packed("N,H,K,V")),
+      tensor("q", dtype_rule::same, "B,S,Hk,K").if_packed("T,Hk,K"),
+      tensor("k", dtype_rule::same, "B,S,Hk,K").if_packed("T,Hk,K"),
+      tensor("v", dtype_rule::same, "B,S,H,V").if_packed("T,H,V"),
+      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H").if_packed("T,H")),
       optional(number("scale")),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V")),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V").if_packed("N,H,K,V")),
       needs<5>(),
+      optional(tensor("cu_seqlens", dtype_rule::index, "N1")).otherwise("None").only_if_packed(),
   };
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
                                        like_if_given("dlog_decay", "log_decay"),
                                        like_if_given("dinitial_state", "initial_state")};
+
+  static bool is_packed(const auto&... args) {
+    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
+  }
 
   static linear_attention_gradients compute(const Tensor& dout, const optional_tensor& dfinal_state,
                                             const Tensor& q, const Tensor& k, const Tensor& v,
                                             const optional_tensor& log_decay,
                                             std::optional<double> scale,
                                             const optional_tensor& initial_state,
-                                            std::array<bool, 5> needs) {
+                                            std::array<bool, 5> needs,
+                                            const optional_tensor& cu_seqlens) {
+    check_sequences(name, "dfinal_state", dfinal_state, cu_seqlens);
+    check_sequences(name, "initial_state", initial_state, cu_seqlens);
     return compute_backward(
-        {{q, k, v, log_decay, scale, initial_state}, dout, dfinal_state, needs});
+        {{q, k, v, log_decay, scale, initial_state, cu_seqlens}, dout, dfinal_state, needs});
   }
 };
 
@@ -224,27 +275,39 @@ struct linear_attention {
   static constexpr const char* name = "linear_attention";
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
-      tensor("q", dtype_rule::floating, "B,S,Hk,K"),
-      tensor("k", dtype_rule::same, "B,S,Hk,K"),
-      tensor("v", dtype_rule::same, "B,S,H,V"),
-      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H")).otherwise("None"),
+      tensor("q", dtype_rule::floating, "B,S,Hk,K").if_packed("T,Hk,K"),
+      tensor("k", dtype_rule::same, "B,S,Hk,K").if_packed("T,Hk,K"),
+      tensor("v", dtype_rule::same, "B,S,H,V").if_packed("T,H,V"),
+      optional(tensor("log_decay", dtype_rule::statistics, "B,S,H").if_packed("T,H"))
+          .otherwise("None"),
       optional(number("scale")).otherwise("None"),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V")).otherwise("None"),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,K,V").if_packed("N,H,K,V"))
+          .otherwise("None"),
+      optional(tensor("cu_seqlens", dtype_rule::index, "N1")).otherwise("None").only_if_packed(),
   };
   static constexpr result_list results{result{.name = "o", .gradient = "dout", .shape = "B,S,H,V"},
                                        result{.name = "final_state", .shape = "B,H,K,V"}};
   static constexpr size_t kReturned = 1;
 
+  static bool is_packed(const auto&... args) {
+    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
+  }
+  static void check_options(const auto&... args) {
+    const linear_attention_call c{args...};
+    check_sequences(name, "initial_state", c.initial_state, c.cu_seqlens);
+  }
+
   static linear_attention_results meta(const auto&... args) {
     const linear_attention_call c{args...};
-    return {empty_contiguous(c.v), empty_state(c)};
+    return {empty_contiguous(c.v), c.empty_state()};
   }
 
   static linear_attention_results compute(const Tensor& q, const Tensor& k, const Tensor& v,
                                           const optional_tensor& log_decay,
                                           std::optional<double> scale,
-                                          const optional_tensor& initial_state, bool wants_state) {
-    return compute_forward({q, k, v, log_decay, scale, initial_state}, wants_state);
+                                          const optional_tensor& initial_state,
+                                          const optional_tensor& cu_seqlens, bool wants_state) {
+    return compute_forward({q, k, v, log_decay, scale, initial_state, cu_seqlens}, wants_state);
   }
 
   // q, k and v take autocast's dtype; decays and states stay float32.

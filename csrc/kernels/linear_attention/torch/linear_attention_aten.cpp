@@ -2,6 +2,7 @@
 // (linear_attention_chunkwise.cuh): forward and in reverse, which the gradients are made of.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -45,6 +46,10 @@ Tensor in_chunks(const Tensor& t) {
 // o [B, H, S, V], without the scale, and the state at the end.
 std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
   const int64_t length = r.q.size(2);
+  Tensor state = r.state.defined() ? r.state
+                                   : at::zeros({r.q.size(0), r.q.size(1), r.q.size(3), r.v.size(3)},
+                                               r.q.options());
+  if (length == 0) return {at::zeros_like(r.v), state};
   const Tensor q = in_chunks(r.q), k = in_chunks(r.k), v = in_chunks(r.v);
   // In double: strong decays add up to numbers whose float32 differences are off by 10⁻⁴.
   const Tensor decay = r.decay.defined()
@@ -61,14 +66,11 @@ std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
   const Tensor hidden = at::ones({kChunk, kChunk}, q.options().dtype(at::kBool));
   Tensor exponents = sums.unsqueeze(-1) - sums.unsqueeze(-2);
   if (reverse) exponents = exponents.neg();
-  const Tensor weights = factors_of(exponents.masked_fill(reverse ? hidden.tril(-1) : hidden.triu(1),
-                                                       -std::numeric_limits<double>::infinity()));
+  const Tensor weights = factors_of(exponents.masked_fill(
+      reverse ? hidden.tril(-1) : hidden.triu(1), -std::numeric_limits<double>::infinity()));
   const Tensor inside = at::matmul(at::matmul(q, k.transpose(-1, -2)) * weights, v);
   const Tensor added = at::matmul((k * to_end.unsqueeze(-1)).transpose(-1, -2), v);
   const Tensor factors = factors_of(total).unsqueeze(-1);  // [B, H, N, 1, 1]
-  Tensor state = r.state.defined()
-                     ? r.state
-                     : at::zeros({q.size(0), q.size(1), q.size(4), v.size(4)}, q.options());
   std::vector<Tensor> before(chunks);
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t chunk = reverse ? chunks - 1 - i : i;
@@ -98,7 +100,49 @@ double linear_attention_call::scale_or_usual() const {
   return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
 }
 
+Tensor linear_attention_call::empty_state() const {
+  const auto sequences = cu_seqlens ? cu_seqlens->sym_numel() - 1 : v.sym_size(0);
+  const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::empty_symint({sequences, v.sym_size(-2), q.sym_size(-1), v.sym_size(-1)},
+                          q.options().dtype(type));
+}
+
+namespace {
+
+// f(first token, tokens, number) of each packed sequence.
+template <class F>
+void for_each_sequence(const linear_attention_call& c, F f) {
+  const Tensor ends = c.cu_seqlens->to(at::kLong).cpu().clamp(0, c.v.size(1));
+  const int64_t* const end = ends.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i + 1 < ends.numel(); ++i) {
+    f(end[i], std::max<int64_t>(0, end[i + 1] - end[i]), i);
+  }
+}
+
+// One of the packed sequences as a call of its own.
+linear_attention_call call_of(const linear_attention_call& c, int64_t first, int64_t tokens,
+                              int64_t number) {
+  linear_attention_call one = c;
+  one.cu_seqlens = {};
+  for (Tensor* t : {&one.q, &one.k, &one.v}) *t = t->narrow(1, first, tokens);
+  if (c.log_decay) one.log_decay = c.log_decay->narrow(1, first, tokens);
+  if (c.initial_state) one.initial_state = c.initial_state->narrow(0, number, 1);
+  return one;
+}
+
+}  // namespace
+
 linear_attention_results linear_attention_by_aten(const linear_attention_call& c) {
+  if (c.cu_seqlens) {
+    linear_attention_results all{at::zeros_like(c.v, at::MemoryFormat::Contiguous),
+                                 c.empty_state()};
+    for_each_sequence(c, [&](int64_t first, int64_t tokens, int64_t number) {
+      const auto one = linear_attention_by_aten(call_of(c, first, tokens, number));
+      all[0].narrow(1, first, tokens).copy_(one[0]);
+      all[1].select(0, number).copy_(one[1][0]);
+    });
+    return all;
+  }
   const auto [o, state] = run(of_call(c), /*reverse=*/false);
   return {back((o * c.scale_or_usual()).to(c.v.scalar_type())), state.contiguous()};
 }
@@ -106,24 +150,70 @@ linear_attention_results linear_attention_by_aten(const linear_attention_call& c
 Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
   if (of_heads.size(2) == like.size(2)) return of_heads.to(like.scalar_type());
   return of_heads
-      .view({like.size(0), like.size(1), like.size(2), of_heads.size(2) / like.size(2), -1})
+      .view(
+          {like.size(0), like.size(1), like.size(2), of_heads.size(2) / like.size(2), like.size(3)})
       .sum(3, /*keepdim=*/false, computing_dtype(like))
       .to(like.scalar_type());
 }
 
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state) {
+                      const Tensor& d_initial_state, const std::optional<Tensor>& cu_seqlens) {
   const Tensor ends = q_dots - k_dots;
-  Tensor dg = ends - ends.cumsum(1);  // less those before
-  if (initial_state.defined()) {
-    dg = dg + (initial_state * d_initial_state).sum({2, 3}).unsqueeze(1);
+  // In double: what came before a packed sequence is taken off again.
+  Tensor before = ends.cumsum(1, at::kDouble) - ends;
+  const Tensor states = initial_state.defined()
+                            ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
+                            : Tensor();
+  if (!cu_seqlens) {
+    if (states.defined()) before = before - states.unsqueeze(1);
+    return before.neg_().to(ends.scalar_type());
   }
-  return dg;
+  const int64_t sequences = cu_seqlens->numel() - 1;
+  if (sequences == 0) return at::zeros_like(ends);
+  const Tensor tokens = at::arange(ends.size(1), cu_seqlens->options());
+  const Tensor number =
+      (at::bucketize(tokens, *cu_seqlens, /*out_int32=*/false, /*right=*/true) - 1)
+          .clamp_(0, sequences - 1);
+  const Tensor first = cu_seqlens->index_select(0, number).clamp(0, ends.size(1) - 1);
+  before = before - before.index_select(1, first);
+  if (states.defined()) before = before - states.index_select(0, number).unsqueeze(0);
+  return before.neg_().to(ends.scalar_type());
 }
+
+namespace {
+
+linear_attention_gradients packed_backward_by_aten(const linear_attention_backward_call& b) {
+  const linear_attention_call& c = b.forward;
+  const std::array<Tensor, 5> given{c.q, c.k, c.v, c.log_decay.value_or(Tensor()),
+                                    c.initial_state.value_or(Tensor())};
+  linear_attention_gradients all;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (b.needs[i] && given[i].defined()) {
+      all[i] = at::zeros_like(given[i], at::MemoryFormat::Contiguous);
+    }
+  }
+  for_each_sequence(c, [&](int64_t first, int64_t tokens, int64_t number) {
+    linear_attention_backward_call one = b;
+    one.forward = call_of(c, first, tokens, number);
+    one.dout = b.dout.narrow(1, first, tokens);
+    if (b.dfinal_state) one.dfinal_state = b.dfinal_state->narrow(0, number, 1);
+    const auto gradients = linear_attention_backward_by_aten(one);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].defined()) continue;
+      const bool is_state = i == 4;
+      (is_state ? all[i].narrow(0, number, 1) : all[i].narrow(1, first, tokens))
+          .copy_(gradients[i]);
+    }
+  });
+  return all;
+}
+
+}  // namespace
 
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b) {
   const linear_attention_call& c = b.forward;
+  if (c.cu_seqlens) return packed_backward_by_aten(b);
   const auto [q, k, v, decay, state] = of_call(c);
   const double scale = c.scale_or_usual();
   const Tensor dout = of_heads(b.dout, c.v.size(2)) * scale;

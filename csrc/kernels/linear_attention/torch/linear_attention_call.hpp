@@ -15,8 +15,12 @@ struct linear_attention_call {
   std::optional<at::Tensor> log_decay;
   std::optional<double> scale;
   std::optional<at::Tensor> initial_state;
+  // Where packed sequences start and end: q, k, v and log_decay are [T, …] then.
+  std::optional<at::Tensor> cu_seqlens;
 
   double scale_or_usual() const;  // K^−½
+  // [sequences, H, K, V].
+  at::Tensor empty_state() const;
 };
 
 // o and the final state.
@@ -32,6 +36,7 @@ struct linear_attention_backward_call {
   std::array<bool, 5> needs;
 };
 
+// Of packed sequences in one batch, [1, T, …], it reads where they end.
 linear_attention_results linear_attention_by_aten(const linear_attention_call& c);
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b);
@@ -45,8 +50,9 @@ at::Tensor add_up_heads(const at::Tensor& of_heads, const at::Tensor& like);
 //   dg(t) = ⟨dS(0 − 1), S(0 − 1)⟩ − Σ(i < t) (q(i) · dq(i) − k(i) · dk(i))
 //
 // For g(t) scales all that leads from before t to after it; what q(i) · dq(i) measures ends at i,
-// and what k(i) · dk(i) does begins there.
+// and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence.
 at::Tensor decay_gradient(const at::Tensor& q_dots, const at::Tensor& k_dots,
-                          const at::Tensor& initial_state, const at::Tensor& d_initial_state);
+                          const at::Tensor& initial_state, const at::Tensor& d_initial_state,
+                          const std::optional<at::Tensor>& cu_seqlens = std::nullopt);
 
 }  // namespace thunderkittens
