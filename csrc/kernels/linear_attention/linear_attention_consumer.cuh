@@ -14,7 +14,7 @@ class linear_attention_consumer {
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_shared<Config>& shared, int w)
       : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {
-    if (Config::outputs && p.skip != nullptr) skip = arch::load_global(p.skip + stream.head);
+    if (Config::outputs && skips()) skip = arch::load_global(p.skip + stream.head);
   }
 
   KITTENS_DEVICE void consume() {
@@ -64,6 +64,7 @@ class linear_attention_consumer {
   cursor<Config::stages> at, requested;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
+  KITTENS_DEVICE bool skips() const { return Config::weighted && p.skip != nullptr; }
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
 
   // Has the chunk of a step brought, into the stage of the one before this, which each consumer
@@ -104,7 +105,7 @@ class linear_attention_consumer {
     warpgroup::sync(kBarrier + w);
     add_to_state(v, decays.total);
 
-    if (p.own_scores != nullptr && w == 0) store_own_scores(s, token);
+    if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
     rt<T, 16, kChunk> weights;
     decay_scores(s, decays);
     copy(weights, s);
@@ -124,15 +125,15 @@ class linear_attention_consumer {
     warpgroup::mma_async_wait<1>(state);
     publish_state();
     warpgroup::mma_async_wait<0>(o);
-    if (signals() && p.skip == nullptr) shared.chunks.release_after_mma(at);
+    if (signals() && !skips()) shared.chunks.release_after_mma(at);
     mul(o, o, p.scale);
     if (p.dots != nullptr) store_dots(o, token);
-    if (p.o_weights != nullptr) mul_row(o, o, row_weights);
-    if (p.skip != nullptr) add_skipping(o);
+    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, row_weights);
+    if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
-      if (p.skip != nullptr) shared.chunks.release_after_mma(at);
+      if (skips()) shared.chunks.release_after_mma(at);
       tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
       tma::store_commit_group();
     }
@@ -144,7 +145,7 @@ class linear_attention_consumer {
     const int row = token + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (p.o_weights == nullptr || row + half * 8 >= stream.length) continue;
+      if (!Config::weighted || p.o_weights == nullptr || row + half * 8 >= stream.length) continue;
       weights[half] =
           arch::load_global(stream.of_token(p.o_weights, p.weight_strides, row + half * 8));
     }

@@ -38,7 +38,7 @@ class chunk_decays {
       g.x *= kLog2e;
       g.y *= kLog2e;
     }
-    if (p.k_weights != nullptr) {
+    if (Config::weighted && p.k_weights != nullptr) {
       float x = 1, y = 1;
       load_two(p.k_weights, p.weight_strides, x, y);
       g.weight_x = arch::log2_approx(x);
@@ -67,7 +67,7 @@ class chunk_decays {
     d.rows.data[0].set({memory.data[row]});
     d.rows.data[1].set({memory.data[row + 8]});
     d.total = memory.data[kChunk - 1];
-    if (p.k_weights != nullptr) {
+    if (Config::weighted && p.k_weights != nullptr) {
       constexpr float kSign = Config::reverse ? 1 : -1;
       arch::sync_warp();
       memory.data[2 * lane] += kSign * g.weight_x;

@@ -82,12 +82,14 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
 }
 
 // The states of the parts, where they are asked for, and then the outputs.
-template <class T, int KeyWidth, int Consumers, bool Reverse>
+template <class T, int KeyWidth, int Consumers, bool Reverse, bool Weighted>
 void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   if (p.finds_parts) {
-    launch_linear_attention<linear_attention_config<T, KeyWidth, Consumers, Reverse, false>>(p, s);
+    launch_linear_attention<
+        linear_attention_config<T, KeyWidth, Consumers, Reverse, Weighted, false>>(p, s);
   }
-  launch_linear_attention<linear_attention_config<T, KeyWidth, Consumers, Reverse, true>>(p, s);
+  launch_linear_attention<linear_attention_config<T, KeyWidth, Consumers, Reverse, Weighted, true>>(
+      p, s);
 }
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -1,5 +1,8 @@
 // linear attention: picks the configuration, and enters the launcher in the table.
 #include "kernels/linear_attention/linear_attention.h"
+
+#include <type_traits>
+
 #include "kernels/linear_attention/linear_attention_launch.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
@@ -8,12 +11,17 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 namespace {
 
 void launch(const linear_attention_params& p, kittens::host::stream s) {
+  const bool weighted = p.k_weights != nullptr || p.o_weights != nullptr || p.skip != nullptr ||
+                        p.own_scores != nullptr;
   const auto with_type = [&]<class T>(T) {
     kittens::host::dispatch<64, 128>("key width", p.keys <= 64 ? 64 : 128, [&]<int K> {
       kittens::host::dispatch<1, 2>("consumers", p.values <= 64 ? 1 : 2, [&]<int Consumers> {
-        const auto run = p.reverse ? launch_linear_attention<T, K, Consumers, true>
-                                   : launch_linear_attention<T, K, Consumers, false>;
-        run(p, s);
+        const auto of_direction = [&]<bool Weighted>(std::bool_constant<Weighted>) {
+          const auto run = p.reverse ? launch_linear_attention<T, K, Consumers, true, Weighted>
+                                     : launch_linear_attention<T, K, Consumers, false, Weighted>;
+          run(p, s);
+        };
+        weighted ? of_direction(std::true_type{}) : of_direction(std::false_type{});
       });
     });
   };

@@ -17,12 +17,13 @@ inline constexpr int kChunk = kLinearAttentionChunk;
 inline constexpr int kValues = 64;  // columns of v and o that a consumer works on
 
 // KeyWidth: K is at most this; TMA fills up with zeros. Reverse: from the last token to the first.
-// Outputs: else the states at the ends of segments alone.
-template <class T, int KeyWidth, int Consumers, bool Reverse, bool Outputs>
+// Weighted: there are weights or what skips, whose registers cost others 5 % (benchmarks/
+// linear_attention.md). Outputs: else the states at the ends of segments alone.
+template <class T, int KeyWidth, int Consumers, bool Reverse, bool Weighted, bool Outputs>
 struct linear_attention_config {
   using type = T;
   static constexpr int key_width = KeyWidth, consumers = Consumers;
-  static constexpr bool reverse = Reverse, outputs = Outputs;
+  static constexpr bool reverse = Reverse, weighted = Weighted, outputs = Outputs;
   static constexpr int threads = 128 * consumers;
   static constexpr int blocks_per_multiprocessor =
       linear_attention_blocks(key_width, consumers* kValues, outputs);
