@@ -6,7 +6,9 @@ element by element, so norms, activations, rotary and cross entropy count 0, as 
 Attention counts as torch's formulas of scaled_dot_product_attention do: all Sq · Sk scores of each
 head, whatever causal masks and windows leave out; packed sequences each by itself; and in the
 backward the scores once more. So a model's count, and a utilisation that is computed from it, stay
-what they were when torch's attention is replaced by ours. Where torch's own ops compute ours, as
+what they were when torch's attention is replaced by ours. Linear attention counts the products of its
+chunks of 64 tokens, all of them: scores and weighted values in the chunk, and those with the state;
+its backward three times as many. Where torch's own ops compute ours, as
 attention that needs a gradient on the CPU, those are counted.
 """
 
@@ -54,6 +56,13 @@ def _register(counter: ModuleType) -> None:
     ) -> int:  # scores, dq and dk; dp and dv
         return 2 * scores(q, k, given) * (3 * q.shape[-1] + 2 * v.shape[-1])
 
+    def linear_attention(q: Tensor, _k: Tensor, v: Tensor, *_: object, **__: object) -> int:
+        width, values = q.shape[-1], v.shape[-1]
+        return 2 * v.shape[:-1].numel() * (64 * (width + values) + 2 * width * values)
+
+    def linear_attention_backward(_dout: Tensor, _dstate: Tensor | None, *args: Any, **_: Any) -> int:
+        return 3 * linear_attention(*args)  # dq, dk and dv: each a recurrence
+
     def product(x: Tensor, weight: Tensor) -> int:
         return 2 * x.shape[:-1].numel() * weight.numel()
 
@@ -70,6 +79,8 @@ def _register(counter: ModuleType) -> None:
 
     register([ops.attention, ops.attention_forward], attention)
     register([ops.attention_backward], attention_backward)
+    register([ops.linear_attention, ops.linear_attention_forward], linear_attention)
+    register([ops.linear_attention_backward], linear_attention_backward)
     register([ops.linear_cross_entropy], linear_cross_entropy)
     register([ops.linear_cross_entropy_forward], linear_cross_entropy_forward)
     register([ops.linear_cross_entropy_backward], linear_cross_entropy_backward)

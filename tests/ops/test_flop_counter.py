@@ -57,6 +57,14 @@ def test_packed_sequences_count_each_by_itself():
     assert got == 2 * 2 * (4 * 4 + 5 * 5) * (8 + 8)
 
 
+def test_linear_attention_counts_its_chunks():
+    q, v = torch.randn(2, 70, 2, 16), torch.randn(2, 70, 4, 24)
+    once = 2 * 2 * 70 * 4 * (64 * (16 + 24) + 2 * 16 * 24)
+    leaves = [t.requires_grad_() for t in (q, q.detach().clone(), v)]
+    assert _count(lambda: thunderkittens.linear_attention(*leaves)) == once
+    assert _count(lambda: thunderkittens.linear_attention(*leaves).sum().backward()) == 4 * once
+
+
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("trained", [(False, False), (True, False), (True, True)], ids=str)
 def test_linear_cross_entropy(reduction, trained):

