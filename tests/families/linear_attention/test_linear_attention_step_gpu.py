@@ -1,4 +1,4 @@
-"""linear_attention_step's kernel on a GPU: the list of its other tests, and what only a GPU shows."""
+"""linear_attention_step on a GPU: the list of its other tests, and what only a GPU shows."""
 
 import pytest
 import torch
