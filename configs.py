@@ -37,7 +37,7 @@ KERNELS: tuple[Kernel, ...] = (
         architectures=("sm_90a",),
     ),
     Kernel(name="rotary", ops=("rotary",)),
-    Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
+    Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -21,6 +21,12 @@ if _loader.load():
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.linear_attention import linear_attention
+    from thunderkittens.ops.linear_attention_decay import (
+        lightning_log_decay,
+        minimax_log_decay,
+        retention_log_decay,
+    )
+    from thunderkittens.ops.linear_attention_step import linear_attention_step
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -43,10 +49,14 @@ __all__ = [
     "gelu",
     "include_dir",
     "layer_norm",
+    "lightning_log_decay",
     "linear_attention",
+    "linear_attention_step",
     "linear_cross_entropy",
+    "minimax_log_decay",
     "nn",
     "register_flash_attention",
+    "retention_log_decay",
     "rms_norm",
     "rotary",
     "scaled_dot_product_attention",

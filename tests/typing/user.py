@@ -68,6 +68,19 @@ def losses(x: Tensor, targets: Tensor) -> None:
     assert_type(tk.nn.LinearCrossEntropyLoss(z_loss=1e-4)(x, x, targets), Tensor)
 
 
+def linear_attention(q: Tensor, state: Tensor | None) -> None:
+    """The state in, the state out; and one token."""
+    layer = tk.nn.LinearAttention(8, 2, log_decay="retention", norm="group", gate="silu")
+    x, first = torch.randn(4, 3, 8), layer.init_state(4)
+    assert_type(layer(x), Tensor)
+    assert_type(layer(x, first), Pair)
+    assert_type(layer.step(x[:, 0], first), Tensor)
+    decay = tk.minimax_log_decay(2, layer=0, layers=4)
+    assert_type(decay, Tensor)
+    token, slots = q[0], torch.zeros(4, 2, 8, 8) if state is None else state
+    assert_type(tk.linear_attention_step(token, token, token, slots, log_decay=decay), Tensor)
+
+
 def around(x: Tensor) -> None:
     """What is no op."""
     explanation = tk.explain("layer_norm", x)
@@ -93,6 +106,7 @@ def mistakes(x: Tensor) -> Iterator[Callable[[], object]]:
     yield lambda: tk.cross_entropy(x, x, reduction="avg")  # type: ignore[arg-type]
     yield lambda: tk.nn.GELU("erf")  # type: ignore[arg-type]
     yield lambda: tk.nn.CrossEntropyLoss(reduction="avg")  # type: ignore[arg-type]
+    yield lambda: tk.nn.LinearAttention(8, 2, gate="gelu")  # type: ignore[arg-type]
     yield lambda: tk.backend("cuda")  # type: ignore[arg-type]
     yield lambda: tk.flash(x)  # type: ignore[attr-defined]
 
@@ -109,6 +123,7 @@ def main() -> None:
     rotary(q, q, table)
     losses(x, torch.tensor([1, 1]))
     around(x)
+    linear_attention(q, None)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
+from thunderkittens.nn.linear_attention import LinearAttention
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 
@@ -13,6 +14,7 @@ __all__ = [
     "CrossEntropyLoss",
     "GatedMLP",
     "LayerNorm",
+    "LinearAttention",
     "LinearCrossEntropyLoss",
     "RMSNorm",
     "Rotary",

@@ -1,19 +1,42 @@
-"""Mutation of linear_attention's kernel: targets, programs, and mutants that no run can notice."""
+"""Mutation of linear_attention's kernels: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import Listed
+from tests.mutation.listing import NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("linear_attention", "linear_attention")
+STEP = Program("linear_attention", "linear_attention_step")
 TARGETS = {
     "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_step.cuh": (STEP,),
 }
 LEFT_OUT = {
     "kernels/linear_attention/linear_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
+    "kernels/linear_attention/linear_attention_step.cuh": ("min_blocks",),
 }
 HOST_SIDE = ("kernels/linear_attention/linear_attention_launch.cuh",)
 
-LISTED: tuple[Listed, ...] = ()
+STEP_KERNEL = "linear_attention_step.cuh"
+
+LISTED: tuple[Listed, ...] = (
+    Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
+    # Equal numbers, whichever is taken.
+    Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
+    Listed(STEP_KERNEL, "step_part::of", "limit less|start more", "all that is below 0 is padding"),
+    Listed(STEP_KERNEL, "step_runs::update", "branch more", "of a row that is not there"),
+    Listed(STEP_KERNEL, "store_output", "term more", "24 leads to the other rows, as 16 does"),
+    # Loops and what they do past an end.
+    Listed(STEP_KERNEL, "step_runs::load", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(STEP_KERNEL, "step_token::load", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(STEP_KERNEL, "step_token::store", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(
+        STEP_KERNEL,
+        "step_token::store",
+        "guard 1/2 never|bound (2|3)/3 shifted",
+        "there is room, and nobody reads it",
+    ),
+    Listed(STEP_KERNEL, "linear_attention_step", "bound 5/5 shifted", "a pass more, of no rows"),
+)

@@ -16,6 +16,7 @@
 namespace thunderkittens {
 
 struct linear_attention_params;
+struct linear_attention_step_params;
 
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
 struct linear_attention_strides {
@@ -114,6 +115,47 @@ KITTENS_EXPORT void launch(const linear_attention_plan& plan,
                            stream s);
 KITTENS_EXPORT void launch(const linear_attention_backward_plan& plan,
                            const linear_attention_backward_tensors& tensors, const workspace& work,
+                           stream s);
+
+// ---- One token
+// -----------------------------------------------------------------------------------
+
+// The strides of a tensor [batch, heads, width]: any, 0 and negative ones too.
+struct linear_attention_step_strides {
+  int64_t batch, head, element;
+};
+
+// One step of the recurrence, for each head of a batch: its state is updated, and o is of the new
+// one. bf16, fp16 and fp32; key widths to 256.
+struct linear_attention_step_problem {
+  int64_t batch, heads, key_heads, key_width, value_width;  // heads % key_heads == 0
+  int64_t states;                                           // batch, without indices
+  linear_attention_step_strides q_strides, k_strides, v_strides;
+  int64_t state_stride, state_head_stride, state_key_stride;  // its values are 1 apart
+  int64_t decay_batch_stride = 0, decay_head_stride = 0;
+  bool int64_indices = false;  // else int32
+  double scale;
+  dtype type;
+};
+
+struct linear_attention_step_tensors {
+  const void* q;                        // [batch, key_heads, key_width] of `type`
+  const void* k;                        // the same
+  const void* v;                        // [batch, heads, value_width] of `type`
+  void* o;                              // the same, contiguous
+  float* state;                         // [states, heads, key_width, value_width]
+  const float* log_decay = nullptr;     // [batch, heads]; or null: no decay
+  const void* state_indices = nullptr;  // [batch]; or null: 0, 1, 2 …
+};
+
+using linear_attention_step_plan =
+    plain_plan<linear_attention_step_problem, linear_attention_step_params>;
+
+KITTENS_EXPORT std::string why_unsupported(const linear_attention_step_problem& problem);
+KITTENS_EXPORT linear_attention_step_plan plan(const linear_attention_step_problem& problem,
+                                               const device& d);
+KITTENS_EXPORT void launch(const linear_attention_step_plan& plan,
+                           const linear_attention_step_tensors& tensors, const workspace& work,
                            stream s);
 
 }  // namespace thunderkittens

@@ -1,0 +1,253 @@
+// linear_attention_step as a torch op: one token, of which the state is updated in place.
+//
+//   S ← e^g S + k vᵀ,   o = scale · Sᵀ q
+//
+// The state of batch b is state[b], or state[state_indices[b]]: indices stay on the device, and one
+// that is of no state is a padding slot's, whose o is 0.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "binding/autocast.h"
+#include "binding/launch.h"
+#include "binding/op.h"
+#include "binding/overlap.h"
+#include "kernels/linear_attention/linear_attention_step.h"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using optional_tensor = std::optional<Tensor>;
+using one_tensor = std::array<Tensor, 1>;
+
+const kernel kKernel("linear_attention_step", kLinearAttentionStep);
+
+// What a call was given.
+struct step_call {
+  const Tensor &q, &k, &v, &state;
+  const optional_tensor& log_decay;
+  const std::optional<double>& scale;
+  const optional_tensor& state_indices;
+
+  double scale_or_usual() const {
+    const auto width = static_cast<double>(q.size(-1));
+    return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
+  }
+};
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+void check_state(const step_call& c) {
+  const c10::SymInt states = c.state.sym_size(0), batch = c.q.sym_size(0);
+  TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
+                    "linear_attention_step: state.size(0) must be q.size(0) = ", batch,
+                    " without state_indices, got ", states);
+  const c10::SymInt last = c.state.sym_stride(-1);
+  TORCH_CHECK_VALUE(
+      TORCH_GUARD_OR_FALSE(c.state.sym_size(-1).sym_le(1)) || TORCH_GUARD_OR_FALSE(last.sym_eq(1)),
+      "linear_attention_step: state must have a last stride of 1, since it is updated in place, "
+      "got strides ",
+      c.state.sym_strides());
+}
+
+void check_writable(const step_call& c) {
+  TORCH_CHECK(!overlaps_itself(c.state),
+              "linear_attention_step: state must not overlap with itself, since it is updated in "
+              "place, got sizes ",
+              c.state.sizes(), " and strides ", c.state.strides());
+}
+
+template <class T>
+bool needs_gradient(const T& t) {
+  if constexpr (kIsTensor<T>) return records_gradient(t);
+  return false;
+}
+
+// ---- ATen ---------------------------------------------------------------------------------------
+
+// [B, Hk, K] to [B, H, K], in the dtype of the state.
+Tensor of_heads(const step_call& c, const Tensor& t) {
+  const int64_t heads = c.v.size(1);
+  const Tensor exact = t.to(c.state.scalar_type());
+  return t.size(1) == heads ? exact : exact.repeat_interleave(heads / t.size(1), 1);
+}
+
+// The new states of the batch from the old ones, [B, H, K, V].
+Tensor next_states(const step_call& c, const Tensor& old) {
+  const Tensor decayed = c.log_decay ? old * c.log_decay->exp().unsqueeze(-1).unsqueeze(-1) : old;
+  return at::addcmul(decayed, of_heads(c, c.k).unsqueeze(-1),
+                     c.v.to(old.scalar_type()).unsqueeze(-2));
+}
+
+// o [B, H, V] of the new states. (A product and a sum: a matrix product may be of TF32.)
+Tensor read_out(const step_call& c, const Tensor& states) {
+  const Tensor o = (of_heads(c, c.q).unsqueeze(-1) * states).sum(-2);
+  return o.mul_(c.scale_or_usual()).to(c.v.scalar_type());
+}
+
+// Without a word from the device: an index that is of no state writes what another one writes, or,
+// where none is, what is there.
+Tensor step_of_some(const step_call& c) {
+  const int64_t states = c.state.size(0), batch = c.q.size(0);
+  if (states == 0) return at::zeros(c.v.sizes(), c.v.options());
+  const Tensor indices = c.state_indices->to(at::kLong);
+  const Tensor is_state = indices.ge(0).logical_and_(indices.lt(states));
+  const Tensor slots = indices.clamp(0, states - 1);
+  const auto over = [&](const Tensor& t) { return is_state.view({-1, 1, 1, 1}).expand_as(t); };
+  const Tensor old = c.state.index_select(0, slots), next = next_states(c, old);
+  const Tensor some = is_state.to(at::kInt).argmax(0);
+  const Tensor source = at::where(is_state, at::arange(batch, slots.options()), some);
+  c.state.index_copy_(0, slots.index_select(0, source),
+                      at::where(over(next), next, old).index_select(0, source));
+  return read_out(c, next).masked_fill_(is_state.logical_not().view({-1, 1, 1}), 0);
+}
+
+Tensor step_by_aten(const step_call& c) {
+  if (c.state_indices) return step_of_some(c);
+  const Tensor next = next_states(c, c.state);
+  c.state.copy_(next);
+  return read_out(c, next);
+}
+
+// ---- The kernel ---------------------------------------------------------------------------------
+
+// A dimension of size 1 has no stride to speak of.
+int64_t stride_of(const Tensor& t, int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); }
+linear_attention_step_strides strides_of(const Tensor& t) {
+  return {stride_of(t, 0), stride_of(t, 1), stride_of(t, 2)};
+}
+
+linear_attention_step_problem problem_of(const step_call& c) {
+  return {
+      .batch = c.q.size(0),
+      .heads = c.v.size(1),
+      .key_heads = c.q.size(1),
+      .key_width = c.q.size(2),
+      .value_width = c.v.size(2),
+      .states = c.state.size(0),
+      .q_strides = strides_of(c.q),
+      .k_strides = strides_of(c.k),
+      .v_strides = strides_of(c.v),
+      .state_stride = stride_of(c.state, 0),
+      .state_head_stride = stride_of(c.state, 1),
+      .state_key_stride = stride_of(c.state, 2),
+      .decay_batch_stride = c.log_decay ? stride_of(*c.log_decay, 0) : 0,
+      .decay_head_stride = c.log_decay ? stride_of(*c.log_decay, 1) : 0,
+      .int64_indices = c.state_indices && c.state_indices->scalar_type() == at::kLong,
+      .scale = c.scale_or_usual(),
+      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+  };
+}
+
+std::string why_torch(const step_call& c, const linear_attention_step_problem& problem) {
+  return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
+                                          : why_unsupported(problem);
+}
+
+Tensor step_by_kernel(const decision& d, const linear_attention_step_problem& problem,
+                      const step_call& c) {
+  const Tensor o = empty_contiguous(c.v),
+               indices = c.state_indices ? c.state_indices->contiguous() : Tensor();
+  launch(d, problem,
+         linear_attention_step_tensors{
+             .q = c.q.const_data_ptr(),
+             .k = c.k.const_data_ptr(),
+             .v = c.v.const_data_ptr(),
+             .o = o.mutable_data_ptr(),
+             .state = c.state.mutable_data_ptr<float>(),
+             .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
+             .state_indices = indices.defined() ? indices.const_data_ptr() : nullptr,
+         },
+         c.q.device());
+  return o;
+}
+
+// ---- Ops ----------------------------------------------------------------------------------------
+
+constexpr argument_list kArguments{
+    tensor("q", dtype_rule::floating, "B,Hk,K"),
+    tensor("k", dtype_rule::same, "B,Hk,K"),
+    tensor("v", dtype_rule::same, "B,H,V"),
+    tensor("state", dtype_rule::statistics, "N,H,K,V"),
+    optional(tensor("log_decay", dtype_rule::statistics, "B,H")).otherwise("None"),
+    optional(number("scale")).otherwise("None"),
+    optional(tensor("state_indices", dtype_rule::index, "B")).otherwise("None"),
+};
+
+// o; undefined where the caller only asks.
+Tensor compute_step(const step_call& c) {
+  check_writable(c);
+  const bool is_empty = c.v.numel() == 0;
+  if (is_empty && explaining() == nullptr) return empty_contiguous(c.v);
+  const linear_attention_step_problem problem = problem_of(c);
+  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem));
+  if (d.explained) return {};
+  return d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, problem, c);
+}
+
+// A state that is written over is not there for a backward.
+void refuse_gradients(const auto&... args) {
+  size_t i = 0;
+  const auto refuse = [&](const auto& a) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !needs_gradient(a), "linear_attention_step: ", kArguments.list[i].name,
+        " must not require a gradient, since the state is updated in place: call it under "
+        "torch.no_grad(), or linear_attention with an initial_state, got one that does");
+    ++i;
+  };
+  (refuse(args), ...);
+}
+
+// q, k and v take autocast's dtype; the decay and the state stay float32.
+auto with_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
+                   const Tensor& v, const auto&... options) {
+  return next(cast(q), cast(k), cast(v), options...);
+}
+
+struct linear_attention_step {
+  static constexpr const char* name = "linear_attention_step";
+  static constexpr divisibility relation{"H", "Hk"};
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{like("o", "v")};
+  static constexpr size_t kWritten = 1, kFirstWritten = 3;
+  static constexpr bool kRecords = true, kCountsVersions = true;
+
+  static void check_options(const auto&... args) { check_state({args...}); }
+  static one_tensor compute(const auto&... args) { return {compute_step({args...})}; }
+  static one_tensor record(const call_to_record&, const auto&... args) {
+    refuse_gradients(args...);
+    return {};
+  }
+  static auto in_autocast(const auto&... args) { return with_autocast(args...); }
+};
+
+// The same with a copy of the states, for where nothing may be written in place.
+struct linear_attention_step_functional {
+  static constexpr const char* name = "linear_attention_step_functional";
+  static constexpr const char* called = "linear_attention_step";
+  static constexpr divisibility relation{"H", "Hk"};
+  static constexpr argument_list arguments = kArguments;
+  static constexpr result_list results{like("o", "v"), like("updated", "state")};
+  static constexpr bool kRecords = true;
+
+  static void check_options(const auto&... args) { check_state({args...}); }
+  static bool is_by_row(const auto&...) { return false; }  // states are of all tokens
+  static std::array<Tensor, 2> compute(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const Tensor& state, const auto&... options) {
+    const Tensor updated = state.clone(at::MemoryFormat::Contiguous);
+    return {compute_step({q, k, v, updated, options...}), updated};
+  }
+  static std::array<Tensor, 2> record(const call_to_record&, const auto&... args) {
+    refuse_gradients(args...);
+    return {};
+  }
+  static auto in_autocast(const auto&... args) { return with_autocast(args...); }
+};
+
+const register_ops<linear_attention_step, linear_attention_step_functional> registered;
+const register_autocast<linear_attention_step> registered_autocast;
+const register_autocast<linear_attention_step_functional> registered_functional_autocast;
+
+}  // namespace
+}  // namespace thunderkittens
