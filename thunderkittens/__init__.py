@@ -21,6 +21,7 @@ if _loader.load():
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.linear_attention import linear_attention
+    from thunderkittens.ops.mamba2 import mamba2
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -45,6 +46,7 @@ __all__ = [
     "layer_norm",
     "linear_attention",
     "linear_cross_entropy",
+    "mamba2",
     "nn",
     "register_flash_attention",
     "rms_norm",
