@@ -137,40 +137,48 @@ def mamba2(
     """
     if _foreign:
         refuse_keywords("mamba2", _foreign)
-    wide = isinstance(D, Tensor) and D.dim() == 2
-    if isinstance(x, Tensor):
-        _check(x, D if wide else None, z)
+    wide = D if isinstance(D, Tensor) and D.dim() == 2 else None  # for torch
     try:
-        least, most = dt_limit or (0.0, math.inf)
+        least, most = (0.0, None) if dt_limit is None else _limits(dt_limit)
         result = (_mamba2_forward if return_final_state else _mamba2)(
             x,
             dt,
             A,
             B,
             C,
-            None if wide else D,
+            D if wide is None else None,
             dt_bias,
             dt_softplus,
             least,
-            None if most == math.inf else most,
+            most,
             initial_state,
         )
     except RuntimeError as error:
         refuse_types("mamba2", error)
         raise
-    if not wide and z is None:
+    if wide is None and z is None:
         return result
-    y, *state = result if return_final_state else (result,)
-    if wide:
-        y = (y + x * D).to(y.dtype)
+    y, *states = result if isinstance(result, tuple) else (result,)
+    if wide is not None:
+        _check_shape("D", wide, x.shape[2:])
+        y = (y + x * wide).to(y.dtype)
     if z is not None:
+        _check_shape("z", z, x.shape)
         y = swiglu(z, y)
-    return (y, *state) if return_final_state else y
+    return (y, states[0]) if states else y
 
 
-def _check(x: Tensor, D: Tensor | None, z: Tensor | None) -> None:
-    """Raises unless D of [H, P] and z fit x: the op knows nothing of them."""
-    if D is not None and D.shape != x.shape[2:]:
-        raise ValueError(f"mamba2: D must have shape {list(x.shape[2:])}, got {list(D.shape)}")
-    if z is not None and z.shape != x.shape:
-        raise ValueError(f"mamba2: z must have shape {list(x.shape)}, got {list(z.shape)}")
+def _limits(given: tuple[float, float]) -> tuple[float, float | None]:
+    """The two as the op takes them, None for infinity."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"mamba2: dt_limit must be two numbers, got {type(given).__name__}")
+    least, most = given
+    return least, None if most == math.inf else most
+
+
+def _check_shape(name: str, given: Tensor, shape: torch.Size) -> None:
+    """Raises unless what the op knows nothing of has x's shape, or a part of it."""
+    if not isinstance(given, Tensor):
+        raise TypeError(f"mamba2: {name} must be a tensor or None, got {type(given).__name__}")
+    if given.shape != shape:
+        raise ValueError(f"mamba2: {name} must have shape {list(shape)}, got {list(given.shape)}")
