@@ -19,12 +19,14 @@ class Kernel:
         architectures: Where its CUDA code can run; empty before there is any. A file `*_sm90.cu`
             is for sm_90a alone.
         selected: Whether its CUDA code is built.
+        uses: The families whose kernels it launches too, and whose headers it may include.
     """
 
     name: str
     ops: tuple[str, ...]
     architectures: tuple[str, ...] = ("sm_80", "sm_89", "sm_90a")
     selected: bool = True
+    uses: tuple[str, ...] = ()
 
 
 KERNELS: tuple[Kernel, ...] = (
@@ -37,7 +39,12 @@ KERNELS: tuple[Kernel, ...] = (
         architectures=("sm_90a",),
     ),
     Kernel(name="rotary", ops=("rotary",)),
+<<<<<<< HEAD
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
+=======
+    Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
+    Kernel(name="mamba2", ops=("mamba2",), uses=("linear_attention",)),
+>>>>>>> mamba2
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

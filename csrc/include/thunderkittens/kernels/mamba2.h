@@ -1,0 +1,107 @@
+// Mamba-2's state-space dual, forward and backward: what to compute, where, and the launches. Plain
+// C++ without torch.
+//
+//   dt'(t) = clamp(softplus(dt(t) + dt_bias), dt_min, dt_max)
+//   S(t)   = e^(dt'(t) A) S(t − 1) + dt'(t) x(t) B(t)ᵀ,   y(t) = S(t) C(t) + D x(t)
+//
+// for each head; head h reads head h / (heads / groups) of B and C. That is linear attention with
+// C, B and x as q, k and v, weights dt', decays e^(dt' A) and D as what skips; one launch makes dt'
+// and dt' A.
+#pragma once
+
+#include <limits>
+#include <string>
+
+#include "thunderkittens/kernels/common.h"
+#include "thunderkittens/kernels/linear_attention.h"
+
+namespace thunderkittens {
+
+struct mamba2_gates_params;
+
+// As linear_attention_problem, with B's and C's width as keys' and x's as values'.
+struct mamba2_problem {
+  int64_t batch, length, heads, groups, state_width, head_width;
+  linear_attention_strides x_strides, b_strides, c_strides;
+  linear_attention_strides dt_strides;                                  // any
+  double dt_min = 0, dt_max = std::numeric_limits<double>::infinity();  // dt_min at least 0
+  bool softplus = false;
+  dtype type, dt_type;  // of dt: `type` or float32
+};
+
+struct mamba2_tensors {
+  const void* x;                         // [batch, length, heads, head_width] of `type`
+  const void* dt;                        // [batch, length, heads] of `dt_type`
+  const float* a;                        // [heads], at most 0
+  const void* b;                         // [batch, length, groups, state_width] of `type`
+  const void* c;                         // the same
+  void* y;                               // as x, contiguous
+  float* steps;                          // [batch, length, heads]: dt', …
+  float* log_decay;                      // … and dt' A. Both are written, and read again
+  const float* d = nullptr;              // [heads]; or null: 0
+  const float* dt_bias = nullptr;        // [heads]; or null: 0
+  const float* initial_state = nullptr;  // [batch, heads, head_width, state_width]; or null: zeros
+  float* final_state = nullptr;          // the same; or null: not wanted
+};
+
+// The gradients of a forward. TMA reads dy as it does x.
+struct mamba2_backward_problem {
+  mamba2_problem forward;
+  linear_attention_strides dy_strides;
+};
+
+struct mamba2_backward_tensors {
+  const void* x;
+  const void* dt;
+  const float* a;
+  const void* b;
+  const void* c;
+  const void* dy;  // as x
+  float* steps;
+  float* log_decay;
+  const float* d = nullptr;
+  const float* dt_bias = nullptr;
+  const float* initial_state = nullptr;
+  const float* d_final_state = nullptr;  // as the states; or null: zeros
+  // Results, contiguous; each may be null: not wanted. db and dc are those of each of `heads`: what
+  // shares a group is still to be added up.
+  void* dx = nullptr;                // as x
+  void* db = nullptr;                // [batch, length, heads, state_width] of `type`
+  void* dc = nullptr;                // the same
+  float* d_initial_state = nullptr;  // with dx or db alone
+  // What the gradients of dt' and dt' A are made of: C · dC and B · dB / dt' of each token and
+  // head, [batch, length, heads, (state_width + 63) / 64], whose last dimension is still to be
+  // added up; with dc and with db alone; or null. The latter is the gradient of dt' as a weight.
+  float* c_dots = nullptr;
+  float* b_dots = nullptr;
+  float* x_dots = nullptr;  // dy · x, [batch, length, heads]: of D; with dc alone; or null
+};
+
+struct mamba2_plan {
+  mamba2_problem problem;
+  bound_kernel<mamba2_gates_params> gates;
+  linear_attention_plan scan;
+  workspace_size workspace;
+};
+struct mamba2_backward_plan {
+  mamba2_backward_problem problem;
+  bound_kernel<mamba2_gates_params> gates;
+  linear_attention_backward_plan scan;
+  workspace_size workspace;
+};
+
+// Why no kernel computes this, whatever the device; "" when one does.
+KITTENS_EXPORT std::string why_unsupported(const mamba2_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const mamba2_backward_problem& problem);
+
+// Throw error where there is no kernel, or none for the device.
+KITTENS_EXPORT mamba2_plan plan(const mamba2_problem& problem, const device& d);
+KITTENS_EXPORT mamba2_backward_plan plan(const mamba2_backward_problem& problem, const device& d);
+
+// On the plan's device, which has to be the current one.
+KITTENS_EXPORT void launch(const mamba2_plan& plan, const mamba2_tensors& tensors,
+                           const workspace& work, stream s);
+KITTENS_EXPORT void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& tensors,
+                           const workspace& work, stream s);
+
+}  // namespace thunderkittens

@@ -1,0 +1,28 @@
+// mamba2: what the host passes to the launchers. No torch, no device code.
+// (thunderkittens/kernels/mamba2.h: what the op computes.)
+#pragma once
+
+#include <cstdint>
+
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/mamba2.h"
+
+namespace thunderkittens {
+
+// steps = clamp(softplus(dt + dt_bias), dt_min, dt_max), log_decay = steps · a.
+struct mamba2_gates_params {
+  const void* dt;  // [batch, length, heads] of `type`, by strides
+  linear_attention_strides dt_strides;
+  const float* dt_bias;  // [heads]; or null: 0
+  const float* a;        // [heads]
+  float* steps;          // [batch, length, heads], contiguous
+  float* log_decay;      // the same
+  int64_t batch, length, heads;
+  float dt_min, dt_max;
+  bool softplus;
+  dtype type;
+};
+
+inline constexpr kittens::host::kernel_entry<mamba2_gates_params> kMamba2Gates{"mamba2_gates"};
+
+}  // namespace thunderkittens

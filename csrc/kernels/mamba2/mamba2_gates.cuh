@@ -1,0 +1,50 @@
+// mamba2: the gates, of which a thread has one.
+//
+//   dt [B, S, H] by strides → dt' and dt' A, [B, S, H] of float32
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kernels/mamba2/mamba2.h"
+
+namespace thunderkittens::mamba2_kernels::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+inline constexpr int kGateThreads = 256;
+
+// log(1 + eˣ); above 20, x itself, as torch has it.
+KITTENS_DEVICE float softplus(float x) {
+  if (x > 20) return x;
+  // 2 atanh(e / (2 + e)), e ≤ 1: also what is small is right to some ulp, which log₂(1 + e) is not.
+  const float e = arch::exp2_approx((x > 0 ? -x : x) * kLog2e);
+  const float s = e * arch::reciprocal_approx(2 + e), square = s * s;
+  float sum = 1.0f / 13;
+#pragma unroll
+  for (int n = 11; n > 0; n -= 2) sum = fmaf(sum, square, 1.0f / n);
+  const float of_small = 2 * s * sum;
+  return x > 0 ? x + of_small : of_small;
+}
+
+// dt', from dt with its bias. NaN stays NaN.
+KITTENS_DEVICE float step_of(float dt, bool by_softplus, float least, float most) {
+  const float step = by_softplus ? softplus(dt) : dt;
+  return step < least ? least : step > most ? most : step;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kGateThreads)
+    mamba2_gates(const __grid_constant__ mamba2_gates_params p) {
+  const int64_t place = int64_t{arch::block_x()} * kGateThreads + arch::thread_id();
+  if (place >= p.batch * p.length * p.heads) return;
+  const int64_t token = place / p.heads, head = place % p.heads;
+  const T* const from = static_cast<const T*>(p.dt) + token / p.length * p.dt_strides.batch +
+                        token % p.length * p.dt_strides.token + head * p.dt_strides.head;
+  float dt = convert<float>(arch::load_global(from));
+  if (p.dt_bias != nullptr) dt += arch::load_global(p.dt_bias + head);
+  const float step = step_of(dt, p.softplus, p.dt_min, p.dt_max);
+  arch::store_global(p.steps + place, step);
+  arch::store_global(p.log_decay + place, step * arch::load_global(p.a + head));
+}
+
+}  // namespace thunderkittens::mamba2_kernels::inline KITTENS_TARGET

@@ -1,0 +1,120 @@
+// mamba2: linear attention's problem, plan and launch, behind one launch of the gates.
+#include <string>
+
+#include "kernels/mamba2/mamba2.h"
+
+namespace thunderkittens {
+namespace {
+
+// [batch, length, heads], contiguous.
+linear_attention_strides strides_of_gates(const mamba2_problem& p) {
+  return {p.length * p.heads, p.heads, 1};
+}
+
+linear_attention_problem scan_of(const mamba2_problem& p) {
+  return {
+      .batch = p.batch,
+      .length = p.length,
+      .heads = p.heads,
+      .key_heads = p.groups,
+      .key_width = p.state_width,
+      .value_width = p.head_width,
+      .q_strides = p.c_strides,
+      .k_strides = p.b_strides,
+      .v_strides = p.x_strides,
+      .decay_strides = strides_of_gates(p),
+      .weight_strides = strides_of_gates(p),
+      .scale = 1,
+      .type = p.type,
+      .transposed_states = true,
+  };
+}
+linear_attention_backward_problem scan_of(const mamba2_backward_problem& p) {
+  return {scan_of(p.forward), p.dy_strides};
+}
+
+template <class Plan, class Problem>
+Plan plan_of(const Problem& p, const device& d) {
+  static const kittens::host::kernel_handle gates(kMamba2Gates);
+  refuse_unsupported("mamba2", p);
+  const auto scan = plan(scan_of(p), d);
+  return {p, gates.on(d), scan, scan.workspace};
+}
+
+template <class Tensors>
+void launch_gates(const bound_kernel<mamba2_gates_params>& gates, const mamba2_problem& p,
+                  const Tensors& t, stream s) {
+  gates.launch(
+      {
+          .dt = t.dt,
+          .dt_strides = p.dt_strides,
+          .dt_bias = t.dt_bias,
+          .a = t.a,
+          .steps = t.steps,
+          .log_decay = t.log_decay,
+          .batch = p.batch,
+          .length = p.length,
+          .heads = p.heads,
+          .dt_min = static_cast<float>(p.dt_min),
+          .dt_max = static_cast<float>(p.dt_max),
+          .softplus = p.softplus,
+          .type = p.dt_type,
+      },
+      s);
+}
+
+}  // namespace
+
+std::string why_unsupported(const mamba2_problem& p) { return why_unsupported(scan_of(p)); }
+std::string why_unsupported(const mamba2_backward_problem& p) {
+  return why_unsupported(scan_of(p));
+}
+
+mamba2_plan plan(const mamba2_problem& p, const device& d) { return plan_of<mamba2_plan>(p, d); }
+mamba2_backward_plan plan(const mamba2_backward_problem& p, const device& d) {
+  return plan_of<mamba2_backward_plan>(p, d);
+}
+
+void launch(const mamba2_plan& plan, const mamba2_tensors& t, const workspace& work, stream s) {
+  launch_gates(plan.gates, plan.problem, t, s);
+  launch(plan.scan,
+         linear_attention_tensors{
+             .q = t.c,
+             .k = t.b,
+             .v = t.x,
+             .o = t.y,
+             .log_decay = t.log_decay,
+             .initial_state = t.initial_state,
+             .final_state = t.final_state,
+             .weights = t.steps,
+             .skip = t.d,
+         },
+         work, s);
+}
+
+void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,
+            const workspace& work, stream s) {
+  launch_gates(plan.gates, plan.problem.forward, t, s);
+  launch(plan.scan,
+         linear_attention_backward_tensors{
+             .q = t.c,
+             .k = t.b,
+             .v = t.x,
+             .d_o = t.dy,
+             .log_decay = t.log_decay,
+             .initial_state = t.initial_state,
+             .d_final_state = t.d_final_state,
+             .dq = t.dc,
+             .dk = t.db,
+             .dv = t.dx,
+             .d_initial_state = t.d_initial_state,
+             .q_dots = t.c_dots,
+             .k_dots = t.b_dots,
+             .weights = t.steps,
+             .skip = t.d,
+             .v_dots = t.x_dots,
+         },
+         work, s);
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,48 @@
+// One call of mamba2, and what the .cpp files of the op share. Torch, unlike mamba2.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+
+namespace thunderkittens {
+
+// What a call was given.
+struct mamba2_call {
+  at::Tensor x, dt, A, B, C;
+  std::optional<at::Tensor> D, dt_bias;
+  bool dt_softplus = false;
+  double dt_min = 0;
+  std::optional<double> dt_max;  // none: infinity
+  std::optional<at::Tensor> initial_state;
+};
+
+// y and the final state.
+using mamba2_results = std::array<at::Tensor, 2>;
+// dx, ddt, dA, dB, dC, dD, ddt_bias, dinitial_state; undefined is what is not needed.
+using mamba2_gradients = std::array<at::Tensor, 8>;
+
+// What a call of the backward was given.
+struct mamba2_backward_call {
+  mamba2_call forward;
+  at::Tensor dy;
+  std::optional<at::Tensor> dfinal_state;
+  std::array<bool, 8> needs;
+
+  // Whether somebody wants the gradient of dt'.
+  bool needs_gates() const {
+    return needs[1] || needs[2] || (needs[6] && forward.dt_bias.has_value());
+  }
+};
+
+mamba2_results mamba2_by_aten(const mamba2_call& c);
+mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b);
+
+// Fills in ddt, dA and ddt_bias from dt', [B, S, H], and from the gradients of its two uses: as a
+// weight, and in dt' A, the logarithm of the decay.
+void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
+                            const at::Tensor& steps, const at::Tensor& d_weights,
+                            const at::Tensor& d_log_decay);
+
+}  // namespace thunderkittens

@@ -1,0 +1,4 @@
+"""What tests/ptxas looks for in the machine code of mamba2's kernels."""
+
+SOURCES = ("csrc/kernels/mamba2/mamba2_gates",)
+DEPENDENT = ()  # launched programmatically

@@ -1,0 +1,55 @@
+"""mamba2's kernels on a GPU: the lists of its other tests, and what only a GPU can show."""
+
+import pytest
+import torch
+
+from tests.families.mamba2 import cases
+from tests.families.mamba2.cases import FP16, FP32, Case
+from thunderkittens import _C
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = pytest.mark.gpu
+
+LARGE = [
+    Case(4, 1000, 32, 1, 64, 64, steps=-4.0),
+    Case(1, 4099, 4, 2, 64, 128, FP16, FP32, steps=-4.0),
+    Case(2, 2050, 8, 8, 128, 128, z=True, strength=0.01),
+]
+ALL = [
+    *cases.lengths(),
+    *cases.widths(),
+    *cases.options(),
+    *cases.layouts(),
+    Case(dtype=FP16, dt_dtype=FP32),
+    *LARGE,
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, the same bits with other neighbours, and by our kernels."""
+    inputs = cases.make(case, "cuda")
+    before = _C.launch_counts()["linear_attention"]
+    results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
+    assert _C.launch_counts()["linear_attention"] >= before + 2 * 4
+    cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_run_to_run(case):
+    """The same bits every time, also while another stream keeps the GPU busy."""
+    inputs = cases.make(case, "cuda")
+    want = cases.run_case(case, inputs)
+    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
+    for _ in range(20):
+        with torch.cuda.stream(other):
+            noise @ noise
+        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
+            assert memory.bits_equal(got, first)
+    torch.cuda.synchronize()

@@ -1,0 +1,130 @@
+"""mamba2's kernels, lane by lane on the CPU: the list of test_mamba2.py."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.mamba2 import cases
+from tests.families.mamba2.cases import BF16, FP16, Case
+from tests.tools.in_simulator import (
+    check_no_races,
+    check_policies_agree,
+    needs_race_mode,
+    needs_simulator,
+)
+from thunderkittens import _C
+from thunderkittens.testing import check_memory
+
+pytestmark = needs_simulator
+
+ALL = [
+    *cases.lengths(),
+    *cases.widths(),
+    *cases.options(),
+    *cases.layouts(),
+    Case(dtype=FP16, dt_dtype=torch.float32),
+    # Segments: fewer heads than multiprocessors, and chunks for several.
+    Case(length=1030, heads=1),
+    Case(length=1090, heads=2, head_width=128, state_width=128, dtype=FP16),
+]
+SOME = [
+    Case(length=200, z=True),
+    Case(length=100, head_width=128, state_width=128),
+    Case(length=1030, heads=1, head_width=16, state_width=16),
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+def launches() -> int:
+    """Of linear attention's kernel."""
+    return _C.launch_counts()["linear_attention"]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours; by our kernels."""
+    inputs = cases.make(case)
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
+    assert launches() >= before + 2 * 4
+    cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_policies_agree(case):
+    inputs = cases.make(case)
+    check_policies_agree(lambda: cases.run_case(case, inputs))
+
+
+@needs_race_mode
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_no_races(case):
+    inputs = cases.make(case)
+    check_no_races(lambda: cases.run_case(case, inputs))
+
+
+@pytest.mark.parametrize("which", range(9), ids=cases.INPUTS)
+def test_gradient_of_one_input_alone(which):
+    """The kernels that are not needed are not launched, and what the others give is the same."""
+    case = Case(1, 70, 2, 1, 16, 24, z=cases.INPUTS[which] == "z")
+    inputs = cases.make(case)
+    names = cases.names(case)
+    count = 1 if cases.INPUTS[which] in ("D", "C", "z") else 2  # what the state depends on
+    scans = {"x": 1, "B": 1, "C": 1, "D": 1, "z": 0, "initial_state": 1}.get(cases.INPUTS[which], 2)
+    with thunderkittens.backend("simulator"):
+        want = cases.run_case(case, inputs)[names.index(f"d{cases.INPUTS[which]}")]
+        given = [
+            None if t is None else t.clone().requires_grad_(i == which)
+            for i, t in enumerate(inputs[:9])
+        ]
+        outputs = thunderkittens.mamba2(*given[:5], **cases.keywords(case, *given[5:]))
+        before = launches()
+        (got,) = torch.autograd.grad(outputs[:count], given[which], inputs[9 : 9 + count])
+    assert launches() == before + scans
+    assert torch.equal(got, want)
+
+
+def test_steps_are_softplus():
+    """To a rounding of y, also where they are small; what is not a number stays."""
+    dt = torch.cat([torch.linspace(-80, 30, 500), torch.tensor([torch.nan, -torch.inf])])
+    heads = dt.numel()
+    x, B = torch.zeros(1, 1, heads, 8).to(BF16), torch.zeros(1, 1, 1, 8).to(BF16)
+    x[..., 0] = B[..., 0] = 1
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.mamba2(x, dt.view(1, 1, -1), -torch.ones(heads), B, B, dt_softplus=True)
+    want = torch.nn.functional.softplus(dt.double())
+    close = {"rtol": 2.1 * 2**-9, "atol": 0.0, "equal_nan": True}  # the weight, and y
+    torch.testing.assert_close(y[0, 0, :, 0].double(), want, **close)
+
+
+def test_not_finite_stays_in_its_head_and_comes_no_earlier():
+    """A NaN spoils its head from its token on: not what came before, not other heads."""
+    case = Case(1, 200, 2, 2, 16, 16, states=False)
+    x, dt, A, B, C, D, z, bias, initial, *_ = cases.make(case)
+    dt[0, 100, 1] = float("nan")
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.mamba2(x, dt, A, B, C, **cases.keywords(case, D, z, bias, initial))
+    assert y[0, :, 0].isfinite().all()
+    assert y[0, 100:, 1].isnan().all()
+    assert y[0, :64, 1].isfinite().all()
+
+
+def test_explain(monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
+    x, dt, A = torch.randn(1, 5, 2, 16).to(BF16), torch.randn(1, 5, 2), -torch.ones(2)
+    B = torch.randn(1, 5, 2, 16).to(BF16)
+    wide = torch.randn(1, 5, 1, 256).to(BF16)
+    with thunderkittens.backend("simulator"):
+        found = thunderkittens.explain("mamba2", x, dt, A, B, B)
+        copied = thunderkittens.explain("mamba2", x, dt, A, cases.lay_out(B, "stepped"), B)
+        by_torch = thunderkittens.explain("mamba2", x, dt, A, wide, wide)
+    assert (found.backend, found.notes) == ("simulator", ())
+    assert "B is copied first: the elements of a row are not neighbours" in str(copied)
+    assert by_torch.backend == "torch"
+    assert "head dimension 256 is not one of 8, 16 … 128" in str(by_torch)
