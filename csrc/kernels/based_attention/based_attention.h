@@ -9,9 +9,9 @@
 
 namespace thunderkittens {
 
-inline constexpr int64_t kBasedChunk = 64;         // tokens
-inline constexpr int64_t kBasedWidestKey = 16;     // columns of q and k
-inline constexpr int64_t kBasedBlockValues = 64;   // columns of v and o that a block works on
+inline constexpr int64_t kBasedChunk = 64;        // tokens
+inline constexpr int64_t kBasedWidestKey = 16;    // columns of q and k
+inline constexpr int64_t kBasedBlockValues = 64;  // columns of v and o that a block works on
 
 // A tensor [batch, length, heads, width].
 struct based_attention_operand {

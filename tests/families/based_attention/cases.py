@@ -200,7 +200,12 @@ def augmented(case: Case, q, k, v, state, sums) -> list[Tensor]:
     if not case.normalize:
         return [q, k, v, state]
     sums = q.new_zeros(rows) if sums is None else sums.double()
-    return [q, k, torch.cat([v, torch.ones_like(v[..., :1])], -1), torch.cat([state, sums[..., None]], -1)]
+    return [
+        q,
+        k,
+        torch.cat([v, torch.ones_like(v[..., :1])], -1),
+        torch.cat([state, sums[..., None]], -1),
+    ]
 
 
 def scale_of(case: Case) -> float:

@@ -222,7 +222,9 @@ def test_maps_over_a_dimension():
 def test_refuses_what_does_not_fit():
     based, q = thunderkittens.based_attention, torch.randn(1, 5, 2, 8)
     state, sums = torch.zeros(1, 2, 45, 8), torch.zeros(1, 2, 45)
-    with pytest.raises(ValueError, match=r"based_attention: v must have shape .*got \[1, 5, 3, 8\]"):
+    with pytest.raises(
+        ValueError, match=r"based_attention: v must have shape .*got \[1, 5, 3, 8\]"
+    ):
         based(q, q, torch.randn(1, 5, 3, 8))
     for scale in (0.0, -1.0):
         with pytest.raises(ValueError, match="based_attention: scale must be above 0, got"):

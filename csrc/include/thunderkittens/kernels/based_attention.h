@@ -1,6 +1,7 @@
 // Based's linear attention: what to compute, where, and the launch. Plain C++ without torch.
 //
-//   y(i) = Σ(j ≤ i) A(i, j) v(j) / (Σ(j ≤ i) A(i, j) + eps),   A = 1 + s + s²/2,  s = scale · q(i) · k(j)
+//   y(i) = Σ(j ≤ i) A(i, j) v(j) / (Σ(j ≤ i) A(i, j) + eps),   A = 1 + s + s²/2,  s = scale · q(i)
+//   · k(j)
 //
 // for each head; without `normalize` the sum alone. A(i, j) = φ(q(i)) · φ(k(j)) with the features
 //

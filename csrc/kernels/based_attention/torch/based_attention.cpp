@@ -177,11 +177,13 @@ struct based_attention_backward {
                                        like_if_given("dinitial_state", "initial_state"),
                                        like_if_given("dinitial_sums", "initial_sums")};
 
-  static based_attention_gradients compute(
-      const Tensor& dout, const optional_tensor& dfinal_state, const optional_tensor& dfinal_sums,
-      const Tensor& q, const Tensor& k, const Tensor& v, bool normalize, double eps,
-      std::optional<double> scale, const optional_tensor& initial_state,
-      const optional_tensor& initial_sums, std::array<bool, 5> needs) {
+  static based_attention_gradients compute(const Tensor& dout, const optional_tensor& dfinal_state,
+                                           const optional_tensor& dfinal_sums, const Tensor& q,
+                                           const Tensor& k, const Tensor& v, bool normalize,
+                                           double eps, std::optional<double> scale,
+                                           const optional_tensor& initial_state,
+                                           const optional_tensor& initial_sums,
+                                           std::array<bool, 5> needs) {
     const based_attention_backward_call b{
         {q, k, v, normalize, eps, scale, initial_state, initial_sums},
         dout,

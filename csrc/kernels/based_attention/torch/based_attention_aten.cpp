@@ -151,8 +151,8 @@ based_attention_gradients based_attention_backward_by_aten(const based_attention
     const Tensor s = r.scores(i), dy = r.chunk_of(dout, i);
     d_sums[i] = dy;
     if (c.normalize) {
-      const quotient y(
-          at::matmul(recurrence::weights(s), v) + at::matmul(r.features(q), r.state), c.eps);
+      const quotient y(at::matmul(recurrence::weights(s), v) + at::matmul(r.features(q), r.state),
+                       c.eps);
       const Tensor d_numerator = dy / y.denominator;
       d_sums[i] = with_column(d_numerator, -(d_numerator * y.value()).sum(-1));
     }
@@ -171,8 +171,7 @@ based_attention_gradients based_attention_backward_by_aten(const based_attention
     dv[i] = at::matmul(recurrence::weights(s).transpose(-1, -2), d_sums[i]) +
             at::matmul(r.features(k), d_state);
     dk[i] = at::matmul(d_scores(s, i).transpose(-1, -2), q) +
-            r.features.gradient(
-                k, at::matmul(r.chunk_of(r.v, i), d_state.transpose(-1, -2)));
+            r.features.gradient(k, at::matmul(r.chunk_of(r.v, i), d_state.transpose(-1, -2)));
     d_state = d_state + at::matmul(r.features(q).transpose(-1, -2), d_sums[i]);
   }
   based_attention_gradients results;
