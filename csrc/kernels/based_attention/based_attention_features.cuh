@@ -2,16 +2,9 @@
 //
 // φ(x) as the kernel has it is without the scale: 1, the 16 elements of x, and their 136 products;
 // what they weigh is in the state that a product with them reads (feature_column). They are 160
-// columns in groups of 8, and column f of a group is a product of two elements of x that lie f
-// places behind two others: so of a lane's pairs, as the tensor cores want them, each feature is
-// one multiplication of two words, of which the second has turned in its half of x:
-//
-//   group          column f = 0 … 7
-//   0, 1           x(f), x(8 + f)
-//   2 … 6          x(f) · x((f + r) % 8),  r = 0 … 4; of r = 4, the columns 4 … 7 would say what
-//                  0 … 3 do: 4 is 1, the others are 0
-//   7 … 11         the same of x(8 …); of r = 4, the columns 4 … 7 are 0
-//   12 … 19        x(8 + f) · x((f + r) % 8),  r = 0 … 7
+// columns in groups of 8, and column f of a group is a product of two elements of x that lie some
+// places apart: so of a lane's pairs, as the tensor cores want them, features are one multiplication
+// of two words, of which the second has turned in its half of x (feature_group).
 #pragma once
 
 #include <kittens.cuh>
@@ -26,9 +19,31 @@ inline constexpr int kKeys = kBasedWidestKey;
 inline constexpr int kHalf = kKeys / 2;  // of x, in which elements turn
 inline constexpr int kColumns = 160;     // of features, as the kernel has them
 inline constexpr int kGroups = kColumns / 8;
-inline constexpr int kFirstSquare = 2, kSecondSquare = 7;  // the groups of x(f)² of each half
-inline constexpr int kCross = 12;       // the first group of products of both halves
-inline constexpr int kOne = 6 * 8 + 4;  // the column that is 1
+
+// What the columns f = 0 … 7 of a group are. The groups of a slice, which are 32 columns, have all
+// the products whose second element lies `by` places behind.
+struct feature_group {
+  enum class kind {
+    element,  // x(f), or with `by` x(8 + f)
+    low,      // x(f) · x((f + by) % 8); by is at most 4, of which the columns 4 … 7 would say what
+              // 0 … 3 do: 4 is 1, the others are 0
+    high,     // the same of x(8 …); by 4, the columns 4 … 7 are 0
+    cross,    // x(8 + f) · x((f + by) % 8)
+  };
+  kind is;
+  int by;
+
+  KITTENS_INLINE static constexpr feature_group of(int group) {
+    if (group < 2) return {kind::element, group};
+    if (group < 4) return {group == 2 ? kind::low : kind::high, 0};
+    if (group < 12) return {group % 2 == 0 ? kind::low : kind::cross, group / 2 - 1};
+    if (group < 16) return {kind::cross, (group - 7) % 8};
+    return {kind::high, group - 15};
+  }
+};
+inline constexpr int kSlice = 32;            // columns
+inline constexpr int kOne = 10 * 8 + 4;      // the column that is 1
+using kind = feature_group::kind;
 
 // Both products of two words.
 template <class T>
@@ -54,15 +69,13 @@ class row_features {
 
   // This lane's two columns of a group.
   KITTENS_DEVICE uint32_t group(int i) const {
-    if (i == 0) return low[0];
-    if (i == 1) return high[0];
-    if (i >= kCross) return multiply_pairs<T>(high[0], low[i - kCross]);
-    const bool second = i >= kSecondSquare;
-    const int by = i - (second ? kSecondSquare : kFirstSquare);
-    const uint32_t product =
-        second ? multiply_pairs<T>(high[0], high[by]) : multiply_pairs<T>(low[0], low[by]);
+    const auto [is, by] = feature_group::of(i);
+    if (is == kind::element) return by == 0 ? low[0] : high[0];
+    if (is == kind::cross) return multiply_pairs<T>(high[0], low[by]);
+    const uint32_t product = is == kind::low ? multiply_pairs<T>(low[0], low[by])
+                                             : multiply_pairs<T>(high[0], high[by]);
     if (by < kHalf / 2 || place() < 2) return product;
-    return !second && place() == 2 ? pack<T>(1, 0) : 0;
+    return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;
   }
 
  private:
@@ -102,14 +115,13 @@ struct feature_column {
   int e, f;
 
   KITTENS_DEVICE static feature_column of(int column) {
-    const int group = column / 8, at = column % 8;
-    if (group < 2) return {-1, column};
+    const auto [is, by] = feature_group::of(column / 8);
+    const int at = column % 8;
+    if (is == kind::element) return {-1, column};
     if (column == kOne) return {-1, -1};
-    const bool cross = group >= kCross, second = group >= kSecondSquare;
-    const int by = group - (cross ? kCross : second ? kSecondSquare : kFirstSquare);
-    if (!cross && by == kHalf / 2 && at >= kHalf / 2) return {-2, -2};
-    const int first = (second ? kHalf : 0) + at;
-    const int turned = (second && !cross ? kHalf : 0) + (at + by) % kHalf;
+    if (is != kind::cross && by == kHalf / 2 && at >= kHalf / 2) return {-2, -2};
+    const int first = (is == kind::low ? 0 : kHalf) + at;
+    const int turned = (is == kind::high ? kHalf : 0) + (at + by) % kHalf;
     return {first < turned ? first : turned, first < turned ? turned : first};
   }
 
@@ -129,9 +141,9 @@ struct feature_column {
 
 // The same weight of column 8·group + …, where the group says it: of all columns but kOne.
 KITTENS_DEVICE float weight_of_group(int group, float scale) {
-  if (group < 2) return scale;
-  const bool square = group == kFirstSquare || group == kSecondSquare;
-  return square ? 0.5f * scale * scale : scale * scale;
+  const auto [is, by] = feature_group::of(group);
+  if (is == kind::element) return scale;
+  return is != kind::cross && by == 0 ? 0.5f * scale * scale : scale * scale;
 }
 
 }  // namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET

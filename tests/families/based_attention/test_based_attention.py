@@ -177,7 +177,8 @@ def test_compiles_without_a_break(dynamic, normalize):
         results.append([*outputs, *gradients])
     for want, got in zip(*results, strict=True):
         torch.testing.assert_close(got, want)
-    assert counter.frame_count == 1
+    # With `dynamic`, torch begins again once it sees that eps is a constant.
+    assert counter.frame_count <= 1 + dynamic
 
 
 @pytest.mark.parametrize("normalize", [False, True])
