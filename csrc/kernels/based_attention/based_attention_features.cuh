@@ -3,8 +3,8 @@
 // φ(x) as the kernel has it is without the scale: 1, the 16 elements of x, and their 136 products;
 // what they weigh is in the state that a product with them reads (feature_column). They are 160
 // columns in groups of 8, and column f of a group is a product of two elements of x that lie some
-// places apart: so of a lane's pairs, as the tensor cores want them, features are one multiplication
-// of two words, of which the second has turned in its half of x (feature_group).
+// places apart: so of a lane's pairs, as the tensor cores want them, features are one
+// multiplication of two words, of which the second has turned in its half of x (feature_group).
 #pragma once
 
 #include <kittens.cuh>
@@ -41,8 +41,8 @@ struct feature_group {
     return {kind::high, group - 15};
   }
 };
-inline constexpr int kSlice = 32;            // columns
-inline constexpr int kOne = 10 * 8 + 4;      // the column that is 1
+inline constexpr int kSlice = 32;        // columns
+inline constexpr int kOne = 10 * 8 + 4;  // the column that is 1
 using kind = feature_group::kind;
 
 // Both products of two words.
@@ -72,16 +72,19 @@ class row_features {
     const auto [is, by] = feature_group::of(i);
     if (is == kind::element) return by == 0 ? low[0] : high[0];
     if (is == kind::cross) return multiply_pairs<T>(high[0], low[by]);
-    const uint32_t product = is == kind::low ? multiply_pairs<T>(low[0], low[by])
-                                             : multiply_pairs<T>(high[0], high[by]);
+    const uint32_t product =
+        is == kind::low ? multiply_pairs<T>(low[0], low[by]) : multiply_pairs<T>(high[0], high[by]);
     if (by < kHalf / 2 || place() < 2) return product;
     return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;
   }
 
+  // This lane's words of a half that has turned, and which of the four lanes it is.
+  KITTENS_DEVICE uint32_t low_by(int by) const { return low[by]; }
+  KITTENS_DEVICE uint32_t high_by(int by) const { return high[by]; }
+  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
+
  private:
   uint32_t low[kHalf], high[kHalf / 2 + 1];  // turned by 0, 1 …
-
-  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
 
   // By two elements is by one lane; by one more, of two neighbours' words the halves between them.
   template <int Count>

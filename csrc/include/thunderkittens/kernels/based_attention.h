@@ -53,19 +53,53 @@ struct based_attention_tensors {
   float* final_sums = nullptr;
 };
 
-// Where heads are few, sequences are cut into segments. The workspace is a state for each.
+// The gradients of a forward, of value widths up to 64. TMA reads do as it does v.
+struct based_attention_backward_problem {
+  based_attention_problem forward;
+  based_attention_strides do_strides;
+};
+
+struct based_attention_backward_tensors {
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* d_o;                       // as v
+  const float* initial_state = nullptr;  // as the forward's
+  const float* initial_sums = nullptr;
+  const float* d_final_state = nullptr;  // as the states; or null: zeros
+  const float* d_final_sums = nullptr;
+  // Results, contiguous; each may be null: not wanted.
+  void* dq = nullptr;                // [batch, length, heads, key_width] of `type`
+  void* dk = nullptr;                // the same
+  void* dv = nullptr;                // [batch, length, heads, value_width] of `type`
+  float* d_initial_state = nullptr;  // as the states
+  float* d_initial_sums = nullptr;
+};
+
+// Where heads are few, sequences are cut into segments. The workspace is a state for each; and of a
+// backward with `normalize` two numbers a token.
 struct based_attention_plan : plain_plan<based_attention_problem, based_attention_params> {
   int64_t segment_chunks = 0;  // chunks of 64 tokens
+};
+struct based_attention_backward_plan
+    : plain_plan<based_attention_backward_problem, based_attention_params> {
+  int64_t segment_chunks = 0;
 };
 
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const based_attention_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const based_attention_backward_problem& problem);
 
-// Throws error where there is no kernel, or none for the device.
+// Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT based_attention_plan plan(const based_attention_problem& problem, const device& d);
+KITTENS_EXPORT based_attention_backward_plan plan(const based_attention_backward_problem& problem,
+                                                  const device& d);
 
 // On the plan's device, which has to be the current one.
 KITTENS_EXPORT void launch(const based_attention_plan& plan, const based_attention_tensors& tensors,
                            const workspace& work, stream s);
+KITTENS_EXPORT void launch(const based_attention_backward_plan& plan,
+                           const based_attention_backward_tensors& tensors, const workspace& work,
+                           stream s);
 
 }  // namespace thunderkittens

@@ -20,6 +20,7 @@ using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
 
 const kernel kKernel("based_attention", kBasedAttention);
+const kernel kBackwardKernel("based_attention_backward", kBasedAttention);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
@@ -65,9 +66,10 @@ based_attention_problem problem_of(const based_attention_call& c) {
   };
 }
 
-std::string why_torch(const based_attention_call& c) {
+template <class Problem>
+std::string why_torch(const based_attention_call& c, const Problem& problem) {
   return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
-                                          : why_unsupported(problem_of(c));
+                                          : why_unsupported(problem);
 }
 
 // Nothing to compute, and nothing to choose: no token of any head.
@@ -127,7 +129,7 @@ based_attention_results compute_forward(const based_attention_call& c, bool want
     return {empty_contiguous(c.v), passed_through(c.initial_state, state),
             passed_through(c.initial_sums, sums)};
   }
-  const decision d = decide(kKernel, c.q.device(), why_torch(c));
+  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.q, "q");
@@ -138,6 +140,40 @@ based_attention_results compute_forward(const based_attention_call& c, bool want
   if (d.on != nullptr) return forward_by_kernel(d, c, wants_states);
   based_attention_results results = based_attention_by_aten(c);
   if (!results[2].defined()) results[2] = empty_states(c)[1];
+  return results;
+}
+
+based_attention_gradients backward_by_kernel(const decision& d,
+                                             const based_attention_backward_call& b) {
+  based_attention_call c = b.forward;
+  for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
+  const Tensor dout = tma_operand(b.dout), state = contiguous(c.initial_state),
+               sums = contiguous(c.initial_sums), d_state = contiguous(b.dfinal_state),
+               d_sums = contiguous(b.dfinal_sums);
+  based_attention_gradients results;
+  if (b.needs[0]) results[0] = empty_contiguous(c.q);
+  if (b.needs[1]) results[1] = empty_contiguous(c.k);
+  if (b.needs[2]) results[2] = empty_contiguous(c.v);
+  if (b.needs[3] && c.initial_state) results[3] = empty_contiguous(*c.initial_state);
+  if (b.needs[4] && c.initial_sums) results[4] = empty_contiguous(*c.initial_sums);
+  const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
+  launch(d, based_attention_backward_problem{problem_of(c), strides_of(dout)},
+         based_attention_backward_tensors{
+             .q = c.q.const_data_ptr(),
+             .k = c.k.const_data_ptr(),
+             .v = c.v.const_data_ptr(),
+             .d_o = dout.const_data_ptr(),
+             .initial_state = floats_of(state),
+             .initial_sums = floats_of(sums),
+             .d_final_state = floats_of(d_state),
+             .d_final_sums = c.normalize ? floats_of(d_sums) : nullptr,
+             .dq = data(results[0]),
+             .dk = data(results[1]),
+             .dv = data(results[2]),
+             .d_initial_state = new_floats_of(results[3]),
+             .d_initial_sums = new_floats_of(results[4]),
+         },
+         c.q.device());
   return results;
 }
 
@@ -152,6 +188,15 @@ based_attention_gradients gradients_of_nothing(const based_attention_backward_ca
   if (b.needs[3] && c.initial_state) results[3] = passed_through(b.dfinal_state, state);
   if (b.needs[4] && c.initial_sums) results[4] = passed_through(b.dfinal_sums, sums);
   return results;
+}
+
+based_attention_gradients compute_backward(const based_attention_backward_call& b) {
+  const based_attention_call& c = b.forward;
+  if (is_empty(c)) return gradients_of_nothing(b);
+  const based_attention_backward_problem problem{problem_of(c), {}};
+  const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
+  if (d.explained) return {};
+  return d.on == nullptr ? based_attention_backward_by_aten(b) : backward_by_kernel(d, b);
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
@@ -184,13 +229,11 @@ struct based_attention_backward {
                                            const optional_tensor& initial_state,
                                            const optional_tensor& initial_sums,
                                            std::array<bool, 5> needs) {
-    const based_attention_backward_call b{
-        {q, k, v, normalize, eps, scale, initial_state, initial_sums},
-        dout,
-        dfinal_state,
-        dfinal_sums,
-        needs};
-    return is_empty(b.forward) ? gradients_of_nothing(b) : based_attention_backward_by_aten(b);
+    return compute_backward({{q, k, v, normalize, eps, scale, initial_state, initial_sums},
+                             dout,
+                             dfinal_state,
+                             dfinal_sums,
+                             needs});
   }
 };
 
