@@ -43,8 +43,12 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
 =======
     Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
+<<<<<<< HEAD
     Kernel(name="mamba2", ops=("mamba2",), uses=("linear_attention",)),
 >>>>>>> mamba2
+=======
+    Kernel(name="based_attention", ops=("based_attention",), architectures=("sm_90a",)),
+>>>>>>> based
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

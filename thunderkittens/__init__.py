@@ -18,6 +18,11 @@ if _loader.load():
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.activation import geglu, gelu, swiglu
     from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.based_attention import (
+        based_attention,
+        based_attention_step,
+        based_features,
+    )
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.linear_attention import linear_attention
@@ -47,6 +52,9 @@ __all__ = [
     "add_rms_norm",
     "attention",
     "backend",
+    "based_attention",
+    "based_attention_step",
+    "based_features",
     "cross_entropy",
     "explain",
     "geglu",

@@ -26,6 +26,7 @@ __all__ = [
     "add_norm_backward",
     "assert_close",
     "attention",
+    "based_attention",
     "cross_entropy",
     "floor",
     "gated",
@@ -122,6 +123,23 @@ def linear_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int
     inner = torch.float64 if dtype == torch.float64 else torch.float32
     slack = 3 * accumulation(length + 256, inner)
     return 2 * unit(dtype) * (want.abs() + 2 * size) + slack * size + floor(dtype)
+
+
+def based_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int) -> Tensor:
+    """The bound of an output, a state or a gradient of based_attention.
+
+    Args:
+        want: The reference, float64.
+        size: The same sums of absolute values, where there is a quotient over its denominator.
+        dtype: Of q, k and v, to which weights, features and states are rounded before a product;
+            float64 is computed in float64, the rest in float32.
+        length: How many tokens there are; products are also sums over at most 256 features.
+
+    Returns:
+        The largest allowed error, want's shape.
+    """
+    # Features of q, features of k, the state, and the result itself; the denominator has float32's.
+    return linear_attention(want, size, dtype, length)
 
 
 def cross_entropy(

@@ -1,0 +1,117 @@
+// based_attention: a pass of the kernel, its shared memory and tensors, and the stream of chunks
+// that a block works on. (based_attention.cuh)
+#pragma once
+
+#include "kernels/based_attention/based_attention_features.cuh"
+
+namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
+
+inline constexpr int kChunk = kBasedChunk;
+inline constexpr int kValues = kBasedBlockValues;
+
+// The tensors by what they do in a pass, which has a state of `keys` and `values`, and rows that
+// meet it (based_attention.cuh):
+//
+//   pass      keys  values  row_keys  row_values  gives
+//   forward   k     v       q         –           o
+//   dq        k     v       q         do          dq, and the rows' factors
+//   dk_dv     q     do      k         v           dk, dv; from the last chunk to the first
+template <class T, based_attention_pass Pass, bool Outputs>
+struct based_attention_config {
+  using type = T;
+  static constexpr based_attention_pass pass = Pass;
+  // Else the states at the ends of segments alone.
+  static constexpr bool outputs = Outputs;
+  static constexpr bool reverse = Pass == based_attention_pass::dk_dv;
+  static constexpr bool differentiates = Outputs && Pass != based_attention_pass::forward;
+  static constexpr bool gives_values = Outputs && Pass != based_attention_pass::dq;
+  static constexpr int threads = 128;
+  // The state takes 80 registers a thread; o, scores and features as many as are left. Stages,
+  // features, state and outputs are 84 to 92 KiB.
+  static constexpr int blocks_per_multiprocessor = 2;
+  static constexpr int stages = differentiates ? 2 : 3;
+
+  using key_tile = st<T, kChunk, kKeys>;         // of q and k
+  using value_tile = st<T, kChunk, kValues>;     // of v and o
+  using feature_tile = st<T, kChunk, kColumns>;  // of the keys
+  using state_tile = st<T, kValues, kColumns>;
+};
+
+template <class Config>
+struct based_attention_arguments {
+  tma_sequence_map<typename Config::key_tile> keys, row_keys, key_gradients;
+  tma_sequence_map<typename Config::value_tile> values, row_values, o;
+  const float* initial_state;  // [B, H, F, V]; or null
+  const float* initial_sums;   // [B, H, F]; or null
+  float* final_state;
+  float* final_sums;
+  float* segment_states;  // [segments, B, H, F, V]; or null: one segment
+  float* segment_sums;    // [segments, B, H, F]
+  float2* factors;  // [B, H, chunks · 64]: what a row of do is multiplied by, and the gradient
+                    // of the row's denominator; with `normalize`
+  int batch, length, heads, key_width, value_width, features;  // B, S, H, D, V, F
+  int segments, segment_chunks;                                // of a sequence; chunks of a segment
+  float scale, eps;
+  bool normalize, wants_o, wants_key_gradients;
+};
+
+template <class Config>
+struct based_attention_shared {
+  static constexpr int kRowStages = Config::outputs ? Config::stages : 1;
+  static constexpr int kRowValueStages = Config::differentiates ? Config::stages : 1;
+  typename Config::value_tile values[Config::stages];
+  typename Config::value_tile row_values[kRowValueStages];
+  typename Config::value_tile o;  // on its way out
+  typename Config::feature_tile features;
+  typename Config::state_tile state;  // before the chunk, weighted, as a product takes it
+  typename Config::key_tile keys[Config::stages];
+  typename Config::key_tile row_keys[kRowStages];
+  typename Config::key_tile key_gradients;  // on its way out
+  sv<float, kChunk> factors[2];             // of the chunk's values
+  ring<Config::stages> chunks;
+};
+
+// What a block works on: a segment of a head's sequence, and 64 of its values.
+struct chunk_stream {
+  int batch, head, part, segment;
+  int first, count;  // chunks
+
+  template <class Config>
+  KITTENS_DEVICE static chunk_stream of(const based_attention_arguments<Config>& p) {
+    int of_all = arch::block_x();
+    const auto take = [&](int extent) {
+      const int index = of_all % extent;
+      of_all /= extent;
+      return index;
+    };
+    chunk_stream s;
+    s.part = take((p.value_width + kValues - 1) / kValues);
+    s.head = take(p.heads);
+    s.segment = take(p.segments);
+    s.batch = of_all;
+    const int all = (p.length + kChunk - 1) / kChunk;
+    s.first = s.segment * p.segment_chunks;
+    s.count = all - s.first < p.segment_chunks ? all - s.first : p.segment_chunks;
+    return s;
+  }
+  // The first token of the chunk that comes at this step.
+  template <class Config>
+  KITTENS_DEVICE int token(int step) const {
+    return (Config::reverse ? first + count - 1 - step : first + step) * kChunk;
+  }
+};
+
+// 16 rows of a tile as an operand in registers, from `row` and `column` on; Transposed: 16 columns,
+// as rows of the operand. The caller fences before a copy overwrites them.
+template <bool Transposed, class T, int Rows, int Cols>
+KITTENS_DEVICE void load_fragment(uint32_t* words, const st<T, Rows, Cols>& tile, int row,
+                                  int column) {
+  const int lane = arch::lane_id(), first = lane / 8 % 2 * 8, second = lane / 16 * 8;
+  uint32_t loaded[4];
+  arch::load_matrix<Transposed>(loaded, &tile(row + (Transposed ? second : first) + lane % 8,
+                                              column + (Transposed ? first : second)));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words[i] = loaded[i];
+}
+
+}  // namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET

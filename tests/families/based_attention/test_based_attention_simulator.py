@@ -1,0 +1,117 @@
+"""based_attention's kernel, lane by lane on the CPU: the list of test_based_attention.py."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.based_attention import cases
+from tests.families.based_attention.cases import BF16, FP16, Case
+from tests.tools.in_simulator import (
+    check_no_races,
+    check_policies_agree,
+    needs_race_mode,
+    needs_simulator,
+)
+from thunderkittens import _C
+from thunderkittens.testing import check_memory
+
+pytestmark = needs_simulator
+
+ALL = [
+    *cases.lengths(),
+    *cases.widths(),
+    *cases.options(),
+    *cases.layouts(),
+    # Segments: fewer blocks than fit, and chunks for several.
+    Case(length=1030, heads=1),
+    Case(length=1090, value_width=128, dtype=FP16, normalize=False),
+]
+SOME = [
+    Case(length=200),
+    Case(length=100, value_width=72, key_width=8),
+    Case(length=1030, heads=1, value_width=16),
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernels."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+def launches() -> int:
+    return _C.launch_counts()["based_attention"]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
+    inputs = cases.make(case)
+    before = launches()
+    with thunderkittens.backend("simulator"):
+        results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
+    assert launches() >= before + 2
+    cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_policies_agree(case):
+    inputs = cases.make(case)
+    check_policies_agree(lambda: cases.run_case(case, inputs))
+
+
+@needs_race_mode
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_no_races(case):
+    inputs = cases.make(case)
+    check_no_races(lambda: cases.run_case(case, inputs))
+
+
+def test_a_sequence_resumes_from_its_state():
+    """What one call leaves is what the next takes: states, and sums, in the documented order."""
+    case = Case(1, 200, 2)
+    q, k, v, state, sums, *_ = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        whole, *last = cases.call(case, q, k, v, state, sums)
+        first, *states = cases.call(case, *(t[:, :128] for t in (q, k, v)), state, sums)
+        second, *resumed = cases.call(case, *(t[:, 128:] for t in (q, k, v)), *states)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(resumed, last)
+
+
+def test_scores_that_the_weights_forget():
+    """Weights are at least ½: where q and k are opposite, the denominator is not 0."""
+    case = Case(1, 130, 1, states=False)
+    _, _, v, *_ = cases.make(case)
+    q = torch.full((1, 130, 1, 16), 0.5, dtype=BF16)
+    k = -q  # s = −1
+    with thunderkittens.backend("simulator"):
+        o = thunderkittens.based_attention(q, k, v)
+    want = v.double().cumsum(1) / torch.arange(1, 131).view(-1, 1, 1)
+    torch.testing.assert_close(o.double(), want, rtol=0.01, atol=0.02)
+
+
+def test_not_finite_stays_in_its_head_and_comes_no_earlier():
+    """A NaN spoils its head from its token on: not what came before, not other heads."""
+    case = Case(1, 200, 2, states=False)
+    q, k, v, *_ = cases.make(case)
+    k[0, 100, 1, 3] = float("nan")
+    with thunderkittens.backend("simulator"):
+        o = thunderkittens.based_attention(q, k, v)
+    assert o[0, :, 0].isfinite().all()
+    assert o[0, 100:, 1].isnan().all()
+    assert o[0, :64, 1].isfinite().all()
+
+
+def test_explain(monkeypatch):
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
+    q = torch.randn(1, 5, 2, 16).to(BF16)
+    stepped = cases.lay_out(q, "stepped")
+    with thunderkittens.backend("simulator"):
+        found = thunderkittens.explain("based_attention", q, q, q)
+        copied = thunderkittens.explain("based_attention", q, stepped, q)
+        wide = thunderkittens.explain("based_attention", *[torch.randn(1, 5, 1, 32).to(BF16)] * 3)
+    assert (found.backend, found.notes) == ("simulator", ())
+    assert "k is copied first: the elements of a row are not neighbours" in str(copied)
+    assert wide.backend == "torch"
+    assert "feature dimension 32 is not 8 or 16" in str(wide)

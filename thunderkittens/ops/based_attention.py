@@ -1,0 +1,284 @@
+"""Based's linear attention: the second-order Taylor expansion of the exponential."""
+
+from typing import Literal, NoReturn, TypeAlias, overload
+
+import torch
+from torch import Tensor
+
+from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+
+_State: TypeAlias = Tensor | tuple[Tensor, Tensor]
+
+
+@overload
+def based_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = ...,
+    normalize: bool = ...,
+    eps: float = ...,
+    initial_state: _State | None = ...,
+    output_final_state: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def based_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = ...,
+    normalize: Literal[True] = ...,
+    eps: float = ...,
+    initial_state: tuple[Tensor, Tensor] | None = ...,
+    output_final_state: Literal[True],
+) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+@overload
+def based_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = ...,
+    normalize: Literal[False],
+    eps: float = ...,
+    initial_state: Tensor | None = ...,
+    output_final_state: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def based_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = ...,
+    normalize: bool = ...,
+    eps: float = ...,
+    initial_state: _State | None = ...,
+    output_final_state: bool,
+) -> Tensor | tuple[Tensor, _State]: ...
+def based_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    normalize: bool = True,
+    eps: float = 1e-12,
+    initial_state: _State | None = None,
+    output_final_state: bool = False,
+    **_foreign: NoReturn,
+) -> Tensor | tuple[Tensor, _State]:
+    """Causal linear attention of Based: the weights are exp(s) up to the second order.
+
+    With s(i, j) = scale · q(i) · k(j) and A = 1 + s + s²/2, of each head
+
+        o(i) = Σ(j ≤ i) A(i, j) v(j) / (Σ(j ≤ i) A(i, j) + eps),
+
+    and without `normalize` the sum alone. A(i, j) is φ(q(i)) · φ(k(j)) with the features of
+    `based_features`, F = 1 + D + D (D + 1) / 2 of them, so that time is linear in the length: what
+    came before a token is the state S = Σ φ(k(j)) v(j)ᵀ, and z = Σ φ(k(j)) for the denominator.
+
+    Args:
+        q: [B, S, H, D], float32, float16, bfloat16 or float64, any strides.
+        k: [B, S, H, D], q's dtype.
+        v: [B, S, H, V], q's dtype.
+        scale: Of the scores, above 0; None for 1 / sqrt(D).
+        normalize: Divide by the sum of the weights, which is at least i / 2.
+        eps: Added to the sum of the weights; at least 0.
+        initial_state: What came before the first token: (S, z), [B, H, F, V] and [B, H, F], float32
+            (float64 for float64); without `normalize` S alone. None for nothing.
+        output_final_state: Also return the state after the last token.
+
+    Returns:
+        o, [B, S, H, V], q's dtype, contiguous; with `output_final_state` (o, state), state as the
+        initial one. All are differentiable, in q, k, v and the initial state, once.
+
+    Raises:
+        ValueError: A shape, a device or a number is not as above.
+        TypeError: A dtype or an argument's Python type is not as above, or the state is no pair
+            where there is `normalize`, no tensor where there is none.
+        NotImplementedError: A tensor is sparse or nested, the backward is differentiated, or
+            differentiation is forward-mode.
+
+    Backends:
+        The forward's kernel (sm_90a) takes bfloat16 and float16, D of 8 and 16, V a multiple of 8
+        and any S; torch computes the rest, and the backward, by the same chunks. q, k and v are
+        read where they lie if the last stride is 1 and address and other strides are multiples of
+        16 bytes, none of them 0; otherwise they are copied, and `explain` says so. A block has 64
+        columns of one head's v; where these are fewer than what the GPU runs at a time, sequences
+        are cut into segments, whose states are found first: q is then read once, k and v twice. The
+        backward saves the inputs alone.
+
+    Numerics:
+        Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: weights
+        within a chunk, features and the state before each chunk are rounded to q's dtype; the state
+        itself, and all that the denominator is made of, stay in float32. Of float16, products of
+        two elements of q or k and the state times `scale` must stay below 65504. Torch computes in
+        float32 (float64 for float64). Under autocast q, k and v take its dtype. The same bits on
+        every run.
+
+    Source:
+        csrc/kernels/based_attention. Arora et al., Simple linear attention language models balance
+        the recall-throughput tradeoff (2024), sections 4.1 and E.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k = torch.randn(2, 2, 5, 4, 16).unbind()
+        >>> v = torch.randn(2, 5, 4, 64)
+        >>> o, (S, z) = thunderkittens.based_attention(q, k, v, output_final_state=True)
+        >>> o.shape, S.shape, z.shape
+        (torch.Size([2, 5, 4, 64]), torch.Size([2, 4, 153, 64]), torch.Size([2, 4, 153]))
+    """
+    if _foreign:
+        refuse_keywords("based_attention", _foreign)
+    state, sums = _parts("based_attention", "initial_state", initial_state, normalize)
+    ops = torch.ops.thunderkittens
+    try:
+        if not output_final_state:
+            return ops.based_attention.default(q, k, v, normalize, eps, scale, state, sums)
+        o, state, sums = ops.based_attention_forward.default(
+            q, k, v, normalize, eps, scale, state, sums
+        )
+    except RuntimeError as error:
+        refuse_types("based_attention", error)
+        raise
+    return o, (state, sums) if normalize else state
+
+
+def based_features(x: Tensor, *, scale: float | None = None) -> Tensor:
+    """The features φ of `based_attention`: φ(q) · φ(k) = 1 + s + s²/2, s = scale · q · k.
+
+    In this order, which is that of the state's rows: 1; √scale · x(e) for each e; for each e ≤ f,
+    those with e = 0 first, scale · x(e) x(f), and of e = f scale / √2 · x(e)². Twice an element off
+    the diagonal of x xᵀ is one feature: they are 1 + D + D (D + 1) / 2, 153 of D = 16.
+
+    So φ(q) pairs with a state: φ(q)ᵀ S is the sum of weights and values over all its tokens, and
+    φ(q) · z the sum of their weights.
+
+    Args:
+        x: [..., D], any floating dtype.
+        scale: That of the scores, above 0; None for 1 / sqrt(D).
+
+    Returns:
+        [..., 1 + D + D (D + 1) / 2], x's dtype; computed by torch, differentiable.
+
+    Raises:
+        ValueError: scale is not above 0.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k = torch.randn(2, 16, dtype=torch.float64).unbind()
+        >>> s = (q * k).sum() / 4
+        >>> product = (thunderkittens.based_features(q) * thunderkittens.based_features(k)).sum()
+        >>> bool(torch.isclose(product, 1 + s + s * s / 2))
+        True
+    """
+    width = x.shape[-1]
+    scale = _checked_scale("based_features", scale, width)
+    first, second = torch.triu_indices(width, width, device=x.device).unbind()
+    weights = torch.full(first.shape, scale, dtype=x.dtype, device=x.device)
+    weights = torch.where(first == second, weights * 0.5**0.5, weights)
+    products = x.index_select(-1, first) * x.index_select(-1, second) * weights
+    return torch.cat([torch.ones_like(x[..., :1]), scale**0.5 * x, products], -1)
+
+
+def based_attention_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: _State,
+    *,
+    scale: float | None = None,
+    normalize: bool = True,
+    eps: float = 1e-12,
+) -> Tensor:
+    """One more token of `based_attention`: adds it to the state in place, and attends to all.
+
+    S += φ(k) vᵀ, z += φ(k), o = φ(q)ᵀ S / (φ(q) · z + eps), with φ as `based_features` gives it;
+    without `normalize` o = φ(q)ᵀ S.
+
+    Args:
+        q: [B, H, D], float32, float16, bfloat16 or float64.
+        k: [B, H, D], q's dtype.
+        v: [B, H, V], q's dtype.
+        state: (S, z), [B, H, F, V] and [B, H, F], float32 (float64 for float64), as
+            `based_attention` returns it, changed in place; without `normalize` S alone.
+        scale: Of the scores, above 0; None for 1 / sqrt(D).
+        normalize: Divide by the sum of the weights.
+        eps: Added to the sum of the weights.
+
+    Returns:
+        o, [B, H, V], q's dtype.
+
+    Raises:
+        ValueError: A shape or a number is not as above.
+        TypeError: A dtype is not as above, or the state is no pair where there is `normalize`, no
+            tensor where there is none.
+
+    Backends:
+        torch computes it, on all devices; it reads the state twice and writes it once.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k, v = torch.randn(3, 1, 5, 2, 16).unbind()
+        >>> o, state = thunderkittens.based_attention(q, k, v, output_final_state=True)
+        >>> next_q, next_k, next_v = torch.randn(3, 1, 2, 16).unbind()
+        >>> thunderkittens.based_attention_step(next_q, next_k, next_v, state).shape
+        torch.Size([1, 2, 16])
+    """
+    op = "based_attention_step"
+    s, z = _parts(op, "state", state, normalize)
+    if s is None:
+        raise TypeError(f"{op}: state must be given, got None")
+    scale = _checked_scale(op, scale, q.shape[-1])
+    exact = torch.float64 if q.dtype == torch.float64 else torch.float32
+    features = 1 + q.shape[-1] + q.shape[-1] * (q.shape[-1] + 1) // 2
+    rows = tuple(q.shape[:-1])
+    for name, t, shape, dtype in (
+        ("k", k, tuple(q.shape), q.dtype),
+        ("v", v, (*rows, v.shape[-1]), q.dtype),
+        ("state", s, (*rows, features, v.shape[-1]), exact),
+        ("the state's sums", z, (*rows, features), exact),
+    ):
+        if t is None:
+            continue
+        if tuple(t.shape) != shape:
+            raise ValueError(f"{op}: {name} must have shape {[*shape]}, got {[*t.shape]}")
+        if t.dtype != dtype:
+            raise TypeError(f"{op}: {name} must be {dtype}, got {t.dtype}")
+    of_q, of_k = (based_features(t.to(exact), scale=scale) for t in (q, k))
+    s += of_k.unsqueeze(-1) * v.to(exact).unsqueeze(-2)
+    o = (of_q.unsqueeze(-2) @ s).squeeze(-2)
+    if z is not None:
+        z += of_k
+        o = o / ((of_q * z).sum(-1, keepdim=True) + eps)
+    return o.to(v.dtype)
+
+
+def _parts(
+    op: str, name: str, state: _State | None, normalize: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The state and its sums, of what a caller gave."""
+    if state is None:
+        return None, None
+    if normalize:
+        if not (isinstance(state, tuple) and len(state) == 2):
+            raise TypeError(
+                f"{op}: {name} must be a pair (S, z) with normalize, got {type(state).__name__}"
+            )
+        return state
+    if not isinstance(state, Tensor):
+        raise TypeError(
+            f"{op}: {name} must be a tensor without normalize, got {type(state).__name__}"
+        )
+    return state, None
+
+
+def _checked_scale(op: str, scale: float | None, width: int) -> float:
+    if scale is None:
+        return width**-0.5 if width > 0 else 1.0
+    if not scale > 0:
+        raise ValueError(f"{op}: scale must be above 0, got {scale}")
+    return scale
