@@ -20,6 +20,7 @@ if _loader.load():
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
+    from thunderkittens.ops.hedgehog_attention import HedgehogState, hedgehog_attention
     from thunderkittens.ops.linear_attention import linear_attention
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
@@ -32,6 +33,7 @@ if _loader.load():
 
 __all__ = [
     "Explanation",
+    "HedgehogState",
     "__version__",
     "add_layer_norm",
     "add_rms_norm",
@@ -41,6 +43,7 @@ __all__ = [
     "explain",
     "geglu",
     "gelu",
+    "hedgehog_attention",
     "include_dir",
     "layer_norm",
     "linear_attention",

@@ -30,6 +30,7 @@ __all__ = [
     "floor",
     "gated",
     "gated_backward",
+    "hedgehog_attention",
     "layer_norm",
     "layer_norm_backward",
     "linear_attention",
@@ -122,6 +123,29 @@ def linear_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int
     inner = torch.float64 if dtype == torch.float64 else torch.float32
     slack = 3 * accumulation(length + 256, inner)
     return 2 * unit(dtype) * (want.abs() + 2 * size) + slack * size + floor(dtype)
+
+
+def hedgehog_attention(
+    want: Tensor, size: Tensor, dtype: torch.dtype, length: int, score: float
+) -> Tensor:
+    """The bound of an output or a state of hedgehog attention.
+
+    Args:
+        want: The reference, float64.
+        size: The same sums of absolute values; of an output, which is a quotient N / D, those of N
+            and of |N / D| times D, divided by |D|.
+        dtype: Of q, k and v. Features of queries and keys, and states, are rounded to it one after
+            the other; float64 is computed in float64, the rest in float32.
+        length: How many tokens there are; products are also sums over at most 256 columns.
+        score: The largest |q| @ |k| / sqrt(D), or of those with the maps: rounding an exponent
+            shifts a weight by as much.
+
+    Returns:
+        The largest allowed error, want's shape.
+    """
+    inner = torch.float64 if dtype == torch.float64 else torch.float32
+    slack = 4 * accumulation(length + 256, inner) + 8 * unit(inner) * (4 + score)
+    return 2 * unit(dtype) * (want.abs() + 3 * size) + slack * size + floor(dtype)
 
 
 def cross_entropy(
