@@ -38,7 +38,11 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel(name="rotary", ops=("rotary",)),
     Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
-    Kernel(name="hedgehog_attention", ops=("hedgehog_attention",), architectures=("sm_90a",)),
+    Kernel(
+        name="hedgehog_attention",
+        ops=("hedgehog_attention", "hedgehog_attention_step"),
+        architectures=("sm_90a",),
+    ),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

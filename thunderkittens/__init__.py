@@ -20,7 +20,11 @@ if _loader.load():
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
-    from thunderkittens.ops.hedgehog_attention import HedgehogState, hedgehog_attention
+    from thunderkittens.ops.hedgehog_attention import (
+        HedgehogState,
+        hedgehog_attention,
+        hedgehog_attention_step,
+    )
     from thunderkittens.ops.linear_attention import linear_attention
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
@@ -44,6 +48,7 @@ __all__ = [
     "geglu",
     "gelu",
     "hedgehog_attention",
+    "hedgehog_attention_step",
     "include_dir",
     "layer_norm",
     "linear_attention",

@@ -2,6 +2,7 @@
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
+from thunderkittens.nn.hedgehog_attention import HedgehogAttention
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 
@@ -12,6 +13,7 @@ __all__ = [
     "AddRMSNorm",
     "CrossEntropyLoss",
     "GatedMLP",
+    "HedgehogAttention",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "RMSNorm",

@@ -12,6 +12,9 @@ _hedgehog_attention: Callable[..., Tensor] = torch.ops.thunderkittens.hedgehog_a
 _hedgehog_attention_forward: Callable[..., tuple[Tensor, Tensor, Tensor]] = (
     torch.ops.thunderkittens.hedgehog_attention_forward.default
 )
+_hedgehog_attention_step: Callable[..., Tensor] = (
+    torch.ops.thunderkittens.hedgehog_attention_step.default
+)
 _WINDOW = 64  # tokens
 
 
@@ -213,3 +216,76 @@ def _places(length: Tensor) -> Tensor:
 def _take(t: Tensor, places: Tensor) -> Tensor:
     """Of each sequence those rows, in that order."""
     return t.gather(1, places[:, :, None, None].expand(-1, -1, *t.shape[2:]))
+
+
+def hedgehog_attention_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_map: Tensor,
+    k_map: Tensor,
+    *,
+    alpha: Tensor,
+    beta: Tensor,
+    state: HedgehogState,
+    **_foreign: NoReturn,
+) -> Tensor:
+    """One token of hedgehog attention, for decoding: the state is updated in place.
+
+    The window is exactly that of the last 64 tokens, the new one among them; the one that leaves it
+    enters the sums of the state. Otherwise it is `hedgehog_attention`, whose windows begin at
+    multiples of 64 tokens: results differ by what lies between 64 and 128 tokens back.
+
+    Args:
+        q: [B, H, D], float32, float16, bfloat16 or float64, of the new token.
+        k: [B, H, D], q's dtype.
+        v: [B, H, E], q's dtype.
+        q_map: [H, D, F], q's dtype.
+        k_map: The same.
+        alpha: Weight of what is linear, [H], float32 (float64 for float64).
+        beta: Weight of the window, the same.
+        state: As `hedgehog_attention` returns it, of an empty sequence for a beginning; its caches
+            have q's dtype. All its tensors are written.
+
+    Returns:
+        y, [B, H, E], q's dtype, contiguous. Not differentiable.
+
+    Raises:
+        ValueError: A shape or a device is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
+        NotImplementedError: A tensor is sparse or nested, or needs a gradient.
+
+    Backends:
+        The kernel (sm_90a) takes float32, bfloat16 and float16, D and E up to 256 and F up to 128,
+        and states that are contiguous; torch computes the rest. Nothing is read back to the host,
+        and a CUDA graph of a call can be replayed for token after token.
+
+    Numerics:
+        All is computed in float32 (float64 for float64), and rounded once.
+
+    Source:
+        csrc/kernels/hedgehog_attention. Zhang et al., LoLCATs (2024), section 3.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> q, k, v = torch.randn(3, 2, 100, 4, 16).unbind()
+        >>> maps = torch.randn(2, 4, 16, 8).unbind()
+        >>> weights = {"alpha": torch.full((4,), 0.5), "beta": torch.full((4,), 0.5)}
+        >>> _, state = thunderkittens.hedgehog_attention(
+        ...     q, k, v, *maps, **weights, output_final_state=True
+        ... )
+        >>> token = torch.randn(3, 2, 4, 16).unbind()
+        >>> y = thunderkittens.hedgehog_attention_step(*token, *maps, **weights, state=state)
+        >>> y.shape, state.length
+        (torch.Size([2, 4, 16]), tensor([101, 101]))
+    """
+    if _foreign:
+        refuse_keywords("hedgehog_attention_step", _foreign)
+    kv_state, k_state, k_cache, v_cache, length = state
+    try:
+        return _hedgehog_attention_step(
+            k_cache, v_cache, kv_state, k_state, length, q, k, v, q_map, k_map, alpha, beta
+        )
+    except RuntimeError as error:
+        refuse_types("hedgehog_attention_step", error)
+        raise

@@ -21,7 +21,16 @@ struct hedgehog_attention_params {
   int64_t segment_blocks;
 };
 
+struct hedgehog_attention_step_params {
+  hedgehog_attention_step_problem problem;
+  hedgehog_attention_step_tensors tensors;
+};
+
+inline constexpr int64_t kHedgehogStepWidth = 256;  // of heads at most, and of features
+
 inline constexpr kittens::host::kernel_entry<hedgehog_attention_params> kHedgehogAttention{
     "hedgehog_attention"};
+inline constexpr kittens::host::kernel_entry<hedgehog_attention_step_params> kHedgehogAttentionStep{
+    "hedgehog_attention_step"};
 
 }  // namespace thunderkittens

@@ -50,6 +50,18 @@ std::string why_unsupported(const hedgehog_attention_problem& p) {
   return "";
 }
 
+std::string why_unsupported(const hedgehog_attention_step_problem& p) {
+  for (const int64_t width : {p.head_dim, p.value_dim, 2 * p.features}) {
+    if (width < 1 || width > kHedgehogStepWidth) {
+      return text("width ", width, " is not one of 1, 2 … ", kHedgehogStepWidth);
+    }
+  }
+  if (p.heads > kMost / std::max<int64_t>(1, p.batch)) {
+    return text(p.batch, " batches of ", p.heads, " heads are too many");
+  }
+  return "";
+}
+
 hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kHedgehogAttention);
   refuse_unsupported(kernel.name(), p);
@@ -58,6 +70,12 @@ hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& 
   const int64_t segments = divide_up(blocks_of(p), plan.segment_blocks);
   if (segments > 1) plan.workspace.bytes = segments * p.batch * p.heads * kStateBytes;
   return plan;
+}
+
+hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kHedgehogAttentionStep);
+  refuse_unsupported(kernel.name(), p);
+  return {p, kernel.on(d)};
 }
 
 void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensors& t,
@@ -72,6 +90,11 @@ void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensor
                       .segment_sum = memory == nullptr ? nullptr : memory + kv_elements,
                       .segment_blocks = plan.segment_blocks},
                      s);
+}
+
+void launch(const hedgehog_attention_step_plan& plan, const hedgehog_attention_step_tensors& t,
+            const workspace&, stream s) {
+  plan.kernel.launch({plan.problem, t}, s);
 }
 
 }  // namespace thunderkittens

@@ -18,6 +18,7 @@
 namespace thunderkittens {
 
 struct hedgehog_attention_params;
+struct hedgehog_attention_step_params;
 
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
 struct hedgehog_attention_strides {
@@ -59,16 +60,52 @@ struct hedgehog_attention_plan : plain_plan<hedgehog_attention_problem, hedgehog
   int64_t segment_blocks = 0;  // of 64 tokens
 };
 
+// One token after others. Its window is that of the last 64 tokens, itself among them; the token
+// before those enters the state. Any type; widths to 256, maps to 128 columns.
+struct hedgehog_attention_step_problem {
+  int64_t batch, heads, head_dim, value_dim, features;
+  struct strides {
+    int64_t batch, head;
+  } q_strides, k_strides, v_strides;
+  dtype type;
+};
+
+// All but q, k and v contiguous.
+struct hedgehog_attention_step_tensors {
+  float* kv_state;        // [batch, heads, 2 features, value_dim]: updated, as …
+  float* k_state;         // [batch, heads, 2 features]
+  void* k_cache;          // [batch, 64, heads, head_dim] of `type`: token t in place t % 64
+  void* v_cache;          // [batch, 64, heads, value_dim] of `type`
+  const int64_t* length;  // [batch], tokens before this one; the caller adds 1 afterwards
+  const void* q;          // [batch, heads, head_dim] of `type`
+  const void* k;          // the same
+  const void* v;          // [batch, heads, value_dim] of `type`
+  const void* q_map;      // [heads, head_dim, features] of `type`
+  const void* k_map;      // the same
+  const float* alpha;     // [heads]
+  const float* beta;      // [heads]
+  void* y;                // [batch, heads, value_dim] of `type`
+};
+
+using hedgehog_attention_step_plan =
+    plain_plan<hedgehog_attention_step_problem, hedgehog_attention_step_params>;
+
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const hedgehog_attention_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const hedgehog_attention_step_problem& problem);
 
-// Throws error where there is no kernel, or none for the device.
+// Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT hedgehog_attention_plan plan(const hedgehog_attention_problem& problem,
                                             const device& d);
+KITTENS_EXPORT hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& problem,
+                                                 const device& d);
 
 // On the plan's device, which has to be the current one.
 KITTENS_EXPORT void launch(const hedgehog_attention_plan& plan,
                            const hedgehog_attention_tensors& tensors, const workspace& work,
+                           stream s);
+KITTENS_EXPORT void launch(const hedgehog_attention_step_plan& plan,
+                           const hedgehog_attention_step_tensors& tensors, const workspace& work,
                            stream s);
 
 }  // namespace thunderkittens
