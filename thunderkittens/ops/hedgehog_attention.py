@@ -31,7 +31,7 @@ class HedgehogState(NamedTuple):
         k_cache: k of the last 64 tokens, [B, 64, H, D], token t in place t % 64; zeros where there
             are fewer.
         v_cache: v of the same, [B, 64, H, E].
-        length: How many tokens there have been, [B], int64.
+        length: How many tokens there have been, [B], int64 or int32.
     """
 
     kv_state: Tensor
@@ -177,7 +177,9 @@ def hedgehog_attention(
     keys, values = k, v
     try:
         if initial_state is not None:
-            kv_state, k_state, k_cache, v_cache, length = initial_state
+            kv_state, k_state, k_cache, v_cache, length = _fields(
+                "hedgehog_attention: initial_state", "a HedgehogState or None", initial_state
+            )
             places = _places(length)
             keys = torch.cat([_take(k_cache, places), k], 1)
             values = torch.cat([_take(v_cache, places), v], 1)
@@ -198,6 +200,13 @@ def hedgehog_attention(
         places = _places(-length)
         caches = [_take(t[:, -_WINDOW:], places) for t in (keys, values)]
     return y, HedgehogState(kv_state, k_state, *caches, length)
+
+
+def _fields(argument: str, expected: str, state: HedgehogState) -> HedgehogState:
+    """The state's tensors, of a plain tuple too; raises if it is something else."""
+    if not isinstance(state, tuple) or not all(isinstance(t, Tensor) for t in state):
+        raise TypeError(f"{argument} must be {expected}, got {type(state).__name__}")
+    return HedgehogState(*state)
 
 
 def _last(t: Tensor) -> Tensor:
@@ -281,7 +290,9 @@ def hedgehog_attention_step(
     """
     if _foreign:
         refuse_keywords("hedgehog_attention_step", _foreign)
-    kv_state, k_state, k_cache, v_cache, length = state
+    kv_state, k_state, k_cache, v_cache, length = _fields(
+        "hedgehog_attention_step: state", "a HedgehogState", state
+    )
     try:
         return _hedgehog_attention_step(
             k_cache, v_cache, kv_state, k_state, length, q, k, v, q_map, k_map, alpha, beta

@@ -125,8 +125,6 @@ def test_refuses_what_does_not_fit():
         call(q.clone().requires_grad_(), state)
     with pytest.raises(ValueError, match=r"hedgehog_attention_step: k_cache.size\(1\) must be 64"):
         call(q, state._replace(k_cache=state.k_cache[:, 1:], v_cache=state.v_cache[:, 1:]))
-    with pytest.raises(TypeError, match="hedgehog_attention_step: length must have dtype int64"):
-        call(q, state._replace(length=state.length.int()))
     with pytest.raises(RuntimeError, match="kv_state must not overlap with itself"):
         call(q, state._replace(kv_state=state.kv_state[:, :1].expand(-1, 2, -1, -1)))
     with pytest.raises(ValueError, match=r"kv_state.size\(2\) must be 8"):

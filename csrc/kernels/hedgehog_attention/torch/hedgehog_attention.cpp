@@ -172,18 +172,18 @@ struct hedgehog_attention_backward {
   static constexpr const char* differentiates = "hedgehog_attention";
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,H,D"),
-      tensor("k", dtype_rule::same, "B,T,H,D"),
-      tensor("v", dtype_rule::same, "B,T,H,E"),
+      tensor("k", dtype_rule::same, "B,Sw,H,D"),
+      tensor("v", dtype_rule::same, "B,Sw,H,E"),
       tensor("q_map", dtype_rule::same, "H,D,F"),
       tensor("k_map", dtype_rule::same, "H,D,F"),
       tensor("alpha", dtype_rule::statistics, "H"),
       tensor("beta", dtype_rule::statistics, "H"),
-      optional(tensor("kv_state", dtype_rule::statistics, "B,H,G,E")),
-      optional(tensor("k_state", dtype_rule::statistics, "B,H,G")),
+      optional(tensor("kv_state", dtype_rule::statistics, "B,H,F2,E")),
+      optional(tensor("k_state", dtype_rule::statistics, "B,H,F2")),
       optional(tensor("first", dtype_rule::index, "B")),
       optional(tensor("dy", dtype_rule::same, "B,S,H,E")),
-      optional(tensor("dkv_final", dtype_rule::statistics, "B,H,G,E")),
-      optional(tensor("dk_final", dtype_rule::statistics, "B,H,G")),
+      optional(tensor("dkv_final", dtype_rule::statistics, "B,H,F2,E")),
+      optional(tensor("dk_final", dtype_rule::statistics, "B,H,F2")),
       needs<9>(),
   };
   static constexpr result_list results{like("dq", "q"),
@@ -217,19 +217,19 @@ struct hedgehog_attention {
   static constexpr const char* name = "hedgehog_attention";
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,H,D"),
-      tensor("k", dtype_rule::same, "B,T,H,D"),
-      tensor("v", dtype_rule::same, "B,T,H,E"),
+      tensor("k", dtype_rule::same, "B,Sw,H,D"),
+      tensor("v", dtype_rule::same, "B,Sw,H,E"),
       tensor("q_map", dtype_rule::same, "H,D,F"),
       tensor("k_map", dtype_rule::same, "H,D,F"),
       tensor("alpha", dtype_rule::statistics, "H"),
       tensor("beta", dtype_rule::statistics, "H"),
-      optional(tensor("kv_state", dtype_rule::statistics, "B,H,G,E")).otherwise("None"),
-      optional(tensor("k_state", dtype_rule::statistics, "B,H,G")).otherwise("None"),
+      optional(tensor("kv_state", dtype_rule::statistics, "B,H,F2,E")).otherwise("None"),
+      optional(tensor("k_state", dtype_rule::statistics, "B,H,F2")).otherwise("None"),
       optional(tensor("first", dtype_rule::index, "B")).otherwise("None"),
   };
   static constexpr result_list results{result{.name = "y", .gradient = "dy", .shape = "B,S,H,E"},
-                                       result{.name = "kv_final", .shape = "B,H,G,E"},
-                                       result{.name = "k_final", .shape = "B,H,G"}};
+                                       result{.name = "kv_final", .shape = "B,H,F2,E"},
+                                       result{.name = "k_final", .shape = "B,H,F2"}};
   static constexpr size_t kReturned = 1;
 
   static void check_options(const auto&... args) { check_sizes({args...}); }

@@ -34,9 +34,6 @@ void check_sizes(const step_call& c) {
   };
   check("kv_state", 2, c.kv_state.sym_size(2), 2 * c.q_map.sym_size(2), "2 · q_map.size(2)");
   check("k_cache", 1, c.k_cache.sym_size(1), kHedgehogBlock, "the window");
-  TORCH_CHECK_TYPE(c.length.scalar_type() == at::kLong,
-                   "hedgehog_attention_step: length must have dtype int64, got ",
-                   c.length.scalar_type());
 }
 
 void check_writable(const step_call& c) {
@@ -70,8 +67,9 @@ void refuse_gradients(const auto& arguments, const auto&... args) {
 
 Tensor step_by_aten(const step_call& c) {
   const at::ScalarType type = c.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor length = c.length.to(at::kLong);
   const auto row = [&](const Tensor& cache) {
-    return (c.length % kHedgehogBlock)
+    return (length % kHedgehogBlock)
         .view({-1, 1, 1, 1})
         .expand({-1, 1, cache.size(2), cache.size(3)});
   };
@@ -79,7 +77,7 @@ Tensor step_by_aten(const step_call& c) {
     const Tensor logits = at::matmul(x.to(type).unsqueeze(2), map.to(type)).squeeze(2);
     return at::cat({logits.softmax(-1), logits.neg().softmax(-1)}, -1);
   };
-  const Tensor leaves = (c.length >= kHedgehogBlock).view({-1, 1, 1});
+  const Tensor leaves = (length >= kHedgehogBlock).view({-1, 1, 1});
   const Tensor k_leaving = c.k_cache.gather(1, row(c.k_cache)).squeeze(1),
                v_leaving = c.v_cache.gather(1, row(c.v_cache)).squeeze(1);
   const Tensor entering = features(k_leaving, c.k_map).masked_fill(leaves.logical_not(), 0);
@@ -88,7 +86,7 @@ Tensor step_by_aten(const step_call& c) {
   c.k_cache.scatter_(1, row(c.k_cache), c.k.unsqueeze(1));
   c.v_cache.scatter_(1, row(c.v_cache), c.v.unsqueeze(1));
 
-  const Tensor exists = at::arange(kHedgehogBlock, c.length.options()) <= c.length.unsqueeze(1);
+  const Tensor exists = at::arange(kHedgehogBlock, length.options()) <= length.unsqueeze(1);
   const Tensor keys = c.k_cache.to(type).permute({0, 2, 3, 1}),  // [B, H, D, 64]
       values = c.v_cache.to(type).transpose(1, 2);               // [B, H, 64, E]
   const Tensor scores = (at::matmul(c.q.to(type).unsqueeze(2), keys) / std::sqrt(c.q.size(2)))
@@ -118,14 +116,15 @@ Tensor step_by_kernel(const decision& d, const hedgehog_attention_step_problem& 
                       const step_call& c) {
   const Tensor y = at::empty({c.v.size(0), c.v.size(1), c.v.size(2)}, c.v.options());
   const Tensor q_map = c.q_map.contiguous(), k_map = c.k_map.contiguous(),
-               alpha = c.alpha.contiguous(), beta = c.beta.contiguous();
+               alpha = c.alpha.contiguous(), beta = c.beta.contiguous(),
+               length = c.length.to(at::kLong);
   launch(d, problem,
          hedgehog_attention_step_tensors{
              .kv_state = c.kv_state.mutable_data_ptr<float>(),
              .k_state = c.k_state.mutable_data_ptr<float>(),
              .k_cache = c.k_cache.mutable_data_ptr(),
              .v_cache = c.v_cache.mutable_data_ptr(),
-             .length = c.length.const_data_ptr<int64_t>(),
+             .length = length.const_data_ptr<int64_t>(),
              .q = c.q.const_data_ptr(),
              .k = c.k.const_data_ptr(),
              .v = c.v.const_data_ptr(),
@@ -175,10 +174,10 @@ Tensor compute_step(step_call c) {
 struct hedgehog_attention_step {
   static constexpr const char* name = "hedgehog_attention_step";
   static constexpr argument_list arguments{
-      tensor("k_cache", dtype_rule::floating, "B,W,H,D"),
-      tensor("v_cache", dtype_rule::same, "B,W,H,E"),
-      tensor("kv_state", dtype_rule::statistics, "B,H,G,E"),
-      tensor("k_state", dtype_rule::statistics, "B,H,G"),
+      tensor("k_cache", dtype_rule::floating, "B,W64,H,D"),
+      tensor("v_cache", dtype_rule::same, "B,W64,H,E"),
+      tensor("kv_state", dtype_rule::statistics, "B,H,F2,E"),
+      tensor("k_state", dtype_rule::statistics, "B,H,F2"),
       tensor("length", dtype_rule::index, "B"),
       tensor("q", dtype_rule::same, "B,H,D"),
       tensor("k", dtype_rule::same, "B,H,D"),
