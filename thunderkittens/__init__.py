@@ -25,6 +25,11 @@ if _loader.load():
     )
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
+    from thunderkittens.ops.hedgehog_attention import (
+        HedgehogState,
+        hedgehog_attention,
+        hedgehog_attention_step,
+    )
     from thunderkittens.ops.linear_attention import linear_attention
 <<<<<<< HEAD
     from thunderkittens.ops.linear_attention_decay import (
@@ -47,6 +52,7 @@ if _loader.load():
 
 __all__ = [
     "Explanation",
+    "HedgehogState",
     "__version__",
     "add_layer_norm",
     "add_rms_norm",
@@ -59,6 +65,8 @@ __all__ = [
     "explain",
     "geglu",
     "gelu",
+    "hedgehog_attention",
+    "hedgehog_attention_step",
     "include_dir",
     "layer_norm",
     "lightning_log_decay",

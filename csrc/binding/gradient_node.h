@@ -18,7 +18,7 @@
 
 namespace thunderkittens {
 
-inline constexpr size_t kMaxInputs = 8;  // of a call, those that may have a gradient
+inline constexpr size_t kMaxInputs = 9;  // of a call, those that may have a gradient
 
 // What a backward is given: at least one of `gradients` is defined.
 struct backward_call {

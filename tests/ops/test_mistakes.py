@@ -13,7 +13,15 @@ from tests.tools import families
 from thunderkittens.ops import _mistakes
 
 OPS = [op for kernel in configs.KERNELS for op in kernel.ops]
+<<<<<<< HEAD
 PYTHONS_OWN = ("inplace", "return_lse", "return_final_state")  # of which Python asks whether they are true
+=======
+PYTHONS_OWN = (
+    "inplace",
+    "return_lse",
+    "output_final_state",
+)  # of which Python asks whether they are true
+>>>>>>> hedgehog
 ARGUMENTS = [
     (op, name)
     for op in OPS
@@ -25,13 +33,19 @@ WRONG_TYPES = {
     for module in families.each("calls.py")
     for sentence, call in getattr(module, "WRONG_TYPES", {}).items()
 }
+MORE_ARGUMENTS = {  # that a function has and its op's table lacks
+    op: arguments
+    for module in families.each("calls.py")
+    for op, arguments in getattr(module, "MORE_ARGUMENTS", {}).items()
+}
 KEYWORDS = [(op, name) for op in OPS for name in _mistakes._ELSEWHERE.get(op, {})]
 
 
 def arguments_of(op: str) -> dict:
     """Of a call that works, those that the function has."""
     parameters = inspect.signature(getattr(thunderkittens, op)).parameters
-    return {name: value for name, value in good(TABLES[op]).items() if name in parameters}
+    more = MORE_ARGUMENTS.get(op, {})
+    return {name: value for name, value in good(TABLES[op]).items() if name in parameters} | more
 
 
 def check_message(message: str) -> None:

@@ -1,0 +1,36 @@
+// hedgehog attention: what the host passes to the launcher. No torch, no device code.
+// (thunderkittens/kernels/hedgehog_attention.h: what the op computes.)
+#pragma once
+
+#include <cstdint>
+
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/hedgehog_attention.h"
+
+namespace thunderkittens {
+
+inline constexpr int64_t kHedgehogBlock = 64;       // tokens
+inline constexpr int64_t kHedgehogHeadDim = 128;    // of q and k, and of v
+inline constexpr int64_t kHedgehogMapColumns = 64;  // half as many as features
+
+struct hedgehog_attention_params {
+  hedgehog_attention_problem problem;
+  hedgehog_attention_tensors tensors;
+  float* segment_kv;   // [segments, batch, heads, 128, 128]
+  float* segment_sum;  // [segments, batch, heads, 128]; or both null: one segment
+  int64_t segment_blocks;
+};
+
+struct hedgehog_attention_step_params {
+  hedgehog_attention_step_problem problem;
+  hedgehog_attention_step_tensors tensors;
+};
+
+inline constexpr int64_t kHedgehogStepWidth = 256;  // of heads at most, and of features
+
+inline constexpr kittens::host::kernel_entry<hedgehog_attention_params> kHedgehogAttention{
+    "hedgehog_attention"};
+inline constexpr kittens::host::kernel_entry<hedgehog_attention_step_params> kHedgehogAttentionStep{
+    "hedgehog_attention_step"};
+
+}  // namespace thunderkittens

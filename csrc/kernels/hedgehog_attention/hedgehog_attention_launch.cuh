@@ -1,0 +1,73 @@
+// hedgehog attention: how the kernel is launched.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/hedgehog_attention/hedgehog_attention_forward.cuh"
+#include "kittens/host/launch.cuh"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+template <class Config>
+void launch_hedgehog_config(const hedgehog_attention_params& params, host::stream s) {
+  using T = typename Config::type;
+  const hedgehog_attention_problem& p = params.problem;
+  const hedgehog_attention_tensors& t = params.tensors;
+  const auto view = [&](const void* data, int64_t rows, const hedgehog_attention_strides& by) {
+    return gl<T>{static_cast<T*>(const_cast<void*>(data)),
+                 p.batch,
+                 p.heads,
+                 rows,
+                 kWidth,
+                 by.batch,
+                 by.head,
+                 by.token};
+  };
+  const auto map = [&](const void* data) {
+    return gl<T>{static_cast<T*>(const_cast<void*>(data)),
+                 1,
+                 p.heads,
+                 kWidth,
+                 kHalf,
+                 p.heads * kWidth * kHalf,
+                 kWidth * kHalf,
+                 kHalf};
+  };
+  const int64_t row = p.heads * kWidth, keys = p.length + (p.has_window ? kBlock : 0);
+  const int64_t blocks = (p.length + kBlock - 1) / kBlock;
+  const int64_t segments = (blocks + params.segment_blocks - 1) / params.segment_blocks;
+  hedgehog_arguments<Config> a{};
+  a.q = decltype(a.q)::of(view(t.q, p.length, p.q_strides));
+  a.k = decltype(a.k)::of(view(t.k, keys, p.k_strides));
+  a.v = decltype(a.v)::of(view(t.v, keys, p.v_strides));
+  a.y = decltype(a.y)::of(view(t.y, p.length, {p.length * row, row, kWidth}));
+  a.q_map = decltype(a.q_map)::of(map(t.q_map));
+  a.k_map = decltype(a.k_map)::of(map(t.k_map));
+  a.alpha = t.alpha;
+  a.beta = t.beta;
+  a.first = t.first;
+  a.initial_kv = t.initial_kv;
+  a.initial_sum = t.initial_sum;
+  a.final_kv = t.final_kv;
+  a.final_sum = t.final_sum;
+  a.segment_kv = params.segment_kv;
+  a.segment_sum = params.segment_sum;
+  a.batch = int(p.batch);
+  a.length = int(p.length);
+  a.heads = int(p.heads);
+  a.missing = p.has_window ? 0 : kBlock;
+  a.segments = int(segments);
+  a.segment_blocks = int(params.segment_blocks);
+  a.score_scale = kLog2e / std::sqrt(float(kWidth));
+  host::launch(hedgehog_attention_forward<Config>,
+               {{p.batch * p.heads * segments}, {kThreads}, sizeof(hedgehog_shared<Config>)}, s, a);
+}
+
+// The states of the segments, where there is more than one, and then the outputs.
+template <class T>
+void launch_hedgehog_attention(const hedgehog_attention_params& p, host::stream s) {
+  if (p.segment_kv != nullptr) launch_hedgehog_config<hedgehog_config<T, false>>(p, s);
+  launch_hedgehog_config<hedgehog_config<T, true>>(p, s);
+}
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

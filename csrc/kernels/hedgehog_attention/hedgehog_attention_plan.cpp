@@ -1,0 +1,100 @@
+// hedgehog attention: what is chosen before a launch, and the launch.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/hedgehog_attention/hedgehog_attention.h"
+#include "kittens/host/text.h"
+
+namespace thunderkittens {
+namespace {
+
+using kittens::host::text;
+
+constexpr int64_t kMost = std::numeric_limits<int>::max();
+// Below, a segment's own state costs about as much as it gains.
+constexpr int64_t kFewestBlocks = 8;
+constexpr int64_t kFeatures = 2 * kHedgehogMapColumns;
+constexpr int64_t kStateBytes = kFeatures * (kHedgehogHeadDim + 1) * int64_t{sizeof(float)};
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t blocks_of(const hedgehog_attention_problem& p) {
+  return divide_up(p.length, kHedgehogBlock);
+}
+
+// How a call's sequences are cut: so that each multiprocessor has a block of threads. A kernel's
+// step is two blocks of tokens, and so a segment is an even number.
+int64_t blocks_of_segment(const hedgehog_attention_problem& p, const device& d) {
+  const int64_t blocks = blocks_of(p), streams = std::max<int64_t>(1, p.batch * p.heads);
+  const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
+  return 2 * divide_up(std::max(divide_up(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
+}
+
+}  // namespace
+
+std::string why_unsupported(const hedgehog_attention_problem& p) {
+  if (p.type == dtype::float32) return "float32 is computed by torch";
+  for (const int64_t width : {p.head_dim, p.value_dim}) {
+    if (width != kHedgehogHeadDim) {
+      return text("head dimension ", width, " is not ", kHedgehogHeadDim);
+    }
+  }
+  if (p.features != kHedgehogMapColumns) {
+    return text("maps to ", p.features, " columns are not to ", kHedgehogMapColumns);
+  }
+  if (p.length > kMost / 2 || p.heads > kMost / std::max<int64_t>(1, p.batch) ||
+      blocks_of(p) + 1 > kMost / std::max<int64_t>(1, p.batch * p.heads)) {
+    return text(p.batch, " batches of ", p.heads, " heads of ", p.length, " tokens are too many");
+  }
+  return "";
+}
+
+std::string why_unsupported(const hedgehog_attention_step_problem& p) {
+  for (const int64_t width : {p.head_dim, p.value_dim, 2 * p.features}) {
+    if (width < 1 || width > kHedgehogStepWidth) {
+      return text("width ", width, " is not one of 1, 2 … ", kHedgehogStepWidth);
+    }
+  }
+  if (p.heads > kMost / std::max<int64_t>(1, p.batch)) {
+    return text(p.batch, " batches of ", p.heads, " heads are too many");
+  }
+  return "";
+}
+
+hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kHedgehogAttention);
+  refuse_unsupported(kernel.name(), p);
+  if (p.length < 1) throw error("hedgehog_attention: length must be at least 1, got 0");
+  hedgehog_attention_plan plan{{p, kernel.on(d)}, blocks_of_segment(p, d)};
+  const int64_t segments = divide_up(blocks_of(p), plan.segment_blocks);
+  if (segments > 1) plan.workspace.bytes = segments * p.batch * p.heads * kStateBytes;
+  return plan;
+}
+
+hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kHedgehogAttentionStep);
+  refuse_unsupported(kernel.name(), p);
+  return {p, kernel.on(d)};
+}
+
+void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensors& t,
+            const workspace& work, stream s) {
+  const hedgehog_attention_problem& p = plan.problem;
+  const int64_t segments = divide_up(blocks_of(p), plan.segment_blocks);
+  auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
+  const int64_t kv_elements = segments * p.batch * p.heads * kFeatures * kHedgehogHeadDim;
+  plan.kernel.launch({.problem = p,
+                      .tensors = t,
+                      .segment_kv = memory,
+                      .segment_sum = memory == nullptr ? nullptr : memory + kv_elements,
+                      .segment_blocks = plan.segment_blocks},
+                     s);
+}
+
+void launch(const hedgehog_attention_step_plan& plan, const hedgehog_attention_step_tensors& t,
+            const workspace&, stream s) {
+  plan.kernel.launch({plan.problem, t}, s);
+}
+
+}  // namespace thunderkittens

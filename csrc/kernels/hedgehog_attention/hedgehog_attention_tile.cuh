@@ -1,0 +1,95 @@
+// hedgehog attention: a configuration of the kernel, its shared memory and tensors, and the stream
+// of blocks of tokens that a block of threads works on. (hedgehog_attention_forward.cuh)
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kernels/hedgehog_attention/hedgehog_attention.h"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+inline constexpr int kBlock = kHedgehogBlock;      // tokens
+inline constexpr int kWidth = kHedgehogHeadDim;    // columns of q, k and v, and features
+inline constexpr int kHalf = kHedgehogMapColumns;  // features of one of the two softmaxes
+inline constexpr int kConsumers = 2;
+inline constexpr int kThreads = 128 * kConsumers;
+inline constexpr int kStages = 3;  // blocks of keys: the two of a window, for two blocks of queries
+
+// Outputs: else the states at the ends of segments alone.
+template <class T, bool Outputs>
+struct hedgehog_config {
+  using type = T;
+  static constexpr bool outputs = Outputs;
+
+  using token_tile = st<T, kBlock, kWidth>;  // of q, k, v and y
+  using map_tile = st<T, kWidth, kHalf>;
+  using feature_tile = st<T, kBlock, kHalf>;  // of one of the two softmaxes
+  using state_tile = st<T, kHalf, kWidth>;    // [features, values]
+};
+
+template <class Config>
+struct hedgehog_arguments {
+  tma_sequence_map<typename Config::token_tile> q, k, v, y;
+  tma_map<typename Config::map_tile> q_map, k_map;
+  const float* alpha;  // [H]
+  const float* beta;
+  const int* first;          // [B], or null
+  const float* initial_kv;   // [B, H, features, values], or null
+  const float* initial_sum;  // [B, H, features], or null
+  float* final_kv;           // null: not wanted
+  float* final_sum;
+  float* segment_kv;  // [segments, B, H, features, values]
+  float* segment_sum;
+  int batch, length, heads;      // B, S, H
+  int missing;                   // rows of the window before q, of which k and v have none: 64 or 0
+  int segments, segment_blocks;  // of a sequence; blocks of a segment, even
+  float score_scale;             // to log₂
+};
+
+// What a block of threads works on: a segment of a head's sequence. Blocks of keys are counted from
+// the one before the first query, so that query block b has the keys b and b + 1 in its window, and
+// those before b in its state.
+struct block_stream {
+  int batch, head, segment;
+  int begin;      // block
+  int steps;      // of two blocks
+  int first_row;  // of the keys, the first that exists
+
+  template <class Config>
+  KITTENS_DEVICE static block_stream of(const hedgehog_arguments<Config>& p) {
+    int of_all = arch::block_x();
+    const auto take = [&](int extent) {
+      const int index = of_all % extent;
+      of_all /= extent;
+      return index;
+    };
+    block_stream s;
+    s.head = take(p.heads);
+    s.segment = take(p.segments);
+    s.batch = of_all;
+    const int all = (p.length + kBlock - 1) / kBlock;
+    s.begin = s.segment * p.segment_blocks;
+    const int count = all - s.begin < p.segment_blocks ? all - s.begin : p.segment_blocks;
+    s.steps = (count + 1) / 2;
+    s.first_row = p.first != nullptr ? arch::load_global(p.first + s.batch) : p.missing;
+    return s;
+  }
+};
+
+template <class Config>
+struct hedgehog_shared {
+  static constexpr bool kOutputs = Config::outputs;
+  typename Config::map_tile q_map, k_map;
+  typename Config::token_tile q[kOutputs ? kConsumers : 1];
+  typename Config::token_tile k[kStages], v[kStages];
+  // φ of two blocks of keys, by softmax; then y on its way out.
+  typename Config::feature_tile features[kConsumers][2];
+  typename Config::state_tile state[kOutputs ? 2 : 1];  // as a product takes it, by softmax
+  sv<float, kHalf> sums[2][2];                          // Σ φ(k) of every other block, by softmax
+  block_stream stream;
+  semaphore maps_full, q_full[kConsumers], k_full[kStages], v_full[kStages];
+};
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

@@ -1,0 +1,12 @@
+"""The benchmark of hedgehog_attention, small enough for a CPU."""
+
+import pytest
+
+from benchmarks import bench_hedgehog_attention
+
+PEERS = ()  # that are there on a CPU
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = [bench_hedgehog_attention.Shape(1, 70, 2, 16)]
+    monkeypatch.setattr(bench_hedgehog_attention, "SHAPES", small)

@@ -1,0 +1,17 @@
+"""Mutation of hedgehog_attention's kernel: targets, programs, mutants that no run can notice."""
+
+from tests.mutation.listing import Listed
+from tests.mutation.program import Program
+
+PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
+_FOLDER = "kernels/hedgehog_attention/hedgehog_attention"
+TARGETS = {
+    f"{_FOLDER}_forward.cuh": (PROGRAM,),
+    f"{_FOLDER}_consumer.cuh": (PROGRAM,),
+    f"{_FOLDER}_features.cuh": (PROGRAM,),
+    f"{_FOLDER}_tile.cuh": (PROGRAM,),
+}
+LEFT_OUT: dict[str, tuple[str, ...]] = {}
+HOST_SIDE = (f"{_FOLDER}_launch.cuh",)
+
+LISTED: tuple[Listed, ...] = ()

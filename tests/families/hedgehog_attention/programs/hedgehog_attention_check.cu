@@ -1,0 +1,236 @@
+// The kernel against the definition in double, token by token.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "harness.h"
+#include "hedgehog_attention.h"
+#include "kittens.cuh"
+
+using kittens::bf16;
+using kittens::testing::buffer;
+
+namespace {
+
+constexpr int kWidth = 128, kColumns = 64, kBlock = 64;
+
+struct call {
+  int batch, length, heads;
+  bool window;           // before the first query
+  bool missing = false;  // some of its rows do not exist
+  int segment_blocks = 100;
+};
+
+std::vector<float> numbers(size_t n, unsigned seed, float size = 1) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, size);
+  std::vector<float> values(n);
+  for (float& x : values) x = normal(generator);
+  return values;
+}
+
+std::vector<bf16> rounded(const std::vector<float>& x) {
+  std::vector<bf16> values(x.size());
+  std::ranges::transform(x, values.begin(), [](float v) { return kittens::convert<bf16>(v); });
+  return values;
+}
+
+double number(const std::vector<bf16>& x, size_t i) { return kittens::convert<float>(x[i]); }
+
+// Σ (got − want)² and Σ want², whose root of the ratio is the error.
+struct comparison {
+  double error = 0, norm = 0;
+  void add(double got, double want) {
+    error += (got - want) * (got - want);
+    norm += want * want;
+  }
+  double relative() const { return std::sqrt(error / norm); }
+};
+
+using vector = std::vector<double>;
+
+vector row(const std::vector<bf16>& x, size_t token, int heads, int head) {
+  vector values(kWidth);
+  for (int i = 0; i < kWidth; ++i) values[i] = number(x, (token * heads + head) * kWidth + i);
+  return values;
+}
+
+double dot(const vector& a, const vector& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// φ(x) of a head's map.
+vector features(const vector& x, const std::vector<bf16>& map, int head) {
+  vector values(2 * kColumns);
+  double sums[2] = {};
+  for (int j = 0; j < kColumns; ++j) {
+    double logit = 0;
+    for (int i = 0; i < kWidth; ++i) {
+      logit += x[i] * number(map, (size_t(head) * kWidth + i) * kColumns + j);
+    }
+    sums[0] += values[j] = std::exp(logit);
+    sums[1] += values[j + kColumns] = std::exp(-logit);
+  }
+  for (int j = 0; j < 2 * kColumns; ++j) values[j] /= sums[j / kColumns];
+  return values;
+}
+
+struct inputs {
+  std::vector<bf16> q, k, v, q_map, k_map;
+  std::vector<float> alpha, beta, kv, sum;
+  std::vector<int> first;
+};
+
+struct results {
+  std::vector<bf16> y;
+  std::vector<float> kv, sum;
+};
+
+void compare(const call& c, const inputs& in, const results& got) {
+  comparison outputs, states, sums;
+  const int keys = c.length + (c.window ? kBlock : 0);
+  for (int b = 0; b < c.batch; ++b) {
+    for (int h = 0; h < c.heads; ++h) {
+      const size_t head = size_t(b) * c.heads + h;
+      std::vector<vector> k, v, of_k;  // of the rows from the window before the first query on
+      const int first = c.window ? in.first[b] : kBlock;
+      for (int j = 0; j < c.length + kBlock; ++j) {
+        const size_t token = size_t(b) * keys + std::max(0, j - (c.window ? 0 : kBlock));
+        k.push_back(row(in.k, token, c.heads, h));
+        v.push_back(row(in.v, token, c.heads, h));
+        of_k.push_back(features(k[j], in.k_map, h));
+      }
+      vector state(in.kv.begin() + head * kWidth * kWidth,
+                   in.kv.begin() + (head + 1) * kWidth * kWidth);
+      vector sum(in.sum.begin() + head * kWidth, in.sum.begin() + (head + 1) * kWidth);
+      const auto enter = [&](int from, int to) {
+        for (int j = std::max(first, from); j < to; ++j) {
+          for (int f = 0; f < kWidth; ++f) {
+            sum[f] += of_k[j][f];
+            for (int e = 0; e < kWidth; ++e) state[f * kWidth + e] += of_k[j][f] * v[j][e];
+          }
+        }
+      };
+      int entered = 0;
+      for (int i = 0; i < c.length; ++i) {
+        const int begin = i / kBlock * kBlock;  // of the window
+        enter(entered, begin);
+        entered = begin;
+        const vector q = row(in.q, size_t(b) * c.length + i, c.heads, h);
+        const vector of_q = features(q, in.q_map, h);
+        vector scores;
+        for (int j = std::max(first, begin); j <= i + kBlock; ++j) {
+          scores.push_back(dot(q, k[j]) / std::sqrt(double(kWidth)));
+        }
+        const double largest = *std::ranges::max_element(scores);
+        double under = in.alpha[h] * dot(of_q, sum);
+        vector over(kWidth);
+        for (int f = 0; f < kWidth; ++f) {
+          for (int e = 0; e < kWidth; ++e) {
+            over[e] += in.alpha[h] * of_q[f] * state[f * kWidth + e];
+          }
+        }
+        for (size_t n = 0; n < scores.size(); ++n) {
+          const double weight = in.beta[h] * std::exp(scores[n] - largest);
+          under += weight;
+          for (int e = 0; e < kWidth; ++e) over[e] += weight * v[std::max(first, begin) + n][e];
+        }
+        for (int e = 0; e < kWidth; ++e) {
+          const size_t place = ((size_t(b) * c.length + i) * c.heads + h) * kWidth + e;
+          outputs.add(number(got.y, place), over[e] / under);
+        }
+      }
+      enter(entered, c.length);
+      for (int f = 0; f < kWidth; ++f) {
+        sums.add(got.sum[head * kWidth + f], sum[f]);
+        for (int e = 0; e < kWidth; ++e) {
+          states.add(got.kv[(head * kWidth + f) * kWidth + e], state[f * kWidth + e]);
+        }
+      }
+    }
+  }
+  // Features, weights and states are rounded to bf16, 2⁻⁹ of each at most and uniformly, and so is
+  // y: four roundings on a path.
+  CHECK_CLOSE(outputs.relative(), 0.0, 0.0035);
+  CHECK_CLOSE(states.relative(), 0.0, 0.0025);
+  CHECK_CLOSE(sums.relative(), 0.0, 0.001);
+}
+
+void check(const call& c) {
+  const int keys = c.length + (c.window ? kBlock : 0);
+  const size_t row = size_t(c.heads) * kWidth, streams = size_t(c.batch) * c.heads;
+  inputs in{
+      .q = rounded(numbers(c.batch * c.length * row, 1)),
+      .k = rounded(numbers(c.batch * keys * row, 2)),
+      .v = rounded(numbers(c.batch * keys * row, 3)),
+      .q_map = rounded(numbers(row * kColumns, 4, 0.1f)),
+      .k_map = rounded(numbers(row * kColumns, 5, 0.1f)),
+      .alpha = std::vector<float>(c.heads),
+      .beta = std::vector<float>(c.heads),
+      .kv = numbers(streams * kWidth * kWidth, 6),
+      .sum = std::vector<float>(streams * kWidth, 0.5f),
+      .first = std::vector<int>(c.batch),
+  };
+  // What is linear weighs as much as the window does.
+  for (int h = 0; h < c.heads; ++h) {
+    in.alpha[h] = 2.0f + h;
+    in.beta[h] = 0.75f + h;
+  }
+  for (int b = 0; b < c.batch; ++b) in.first[b] = c.missing ? 37 + b : 0;
+  const int segments = ((c.length + kBlock - 1) / kBlock + c.segment_blocks - 1) / c.segment_blocks;
+
+  const buffer<bf16> q(in.q), k(in.k), v(in.v), q_map(in.q_map), k_map(in.k_map), y(in.q.size());
+  const buffer<float> alpha(in.alpha), beta(in.beta), kv(in.kv), sum(in.sum),
+      final_kv(in.kv.size()), final_sum(in.sum.size()), segment_kv(segments * in.kv.size()),
+      segment_sum(segments * in.sum.size());
+  const buffer<int> first(in.first);
+  const auto strides = [&](int64_t rows) {
+    return thunderkittens::hedgehog_attention_strides{rows * int64_t(row), int64_t(row), kWidth};
+  };
+  run({.problem = {.batch = c.batch,
+                   .length = c.length,
+                   .heads = c.heads,
+                   .head_dim = kWidth,
+                   .value_dim = kWidth,
+                   .features = kColumns,
+                   .has_window = c.window,
+                   .q_strides = strides(c.length),
+                   .k_strides = strides(keys),
+                   .v_strides = strides(keys),
+                   .type = thunderkittens::dtype::bfloat16},
+       .tensors = {.q = q.data(),
+                   .k = k.data(),
+                   .v = v.data(),
+                   .q_map = q_map.data(),
+                   .k_map = k_map.data(),
+                   .alpha = alpha.data(),
+                   .beta = beta.data(),
+                   .y = y.data(),
+                   .first = c.missing ? first.data() : nullptr,
+                   .initial_kv = kv.data(),
+                   .initial_sum = sum.data(),
+                   .final_kv = final_kv.data(),
+                   .final_sum = final_sum.data()},
+       .segment_kv = segments > 1 ? segment_kv.data() : nullptr,
+       .segment_sum = segments > 1 ? segment_sum.data() : nullptr,
+       .segment_blocks = c.segment_blocks});
+  compare(c, in, {y.get(), final_kv.get(), final_sum.get()});
+}
+
+}  // namespace
+
+TEST(several_steps) { check({.batch = 1, .length = 410, .heads = 2, .window = false}); }
+TEST(a_window_before) { check({.batch = 2, .length = 150, .heads = 1, .window = true}); }
+TEST(a_window_of_which_some_is_missing) {
+  check({.batch = 2, .length = 131, .heads = 2, .window = true, .missing = true});
+}
+TEST(segments) {
+  check({.batch = 2, .length = 500, .heads = 1, .window = true, .segment_blocks = 2});
+}
+TEST(segments_of_several_steps) {
+  check({.batch = 1, .length = 640, .heads = 1, .window = false, .segment_blocks = 4});
+}
+TEST(a_token) { check({.batch = 1, .length = 1, .heads = 1, .window = true}); }
