@@ -39,24 +39,14 @@ KERNELS: tuple[Kernel, ...] = (
         architectures=("sm_90a",),
     ),
     Kernel(name="rotary", ops=("rotary",)),
-<<<<<<< HEAD
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
-=======
-    Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
-<<<<<<< HEAD
-<<<<<<< HEAD
     Kernel(name="mamba2", ops=("mamba2",), uses=("linear_attention",)),
->>>>>>> mamba2
-=======
     Kernel(name="based_attention", ops=("based_attention",), architectures=("sm_90a",)),
->>>>>>> based
-=======
     Kernel(
         name="hedgehog_attention",
         ops=("hedgehog_attention", "hedgehog_attention_step"),
         architectures=("sm_90a",),
     ),
->>>>>>> hedgehog
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -31,16 +31,13 @@ if _loader.load():
         hedgehog_attention_step,
     )
     from thunderkittens.ops.linear_attention import linear_attention
-<<<<<<< HEAD
     from thunderkittens.ops.linear_attention_decay import (
         lightning_log_decay,
         minimax_log_decay,
         retention_log_decay,
     )
     from thunderkittens.ops.linear_attention_step import linear_attention_step
-=======
     from thunderkittens.ops.mamba2 import mamba2
->>>>>>> mamba2
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -73,11 +70,8 @@ __all__ = [
     "linear_attention",
     "linear_attention_step",
     "linear_cross_entropy",
-<<<<<<< HEAD
     "minimax_log_decay",
-=======
     "mamba2",
->>>>>>> mamba2
     "nn",
     "register_flash_attention",
     "retention_log_decay",

@@ -95,11 +95,7 @@ constexpr typed<std::string_view> word(std::string_view name) {
 template <size_t Count>
 constexpr typed<std::array<bool, Count>> needs() {
   constexpr std::string_view kTypes[] = {"bool[0]", "bool[1]", "bool[2]", "bool[3]", "bool[4]",
-<<<<<<< HEAD
-                                         "bool[5]", "bool[6]", "bool[7]", "bool[8]"};
-=======
                                          "bool[5]", "bool[6]", "bool[7]", "bool[8]", "bool[9]"};
->>>>>>> hedgehog
   return {{.name = "needs", .type = kTypes[Count], .shape = {}, .count = Count}};
 }
 

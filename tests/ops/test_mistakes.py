@@ -13,15 +13,13 @@ from tests.tools import families
 from thunderkittens.ops import _mistakes
 
 OPS = [op for kernel in configs.KERNELS for op in kernel.ops]
-<<<<<<< HEAD
-PYTHONS_OWN = ("inplace", "return_lse", "return_final_state")  # of which Python asks whether they are true
-=======
-PYTHONS_OWN = (
+PYTHONS_OWN = (  # of which Python asks whether they are true
     "inplace",
     "return_lse",
     "output_final_state",
-)  # of which Python asks whether they are true
->>>>>>> hedgehog
+    "return_final_state",
+    "normalize",
+)
 ARGUMENTS = [
     (op, name)
     for op in OPS

@@ -2,11 +2,8 @@
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
-<<<<<<< HEAD
-from thunderkittens.nn.linear_attention import LinearAttention
-=======
 from thunderkittens.nn.hedgehog_attention import HedgehogAttention
->>>>>>> hedgehog
+from thunderkittens.nn.linear_attention import LinearAttention
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 

@@ -126,7 +126,6 @@ def linear_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int
     return 2 * unit(dtype) * (want.abs() + 2 * size) + slack * size + floor(dtype)
 
 
-<<<<<<< HEAD
 def based_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int) -> Tensor:
     """The bound of an output, a state or a gradient of based_attention.
 
@@ -136,7 +135,14 @@ def based_attention(want: Tensor, size: Tensor, dtype: torch.dtype, length: int)
         dtype: Of q, k and v, to which weights, features and states are rounded before a product;
             float64 is computed in float64, the rest in float32.
         length: How many tokens there are; products are also sums over at most 256 features.
-=======
+
+    Returns:
+        The largest allowed error, want's shape.
+    """
+    # Features of q, features of k, the state, and the result itself; the denominator has float32's.
+    return linear_attention(want, size, dtype, length)
+
+
 def hedgehog_attention(
     want: Tensor, size: Tensor, dtype: torch.dtype, length: int, score: float
 ) -> Tensor:
@@ -151,19 +157,13 @@ def hedgehog_attention(
         length: How many tokens there are; products are also sums over at most 256 columns.
         score: The largest |q| @ |k| / sqrt(D), or of those with the maps: rounding an exponent
             shifts a weight by as much.
->>>>>>> hedgehog
 
     Returns:
         The largest allowed error, want's shape.
     """
-<<<<<<< HEAD
-    # Features of q, features of k, the state, and the result itself; the denominator has float32's.
-    return linear_attention(want, size, dtype, length)
-=======
     inner = torch.float64 if dtype == torch.float64 else torch.float32
     slack = 4 * accumulation(length + 256, inner) + 8 * unit(inner) * (4 + score)
     return 2 * unit(dtype) * (want.abs() + 3 * size) + slack * size + floor(dtype)
->>>>>>> hedgehog
 
 
 def cross_entropy(
