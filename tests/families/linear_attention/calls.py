@@ -12,7 +12,12 @@ STATE = (1, 4, 16, 24)
 
 def _with_states(q, k, v, decay, state):
     return linear_attention(
-        q, k, v, log_decay=-decay.float().abs(), initial_state=state.float(), output_final_state=True
+        q,
+        k,
+        v,
+        log_decay=-decay.float().abs(),
+        initial_state=state.float(),
+        output_final_state=True,
     )
 
 

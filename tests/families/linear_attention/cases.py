@@ -203,9 +203,7 @@ def recurrence(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
 def parallel(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
     """The same by the sum over all earlier tokens, which is quicker; L is the sum of the decays."""
     batch, length, heads, _ = v.shape
-    q, k, v = (
-        t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v)
-    )
+    q, k, v = (t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v))
     decay = q.new_zeros(heads) if decay is None else decay
     if length == 0:
         return v.transpose(1, 2), q.new_zeros(()) if initial is None else initial
