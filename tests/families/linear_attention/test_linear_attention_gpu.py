@@ -1,4 +1,4 @@
-"""linear_attention's kernel on a GPU: the lists of its other tests, and what only a GPU can show."""
+"""linear_attention's kernel on a GPU: the lists of its other tests, and what only it can show."""
 
 import pytest
 import torch
