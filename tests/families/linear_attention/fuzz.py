@@ -102,7 +102,9 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
     """All results and gradients, and their bounds."""
     names = [*(("o", "state") if case.states else ("o",)), "dq", "dk", "dv"]
     names += ["dlog_decay"] * (case.decay != "none") + ["dinitial_state"] * case.states
-    want = dict(zip(names, cases.reference(case, tensors, cases.parallel), strict=True))
+    # The parallel form's differences of long sums of decays are less exact than float64's bound.
+    form = cases.recurrence if case.dtype == FP64 else cases.parallel
+    want = dict(zip(names, cases.reference(case, tensors, form), strict=True))
     sizes = dict(
         zip(
             names,
