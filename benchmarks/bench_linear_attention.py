@@ -37,7 +37,9 @@ class Shape:
 
 
 SHAPES = tuple(
-    Shape(batch, 32768 // batch, 2048 // width, width) for width in (64, 128) for batch in (32, 8, 2)
+    Shape(batch, 32768 // batch, 2048 // width, width)
+    for width in (64, 128)
+    for batch in (32, 8, 2)
 )
 
 

@@ -60,7 +60,9 @@ def _register(counter: ModuleType) -> None:
         width, values = q.shape[-1], v.shape[-1]
         return 2 * v.shape[:-1].numel() * (64 * (width + values) + 2 * width * values)
 
-    def linear_attention_backward(_dout: Tensor, _dstate: Tensor | None, *args: Any, **_: Any) -> int:
+    def linear_attention_backward(
+        _dout: Tensor, _dstate: Tensor | None, *args: Any, **_: Any
+    ) -> int:
         return 3 * linear_attention(*args)  # dq, dk and dv: each a recurrence
 
     def product(x: Tensor, weight: Tensor) -> int:

@@ -183,7 +183,7 @@ def linear_attention(
     except RuntimeError as error:
         refuse_types("linear_attention", error)
         raise
-    if not output_final_state:
+    if isinstance(results, Tensor) and isinstance(sums, Tensor):
         return _divided(results, sums, eps)
     return _divided(results[0], sums[0], eps), (results[1], sums[1][..., 0])
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/attention/attention_softcap.cuh"
-#include "kernels/sequence_ends.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -69,6 +68,21 @@ struct attention_forward_shared {
   ring<Config::stages> k_ring, v_ring;
   semaphore overflow_checked[2];  // likewise
 };
+
+// cu_seqlens: where packed sequences start, and the last one ends.
+struct sequence_ends {
+  const void* numbers;
+  bool is_int64;  // else int32
+
+  // Number i, but within `least` and `most`.
+  KITTENS_DEVICE int at(int i, int least, int most) const {
+    const int64_t n = is_int64 ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
+                               : arch::load_global(static_cast<const int*>(numbers) + i);
+    return n < least ? least : n > most ? most : static_cast<int>(n);
+  }
+};
+
+inline constexpr int kNotPacked = -1;
 
 template <class Config>
 struct attention_forward_arguments {

@@ -59,7 +59,7 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.own_scores = p.own_scores;
   t.batch = int(p.batch);
   t.ends = {p.cu_seqlens, p.int64_seqlens};
-  t.sequences = packed ? int(p.sequences) : kNotPacked;
+  t.sequences = int(sequences);
   t.length = int(p.length);
   t.heads = int(p.heads);
   t.keys = int(p.keys);

@@ -31,8 +31,7 @@ KITTENS_DEVICE float* of_stream(const head_states& states, const chunk_stream& s
 template <class Config>
 KITTENS_DEVICE float* part_decay(const linear_attention_arguments<Config>& p, const chunk_stream& s,
                                  int part) {
-  const int sequences = p.sequences == kNotPacked ? p.batch : p.sequences;
-  return p.part_decays + (int64_t{part} * sequences + s.sequence) * p.heads + s.head;
+  return p.part_decays + (int64_t{part} * p.sequences + s.sequence) * p.heads + s.head;
 }
 
 // Before the segment: of the initial one and of those parts that come before it. Before a part: 0.

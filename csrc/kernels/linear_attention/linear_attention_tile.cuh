@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "kernels/linear_attention/linear_attention.h"
-#include "kernels/sequence_ends.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -34,6 +33,19 @@ struct linear_attention_config {
   using state_tile = st<T, kValues, KeyWidth>;
 };
 
+// cu_seqlens: where packed sequences start, and the last one ends.
+struct packed_ends {
+  const void* numbers;  // or null: not packed
+  bool is_int64;        // else int32
+
+  // Number i, but within `least` and `most`.
+  KITTENS_DEVICE int at(int i, int least, int most) const {
+    const int64_t n = is_int64 ? arch::load_global(static_cast<const int64_t*>(numbers) + i)
+                               : arch::load_global(static_cast<const int*>(numbers) + i);
+    return n < least ? least : n > most ? most : static_cast<int>(n);
+  }
+};
+
 // States [values, keys] of each head of a sequence.
 struct head_states {
   float* data;  // null: zeros, or nobody wants it
@@ -58,8 +70,8 @@ struct linear_attention_arguments {
   float* dots;                             // [B, S, H, consumers]; or null
   float* own_scores;                       // [B, S, H]; or null
   int batch, length, heads, keys, values;  // B, S, H, K, V
-  sequence_ends ends;
-  int sequences;                                // N packed into one batch; or kNotPacked
+  packed_ends ends;
+  int sequences;                                // N: those packed into one batch; or B
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
   int parts, part_chunks;                       // the same of parts
@@ -102,7 +114,7 @@ struct chunk_stream {
     s.head = take(p.heads);
     s.index = take(Config::outputs ? p.segments : p.parts);
     s.sequence = of_all;
-    if (p.sequences == kNotPacked) {
+    if (p.ends.numbers == nullptr) {
       s.batch = s.sequence;
       s.start = 0;
       s.length = p.length;

@@ -203,12 +203,11 @@ def recurrence(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
 def parallel(q, k, v, decay, initial, scale) -> tuple[Tensor, Tensor]:
     """The same by the sum over all earlier tokens, which is quicker; L is the sum of the decays."""
     batch, length, heads, _ = v.shape
-    q, k, v = (
-        t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v)
-    )
+    q, k, v = (t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v))
     decay = q.new_zeros(heads) if decay is None else decay
     if length == 0:
-        return v.transpose(1, 2), q.new_zeros(()) if initial is None else initial
+        empty = q.new_zeros(batch, heads, q.shape[-1], v.shape[-1])
+        return v.transpose(1, 2), empty if initial is None else initial
     sums = decay.expand(batch, length, heads).cumsum(1).transpose(1, 2)  # [B, H, S]
     hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
     exponents = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(hidden, -torch.inf)

@@ -43,7 +43,10 @@ def test_memory(case):
 
 def test_recurrence_is_the_parallel_form():
     """What all tests take for the truth is the definition, token by token."""
-    for case in (Case(2, 75, 4, 2, 8, 16, FP64, strength=0.5), Case(1, 9, 2, 1, 8, 8, FP64, "none")):
+    for case in (
+        Case(2, 75, 4, 2, 8, 16, FP64, strength=0.5),
+        Case(1, 9, 2, 1, 8, 8, FP64, "none"),
+    ):
         inputs = cases.make(case)
         slow = cases.reference(case, inputs, cases.recurrence)
         torch.testing.assert_close(cases.reference(case, inputs, cases.parallel), slow)
@@ -221,7 +224,9 @@ def test_refuses_what_does_not_fit():
     q, v = torch.randn(1, 5, 2, 8), torch.randn(1, 5, 3, 8)
     with pytest.raises(ValueError, match=r"v.size\(-2\) must be a multiple of q.size\(-2\) = 2"):
         thunderkittens.linear_attention(q, q, v)
-    with pytest.raises(ValueError, match=r"linear_attention: log_decay must have shape \[1, 5, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"linear_attention: log_decay must have shape \[1, 5, 2\]"
+    ):
         thunderkittens.linear_attention(q, q, q, log_decay=torch.zeros(1, 4, 2))
     with pytest.raises(ValueError, match=r"log_decay must have shape \[1, 5, 2\].*got \[1, 5, 3\]"):
         thunderkittens.linear_attention(q, q, q, log_decay=torch.zeros(3))

@@ -1,4 +1,4 @@
-"""linear_attention's kernel on a GPU: the lists of its other tests, and what only a GPU can show."""
+"""linear_attention's kernel on a GPU: the lists of its other tests, and what only it can show."""
 
 import pytest
 import torch
@@ -63,9 +63,7 @@ def test_more_elements_than_an_int_counts():
     free, _ = torch.cuda.mem_get_info()
     if free < 5 * batch * length * heads * width * 2:
         pytest.skip("not enough memory for four such tensors")
-    q, k, v = (
-        torch.randn(batch, length, heads, width, device="cuda", dtype=BF16) for _ in "qkv"
-    )
+    q, k, v = (torch.randn(batch, length, heads, width, device="cuda", dtype=BF16) for _ in "qkv")
     decay = torch.full((heads,), -0.5, device="cuda")
     o = thunderkittens.linear_attention(q, k, v, log_decay=decay)
     part = slice(length - 70, None)
