@@ -38,7 +38,7 @@ class SoftmaxAttention(nn.Module):
     def step(self, x: Tensor, state: list[Tensor]) -> Tensor:
         """x [B, width] → y of that token, which joins the state."""
         q, *new = self.qkv(x).unflatten(-1, self.shape).unsqueeze(1).unbind(2)
-        state[:] = (torch.cat(pair, 1) for pair in zip(state, new, strict=True))
+        state[:] = (torch.cat([s.to(t.dtype), t], 1) for s, t in zip(state, new, strict=True))
         return self.out(tk.attention(q, *state, causal=True).flatten(1))
 
 
@@ -121,13 +121,18 @@ def make_batch(batch: int, pairs: int, device: torch.device) -> tuple[Tensor, Te
     return tokens, targets
 
 
+def autocast(device: torch.device) -> torch.autocast:
+    """To bfloat16 on a GPU, where all of our ops are then kernels."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu")
+
+
 def train(model: Model, steps: int, pairs: int, device: torch.device) -> None:
     """AdamW on fresh sequences."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     for _ in range(steps):
         tokens, targets = make_batch(64, pairs, device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
+        with autocast(device):
             loss = tk.cross_entropy(model(tokens), targets)
         loss.backward()
         optimizer.step()
@@ -140,9 +145,10 @@ def examine(model: Model, pairs: int, device: torch.device) -> tuple[float, floa
     """The share of values recalled at once, and step by step; and bytes of a sequence's state."""
     tokens, targets = make_batch(200, pairs, device)
     asked = targets >= 0
-    at_once = model(tokens).argmax(-1)
     state = model.init_state(len(tokens))
-    stepped = torch.stack([model.step(t, state).argmax(-1) for t in tokens.unbind(1)], 1)
+    with autocast(device):
+        at_once = model(tokens).argmax(-1)
+        stepped = torch.stack([model.step(t, state).argmax(-1) for t in tokens.unbind(1)], 1)
     accuracies = [(a == targets)[asked].double().mean().item() for a in (at_once, stepped)]
     return *accuracies, bytes_of(state["mixer"]) // len(tokens)
 

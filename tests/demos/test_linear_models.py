@@ -31,6 +31,18 @@ def test_steps_give_what_the_whole_gives(mixer):
 
 
 @EVERY
+@torch.no_grad()
+def test_steps_in_autocast(mixer):
+    """As on a GPU: to the roundings of bfloat16."""
+    model, tokens = program.Model(mixer), torch.randint(64, (3, 11))
+    with torch.autocast("cpu", torch.bfloat16):
+        want, state = model(tokens), model.init_state(3)
+        got = torch.stack([model.step(t, state) for t in tokens.unbind(1)], 1)
+    # Six layers, of which each may round otherwise: 2⁻⁸ of a size that norms hold at 1.
+    assert (got - want).abs().max() <= 6 * 2**-8 * max(1, want.abs().max())
+
+
+@EVERY
 def test_only_softmax_remembers_more_and_more(mixer):
     model, sizes = program.Model(mixer), []
     state = model.init_state(1)
