@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # DTensor takes a second to import
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
     from torch.distributed.tensor._op_schema import OpSchema
 
-_HEADS = ("Hq", "Hk")
+_HEADS = ("H", "Hq", "Hk")
 # Where one is given, rows are not independent.
 _TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "state")
 

@@ -10,7 +10,8 @@ import torch
 
 DEMOS = Path(__file__).resolve().parents[2] / "demos"
 sys.path[:0] = [
-    str(DEMOS / folder) for folder in ("", "custom_kernel", "generate", "llama_block", "train_gpt")
+    str(DEMOS / folder)
+    for folder in ("", "custom_kernel", "generate", "linear_models", "llama_block", "train_gpt")
 ]
 
 TEXT = "".join(

@@ -48,7 +48,9 @@ def test_it_learns(capsys):
         program.main(["--steps", "0"])
 
 
-@pytest.mark.parametrize("demo", ["generate", "train_gpt", "llama_block", "custom_kernel"])
+@pytest.mark.parametrize(
+    "demo", ["generate", "train_gpt", "llama_block", "linear_models", "custom_kernel"]
+)
 def test_each_demo_is_a_module(demo, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [demo, "--help"])
     with pytest.raises(SystemExit) as caught:

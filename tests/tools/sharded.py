@@ -139,6 +139,22 @@ def check_attention(check: Check, dtype: torch.dtype) -> None:
     check("one head", thunderkittens.attention, one, [heads, *[Replicate()] * 2], [Replicate()])
 
 
+def check_linear_attention(check: Check, dtype: torch.dtype) -> None:
+    """On the batch and on heads, of keys too, with decays and a state."""
+    q, k = (torch.randn(2, 5, 2, 8).to(dtype) for _ in "qk")
+    v, decay, state = torch.randn(2, 5, 4, 6), -torch.rand(2, 5, 4), torch.randn(2, 4, 8, 6)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        return thunderkittens.linear_attention(
+            q, k, v, log_decay=g, initial_state=s, output_final_state=True
+        )
+
+    inputs = [q, k, v.to(dtype), decay, state]
+    for place, of_state in ((Shard(0), Shard(0)), (Shard(2), Shard(1))):
+        places = [place] * 4 + [of_state]
+        check("linear_attention", call, inputs, places, [place, of_state], places)
+
+
 def check_rotary(check: Check, dtype: torch.dtype) -> None:
     """On the batch, on heads, and on the sequence with the tables' rows."""
     q, k = torch.randn(2, 6, 4, 8).to(dtype), torch.randn(2, 6, 2, 8).to(dtype)
@@ -217,6 +233,7 @@ def main(device: str, rank: str, file: str) -> None:
     for dtype in BOUNDS:
         torch.manual_seed(0)
         check_attention(check, dtype)
+        check_linear_attention(check, dtype)
         check_cross_entropy(check, dtype)
         if device == "cuda" or dtype == torch.float32:  # elsewhere dtypes do not matter
             check_rows(check, dtype)
