@@ -40,7 +40,7 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel(name="rotary", ops=("rotary",)),
     Kernel(name="linear_attention", ops=("linear_attention",), architectures=("sm_90a",)),
-    Kernel(name="mamba2", ops=("mamba2",), uses=("linear_attention",)),
+    Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -22,6 +22,7 @@ if _loader.load():
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.linear_attention import linear_attention
     from thunderkittens.ops.mamba2 import mamba2
+    from thunderkittens.ops.mamba2_step import mamba2_step
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -47,6 +48,7 @@ __all__ = [
     "linear_attention",
     "linear_cross_entropy",
     "mamba2",
+    "mamba2_step",
     "nn",
     "register_flash_attention",
     "rms_norm",

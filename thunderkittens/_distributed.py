@@ -30,7 +30,12 @@ if TYPE_CHECKING:  # DTensor takes a second to import
     from torch.distributed.tensor._op_schema import OpSchema
 
 _HEADS = ("Hq", "Hk")
-_TIES = ("seed", "cu_seqlens_q", "cu_seqlens")  # where they are given, rows are not independent
+_TIES = (
+    "seed",
+    "cu_seqlens_q",
+    "cu_seqlens",
+    "state",
+)  # where they are given, rows are not independent
 
 # The placement of a tensor by the names of its dimensions; None where it is replicated.
 _Way = Callable[[list[str]], "Placement | None"]
@@ -49,9 +54,9 @@ def _register(dtensor: ModuleType) -> None:
 
     dispatcher = dtensor.DTensor._op_dispatcher
     for name, (arguments, results) in descriptions().items():
-        if name.endswith("_"):  # what is written in place has to stay where it is
-            continue
         op = getattr(torch.ops.thunderkittens, name).default
+        if op._schema.is_mutable:  # what is written in place has to stay where it is
+            continue
         call = _Call(dtensor, op, arguments, results)
 
         def strategy(schema: OpSchema, call: _Call = call) -> OpStrategy:

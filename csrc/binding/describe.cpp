@@ -28,7 +28,8 @@ bool is_needed(const op_description& op, std::span<const value> values, size_t i
 
 }  // namespace
 
-std::string schema(std::string_view name, const op_description& op, size_t written, bool defaults) {
+std::string schema(std::string_view name, const op_description& op, argument_range written,
+                   bool defaults) {
   std::string text(name);
   const char* separator = "(";
   const auto append = [&](std::string_view part) { text += part; };
@@ -38,7 +39,7 @@ std::string schema(std::string_view name, const op_description& op, size_t writt
     separator = ", ";
     if (a.keyword) append("*, ");
     append(a.type);
-    if (i < written) text += {'(', static_cast<char>('a' + i), '!', ')'};
+    if (written.has(i)) text += {'(', static_cast<char>('a' + i), '!', ')'};
     if (a.optional) append("?");
     append(" ");
     append(a.name);

@@ -234,9 +234,15 @@ struct op_description {
   std::span<const result> results;
 };
 
-// The schema of `name`. The first `written` of the arguments are written in place; `defaults`:
-// whether those that have defaults show them.
-std::string schema(std::string_view name, const op_description& op, size_t written = 0,
+// Some arguments in a row.
+struct argument_range {
+  size_t first = 0, count = 0;
+  constexpr bool has(size_t i) const { return i >= first && i - first < count; }
+};
+
+// The schema of `name`. `written`: what is written in place; `defaults`: whether those that have
+// defaults show them.
+std::string schema(std::string_view name, const op_description& op, argument_range written = {},
                    bool defaults = true);
 
 // Whether the i-th result is one that somebody wants, not what stands for it.

@@ -32,9 +32,11 @@ constexpr size_t returned_results() {
 template <class Op>
 inline constexpr bool kHidesResults = requires { Op::kReturned; };
 template <class Op>
-constexpr size_t written_arguments() {
-  if constexpr (requires { Op::kWritten; }) return Op::kWritten;
-  return 0;
+constexpr argument_range written_arguments() {
+  argument_range range;
+  if constexpr (requires { Op::kWritten; }) range.count = Op::kWritten;
+  if constexpr (requires { Op::kFirstWritten; }) range.first = Op::kFirstWritten;
+  return range;
 }
 template <class Op>
 constexpr std::optional<divisibility> relation_of() {
@@ -222,11 +224,18 @@ struct functions_of<Op, All, argument_list<T...>> {
   // Where versions are counted, also in inference mode, which has no autograd: who saved what is
   // written here has to notice.
   static output in_place(c10::DispatchKeySet keys, T... args) {
-    {
+    const auto call = [&]() -> output {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      handle().redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
+      return handle().redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
+    };
+    if constexpr (kOutputs == 0) {
+      call();
+      count_versions(args...);
+    } else {
+      output results = call();
+      count_versions(args...);
+      return results;
     }
-    count_versions(args...);
   }
 
   // Under vmap. Random numbers are drawn as its `randomness` says.
@@ -314,10 +323,11 @@ struct functions_of<Op, All, argument_list<T...>> {
   }
 
   static void count_versions(T... args) {
+    constexpr argument_range kWritten = written_arguments<Op>();
     const auto list = std::tie(args...);
     [&]<size_t... I>(std::index_sequence<I...>) {
-      (torch::autograd::impl::bump_version(std::get<I>(list)), ...);
-    }(std::make_index_sequence<written_arguments<Op>()>());
+      (torch::autograd::impl::bump_version(std::get<kWritten.first + I>(list)), ...);
+    }(std::make_index_sequence<kWritten.count>());
   }
 
   template <size_t... I>
@@ -348,12 +358,9 @@ struct functions_of<Op, All, argument_list<T...>> {
     }
     const at::AutoDispatchBelowADInplaceOrView guard;
     if (!plain) return handle().redispatch(keys & c10::after_autograd_keyset, args...);
-    if constexpr (kOutputs > 0) {
-      return as_output<kOutputs>(compute(args...));
-    } else {
-      compute(args...);
-      count_versions(args...);
-    }
+    results_of<Op> results = compute(args...);
+    if constexpr (kOutputs == 0 || requires { Op::kCountsVersions; }) count_versions(args...);
+    return as_output<kOutputs>(std::move(results));
   }
 
   // Of the gradients that a backward computes: without the error, a double backward would be

@@ -14,7 +14,8 @@
 //   kReturned             how many of the results `name` returns; the others are for the backward.
 //                         `name`_forward returns all. compute has one more argument: whether all
 //                         are wanted
-//   kWritten              how many of the first arguments are written in place
+//   kWritten              how many of the arguments are written in place, in a row
+//   kFirstWritten         which is the first of these, if not the first of all
 //   kPlain                how many of the first arguments the short form `name`.plain has; a call
 //                         of it is one with the defaults of the others. (An argument that Python
 //                         leaves out costs the host as much as one that it gives.)
@@ -78,7 +79,7 @@ void register_functions() {
   if constexpr (requires { Op::kPlain; }) {
     if constexpr (!All || !kHidesResults<Op> || requires { Op::kPlainForward; }) {
       description.arguments = description.arguments.first(Op::kPlain);
-      define(schema(name + ".plain", description, 0, /*defaults=*/false));
+      define(schema(name + ".plain", description, {}, /*defaults=*/false));
       implement(name + ".plain",
                 {DispatchKey::CompositeImplicitAutograd,
                  DispatchKey::CompositeImplicitAutogradNestedTensor, DispatchKey::FuncTorchBatched},

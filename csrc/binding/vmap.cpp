@@ -58,7 +58,7 @@ std::vector<Tensor> run(const mapped_call& call, Stack stack) {
 }
 
 bool is_one_call(const mapped_call& call, const unmapped& given) {
-  if (!call.by_row || call.written > 0) return false;
+  if (!call.by_row || call.written.count > 0) return false;
   for (const auto& [i, t, dim] : given.tensors) {
     if (dim && place_of(call.op.arguments[i].shape.text) == place::none) return false;
   }
@@ -145,7 +145,7 @@ std::vector<Tensor> map_in_turn(const mapped_call& call, const unmapped& given) 
 
 void check_written(const mapped_call& call, const unmapped& given) {
   for (const auto& [i, t, dim] : given.tensors) {
-    TORCH_CHECK(i >= call.written || dim, call.op.op, ": ", call.op.arguments[i].name,
+    TORCH_CHECK(!call.written.has(i) || dim, call.op.op, ": ", call.op.arguments[i].name,
                 " must be mapped (in_dims of vmap) where it is written in place and another "
                 "argument is mapped, got one for all");
   }

@@ -25,8 +25,8 @@ struct mapped_call {
   const c10::OperatorHandle& handle;
   std::span<const value> values;  // the arguments, as `stack` has them
   torch::jit::Stack stack;
-  bool by_row;     // whether rows or sequences are treated each by itself
-  size_t written;  // how many of the first arguments are written in place
+  bool by_row;             // whether rows or sequences are treated each by itself
+  argument_range written;  // in place
 };
 
 // How the rule knows the level of the transform that a call has reached: torch's header of it

@@ -2,6 +2,7 @@
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
+from thunderkittens.nn.mamba2 import Mamba2
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 
@@ -14,6 +15,7 @@ __all__ = [
     "GatedMLP",
     "LayerNorm",
     "LinearCrossEntropyLoss",
+    "Mamba2",
     "RMSNorm",
     "Rotary",
     "SwiGLU",
