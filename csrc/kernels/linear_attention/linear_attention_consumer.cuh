@@ -15,7 +15,7 @@ class chunk_decays {
   using of_columns = scores::row_vec;
 
   of_rows rows;        // L of this warp's tokens
-  of_columns columns;  // L of all, and of their weights: L − log₂ w; in reverse L + log₂ w
+  of_columns columns;  // L of all, less log₂ of their weights
   float total;         // L of the last one
 
   // Two tokens' decays of each lane, and log₂ of their weights, as they are loaded, a chunk ahead.
@@ -39,7 +39,7 @@ class chunk_decays {
       g.x *= kLog2e;
       g.y *= kLog2e;
     }
-    if (p.k_weights != nullptr) {
+    if (!Config::reverse && p.k_weights != nullptr) {
       float x = 1, y = 1;
       load_two(p.k_weights, p.weight_strides, x, y);
       g.weight_x = arch::log2_approx(x);
@@ -68,11 +68,10 @@ class chunk_decays {
     d.rows.data[0].set({memory.data[row]});
     d.rows.data[1].set({memory.data[row + 8]});
     d.total = memory.data[kChunk - 1];
-    if (p.k_weights != nullptr) {
-      constexpr float kSign = Config::reverse ? 1 : -1;
+    if (!Config::reverse && p.k_weights != nullptr) {
       arch::sync_warp();
-      memory.data[2 * lane] += kSign * g.weight_x;
-      memory.data[2 * lane + 1] += kSign * g.weight_y;
+      memory.data[2 * lane] -= g.weight_x;
+      memory.data[2 * lane + 1] -= g.weight_y;
       arch::sync_warp();
     }
     kittens::load(d.columns, memory);
@@ -86,9 +85,7 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {
-    if (Config::outputs && p.skip != nullptr) skip = arch::load_global(p.skip + stream.head);
-  }
+      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
 
   KITTENS_DEVICE void consume() {
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
@@ -128,7 +125,6 @@ class linear_attention_consumer {
   linear_attention_shared<Config>& shared;
   const int w;
   const chunk_stream stream;
-  float skip = 0;
   cursor<Config::stages> at, requested;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
@@ -164,7 +160,6 @@ class linear_attention_consumer {
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
-    const auto row_weights = load_row_weights(token);
     values_of_rows v = decayed_values(decays);
     warpgroup::mma_async_wait<0>(s, o);
     if (signals()) tma::store_async_read_wait<0>();
@@ -195,7 +190,8 @@ class linear_attention_consumer {
     if (signals() && p.skip == nullptr) shared.chunks.release_after_mma(at);
     mul(o, o, p.scale);
     if (p.dots != nullptr) store_dots(o, token);
-    if (p.o_weights != nullptr) mul_row(o, o, row_weights);
+    // (Loaded before, these would be spilled: there are no registers to spare.)
+    if (p.o_weights != nullptr) mul_row(o, o, load_row_weights(token));
     if (p.skip != nullptr) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
@@ -225,6 +221,7 @@ class linear_attention_consumer {
 
   // o += skip · v. The values are read until the next barrier.
   KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
+    const float skip = arch::load_global(p.skip + stream.head);
     rt<T, 16, kValues> v;
     warpgroup::load(v, shared.v[at.stage][w]);
 #pragma unroll
