@@ -29,13 +29,9 @@ if TYPE_CHECKING:  # DTensor takes a second to import
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
     from torch.distributed.tensor._op_schema import OpSchema
 
-_HEADS = ("Hq", "Hk")
-_TIES = (
-    "seed",
-    "cu_seqlens_q",
-    "cu_seqlens",
-    "state",
-)  # where they are given, rows are not independent
+_HEADS = ("H", "Hq", "Hk")
+# Where one is given, rows are not independent.
+_TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "state")
 
 # The placement of a tensor by the names of its dimensions; None where it is replicated.
 _Way = Callable[[list[str]], "Placement | None"]

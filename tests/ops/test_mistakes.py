@@ -13,7 +13,11 @@ from tests.tools import families
 from thunderkittens.ops import _mistakes
 
 OPS = [op for kernel in configs.KERNELS for op in kernel.ops]
-PYTHONS_OWN = ("inplace", "return_lse", "return_final_state")  # of which Python asks whether they are true
+PYTHONS_OWN = (
+    "inplace",
+    "return_lse",
+    "return_final_state",
+)  # of which Python asks whether they are true
 ARGUMENTS = [
     (op, name)
     for op in OPS

@@ -172,13 +172,13 @@ Tensor step_by_kernel(const decision& d, const step_call& given) {
 
 struct mamba2_step {
   static constexpr const char* name = "mamba2_step";
-  static constexpr divisibility relation{"H", "G"};
+  static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "B,H,P"),
       tensor("dt", dtype_rule::same_or_float32, "B,H"),
       tensor("A", dtype_rule::statistics, "H"),
-      tensor("B", dtype_rule::same, "B,G,N"),
-      tensor("C", dtype_rule::same, "B,G,N"),
+      tensor("B", dtype_rule::same, "B,Hk,N"),
+      tensor("C", dtype_rule::same, "B,Hk,N"),
       tensor("state", dtype_rule::statistics, "M,H,P,N"),
       optional(tensor("D", dtype_rule::same_or_float32, "H")).otherwise("None"),
       optional(tensor("z", dtype_rule::same, "B,H,P")).otherwise("None"),
