@@ -38,6 +38,7 @@ if _loader.load():
     )
     from thunderkittens.ops.linear_attention_step import linear_attention_step
     from thunderkittens.ops.mamba2 import mamba2
+    from thunderkittens.ops.mamba2_step import mamba2_step
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
@@ -72,6 +73,7 @@ __all__ = [
     "linear_cross_entropy",
     "minimax_log_decay",
     "mamba2",
+    "mamba2_step",
     "nn",
     "register_flash_attention",
     "retention_log_decay",

@@ -27,5 +27,7 @@ def test_a_profile_of_a_step_names_the_op_and_its_backward(call: Call):
     if call.op not in BY_TORCH:
         assert f"thunderkittens::{op}_backward" in names
     ours = {name for name in names if "thunderkittens" in name}
-    plain = re.compile(r"(autograd::engine::evaluate_function: )?thunderkittens::[a-z0-9_]+(\.plain)?")
+    plain = re.compile(
+        r"(autograd::engine::evaluate_function: )?thunderkittens::[a-z0-9_]+(\.plain)?"
+    )
     assert all(plain.fullmatch(name) for name in ours), ours

@@ -4,6 +4,7 @@ from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
 from thunderkittens.nn.hedgehog_attention import HedgehogAttention
 from thunderkittens.nn.linear_attention import LinearAttention
+from thunderkittens.nn.mamba2 import Mamba2
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.rotary import Rotary
 
@@ -18,6 +19,7 @@ __all__ = [
     "LayerNorm",
     "LinearAttention",
     "LinearCrossEntropyLoss",
+    "Mamba2",
     "RMSNorm",
     "Rotary",
     "SwiGLU",

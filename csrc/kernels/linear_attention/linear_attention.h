@@ -42,8 +42,8 @@ struct linear_attention_params {
   void* o;                        // [batch, length, heads, values], contiguous
   const float* log_decay;         // or null
   linear_attention_strides decay_strides;
-  // w, [batch, length, heads], at least 0: of each token's k vᵀ, or of what is multiplied by q of
-  // each row of o; or null: 1.
+  // w, [batch, length, heads], at least 0: of each token's k vᵀ, not in reverse; or of what is
+  // multiplied by q of each row of o; or null: 1.
   const float* k_weights;
   const float* o_weights;
   linear_attention_strides weight_strides;

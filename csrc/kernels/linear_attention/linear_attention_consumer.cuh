@@ -13,9 +13,7 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {
-    if (Config::outputs && skips()) skip = arch::load_global(p.skip + stream.head);
-  }
+      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
@@ -61,7 +59,6 @@ class linear_attention_consumer {
   linear_attention_shared<Config>& shared;
   const int w;
   const chunk_stream stream;
-  float skip = 0;
   cursor<Config::stages> at, requested;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
@@ -98,7 +95,6 @@ class linear_attention_consumer {
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
-    const auto row_weights = load_row_weights(token);
     values_of_rows v = decayed_values(decays);
     warpgroup::mma_async_wait<0>(s, o);
     if (signals()) tma::store_async_read_wait<0>();
@@ -129,7 +125,8 @@ class linear_attention_consumer {
     if (signals() && !skips()) shared.chunks.release_after_mma(at);
     mul(o, o, p.scale);
     if (p.dots != nullptr) store_dots(o, token);
-    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, row_weights);
+    // (Loaded before, these would be spilled: there are no registers to spare.)
+    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, load_row_weights(token));
     if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
@@ -158,6 +155,7 @@ class linear_attention_consumer {
 
   // o += skip · v. The values are read until the next barrier.
   KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
+    const float skip = arch::load_global(p.skip + stream.head);
     rt<T, 16, kValues> v;
     warpgroup::load(v, shared.v[at.stage][w]);
 #pragma unroll

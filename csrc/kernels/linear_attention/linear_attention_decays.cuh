@@ -14,7 +14,7 @@ class chunk_decays {
   using of_columns = scores::row_vec;
 
   of_rows rows;        // L of this warp's tokens
-  of_columns columns;  // L of all, and of their weights: L − log₂ w; in reverse L + log₂ w
+  of_columns columns;  // L of all, less log₂ of their weights
   float total;         // L of the last one
 
   // Two tokens' decays of each lane, and log₂ of their weights, as they are loaded, a chunk ahead.
@@ -38,7 +38,7 @@ class chunk_decays {
       g.x *= kLog2e;
       g.y *= kLog2e;
     }
-    if (Config::weighted && p.k_weights != nullptr) {
+    if (Config::weighted && !Config::reverse && p.k_weights != nullptr) {
       float x = 1, y = 1;
       load_two(p.k_weights, p.weight_strides, x, y);
       g.weight_x = arch::log2_approx(x);
@@ -67,11 +67,10 @@ class chunk_decays {
     d.rows.data[0].set({memory.data[row]});
     d.rows.data[1].set({memory.data[row + 8]});
     d.total = memory.data[kChunk - 1];
-    if (Config::weighted && p.k_weights != nullptr) {
-      constexpr float kSign = Config::reverse ? 1 : -1;
+    if (Config::weighted && !Config::reverse && p.k_weights != nullptr) {
       arch::sync_warp();
-      memory.data[2 * lane] += kSign * g.weight_x;
-      memory.data[2 * lane + 1] += kSign * g.weight_y;
+      memory.data[2 * lane] -= g.weight_x;
+      memory.data[2 * lane + 1] -= g.weight_y;
       arch::sync_warp();
     }
     kittens::load(d.columns, memory);

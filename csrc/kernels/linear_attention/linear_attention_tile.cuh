@@ -58,7 +58,7 @@ struct linear_attention_arguments {
   tma_sequence_map<typename Config::value_tile> v, o;
   const float* log_decay;  // [B, S, H] by strides; or null: no decay
   linear_attention_strides decay_strides;
-  const float *k_weights, *o_weights;  // [B, S, H] by strides; each may be null: 1
+  const float *k_weights, *o_weights;  // [B, S, H] by strides; null: 1. k's not in reverse
   linear_attention_strides weight_strides;
   const float* skip;  // [H]; or null: 0
   head_states initial, final;

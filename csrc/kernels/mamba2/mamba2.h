@@ -23,6 +23,14 @@ struct mamba2_gates_params {
   dtype type;
 };
 
+inline constexpr int64_t kMamba2StepWidest = 256;  // of a state's rows
+
+struct mamba2_step_params {
+  mamba2_step_problem problem;
+  mamba2_step_tensors tensors;
+};
+
 inline constexpr kittens::host::kernel_entry<mamba2_gates_params> kMamba2Gates{"mamba2_gates"};
+inline constexpr kittens::host::kernel_entry<mamba2_step_params> kMamba2Step{"mamba2_step"};
 
 }  // namespace thunderkittens

@@ -1,4 +1,4 @@
 """What tests/ptxas looks for in the machine code of mamba2's kernels."""
 
-SOURCES = ("csrc/kernels/mamba2/mamba2_gates",)
-DEPENDENT = ()  # launched programmatically
+SOURCES = ("csrc/kernels/mamba2/mamba2_gates", "csrc/kernels/mamba2/mamba2_step")
+DEPENDENT = ("mamba2_step",)  # launched programmatically

@@ -90,18 +90,62 @@ struct mamba2_backward_plan {
   workspace_size workspace;
 };
 
+// ---- One token ----------------------------------------------------------------------------------
+
+struct mamba2_step_params;
+
+// How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
+struct mamba2_step_strides {
+  int64_t batch, head;
+};
+
+// The recurrence of one token, with the gate y · silu(z); S is updated in place. Any widths, up to
+// 256 of a state's rows.
+struct mamba2_step_problem {
+  int64_t batch, heads, groups, head_width, state_width;
+  int64_t states;  // that there are
+  mamba2_step_strides x_strides, b_strides, c_strides, z_strides;
+  mamba2_step_strides dt_strides;  // of [batch, heads]: the last one, too
+  int64_t state_stride, state_head_stride, state_row_stride;
+  bool softplus = false, int64_indices = false;
+  dtype type, dt_type;  // of dt: `type` or float32
+};
+
+struct mamba2_step_tensors {
+  const void* x;                        // [batch, heads, head_width] of `type`
+  const void* dt;                       // [batch, heads] of `dt_type`
+  const float* a;                       // [heads]
+  const void* b;                        // [batch, groups, state_width] of `type`
+  const void* c;                        // the same
+  void* y;                              // as x, contiguous
+  float* state;                         // [states, heads, head_width, state_width]
+  const float* d = nullptr;             // [heads]; or null: 0
+  const void* z = nullptr;              // as x; or null: no gate
+  const float* dt_bias = nullptr;       // [heads]; or null: 0
+  const void* state_indices = nullptr;  // [batch], which states, all different; or null: 0, 1 …
+                                        // One that is of no state is padding's, whose y is 0
+};
+
+using mamba2_step_plan = plain_plan<mamba2_step_problem, mamba2_step_params>;
+
+// ---- Calls --------------------------------------------------------------------------------------
+
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const mamba2_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const mamba2_backward_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const mamba2_step_problem& problem);
 
 // Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT mamba2_plan plan(const mamba2_problem& problem, const device& d);
 KITTENS_EXPORT mamba2_backward_plan plan(const mamba2_backward_problem& problem, const device& d);
+KITTENS_EXPORT mamba2_step_plan plan(const mamba2_step_problem& problem, const device& d);
 
 // On the plan's device, which has to be the current one.
 KITTENS_EXPORT void launch(const mamba2_plan& plan, const mamba2_tensors& tensors,
                            const workspace& work, stream s);
 KITTENS_EXPORT void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& tensors,
+                           const workspace& work, stream s);
+KITTENS_EXPORT void launch(const mamba2_step_plan& plan, const mamba2_step_tensors& tensors,
                            const workspace& work, stream s);
 
 }  // namespace thunderkittens

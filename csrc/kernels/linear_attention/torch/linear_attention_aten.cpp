@@ -159,14 +159,15 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
                       const Tensor& d_initial_state, const std::optional<Tensor>& cu_seqlens) {
   const Tensor ends = q_dots - k_dots;
-  // In double: what came before a packed sequence is taken off again.
-  Tensor before = ends.cumsum(1, at::kDouble) - ends;
+  // In double: what came before a packed sequence is taken off again. Along the last dimension:
+  // torch scans others of an H200 at a fiftieth of its bandwidth.
+  Tensor before = ends.transpose(1, 2).contiguous().cumsum(-1, at::kDouble).transpose(1, 2) - ends;
   const Tensor states = initial_state.defined()
                             ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
                             : Tensor();
   if (!cu_seqlens) {
     if (states.defined()) before = before - states.unsqueeze(1);
-    return before.neg_().to(ends.scalar_type());
+    return before.neg_().to(ends.scalar_type()).contiguous();
   }
   const int64_t sequences = cu_seqlens->numel() - 1;
   if (sequences == 0) return at::zeros_like(ends);
@@ -177,7 +178,7 @@ Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& 
   const Tensor first = cu_seqlens->index_select(0, number).clamp(0, ends.size(1) - 1);
   before = before - before.index_select(1, first);
   if (states.defined()) before = before - states.index_select(0, number).unsqueeze(0);
-  return before.neg_().to(ends.scalar_type());
+  return before.neg_().to(ends.scalar_type()).contiguous();
 }
 
 namespace {

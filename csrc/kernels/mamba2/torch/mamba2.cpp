@@ -217,15 +217,15 @@ mamba2_gradients compute_backward(const mamba2_backward_call& b) {
 struct mamba2_backward {
   static constexpr const char* name = "mamba2_backward";
   static constexpr const char* differentiates = "mamba2";
-  static constexpr divisibility relation{"H", "G"};
+  static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "B,S,H,P"),
       optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,P,N")),
       tensor("x", dtype_rule::same, "B,S,H,P"),
       tensor("dt", dtype_rule::same_or_float32, "B,S,H"),
       tensor("A", dtype_rule::statistics, "H"),
-      tensor("B", dtype_rule::same, "B,S,G,N"),
-      tensor("C", dtype_rule::same, "B,S,G,N"),
+      tensor("B", dtype_rule::same, "B,S,Hk,N"),
+      tensor("C", dtype_rule::same, "B,S,Hk,N"),
       optional(tensor("D", dtype_rule::same_or_float32, "H")),
       optional(tensor("dt_bias", dtype_rule::same_or_float32, "H")),
       boolean("dt_softplus"),
@@ -260,13 +260,13 @@ struct mamba2_backward {
 struct mamba2 {
   using backward = mamba2_backward;
   static constexpr const char* name = "mamba2";
-  static constexpr divisibility relation{"H", "G"};
+  static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "B,S,H,P"),
       tensor("dt", dtype_rule::same_or_float32, "B,S,H"),
       tensor("A", dtype_rule::statistics, "H"),
-      tensor("B", dtype_rule::same, "B,S,G,N"),
-      tensor("C", dtype_rule::same, "B,S,G,N"),
+      tensor("B", dtype_rule::same, "B,S,Hk,N"),
+      tensor("C", dtype_rule::same, "B,S,Hk,N"),
       optional(tensor("D", dtype_rule::same_or_float32, "H")).otherwise("None"),
       optional(tensor("dt_bias", dtype_rule::same_or_float32, "H")).otherwise("None"),
       boolean("dt_softplus").otherwise("False"),

@@ -16,10 +16,13 @@ at::ScalarType computing_dtype(const Tensor& t) {
 }
 
 // In the dtype that is computed in. A state [B, H, P, N] is a transposed one of linear attention.
-struct converted_call {
-  Tensor x, A, B, C, D;
+struct converted_gates {
+  Tensor A;
   Tensor raw;            // dt + dt_bias
   Tensor before, steps;  // of the clamp, and dt'
+};
+struct converted_call : converted_gates {
+  Tensor x, B, C, D;
   std::optional<Tensor> initial_state;
 
   linear_attention_call scan() const {
@@ -31,14 +34,20 @@ std::optional<Tensor> transposed(const std::optional<Tensor>& state, at::ScalarT
   return state ? std::optional(state->to(type).transpose(-1, -2)) : std::nullopt;
 }
 
-converted_call convert(const mamba2_call& c) {
+converted_gates convert_gates(const mamba2_call& c) {
   const at::ScalarType type = computing_dtype(c.x);
-  converted_call r{c.x.to(type), c.A.to(type), c.B.to(type), c.C.to(type), {}, c.dt.to(type)};
-  if (c.D) r.D = c.D->to(type);
+  converted_gates r{c.A.to(type), c.dt.to(type), {}, {}};
   if (c.dt_bias) r.raw = r.raw + c.dt_bias->to(type);
   r.before = c.dt_softplus ? at::softplus(r.raw) : r.raw;
   r.steps =
       at::clamp(r.before, c.dt_min, c.dt_max.value_or(std::numeric_limits<double>::infinity()));
+  return r;
+}
+
+converted_call convert(const mamba2_call& c) {
+  const at::ScalarType type = computing_dtype(c.x);
+  converted_call r{convert_gates(c), c.x.to(type), c.B.to(type), c.C.to(type), {}, {}};
+  if (c.D) r.D = c.D->to(type);
   r.initial_state = transposed(c.initial_state, type);
   return r;
 }
@@ -81,7 +90,7 @@ void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_cal
                             const Tensor& steps, const Tensor& d_weights,
                             const Tensor& d_log_decay) {
   const mamba2_call& c = b.forward;
-  const converted_call r = convert(c);
+  const converted_gates r = convert_gates(c);
   if (b.needs[2]) results[2] = (d_log_decay * steps).sum(at::IntArrayRef({0, 1}));
   if (!b.needs[1] && !b.needs[6]) return;
   // Beyond its limits dt' is constant.

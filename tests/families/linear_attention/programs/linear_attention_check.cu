@@ -250,14 +250,14 @@ TEST(weights_of_keys) {
          .k_weights = true,
          .skips = true});
 }
-TEST(weights_of_keys_in_reverse_and_in_segments) {
+TEST(weights_of_keys_in_segments) {
   check({.batch = 1,
          .length = 330,
          .heads = 2,
          .share = 1,
          .keys = 40,
          .values = 64,
-         .reverse = true,
+         .reverse = false,
          .decay = 0,
          .division = {2, 1},
          .k_weights = true});

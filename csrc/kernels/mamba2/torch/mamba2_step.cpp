@@ -1,0 +1,240 @@
+// mamba2_step as a torch op: one token, of which the state is updated in place.
+//
+//   S ← e^(dt' A) S + dt' x Bᵀ,   y = (S C + D x) · silu(z),   dt' = softplus(dt + dt_bias)
+//
+// The state of batch b is state[b], or state[state_indices[b]]: indices stay on the device, and one
+// that is of no state is padding's, whose y is 0.
+#include <ATen/ATen.h>
+
+#include "binding/autocast.h"
+#include "binding/launch.h"
+#include "binding/op.h"
+#include "binding/overlap.h"
+#include "kernels/mamba2/mamba2.h"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using optional_tensor = std::optional<Tensor>;
+using one_tensor = std::array<Tensor, 1>;
+
+const kernel kKernel("mamba2_step", kMamba2Step);
+
+// What a call was given.
+struct step_call {
+  const Tensor &x, &dt, &A, &B, &C, &state;
+  const optional_tensor &D, &z, &dt_bias;
+  bool dt_softplus;
+  const optional_tensor& state_indices;
+};
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+void check_state(const step_call& c) {
+  const c10::SymInt states = c.state.sym_size(0), batch = c.x.sym_size(0);
+  TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
+                    "mamba2_step: state.size(0) must be x.size(0) = ", batch,
+                    " without state_indices, got ", states);
+}
+
+void check_writable(const step_call& c) {
+  TORCH_CHECK(!overlaps_itself(c.state),
+              "mamba2_step: state must not overlap with itself, since it is updated in place, got "
+              "sizes ",
+              c.state.sizes(), " and strides ", c.state.strides());
+}
+
+// ---- ATen ---------------------------------------------------------------------------------------
+
+// The new states of the batch from the old ones, [B, H, P, N], and y.
+std::pair<Tensor, Tensor> update(const step_call& c, const Tensor& old) {
+  const at::ScalarType type = c.state.scalar_type();
+  const auto of_heads = [&](const Tensor& t) {  // [B, G, N] to [B, H, 1, N]
+    return t.to(type).repeat_interleave(c.x.size(1) / t.size(1), 1).unsqueeze(-2);
+  };
+  Tensor step = c.dt.to(type);
+  if (c.dt_bias) step = step + c.dt_bias->to(type);
+  if (c.dt_softplus) step = at::softplus(step);
+  const Tensor x = c.x.to(type), decay = at::exp(step * c.A);
+  const auto wide = [](const Tensor& t) { return t.unsqueeze(-1).unsqueeze(-1); };
+  const Tensor next =
+      at::addcmul(old * wide(decay), (x * step.unsqueeze(-1)).unsqueeze(-1), of_heads(c.B));
+  Tensor y = (next * of_heads(c.C)).sum(-1);
+  if (c.D) y = y + x * c.D->to(type).unsqueeze(-1);
+  if (c.z) y = y * at::silu(c.z->to(type));
+  return {next, y.to(c.x.scalar_type()).contiguous()};
+}
+
+// Without a word from the device: an index that is of no state writes what another one writes, or,
+// where none is, what is there.
+Tensor step_of_some(const step_call& c) {
+  const int64_t states = c.state.size(0), batch = c.x.size(0);
+  if (states == 0) return at::zeros(c.x.sizes(), c.x.options());
+  const Tensor indices = c.state_indices->to(at::kLong);
+  const Tensor is_state = indices.ge(0).logical_and_(indices.lt(states));
+  const Tensor slots = indices.clamp(0, states - 1), old = c.state.index_select(0, slots);
+  const auto [next, y] = update(c, old);
+  const Tensor source =
+      at::where(is_state, at::arange(batch, slots.options()), is_state.to(at::kInt).argmax(0));
+  const Tensor kept = at::where(is_state.view({-1, 1, 1, 1}), next, old);
+  c.state.index_copy_(0, slots.index_select(0, source), kept.index_select(0, source));
+  return y.masked_fill(is_state.logical_not().view({-1, 1, 1}), 0);
+}
+
+Tensor step_by_aten(const step_call& c) {
+  if (c.state_indices) return step_of_some(c);
+  const auto [next, y] = update(c, c.state);
+  c.state.copy_(next);
+  return y;
+}
+
+// ---- The kernel ---------------------------------------------------------------------------------
+
+// A dimension of size 1 has no stride to speak of.
+int64_t stride_of(const Tensor& t, int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); }
+mamba2_step_strides strides_of(const Tensor& t) { return {stride_of(t, 0), stride_of(t, 1)}; }
+
+mamba2_step_problem problem_of(const step_call& c) {
+  return {
+      .batch = c.x.size(0),
+      .heads = c.x.size(1),
+      .groups = c.B.size(1),
+      .head_width = c.x.size(2),
+      .state_width = c.B.size(2),
+      .states = c.state.size(0),
+      .x_strides = strides_of(c.x),
+      .b_strides = strides_of(c.B),
+      .c_strides = strides_of(c.C),
+      .z_strides = c.z ? strides_of(*c.z) : mamba2_step_strides{},
+      .dt_strides = strides_of(c.dt),
+      .state_stride = stride_of(c.state, 0),
+      .state_head_stride = stride_of(c.state, 1),
+      .state_row_stride = stride_of(c.state, 2),
+      .softplus = c.dt_softplus,
+      .int64_indices = c.state_indices && c.state_indices->scalar_type() == at::kLong,
+      .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
+      .dt_type = kernel_dtype(c.dt.scalar_type()).value_or(dtype::float32),
+  };
+}
+
+std::string why_torch(const step_call& c, const mamba2_step_problem& problem) {
+  if (c.x.scalar_type() == at::kDouble) return "float64 is computed by torch";
+  if (c.state.size(3) > 1 && c.state.stride(3) != 1) {
+    return "the elements of a state's row are not neighbours";
+  }
+  return why_unsupported(problem);
+}
+
+// With neighbours as elements of a row.
+Tensor with_rows(const Tensor& t) {
+  return t.size(-1) <= 1 || t.stride(-1) == 1 ? t : t.contiguous();
+}
+Tensor floats(const optional_tensor& t) { return t ? t->to(at::kFloat).contiguous() : Tensor(); }
+const float* data_of(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+
+Tensor step_by_kernel(const decision& d, const step_call& given) {
+  const Tensor x = with_rows(given.x), B = with_rows(given.B), C = with_rows(given.C);
+  const optional_tensor z = given.z ? optional_tensor(with_rows(*given.z)) : std::nullopt;
+  const step_call c{x,
+                    given.dt,
+                    given.A,
+                    B,
+                    C,
+                    given.state,
+                    given.D,
+                    z,
+                    given.dt_bias,
+                    given.dt_softplus,
+                    given.state_indices};
+  const Tensor A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
+               y = empty_contiguous(c.x),
+               indices = c.state_indices ? c.state_indices->contiguous() : Tensor();
+  launch(d, problem_of(c),
+         mamba2_step_tensors{
+             .x = c.x.const_data_ptr(),
+             .dt = c.dt.const_data_ptr(),
+             .a = data_of(A),
+             .b = c.B.const_data_ptr(),
+             .c = c.C.const_data_ptr(),
+             .y = y.mutable_data_ptr(),
+             .state = c.state.mutable_data_ptr<float>(),
+             .d = data_of(D),
+             .z = c.z ? c.z->const_data_ptr() : nullptr,
+             .dt_bias = data_of(bias),
+             .state_indices = indices.defined() ? indices.const_data_ptr() : nullptr,
+         },
+         c.x.device());
+  return y;
+}
+
+// ---- The op -------------------------------------------------------------------------------------
+
+struct mamba2_step {
+  static constexpr const char* name = "mamba2_step";
+  static constexpr divisibility relation{"H", "Hk"};
+  static constexpr argument_list arguments{
+      tensor("x", dtype_rule::floating, "B,H,P"),
+      tensor("dt", dtype_rule::same_or_float32, "B,H"),
+      tensor("A", dtype_rule::statistics, "H"),
+      tensor("B", dtype_rule::same, "B,Hk,N"),
+      tensor("C", dtype_rule::same, "B,Hk,N"),
+      tensor("state", dtype_rule::statistics, "M,H,P,N"),
+      optional(tensor("D", dtype_rule::same_or_float32, "H")).otherwise("None"),
+      optional(tensor("z", dtype_rule::same, "B,H,P")).otherwise("None"),
+      optional(tensor("dt_bias", dtype_rule::same_or_float32, "H")).otherwise("None"),
+      boolean("dt_softplus").otherwise("False"),
+      optional(tensor("state_indices", dtype_rule::index, "B")).otherwise("None"),
+  };
+  static constexpr result_list results{like("y", "x")};
+  static constexpr size_t kWritten = 1, kFirstWritten = 5;
+  static constexpr bool kRecords = true, kCountsVersions = true;
+
+  static void check_options(const auto&... args) { check_state({args...}); }
+  // y; undefined where the caller only asks.
+  static one_tensor compute(const auto&... args) {
+    const step_call c{args...};
+    check_writable(c);
+    if (c.x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(c.x)};
+    const decision d = decide(kKernel, c.x.device(), why_torch(c, problem_of(c)));
+    if (d.explained) return {};
+    return {d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, c)};
+  }
+
+  // A state that is written over is not there for a backward.
+  static one_tensor record(const call_to_record&, const auto&... args) {
+    size_t i = 0;
+    const auto refuse = [&]<class A>(const A& a) {
+      bool needs = false;
+      if constexpr (kIsTensor<A>) needs = records_gradient(a);
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !needs, "mamba2_step: ", arguments.list[i].name,
+          " must not require a gradient, since the state is updated in place: call it under "
+          "torch.no_grad(), or mamba2 with an initial_state, got one that does");
+      ++i;
+    };
+    (refuse(args), ...);
+    return {};
+  }
+
+  // x, B, C and z take autocast's dtype, and so do dt, D and dt_bias where they are not float32.
+  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& dt,
+                          const Tensor& A, const Tensor& B, const Tensor& C, const Tensor& state,
+                          const optional_tensor& D, const optional_tensor& z,
+                          const optional_tensor& dt_bias, const auto&... options) {
+    const auto narrow = [&](const Tensor& t) {
+      return t.scalar_type() == at::kFloat ? t : Tensor(cast(t));
+    };
+    const auto narrow_optional = [&](const optional_tensor& t) {
+      return t ? optional_tensor(narrow(*t)) : t;
+    };
+    return next(cast(x), narrow(dt), A, cast(B), cast(C), state, narrow_optional(D),
+                z ? optional_tensor(cast(*z)) : z, narrow_optional(dt_bias), options...);
+  }
+};
+
+const register_ops<mamba2_step> registered;
+const register_autocast<mamba2_step> registered_autocast;
+
+}  // namespace
+}  // namespace thunderkittens
