@@ -103,13 +103,15 @@ def based_attention(
             differentiation is forward-mode.
 
     Backends:
-        The forward's kernel (sm_90a) takes bfloat16 and float16, D of 8 and 16, V a multiple of 8
-        and any S; torch computes the rest, and the backward, by the same chunks. q, k and v are
-        read where they lie if the last stride is 1 and address and other strides are multiples of
-        16 bytes, none of them 0; otherwise they are copied, and `explain` says so. A block has 64
-        columns of one head's v; where these are fewer than what the GPU runs at a time, sequences
-        are cut into segments, whose states are found first: q is then read once, k and v twice. The
-        backward saves the inputs alone.
+        The kernel (sm_90a) takes bfloat16 and float16, D of 8 and 16, V a multiple of 8 (up to 64
+        where there are gradients) and any S; torch computes the rest, by the same chunks. q, k, v
+        and the gradient of o are read where they lie if the last stride is 1 and address and other
+        strides are multiples of 16 bytes, none of them 0; otherwise they are copied, and `explain`
+        says so of q, k and v. A block has 64 columns of one head's v; where these are fewer than
+        what the GPU runs at a time, sequences are cut into segments, whose states are found first:
+        q is then read once, k and v twice. The backward saves the inputs alone, and is two more
+        passes: dq, which finds the denominators again, and dk with dv, from the last token to the
+        first.
 
     Numerics:
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: weights
@@ -121,7 +123,7 @@ def based_attention(
 
     Source:
         csrc/kernels/based_attention. Arora et al., Simple linear attention language models balance
-        the recall-throughput tradeoff (2024), sections 4.1 and E.
+        the recall-throughput tradeoff (2024).
 
     Example:
         >>> import torch, thunderkittens
@@ -133,6 +135,10 @@ def based_attention(
     """
     if _foreign:
         refuse_keywords("based_attention", _foreign)
+    if not isinstance(output_final_state, bool):
+        raise TypeError(
+            f"based_attention: output_final_state must be True or False, got {output_final_state!r}"
+        )
     state, sums = _parts("based_attention", "initial_state", initial_state, normalize)
     ops = torch.ops.thunderkittens
     try:
@@ -181,7 +187,7 @@ def based_features(x: Tensor, *, scale: float | None = None) -> Tensor:
     weights = torch.full(first.shape, scale, dtype=x.dtype, device=x.device)
     weights = torch.where(first == second, weights * 0.5**0.5, weights)
     products = x.index_select(-1, first) * x.index_select(-1, second) * weights
-    return torch.cat([torch.ones_like(x[..., :1]), scale**0.5 * x, products], -1)
+    return torch.cat([x.new_ones(*x.shape[:-1], 1), scale**0.5 * x, products], -1)
 
 
 def based_attention_step(
@@ -263,17 +269,15 @@ def _parts(
     """The state and its sums, of what a caller gave."""
     if state is None:
         return None, None
-    if normalize:
-        if not (isinstance(state, tuple) and len(state) == 2):
-            raise TypeError(
-                f"{op}: {name} must be a pair (S, z) with normalize, got {type(state).__name__}"
-            )
-        return state
-    if not isinstance(state, Tensor):
+    if normalize is True and not (isinstance(state, tuple) and len(state) == 2):
+        raise TypeError(
+            f"{op}: {name} must be a pair (S, z) with normalize, got {type(state).__name__}"
+        )
+    if normalize is False and not isinstance(state, Tensor):
         raise TypeError(
             f"{op}: {name} must be a tensor without normalize, got {type(state).__name__}"
         )
-    return state, None
+    return state if isinstance(state, tuple) else (state, None)
 
 
 def _checked_scale(op: str, scale: float | None, width: int) -> float:

@@ -29,7 +29,7 @@
 // before. The additions are in order: results are the same bits on every run.
 //
 // Source: Arora et al., Simple linear attention language models balance the recall-throughput
-// tradeoff (2024), appendix E.
+// tradeoff (2024).
 #pragma once
 
 #include "kernels/based_attention/based_attention_forward.cuh"

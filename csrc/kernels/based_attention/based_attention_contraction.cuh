@@ -13,7 +13,7 @@ class feature_contraction {
   struct pair {
     float x, y;
   };
-  KITTENS_DEVICE feature_contraction(uint32_t first, uint32_t second) : x(first, second) {}
+  KITTENS_DEVICE feature_contraction(uint32_t first, uint32_t second) : low(first), high(second) {}
 
   // The gradients of a slice's features, of which this lane has two a group: get(group of the
   // slice) gives them.
@@ -28,18 +28,14 @@ class feature_contraction {
         of_elements[by] = d;
         continue;
       }
-      const bool low = is == kind::low, high = is == kind::high;
-      if (!high && !low) {
-        multiply_add(of_products[1], d, x.low_by(by));
-      } else if (by == kHalf / 2 && x.place() >= kHalf / 4) {
-        if (low && x.place() == 2) of_one = d.x;
+      if (is != kind::cross && by == kHalf / 2 && place() >= kHalf / 4) {
+        if (is == kind::low && place() == 2) of_one = d.x;
         d = {0, 0};
       }
-      if (low) multiply_add(of_products[0], d, x.low_by(by));
-      if (high) multiply_add(of_products[1], d, x.high_by(by));
-      multiply_add(turned, d, low ? x.low_by(0) : x.high_by(0));
-      if (low && by > 0) continue;  // the next group has turned by as much
-      pair& to = of_products[high];
+      multiply_add(of_products[is != kind::low], d, turn(is == kind::high ? high : low, by));
+      multiply_add(turned, d, is == kind::low ? low : high);
+      if (is == kind::low && by > 0) continue;  // the next group has turned by as much
+      pair& to = of_products[is == kind::high];
       const pair back = turn_back(turned, by);
       to = {to.x + back.x, to.y + back.y};
       turned = {0, 0};
@@ -55,7 +51,7 @@ class feature_contraction {
     float sum = of_one;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const pair at = unpacked(i == 0 ? x.low_by(0) : x.high_by(0));
+      const pair at = unpacked(i == 0 ? low : high);
       sum = fmaf(at.x, of_elements[i].x + 0.5f * of_products[i].x, sum);
       sum = fmaf(at.y, of_elements[i].y + 0.5f * of_products[i].y, sum);
     }
@@ -63,7 +59,7 @@ class feature_contraction {
   }
 
  private:
-  const row_features<T> x;
+  const uint32_t low, high;                       // x
   pair of_elements[2] = {}, of_products[2] = {};  // of both halves
   float of_one = 0;
 
@@ -76,11 +72,21 @@ class feature_contraction {
     const pair factor = unpacked(word);
     sum = {fmaf(d.x, factor.x, sum.x), fmaf(d.y, factor.y, sum.y)};
   }
+  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
+
+  // As in row_features, but word by word: all of them at a time would take 26 registers.
+  KITTENS_DEVICE static uint32_t turn(uint32_t word, int by) {
+    if (by == 0) return word;
+    const int row = arch::lane_id() & ~3;
+    const uint32_t first = arch::shuffle(word, row + (place() + by / 2) % 4);
+    if (by % 2 == 0) return first;
+    return first >> 16 | arch::shuffle(word, row + (place() + by / 2 + 1) % 4) << 16;
+  }
   // What stands at f goes to (f + by) % 8.
   KITTENS_DEVICE static pair turn_back(const pair& p, int by) {
     if (by == 0) return p;
-    const int from = kHalf - by, row = arch::lane_id() & ~3, place = arch::lane_id() % 4;
-    const int first = row + (place + from / 2) % 4, second = row + (place + (from + 1) / 2) % 4;
+    const int from = kHalf - by, row = arch::lane_id() & ~3;
+    const int first = row + (place() + from / 2) % 4, second = row + (place() + (from + 1) / 2) % 4;
     if (from % 2 == 0) return {arch::shuffle(p.x, first), arch::shuffle(p.y, first)};
     return {arch::shuffle(p.y, first), arch::shuffle(p.x, second)};
   }

@@ -78,13 +78,10 @@ class row_features {
     return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;
   }
 
-  // This lane's words of a half that has turned, and which of the four lanes it is.
-  KITTENS_DEVICE uint32_t low_by(int by) const { return low[by]; }
-  KITTENS_DEVICE uint32_t high_by(int by) const { return high[by]; }
-  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
-
  private:
   uint32_t low[kHalf], high[kHalf / 2 + 1];  // turned by 0, 1 …
+
+  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
 
   // By two elements is by one lane; by one more, of two neighbours' words the halves between them.
   template <int Count>

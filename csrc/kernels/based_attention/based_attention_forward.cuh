@@ -40,11 +40,12 @@ class forward_walk : chunk_walk<Config> {
     float row_sums[2];
     if (p.normalize) sums.weigh(row_sums, q, p.scale);
     this->add_to_sums(token);
-    const auto v = this->transposed_values();
     warpgroup::mma_async_wait<1>(s);
     rt<T, 16, kChunk> weights;
     weigh_scores(s);
+    if (p.normalize) finish_row_sums(row_sums, s);
     copy(weights, s);
+    const auto v = this->transposed_values();
     if (this->signals()) tma::store_async_read_wait<0>();
     warpgroup::mma_async_wait<0>(o);
     // All have read the state, all features of k are there, all have read what they take of the
@@ -55,7 +56,6 @@ class forward_walk : chunk_walk<Config> {
     warpgroup::mma_AB(o, weights, shared.values[at.stage]);
     warpgroup::mma_commit_group();
     this->add_to_state(v);
-    if (p.normalize) finish_row_sums(row_sums, s);
     warpgroup::mma_async_wait<1>(o);
     if (p.normalize) {
       typename rt_fl<16, kValues>::col_vec factors;

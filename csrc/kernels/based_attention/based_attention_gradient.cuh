@@ -51,12 +51,12 @@ class gradient_walk : chunk_walk<Config> {
 
   // What a chunk gives, into shared memory.
   KITTENS_DEVICE void differentiate(int token) {
-    scores s, d;  // of rows and keys; of their values
+    this->store_features();  // by itself: beside scores it would spill
+    scores s, d;             // of rows and keys; of their values
     warpgroup::mma_fence();
     warpgroup::mm_ABt(s, shared.row_keys[at.stage], shared.keys[at.stage]);
     warpgroup::mm_ABt(d, shared.row_values[at.stage], shared.values[at.stage]);
     warpgroup::mma_commit_group();
-    this->store_features();
     rt<T, 16, kKeys> x;
     load_fragment<false>(x.data[0], shared.row_keys[at.stage], this->warp_row(), 0);
     if (this->signals()) tma::store_async_read_wait<0>();
@@ -106,16 +106,14 @@ class gradient_walk : chunk_walk<Config> {
     warpgroup::mm_AB(direct, with_products, shared.keys[at.stage]);
     warpgroup::mm_AB(through, alone, shared.keys[at.stage]);
     warpgroup::mma_commit_group();
-    float of_sums[2];
-    key_gradients gradient;
-    if (p.normalize) {
-      sums.weigh(of_sums, q, scale);
-      sums.differentiate(gradient, q, scale);
-    }
     warpgroup::mma_async_wait<0>(direct, through);
     mul(direct, direct, scale);
     contract(direct, inner, q);
     if (p.normalize) {
+      float of_sums[2];
+      sums.weigh(of_sums, q, scale);
+      key_gradients gradient;
+      sums.differentiate(gradient, q, scale);
       float factors[2], of_denominator[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -172,20 +170,16 @@ class gradient_walk : chunk_walk<Config> {
     warpgroup::mma_AB(dv, of_values, shared.values[at.stage]);
     warpgroup::mm_AB(dk, of_keys, shared.keys[at.stage]);
     warpgroup::mma_commit_group();
-    key_gradients gradient;
-    if (p.normalize) {
-      sums.differentiate(gradient, k, scale);
-    } else {
-      zero(gradient);
-    }
     warpgroup::mma_async_wait<0>(dv, dk);
     warpgroup::store(shared.o, dv);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      dk.data[0][i] = fmaf(scale, dk.data[0][i], gradient.data[0][i]);
-    }
+    mul(dk, dk, scale);
     float unused[2] = {};
     contract(dk, unused, k);
+    if (p.normalize) {
+      key_gradients gradient;
+      sums.differentiate(gradient, k, scale);
+      add(dk, dk, gradient);
+    }
     warpgroup::store(shared.key_gradients, dk);
   }
 

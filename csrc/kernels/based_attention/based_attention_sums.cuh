@@ -20,7 +20,7 @@ class key_sums {
 
   KITTENS_DEVICE void clear() {
     zero(products);
-    zero(elements);
+    for (float& x : elements) x = 0;
     total = 0;
   }
 
@@ -57,10 +57,10 @@ class key_sums {
     sums[0] = sums[1] = 0.25f * total;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float a, b, u, v, m, n;
+      float a, b, u, v;
       x.get(a, b, 0, 0, i);
       times.get(u, v, 0, 0, i);
-      elements.get(m, n, 0, 0, i);
+      const float m = elements[i / 2 * 2], n = elements[i / 2 * 2 + 1];
       sums[i % 2] = fmaf(a, fmaf(scale, m, u), fmaf(b, fmaf(scale, n, v), sums[i % 2]));
     }
   }
@@ -70,29 +70,30 @@ class key_sums {
     multiply(gradient, x, scale * scale);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      gradient.data[0][i] = fmaf(scale, elements.data[0][i], gradient.data[0][i]);
+      gradient.data[0][i] = fmaf(scale, elements[i / 4 * 2 + i % 2], gradient.data[0][i]);
     }
   }
 
   // Adds sums of the op's features [F]: each is of the root of its weight.
   KITTENS_DEVICE void add(const float* features, int width, float scale) {
-    for_each(width, [&](float& sum, feature_column column) {
+    for_each(width, [&](float& sum, feature_column column, bool) {
       sum += arch::load_global(features + column.row(width)) / sqrtf(column.weight(scale));
     });
     total += arch::load_global(features);
   }
   KITTENS_DEVICE void store(float* features, int width, float scale) {  // by one warp
-    for_each(width, [&](float& sum, feature_column column) {
-      arch::store_global(features + column.row(width), sum * sqrtf(column.weight(scale)));
+    const int lane = arch::lane_id();
+    for_each(width, [&](float& sum, feature_column column, bool once) {
+      if (once) arch::store_global(features + column.row(width), sum * sqrtf(column.weight(scale)));
     });
-    if (arch::lane_id() == 0) arch::store_global(features, total);
+    if (lane == 0) arch::store_global(features, total);
   }
 
  private:
   using columns = rt<T, 16, kKeys, ducks::rt_layout::col>;  // of 16 tokens
   rt_fl<kKeys, kKeys> products;                             // Σ w y yᵀ
-  rt_fl<16, kKeys> elements;                                // Σ w y, in each row
-  float total;                                              // Σ w
+  float elements[4];  // Σ w y, of this lane's columns, as in a row of a tile
+  float total;        // Σ w
 
   template <class Tile, class F>
   KITTENS_DEVICE static void for_each_fragment(const Tile& y, F f) {
@@ -107,7 +108,12 @@ class key_sums {
     rt<T, 16, 16> ones;
     one(ones);
     mma_AtB(products, weighted, keys, products);
-    mma_AB(elements, ones, weighted, elements);
+    rt_fl<16, kKeys> in_rows;  // of which the first eight are enough
+#pragma unroll
+    for (int i = 0; i < 4; ++i) in_rows.set(0, 0, i, elements[i / 2 * 2], elements[i / 2 * 2 + 1]);
+    mma_AB(in_rows, ones, weighted, in_rows);
+    in_rows.get(elements[0], elements[1], 0, 0, 0);
+    in_rows.get(elements[2], elements[3], 0, 0, 2);
   }
 
   // result = factor · x · products. As an operand they are their mean, in which float16 does not
@@ -131,7 +137,9 @@ class key_sums {
     mul(result, result, factor * of_mean);
   }
 
-  // f(this lane's element, what it is a sum of) for each that exists.
+  // f(this lane's element, what it is a sum of, whether it speaks for others that are the same) for
+  // each that exists. (Of products with weights, those on both sides of the diagonal may differ in
+  // a rounding.)
   template <class F>
   KITTENS_DEVICE void for_each(int width, F f) {
     const int lane = arch::lane_id();
@@ -140,10 +148,10 @@ class key_sums {
       const int row = rt_fl<16, 16>::across(0, i / 2, lane);
       const int column = rt_fl<16, 16>::along(0, i / 2, lane) + i % 2;
       if (column >= width) continue;
-      f(elements.data[0][i], feature_column{-1, column});
+      if (i / 2 % 2 == 0) f(elements[i / 4 * 2 + i % 2], feature_column{-1, column}, row == 0);
       if (row >= width) continue;
-      f(products.data[0][i],
-        feature_column{row < column ? row : column, row < column ? column : row});
+      const bool above = row <= column;
+      f(products.data[0][i], feature_column{above ? row : column, above ? column : row}, above);
     }
   }
 };

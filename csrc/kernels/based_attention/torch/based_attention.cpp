@@ -35,11 +35,8 @@ void check_features(const Tensor& q, const Tensor& state, const char* name) {
 void check_call(const based_attention_call& c) {
   TORCH_CHECK_VALUE(!c.scale || *c.scale > 0, "based_attention: scale must be above 0, got ",
                     c.scale.value_or(0));
-  TORCH_CHECK_VALUE(c.normalize || !c.initial_sums,
-                    "based_attention: initial_sums must be None without normalize, got a tensor");
-  TORCH_CHECK_VALUE(!c.normalize || c.initial_state.has_value() == c.initial_sums.has_value(),
-                    "based_attention: initial_state and initial_sums must be given together");
   if (c.initial_state) check_features(c.q, *c.initial_state, "initial_state");
+  if (c.initial_sums) check_features(c.q, *c.initial_sums, "initial_sums");
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
@@ -155,7 +152,7 @@ based_attention_gradients backward_by_kernel(const decision& d,
   if (b.needs[1]) results[1] = empty_contiguous(c.k);
   if (b.needs[2]) results[2] = empty_contiguous(c.v);
   if (b.needs[3] && c.initial_state) results[3] = empty_contiguous(*c.initial_state);
-  if (b.needs[4] && c.initial_sums) results[4] = empty_contiguous(*c.initial_sums);
+  if (b.needs[4] && c.initial_sums && c.normalize) results[4] = empty_contiguous(*c.initial_sums);
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   launch(d, based_attention_backward_problem{problem_of(c), strides_of(dout)},
          based_attention_backward_tensors{
@@ -196,7 +193,12 @@ based_attention_gradients compute_backward(const based_attention_backward_call& 
   const based_attention_backward_problem problem{problem_of(c), {}};
   const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) return {};
-  return d.on == nullptr ? based_attention_backward_by_aten(b) : backward_by_kernel(d, b);
+  based_attention_gradients results =
+      d.on == nullptr ? based_attention_backward_by_aten(b) : backward_by_kernel(d, b);
+  if (b.needs[4] && c.initial_sums && !c.normalize) {  // which do not count
+    results[4] = at::zeros_like(*c.initial_sums, at::MemoryFormat::Contiguous);
+  }
+  return results;
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
@@ -221,6 +223,14 @@ struct based_attention_backward {
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
                                        like_if_given("dinitial_state", "initial_state"),
                                        like_if_given("dinitial_sums", "initial_sums")};
+
+  static void check_options(const Tensor&, const optional_tensor&, const optional_tensor&,
+                            const auto&... args) {
+    const auto list = std::tie(args...);
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      check_call({std::get<I>(list)...});
+    }(std::make_index_sequence<8>());
+  }
 
   static based_attention_gradients compute(const Tensor& dout, const optional_tensor& dfinal_state,
                                            const optional_tensor& dfinal_sums, const Tensor& q,

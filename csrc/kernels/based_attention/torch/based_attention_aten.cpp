@@ -182,7 +182,8 @@ based_attention_gradients based_attention_backward_by_aten(const based_attention
     results[2] = joined(dv, c.v);
   }
   if (b.needs[3] && c.initial_state) results[3] = d_state.narrow(-1, 0, values).contiguous();
-  if (b.needs[4] && c.initial_sums) results[4] = d_state.select(-1, values).contiguous();
+  if (b.needs[4] && c.initial_sums && c.normalize)
+    results[4] = d_state.select(-1, values).contiguous();
   return results;
 }
 

@@ -1,0 +1,25 @@
+"""Mutation of based_attention's kernel: targets, programs, and mutants that no run can notice."""
+
+from tests.mutation.listing import Listed
+from tests.mutation.program import Program
+
+PROGRAM = Program("based_attention", "based_attention")
+TARGETS = {
+    f"kernels/based_attention/based_attention{part}.cuh": (PROGRAM,)
+    for part in (
+        "",
+        "_contraction",
+        "_features",
+        "_forward",
+        "_gradient",
+        "_sums",
+        "_tile",
+        "_walk",
+    )
+}
+LEFT_OUT = {
+    "kernels/based_attention/based_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
+}
+HOST_SIDE = ("kernels/based_attention/based_attention_launch.cuh",)
+
+LISTED: tuple[Listed, ...] = ()
