@@ -194,12 +194,12 @@ def hedgehog_attention(
     if initial_state is None:
         batch, seq = q.shape[:2]
         length = torch.full((batch,), seq, device=q.device)
-        caches = [_last(t).roll(seq, 1) for t in (k, v)]
+        k_cache, v_cache = (_last(t).roll(seq, 1) for t in (k, v))
     else:
         length = length + q.shape[1]
         places = _places(-length)
-        caches = [_take(t[:, -_WINDOW:], places) for t in (keys, values)]
-    return y, HedgehogState(kv_state, k_state, *caches, length)
+        k_cache, v_cache = (_take(t[:, -_WINDOW:], places) for t in (keys, values))
+    return y, HedgehogState(kv_state, k_state, k_cache, v_cache, length)
 
 
 def _fields(argument: str, expected: str, state: HedgehogState) -> HedgehogState:

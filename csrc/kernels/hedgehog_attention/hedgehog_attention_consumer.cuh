@@ -10,7 +10,7 @@ template <class Config, int W>
 class hedgehog_consumer {
  public:
   KITTENS_DEVICE hedgehog_consumer(const hedgehog_arguments<Config>& p,
-                                   hedgehog_shared<Config>& shared)
+                                   hedgehog_attention_forward_shared<Config>& shared)
       : p(p), shared(shared), stream(shared.stream), sums(warpgroup::laneid()) {}
 
   KITTENS_DEVICE void consume() {
@@ -42,7 +42,7 @@ class hedgehog_consumer {
   static constexpr int kOwn = 1;      // barriers: of each warpgroup, and of both
   static constexpr int kAll = kOwn + kConsumers;
   const hedgehog_arguments<Config>& p;
-  hedgehog_shared<Config>& shared;
+  hedgehog_attention_forward_shared<Config>& shared;
   const block_stream& stream;  // in shared memory: registers are what there is too little of
   rt_fl<16, kWidth> state;     // [features of softmax W, values]
   feature_sums<T> sums;        // of the first warpgroup
@@ -156,11 +156,11 @@ class hedgehog_consumer {
     warpgroup::sync(kOwn + W);  // what was stored last has left the features' memory
     store_features(x_of_keys, step);
 
-    scores s[2];
+    scores previous, own;  // of the window's two blocks of keys
     wait_full(shared.k_full, step, W + 1);
-    warpgroup::mma_fence(s[0], s[1]);
-    warpgroup::mm_ABt(s[0], shared.q[W], shared.k[stage(step, W)]);
-    warpgroup::mm_ABt(s[1], shared.q[W], shared.k[stage(step, W + 1)]);
+    warpgroup::mma_fence(previous, own);
+    warpgroup::mm_ABt(previous, shared.q[W], shared.k[stage(step, W)]);
+    warpgroup::mm_ABt(own, shared.q[W], shared.k[stage(step, W + 1)]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(x);
     weights features[2];  // of the queries, times alpha
@@ -170,7 +170,7 @@ class hedgehog_consumer {
       softmax_features<1>(features[0], x, alpha);
       softmax_features<-1>(features[1], x, alpha);
     }
-    warpgroup::mma_async_wait<0>(s[0], s[1]);
+    warpgroup::mma_async_wait<0>(previous, own);
     meet();  // features, state and sums are there; queries and keys have been read
     if (brings()) {
       request_queries(step + 1);
@@ -188,8 +188,11 @@ class hedgehog_consumer {
       warpgroup::mma_ABt(linear, features[1], shared.features[0][1]);
       warpgroup::mma_commit_group();
     }
-    weights window[2], between;
-    soften(window, total, s, step);
+    mask(previous, own, step);
+    const rows reference = largest_scores(previous, own);
+    const weights of_previous = soften(previous, reference, total);
+    const weights of_own = soften(own, reference, total);
+    weights between;
     if constexpr (W == 1) {
       warpgroup::mma_async_wait<0>(linear, state);
       partial_row_sum(total, linear, total);
@@ -201,8 +204,8 @@ class hedgehog_consumer {
     warpgroup::mma_fence(y);
     warpgroup::mm_AB(y, features[0], shared.state[0]);
     warpgroup::mma_AB(y, features[1], shared.state[1]);
-    warpgroup::mma_AB(y, window[0], shared.v[stage(step, W)]);
-    warpgroup::mma_AB(y, window[1], shared.v[stage(step, W + 1)]);
+    warpgroup::mma_AB(y, of_previous, shared.v[stage(step, W)]);
+    warpgroup::mma_AB(y, of_own, shared.v[stage(step, W + 1)]);
     if constexpr (W == 1) warpgroup::mma_AB(y, between, shared.v[stage(step, 0)]);
     warpgroup::mma_commit_group();
     if constexpr (W == 0) sums.add(shared.features);
@@ -230,23 +233,28 @@ class hedgehog_consumer {
     }
   }
 
-  // The window's weights of its scores, which are added to `total` too.
-  KITTENS_DEVICE void soften(weights (&window)[2], rows& total, scores (&s)[2], int step) {
-    warpgroup::tril(s[1], s[1], 0, -INFINITY);
-    const int block = block_of(step) + W;
-    if (block == 0) left_fill(s[0], s[0], stream.first_row, -INFINITY);
+  // −∞ for keys that come later, or do not exist.
+  KITTENS_DEVICE void mask(scores& previous, scores& own, int step) {
+    warpgroup::tril(own, own, 0, -INFINITY);
+    if (block_of(step) + W == 0) left_fill(previous, previous, stream.first_row, -INFINITY);
+  }
+  // Of each row, to log₂.
+  KITTENS_DEVICE rows largest_scores(const scores& previous, const scores& own) {
     rows largest;
-    row_max(largest, s[0]);
-    row_max(largest, s[1], largest);
+    row_max(largest, previous);
+    row_max(largest, own, largest);
+    mul(largest, largest, p.score_scale);
+    return largest;
+  }
+  // The weights of scores, which are added to `total` too.
+  KITTENS_DEVICE weights soften(scores& s, const rows& reference, rows& total) {
     const float scale = p.score_scale, beta = arch::load_global(p.beta + stream.head);
-    mul(largest, largest, scale);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      map_rows([&](float x, float m) { return beta * arch::exp2_approx(fmaf(x, scale, -m)); }, s[i],
-               s[i], largest);
-      partial_row_sum(total, s[i], total);
-      copy(window[i], s[i]);
-    }
+    map_rows([&](float x, float m) { return beta * arch::exp2_approx(fmaf(x, scale, -m)); }, s, s,
+             reference);
+    partial_row_sum(total, s, total);
+    weights w;
+    copy(w, s);
+    return w;
   }
 
   KITTENS_DEVICE void store_outputs(const rt_fl<16, kWidth>& y, int step) {

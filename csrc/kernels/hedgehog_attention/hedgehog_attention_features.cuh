@@ -13,7 +13,7 @@ KITTENS_DEVICE void softmax_features(rt<T, 16, kHalf>& features, const logits& x
                                      const logits::col_vec& scale) {
   constexpr float kScale = Sign * kLog2e;
   logits::col_vec largest, factor;
-  if constexpr (Sign > 0) {
+  if constexpr (Sign == 1) {
     row_max(largest, x);
   } else {
     row_min(largest, x);

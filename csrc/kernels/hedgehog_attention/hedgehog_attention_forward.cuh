@@ -41,7 +41,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 __global__ void __launch_bounds__(kThreads, 1)
     hedgehog_attention_forward(const __grid_constant__ hedgehog_arguments<Config> p) {
-  auto& s = *reinterpret_cast<hedgehog_shared<Config>*>(arch::dynamic_shared());
+  auto& s = *reinterpret_cast<hedgehog_attention_forward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.stream = block_stream::of(p);
     init_semaphore(s.maps_full, 1);

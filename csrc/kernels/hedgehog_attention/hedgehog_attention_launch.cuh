@@ -60,7 +60,10 @@ void launch_hedgehog_config(const hedgehog_attention_params& params, host::strea
   a.segment_blocks = int(params.segment_blocks);
   a.score_scale = kLog2e / std::sqrt(float(kWidth));
   host::launch(hedgehog_attention_forward<Config>,
-               {{p.batch * p.heads * segments}, {kThreads}, sizeof(hedgehog_shared<Config>)}, s, a);
+               {{p.batch * p.heads * segments},
+                {kThreads},
+                sizeof(hedgehog_attention_forward_shared<Config>)},
+               s, a);
 }
 
 // The states of the segments, where there is more than one, and then the outputs.

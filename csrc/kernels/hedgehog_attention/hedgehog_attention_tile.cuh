@@ -79,7 +79,7 @@ struct block_stream {
 };
 
 template <class Config>
-struct hedgehog_shared {
+struct hedgehog_attention_forward_shared {
   static constexpr bool kOutputs = Config::outputs;
   typename Config::map_tile q_map, k_map;
   typename Config::token_tile q[kOutputs ? kConsumers : 1];

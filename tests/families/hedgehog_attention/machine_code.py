@@ -1,4 +1,9 @@
-"""What tests/ptxas looks for in the machine code of hedgehog_attention's kernel."""
+"""What tests/ptxas looks for in the machine code of hedgehog_attention's kernels."""
 
-SOURCES = ("csrc/kernels/hedgehog_attention/hedgehog_attention_sm90",)
+SOURCES = (
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_sm90",
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_step",
+)
 DEPENDENT = ()  # launched programmatically
+# Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
+ORDINARY_FROM = {"hedgehog_attention_forward": "features"}

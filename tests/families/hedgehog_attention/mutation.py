@@ -4,14 +4,23 @@ from tests.mutation.listing import Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
+STEP = Program("hedgehog_attention", "hedgehog_attention_step")
 _FOLDER = "kernels/hedgehog_attention/hedgehog_attention"
 TARGETS = {
     f"{_FOLDER}_forward.cuh": (PROGRAM,),
     f"{_FOLDER}_consumer.cuh": (PROGRAM,),
     f"{_FOLDER}_features.cuh": (PROGRAM,),
     f"{_FOLDER}_tile.cuh": (PROGRAM,),
+    f"{_FOLDER}_step.cuh": (STEP,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
-HOST_SIDE = (f"{_FOLDER}_launch.cuh",)
+HOST_SIDE = (f"{_FOLDER}_launch.cuh", f"{_FOLDER}_step_launch.cuh")
 
-LISTED: tuple[Listed, ...] = ()
+LISTED: tuple[Listed, ...] = (
+    Listed(
+        f"{_FOLDER}_step.cuh",
+        "hedgehog_step::score",
+        "start (less|more)",
+        "all scores are off by the same, and their softmax is what it was",
+    ),
+)

@@ -158,8 +158,7 @@ def test_no_tokens(sizes):
         assert torch.equal(leaves[7].grad, torch.ones_like(leaves[7]))
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize(("dynamic", "states"), [(False, False), (True, True)])
 def test_compiles_without_a_break(dynamic, states):
     case = small(FP32, batch=2, states=states)
     counter = CompileCounterWithBackend("aot_eager")

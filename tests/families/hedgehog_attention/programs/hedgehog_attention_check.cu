@@ -20,6 +20,7 @@ struct call {
   bool window;           // before the first query
   bool missing = false;  // some of its rows do not exist
   int segment_blocks = 100;
+  float map_size = 0.1f;
 };
 
 std::vector<float> numbers(size_t n, unsigned seed, float size = 1) {
@@ -166,8 +167,8 @@ void check(const call& c) {
       .q = rounded(numbers(c.batch * c.length * row, 1)),
       .k = rounded(numbers(c.batch * keys * row, 2)),
       .v = rounded(numbers(c.batch * keys * row, 3)),
-      .q_map = rounded(numbers(row * kColumns, 4, 0.1f)),
-      .k_map = rounded(numbers(row * kColumns, 5, 0.1f)),
+      .q_map = rounded(numbers(row * kColumns, 4, c.map_size)),
+      .k_map = rounded(numbers(row * kColumns, 5, c.map_size)),
       .alpha = std::vector<float>(c.heads),
       .beta = std::vector<float>(c.heads),
       .kv = numbers(streams * kWidth * kWidth, 6),
@@ -232,5 +233,8 @@ TEST(segments) {
 }
 TEST(segments_of_several_steps) {
   check({.batch = 1, .length = 640, .heads = 1, .window = false, .segment_blocks = 4});
+}
+TEST(logits_whose_exponentials_overflow) {
+  check({.batch = 1, .length = 200, .heads = 1, .window = false, .map_size = 4});
 }
 TEST(a_token) { check({.batch = 1, .length = 1, .heads = 1, .window = true}); }

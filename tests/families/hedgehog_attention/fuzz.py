@@ -1,0 +1,97 @@
+"""hedgehog_attention and its step, with states or without: what they give, by the definition.
+
+Features, weights and states are rounded to 16 bits: three roundings on a path to N or D, and that
+of y = N / D. Sums are in float32, exponents are off by roundings of products of up to 256 terms.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.families.hedgehog_attention import cases, steps
+from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
+from tests.fuzz.draw import BF16, FP16, FP32, FP64, Draw
+from thunderkittens import HedgehogState
+
+OPS = ("hedgehog_attention", "hedgehog_attention_step")
+DTYPES = {BF16: 6, FP16: 4, FP32: 1, FP64: 1}
+FIXED = ("q_map", "k_map", "alpha", "beta")
+STATE = HedgehogState._fields
+
+
+def make(draw: Draw, op: str) -> Case:
+    dtype = draw.weighted(DTYPES)
+    exact = FP64 if dtype == FP64 else FP32
+    sizes = (128, 128, 64) if draw.chance(0.7) else tuple(draw.size(n) for n in (80, 80, 40))
+    width, value_width, columns = sizes
+    step = op.endswith("_step")
+    most = 1 << (14 if draw.device == "cuda" else 9)
+    batch, heads = draw.size(3), draw.size(4)
+    seq = 1 if step else draw.size(max(1, most // (batch * heads)))
+    states = step or draw.chance(0.5)
+
+    def normal(*shape: int, size: float = 1.0) -> Tensor:
+        return (size * draw.normal(shape)).to(dtype)
+
+    sharp = draw.choice((0.1, 1.0, 1.0, 3.0))
+    leading = (batch, heads) if step else (batch, seq, heads)
+    inputs = {
+        "q": draw.place(normal(*leading, width, size=sharp), expand=True),
+        "k": draw.place(normal(*leading, width, size=sharp), expand=True),
+        "v": draw.place(normal(*leading, value_width), expand=True),
+    }
+    for name in ("q_map", "k_map"):
+        inputs[name] = draw.place(normal(heads, width, columns, size=width**-0.5), expand=True)
+    for name in ("alpha", "beta"):
+        inputs[name] = draw.place((draw.uniform((heads,)) + 0.01).to(exact), expand=True)
+    if states:
+        length = draw.integers((batch,), 0, draw.choice((10, 100, 10**6)))
+        exists = (torch.arange(64, device=draw.device) < length[:, None])[..., None, None]
+        state = (
+            draw.normal((batch, heads, 2 * columns, value_width)).to(exact),
+            draw.uniform((batch, heads, 2 * columns)).to(exact),
+            normal(batch, 64, heads, width, size=sharp) * exists,
+            normal(batch, 64, heads, value_width) * exists,
+            length,
+        )
+        inputs |= {n: draw.place(t) for n, t in zip(STATE, state, strict=True)}
+
+    def call(tensors: Tensors) -> Tensors:
+        state = HedgehogState(*(tensors[n] for n in STATE)) if states else None
+        given = [tensors[n] for n in ("q", "k", "v", "q_map", "k_map")]
+        weights = {"alpha": tensors["alpha"], "beta": tensors["beta"]}
+        if step:
+            return {"y": thunderkittens.hedgehog_attention_step(*given, **weights, state=state)}
+        return {"y": thunderkittens.hedgehog_attention(*given, **weights, initial_state=state)}
+
+    def judge(results: Tensors) -> dict[str, Judged]:
+        values = {n: p.values for n, p in inputs.items()}
+        tokens = [values[n].unsqueeze(1) if step else values[n] for n in ("q", "k", "v")]
+        fixed = [values[n] for n in FIXED]
+        before = [values[n] for n in STATE] if states else []
+        if step:
+            y, size, *_ = steps.definition(tokens, fixed, HedgehogState(*before))
+            y, size = y.squeeze(1), size.squeeze(1)
+            size = size + y.abs()
+        else:
+            found = cases.definition(*cases.to_double([*tokens, *fixed, *before]))
+            y, size = found[0], found[6]
+        inner = torch.finfo(exact).eps
+        roundings = 0 if step or dtype in (FP32, FP64) else 3
+        # Exponents are sums of up to 256 products of numbers of a few units each.
+        slack = 64 * inner * (8 + 30 * sharp * sharp) + roundings * torch.finfo(dtype).eps / 2
+        bound = slack * size + torch.finfo(dtype).eps * y.abs() + torch.finfo(dtype).tiny
+        return {"y": Judged(y, bound)}
+
+    title = describe(
+        dtype=dtype_name(dtype),
+        q=list(inputs["q"].view.shape),
+        value_width=value_width,
+        columns=columns,
+        states=states,
+        sharp=sharp,
+        strides=[(p.strides, p.view.storage_offset() - p.guard) for p in inputs.values()],
+    )
+    return Case(title, inputs, call, judge, written=STATE if step else ())

@@ -1,0 +1,99 @@
+"""Mistakes planted in hedgehog_attention's kernel: the simulator must find each one.
+
+Each changes one place, and runs the program of the mutation tests with it, in race mode, under one
+policy after the other until one notices: by a report that names the cause, or by wrong numbers.
+"""
+
+from functools import partial
+
+from tests.tools.planted import Mistake
+
+_FILE = "kernels/hedgehog_attention/hedgehog_attention"
+in_consumer = partial(Mistake, file=f"{_FILE}_consumer.cuh")
+in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
+in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
+
+WRONG = r"relative|CHECK"
+RACE = r"RACE|PROXY|STILL|wgmma|TMA|bulk"
+
+MISTAKES = (
+    in_consumer(
+        "features_are_read_before_both_have_written",
+        "    meet();  // features, state and sums are there; queries and keys have been read\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_consumer(
+        "a_state_is_published_while_it_is_read",
+        "    meet();  // features, state, sums and values have been read\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_consumer(
+        "features_overwrite_outputs_on_their_way",
+        "    if (signals()) tma::store_async_read_wait<0>();\n"
+        "    warpgroup::mma_async_wait<1>(x_of_keys);",
+        "    warpgroup::mma_async_wait<1>(x_of_keys);",
+        RACE,
+    ),
+    in_consumer(
+        "values_of_the_second_window_are_not_awaited",
+        "      wait_full(shared.v_full, step, 2);\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_consumer(
+        "scores_are_read_before_they_are_there",
+        "    warpgroup::mma_async_wait<0>(previous, own);\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_consumer(
+        "the_window_sees_the_future",
+        "    warpgroup::tril(own, own, 0, -INFINITY);\n",
+        "",
+        WRONG,
+    ),
+    in_consumer(
+        "the_maximum_is_that_of_half_the_window",
+        "    row_max(largest, own, largest);\n",
+        "",
+        WRONG,
+    ),
+    in_consumer(
+        "keys_that_do_not_exist_are_seen",
+        "left_fill(previous, previous, stream.first_row, -INFINITY);",
+        ";",
+        WRONG,
+    ),
+    in_consumer(
+        "the_last_tokens_enter_the_state",
+        "row < p.length ? 1.0f",
+        "true ? 1.0f",
+        WRONG,
+    ),
+    in_consumer(
+        "the_block_between_is_left_out_of_the_sum",
+        "      partial_row_sum(total, linear, total);\n",
+        "",
+        WRONG,
+    ),
+    in_features(
+        "both_softmaxes_are_the_first",
+        "constexpr float kScale = Sign * kLog2e;",
+        "constexpr float kScale = kLog2e;",
+        WRONG,
+    ),
+    in_features(
+        "sums_of_odd_blocks_are_those_of_even_ones",
+        "features[block][softmax];",
+        "features[0][softmax];",
+        WRONG,
+    ),
+    in_tile(
+        "all_segments_begin_at_the_first_block",
+        "s.begin = s.segment * p.segment_blocks;",
+        "s.begin = 0;",
+        rf"{RACE}|{WRONG}",
+    ),
+)

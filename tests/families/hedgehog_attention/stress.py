@@ -1,0 +1,25 @@
+"""What is repeated on a GPU of hedgehog_attention: many streams of blocks, and segments of few."""
+
+import dataclasses
+
+from tests.families.hedgehog_attention import cases
+from tests.families.hedgehog_attention.cases import FP16, Case
+from tests.stress.problem import Stress
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem(Stress):
+    """One of hedgehog_attention's."""
+
+    def small(self) -> Stress:
+        """The same with few tokens, for a CPU."""
+        return dataclasses.replace(self, case=dataclasses.replace(self.case, length=70, batch=1))
+
+
+SOME = (
+    Case(16, 1000, 16, states=False),
+    Case(9, 700, 16, dtype=FP16),
+    Case(1, 4099, 4),
+    Case(1, 5000, 1, layout="fused"),
+)
+CASES = tuple(Problem("hedgehog_attention_forward", each, cases) for each in SOME)
