@@ -214,7 +214,8 @@ class hedgehog_consumer {
     meet();  // features, state, sums and values have been read
     if (brings()) request_next(shared.v, p.v, shared.v_full, step);
     publish_state();
-    div_row(y, y, total);
+    map([](float x) { return arch::reciprocal_approx(x); }, total, total);
+    mul_row(y, y, total);
     store_outputs(y, step);
   }
 
