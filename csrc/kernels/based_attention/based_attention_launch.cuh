@@ -70,8 +70,9 @@ void launch_pass(const based_attention_params& p, host::stream s) {
 // The states of the segments, where there is more than one, and then the outputs.
 template <class T, based_attention_pass Pass>
 void launch_based_attention(const based_attention_params& p, host::stream s) {
-  if (p.segment_states != nullptr) launch_pass<based_attention_config<T, Pass, false>>(p, s);
-  launch_pass<based_attention_config<T, Pass, true>>(p, s);
+  constexpr int kPass = static_cast<int>(Pass);
+  if (p.segment_states != nullptr) launch_pass<based_attention_config<T, kPass, false>>(p, s);
+  launch_pass<based_attention_config<T, kPass, true>>(p, s);
 }
 
 }  // namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET

@@ -16,15 +16,15 @@ inline constexpr int kValues = kBasedBlockValues;
 //   forward   k     v       q         –           o
 //   dq        k     v       q         do          dq, and the rows' factors
 //   dk_dv     q     do      k         v           dk, dv; from the last chunk to the first
-template <class T, based_attention_pass Pass, bool Outputs>
+template <class T, int Pass, bool Outputs>  // a based_attention_pass
 struct based_attention_config {
   using type = T;
-  static constexpr based_attention_pass pass = Pass;
+  static constexpr auto pass = static_cast<based_attention_pass>(Pass);
   // Else the states at the ends of segments alone.
   static constexpr bool outputs = Outputs;
-  static constexpr bool reverse = Pass == based_attention_pass::dk_dv;
-  static constexpr bool differentiates = Outputs && Pass != based_attention_pass::forward;
-  static constexpr bool gives_values = Outputs && Pass != based_attention_pass::dq;
+  static constexpr bool reverse = pass == based_attention_pass::dk_dv;
+  static constexpr bool differentiates = Outputs && pass != based_attention_pass::forward;
+  static constexpr bool gives_values = Outputs && pass != based_attention_pass::dq;
   static constexpr int threads = 128;
   // The state takes 80 registers a thread; o, scores and features as many as are left. Stages,
   // features, state and outputs are 84 to 92 KiB.
