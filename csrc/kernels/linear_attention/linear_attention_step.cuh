@@ -120,7 +120,7 @@ template <class Config>
 struct step_token {
   using T = typename Config::type;
   static constexpr int elements = kLinearAttentionStepKeys / Config::threads;
-  T q[elements], k[elements], v;
+  T q[elements], k[elements], v{};
 
   KITTENS_DEVICE void load(const linear_attention_step_params& params, const step_part& part,
                            int share) {

@@ -15,7 +15,7 @@ struct mamba2_gates_params {
   linear_attention_strides dt_strides;
   const float* dt_bias;  // [heads]; or null: 0
   const float* a;        // [heads]
-  float* steps;          // [batch, length, heads], contiguous
+  float* steps;          // [batch, heads, length], contiguous
   float* log_decay;      // the same
   int64_t batch, length, heads;
   float dt_min, dt_max;

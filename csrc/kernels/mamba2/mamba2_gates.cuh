@@ -1,6 +1,9 @@
 // mamba2: the gates, of which a thread has one.
 //
-//   dt [B, S, H] by strides → dt' and dt' A, [B, S, H] of float32
+//   dt [B, S, H] by strides → dt' and dt' A, [B, H, S] of float32
+//
+// Linear attention loads a chunk's tokens side by side: with those of [B, S, H] it takes 10 %
+// longer.
 #pragma once
 
 #include <kittens.cuh>
@@ -37,9 +40,9 @@ __global__ void __launch_bounds__(kGateThreads)
     mamba2_gates(const __grid_constant__ mamba2_gates_params p) {
   const int64_t place = int64_t{arch::block_x()} * kGateThreads + arch::thread_id();
   if (place >= p.batch * p.length * p.heads) return;
-  const int64_t token = place / p.heads, head = place % p.heads;
-  const T* const from = static_cast<const T*>(p.dt) + token / p.length * p.dt_strides.batch +
-                        token % p.length * p.dt_strides.token + head * p.dt_strides.head;
+  const int64_t stream = place / p.length, head = stream % p.heads;
+  const T* const from = static_cast<const T*>(p.dt) + stream / p.heads * p.dt_strides.batch +
+                        place % p.length * p.dt_strides.token + head * p.dt_strides.head;
   float dt = convert<float>(arch::load_global(from));
   if (p.dt_bias != nullptr) dt += arch::load_global(p.dt_bias + head);
   const float step = step_of(dt, p.softplus, p.dt_min, p.dt_max);

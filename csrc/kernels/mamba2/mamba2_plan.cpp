@@ -6,9 +6,9 @@
 namespace thunderkittens {
 namespace {
 
-// [batch, length, heads], contiguous.
+// [batch, heads, length], contiguous: a chunk's tokens are neighbours.
 linear_attention_strides strides_of_gates(const mamba2_problem& p) {
-  return {p.length * p.heads, p.heads, 1};
+  return {p.length * p.heads, 1, p.length};
 }
 
 linear_attention_problem scan_of(const mamba2_problem& p) {

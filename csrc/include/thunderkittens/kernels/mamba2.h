@@ -36,7 +36,7 @@ struct mamba2_tensors {
   const void* b;                         // [batch, length, groups, state_width] of `type`
   const void* c;                         // the same
   void* y;                               // as x, contiguous
-  float* steps;                          // [batch, length, heads]: dt', …
+  float* steps;                          // [batch, heads, length]: dt', …
   float* log_decay;                      // … and dt' A. Both are written, and read again
   const float* d = nullptr;              // [heads]; or null: 0
   const float* dt_bias = nullptr;        // [heads]; or null: 0

@@ -81,13 +81,18 @@ Tensor empty_of_tokens(const mamba2_call& c, std::optional<int64_t> more = std::
   return at::empty(sizes, c.x.options().dtype(at::kFloat));
 }
 
+// Of dt' and dt' A: [B, S, H], in memory [B, H, S].
+Tensor empty_gates(const mamba2_call& c) {
+  return at::empty({c.x.size(0), c.x.size(2), c.x.size(1)}, c.x.options().dtype(at::kFloat))
+      .transpose(1, 2);
+}
+
 mamba2_results forward_by_kernel(const decision& d, const mamba2_call& given, bool wants_state) {
   mamba2_call c = given;
   for (Tensor* t : {&c.x, &c.B, &c.C}) *t = tma_operand(*t);
   const Tensor A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
-               initial = floats(c.initial_state), y = empty_contiguous(c.x),
-               steps = empty_of_tokens(c), log_decay = empty_of_tokens(c),
-               final = wants_state ? empty_state(c) : Tensor();
+               initial = floats(c.initial_state), y = empty_contiguous(c.x), steps = empty_gates(c),
+               log_decay = empty_gates(c), final = wants_state ? empty_state(c) : Tensor();
   launch(d, problem_of(c),
          mamba2_tensors{
              .x = c.x.const_data_ptr(),
@@ -132,7 +137,7 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
   for (Tensor* t : {&c.x, &c.B, &c.C}) *t = tma_operand(*t);
   const Tensor dy = tma_operand(b.dy), A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
                initial = floats(c.initial_state), d_final = floats(b.dfinal_state),
-               steps = empty_of_tokens(c), log_decay = empty_of_tokens(c);
+               steps = empty_gates(c), log_decay = empty_gates(c);
   const bool gates = b.needs_gates(), needs_dD = b.needs[5] && c.D;
   const bool needs_state = (b.needs[7] || gates) && c.initial_state;
   // The state's comes with dB, whatever else is wanted: the same bits.

@@ -51,7 +51,8 @@ void check_gates(bool by_softplus, bool biased, float least, float most) {
              .type = thunderkittens::dtype::bfloat16});
   const auto got_steps = steps.get(), got_decays = decays.get();
   for (size_t i = 0; i < kCount; ++i) {
-    const size_t token = i / kHeads, head = i % kHeads;
+    const size_t stream = i / kLength, head = stream % kHeads;
+    const size_t token = stream / kHeads * kLength + i % kLength;
     double step = number(dt, token * kGap + head) + (biased ? bias[head] : 0);
     if (by_softplus) step = softplus(step);
     step = step < least ? least : step > most ? most : step;
