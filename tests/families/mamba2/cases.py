@@ -256,20 +256,32 @@ def check_case(case: Case, inputs, results) -> None:
     Each element is bounded by the same sum of absolute values (`sizes`), and each tensor as a whole
     by what independent roundings add up to.
     """
-    want = reference(case, inputs)
-    bounds, exponents = sizes(case, inputs), error_of_exponents(case, inputs)
-    for name, got, exact in zip(names(case), results, want, strict=True):
-        like = dict(zip((f"d{n}" for n in INPUTS), inputs, strict=False))
-        expected = {"y": inputs[0], "final_state": inputs[2], **like}[name]
-        assert got.dtype == expected.dtype, name
+    for name, got in zip(names(case), results, strict=True):
+        assert got.dtype == dtype_of(name, inputs), name
         assert got.is_contiguous(), name
-        length = case.length * (case.heads if name in ("dB", "dC") else 1)
-        bound = tolerance.linear_attention(exact, bounds[name], case.dtype, length)
-        bound = bound + exponents * bounds[name]
-        if got.dtype != case.dtype:  # rounded to their own dtype alone
-            bound = bound + 2 * tolerance.unit(got.dtype) * exact.abs()
+    for got, (name, (exact, bound)) in zip(results, judged(case, inputs).items(), strict=True):
         assert_close(got, exact, bound, name)
         check_rms(name, got, exact, case)
+
+
+def dtype_of(name: str, inputs) -> torch.dtype:
+    """Of a result or a gradient."""
+    like = dict(zip((f"d{n}" for n in INPUTS), inputs, strict=False))
+    return {"y": inputs[0], "final_state": inputs[2], **like}[name].dtype
+
+
+def judged(case: Case, inputs, function=parallel) -> dict[str, tuple[Tensor, Tensor]]:
+    """Of each result and gradient the reference, by a function as `parallel`, and its bound."""
+    size, exponents, found = sizes(case, inputs), error_of_exponents(case, inputs), {}
+    for name, exact in zip(names(case), reference(case, inputs, function), strict=True):
+        dtype, length = dtype_of(name, inputs), case.length
+        length *= case.heads if name in ("dB", "dC") else 1
+        bound = tolerance.linear_attention(exact, size[name], case.dtype, length)
+        bound = bound + exponents * size[name]
+        if dtype != case.dtype:  # rounded to their own dtype alone
+            bound = bound + 2 * tolerance.unit(dtype) * exact.abs()
+        found[name] = exact, bound
+    return found
 
 
 def error_of_exponents(case: Case, inputs) -> float:

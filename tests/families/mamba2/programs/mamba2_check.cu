@@ -32,7 +32,7 @@ void check_gates(bool by_softplus, bool biased, float least, float most) {
   constexpr size_t kCount = kBatch * kLength * kHeads;
   const auto dt = random_values(kBatch * kLength * kGap, 1);
   auto bias = random_floats(kHeads, 2, -6);
-  bias[1] = 19;
+  bias[1] = 19, bias[2] = 0;  // where softplus ends, and where it bends
   const auto a = random_floats(kHeads, 3);
   const buffer<bf16> dt_data(dt);
   const buffer<float> bias_data(bias), a_data(a), steps(kCount), decays(kCount);

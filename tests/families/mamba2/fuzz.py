@@ -1,0 +1,111 @@
+"""mamba2: a recurrence by chunks, its sums bounded by those of absolute values."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import thunderkittens
+from tests.families.mamba2 import cases
+from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
+from tests.fuzz.draw import DTYPES, FP32, FP64, Draw
+
+OPS = ("mamba2",)
+# Sums of products of the others leave float16's range, of which the docstring speaks.
+REGIMES = ("normal", "positive", "small", "sparse", "constant", "constant rows")
+RESULTS = ("y", "final_state")
+LIMITS = ((0.0, math.inf), (0.0, math.inf), (0.013, 0.21), (0.0, 0.37))
+
+
+def make(draw: Draw, op: str) -> Case:
+    dtype = draw.weighted(DTYPES)
+    most = draw.elements()
+    width, columns = (draw.choice((8, 16, 64, 128, 8 * draw.integer(1, 16), 7)) for _ in "PN")
+    heads = draw.choice((1, 2, 4, 6))
+    case = cases.Case(
+        batch=draw.choice((1, 1, 2)),
+        length=draw.size(min(2000, max(1, most // (heads * max(width, columns))))),
+        heads=heads,
+        groups=draw.choice([n for n in (1, 2, 3, heads) if heads % n == 0]),
+        head_width=width,
+        state_width=columns,
+        dtype=dtype,
+        dt_dtype=draw.choice((dtype, FP64 if dtype == FP64 else FP32)),
+        strength=draw.choice((1e-3, 0.5, 16.0)),
+        steps=draw.choice((-9.0, -2.0, -2.0, 2.0, 25.0)),
+        softplus=draw.chance(0.7),
+        limit=draw.choice(LIMITS),
+        bias=draw.chance(0.5),
+        d=draw.choice((0, 1, 1, 2)),
+        z=draw.chance(0.3),
+        states=draw.chance(0.6),
+    )
+    inputs, incoming = drawn(draw, case)
+    leaves = tuple(name for name in inputs if draw.chance(0.7)) if incoming else ()
+    if not leaves:
+        incoming = {}
+
+    def call(tensors: Tensors) -> Tensors:
+        results = thunderkittens.mamba2(
+            **tensors,
+            dt_softplus=case.softplus,
+            dt_limit=case.limit,
+            return_final_state=case.states,
+        )
+        results = results if case.states else (results,)
+        return dict(zip(RESULTS, results, strict=False))
+
+    def judge(results: Tensors) -> dict[str, Judged]:
+        given = [inputs[n].values if n in inputs else None for n in cases.INPUTS]
+        of_results = [incoming[n].values if n in incoming else None for n in RESULTS]
+        if not incoming:  # gradients that nobody asks for
+            of_results = [torch.zeros_like(results[n]) if n in results else None for n in RESULTS]
+        # Differences of long sums of decays, as in the other, are less exact than its bound.
+        form = cases.recurrence if dtype == FP64 else cases.parallel
+        judged = cases.judged(case, (*given, *of_results), form)
+        return {name: Judged(*judged[name]) for name in results}
+
+    title = describe(
+        dtype=dtype_name(dtype),
+        case=str(case),
+        strides=[(p.strides, p.view.storage_offset() - p.guard) for p in inputs.values()],
+        leaves=leaves,
+    )
+    return Case(title, inputs, call, judge, leaves, incoming)
+
+
+def drawn(draw: Draw, case: cases.Case):
+    """The inputs, and the gradients of the results, or none."""
+    exact = FP64 if case.dtype == FP64 else FP32
+    tokens, regime = (case.batch, case.length), draw.choice(REGIMES)
+    of_x = (*tokens, case.heads, case.head_width)
+    of_b = (*tokens, case.groups, case.state_width)
+    state = (case.batch, case.heads, case.head_width, case.state_width)
+    dt = draw.normal((*tokens, case.heads))
+    bias = draw.normal((case.heads,))
+    a = -case.strength * (1 + draw.uniform((case.heads,)))
+    there = {
+        "x": draw.values(of_x, case.dtype, regime),
+        "dt": (dt + case.steps if case.softplus else 0.2 * dt).to(case.dt_dtype),
+        "A": a.to(exact),
+        "B": draw.values(of_b, case.dtype, regime),
+        "C": draw.values(of_b, case.dtype, regime),
+    }
+    if case.d:
+        shape = (case.heads, case.head_width)[: case.d]
+        there["D"] = draw.values(shape, draw.choice((case.dtype, exact)), "normal")
+    if case.z:
+        there["z"] = draw.values(of_x, case.dtype, "normal")
+    if case.bias:
+        there["dt_bias"] = (0.5 * bias).to(draw.choice((case.dtype, exact)))
+    if case.states:
+        there["initial_state"] = draw.values(state, exact, "normal")
+    incoming = {"y": draw.values(of_x, case.dtype, "normal")}
+    if case.states:
+        incoming["final_state"] = draw.values(state, exact, "normal")
+    inputs, incoming = (
+        {name: draw.place(values, expand=True) for name, values in some.items()}
+        for some in (there, incoming)
+    )
+    return inputs, incoming if draw.chance(0.8) else {}

@@ -1,0 +1,82 @@
+"""Mistakes planted in the gates' and the step's kernels: the simulator must find each one.
+
+Their threads share nothing but a row's sum, so what is wrong shows in the numbers, or as an access
+outside of a tensor.
+"""
+
+from functools import partial
+
+from tests.tools.planted import Mistake
+
+in_gates = partial(Mistake, file="kernels/mamba2/mamba2_gates.cuh")
+in_step = partial(Mistake, file="kernels/mamba2/mamba2_step.cuh")
+
+STEPS = r"got_steps\[i\] is "
+DECAYS = r"got_decays\[i\] is "
+Y = r"number\(y, place\) is "
+STATES = r"states\[i\] is "
+PAST = r"past the end of a buffer"
+
+MISTAKES = (
+    in_gates("the_exponential_grows", "(x > 0 ? -x : x) * kLog2e", "x * kLog2e", STEPS),
+    in_gates(
+        "softplus_of_large_steps_vanishes",
+        "return x > 0 ? x + of_small : of_small;",
+        "return of_small;",
+        STEPS,
+    ),
+    in_gates("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
+    in_gates("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
+    in_gates("all_heads_have_the_first_bias", "p.dt_bias + head", "p.dt_bias", STEPS),
+    in_gates("all_batches_are_the_first", "token / p.length * p.dt_strides.batch +", "", STEPS),
+    in_gates(
+        "decays_are_of_steps_before_softplus",
+        "step * arch::load_global(p.a + head)",
+        "dt * arch::load_global(p.a + head)",
+        DECAYS,
+    ),
+    in_gates(
+        "the_last_block_is_full",
+        "  if (place >= p.batch * p.length * p.heads) return;\n",
+        "",
+        PAST,
+    ),
+    in_step(
+        "heads_take_groups_in_turn",
+        "group = int(head / (p.heads / p.groups))",
+        "group = int(head % p.groups)",
+        Y,
+    ),
+    in_step("columns_behind_the_last_are_read", "column < width ? convert", "true ? convert", PAST),
+    in_step("rows_behind_the_last_are_written", "row < height && column", "column", Y),
+    in_step(
+        "padding_has_the_first_state",
+        "there = slot >= 0 && row < height",
+        "there = row < height",
+        STATES,
+    ),
+    in_step("padding_has_an_output", "slot < 0 ? 0.0f : y", "y", Y),
+    in_step(
+        "long_indices_are_read_as_short",
+        "static_cast<const int64_t*>(indices)",
+        "static_cast<const int32_t*>(indices)",
+        Y,
+    ),
+    in_step("float_steps_are_read_as_x", "p.dt_type == dtype::float32", "false", Y),
+    in_step("what_is_added_is_no_step", "added = step * x;", "added = x;", Y),
+    in_step(
+        "y_is_read_before_the_token",
+        "        s[e] = fmaf(added, b.values[i][e], decay * s[e]);\n"
+        "        y = there ? fmaf(s[e], c.values[i][e], y) : y;\n",
+        "        y = there ? fmaf(s[e], c.values[i][e], y) : y;\n"
+        "        s[e] = fmaf(added, b.values[i][e], decay * s[e]);\n",
+        Y,
+    ),
+    in_step(
+        "half_of_a_row_is_summed",
+        "delta < Config::lanes; delta",
+        "delta < Config::lanes / 2; delta",
+        Y,
+    ),
+    in_step("the_gate_is_its_sigmoid", "y *= z * arch", "y *= arch", Y),
+)
