@@ -1,6 +1,7 @@
 """Modules with torch's parameter names, so that `load_state_dict` works both ways."""
 
 from thunderkittens.nn.activation import GEGLU, GELU, GatedMLP, SwiGLU
+from thunderkittens.nn.based_attention import BasedAttention
 from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropyLoss
 from thunderkittens.nn.hedgehog_attention import HedgehogAttention
 from thunderkittens.nn.linear_attention import LinearAttention
@@ -13,6 +14,7 @@ __all__ = [
     "GELU",
     "AddLayerNorm",
     "AddRMSNorm",
+    "BasedAttention",
     "CrossEntropyLoss",
     "GatedMLP",
     "HedgehogAttention",

@@ -143,7 +143,8 @@ def based_attention(
     ops = torch.ops.thunderkittens
     try:
         if not output_final_state:
-            return ops.based_attention.default(q, k, v, normalize, eps, scale, state, sums)
+            y: Tensor = ops.based_attention.default(q, k, v, normalize, eps, scale, state, sums)
+            return y
         o, state, sums = ops.based_attention_forward.default(
             q, k, v, normalize, eps, scale, state, sums
         )

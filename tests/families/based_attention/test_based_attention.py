@@ -10,12 +10,11 @@ from tests.families.based_attention.cases import BF16, FP16, FP32, FP64, Case
 from thunderkittens.testing import check_memory
 
 ALL = [
-    *cases.lengths(dtype=FP64),
-    *cases.lengths(chunks=(1,), dtype=FP32),
+    *cases.lengths(chunks=(0, 1, 2), dtype=FP64),
     *cases.widths((FP32,)),
     *cases.wide((FP32,)),
-    *cases.options(FP64),
     *cases.options(FP32),
+    Case(dtype=FP64),
     *cases.layouts(),
     Case(key_width=5, value_width=7, length=66, dtype=FP32),
     Case(key_width=1, value_width=1, length=66, dtype=BF16),
@@ -103,7 +102,7 @@ def test_step_goes_on_where_a_sequence_ends(normalize, dtype):
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("states", [False, True])
 def test_gradcheck(normalize, states):
-    case = Case(1, 66, 2, 2, 3, FP64, normalize, states)
+    case = Case(1, 65, 1, 2, 2, FP64, normalize, states)  # two chunks; most of the cost is S
     given = [t for t in leaves_of(case) if t is not None]
 
     def call(*tensors):

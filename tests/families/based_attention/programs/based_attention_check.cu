@@ -169,12 +169,13 @@ TEST(normalized) {
 TEST(not_normalized) {
   check({.batch = 1, .length = 130, .heads = 2, .keys = 16, .values = 40, .normalize = false});
 }
+// Of more chunks than there are stages.
 TEST(segments) {
   check({.batch = 1,
-         .length = 330,
+         .length = 530,
          .heads = 2,
          .keys = 8,
          .values = 24,
          .normalize = true,
-         .segment_chunks = 2});
+         .segment_chunks = 4});
 }

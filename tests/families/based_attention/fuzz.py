@@ -1,0 +1,102 @@
+"""based_attention: a quotient of sums of weights, bounded by those of absolute values."""
+
+from __future__ import annotations
+
+import torch
+
+import thunderkittens
+from tests.families.based_attention import cases
+from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
+from tests.fuzz.draw import DTYPES, FP16, FP32, FP64, Draw
+from tests.fuzz.placement import Placed
+from thunderkittens.testing import tolerance
+
+OPS = ("based_attention",)
+# Sums of products of the others leave float16's range, of which the docstring speaks.
+REGIMES = ("normal", "positive", "small", "sparse", "constant", "constant rows")
+REGIMES_FP16 = ("normal", "positive", "small", "sparse")
+INPUTS = ("q", "k", "v", "initial_state", "initial_sums")
+RESULTS = ("o", "final_state", "final_sums")
+
+
+def make(draw: Draw, op: str) -> Case:
+    dtype = draw.weighted(DTYPES)
+    exact = FP64 if dtype == FP64 else FP32
+    most = draw.elements()
+    heads = draw.choice((1, 2, 3, 4))
+    keys = draw.choice((8, 16, 16, 16, 32, draw.integer(1, 16)))
+    values = draw.choice((8, 64, 64, 8 * draw.integer(1, 10), 128, 7))
+    case = cases.Case(
+        batch=draw.choice((1, 1, 2)),
+        length=draw.size(min(2000, max(1, most // (heads * max(keys, values))))),
+        heads=heads,
+        key_width=keys,
+        value_width=values,
+        dtype=dtype,
+        normalize=draw.chance(0.7),
+        states=draw.chance(0.6),
+        scale=draw.choice((None, None, 1.0, 0.3)),
+    )
+    inputs, incoming = drawn(draw, case, exact)
+    leaves = tuple(name for name in inputs if draw.chance(0.7)) if incoming else ()
+    if not leaves:
+        incoming = {}
+
+    def call(tensors: Tensors) -> Tensors:
+        given = [tensors.get(name) for name in INPUTS]
+        return dict(zip(RESULTS, cases.call(case, *given), strict=False))
+
+    def judge(results: Tensors) -> dict[str, Judged]:
+        given = [inputs[n].values if n in inputs else None for n in INPUTS]
+        of_results = [incoming[n].values if n in incoming else None for n in RESULTS]
+        if not incoming:  # gradients that nobody asks for
+            of_results = [torch.zeros_like(results[n]) if n in results else None for n in RESULTS]
+        judged = references(case, (*given, *of_results))
+        return {name: judged[name] for name in results}
+
+    title = describe(
+        dtype=dtype_name(dtype),
+        case=str(case),
+        strides=[(p.strides, p.view.storage_offset() - p.guard) for p in inputs.values()],
+        leaves=leaves,
+    )
+    return Case(title, inputs, call, judge, leaves, incoming)
+
+
+def drawn(
+    draw: Draw, case: cases.Case, exact: torch.dtype
+) -> tuple[dict[str, Placed], dict[str, Placed]]:
+    """The inputs, and the gradients of the results, or none."""
+    tokens = (case.batch, case.length, case.heads)
+    regime = draw.choice(REGIMES_FP16 if case.dtype == FP16 else REGIMES)
+    shapes = {
+        "q": (*tokens, case.key_width),
+        "k": (*tokens, case.key_width),
+        "v": (*tokens, case.value_width),
+    }
+    inputs = {
+        name: draw.place(draw.values(shape, case.dtype, regime), expand=True)
+        for name, shape in shapes.items()
+    }
+    incoming = {"o": draw.place(draw.values(shapes["v"], case.dtype, "normal"), expand=True)}
+    if case.states:
+        rows = (case.batch, case.heads, cases.feature_count(case.key_width))
+        # Of some tokens, so that the sums are some that can be.
+        before = thunderkittens.based_features(draw.normal((*rows[:2], 5, case.key_width)))
+        state = before.mT @ draw.normal((*rows[:2], 5, case.value_width))
+        inputs["initial_state"] = draw.place(state.to(exact))
+        shape = (*rows, case.value_width)
+        incoming["final_state"] = draw.place(draw.values(shape, exact, "normal"), expand=True)
+        if case.normalize:
+            inputs["initial_sums"] = draw.place(before.sum(2).to(exact))
+            incoming["final_sums"] = draw.place(draw.values(rows, exact, "normal"), expand=True)
+    return inputs, incoming if draw.chance(0.8) else {}
+
+
+def references(case: cases.Case, tensors) -> dict[str, Judged]:
+    """All results and gradients, and their bounds."""
+    triples = zip(cases.names(case), *cases.reference(case, tensors), strict=True)
+    return {
+        name: Judged(want, tolerance.based_attention(want, size, case.dtype, case.length))
+        for name, want, size in triples
+    }

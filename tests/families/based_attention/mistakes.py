@@ -1,0 +1,87 @@
+"""Mistakes planted in based_attention's kernel: the simulator must find each one.
+
+Each changes one place, and runs the program of the mutation tests with it, all passes: it is found
+by a report that names the cause, or by wrong numbers.
+"""
+
+from functools import partial
+
+from tests.tools.planted import Mistake
+
+_FILE = "kernels/based_attention/based_attention"
+in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
+in_forward = partial(Mistake, file=f"{_FILE}_forward.cuh")
+in_gradient = partial(Mistake, file=f"{_FILE}_gradient.cuh")
+in_sums = partial(Mistake, file=f"{_FILE}_sums.cuh")
+in_walk = partial(Mistake, file=f"{_FILE}_walk.cuh")
+
+WRONG = r"each.relative\(\) is [0-9.]+, not within"
+
+MISTAKES = (
+    in_walk(
+        "a_chunk_is_read_before_it_has_come",
+        "      shared.chunks.wait_full(at);\n",
+        "",
+        r"^RACE at .*tma_load by thread 0 writes it at based_attention_walk.cuh",
+    ),
+    in_walk(
+        "reads_of_a_chunk_are_overtaken_by_the_copy",
+        "    arch::fence_async_proxy();  // before the copy that will overwrite the chunk\n",
+        "",
+        r"^PROXY FENCE at based_attention_walk.cuh:\d+ .*: tma_load by thread 0 writes .*; "
+        r"load_matrix by threads .* reads it at based_attention_tile.cuh",
+    ),
+    in_walk(
+        "factors_are_read_before_all_have_written",
+        "      warpgroup::sync(kBarrier);  // all products are done: the features may be "
+        "overwritten\n",
+        "",
+        r"^RACE at based_attention_walk.cuh:\d+ .*: threads 0-127 read .*; "
+        r"threads 0-63 write it at based_attention_walk.cuh",
+    ),
+    in_walk(
+        "a_segment_begins_without_those_before_it",
+        "        add_states(head_of(i), p.segment_states, p.segment_sums);\n",
+        "",
+        WRONG,
+    ),
+    in_forward(
+        "o_is_overwritten_while_it_is_stored",  # by warps that thread 0 has not met
+        "    warpgroup::sync(kBarrier);\n\n    warpgroup::mma_fence(o, weights);",
+        "    warpgroup::mma_fence(o, weights);",
+        r"^RACE at based_attention_forward.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        r"store_matrix by threads .* writes it",
+    ),
+    in_forward(
+        "a_token_sees_the_one_behind_it",
+        "warpgroup::tril(s, s, 0, 0.0f);",
+        "warpgroup::tril(s, s, 1, 0.0f);",
+        WRONG,
+    ),
+    in_gradient(
+        "gradients_are_overwritten_while_they_are_stored",
+        "    if (this->signals()) tma::store_async_read_wait<0>();\n    warpgroup::mma_async",
+        "    warpgroup::mma_async",
+        r"^RACE at based_attention_gradient.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        r"store_matrix by threads .* writes it",
+    ),
+    in_gradient(
+        "keys_have_gradients_of_the_queries_before_them",
+        "Config::reverse ? column >= row : column <= row",
+        "column <= row",
+        WRONG,
+    ),
+    in_features(
+        "products_of_opposite_elements_count_twice",
+        "    if (by < kHalf / 2 || place() < 2) return product;\n"
+        "    return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;\n",
+        "    return product;\n",
+        WRONG,
+    ),
+    in_sums(
+        "each_of_four_lanes_counts_all_tokens",
+        "sums[0] = sums[1] = 0.25f * total;",
+        "sums[0] = sums[1] = total;",
+        WRONG,
+    ),
+)
