@@ -208,7 +208,7 @@ struct based_attention_backward {
   static constexpr const char* differentiates = "based_attention";
   static constexpr argument_list arguments{
       tensor("dout", dtype_rule::floating, "B,S,H,V"),
-      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,F,V")),
+      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,Phi,V")),
       optional(tensor("dfinal_sums", dtype_rule::statistics, "B,H,G")),  // G: F, or 0
       tensor("q", dtype_rule::same, "B,S,H,D"),
       tensor("k", dtype_rule::same, "B,S,H,D"),
@@ -216,8 +216,8 @@ struct based_attention_backward {
       boolean("normalize"),
       number("eps", 0.0),
       optional(number("scale")),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,F,V")),
-      optional(tensor("initial_sums", dtype_rule::statistics, "B,H,F")),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,Phi,V")),
+      optional(tensor("initial_sums", dtype_rule::statistics, "B,H,Phi")),
       needs<5>(),
   };
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
@@ -257,12 +257,12 @@ struct based_attention {
       boolean("normalize").otherwise("True"),
       number("eps", 0.0).otherwise("1e-12"),
       optional(number("scale")).otherwise("None"),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,F,V")).otherwise("None"),
-      optional(tensor("initial_sums", dtype_rule::statistics, "B,H,F")).otherwise("None"),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,Phi,V")).otherwise("None"),
+      optional(tensor("initial_sums", dtype_rule::statistics, "B,H,Phi")).otherwise("None"),
   };
   static constexpr result_list results{result{.name = "o", .gradient = "dout", .shape = "B,S,H,V"},
-                                       result{.name = "final_state", .shape = "B,H,F,V"},
-                                       result{.name = "final_sums", .shape = "B,H,F"}};
+                                       result{.name = "final_state", .shape = "B,H,Phi,V"},
+                                       result{.name = "final_sums", .shape = "B,H,Phi"}};
   static constexpr size_t kReturned = 1;
 
   static void check_options(const auto&... args) { check_call({args...}); }
