@@ -101,7 +101,9 @@ def test_each_output_alone_adds_up_to_all(call):
     ]
     for i, total in enumerate(want):
         some = [part[i] for part in parts if part[i] is not None]
-        torch.testing.assert_close(sum(some), total)
+        # Terms as large as the largest were rounded, one after the other.
+        rounding = 4 * torch.finfo(total.dtype).eps * total.abs().max().item()
+        torch.testing.assert_close(sum(some), total, rtol=1.3e-6, atol=max(1e-5, rounding))
 
 
 @every_call
@@ -254,12 +256,17 @@ def test_compiled_autograd(call):
 
 @every_call
 def test_eager_calls_go_without_it(call):
-    """The profiler sees the op that is called, and no other of ours."""
+    """The profiler sees the op that is called, and no other of ours.
+
+    With more than one result, the op that is called is the forward itself.
+    """
     inputs = inputs_of(call)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        gradients(outputs_of(call, inputs), inputs)
+        outputs = outputs_of(call, inputs)
+        gradients(outputs, inputs)
+    called = {call.op, call.forward} if len(outputs) > 1 else {call.op}
     seen = {
         e.name.split("::")[1] for e in profile.events() if e.name.startswith("thunderkittens::")
     }
-    inner = {n for n in seen if n.removesuffix(".plain") != call.op and "backward" not in n}
+    inner = {n for n in seen if n.removesuffix(".plain") not in called and "backward" not in n}
     assert not inner

@@ -27,7 +27,13 @@ CALLS = (
     Call("linear_attention", (*QKV, (4,), STATE), _with_states, "constant decay"),
 )
 RECORDED = (
-    Recorded("linear_attention", QKV, linear_attention, saved_inputs=(0, 1, 2)),
+    Recorded(
+        "linear_attention",
+        QKV,
+        linear_attention,
+        below="linear_attention_forward",
+        saved_inputs=(0, 1, 2),
+    ),
     Recorded(
         "linear_attention",
         (*QKV, (1, 70, 4), STATE),
