@@ -28,7 +28,7 @@ MISTAKES = (
     in_gates("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
     in_gates("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
     in_gates("all_heads_have_the_first_bias", "p.dt_bias + head", "p.dt_bias", STEPS),
-    in_gates("all_batches_are_the_first", "token / p.length * p.dt_strides.batch +", "", STEPS),
+    in_gates("all_batches_are_the_first", "stream / p.heads * p.dt_strides.batch +", "", STEPS),
     in_gates(
         "decays_are_of_steps_before_softplus",
         "step * arch::load_global(p.a + head)",

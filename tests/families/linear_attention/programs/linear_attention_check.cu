@@ -322,3 +322,14 @@ TEST(packed_sequences_in_reverse) {
          .division = {2, 1},
          .ends = {0, 200, 203, 330}});
 }
+TEST(stages_of_parts_are_used_again) {
+  check({.batch = 1,
+         .length = 700,
+         .heads = 1,
+         .share = 1,
+         .keys = 64,
+         .values = 128,
+         .reverse = false,
+         .decay = -0.05f,
+         .division = {10, 5}});
+}
