@@ -115,7 +115,8 @@ def linear_attention(
             each token; float32 (float64 for float64), at most 0. None for no decay.
         scale: Of o; None for 1 / sqrt(K).
         initial_state: S before the first token, [B, H, K, V], float32 (float64 for float64); it is
-            decayed before that token is added. With `normalize` (S, z), z [B, H, K]. None for zeros.
+            decayed before that token is added. With `normalize` (S, z), z [B, H, K]. None for
+            zeros.
         output_final_state: Also return the state after the last token.
         cu_seqlens: [N + 1], int32 or int64, where N sequences packed one behind the other start and
             the last one ends, from 0 to T: q, k [T, Hk, K], v [T, H, V], log_decay [H] or [T, H],

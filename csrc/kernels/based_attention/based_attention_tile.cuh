@@ -59,13 +59,14 @@ template <class Config>
 struct based_attention_shared {
   static constexpr int kRowStages = Config::outputs ? Config::stages : 1;
   static constexpr int kRowValueStages = Config::differentiates ? Config::stages : 1;
+  // What copies write comes first, and then what threads do.
   typename Config::value_tile values[Config::stages];
   typename Config::value_tile row_values[kRowValueStages];
-  typename Config::value_tile o;  // on its way out
-  typename Config::feature_tile features;
-  typename Config::state_tile state;  // before the chunk, weighted, as a product takes it
   typename Config::key_tile keys[Config::stages];
   typename Config::key_tile row_keys[kRowStages];
+  typename Config::value_tile o;  // on its way out
+  typename Config::feature_tile features;
+  typename Config::state_tile state;        // before the chunk, weighted, as a product takes it
   typename Config::key_tile key_gradients;  // on its way out
   sv<float, kChunk> factors[2];             // of the chunk's values
   ring<Config::stages> chunks;

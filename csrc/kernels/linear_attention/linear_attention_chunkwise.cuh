@@ -48,7 +48,7 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
     linear_attention_chunkwise(const __grid_constant__ linear_attention_arguments<Config> p) {
-  auto& s = *reinterpret_cast<linear_attention_shared<Config>*>(arch::dynamic_shared());
+  auto& s = *reinterpret_cast<linear_attention_chunkwise_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) s.chunks.init(Config::consumers);
   arch::sync_block();
   linear_attention_consumer<Config>(p, s, warpgroupid()).consume();

@@ -12,7 +12,7 @@ class linear_attention_consumer {
  public:
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
-                                           linear_attention_shared<Config>& shared, int w)
+                                           linear_attention_chunkwise_shared<Config>& shared, int w)
       : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
 
   KITTENS_DEVICE void consume() {
@@ -56,7 +56,7 @@ class linear_attention_consumer {
   using values_of_rows = rt<T, 16, kChunk>;  // vᵀ: [values, tokens]
   static constexpr int kBarrier = 1;         // one a consumer
   const linear_attention_arguments<Config>& p;
-  linear_attention_shared<Config>& shared;
+  linear_attention_chunkwise_shared<Config>& shared;
   const int w;
   const chunk_stream stream;
   cursor<Config::stages> at, requested;

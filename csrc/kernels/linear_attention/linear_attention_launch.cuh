@@ -77,7 +77,7 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   host::launch(linear_attention_chunkwise<Config>,
                {{sequences * p.heads * (Config::outputs ? segments : parts)},
                 {Config::threads},
-                sizeof(linear_attention_shared<Config>)},
+                sizeof(linear_attention_chunkwise_shared<Config>)},
                s, t);
 }
 

@@ -78,6 +78,7 @@ struct linear_attention_arguments {
   float scale, initial_scale, final_scale;
 };
 
+// What copies write comes first, and then what threads do.
 template <class Config>
 struct state_shared {
   typename Config::key_tile k[Config::stages];
@@ -86,13 +87,16 @@ struct state_shared {
   ring<Config::stages> chunks;
 };
 template <class Config>
-struct output_shared : state_shared<Config> {
-  typename Config::key_tile q[Config::stages];
+struct output_shared {
+  typename Config::key_tile k[Config::stages], q[Config::stages];
+  typename Config::value_tile v[Config::stages][Config::consumers];
+  sv<float, kChunk> decay[4 * Config::consumers];
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
   typename Config::value_tile o[Config::consumers];      // on its way out
+  ring<Config::stages> chunks;
 };
 template <class Config>
-using linear_attention_shared =
+using linear_attention_chunkwise_shared =
     std::conditional_t<Config::outputs, output_shared<Config>, state_shared<Config>>;
 
 // What a block works on: a segment of a head's sequence, or a part of it.

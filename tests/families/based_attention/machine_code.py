@@ -2,6 +2,8 @@
 
 SOURCES = ("csrc/kernels/based_attention/based_attention_sm90",)
 DEPENDENT = ()  # launched programmatically
+# Of shared memory: from here on copies write nothing.
+ORDINARY_FROM = {"based_attention": "o"}
 # Bytes of spill loads, at most, of the passes that give gradients, whose accumulators fill their
 # registers; by dtype, and pass (dq is 1, dk with dv 2).
 _SPILLS = {("bf16", 1): 36, ("half", 1): 44, ("bf16", 2): 20, ("half", 2): 20}
@@ -9,3 +11,5 @@ SPILLS = {
     f"based_attention<based_attention_config<{dtype}, {number}, true>>": most
     for (dtype, number), most in _SPILLS.items()
 }
+# In these passes ptxas has too few registers to keep products under way side by side (C7511).
+SERIALISED = tuple(SPILLS)
