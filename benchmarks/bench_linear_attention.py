@@ -57,7 +57,7 @@ def make_inputs(shape: Shape, seed: int) -> Inputs:
 
 
 def of_head(q, k, v, decay, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """One head's recurrence in float64 and its sum of absolute values, [S, V], by blocks of rows."""
+    """One head's recurrence in float64 and its sum of absolute values, [S, V], row by row."""
     seq, rows = q.shape[0], 1024
     at = torch.arange(seq, device=q.device, dtype=torch.float64)
     results = []

@@ -1,4 +1,4 @@
-"""Other people's linear attention: q, k, v [batch, seq, heads, head_dim], constant decays [heads]."""
+"""Other people's linear attention: q, k, v [batch, seq, heads, head_dim], decays [heads]."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_no_spills_stack_frames_or_injected_waits(reports):
 
 
 def is_known(complaint: str) -> bool:
-    """Whether it is about spills of a kernel that may have as many, or products in series of one."""
+    """Whether a kernel may spill as much, or have its products in series."""
     if "(C7511)" in complaint:
         return complaint.partition(": ")[0] in SERIALISED
     loads = re.search(r"(\d+) bytes spill loads", complaint)
