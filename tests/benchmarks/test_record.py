@@ -100,9 +100,14 @@ def test_every_result_has_our_figure(found):
                 assert result.yardstick and result.yardstick_rate > 0, result
 
 
+# Measured beside their peers, but not yet by a run that makes a record: linear_attention.md.
+UNRECORDED = {"linear_attention", "mamba2", "based_attention", "hedgehog_attention"}
+
+
 def test_record_holds_every_family_with_a_kernel(found):
     with_kernel = {kernel.name for kernel in configs.KERNELS if kernel.architectures}
-    assert with_kernel | {"host"} <= set(found) <= set(harness.families())
+    assert with_kernel - UNRECORDED | {"host"} <= set(found) <= set(harness.families())
+    assert not UNRECORDED & set(found), "recorded now: take them out of the list"
 
 
 RUN = {"date": "2026-01-01", "commit": "aaaa", "clocks": "slow", "gpu": "NVIDIA X 1"}
