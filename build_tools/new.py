@@ -94,7 +94,9 @@ def add_record(text: str, family: str, op: str) -> str:
 def add_export(text: str, family: str, op: str) -> str:
     """thunderkittens/__init__.py with the op, in the order of names."""
     line = f"    from thunderkittens.ops.{family} import {op}"
-    imports = re.findall(r"^    from thunderkittens\.ops\..*$", text, re.MULTILINE)
+    imports = re.findall(
+        r"^    from thunderkittens\.ops\.[^\n(]*(?:\([^)]*\))?$", text, re.MULTILINE
+    )
     text = text.replace("\n".join(imports), "\n".join(sorted([*imports, line])))
     exports = re.search(r"^__all__ = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     names = sorted([*re.findall(r'"(\w+)"', exports[1]), op])

@@ -40,7 +40,8 @@ def make(draw: Draw, op: str) -> Case:
     inputs = {
         "q": draw.place(normal(*leading, width, size=sharp), expand=True),
         "k": draw.place(normal(*leading, width, size=sharp), expand=True),
-        "v": draw.place(normal(*leading, value_width), expand=True),
+        # Means of positive values have errors that can be told from roundings.
+        "v": draw.place(normal(*leading, value_width).abs(), expand=True),
     }
     for name in ("q_map", "k_map"):
         inputs[name] = draw.place(normal(heads, width, columns, size=width**-0.5), expand=True)

@@ -17,7 +17,10 @@ LEFT_OUT = {
     "kernels/linear_attention/linear_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
     "kernels/linear_attention/linear_attention_step.cuh": ("min_blocks",),
 }
-HOST_SIDE = ("kernels/linear_attention/linear_attention_launch.cuh",)
+HOST_SIDE = (
+    "kernels/linear_attention/linear_attention_launch.cuh",
+    "kernels/linear_attention/linear_attention_step_launch.cuh",
+)
 
 STEP_KERNEL = "linear_attention_step.cuh"
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -205,9 +206,19 @@ struct hedgehog_attention_step {
     refuse_gradients(arguments, args...);
     return {};
   }
+
+  // q, k, v and the maps take autocast's dtype; caches, sums and weights stay what they are.
+  static auto in_autocast(const auto& next, const auto& cast, const Tensor& k_cache,
+                          const Tensor& v_cache, const Tensor& kv_state, const Tensor& k_state,
+                          const Tensor& length, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& q_map, const Tensor& k_map, const auto&... weights) {
+    return next(k_cache, v_cache, kv_state, k_state, length, cast(q), cast(k), cast(v), cast(q_map),
+                cast(k_map), weights...);
+  }
 };
 
 const register_ops<hedgehog_attention_step> registered;
+const register_autocast<hedgehog_attention_step> registered_autocast;
 
 }  // namespace
 }  // namespace thunderkittens
