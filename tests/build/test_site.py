@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import configs
+from benchmarks import records
 import thunderkittens
 from build_tools import docs
 from build_tools.settings import BuildError
@@ -39,7 +40,8 @@ def test_page_of_an_op_says_what_it_is(site, op):
 
 def test_ops_that_were_measured_have_their_tables(site):
     results = (docs.ROOT / "benchmarks/RESULTS.md").read_text()
-    for op in (op for kernel in configs.KERNELS for op in kernel.ops):
+    measured = records.load(records.folder())
+    for op in (op for kernel in configs.KERNELS if kernel.name in measured for op in kernel.ops):
         tables = len(re.findall(rf"^### `{op}(?:_\w+)?`", results, re.M))
         page = (site / "ops" / f"{op}.html").read_text()
         assert page.count("<table") == tables > 0, op
