@@ -169,7 +169,8 @@ def linear_attention(
     """
     if _foreign:
         refuse_keywords("linear_attention", _foreign)
-    if not isinstance(eps, float | int):
+    # (Looked at under torch.compile, it would be a constant of the graph, and compiled twice.)
+    if not torch.compiler.is_compiling() and not isinstance(eps, float | int):
         raise TypeError(f"linear_attention: eps must be a number, got {type(eps).__name__}")
     op = _linear_attention_forward if output_final_state else _linear_attention
     try:

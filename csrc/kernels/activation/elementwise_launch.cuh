@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/activation/elementwise.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
@@ -12,7 +13,7 @@ namespace thunderkittens::activation_kernels::inline KITTENS_TARGET {
 template <class Function, class T, bool Aligned>
 void launch_slices(operands_of<Function> p, host::stream s) {
   using config = elementwise_config<Function, T, Aligned>;
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  using host::ceil_div;
   const int64_t rows = std::min<int64_t>(p.rows, config::group_rows);
   p.slices = config::end_slices + ceil_div(rows * p.width, config::vector::length);
   p.rows_per_slice = (int64_t{config::vector::length} << 32) / p.width;

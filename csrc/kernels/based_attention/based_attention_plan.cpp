@@ -4,11 +4,13 @@
 #include <string>
 
 #include "kernels/based_attention/based_attention.h"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
 
 namespace thunderkittens {
 namespace {
 
+using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kMost = std::numeric_limits<int>::max();
@@ -16,12 +18,10 @@ constexpr int64_t kBlocksPerMultiprocessor = 2;
 // Below, a segment's own state costs about as much as it gains.
 constexpr int64_t kFewestChunks = 8;
 
-int64_t chunks_of(const based_attention_problem& p) {
-  return (p.length + kBasedChunk - 1) / kBasedChunk;
-}
+int64_t chunks_of(const based_attention_problem& p) { return ceil_div(p.length, kBasedChunk); }
 // Blocks that work on a sequence side by side: each head's, and each 64 columns of its values.
 int64_t streams_of(const based_attention_problem& p) {
-  return p.batch * p.heads * ((p.value_width + kBasedBlockValues - 1) / kBasedBlockValues);
+  return p.batch * p.heads * ceil_div(p.value_width, kBasedBlockValues);
 }
 
 // How a call's sequences are cut: so that all blocks that fit are there.
@@ -29,7 +29,7 @@ int64_t chunks_of_segment(const based_attention_problem& p, const device& d) {
   const int64_t chunks = chunks_of(p), streams = std::max<int64_t>(1, streams_of(p));
   const int64_t segments =
       std::max<int64_t>(1, d.multiprocessors * kBlocksPerMultiprocessor / streams);
-  return std::max((chunks + segments - 1) / segments, std::min(chunks, kFewestChunks));
+  return std::max(ceil_div(chunks, segments), std::min(chunks, kFewestChunks));
 }
 
 // Where in the workspace, in floats, what the launches leave each other lies.
@@ -40,7 +40,7 @@ struct workspace_places {
 
   workspace_places(const based_attention_problem& p, int64_t segment_chunks, bool differentiates) {
     const int64_t heads = p.batch * p.heads;
-    const int64_t segments = (chunks_of(p) + segment_chunks - 1) / segment_chunks;
+    const int64_t segments = ceil_div(chunks_of(p), segment_chunks);
     const int64_t sums_of = segments * heads * based_attention_features(p.key_width);
     has_segments = segments > 1;
     const auto take = [&](int64_t floats) {

@@ -4,11 +4,13 @@
 #include <string>
 
 #include "kernels/hedgehog_attention/hedgehog_attention.h"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
 
 namespace thunderkittens {
 namespace {
 
+using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kMost = std::numeric_limits<int>::max();
@@ -17,10 +19,8 @@ constexpr int64_t kFewestBlocks = 8;
 constexpr int64_t kFeatures = 2 * kHedgehogMapColumns;
 constexpr int64_t kStateBytes = kFeatures * (kHedgehogHeadDim + 1) * int64_t{sizeof(float)};
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 int64_t blocks_of(const hedgehog_attention_problem& p) {
-  return divide_up(p.length, kHedgehogBlock);
+  return ceil_div(p.length, kHedgehogBlock);
 }
 
 // How a call's sequences are cut: so that each multiprocessor has a block of threads. A kernel's
@@ -28,7 +28,7 @@ int64_t blocks_of(const hedgehog_attention_problem& p) {
 int64_t blocks_of_segment(const hedgehog_attention_problem& p, const device& d) {
   const int64_t blocks = blocks_of(p), streams = std::max<int64_t>(1, p.batch * p.heads);
   const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
-  return 2 * divide_up(std::max(divide_up(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
+  return 2 * ceil_div(std::max(ceil_div(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& 
   refuse_unsupported(kernel.name(), p);
   if (p.length < 1) throw error("hedgehog_attention: length must be at least 1, got 0");
   hedgehog_attention_plan plan{{p, kernel.on(d)}, blocks_of_segment(p, d)};
-  const int64_t segments = divide_up(blocks_of(p), plan.segment_blocks);
+  const int64_t segments = ceil_div(blocks_of(p), plan.segment_blocks);
   if (segments > 1) plan.workspace.bytes = segments * p.batch * p.heads * kStateBytes;
   return plan;
 }
@@ -81,7 +81,7 @@ hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& p, cons
 void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensors& t,
             const workspace& work, stream s) {
   const hedgehog_attention_problem& p = plan.problem;
-  const int64_t segments = divide_up(blocks_of(p), plan.segment_blocks);
+  const int64_t segments = ceil_div(blocks_of(p), plan.segment_blocks);
   auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
   const int64_t kv_elements = segments * p.batch * p.heads * kFeatures * kHedgehogHeadDim;
   plan.kernel.launch({.problem = p,

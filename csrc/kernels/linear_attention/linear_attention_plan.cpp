@@ -4,17 +4,23 @@
 #include <string>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
 
 namespace thunderkittens {
 namespace {
 
+using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kWidest = 128;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 // Below, a segment's own state costs about as much as it gains.
 constexpr int64_t kFewestChunks = 8;
+
+int64_t sequences_of(const linear_attention_problem& p) {
+  return p.sequences > 0 ? p.sequences : p.batch;
+}
 
 std::string why_no_kernel(const linear_attention_problem& p) {
   if (p.type == dtype::float32) return "float32 is computed by torch";
@@ -23,18 +29,13 @@ std::string why_no_kernel(const linear_attention_problem& p) {
       return text("head dimension ", width, " is not one of 8, 16 … ", kWidest);
     }
   }
-  const int64_t chunks = p.length / kLinearAttentionChunk + 1;
-  if (p.length > kMost / 2 || p.heads > kMost / std::max<int64_t>(1, p.batch) ||
-      chunks > kMost / std::max<int64_t>(1, p.batch * p.heads)) {
-    return text(p.batch, " batches of ", p.heads, " heads of ", p.length, " tokens are too many");
+  const int64_t chunks = p.length / kLinearAttentionChunk + 1, sequences = sequences_of(p);
+  if (p.length > kMost / 2 || p.heads > kMost / std::max<int64_t>(1, sequences) ||
+      chunks > kMost / std::max<int64_t>(1, sequences * p.heads)) {
+    return text(sequences, " sequences of ", p.heads, " heads of ", p.length,
+                " tokens are too many");
   }
   return "";
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t sequences_of(const linear_attention_problem& p) {
-  return p.sequences > 0 ? p.sequences : p.batch;
 }
 
 // Of the longest sequence: packed ones have at most all tokens.

@@ -15,6 +15,7 @@
 #include "kernels/norm/norm_forward.cuh"
 #include "kernels/norm/norm_forward_long.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::norm_kernels::inline KITTENS_TARGET {
@@ -25,7 +26,7 @@ void launch_any_norm_backward(const norm_backward_params& p, host::stream s);
 // The partial sums of dweight and dbias, added up.
 void launch_norm_reduce(const norm_backward_params& p, host::stream s);
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using host::ceil_div;
 
 inline row_layout row_layout_of(int64_t width, int64_t warps) {
   return {int(warps), 1.0f / float(width)};

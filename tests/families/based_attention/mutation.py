@@ -24,12 +24,6 @@ HOST_SIDE = ("kernels/based_attention/based_attention_launch.cuh",)
 
 LISTED: tuple[Listed, ...] = (
     Listed(
-        "based_attention/based_attention_walk.cuh",
-        "chunk_walk::store_state",
-        "branch more",
-        "the program has no segments in reverse; the op's tests in the simulator have",
-    ),
-    Listed(
         "based_attention/based_attention_contraction.cuh",
         "feature_contraction::turn_back",
         "guard 1/2 never",

@@ -157,8 +157,7 @@ def test_compiles_without_a_break(dynamic):
         results.append([*outputs, *torch.autograd.grad(outputs, leaves, inputs[5:])])
     for want, got in zip(*results, strict=True):
         torch.testing.assert_close(got, want)
-    # (Whose numbers are dynamic, torch takes `eps` for one at first, and begins again.)
-    assert counter.frame_count <= 1 + dynamic
+    assert counter.frame_count == 1
 
 
 def test_opcheck():

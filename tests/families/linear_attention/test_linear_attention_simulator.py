@@ -105,6 +105,17 @@ def test_not_finite_stays_in_its_head_and_comes_no_earlier():
     assert o[0, :64, 1].isfinite().all()
 
 
+def test_more_sequences_than_a_grid_has_blocks(monkeypatch):
+    """Of packed sequences it is their number that counts: here all but one have no token."""
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
+    q = torch.randn(1, 64, 16).to(BF16)
+    ends = torch.zeros(1, dtype=torch.int32).expand(2**26)
+    with thunderkittens.backend("simulator"):
+        found = thunderkittens.explain("linear_attention", q, q, q, cu_seqlens=ends)
+    assert found.backend == "torch"
+    assert "67108863 sequences of 64 heads of 1 tokens are too many" in str(found)
+
+
 def test_explain(monkeypatch):
     monkeypatch.delenv("THUNDERKITTENS_STRICT")
     q = torch.randn(1, 5, 2, 16).to(BF16)

@@ -49,12 +49,33 @@ struct head_of {
   }
 };
 
-// What a head should give.
+// φ of a token, as the state has its rows.
+std::vector<double> features(const call& c, const head_of& x, int token) {
+  std::vector<double> phi{1};
+  for (int e = 0; e < c.keys; ++e) phi.push_back(std::sqrt(double(kScale)) * x(token, e));
+  for (int e = 0; e < c.keys; ++e) {
+    for (int f = e; f < c.keys; ++f) {
+      phi.push_back((e == f ? std::sqrt(0.5) : 1) * kScale * x(token, e) * x(token, f));
+    }
+  }
+  return phi;
+}
+
+// What a head should give: and the states that the passes leave, of k and v, and in reverse of q
+// and the gradients.
 struct results {
   std::vector<double> o, dq, dk, dv;
+  std::vector<double> state, sums, d_state, d_sums;
 
   results(const call& c, const head_of& q, const head_of& k, const head_of& v, const head_of& d_o)
-      : o(size_t(c.length) * c.values), dq(size_t(c.length) * c.keys), dk(dq.size()), dv(o.size()) {
+      : o(size_t(c.length) * c.values),
+        dq(size_t(c.length) * c.keys),
+        dk(dq.size()),
+        dv(o.size()),
+        sums(thunderkittens::based_attention_features(c.keys)),
+        d_sums(sums.size()) {
+    state.resize(sums.size() * c.values);
+    d_state.resize(state.size());
     for (int i = 0; i < c.length; ++i) {
       std::vector<double> s(i + 1);
       double denominator = c.normalize ? 0 : 1, of_denominator = 0;
@@ -68,6 +89,15 @@ struct results {
         double& y = o[size_t(i) * c.values + w];
         y /= denominator;
         if (c.normalize) of_denominator -= d_o(i, w) * y / denominator;
+      }
+      const auto of_k = features(c, k, i), of_q = features(c, q, i);
+      for (size_t f = 0; f < sums.size(); ++f) {
+        sums[f] += of_k[f];
+        d_sums[f] += of_q[f] * of_denominator;
+        for (int w = 0; w < c.values; ++w) {
+          state[f * c.values + w] += of_k[f] * v(i, w);
+          d_state[f * c.values + w] += of_q[f] * d_o(i, w) / denominator;
+        }
       }
       for (int j = 0; j <= i; ++j) {
         double d_weight = of_denominator;
@@ -96,6 +126,8 @@ void check(const call& c) {
   const buffer<bf16> q_data(q), k_data(k), v_data(v), do_data(d_o);
   const buffer<bf16> o_data(v.size()), dq_data(q.size()), dk_data(k.size()), dv_data(v.size());
   const buffer<float> segment_states(segments * sums * c.values), segment_sums(segments * sums);
+  const buffer<float> states(sums * c.values), state_sums(sums), d_states(sums * c.values),
+      d_sums(sums);
   const buffer<float> factors(size_t(2) * c.batch * c.heads * chunks * 64);
   const auto operand = [&](const buffer<bf16>& of, int width) {
     return thunderkittens::based_attention_operand{
@@ -115,6 +147,12 @@ void check(const call& c) {
         .key_gradients = pass == dq ? dq_data.data()
                          : reverse  ? dk_data.data()
                                     : nullptr,
+        .final_state = pass == forward ? states.data()
+                       : reverse       ? d_states.data()
+                                       : nullptr,
+        .final_sums = pass == forward ? state_sums.data()
+                      : reverse       ? d_sums.data()
+                                      : nullptr,
         .segment_states = segments > 1 ? segment_states.data() : nullptr,
         .segment_sums = segments > 1 ? segment_sums.data() : nullptr,
         .factors = factors.data(),
@@ -131,7 +169,9 @@ void check(const call& c) {
     run(p);
   }
 
-  comparison of_o, of_dq, of_dk, of_dv;
+  comparison of_o, of_dq, of_dk, of_dv, of_states, of_sums, of_d_states, of_d_sums;
+  const auto got_states = states.get(), got_sums = state_sums.get(), got_d_states = d_states.get(),
+             got_d_sums = d_sums.get();
   const auto o = o_data.get(), got_dq = dq_data.get(), got_dk = dk_data.get(),
              got_dv = dv_data.get();
   for (int b = 0; b < c.batch; ++b) {
@@ -153,12 +193,24 @@ void check(const call& c) {
       compare(of_dq, got_dq, c.keys, want.dq);
       compare(of_dk, got_dk, c.keys, want.dk);
       compare(of_dv, got_dv, c.values, want.dv);
+      const size_t head_index = size_t(b) * c.heads + h;
+      const auto compare_state = [&](comparison& to, const std::vector<float>& got,
+                                     const std::vector<double>& all) {
+        for (size_t i = 0; i < all.size(); ++i) to.add(got[head_index * all.size() + i], all[i]);
+      };
+      compare_state(of_states, got_states, want.state);
+      compare_state(of_d_states, got_d_states, want.d_state);
+      if (!c.normalize) continue;
+      compare_state(of_sums, got_sums, want.sums);
+      compare_state(of_d_sums, got_d_sums, want.d_sums);
     }
   }
   // Weights, features, states and results are rounded to bf16, 2⁻⁹ of each at most and uniformly.
-  for (const comparison& each : {of_o, of_dq, of_dk, of_dv}) {
+  for (const comparison& each : {of_o, of_dq, of_dk, of_dv, of_states, of_d_states}) {
     CHECK_CLOSE(each.relative(), 0.0, 0.0042);
   }
+  if (c.normalize) CHECK_CLOSE(of_sums.relative(), 0.0, 0.0042);
+  if (c.normalize) CHECK_CLOSE(of_d_sums.relative(), 0.0, 0.0042);
 }
 
 }  // namespace
