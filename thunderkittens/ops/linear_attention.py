@@ -151,7 +151,7 @@ def linear_attention(
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the
         weights within a chunk, the decayed values, and the state before each chunk are rounded to
         q's dtype; the state itself stays in float32. Of float16 they must stay below 65504. Decays
-        are differences of sums over one chunk: no exponent is above 0 where no g is, however strong
+        are differences of sums over one chunk: none overflows where no g is above 0, however strong
         the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
         its dtype. The same bits on every run. The gradient of g is a difference of sums over the
         whole sequence, added in double.

@@ -9,8 +9,9 @@
 //   o(i) = scale · (e^L(i) Sᵀ q(i) + Σ(j ≤ i) e^(L(i) − L(j)) (q(i) · k(j)) v(j))
 //   S    = e^L(C) S + Σ(j) e^(L(C) − L(j)) k(j) v(j)ᵀ
 //
-// No exponent is above 0 where no g is. In reverse, from the last chunk to the first, a token's own
-// decay is that of what comes after it:
+// No exponent is above 0 where no g is. (Chunks that decay little take e^(L(C) − L(j)) for their
+// scores too, and e^(L(i) − L(C)) for o's rows at last: linear_attention_decays.cuh.) In reverse,
+// from the last chunk to the first, a token's own decay is that of what comes after it:
 //
 //   o(i) = scale · (e^(L(C) − L(i)) Sᵀ q(i) + Σ(j ≥ i) e^(L(j) − L(i)) (q(i) · k(j)) v(j))
 //   S    = e^L(C) S + Σ(j) e^L(j) k(j) v(j)ᵀ
@@ -49,7 +50,12 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
     linear_attention_chunkwise(const __grid_constant__ linear_attention_arguments<Config> p) {
   auto& s = *reinterpret_cast<linear_attention_chunkwise_shared<Config>*>(arch::dynamic_shared());
-  if (arch::thread_id() == 0) s.chunks.init(Config::consumers);
+  if (arch::thread_id() == 0) {
+    if constexpr (Config::outputs) {
+      for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
+    }
+    s.chunks.init(Config::consumers);
+  }
   arch::sync_block();
   linear_attention_consumer<Config>(p, s, warpgroupid()).consume();
 }

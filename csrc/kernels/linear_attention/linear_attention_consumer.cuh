@@ -23,27 +23,23 @@ class linear_attention_consumer {
       publish_state();
       warpgroup::sync(kBarrier + w);
     }
-    chunk_decays::loaded next;
-    if (stream.count > 0) next = chunk_decays::load(p, stream, stream.template token<Config>(0));
+    decays_type decays(load_decays(0), shared.decay[w * 4 + arch::warp_id() % 4]);
     float decay = 0;  // log₂
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step, at.advance()) {
       request(step + Config::stages - 1);
-      const int token = stream.template token<Config>(step);
-      const auto decays = chunk_decays::of(p, next, shared.decay[w * 4 + arch::warp_id() % 4]);
-      if (step + 1 < stream.count) {
-        next = chunk_decays::load(p, stream, stream.template token<Config>(step + 1));
-      }
+      const loaded_decays next = load_decays(step + 1);
       shared.chunks.wait_full(at);
       if constexpr (Config::outputs) {
-        attend(decays, token);
+        attend(decays, next, stream.template token<Config>(step));
       } else {
         const values_of_rows v = decayed_values(decays);
         warpgroup::sync(kBarrier + w);  // all have read the values
         add_to_state(v, decays.total);
+        decay += decays.total;
+        decays.set(next);
         warpgroup::mma_async_wait<0>(state);
         if (signals()) shared.chunks.release_after_mma(at);
-        decay += decays.total;
       }
     }
     store_state(p, stream, w, state, decay);
@@ -52,7 +48,8 @@ class linear_attention_consumer {
 
  private:
   using T = typename Config::type;
-  using scores = chunk_decays::scores;
+  using decays_type = chunk_decays<Config>;
+  using loaded_decays = typename decays_type::loaded;
   using values_of_rows = rt<T, 16, kChunk>;  // vᵀ: [values, tokens]
   static constexpr int kBarrier = 1;         // one a consumer
   const linear_attention_arguments<Config>& p;
@@ -60,10 +57,17 @@ class linear_attention_consumer {
   const int w;
   const chunk_stream stream;
   cursor<Config::stages> at, requested;
+  uint32_t dotted_phase = 0;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
   KITTENS_DEVICE bool skips() const { return Config::weighted && p.skip != nullptr; }
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
+
+  // Of the chunk of a step, ahead of it; or of none.
+  KITTENS_DEVICE loaded_decays load_decays(int step) const {
+    if (step >= stream.count) return {};
+    return decays_type::load(p, stream, stream.template token<Config>(step));
+  }
 
   // Has the chunk of a step brought, into the stage of the one before this, which each consumer
   // gives back by itself. One thread does it for all of them.
@@ -87,9 +91,9 @@ class linear_attention_consumer {
     requested.advance();
   }
 
-  // One chunk: its part of o, and the state behind it.
-  KITTENS_DEVICE void attend(const chunk_decays& decays, int token) {
-    scores s;
+  // One chunk: its part of o, and the state behind it. Leaves the decays of the next one.
+  KITTENS_DEVICE void attend(decays_type& decays, const loaded_decays& next, int token) {
+    typename decays_type::scores s;
     rt_fl<16, kValues> o;
     warpgroup::mma_fence();
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
@@ -100,30 +104,24 @@ class linear_attention_consumer {
     if (signals()) tma::store_async_read_wait<0>();
     // All have read the values and the state, and what was stored last has left shared memory.
     warpgroup::sync(kBarrier + w);
+    if (signals() && p.dots != nullptr) request_dotted(token);
     add_to_state(v, decays.total);
 
     if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
-    rt<T, 16, kChunk> weights;
-    decay_scores(s, decays);
-    copy(weights, s);
-    typename chunk_decays::of_rows since_state;  // from the state to the row
-    if constexpr (Config::reverse) {
-      sub(since_state, decays.rows, decays.total);
-      mul(since_state, since_state, -1.0f);
-    } else {
-      copy(since_state, decays.rows);
-    }
-    exp2(since_state, since_state);
-    mul_row(o, o, since_state);
+    const rt<T, 16, kChunk> weights = decays.weights_of(s);
+    mul_row(o, o, decays.before_scores());
     warpgroup::mma_fence(o);
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
     warpgroup::mma_commit_group();
+    typename decays_type::of_rows scales = decays.after_scores();
+    mul(scales, scales, p.scale);
+    decays.set(next);
 
     warpgroup::mma_async_wait<1>(state);
     publish_state();
     warpgroup::mma_async_wait<0>(o);
     if (signals() && !skips()) shared.chunks.release_after_mma(at);
-    mul(o, o, p.scale);
+    mul_row(o, o, scales);
     if (p.dots != nullptr) store_dots(o, token);
     // (Loaded before, these would be spilled: there are no registers to spare.)
     if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, load_row_weights(token));
@@ -138,7 +136,7 @@ class linear_attention_consumer {
   }
 
   // Of o's rows, 1 without.
-  KITTENS_DEVICE typename chunk_decays::of_rows load_row_weights(int token) const {
+  KITTENS_DEVICE typename decays_type::of_rows load_row_weights(int token) const {
     float weights[2] = {1, 1};
     const int row = token + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
 #pragma unroll
@@ -147,7 +145,7 @@ class linear_attention_consumer {
       weights[half] =
           arch::load_global(stream.of_token(p.o_weights, p.weight_strides, row + half * 8));
     }
-    typename chunk_decays::of_rows of_rows;
+    typename decays_type::of_rows of_rows;
     of_rows.data[0].set({weights[0]});
     of_rows.data[1].set({weights[1]});
     return of_rows;
@@ -167,25 +165,8 @@ class linear_attention_consumer {
     }
   }
 
-  // Of row i and column j, times the decays from the earlier of the two to the later; 0 where the
-  // column comes later in the recurrence.
-  KITTENS_DEVICE void decay_scores(scores& s, const chunk_decays& decays) {
-    scores d;
-    if constexpr (Config::reverse) {
-      broadcast_col(d, decays.columns);
-      sub_row(d, d, decays.rows);
-      warpgroup::triu(d, d, 0, -INFINITY);
-    } else {
-      broadcast_row(d, decays.rows);
-      sub_col(d, d, decays.columns);
-      warpgroup::tril(d, d, 0, -INFINITY);
-    }
-    exp2(d, d);
-    mul(s, s, d);
-  }
-
   // vᵀ, decayed from each token to the chunk's end in the recurrence: as an operand in registers.
-  KITTENS_DEVICE values_of_rows decayed_values(const chunk_decays& decays) {
+  KITTENS_DEVICE values_of_rows decayed_values(const decays_type& decays) {
     values_of_rows v;
     const int lane = arch::lane_id();
     const int column = arch::warp_id() % 4 * 16 + lane / 8 % 2 * 8;
@@ -197,15 +178,7 @@ class linear_attention_consumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j) v.data[0][4 * i + j] = words[j];
     }
-    typename chunk_decays::of_columns to_end;
-    if constexpr (Config::reverse) {
-      copy(to_end, decays.columns);
-    } else {
-      sub(to_end, decays.columns, decays.total);
-      mul(to_end, to_end, -1.0f);
-    }
-    exp2(to_end, to_end);
-    mul_col(v, v, to_end);
+    mul_col(v, v, decays.to_end());
     arch::fence_async_proxy();  // before the copy that will overwrite the values
     return v;
   }
@@ -221,45 +194,51 @@ class linear_attention_consumer {
   // For the next chunk's product: there after a barrier.
   KITTENS_DEVICE void publish_state() { warpgroup::store(shared.state[w], state); }
 
+  // What o's rows are multiplied by comes to where o will go out from.
+  KITTENS_DEVICE void request_dotted(int token) {
+    semaphore& full = shared.dotted[w];
+    expect_bytes(full, tma::bytes<typename Config::value_tile>);
+    tma::load_async(shared.o[w], p.dotted, full, stream.origin, token, stream.head / p.dotted_share,
+                    w * kValues);
+  }
+
   // Σ o ∘ dotted over this consumer's columns, of each row.
   KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, int token) {
-    using tile = rt_fl<16, kValues>;
+    wait(shared.dotted[w], dotted_phase);
+    dotted_phase ^= 1;
+    rt<T, 16, kValues> dotted;
+    warpgroup::load(dotted, shared.o[w]);
+    rt_fl<16, kValues> products;
+    mul(products, o, dotted);
+    typename decays_type::of_rows sums;
+    row_sum(sums, products);
     const int lane = arch::lane_id();
-    const auto& [batch_stride, token_stride, head_stride] = p.dotted_strides;
-    const T* const head = p.dotted + stream.batch * batch_stride + stream.start * token_stride +
-                          stream.head / p.dotted_share * head_stride + w * kValues;
-    float sums[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < kValues / 4; ++i) {
-      const int row = token + arch::warp_id() % 4 * 16 + tile::across(0, i % 4, lane);
-      const int column = tile::along(i / 4, i % 4, lane);
-      if (row >= stream.length || w * kValues + column >= p.values) continue;
-      float x, y;
-      unpack<T>(
-          x, y,
-          arch::load_global(reinterpret_cast<const uint32_t*>(head + row * token_stride + column)));
-      sums[i % 2] = fmaf(o.data[0][2 * i], x, fmaf(o.data[0][2 * i + 1], y, sums[i % 2]));
-    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = sums[half] + arch::shuffle_xor(sums[half], 1);
-      sum += arch::shuffle_xor(sum, 2);
       const int row = token + arch::warp_id() % 4 * 16 + half * 8 + lane / 4;
+      float sum[1];
+      sums.data[half].get(sum);
       if (lane % 4 != 0 || row >= stream.length) continue;
-      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum);
+      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum[0]);
     }
   }
 
-  // The diagonal of the scores: q · k of each token.
-  KITTENS_DEVICE void store_own_scores(const scores& s, int first_token) {
-    const int lane = arch::lane_id();
+  // The diagonal of the scores: q · k of each token. It crosses a warp's 16 × 16 scores of its own
+  // tokens, of which the quarters 0 and 3 have it.
+  KITTENS_DEVICE void store_own_scores(const typename decays_type::scores& s, int first_token) {
+    const int lane = arch::lane_id(), warp = arch::warp_id() % 4;
+    const int beyond = lane / 4 - lane % 4 * 2;  // of the row, from this lane's first column
 #pragma unroll
-    for (int i = 0; i < kChunk / 4; ++i) {
-      const int row = arch::warp_id() % 4 * 16 + scores::across(0, i % 4, lane);
-      const int beyond = row - scores::along(i / 4, i % 4, lane);
-      if ((beyond != 0 && beyond != 1) || first_token + row >= stream.length) continue;
-      arch::store_global(p.own_scores + stream.place(p, first_token + row),
-                         beyond == 0 ? s.data[0][2 * i] : s.data[0][2 * i + 1]);
+    for (int half = 0; half < 2; ++half) {
+      float own = 0;
+#pragma unroll
+      for (int i = 0; i < kChunk / 16; ++i) {
+        const float* const pair = &s.data[0][2 * (4 * i + 3 * half)];
+        if (i == warp) own = beyond == 0 ? pair[0] : pair[1];
+      }
+      const int row = first_token + warp * 16 + half * 8 + lane / 4;
+      if ((beyond != 0 && beyond != 1) || row >= stream.length) continue;
+      arch::store_global(p.own_scores + stream.place(p, row), own);
     }
   }
 };

@@ -51,8 +51,7 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   t.part_stride = sequences * p.heads * Config::state_tile::num_elements * Config::consumers;
   t.part_decays = p.part_decays;
   if (p.dots != nullptr) {
-    t.dotted = static_cast<const T*>(p.dotted.data);
-    t.dotted_strides = p.dotted.strides;
+    map(t.dotted, view(p.dotted, p.values));
     t.dotted_share = int(p.dotted.share);
     t.dots = p.dots;
   }

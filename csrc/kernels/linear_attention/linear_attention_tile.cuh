@@ -55,20 +55,18 @@ struct head_states {
 template <class Config>
 struct linear_attention_arguments {
   tma_sequence_map<typename Config::key_tile> q, k;
-  tma_sequence_map<typename Config::value_tile> v, o;
+  tma_sequence_map<typename Config::value_tile> v, o, dotted;
   const float* log_decay;  // [B, S, H] by strides; or null: no decay
   linear_attention_strides decay_strides;
   const float *k_weights, *o_weights;  // [B, S, H] by strides; null: 1. k's not in reverse
   linear_attention_strides weight_strides;
   const float* skip;  // [H]; or null: 0
   head_states initial, final;
-  head_states part_states;              // of the first part; and the next ones behind it
-  int64_t part_stride;                  // elements
-  float* part_decays;                   // [parts, N, H], log₂
-  const typename Config::type* dotted;  // by strides, as o
-  linear_attention_strides dotted_strides;
-  float* dots;                             // [B, S, H, consumers]; or null
-  float* own_scores;                       // [B, S, H]; or null
+  head_states part_states;  // of the first part; and the next ones behind it
+  int64_t part_stride;      // elements
+  float* part_decays;       // [parts, N, H], log₂
+  float* dots;              // Σ o ∘ dotted over a consumer's columns, [B, S, H, consumers]; or null
+  float* own_scores;        // [B, S, H]; or null
   int batch, length, heads, keys, values;  // B, S, H, K, V
   packed_ends ends;
   int sequences;                                // N: those packed into one batch; or B
@@ -78,21 +76,28 @@ struct linear_attention_arguments {
   float scale, initial_scale, final_scale;
 };
 
+// Of a chunk's tokens, what decays from each of them to the chunk's end in the recurrence, times
+// its weight; and log₂ of that.
+struct decays_of_columns {
+  sv<float, kChunk> to_end, log_to_end;
+};
+
 // What copies write comes first, and then what threads do.
 template <class Config>
 struct state_shared {
   typename Config::key_tile k[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
-  sv<float, kChunk> decay[4 * Config::consumers];  // of each warp: Σ log₂ decay to each token
+  decays_of_columns decay[4 * Config::consumers];  // of each warp
   ring<Config::stages> chunks;
 };
 template <class Config>
 struct output_shared {
   typename Config::key_tile k[Config::stages], q[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
-  sv<float, kChunk> decay[4 * Config::consumers];
+  typename Config::value_tile o[Config::consumers];  // what is dotted; then o, on its way out
+  decays_of_columns decay[4 * Config::consumers];
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
-  typename Config::value_tile o[Config::consumers];      // on its way out
+  semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;
 };
 template <class Config>

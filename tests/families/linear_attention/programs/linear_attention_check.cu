@@ -60,7 +60,7 @@ void check(const call& c) {
   for (float& x : initial) x = normal(generator);
   // Some are 0: a token that adds nothing, and a row of zeros.
   std::vector<float> weights(tokens * c.heads), skip(c.heads);
-  for (float& x : weights) x = std::max(0.0f, 1.2f * uniform(generator) - 0.1f);
+  for (float& x : weights) x = std::max(0.0f, 3.3f * uniform(generator) - 0.3f);
   for (float& x : skip) x = normal(generator);
   const int chunks = (c.length + 63) / 64;
   const size_t parts = (chunks + c.division.part - 1) / c.division.part;
@@ -238,6 +238,7 @@ TEST(strong_decays) {
          .reverse = true,
          .decay = -80.0f});
 }
+// Of its chunks, some are computed by factors and others exactly.
 TEST(weights_of_keys) {
   check({.batch = 2,
          .length = 200,
@@ -246,9 +247,20 @@ TEST(weights_of_keys) {
          .keys = 64,
          .values = 64,
          .reverse = false,
-         .decay = -0.1f,
+         .decay = -0.7f,
          .k_weights = true,
          .skips = true});
+}
+TEST(weights_of_keys_and_strong_decays) {
+  check({.batch = 1,
+         .length = 200,
+         .heads = 2,
+         .share = 1,
+         .keys = 64,
+         .values = 64,
+         .reverse = false,
+         .decay = -2.0f,
+         .k_weights = true});
 }
 TEST(weights_of_keys_in_segments) {
   check({.batch = 1,
