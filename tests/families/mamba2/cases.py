@@ -335,7 +335,7 @@ def sizes(case: Case, inputs) -> dict[str, Tensor]:
     steps = steps_of(case, dt, bias)
     if z is not None:  # of the gated: y · silu(z), with a rounding of y between
         gate = F.silu(z).abs()
-        slope = (torch.sigmoid(z) * (1 + z * (1 - torch.sigmoid(z)))).abs()
+        slope = torch.sigmoid(z) * (1 + z.abs() * (1 - torch.sigmoid(z)))
         dy_inner = dy * gate
     else:
         dy_inner = dy

@@ -29,11 +29,12 @@ def of_sequences(case, inputs, function: Callable[..., dict[str, Tensor]]) -> di
         if start < end:
             parts.append(function(dataclasses.replace(case, length=end - start, ends=()), one))
         else:
-            parts.append({n: one[j].double() for n, j in OF_STATES.items() if case.states})
+            states = OF_STATES.items() if case.states else ()
+            parts.append({name: one[j].double() for name, j in states})
     found = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(parts)):
         if name in OF_STATES:
-            found[name] = torch.cat([part[name] for part in parts])
+            found[name] = torch.cat([part[name] for part in parts if name in part])
         elif name in OF_TOKENS:
             known = [
                 (at, part[name][0]) for at, part in zip(ends, parts, strict=True) if name in part
