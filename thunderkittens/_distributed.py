@@ -3,11 +3,15 @@
 One rule, from the ops' descriptions, as vmap has (csrc/binding/vmap.h). Rows ("*") are independent,
 so norms, activations and losses may be sharded on any dimension in front of the last (sequence
 parallelism); so is the batch ("B") of attention and rotary, and so are their heads, if those of the
-keys divide evenly. What all rows share, as a weight, is replicated, and its gradient Partial.
+keys divide evenly. What all rows share, as a weight, is replicated, and its gradient Partial; so is
+the one head of keys that all others read.
 Rotary may also be sharded on the sequence together with its tables, where they are as long as it.
 
 Cross entropy computes with its logits where they are, sharded on rows, on columns (a sharded
 vocabulary) or both: `_distributed_loss.py`.
+
+A step of linear attention and its relatives writes its state where that is: sharded on heads, or on
+the batch unless slots of it are chosen by index.
 
 All else is replicated first: packed sequences, dropout, and the mean over sharded rows of
 linear_cross_entropy.
@@ -27,11 +31,14 @@ if TYPE_CHECKING:  # DTensor takes a second to import
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Placement
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
-    from torch.distributed.tensor._op_schema import OpSchema
+    from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 
 _HEADS = ("H", "Hq", "Hk")
+_READERS = ("H", "Hq")  # of keys' heads
 # Where one is given, rows are not independent.
-_TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "state")
+_TIES = ("seed", "cu_seqlens_q", "cu_seqlens")
+_BATCH = ("B",)
+_SLOTS = ("B", "N", "M")  # with the first dimension of a state that a step updates
 
 # The placement of a tensor by the names of its dimensions; None where it is replicated.
 _Way = Callable[[list[str]], "Placement | None"]
@@ -49,19 +56,22 @@ def _register(dtensor: ModuleType) -> None:
     from thunderkittens import _distributed_loss
 
     dispatcher = dtensor.DTensor._op_dispatcher
-    for name, (arguments, results) in descriptions().items():
+    described = descriptions()
+    for name, (arguments, results) in described.items():
         op = getattr(torch.ops.thunderkittens, name).default
-        if op._schema.is_mutable:  # what is written in place has to stay where it is
+        if op._schema.is_mutable and not name.endswith("_step"):
             continue
-        call = _Call(dtensor, op, arguments, results)
+        of_forward = described[name.removesuffix("_backward")][1]
+        call = _Call(dtensor, op, arguments, results, of_forward)
 
         def strategy(schema: OpSchema, call: _Call = call) -> OpStrategy:
-            return expand_to_full_mesh_op_strategy(
+            found = expand_to_full_mesh_op_strategy(
                 schema.get_mesh_from_args(),
                 schema,
                 call.shardings(schema),
                 input_index=len(call.results),
             )
+            return call.in_place(found, schema)
 
         options = [a.name for a in op._schema.arguments if a.kwarg_only]
         known = RuntimeSchemaInfo(static_argnum=0, static_kwargkey=options, needs_pytree=True)
@@ -78,12 +88,19 @@ class _Call:
         op: torch._ops.OpOverload,
         arguments: dict[str, str],
         results: list[tuple[str, str, str]],
+        of_forward: list[tuple[str, str, str]],
     ) -> None:
+        self.op = op
         self.shard, self.partial, self.replicate = dtensor.Shard, dtensor.Partial, dtensor.Replicate
         self.names = [a.name for a in op._schema.arguments]
         self.defaults = {a.name: a.default_value for a in op._schema.arguments}
         self.dims = {name: shape.split(",") for name, shape in arguments.items()}
         self.results = [(name, like, shape.split(",")) for name, like, shape in results]
+        # Whether heads that read one head of keys may be apart: no result is of the keys' heads.
+        self.shares_keys = all(
+            any(d in _READERS for d in shape.split(",")) for _, _, shape in of_forward
+        )
+        self.written = [a.name for a in op._schema.arguments if a.is_write]
 
     def shardings(self, schema: "OpSchema") -> list[list["Placement | None"]]:
         """All of them, as placements of the results and then of the arguments."""
@@ -99,8 +116,13 @@ class _Call:
         independent = not any(name in tensors for name in _TIES)
         if independent and option.get("reduction", "none") != "mean":
             ways += self._of_rows(tensors)
-            ways += self._of_dim(("B",), tensors)
-            if _divide_evenly(self._sizes("Hk", tensors), schema.get_mesh_from_args()):
+            if "state" not in tensors:
+                ways += self._of_dim(_BATCH, tensors)
+            elif "state_indices" not in tensors:
+                ways += self._of_dim(_SLOTS, tensors)
+            if self.shares_keys and self._sizes("Hk", tensors) == {1}:
+                ways += self._of_dim(_READERS, tensors)
+            elif _divide_evenly(self._sizes("Hk", tensors), schema.get_mesh_from_args()):
                 ways += self._of_dim(_HEADS, tensors)
             ways += self._of_sequence(tensors, option)
         if "gradient" in tensors:  # the backward of cross entropy: columns are independent too
@@ -108,6 +130,32 @@ class _Call:
             for place in (of_columns, self.partial()):  # and it is linear in the gradient
                 ways.append(_where(-1, "V", place))
         return [self._placements(way, given, tensors, option) for way in ways]
+
+    def in_place(self, found: "OpStrategy", schema: "OpSchema") -> "OpStrategy":
+        """The strategies that leave what is written where it is: a copy of it would be lost."""
+        if not self.written:
+            return found
+        there = [
+            (n, v.strategies[0].output_spec.placements)
+            for n, v in zip(self.names, schema.args_schema, strict=False)
+            if hasattr(v, "strategies")
+        ]
+        found.strategies = [
+            s
+            for s in found.strategies
+            if all(
+                spec.placements == placements
+                for spec, (name, placements) in zip(s.input_specs, there, strict=True)
+                if name in self.written
+            )
+        ]
+        if not found.strategies:
+            places = ", ".join(f"{n}: {p}" for n, p in there if n in self.written)
+            raise NotImplementedError(
+                f"{self.op.name()}: what is updated in place may be replicated, or sharded on "
+                f"heads or, where there are no state_indices, on the batch, got {places}"
+            )
+        return found
 
     def _of_rows(self, tensors: dict[str, "DTensorSpec"]) -> list[_Way]:
         first = next((n for n in tensors if self.dims[n][0] == "*"), None)

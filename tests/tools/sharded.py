@@ -20,6 +20,13 @@ from torch.distributed.tensor import (
 )
 
 import thunderkittens
+from tests.tools.sharded_recurrences import (
+    check_based_attention,
+    check_hedgehog_attention,
+    check_linear_attention,
+    check_mamba2,
+    check_steps,
+)
 
 WORLD = 2
 # Dtype, and how far sums in another order may be apart, beside the largest element.
@@ -134,25 +141,16 @@ def check_attention(check: Check, dtype: torch.dtype) -> None:
 
     places = [heads] * 3 + [Shard(0)]
     check("sinks", with_sinks, [q, k, v, sinks], places, [heads, Shard(1)])
-    # One head of keys cannot be sharded: all is replicated first.
-    one = [q, k[:, :, :1], v[:, :, :1]]
-    check("one head", thunderkittens.attention, one, [heads, *[Replicate()] * 2], [Replicate()])
-
-
-def check_linear_attention(check: Check, dtype: torch.dtype) -> None:
-    """On the batch and on heads, of keys too, with decays and a state."""
-    q, k = (torch.randn(2, 5, 2, 8).to(dtype) for _ in "qk")
-    v, decay, state = torch.randn(2, 5, 4, 6), -torch.rand(2, 5, 4), torch.randn(2, 4, 8, 6)
-
-    def call(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        return thunderkittens.linear_attention(
-            q, k, v, log_decay=g, initial_state=s, output_final_state=True
-        )
-
-    inputs = [q, k, v.to(dtype), decay, state]
-    for place, of_state in ((Shard(0), Shard(0)), (Shard(2), Shard(1))):
-        places = [place] * 4 + [of_state]
-        check("linear_attention", call, inputs, places, [place, of_state], places)
+    # One head of keys is replicated, and its gradient a sum over all that read it.
+    one, all_, sum_ = [q, k[:, :, :1], v[:, :, :1]], Replicate(), Partial()
+    places, gradients = [heads, all_, all_], [heads, sum_, sum_]
+    check("one head", thunderkittens.attention, one, places, [heads], gradients)
+    # Three cannot be sharded evenly: all is replicated first.
+    three = [
+        torch.randn(2, 5, 6, 16).to(dtype),
+        *(torch.randn(2, 7, 3, 16).to(dtype) for _ in "kv"),
+    ]
+    check("three heads", thunderkittens.attention, three, [heads, all_, all_], [all_])
 
 
 def check_rotary(check: Check, dtype: torch.dtype) -> None:
@@ -167,6 +165,9 @@ def check_rotary(check: Check, dtype: torch.dtype) -> None:
     for place in (Shard(0), Shard(1), Shard(2)):
         for table in (Replicate(), Shard(0)) if place == Shard(1) else (Replicate(),):
             check("rotary", call, [q, k, *tables], [place] * 2 + [table] * 2, [place] * 2)
+    all_ = Replicate()  # one head of keys is a result, not only read by the others
+    places = [Shard(2), all_, all_, all_]
+    check("rotary, one head", call, [q, k[:, :, :1], *tables], places, [all_] * 2)
 
 
 def check_cross_entropy(check: Check, dtype: torch.dtype) -> None:
@@ -234,9 +235,13 @@ def main(device: str, rank: str, file: str) -> None:
         torch.manual_seed(0)
         check_attention(check, dtype)
         check_linear_attention(check, dtype)
+        check_mamba2(check, dtype)
+        check_based_attention(check, dtype)
+        check_hedgehog_attention(check, dtype)
         check_cross_entropy(check, dtype)
         if device == "cuda" or dtype == torch.float32:  # elsewhere dtypes do not matter
             check_rows(check, dtype)
+            check_steps(check, dtype)
             check_rotary(check, dtype)
             check_linear_cross_entropy(check, dtype)
     dist.destroy_process_group()

@@ -128,7 +128,7 @@ class Mamba2(nn.Module):
         """The state before the first token: what the convolution sees, and S.
 
         Args:
-            batch: Of the sequences.
+            batch: Of the sequences; or how many are packed.
 
         Returns:
             Zeros, [batch, channels, d_conv] of the convolution's dtype and [batch, H, P, N] of
@@ -142,27 +142,32 @@ class Mamba2(nn.Module):
             weight.new_zeros(sizes, dtype=exact),
         )
 
-    def forward(self, u: Tensor, state: _State | None = None) -> Tensor:
+    def forward(
+        self, u: Tensor, state: _State | None = None, *, cu_seqlens: Tensor | None = None
+    ) -> Tensor:
         """Of a sequence.
 
         Args:
-            u: [batch, S, d_model].
+            u: [batch, S, d_model]; packed [T, d_model].
             state: What came before; updated in place, to the state after the last token, and then
                 there are no gradients. None for nothing.
+            cu_seqlens: Where packed sequences start and end, as of `thunderkittens.mamba2`. What is
+                of none of them must be finite.
 
         Returns:
-            [batch, S, d_model].
+            As u.
         """
         z, xBC, dt = self._project(u)
-        xBC, length = xBC.transpose(1, 2), u.shape[1]
-        if state is None:
-            xBC = self.conv1d(xBC)[..., :length]
+        if cu_seqlens is None:
+            xBC = self._convolve(xBC.transpose(1, 2), state).transpose(1, 2)
         else:
-            seen = torch.cat([state[0].to(xBC.dtype), xBC], -1)
-            state[0].copy_(seen[..., length:])
-            weight, bias = self.conv1d.weight, self.conv1d.bias
-            xBC = functional.conv1d(seen[..., 1:], weight, bias, groups=weight.shape[0])
-        x, B, C = self._split(functional.silu(xBC).transpose(1, 2).contiguous())
+            if u.dim() != 2:
+                raise ValueError(
+                    "Mamba2: u must have shape [T, d_model] where cu_seqlens is given, got "
+                    f"{list(u.shape)}"
+                )
+            xBC = self._convolve_packed(xBC, state, cu_seqlens)
+        x, B, C = self._split(functional.silu(xBC).contiguous())
         z = z.unflatten(-1, (self.nheads, self.headdim))
         y, last = mamba2(
             x,
@@ -177,10 +182,45 @@ class Mamba2(nn.Module):
             dt_limit=self.dt_limit,
             initial_state=None if state is None else state[1],
             return_final_state=True,
+            cu_seqlens=cu_seqlens,
         )
         if state is not None:
             state[1].copy_(last)
         return self._finish(y, z)
+
+    def _convolve(self, xBC: Tensor, state: _State | None) -> Tensor:
+        """[batch, channels, S]; updates what the convolution sees."""
+        length = xBC.shape[-1]
+        if state is None:
+            return cast(Tensor, self.conv1d(xBC))[..., :length]
+        seen = torch.cat([state[0].to(xBC.dtype), xBC], -1)
+        state[0].copy_(seen[..., length:])
+        weight, bias = self.conv1d.weight, self.conv1d.bias
+        return functional.conv1d(seen[..., 1:], weight, bias, groups=weight.shape[0])
+
+    def _convolve_packed(self, xBC: Tensor, state: _State | None, cu_seqlens: Tensor) -> Tensor:
+        """[T, channels]: what came before each sequence is put in front of it, without a read back.
+
+        A gap of d_conv rows, zeros or the state, comes before each sequence, and one behind all.
+        """
+        length, taps = xBC.shape[0], self.conv1d.weight.shape[-1]
+        ends = cu_seqlens.clamp(0, length).long()
+        gaps = len(ends) * taps
+        tokens = torch.arange(length, device=xBC.device)
+        rows = tokens + torch.bucketize(tokens, ends, right=True) * taps
+        # Where each gap starts; the next sequence's is behind this one's last token.
+        starts = ends + torch.arange(len(ends), device=xBC.device) * taps
+        of_gap = torch.arange(taps, device=xBC.device)
+        seen = xBC.new_zeros(length + gaps, xBC.shape[1]).index_copy(0, rows, xBC)
+        if state is not None:
+            before = (starts[:-1, None] + of_gap).flatten()
+            last = (starts[1:, None] - taps + of_gap).flatten()
+            seen = seen.index_copy(0, before, state[0].to(xBC.dtype).mT.flatten(0, 1))
+            state[0].copy_(seen[last].unflatten(0, (-1, taps)).mT)
+        weight, bias = self.conv1d.weight, self.conv1d.bias
+        padded = functional.pad(seen.T, (taps - 1, 0))
+        found = functional.conv1d(padded, weight, bias, groups=weight.shape[0])
+        return found.T.index_select(0, rows)
 
     def step(self, u: Tensor, state: _State) -> Tensor:
         """Of the next token: call it under `torch.no_grad()`.

@@ -30,6 +30,7 @@ def mamba2(
     dt_limit: tuple[float, float] | None = ...,
     initial_state: Tensor | None = ...,
     return_final_state: Literal[False] = ...,
+    cu_seqlens: Tensor | None = ...,
 ) -> Tensor: ...
 @overload
 def mamba2(
@@ -46,6 +47,7 @@ def mamba2(
     dt_limit: tuple[float, float] | None = ...,
     initial_state: Tensor | None = ...,
     return_final_state: Literal[True],
+    cu_seqlens: Tensor | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 @overload
 def mamba2(
@@ -62,6 +64,7 @@ def mamba2(
     dt_limit: tuple[float, float] | None = ...,
     initial_state: Tensor | None = ...,
     return_final_state: bool,
+    cu_seqlens: Tensor | None = ...,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 def mamba2(
     x: Tensor,
@@ -77,6 +80,7 @@ def mamba2(
     dt_limit: tuple[float, float] | None = None,
     initial_state: Tensor | None = None,
     return_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
     **_foreign: NoReturn,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mamba-2's state-space dual (SSD): mamba_ssm's `mamba_chunk_scan_combined`.
@@ -100,9 +104,13 @@ def mamba2(
         initial_state: S before the first token, [B, H, P, N], float32 (float64 for float64). None
             for zeros.
         return_final_state: Also return the state after the last token.
+        cu_seqlens: [M + 1], int32 or int64, where M sequences packed one behind the other start and
+            the last one ends: x, z [T, H, P], dt [T, H], B, C [T, G, N], states [M, …]. It stays on
+            the device. What is out of range is clamped; of a token of no sequence y, before z, and
+            all gradients are 0, whatever it holds.
 
     Returns:
-        y, [B, S, H, P], x's dtype, contiguous; with `return_final_state` (y, state), state
+        y, as x, x's dtype, contiguous; with `return_final_state` (y, state), state
         [B, H, P, N], float32 (float64 for float64). Both are differentiable, in all tensors, once.
 
     Raises:
@@ -118,7 +126,8 @@ def mamba2(
         before it makes dt' and dt' A. x, B and C are read where they lie if the last stride is 1
         and address and other strides are multiples of 16 bytes; otherwise they are copied, and
         `explain` says so. dt may have any strides. The backward saves the inputs alone. z is
-        `swiglu`, a pass of its own; D of [H, P] is torch's.
+        `swiglu`, a pass of its own; D of [H, P] is torch's. Torch, where it computes packed
+        sequences, reads cu_seqlens on the host.
 
     Numerics:
         As `linear_attention`; dt' and dt' A are float32. Under autocast x, B and C take its dtype,
@@ -152,6 +161,7 @@ def mamba2(
             least,
             most,
             initial_state,
+            cu_seqlens,
         )
     except RuntimeError as error:
         refuse_types("mamba2", error)
@@ -160,12 +170,22 @@ def mamba2(
         return result
     y, *states = result if isinstance(result, tuple) else (result,)
     if wide is not None:
-        _check_shape("D", wide, x.shape[2:])
-        y = (y + x * wide).to(y.dtype)
+        _check_shape("D", wide, x.shape[-2:])
+        if cu_seqlens is None:
+            y = (y + x * wide).to(y.dtype)
+        else:  # of no sequence: 0, and nothing to the gradients
+            known = _is_of_a_sequence(len(x), cu_seqlens)[:, None, None]
+            y = (y + (x.where(known, 0) * wide).where(known, 0)).to(y.dtype)
     if z is not None:
         _check_shape("z", z, x.shape)
         y = swiglu(z, y)
     return (y, states[0]) if states else y
+
+
+def _is_of_a_sequence(length: int, cu_seqlens: Tensor) -> Tensor:
+    """Of each of the tokens, [length]."""
+    tokens = torch.arange(length, device=cu_seqlens.device)
+    return (tokens >= cu_seqlens[0]) & (tokens < cu_seqlens[-1])
 
 
 def _limits(given: tuple[float, float]) -> tuple[float, float | None]:

@@ -126,6 +126,13 @@ linear_attention_states states_of(const linear_attention_problem& p, const float
   if (p.transposed_states) return {states, 1, p.key_width};
   return {states, p.value_width, 1};
 }
+// One token's stride may be anything, which TMA takes for the rows of packed sequences.
+linear_attention_operand operand_of(const linear_attention_problem& p, const void* data,
+                                    linear_attention_strides strides, int64_t share = 1) {
+  if (p.length == 1) strides.token = kWidest;
+  return {data, strides, share};
+}
+
 // Of a call whose k has the role of v.
 linear_attention_states transposed(const linear_attention_states& s) {
   return {s.data, s.value_stride, s.key_stride};
@@ -151,9 +158,9 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
   const linear_attention_problem& p = plan.problem;
   const int64_t share = p.heads / p.key_heads;
   linear_attention_params all = params_of(p, plan.division, t, work);
-  all.q = {t.q, p.q_strides, share};
-  all.k = {t.k, p.k_strides, share};
-  all.v = {t.v, p.v_strides};
+  all.q = operand_of(p, t.q, p.q_strides, share);
+  all.k = operand_of(p, t.k, p.k_strides, share);
+  all.v = operand_of(p, t.v, p.v_strides);
   all.o = t.o;
   all.k_weights = t.weights;
   all.skip = t.skip;
@@ -168,8 +175,10 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
             const workspace& work, stream s) {
   const linear_attention_problem& p = plan.problem.forward;
   const int64_t share = p.heads / p.key_heads, K = p.key_width, V = p.value_width;
-  const linear_attention_operand q{t.q, p.q_strides, share}, k{t.k, p.k_strides, share},
-      v{t.v, p.v_strides}, d_o{t.d_o, plan.problem.do_strides};
+  const linear_attention_operand q = operand_of(p, t.q, p.q_strides, share),
+                                 k = operand_of(p, t.k, p.k_strides, share),
+                                 v = operand_of(p, t.v, p.v_strides),
+                                 d_o = operand_of(p, t.d_o, plan.problem.do_strides);
   const linear_attention_params all = params_of(p, plan.division, t, work);
   // The state's keys are the columns of what plays k, its values those of what plays v.
   const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,

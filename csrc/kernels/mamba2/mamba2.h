@@ -9,7 +9,15 @@
 
 namespace thunderkittens {
 
-// steps = clamp(softplus(dt + dt_bias), dt_min, dt_max), log_decay = steps · a.
+// A result of which a row belongs to each token and head, [batch, length, heads, …], contiguous.
+struct mamba2_rows {
+  void* data;     // or null: not wanted
+  int64_t words;  // of 4 bytes, of a row
+};
+
+// steps = clamp(softplus(dt + dt_bias), dt_min, dt_max), log_decay = steps · a. Where sequences are
+// packed, both are 0 for a token of none, and so are its rows of what later launches write for the
+// others.
 struct mamba2_gates_params {
   const void* dt;  // [batch, length, heads] of `type`, by strides
   linear_attention_strides dt_strides;
@@ -21,6 +29,10 @@ struct mamba2_gates_params {
   float dt_min, dt_max;
   bool softplus;
   dtype type;
+  const void* cu_seqlens;  // [sequences + 1] of int32, or of int64; or null: not packed
+  bool int64_seqlens;
+  int64_t sequences;
+  mamba2_rows results[6];
 };
 
 inline constexpr int64_t kMamba2StepWidest = 256;  // of a state's rows

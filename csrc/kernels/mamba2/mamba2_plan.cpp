@@ -1,4 +1,6 @@
 // mamba2: linear attention's problem, plan and launch, behind one launch of the gates.
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "kernels/mamba2/mamba2.h"
@@ -27,6 +29,8 @@ linear_attention_problem scan_of(const mamba2_problem& p) {
       .scale = 1,
       .type = p.type,
       .transposed_states = true,
+      .sequences = p.sequences,
+      .int64_seqlens = p.int64_seqlens,
   };
 }
 linear_attention_backward_problem scan_of(const mamba2_backward_problem& p) {
@@ -41,26 +45,32 @@ Plan plan_of(const Problem& p, const device& d) {
   return {p, gates.on(d), scan, scan.workspace};
 }
 
+// Of elements of 16 bits.
+mamba2_rows rows_of_half(void* data, int64_t width) { return {data, width / 2}; }
+
 template <class Tensors>
 void launch_gates(const bound_kernel<mamba2_gates_params>& gates, const mamba2_problem& p,
-                  const Tensors& t, stream s) {
-  gates.launch(
-      {
-          .dt = t.dt,
-          .dt_strides = p.dt_strides,
-          .dt_bias = t.dt_bias,
-          .a = t.a,
-          .steps = t.steps,
-          .log_decay = t.log_decay,
-          .batch = p.batch,
-          .length = p.length,
-          .heads = p.heads,
-          .dt_min = static_cast<float>(p.dt_min),
-          .dt_max = static_cast<float>(p.dt_max),
-          .softplus = p.softplus,
-          .type = p.dt_type,
-      },
-      s);
+                  const Tensors& t, std::initializer_list<mamba2_rows> results, stream s) {
+  mamba2_gates_params params{
+      .dt = t.dt,
+      .dt_strides = p.dt_strides,
+      .dt_bias = t.dt_bias,
+      .a = t.a,
+      .steps = t.steps,
+      .log_decay = t.log_decay,
+      .batch = p.batch,
+      .length = p.length,
+      .heads = p.heads,
+      .dt_min = static_cast<float>(p.dt_min),
+      .dt_max = static_cast<float>(p.dt_max),
+      .softplus = p.softplus,
+      .type = p.dt_type,
+      .cu_seqlens = t.cu_seqlens,
+      .int64_seqlens = p.int64_seqlens,
+      .sequences = p.sequences,
+  };
+  std::copy(results.begin(), results.end(), params.results);
+  gates.launch(params, s);
 }
 
 }  // namespace
@@ -76,7 +86,8 @@ mamba2_backward_plan plan(const mamba2_backward_problem& p, const device& d) {
 }
 
 void launch(const mamba2_plan& plan, const mamba2_tensors& t, const workspace& work, stream s) {
-  launch_gates(plan.gates, plan.problem, t, s);
+  const mamba2_problem& p = plan.problem;
+  launch_gates(plan.gates, p, t, {rows_of_half(t.y, p.head_width)}, s);
   launch(plan.scan,
          linear_attention_tensors{
              .q = t.c,
@@ -88,13 +99,23 @@ void launch(const mamba2_plan& plan, const mamba2_tensors& t, const workspace& w
              .final_state = t.final_state,
              .weights = t.steps,
              .skip = t.d,
+             .cu_seqlens = t.cu_seqlens,
          },
          work, s);
 }
 
 void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,
             const workspace& work, stream s) {
-  launch_gates(plan.gates, plan.problem.forward, t, s);
+  const mamba2_problem& p = plan.problem.forward;
+  const int64_t parts = (p.state_width + 63) / 64;
+  launch_gates(plan.gates, p, t,
+               {rows_of_half(t.dx, p.head_width),
+                rows_of_half(t.db, p.state_width),
+                rows_of_half(t.dc, p.state_width),
+                {t.c_dots, parts},
+                {t.b_dots, parts},
+                {t.x_dots, 1}},
+               s);
   launch(plan.scan,
          linear_attention_backward_tensors{
              .q = t.c,
@@ -113,6 +134,7 @@ void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,
              .weights = t.steps,
              .skip = t.d,
              .v_dots = t.x_dots,
+             .cu_seqlens = t.cu_seqlens,
          },
          work, s);
 }

@@ -105,6 +105,20 @@ def test_not_finite_stays_in_its_head_and_comes_no_earlier():
     assert o[0, :64, 1].isfinite().all()
 
 
+def test_one_packed_token_of_any_stride():
+    """TMA takes the token's stride for that of rows, though there is one row."""
+    q = torch.randn(4, 67).to(BF16).as_strided((1, 2, 16), (67, 16, 1))
+    decay, ends = torch.zeros(2), torch.tensor([0, 1])
+    with thunderkittens.backend("simulator"):
+        results = []
+        for given in (q, q.contiguous()):
+            leaf = given.detach().requires_grad_()
+            o = thunderkittens.linear_attention(leaf, leaf, leaf, log_decay=decay, cu_seqlens=ends)
+            results.append((o, *torch.autograd.grad(o, leaf, torch.ones_like(o))))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
 def test_more_sequences_than_a_grid_has_blocks(monkeypatch):
     """Of packed sequences it is their number that counts: here all but one have no token."""
     monkeypatch.delenv("THUNDERKITTENS_STRICT")

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import thunderkittens
+from tests.families.mamba2.packed import of_sequences
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -42,6 +43,8 @@ class Case:
         states: Whether there is an initial state, and a final one is asked for.
         layout: How x, dt, B, C, z and the gradient of y lie in memory, "contiguous" or one of
             LAYOUTS.
+        ends: Where sequences packed into the one batch start and end; or none. Tokens before and
+            behind them hold NaN.
     """
 
     batch: int = 1
@@ -61,6 +64,12 @@ class Case:
     z: bool = False
     states: bool = True
     layout: str = "contiguous"
+    ends: tuple[int, ...] = ()
+
+    @property
+    def sequences(self) -> int:
+        """Of which each has a state."""
+        return len(self.ends) - 1 if self.ends else self.batch
 
     def __str__(self) -> str:
         parts = []
@@ -109,6 +118,18 @@ def layouts(dtype=BF16) -> list[Case]:
     return [Case(2, 67, layout=x, dtype=dtype) for x in LAYOUTS]
 
 
+def packed(dtype=BF16) -> list[Case]:
+    """Sequences one behind the other: of no token, of one, around the ends of chunks."""
+    return [
+        Case(length=256, ends=(0, 63, 63, 127, 128, 193, 256), groups=2, z=True, dtype=dtype),
+        Case(length=130, ends=(0, 130), softplus=False, d=2, dtype=dtype),
+        Case(length=195, ends=(0, 65, 129, 195), states=False, bias=False, d=0, dtype=dtype),
+        Case(length=200, ends=(3, 3, 67, 180), dtype=dtype),
+        Case(length=75, ends=(0, 1, 70, 70), d=2, layout="fused", dtype=dtype),
+        Case(length=70, ends=(5, 6, 70), limit=(0.05, 0.2), layout="transposed", dtype=dtype),
+    ]
+
+
 EXAMPLE = Case()  # of `make sim`
 SMALL = "--length 66 --heads 1"  # options of `make sim`, for its tests
 # What tests/tools/budgets.py measures.
@@ -146,17 +167,21 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
     x, B, C, z, dy = (lay_out(t.to(case.dtype), case.layout) for t in (x, B, C, z, dy))
     dt = lay_out(dt.to(dt_dtype), case.layout)
     A = -case.strength * (1 + torch.rand(heads, device=device)).to(exact)
+    if case.ends:
+        x, dt, B, C, z, dy = (t.squeeze(0) for t in (x, dt, B, C, z, dy))
+        for t in (x, dt, B, C, dy):
+            t[: case.ends[0]] = t[case.ends[-1] :] = math.nan
     D = normal(heads, width)[:, 0 if case.d == 1 else slice(None)].to(exact) if case.d else None
     bias = (normal(heads) if case.softplus else normal(heads).abs()).to(dt_dtype)
     initial, d_final = (
-        normal(case.batch, heads, width, case.state_width).to(exact) if case.states else None
+        normal(case.sequences, heads, width, case.state_width).to(exact) if case.states else None
         for _ in "if"
     )
     z = z if case.z else None
     return x, dt, A, B, C, D, z, bias if case.bias else None, initial, dy, d_final
 
 
-def keywords(case: Case, D, z, dt_bias, initial_state) -> dict:
+def keywords(case: Case, D, z, dt_bias, initial_state, device: str = "cpu") -> dict:
     """What the op is given by name."""
     return {
         "D": D,
@@ -166,6 +191,7 @@ def keywords(case: Case, D, z, dt_bias, initial_state) -> dict:
         "dt_limit": case.limit,
         "initial_state": initial_state,
         "return_final_state": case.states,
+        **({"cu_seqlens": torch.tensor(case.ends, device=device)} if case.ends else {}),
     }
 
 
@@ -181,7 +207,7 @@ def gradients(case: Case, leaves, outputs, d_outputs) -> list[Tensor]:
 def run_case(case: Case, inputs) -> list[Tensor]:
     """y, with states the final one, and the gradients of all inputs, by the backend in force."""
     leaves = [None if t is None else t.detach().requires_grad_() for t in inputs[:9]]
-    outputs = thunderkittens.mamba2(*leaves[:5], **keywords(case, *leaves[5:]))
+    outputs = thunderkittens.mamba2(*leaves[:5], **keywords(case, *leaves[5:], inputs[0].device))
     return gradients(case, leaves, outputs, inputs[9:])
 
 
@@ -238,6 +264,13 @@ def attend(decay, steps, x, B, C, initial) -> tuple[Tensor, Tensor]:
 
 def reference(case: Case, inputs, function=parallel) -> list[Tensor]:
     """What `run_case` should give, in float64, by a function such as `recurrence`."""
+    if case.ends:
+
+        def by_name(*one) -> dict[str, Tensor]:
+            return dict(zip(names(case), reference(*one, function), strict=True))
+
+        found = of_sequences(case, inputs, by_name)
+        return [found[name] for name in names(case)]
     leaves = [None if t is None else t.detach().double().requires_grad_() for t in inputs[:9]]
     outputs = function(case, *leaves)[: 2 if case.states else 1]
     return gradients(case, leaves, outputs, [t if t is None else t.double() for t in inputs[9:]])
@@ -287,20 +320,22 @@ def judged(case: Case, inputs, function=parallel) -> dict[str, tuple[Tensor, Ten
 def error_of_exponents(case: Case, inputs) -> float:
     """Relative, of a decay: of sums over a chunk, and in the reference over all tokens."""
     dt, A, bias = (None if t is None else t.double() for t in (inputs[1], inputs[2], inputs[7]))
-    decay = (steps_of(case, dt, bias) * A).abs()
+    decay = (steps_of(case, dt, bias) * A).abs().nan_to_num()
     unit = tolerance.unit(FP64 if case.dtype == FP64 else FP32)
     of_chunk = min(case.length, CHUNK) * decay.max()
-    return float(4 * unit * of_chunk + 4 * tolerance.unit(FP64) * decay.sum(1).max())
+    return float(4 * unit * of_chunk + 4 * tolerance.unit(FP64) * decay.sum(-2).max())
 
 
 def sizes(case: Case, inputs) -> dict[str, Tensor]:
     """Of each result, the sum of the absolute values that it is a sum of."""
+    if case.ends:
+        return {n: t.abs() for n, t in of_sequences(case, inputs, sizes).items()}
     exact = [None if t is None else t.detach().double() for t in inputs]
     x, dt, A, B, C, D, z, bias, initial, dy, d_final = exact
     steps = steps_of(case, dt, bias)
     if z is not None:  # of the gated: y · silu(z), with a rounding of y between
         gate = F.silu(z).abs()
-        slope = (torch.sigmoid(z) * (1 + z * (1 - torch.sigmoid(z)))).abs()
+        slope = torch.sigmoid(z) * (1 + z.abs() * (1 - torch.sigmoid(z)))
         dy_inner = dy * gate
     else:
         dy_inner = dy

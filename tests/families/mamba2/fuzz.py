@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -9,7 +10,7 @@ import torch
 import thunderkittens
 from tests.families.mamba2 import cases
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
-from tests.fuzz.draw import DTYPES, FP32, FP64, Draw
+from tests.fuzz.draw import DTYPES, FP32, FP64, Draw, split
 
 OPS = ("mamba2",)
 # Sums of products of the others leave float16's range, of which the docstring speaks.
@@ -23,9 +24,12 @@ def make(draw: Draw, op: str) -> Case:
     most = draw.elements()
     width, columns = (draw.choice((8, 16, 64, 128, 8 * draw.integer(1, 16), 7)) for _ in "PN")
     heads = draw.choice((1, 2, 4, 6))
+    length = draw.size(min(2000, max(1, most // (heads * max(width, columns)))))
+    packed = draw.chance(0.3)
+    ends = tuple(itertools.accumulate((0, *split(draw, length)))) if packed else ()
     case = cases.Case(
-        batch=draw.choice((1, 1, 2)),
-        length=draw.size(min(2000, max(1, most // (heads * max(width, columns))))),
+        batch=1 if packed else draw.choice((1, 1, 2)),
+        length=length,
         heads=heads,
         groups=draw.choice([n for n in (1, 2, 3, heads) if heads % n == 0]),
         head_width=width,
@@ -40,11 +44,15 @@ def make(draw: Draw, op: str) -> Case:
         d=draw.choice((0, 1, 1, 2)),
         z=draw.chance(0.3),
         states=draw.chance(0.6),
+        ends=ends,
     )
     inputs, incoming = drawn(draw, case)
     leaves = tuple(name for name in inputs if draw.chance(0.7)) if incoming else ()
     if not leaves:
         incoming = {}
+    if packed:
+        numbers = torch.tensor(ends, device=draw.device)
+        inputs["cu_seqlens"] = draw.place(numbers.int() if draw.chance(0.5) else numbers)
 
     def call(tensors: Tensors) -> Tensors:
         results = thunderkittens.mamba2(
@@ -78,10 +86,11 @@ def make(draw: Draw, op: str) -> Case:
 def drawn(draw: Draw, case: cases.Case):
     """The inputs, and the gradients of the results, or none."""
     exact = FP64 if case.dtype == FP64 else FP32
-    tokens, regime = (case.batch, case.length), draw.choice(REGIMES)
+    tokens = (case.length,) if case.ends else (case.batch, case.length)
+    regime = draw.choice(REGIMES)
     of_x = (*tokens, case.heads, case.head_width)
     of_b = (*tokens, case.groups, case.state_width)
-    state = (case.batch, case.heads, case.head_width, case.state_width)
+    state = (case.sequences, case.heads, case.head_width, case.state_width)
     dt = draw.normal((*tokens, case.heads))
     bias = draw.normal((case.heads,))
     a = -case.strength * (1 + draw.uniform((case.heads,)))

@@ -11,7 +11,8 @@ from tests.tools.planted import Mistake
 in_gates = partial(Mistake, file="kernels/mamba2/mamba2_gates.cuh")
 in_step = partial(Mistake, file="kernels/mamba2/mamba2_step.cuh")
 
-STEPS = r"got_steps\[i\] is "
+STEPS = r"got_steps\[(i|place)\] is "
+ROWS = r"got_rows\[row \* kWords \+ i\] is "
 DECAYS = r"got_decays\[i\] is "
 Y = r"number\(y, place\) is "
 STATES = r"states\[i\] is "
@@ -41,6 +42,18 @@ MISTAKES = (
         "",
         PAST,
     ),
+    in_gates(
+        "tokens_of_no_sequence_take_part", "if (!is_of_a_sequence(p, token))", "if (false)", STEPS
+    ),
+    in_gates("packed_sequences_start_at_the_first_token", "end(0) <= token &&", "", STEPS),
+    in_gates("packed_sequences_reach_to_the_end", " && token < end(p.sequences)", "", STEPS),
+    in_gates(
+        "long_ends_are_read_as_short",
+        "static_cast<const int64_t*>(p.cu_seqlens)",
+        "static_cast<const int32_t*>(p.cu_seqlens)",
+        STEPS,
+    ),
+    in_gates("one_word_of_a_row_is_cleared", "i < rows.words", "i < 1", ROWS),
     in_step(
         "heads_take_groups_in_turn",
         "group = int(head / (p.heads / p.groups))",

@@ -18,6 +18,8 @@ ALL = [
     *cases.options(FP64),
     *cases.options(FP32),
     *cases.layouts(),
+    *cases.packed(FP64),
+    *cases.packed(FP32),
     Case(head_width=7, state_width=256, length=66),
     Case(dtype=FP16, dt_dtype=FP32),
 ]

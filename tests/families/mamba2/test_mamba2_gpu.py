@@ -20,6 +20,7 @@ ALL = [
     *cases.widths(),
     *cases.options(),
     *cases.layouts(),
+    *cases.packed(),
     Case(dtype=FP16, dt_dtype=FP32),
     *LARGE,
 ]

@@ -22,6 +22,7 @@ ALL = [
     *cases.widths(),
     *cases.options(),
     *cases.layouts(),
+    *cases.packed(),
     Case(dtype=FP16, dt_dtype=torch.float32),
     # Segments: fewer heads than multiprocessors, and chunks for several.
     Case(length=1030, heads=1),

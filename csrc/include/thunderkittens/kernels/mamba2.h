@@ -27,6 +27,10 @@ struct mamba2_problem {
   double dt_min = 0, dt_max = std::numeric_limits<double>::infinity();  // dt_min at least 0
   bool softplus = false;
   dtype type, dt_type;  // of dt: `type` or float32
+  // More than 0: so many sequences are packed one behind the other into one batch. States are then
+  // those of [sequences, …]; all results of a token of no sequence are 0.
+  int64_t sequences = 0;
+  bool int64_seqlens = false;  // else int32
 };
 
 struct mamba2_tensors {
@@ -42,6 +46,7 @@ struct mamba2_tensors {
   const float* dt_bias = nullptr;        // [heads]; or null: 0
   const float* initial_state = nullptr;  // [batch, heads, head_width, state_width]; or null: zeros
   float* final_state = nullptr;          // the same; or null: not wanted
+  const void* cu_seqlens = nullptr;      // [sequences + 1], where they start and end
 };
 
 // The gradients of a forward. TMA reads dy as it does x.
@@ -75,6 +80,7 @@ struct mamba2_backward_tensors {
   float* c_dots = nullptr;
   float* b_dots = nullptr;
   float* x_dots = nullptr;  // dy · x, [batch, length, heads]: of D; with dc alone; or null
+  const void* cu_seqlens = nullptr;
 };
 
 struct mamba2_plan {

@@ -219,7 +219,8 @@ linear_attention_gradients compute_backward(const linear_attention_backward_call
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-// Raises unless there is one state of each packed sequence.
+}  // namespace
+
 void check_sequences(const char* op, const char* name, const optional_tensor& state,
                      const optional_tensor& cu_seqlens) {
   if (!cu_seqlens) return;
@@ -231,6 +232,8 @@ void check_sequences(const char* op, const char* name, const optional_tensor& st
                     " must have a state of each of ", sequences, " sequences, got ",
                     state->sym_size(0));
 }
+
+namespace {
 
 struct linear_attention_backward {
   static constexpr const char* name = "linear_attention_backward";

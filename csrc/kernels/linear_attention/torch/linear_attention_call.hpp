@@ -41,6 +41,11 @@ linear_attention_results linear_attention_by_aten(const linear_attention_call& c
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b);
 
+// Raises unless `cu_seqlens`, if given, has a number more than there are packed sequences, and the
+// state, if given, is of as many.
+void check_sequences(const char* op, const char* name, const std::optional<at::Tensor>& state,
+                     const std::optional<at::Tensor>& cu_seqlens);
+
 // [B, S, H, D] of each head, to [B, S, Hk, D], as dq and dk of the heads that share one are.
 at::Tensor add_up_heads(const at::Tensor& of_heads, const at::Tensor& like);
 

@@ -50,6 +50,8 @@ mamba2_problem problem_of(const mamba2_call& c) {
       .softplus = c.dt_softplus,
       .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
       .dt_type = kernel_dtype(c.dt.scalar_type()).value_or(dtype::float32),
+      .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
+      .int64_seqlens = c.cu_seqlens && c.cu_seqlens->scalar_type() == at::kLong,
   };
 }
 
@@ -59,19 +61,30 @@ std::string why_torch(const mamba2_call& c, const Problem& problem) {
                                           : why_unsupported(problem);
 }
 
-// Nothing to compute: no token of any head.
+// Packed sequences, [T, …], as one batch, [1, T, …].
+mamba2_call in_one_batch(const mamba2_call& given) {
+  mamba2_call c = given;
+  if (!c.cu_seqlens) return c;
+  for (Tensor* t : {&c.x, &c.dt, &c.B, &c.C}) *t = t->unsqueeze(0);
+  return c;
+}
+
+// Nothing to compute: no token of any head, or no sequence.
 bool is_empty(const mamba2_call& c) {
-  return c.x.size(0) == 0 || c.x.size(1) == 0 || c.x.size(2) == 0;
+  return c.x.size(0) == 0 || c.x.size(1) == 0 || c.x.size(2) == 0 ||
+         (c.cu_seqlens && c.cu_seqlens->numel() == 1);
 }
 
 // What kernels read as contiguous float32: of a head, and states.
+Tensor contiguous(const optional_tensor& t) { return t ? t->contiguous() : Tensor(); }
 Tensor floats(const optional_tensor& t) { return t ? t->to(at::kFloat).contiguous() : Tensor(); }
 const float* data_of(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 float* new_data_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 Tensor empty_state(const mamba2_call& c) {
   const auto type = c.x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::empty_symint({c.x.sym_size(0), c.x.sym_size(2), c.x.sym_size(3), c.B.sym_size(3)},
+  const auto sequences = c.cu_seqlens ? c.cu_seqlens->sym_numel() - 1 : c.x.sym_size(0);
+  return at::empty_symint({sequences, c.x.sym_size(-2), c.x.sym_size(-1), c.B.sym_size(-1)},
                           c.x.options().dtype(type));
 }
 // [B, S, H], and more if need be.
@@ -92,7 +105,8 @@ mamba2_results forward_by_kernel(const decision& d, const mamba2_call& given, bo
   for (Tensor* t : {&c.x, &c.B, &c.C}) *t = tma_operand(*t);
   const Tensor A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
                initial = floats(c.initial_state), y = empty_contiguous(c.x), steps = empty_gates(c),
-               log_decay = empty_gates(c), final = wants_state ? empty_state(c) : Tensor();
+               log_decay = empty_gates(c), final = wants_state ? empty_state(c) : Tensor(),
+               ends = contiguous(c.cu_seqlens);
   launch(d, problem_of(c),
          mamba2_tensors{
              .x = c.x.const_data_ptr(),
@@ -107,19 +121,20 @@ mamba2_results forward_by_kernel(const decision& d, const mamba2_call& given, bo
              .dt_bias = data_of(bias),
              .initial_state = data_of(initial),
              .final_state = new_data_of(final),
+             .cu_seqlens = ends.defined() ? ends.const_data_ptr() : nullptr,
          },
          c.x.device());
   return {y, final};
 }
 
-mamba2_results compute_forward(const mamba2_call& c, bool wants_state) {
+mamba2_results compute_in_batch(const mamba2_call& c, bool wants_state) {
   if (is_empty(c) && explaining() == nullptr) {
     Tensor state;
     if (wants_state) {
       state = c.initial_state ? c.initial_state->clone(at::MemoryFormat::Contiguous)
                               : empty_state(c).zero_();
     }
-    return {empty_contiguous(c.x), state};
+    return {at::zeros_like(c.x, at::MemoryFormat::Contiguous), state};
   }
   const decision d = decide(kKernel, c.x.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
@@ -132,12 +147,18 @@ mamba2_results compute_forward(const mamba2_call& c, bool wants_state) {
   return d.on == nullptr ? mamba2_by_aten(c) : forward_by_kernel(d, c, wants_state);
 }
 
+mamba2_results compute_forward(const mamba2_call& c, bool wants_state) {
+  mamba2_results results = compute_in_batch(in_one_batch(c), wants_state);
+  if (c.cu_seqlens && results[0].defined()) results[0] = results[0].squeeze(0);
+  return results;
+}
+
 mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_call& b) {
   mamba2_call c = b.forward;
   for (Tensor* t : {&c.x, &c.B, &c.C}) *t = tma_operand(*t);
   const Tensor dy = tma_operand(b.dy), A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
                initial = floats(c.initial_state), d_final = floats(b.dfinal_state),
-               steps = empty_gates(c), log_decay = empty_gates(c);
+               steps = empty_gates(c), log_decay = empty_gates(c), ends = contiguous(c.cu_seqlens);
   const bool gates = b.needs_gates(), needs_dD = b.needs[5] && c.D;
   const bool needs_state = (b.needs[7] || gates) && c.initial_state;
   // The state's comes with dB, whatever else is wanted: the same bits.
@@ -175,6 +196,7 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
              .c_dots = new_data_of(c_dots),
              .b_dots = new_data_of(b_dots),
              .x_dots = new_data_of(x_dots),
+             .cu_seqlens = ends.defined() ? ends.const_data_ptr() : nullptr,
          },
          c.x.device());
   mamba2_gradients results;
@@ -184,8 +206,9 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
   if (needs_dD) results[5] = x_dots.sum(at::IntArrayRef({0, 1})).to(c.D->scalar_type());
   if (gates) {
     const Tensor d_weights = b_dots.sum(-1);
-    add_gradients_of_gates(results, b, steps, d_weights,
-                           decay_gradient(c_dots.sum(-1), steps * d_weights, initial, d_initial));
+    add_gradients_of_gates(
+        results, b, steps, d_weights,
+        decay_gradient(c_dots.sum(-1), steps * d_weights, initial, d_initial, c.cu_seqlens));
   }
   if (b.needs[7]) results[7] = d_initial;
   return results;
@@ -208,13 +231,25 @@ mamba2_gradients gradients_of_nothing(const mamba2_backward_call& b) {
   return results;
 }
 
-mamba2_gradients compute_backward(const mamba2_backward_call& b) {
+mamba2_gradients compute_backward_in_batch(const mamba2_backward_call& b) {
   const mamba2_call& c = b.forward;
   if (is_empty(c)) return gradients_of_nothing(b);
   const mamba2_backward_problem problem{problem_of(c), {}};
   const decision d = decide(kBackwardKernel, c.x.device(), why_torch(c, problem));
   if (d.explained) return {};
   return d.on == nullptr ? mamba2_backward_by_aten(b) : backward_by_kernel(d, b);
+}
+
+mamba2_gradients compute_backward(const mamba2_backward_call& given) {
+  if (!given.forward.cu_seqlens) return compute_backward_in_batch(given);
+  mamba2_backward_call b = given;
+  b.forward = in_one_batch(given.forward);
+  b.dy = b.dy.unsqueeze(0);
+  mamba2_gradients results = compute_backward_in_batch(b);
+  for (Tensor* t : {&results[0], &results[1], &results[3], &results[4]}) {
+    if (t->defined()) *t = t->squeeze(0);
+  }
+  return results;
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
@@ -224,20 +259,21 @@ struct mamba2_backward {
   static constexpr const char* differentiates = "mamba2";
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
-      tensor("dy", dtype_rule::floating, "B,S,H,P"),
-      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,P,N")),
-      tensor("x", dtype_rule::same, "B,S,H,P"),
-      tensor("dt", dtype_rule::same_or_float32, "B,S,H"),
+      tensor("dy", dtype_rule::floating, "B,S,H,P").if_packed("T,H,P"),
+      optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,P,N").if_packed("M,H,P,N")),
+      tensor("x", dtype_rule::same, "B,S,H,P").if_packed("T,H,P"),
+      tensor("dt", dtype_rule::same_or_float32, "B,S,H").if_packed("T,H"),
       tensor("A", dtype_rule::statistics, "H"),
-      tensor("B", dtype_rule::same, "B,S,Hk,N"),
-      tensor("C", dtype_rule::same, "B,S,Hk,N"),
+      tensor("B", dtype_rule::same, "B,S,Hk,N").if_packed("T,Hk,N"),
+      tensor("C", dtype_rule::same, "B,S,Hk,N").if_packed("T,Hk,N"),
       optional(tensor("D", dtype_rule::same_or_float32, "H")),
       optional(tensor("dt_bias", dtype_rule::same_or_float32, "H")),
       boolean("dt_softplus"),
       number("dt_min", 0),
       optional(number("dt_max", 0)),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,P,N")),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,P,N").if_packed("M,H,P,N")),
       needs<8>(),
+      optional(tensor("cu_seqlens", dtype_rule::index, "M1")).otherwise("None").only_if_packed(),
   };
   static constexpr result_list results{like("dx", "x"),
                                        like("ddt", "dt"),
@@ -248,14 +284,21 @@ struct mamba2_backward {
                                        like_if_given("ddt_bias", "dt_bias"),
                                        like_if_given("dinitial_state", "initial_state")};
 
+  static bool is_packed(const auto&... args) {
+    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
+  }
+
   static mamba2_gradients compute(const Tensor& dy, const optional_tensor& dfinal_state,
                                   const Tensor& x, const Tensor& dt, const Tensor& A,
                                   const Tensor& B, const Tensor& C, const optional_tensor& D,
                                   const optional_tensor& dt_bias, bool dt_softplus, double dt_min,
                                   std::optional<double> dt_max,
-                                  const optional_tensor& initial_state, std::array<bool, 8> needs) {
+                                  const optional_tensor& initial_state, std::array<bool, 8> needs,
+                                  const optional_tensor& cu_seqlens) {
+    check_sequences(name, "dfinal_state", dfinal_state, cu_seqlens);
+    check_sequences(name, "initial_state", initial_state, cu_seqlens);
     return compute_backward(
-        {{x, dt, A, B, C, D, dt_bias, dt_softplus, dt_min, dt_max, initial_state},
+        {{x, dt, A, B, C, D, dt_bias, dt_softplus, dt_min, dt_max, initial_state, cu_seqlens},
          dy,
          dfinal_state,
          needs});
@@ -267,24 +310,30 @@ struct mamba2 {
   static constexpr const char* name = "mamba2";
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
-      tensor("x", dtype_rule::floating, "B,S,H,P"),
-      tensor("dt", dtype_rule::same_or_float32, "B,S,H"),
+      tensor("x", dtype_rule::floating, "B,S,H,P").if_packed("T,H,P"),
+      tensor("dt", dtype_rule::same_or_float32, "B,S,H").if_packed("T,H"),
       tensor("A", dtype_rule::statistics, "H"),
-      tensor("B", dtype_rule::same, "B,S,Hk,N"),
-      tensor("C", dtype_rule::same, "B,S,Hk,N"),
+      tensor("B", dtype_rule::same, "B,S,Hk,N").if_packed("T,Hk,N"),
+      tensor("C", dtype_rule::same, "B,S,Hk,N").if_packed("T,Hk,N"),
       optional(tensor("D", dtype_rule::same_or_float32, "H")).otherwise("None"),
       optional(tensor("dt_bias", dtype_rule::same_or_float32, "H")).otherwise("None"),
       boolean("dt_softplus").otherwise("False"),
       number("dt_min", 0).otherwise("0.0"),
       optional(number("dt_max", 0)).otherwise("None"),
-      optional(tensor("initial_state", dtype_rule::statistics, "B,H,P,N")).otherwise("None"),
+      optional(tensor("initial_state", dtype_rule::statistics, "B,H,P,N").if_packed("M,H,P,N"))
+          .otherwise("None"),
+      optional(tensor("cu_seqlens", dtype_rule::index, "M1")).otherwise("None").only_if_packed(),
   };
   static constexpr result_list results{like("y", "x"),
                                        result{.name = "final_state", .shape = "B,H,P,N"}};
   static constexpr size_t kReturned = 1;
 
+  static bool is_packed(const auto&... args) {
+    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
+  }
   static void check_options(const auto&... args) {
     const mamba2_call c{args...};
+    check_sequences(name, "initial_state", c.initial_state, c.cu_seqlens);
     TORCH_CHECK_VALUE(!c.dt_max || *c.dt_max >= c.dt_min,
                       "mamba2: dt_max must be at least dt_min, ", c.dt_min, ", got ", *c.dt_max);
   }
@@ -297,9 +346,10 @@ struct mamba2 {
                                 const Tensor& C, const optional_tensor& D,
                                 const optional_tensor& dt_bias, bool dt_softplus, double dt_min,
                                 std::optional<double> dt_max, const optional_tensor& initial_state,
-                                bool wants_state) {
-    return compute_forward({x, dt, A, B, C, D, dt_bias, dt_softplus, dt_min, dt_max, initial_state},
-                           wants_state);
+                                const optional_tensor& cu_seqlens, bool wants_state) {
+    return compute_forward(
+        {x, dt, A, B, C, D, dt_bias, dt_softplus, dt_min, dt_max, initial_state, cu_seqlens},
+        wants_state);
   }
 
   // x, B and C take autocast's dtype, and so do dt, D and dt_bias where they are not float32.

@@ -23,10 +23,10 @@ struct converted_gates {
 };
 struct converted_call : converted_gates {
   Tensor x, B, C, D;
-  std::optional<Tensor> initial_state;
+  std::optional<Tensor> initial_state, cu_seqlens;
 
   linear_attention_call scan() const {
-    return {C, B, x * steps.unsqueeze(-1), steps * A, 1.0, initial_state};
+    return {C, B, x * steps.unsqueeze(-1), steps * A, 1.0, initial_state, cu_seqlens};
   }
 };
 
@@ -34,9 +34,24 @@ std::optional<Tensor> transposed(const std::optional<Tensor>& state, at::ScalarT
   return state ? std::optional(state->to(type).transpose(-1, -2)) : std::nullopt;
 }
 
+// Which tokens are of the packed sequences, [T, 1].
+Tensor find_tokens_of_sequences(const mamba2_call& c) {
+  const Tensor& ends = *c.cu_seqlens;
+  const Tensor tokens = at::arange(c.x.size(1), ends.options()).unsqueeze(-1);
+  return tokens.ge(ends.select(0, 0)).logical_and_(tokens.lt(ends.select(0, -1)));
+}
+
+// Zeros for tokens of no sequence, which may hold anything, of [B, S, …].
+Tensor of_sequences(const Tensor& t, const mamba2_call& c) {
+  if (!c.cu_seqlens) return t;
+  Tensor found = find_tokens_of_sequences(c);
+  if (t.dim() == 4) found = found.unsqueeze(-1);
+  return at::where(found, t, at::zeros({}, t.options()));
+}
+
 converted_gates convert_gates(const mamba2_call& c) {
   const at::ScalarType type = computing_dtype(c.x);
-  converted_gates r{c.A.to(type), c.dt.to(type), {}, {}};
+  converted_gates r{c.A.to(type), of_sequences(c.dt.to(type), c), {}, {}};
   if (c.dt_bias) r.raw = r.raw + c.dt_bias->to(type);
   r.before = c.dt_softplus ? at::softplus(r.raw) : r.raw;
   r.steps =
@@ -46,7 +61,9 @@ converted_gates convert_gates(const mamba2_call& c) {
 
 converted_call convert(const mamba2_call& c) {
   const at::ScalarType type = computing_dtype(c.x);
-  converted_call r{convert_gates(c), c.x.to(type), c.B.to(type), c.C.to(type), {}, {}};
+  converted_call r{
+      convert_gates(c), of_sequences(c.x.to(type), c), c.B.to(type), c.C.to(type), {}, {},
+      c.cu_seqlens};
   if (c.D) r.D = c.D->to(type);
   r.initial_state = transposed(c.initial_state, type);
   return r;
@@ -64,7 +81,7 @@ mamba2_results mamba2_by_aten(const mamba2_call& c) {
 mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b) {
   const mamba2_call& c = b.forward;
   const converted_call r = convert(c);
-  const Tensor dy = b.dy.to(r.x.scalar_type());
+  const Tensor dy = of_sequences(b.dy.to(r.x.scalar_type()), c);
   const bool gates = b.needs_gates();
   const auto [dC, dB, dv, d_log_decay, d_initial] = linear_attention_backward_by_aten(
       {r.scan(),
@@ -88,8 +105,9 @@ mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b) {
 
 void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
                             const Tensor& steps, const Tensor& d_weights,
-                            const Tensor& d_log_decay) {
+                            const Tensor& of_log_decay) {
   const mamba2_call& c = b.forward;
+  const Tensor d_log_decay = of_sequences(of_log_decay, c);
   const converted_gates r = convert_gates(c);
   if (b.needs[2]) results[2] = (d_log_decay * steps).sum(at::IntArrayRef({0, 1}));
   if (!b.needs[1] && !b.needs[6]) return;

@@ -16,6 +16,8 @@ struct mamba2_call {
   double dt_min = 0;
   std::optional<double> dt_max;  // none: infinity
   std::optional<at::Tensor> initial_state;
+  // Where packed sequences start and end: x, dt, B and C are [T, …] then.
+  std::optional<at::Tensor> cu_seqlens;
 };
 
 // y and the final state.
@@ -36,11 +38,13 @@ struct mamba2_backward_call {
   }
 };
 
+// Of packed sequences in one batch, [1, T, …], they read where those end.
 mamba2_results mamba2_by_aten(const mamba2_call& c);
 mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b);
 
 // Fills in ddt, dA and ddt_bias from dt', [B, S, H], and from the gradients of its two uses: as a
-// weight, and in dt' A, the logarithm of the decay.
+// weight, and in dt' A, the logarithm of the decay. The latter's of a token of no sequence may be
+// anything finite; its dt' and the former are 0 if it is.
 void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
                             const at::Tensor& steps, const at::Tensor& d_weights,
                             const at::Tensor& d_log_decay);

@@ -61,6 +61,47 @@ void check_gates(bool by_softplus, bool biased, float least, float most) {
   }
 }
 
+// Of packed sequences: what is of none is cleared, and other rows stay as they are.
+template <class Index>
+void check_packed_gates(const std::vector<Index>& ends) {
+  constexpr int kLength = 300, kHeads = 2, kWords = 3;
+  const auto dt = random_values(kLength * kHeads, 1);
+  const auto a = random_floats(kHeads, 2);
+  const std::vector<float> ones(kLength * kHeads * kWords, 1);
+  const buffer<bf16> dt_data(dt);
+  const buffer<Index> ends_data(ends);
+  const buffer<float> a_data(a), steps(kLength * kHeads), decays(kLength * kHeads), rows(ones),
+      last(std::vector<float>(kLength * kHeads, 1));
+  run_gates({.dt = dt_data.data(),
+             .dt_strides = {0, kHeads, 1},
+             .a = a_data.data(),
+             .steps = steps.data(),
+             .log_decay = decays.data(),
+             .batch = 1,
+             .length = kLength,
+             .heads = kHeads,
+             .dt_min = -INFINITY,
+             .dt_max = INFINITY,
+             .type = thunderkittens::dtype::bfloat16,
+             .cu_seqlens = ends_data.data(),
+             .int64_seqlens = sizeof(Index) == 8,
+             .sequences = int64_t(ends.size()) - 1,
+             .results = {{rows.data(), kWords}, {}, {}, {}, {}, {last.data(), 1}}});
+  const auto got_steps = steps.get(), got_decays = decays.get(), got_rows = rows.get(),
+             got_last = last.get();
+  for (int token = 0; token < kLength; ++token) {
+    const bool there = ends.front() <= token && token < ends.back();
+    for (int head = 0; head < kHeads; ++head) {
+      const int row = token * kHeads + head, place = head * kLength + token;
+      const double step = there ? number(dt, row) : 0;
+      CHECK_CLOSE(got_steps[place], step, 0);
+      CHECK_CLOSE(got_decays[place], step * a[head], 1e-6 * std::abs(step * a[head]));
+      for (int i = 0; i < kWords; ++i) CHECK_CLOSE(got_rows[row * kWords + i], double(there), 0);
+      CHECK_CLOSE(got_last[row], double(there), 0);
+    }
+  }
+}
+
 struct call {
   int height, width;     // P, N
   bool options = false;  // D, z, bias and softplus
@@ -159,6 +200,8 @@ void check_step(const call& c) {
 TEST(gates) { check_gates(true, true, 0, INFINITY); }
 TEST(gates_with_limits) { check_gates(false, false, 0.25f, 1.0f); }
 TEST(gates_with_a_bias_alone) { check_gates(false, true, 0, 15); }
+TEST(gates_of_packed_sequences) { check_packed_gates<int32_t>({3, 70, 70, 290}); }
+TEST(gates_of_packed_sequences_by_long_ends) { check_packed_gates<int64_t>({0, 1, 257}); }
 TEST(step_of_64) { check_step({.height = 40, .width = 64, .options = true}); }
 TEST(step_of_128_by_index) {
   check_step({.height = 18, .width = 128, .indices = 4, .float_dt = true});
