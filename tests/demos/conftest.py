@@ -53,7 +53,7 @@ def tiny_model(tiny_config):
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    import data
+    from models import data
 
     return data.train_tokenizer([TEXT], 300)
 
