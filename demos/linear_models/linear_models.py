@@ -97,10 +97,10 @@ def run(part: str, mixer: str, options: argparse.Namespace) -> Result | list[con
         return context.measure(mixer, options.context, options.device)
     torch.set_num_threads(options.threads)
     if part == "recall":
-        task, steps, rate = tasks.recall(options.pairs, options.batch), options.steps, 6e-3
+        task, steps, rate = tasks.recall(options.pairs, options.batch), options.steps, 1e-2
     else:
         task = tasks.text(options.data, options.length, options.text_batch)
-        steps, rate = options.text_steps, 4e-3
+        steps, rate = options.text_steps, 1e-2
     return train(mixer, task, steps, rate, options)
 
 
@@ -222,7 +222,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     group.add_argument("--heads", type=whole, default=2, help="each of width / heads channels")
     group.add_argument("--layers", type=whole, default=1, help="blocks of a mixer and an MLP")
     group = parser.add_argument_group("recall")
-    group.add_argument("--pairs", type=number(int, 1, tasks.KEYS), default=8, help="to recall")
+    group.add_argument("--pairs", type=number(int, 1, tasks.KEYS), default=6, help="to recall")
     group.add_argument("--steps", type=whole, default=250, help="of the optimizer")
     group.add_argument("--batch", type=whole, default=32, help="sequences of a step")
     group = parser.add_argument_group("text")
