@@ -1,4 +1,4 @@
-"""A GPT-2's softmax attention exchanged for Hedgehog's, and adapters of low rank on its matrices."""
+"""Hedgehog's attention in place of a GPT-2's softmax attention, and adapters of low rank."""
 
 import math
 

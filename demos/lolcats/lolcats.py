@@ -30,6 +30,7 @@ from torch import Tensor, nn
 import thunderkittens as tk
 
 DEFAULT_CHECKPOINT = Path(__file__).resolve().parents[1] / "checkpoints" / "python-4m"
+WINDOW = 128  # tokens, of which the features see nothing
 HELD_OUT = 0.05  # the share of the text that is evaluated on, as in demos/train_gpt
 
 
@@ -63,7 +64,9 @@ def optimize(
     for parameter in parameters:
         parameter.requires_grad_(True)
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, rate, total_steps=steps, pct_start=0.1
+    )
     for step in range(steps):
         loss_at(step).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -135,14 +138,15 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group("teacher and text")
     group.add_argument("--checkpoint", type=Path, default=DEFAULT_CHECKPOINT, help="a GPT-2")
     group.add_argument("--data", help="file, folder or glob; None is Python's standard library")
-    group.add_argument("--length", type=whole, help="tokens of a sequence; None: all positions")
-    group.add_argument("--batch", type=whole, default=4, help="sequences of a step")
-    group.add_argument("--eval-tokens", type=whole, default=1 << 14, help="of the held-out text")
+    length = number(int, WINDOW + 1)
+    group.add_argument("--length", type=length, help="tokens; None: 256 on a CPU, else all")
+    group.add_argument("--batch", type=whole, default=2, help="sequences of a step")
+    group.add_argument("--eval-tokens", type=whole, default=1 << 13, help="of the held-out text")
     group = parser.add_argument_group("stages")
     group.add_argument("--features", type=whole, default=64, help="of a map, each with both signs")
-    group.add_argument("--transfer-steps", type=steps, default=60, help="of stage 1")
+    group.add_argument("--transfer-steps", type=steps, default=30, help="of stage 1")
     group.add_argument("--transfer-lr", type=rate, default=1e-2, help="its highest rate")
-    group.add_argument("--finetune-steps", type=steps, default=40, help="of stage 2")
+    group.add_argument("--finetune-steps", type=steps, default=20, help="of stage 2")
     group.add_argument("--finetune-lr", type=rate, default=1e-3, help="its highest rate")
     group.add_argument("--rank", type=number(int, 0, 512), default=8, help="0: all weights learn")
     group = parser.add_argument_group("run")
@@ -161,7 +165,13 @@ def run(options: argparse.Namespace) -> bool:
     torch.manual_seed(0)
     model = checkpoint.load(options.checkpoint, device=options.device).requires_grad_(False)
     tokenizer = checkpoint.load_tokenizer(options.checkpoint, model.config)
-    length = min(options.length or model.config.n_positions, model.config.n_positions)
+    positions = model.config.n_positions
+    if positions <= WINDOW:
+        raise checkpoint.CheckpointError(
+            f"{options.checkpoint}: has {positions} positions; the window of Hedgehog's attention "
+            f"takes {WINDOW}, and beyond them begins what its features could learn"
+        )
+    length = min(options.length or (256 if options.device.type == "cpu" else positions), positions)
     texts = data.split(data.read_documents(options.data), HELD_OUT)
     train, held_out = (data.encode(tokenizer, part).to(options.device) for part in texts)
     batches = data.Batches(train, options.batch, length, seed=0)

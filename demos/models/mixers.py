@@ -89,9 +89,7 @@ class HedgehogAttention(nn.Module):
         """x [B, S, width] → y; with the state before x, y and the state after it."""
         if state is None:
             return self.out(self.attention(*self._projected(x)).flatten(2))
-        y, state = self.attention(
-            *self._projected(x), initial_state=state, output_final_state=True
-        )
+        y, state = self.attention(*self._projected(x), initial_state=state, output_final_state=True)
         return self.out(y.flatten(2)), state
 
     def step(self, x: Tensor, state: tk.HedgehogState) -> Tensor:
@@ -151,8 +149,9 @@ class Block(nn.Module):
 
     def init_state(self, batch: int) -> State:
         """Of no token."""
-        return State(self.norm.weight.new_zeros(batch, len(self.norm.weight)),
-                     self.mixer.init_state(batch))
+        return State(
+            self.norm.weight.new_zeros(batch, len(self.norm.weight)), self.mixer.init_state(batch)
+        )
 
     def forward(self, x: Tensor, state: State | None = None) -> Tensor:
         """x [B, S, width] → the same; the state, if there is one, goes on."""
