@@ -103,19 +103,26 @@ def transfer(
     return errors
 
 
-def finetune(model: GPT2, batches: data.Batches, options: argparse.Namespace) -> list[float]:
-    """Stage 2: the next token, by adapters of the attention's matrices or by all weights."""
-    losses: list[float] = []
+def finetune(
+    model: GPT2, teacher: GPT2, batches: data.Batches, options: argparse.Namespace
+) -> list[float]:
+    """Stage 2: the next token, by adapters of the attention's matrices or by all weights.
+
+    Returns how far each step's loss was above the teacher's on the same text: batches differ by
+    more than the two do.
+    """
+    above: list[float] = []
 
     def loss_at(step: int) -> Tensor:
-        loss = loss_of(model, batches[options.transfer_steps + step])
-        losses.append(float(loss.detach()))
+        batch = batches[options.transfer_steps + step]
+        loss = loss_of(model, batch)
+        above.append(float(loss.detach() - loss_of(teacher, batch)))
         return loss
 
     trained = add_adapters(model, options.rank) if options.rank else model.parameters()
     optimize(trained, options.finetune_steps, options.finetune_lr, loss_at)
     merge_adapters(model)
-    return losses
+    return above
 
 
 def continued(model: GPT2, tokenizer, options: argparse.Namespace) -> str:
@@ -163,7 +170,10 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> bool:
     """Both stages; whether each has made the model better."""
     torch.manual_seed(0)
-    model = checkpoint.load(options.checkpoint, device=options.device).requires_grad_(False)
+    teacher, model = (
+        checkpoint.load(options.checkpoint, device=options.device).requires_grad_(False)
+        for _ in range(2)
+    )
     tokenizer = checkpoint.load_tokenizer(options.checkpoint, model.config)
     positions = model.config.n_positions
     if positions <= WINDOW:
@@ -179,13 +189,13 @@ def run(options: argparse.Namespace) -> bool:
     held_out = data.evaluation_batches(held_out[:enough], options.batch, length)
 
     print(f"{'held-out text':30}{'loss':>8}{'perplexity':>12}")
-    teacher = evaluate("teacher, softmax", model, held_out)
+    best = evaluate("teacher, softmax", teacher, held_out)
     layers = exchange(model, options.features)
     swapped = evaluate("Hedgehog, random features", model, held_out)
     start = time.perf_counter()
     errors = transfer(model, layers, batches, options)
     transferred = evaluate("… attention transferred", model, held_out)
-    losses = finetune(model, batches, options)
+    above = finetune(model, teacher, batches, options)
     tuned = evaluate("… and fine-tuned", model, held_out)
     seconds = time.perf_counter() - start
 
@@ -194,13 +204,12 @@ def run(options: argparse.Namespace) -> bool:
     q = batches[0].new_empty(1, length, model.config.n_head, layers[0].learned.head_dim)
     print(served(layers[0], q))
     print(continued(model.eval(), tokenizer, options))
-    steps = range(1, len(errors[0]) + 1), range(1, len(losses) + 1)
-    first = {f"layer {i}": (steps[0], error) for i, error in enumerate(errors)}
-    second = {"fine-tuning": (steps[1], losses)}
-    levels = {"teacher": teacher, "after transfer": transferred, "after fine-tuning": tuned}
+    first = {f"layer {i}": (range(1, len(e) + 1), e) for i, e in enumerate(errors)}
+    second = {"of each step": (range(1, len(above) + 1), above)}
+    levels = {"held out, before": transferred - best, "held out, after": tuned - best}
     panels = [
-        Panel("step of stage 1", "squared error of the attention, relative", first),
-        Panel("step of stage 2", "loss (nats a token)", second, levels),
+        Panel("step of stage 1", "relative squared error of attention", first),
+        Panel("step of stage 2", "loss above the teacher's (nats)", second, levels),
     ]
     png = options.out / "lolcats.png"
     print(draw(png, panels) or f"\ndrawn: {png}")

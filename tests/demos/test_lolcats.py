@@ -73,10 +73,11 @@ def test_transfer_moves_features_and_weights_alone_and_brings_them_closer(model)
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_finetuning_moves_the_projections_or_all(model, rank):
+    teacher = copy.deepcopy(model)
     convert.exchange(model, 8)
     before = state_of(model)
     given = options("--finetune-steps", 12, "--rank", rank, "--finetune-lr", 0.01)
-    losses = program.finetune(model, batches(), given)
+    above = program.finetune(model, teacher, batches(), given)
     after = model.state_dict()
     assert list(after) == list(before)  # the adapters are merged
     moved = {name for name in after if not torch.equal(after[name], before[name])}
@@ -84,7 +85,7 @@ def test_finetuning_moves_the_projections_or_all(model, rank):
     assert moved == (adapted if rank else set(after))
     for name in adapted if rank else ():
         assert torch.linalg.matrix_rank(after[name] - before[name], atol=1e-4) <= rank
-    assert len(losses) == 12 and sum(losses[-3:]) < sum(losses[:3])
+    assert len(above) == 12 and sum(above[-3:]) < sum(above[:3])
 
 
 def test_an_adapter_begins_as_nothing_and_is_merged_exactly(model):
