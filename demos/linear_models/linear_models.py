@@ -85,7 +85,7 @@ def generate(model: MixerModel, prompt: str, count: int, device: torch.device) -
     logits = model.read(torch.tensor([tokens], device=device), states)
     generator = torch.Generator().manual_seed(0)
     for _ in range(count):
-        likely = torch.softmax(2 * logits[0].float().cpu(), -1)  # a temperature of 1/2
+        likely = torch.softmax(logits[0].float().cpu() / 0.7, -1)  # the temperature
         tokens.append(int(torch.multinomial(likely, 1, generator=generator)))
         logits = model.step(torch.tensor([tokens[-1]], device=device), states)
     return bytes(tokens).decode(errors="replace")
@@ -119,19 +119,22 @@ def train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     held_out, result = [here(batch) for batch in task.held_out], Result()
     start = time.perf_counter()
-    with autocast(options.device):
-        for step in range(1, steps + 1):
-            tokens, targets = here(task.batch(step - 1))
-            tk.cross_entropy(model(tokens).float(), targets).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-            if step % max(1, steps // 10) == 0 or step == steps:
+    for step in range(1, steps + 1):
+        tokens, targets = here(task.batch(step - 1))
+        with autocast(options.device):
+            loss = tk.cross_entropy(model(tokens).float(), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if step % max(1, steps // 10) == 0 or step == steps:
+            with autocast(options.device):
                 loss, accuracy = examine(model, held_out)
-                result.steps.append(step)
-                result.losses.append(loss)
-                result.accuracies.append(accuracy)
-        result.seconds = time.perf_counter() - start
+            result.steps.append(step)
+            result.losses.append(loss)
+            result.accuracies.append(accuracy)
+    result.seconds = time.perf_counter() - start
+    with autocast(options.device):
         result.stepped, result.state = examine_by_steps(model, held_out)
         if task.symbols == 256:
             result.sample = generate(model, options.prompt, options.tokens, options.device)

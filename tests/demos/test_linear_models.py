@@ -97,3 +97,17 @@ def test_bad_text_exits_2_with_a_sentence(tmp_path, capsys):
     assert "there is no such file" in capsys.readouterr().err
     with pytest.raises(data.DataError):
         tasks.text(missing, 16, 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mixer", ["linear", "mamba2", "based", "hedgehog", "softmax"])
+def test_on_a_gpu_only_softmax_pays_for_the_context(mixer):
+    short, *_, long = context.measure(mixer, 1 << 14, torch.device("cuda"))
+    # From a whole piece on, memory is the same but for softmax attention.
+    assert (short.state == long.state) == (mixer != "softmax")
+    if mixer == "softmax":
+        model = context.GPU_MODEL
+        of_token = 2 * 2 * model["width"] * model["layers"]  # a key and a value of 16 bits
+        assert long.state == (long.tokens + context.STEPS) * of_token
+    else:
+        assert long.peak < 8 * short.peak  # of 16 times the tokens

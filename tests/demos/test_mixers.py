@@ -8,10 +8,10 @@ from models.mixers import MIXERS, MixerModel
 EVERY = pytest.mark.parametrize("mixer", MIXERS)
 
 
-def make(mixer, layers=2):
+def make(mixer, layers=2, width=64):
     """Weights of a size that makes every term count."""
     torch.manual_seed(0)
-    model = MixerModel(mixer, 64, layers=layers)
+    model = MixerModel(mixer, 64, width, layers=layers)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
@@ -97,3 +97,15 @@ def test_the_order_of_tokens_matters():
     for mixer in MIXERS:
         logits = make(mixer)(tokens)[:, -1]
         assert (logits[0] - logits[1]).abs().max() > 1e-3, mixer
+
+
+@pytest.mark.gpu
+@EVERY
+@torch.no_grad()
+def test_on_a_gpu_steps_give_what_the_whole_gives(mixer):
+    """Heads of 128 channels, for which everything has a kernel; to the roundings of bfloat16."""
+    model = make(mixer, layers=1, width=256).cuda()
+    tokens = torch.randint(64, (3, length_of(mixer)), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        want, got = model(tokens), stepped(model, tokens, model.init_state(3))
+    assert (got - want).abs().max() <= 6 * 2**-8 * max(1, want.abs().max())
