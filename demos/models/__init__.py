@@ -1,1 +1,1 @@
-"""Models that more than one demo uses."""
+"""What more than one demo uses: models, checkpoints, text, pictures, types of command lines."""

@@ -61,11 +61,14 @@ def torch_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) 
     return out.transpose(1, 2)
 
 
+Attend = Callable[..., Tensor]  # of query, key and value, [B, S, H, D], and `causal`
+
+
 class Ops(NamedTuple):
     """Who computes the layer norms and the attention."""
 
     layer_norm: type[nn.Module]
-    attention: Callable[..., Tensor]
+    attention: Attend
 
 
 THUNDERKITTENS_OPS = Ops(LayerNorm, thunderkittens.attention)
@@ -91,6 +94,15 @@ class KVCache:
         self.keys[layer, :, self.length : end] = key
         self.values[layer, :, self.length : end] = value
         return self.keys[layer, :, :end], self.values[layer, :, :end]
+
+    def attend(self, layer: int, attention: Attend, *heads: Tensor) -> Tensor:
+        """Attention of new query, key and value, [B, S, H, D], to all tokens so far."""
+        query, key, value = heads
+        return attention(query, *self.append(layer, key, value), causal=True)
+
+    def reset(self) -> None:
+        """Forgets all tokens."""
+        self.length = 0
 
 
 class Conv1D(nn.Module):
@@ -119,9 +131,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
         """[B, S, n_embd] to the same."""
         query, key, value = self.c_attn(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        if cache is not None:
-            key, value = cache.append(self.layer, key, value)
-        return self.c_proj(self.attention(query, key, value, causal=True).flatten(2))
+        if cache is None:
+            y = self.attention(query, key, value, causal=True)
+        else:
+            y = cache.attend(self.layer, self.attention, query, key, value)
+        return self.c_proj(y.flatten(2))
 
 
 class MLP(nn.Module):
@@ -225,21 +239,28 @@ def sample(logits: Tensor, temperature: float, top_k: int, generator: torch.Gene
 
 @torch.inference_mode()
 def generate(
-    model: GPT2, prompt: list[int], temperature: float = 0.0, top_k: int = 0, seed: int = 0
+    model: GPT2,
+    prompt: list[int],
+    temperature: float = 0.0,
+    top_k: int = 0,
+    seed: int = 0,
+    cache: KVCache | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yields (token, the fp32 logits [vocab_size] it was drawn from), without end.
 
     The prompt goes through the model at once, then each new token alone, against the cache. When
-    the positions run out, the last half of the text starts a new cache.
+    the positions run out, the last half of the text starts a new cache. (`cache` may be any with
+    KVCache's `length`, `attend` and `reset`, empty; None for a KVCache.)
     """
     weight = model.transformer.wte.weight
     positions = model.config.n_positions
     generator = torch.Generator().manual_seed(seed)
     text, pending = list(prompt), list(prompt)
-    cache = KVCache(model.config, 1, weight.dtype, weight.device)
+    cache = cache or KVCache(model.config, 1, weight.dtype, weight.device)
     while True:
         if cache.length + len(pending) > positions:
-            cache.length, pending = 0, text[-max(1, positions // 2) :]
+            cache.reset()
+            pending = text[-max(1, positions // 2) :]
         tokens = torch.tensor([pending], device=weight.device)
         logits = model(tokens, cache)[0, -1].float()
         pending = [sample(logits, temperature, top_k, generator)]

@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import curve
-import data
 import state
 import torch
-from models import checkpoint
+from models import checkpoint, data
 from models.command_line import device, number, picture, text
 from models.gpt2 import GPT2, Config, generate
 from rich.console import Console

@@ -11,7 +11,15 @@ import torch
 DEMOS = Path(__file__).resolve().parents[2] / "demos"
 sys.path[:0] = [
     str(DEMOS / folder)
-    for folder in ("", "custom_kernel", "generate", "linear_models", "llama_block", "train_gpt")
+    for folder in (
+        "",
+        "custom_kernel",
+        "generate",
+        "linear_models",
+        "llama_block",
+        "lolcats",
+        "train_gpt",
+    )
 ]
 
 TEXT = "".join(
@@ -53,7 +61,7 @@ def tiny_model(tiny_config):
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    import data
+    from models import data
 
     return data.train_tokenizer([TEXT], 300)
 

@@ -49,7 +49,8 @@ def test_it_learns(capsys):
 
 
 @pytest.mark.parametrize(
-    "demo", ["generate", "train_gpt", "llama_block", "linear_models", "custom_kernel"]
+    "demo",
+    ["generate", "train_gpt", "llama_block", "linear_models", "lolcats", "custom_kernel"],
 )
 def test_each_demo_is_a_module(demo, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [demo, "--help"])

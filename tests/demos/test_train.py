@@ -5,12 +5,11 @@ import shutil
 import signal
 import time
 
-import data
 import pytest
 import state
 import torch
 import train as program
-from models import checkpoint
+from models import checkpoint, data
 
 SMALL = (
     "--vocab 300 --layers 1 --heads 2 --width 32 --length 32 --batch 8 --micro-batch 4 --lr 0.01 "

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from models.checkpoint import END_OF_TEXT
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
+
+from models.checkpoint import END_OF_TEXT
 
 # Folders of the standard library that are left out: tests, installed packages, and `encodings`,
 # which is tables of characters rather than code.

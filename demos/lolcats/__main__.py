@@ -1,0 +1,5 @@
+import sys
+
+from demos.lolcats.lolcats import main
+
+sys.exit(main())
