@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # DTensor takes a second to import
 
 _HEADS = ("H", "Hq", "Hk")
 # Where one is given, rows are not independent.
-_TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "state")
+_TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "state", "page_table")
 
 # The placement of a tensor by the names of its dimensions; None where it is replicated.
 _Way = Callable[[list[str]], "Placement | None"]
