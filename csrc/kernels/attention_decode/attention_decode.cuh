@@ -313,9 +313,9 @@ __global__ __launch_bounds__(kWarps* kWarp, 1) void attention_decode(
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   decode_stage<Config>(&ring)[Config::stages] = shared.rings[arch::warp_id()];
   const int worker = arch::block_x() * kWarps + arch::warp_id();
-  const worker_range all{p.workers, all_tiles(p)};
+  const worker_range all = worker_range::of(p);
+  if (worker >= all.workers) return;
   const int first = all.first_of(worker), end = all.first_of(worker + 1);
-  if (first == end) return;
 
   tile_cursor at;
   at.seek(p, first);

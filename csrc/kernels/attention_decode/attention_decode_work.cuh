@@ -70,9 +70,14 @@ KITTENS_DEVICE int all_tiles(const decode_arguments& p) {
   return sum * p.items();
 }
 
+// At most as many workers as tiles: each has some, and so a part of what lies between its ends.
 struct worker_range {
   int workers, total;
 
+  KITTENS_DEVICE static worker_range of(const decode_arguments& p) {
+    const int total = all_tiles(p);
+    return {smaller(p.workers, total), total};
+  }
   KITTENS_DEVICE int first_of(int worker) const {
     return int(int64_t{total} * worker / workers);
   }
