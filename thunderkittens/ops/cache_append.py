@@ -59,6 +59,9 @@ def cache_append(
         and v, otherwise there is a copy); torch computes the rest. It moves 16 bytes at a time where
         addresses, strides, D and R/2 are multiples of 16 bytes, else single elements.
 
+        Under `torch.compile` give caches that are tensors of their own: of views of one tensor that
+        an op writes, Inductor may lose where they begin (pytorch/pytorch#198068).
+
     Numerics:
         Turned in float32 (float64 for float64), rounded once; what is not turned keeps its bits.
 
