@@ -1,4 +1,5 @@
-// attention_decode: each warp is a worker with tiles of keys of its own (attention_decode_work.cuh).
+// attention_decode: each warp is a worker with tiles of keys of its own
+// (attention_decode_work.cuh).
 //
 // Memory-bound: keys and values are read once for each tile of 16 queries, past the first-level
 // cache, through a ring of each warp's own: no warp ever waits for another, and loads run on from
@@ -307,8 +308,8 @@ class decode_item {
 };
 
 template <class Config>
-__global__ __launch_bounds__(kWarps* kWarp, 1) void attention_decode(
-    const __grid_constant__ decode_arguments p) {
+__global__ __launch_bounds__(kWarps* kWarp,
+                             1) void attention_decode(const __grid_constant__ decode_arguments p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   decode_stage<Config>(&ring)[Config::stages] = shared.rings[arch::warp_id()];

@@ -9,9 +9,9 @@
 
 namespace thunderkittens {
 
-inline constexpr int kDecodeRows = 16;          // of a tile of queries: query token × head of a group
-inline constexpr int kDecodeKeys = 32;          // of a tile of keys
-inline constexpr int kDecodeWarps = 4;          // of a block: as many workers
+inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
+inline constexpr int kDecodeKeys = 32;  // of a tile of keys
+inline constexpr int kDecodeWarps = 4;  // of a block: as many workers
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 

@@ -23,7 +23,8 @@ struct combine_shared {
 // Of one row: 2^(m − most) of all parts makes them parts of one sum.
 template <class Config>
 KITTENS_DEVICE void combine_row(const decode_arguments& p, combine_shared<Config>& shared,
-                                const item_parts& parts, int row, float sink, typename Config::type* out) {
+                                const item_parts& parts, int row, float sink,
+                                typename Config::type* out) {
   constexpr int kRun = Config::width / kWarp;
   using floats = lane_run<float, kRun>;
   const int lane = arch::lane_id(), warp = arch::warp_id();

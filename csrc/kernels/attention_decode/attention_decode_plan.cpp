@@ -50,9 +50,10 @@ std::string why_unsupported(const attention_decode_problem& p) {
   }
   if (std::string why = why_cache_unsupported(p.cache, p.batch); !why.empty()) return why;
   const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  if (p.key_heads > 0 && (p.heads > kMost / 64 || decode_row_tiles(p) > kMost / p.key_heads ||
-                          p.batch > kMost / 2 / std::max<int64_t>(1, p.key_heads * decode_row_tiles(p)) ||
-                          tiles > kMost / std::max<int64_t>(1, decode_items(p)))) {
+  if (p.key_heads > 0 &&
+      (p.heads > kMost / 64 || decode_row_tiles(p) > kMost / p.key_heads ||
+       p.batch > kMost / 2 / std::max<int64_t>(1, p.key_heads * decode_row_tiles(p)) ||
+       tiles > kMost / std::max<int64_t>(1, decode_items(p)))) {
     return text(p.batch, " batches of ", p.heads, " heads with ", p.cache.capacity(),
                 " keys are too many");
   }

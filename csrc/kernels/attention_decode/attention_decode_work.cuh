@@ -26,10 +26,10 @@ struct decode_arguments {
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
-  int left;          // at most the capacity
+  int left;  // at most the capacity
   int workers;
-  float scale;       // of q · k: to powers of two, or to what tanh takes
-  float softcap;     // times log2 e; 0: none
+  float scale;    // of q · k: to powers of two, or to what tanh takes
+  float softcap;  // times log2 e; 0: none
   bool paged;
 
   // Of one sequence.
@@ -78,9 +78,7 @@ struct worker_range {
     const int total = all_tiles(p);
     return {smaller(p.workers, total), total};
   }
-  KITTENS_DEVICE int first_of(int worker) const {
-    return int(int64_t{total} * worker / workers);
-  }
+  KITTENS_DEVICE int first_of(int worker) const { return int(int64_t{total} * worker / workers); }
   // The worker that has a tile.
   KITTENS_DEVICE int owner_of(int tile) const {
     return int(((int64_t{tile} + 1) * workers - 1) / total);
@@ -108,8 +106,7 @@ class tile_cursor {
       if (past != 0) {
         const int lane = arch::popc((past & (0u - past)) - 1);  // the first of them
         enter(p, from + lane);
-        const int in_sequence =
-            target - before - (arch::shuffle(sum, lane) - tiles * p.items());
+        const int in_sequence = target - before - (arch::shuffle(sum, lane) - tiles * p.items());
         item = in_sequence / tiles;
         tile = in_sequence % tiles;
         return;

@@ -55,7 +55,17 @@ class AppendCase:
 def all_cases() -> list[AppendCase]:
     """Dtypes, widths, tables, pages, layouts, and positions that the cache does not have."""
     outside = (0, 2, 49, 51, 60, -3, 2**31 - 1, -(2**31))
-    widths = [(64, 32), (128, 128), (96, 24), (80, 20), (6, 6), (7, 4), (1, 0), (64, None), (5, None)]
+    widths = [
+        (64, 32),
+        (128, 128),
+        (96, 24),
+        (80, 20),
+        (6, 6),
+        (7, 4),
+        (1, 0),
+        (64, None),
+        (5, None),
+    ]
     return [
         *(AppendCase(dtype=t, rotated=r) for t in (FP32, FP16, BF16) for r in (None, 64, 20)),
         *(AppendCase(head_dim=d, rotated=r, tokens=3) for d, r in widths),

@@ -97,7 +97,11 @@ def pages() -> list[Case]:
 def options() -> list[Case]:
     """Windows, caps, sinks, scales, strides and where the output goes."""
     return [
-        *(Case((100, 0, 7, 64), t, window=w) for t in (1, 5) for w in ((0, 0), (31, None), (33, 4))),
+        *(
+            Case((100, 0, 7, 64), t, window=w)
+            for t in (1, 5)
+            for w in ((0, 0), (31, None), (33, 4))
+        ),
         Case((100, 3), 2, window=(2**40, None)),
         *(Case((100, 2, 0), 3, 8, 2, softcap=c, dtype=FP16) for c in (0.5, 30.0, 1000.0)),
         *(Case((100, 2, 0), 3, 8, 2, 128, sinks=s) for s in (BF16, FP32)),

@@ -65,14 +65,19 @@ def test_append_turns_as_rotary():
 
 
 @pytest.mark.parametrize("paged", [False, True])
+@torch._inductor.config.patch(force_disable_caches=True)
 def test_compiles_as_a_whole_graph(paged):
-    """A step: append, then attend with the same seqlens, also into `out`."""
+    """A step: append, then attend with the same seqlens, also into `out`.
+
+    Without Inductor's cache, which takes a graph of views for one of tensors of their own.
+    """
     table = torch.tensor([[1, 0], [2, 3]]) if paged else None
 
     def step(q, k, v, k_cache, v_cache, seqlens, out):
         cache_append(k, v, k_cache, v_cache, seqlens, table)
-        o = attention_decode(q, k_cache, v_cache, seqlens=seqlens, page_table=table, sinks=q[0, 0, :, 0])
-        return o, attention_decode(q, k_cache, v_cache, seqlens=seqlens, page_table=table, out=out)
+        given = {"seqlens": seqlens, "page_table": table}
+        o = attention_decode(q, k_cache, v_cache, **given, sinks=q[0, 0, :, 0])
+        return o, attention_decode(q, k_cache, v_cache, **given, out=out)
 
     shape = (4, 16, 2, 64) if paged else (2, 32, 2, 64)
     q, k, v = torch.randn(2, 1, 4, 64), torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2, 64)

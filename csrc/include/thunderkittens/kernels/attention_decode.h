@@ -52,12 +52,12 @@ struct attention_decode_problem {
 };
 
 struct attention_decode_tensors {
-  const void* q;         // [batch, queries, heads, head_dim] of `type`
-  const void* k;         // [pages, page_size, key_heads, head_dim] of `type`
-  const void* v;         // the same
-  void* o;               // as q
-  const int* seqlens;    // [batch]: keys, the new ones too; taken as 0 … capacity
-  const int* table;      // [batch, table_width]: taken as 0 … pages − 1; null without one
+  const void* q;                 // [batch, queries, heads, head_dim] of `type`
+  const void* k;                 // [pages, page_size, key_heads, head_dim] of `type`
+  const void* v;                 // the same
+  void* o;                       // as q
+  const int* seqlens;            // [batch]: keys, the new ones too; taken as 0 … capacity
+  const int* table;              // [batch, table_width]: taken as 0 … pages − 1; null without one
   const float* sinks = nullptr;  // [heads], logits without a value; or null
 };
 
@@ -80,12 +80,12 @@ struct cache_append_problem {
 };
 
 struct cache_append_tensors {
-  const void* k;       // [batch, tokens, key_heads, head_dim] of `type`
-  const void* v;       // the same
-  void* k_cache;       // [pages, page_size, key_heads, head_dim] of `type`
-  void* v_cache;       // the same
-  const int* seqlens;  // [batch]: keys, the new ones too
-  const int* table;    // [batch, table_width]; null without one
+  const void* k;              // [batch, tokens, key_heads, head_dim] of `type`
+  const void* v;              // the same
+  void* k_cache;              // [pages, page_size, key_heads, head_dim] of `type`
+  void* v_cache;              // the same
+  const int* seqlens;         // [batch]: keys, the new ones too
+  const int* table;           // [batch, table_width]; null without one
   const void* cos = nullptr;  // [table_rows, rotated / 2] of `table_type`; null: not turned
   const void* sin = nullptr;  // the same
 };

@@ -159,15 +159,13 @@ struct attention_decode_out {
   static constexpr const char* called = "attention_decode";
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr argument_list arguments{
-      kQuery,   kKeys,  kValues, kLengths, tensor("out", dtype_rule::same, "B,Sq,Hq,D"), kTable,
-      kScale,   kLeft,  kSoftcap, kSinks};
+      kQuery, kKeys,  kValues, kLengths, tensor("out", dtype_rule::same, "B,Sq,Hq,D"),
+      kTable, kScale, kLeft,   kSoftcap, kSinks};
   static constexpr result_list results{};
   static constexpr size_t kWritten = 1, kFirstWritten = 4;
   static constexpr bool kRecords = true, kCountsVersions = true;
 
-  static bool is_packed(const auto&... args) {
-    return call(args...).page_table.has_value();
-  }
+  static bool is_packed(const auto&... args) { return call(args...).page_table.has_value(); }
   static void compute(const auto&... args) {
     const Tensor& out = std::get<kFirstWritten>(std::tie(args...));
     const attention_decode_call c = call(args...);

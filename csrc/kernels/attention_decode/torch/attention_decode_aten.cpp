@@ -65,9 +65,9 @@ Tensor attention_decode_by_aten(const attention_decode_call& c) {
   if (c.sinks) sum = sum + at::exp(sinks - most);
   // What nobody sees may be anything; 0 · NaN is NaN.
   const Tensor values = v.to(type).masked_fill(unseen, 0).transpose(1, 2).unsqueeze(2);
-  const Tensor o =
-      at::matmul(weights.flatten(2, 3), values.squeeze(2)).view({batch, key_heads, queries, group, -1}) /
-      sum.masked_fill(sum == 0, 1);
+  const Tensor o = at::matmul(weights.flatten(2, 3), values.squeeze(2))
+                       .view({batch, key_heads, queries, group, -1}) /
+                   sum.masked_fill(sum == 0, 1);
   return o.transpose(1, 2).reshape(c.q.sizes()).to(c.q.scalar_type()).contiguous();
 }
 

@@ -46,14 +46,14 @@ bool has_full_width(const append_call& c) {
 
 void check_tables(const append_call& c) {
   TORCH_CHECK_VALUE(c.cos.has_value() == c.sin.has_value(),
-                    "cache_append: cos and sin must be given together, got ",
-                    c.cos ? "sin" : "cos", " None");
+                    "cache_append: cos and sin must be given together, got ", c.cos ? "sin" : "cos",
+                    " None");
   if (!c.cos) return;
   check_table(c, "cos", *c.cos);
   check_table(c, "sin", *c.sin);
   TORCH_CHECK_TYPE(c.cos->scalar_type() == c.sin->scalar_type(),
-                   "cache_append: sin must have the dtype of cos, ", c.cos->scalar_type(),
-                   ", got ", c.sin->scalar_type());
+                   "cache_append: sin must have the dtype of cos, ", c.cos->scalar_type(), ", got ",
+                   c.sin->scalar_type());
   for (const int dim : {0, 1}) {
     TORCH_CHECK_VALUE(
         c.cos->sym_size(dim).sym_eq(c.sin->sym_size(dim)).expect_true(__FILE__, __LINE__),
@@ -184,8 +184,8 @@ optional_tensor with_neighbours(const optional_tensor& t) {
 void append_by_kernel(const decision& d, const append_call& given) {
   const Tensor k = with_neighbours(given.k), v = with_neighbours(given.v);
   const optional_tensor cos = with_neighbours(given.cos), sin = with_neighbours(given.sin);
-  const append_call c{k, v, given.k_cache, given.v_cache, given.seqlens, given.page_table, cos,
-                      sin};
+  const append_call c{k,   v,  given.k_cache, given.v_cache, given.seqlens, given.page_table,
+                      cos, sin};
   const Tensor lengths = as_entries(c.seqlens).contiguous();
   const Tensor table = c.page_table ? as_entries(*c.page_table) : Tensor();
   cache_append_problem problem = problem_of(c);

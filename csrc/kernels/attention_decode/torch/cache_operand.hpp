@@ -17,15 +17,14 @@ struct cache_operand {
   const std::optional<at::Tensor>& page_table;
 
   // Of a sequence.
-  int64_t capacity() const {
-    return page_table ? page_table->size(1) * k.size(1) : k.size(1);
-  }
+  int64_t capacity() const { return page_table ? page_table->size(1) * k.size(1) : k.size(1); }
   // Without a key to read or write, whatever the lengths are.
   bool is_empty() const { return capacity() == 0 || k.size(0) == 0; }
   decode_cache sizes() const;
 };
 
-// As int32, in a row each; what they hold is not looked at. Keep them until the launch has returned.
+// As int32, in a row each; what they hold is not looked at. Keep them until the launch has
+// returned.
 at::Tensor as_entries(const at::Tensor& t);
 
 bool has_neighbours(const at::Tensor& t);  // along the last dimension
