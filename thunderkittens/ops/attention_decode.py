@@ -70,8 +70,8 @@ def attention_decode(
     Backends:
         The kernel (Hopper) takes bfloat16 and float16, D 64 and 128, pages of 16 keys and more, and
         caches of any strides whose last is 1 and whose rows start at multiples of 16 bytes; torch
-        computes the rest. Two launches: the context is cut by the lengths, on the device, into equal
-        parts, and a second kernel adds up what is split.
+        computes the rest. Two launches: the device cuts the contexts into equal parts, by their
+        lengths, and a second kernel adds up what is split.
 
     Numerics:
         Scores, softmax and sums in float32 (float64 for float64); the weights are rounded to q's

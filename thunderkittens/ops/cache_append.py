@@ -23,7 +23,7 @@ def cache_append(
     sin: Tensor | None = None,
     **_foreign: NoReturn,
 ) -> None:
-    """Writes the keys and values of new tokens into a cache, keys turned first if asked; one launch.
+    """Writes the keys and values of new tokens into a cache, keys turned first if asked.
 
     k_cache[b, p] = k[b, i] and v_cache[b, p] = v[b, i] at position p = seqlens[b] − N + i:
     `seqlens` counts the new tokens too, as that of `attention_decode` does, which comes next.
@@ -39,8 +39,8 @@ def cache_append(
         page_table: [B, M], int32 or int64, on k's device: position p of sequence b is row p % page
             of page page_table[b, p // page]. Sequences must not share the pages of their new
             tokens. None for a cache without pages.
-        cos: [T, R/2], R ≤ D, k's dtype or float32: as of `rotary`, row p for position p, pairs i and
-            i + R/2. [T, D] is taken as two equal halves. None: k is not turned.
+        cos: [T, R/2], R ≤ D, k's dtype or float32: as of `rotary`, row p for position p, pairs i
+            and i + R/2. [T, D] is taken as two equal halves. None: k is not turned.
         sin: The same of the sines, cos's dtype.
 
     Raises:
@@ -55,9 +55,10 @@ def cache_append(
         is not written. A position past the table of cosines takes its last row.
 
     Backends:
-        The kernel takes bfloat16, float16 and float32, any D, and any strides whose last is 1 (of k
-        and v, otherwise there is a copy); torch computes the rest. It moves 16 bytes at a time where
-        addresses, strides, D and R/2 are multiples of 16 bytes, else single elements.
+        The kernel, one launch, takes bfloat16, float16 and float32, any D, and any strides whose
+        last is 1 (of k and v, otherwise there is a copy); torch computes the rest. It moves 16
+        bytes at a time where addresses, strides, D and R/2 are multiples of 16 bytes, else single
+        elements.
 
         Under `torch.compile` give caches that are tensors of their own: of views of one tensor that
         an op writes, Inductor may lose where they begin (pytorch/pytorch#198068).

@@ -216,7 +216,7 @@ def check_case(case: Case, inputs, results) -> None:
 
 
 def reference(case: Case, inputs) -> tuple[Tensor, Tensor, float]:
-    """The output in float64, softmax @ |v|, and the largest |q| @ |k| · scale; by the definition."""
+    """The output in float64, softmax @ |v| and the largest |q| @ |k| · scale, as defined."""
     q, k, v, seqlens, table, sinks = inputs
     scale = case.head_dim**-0.5 if case.scale is None else case.scale
     group, largest = case.heads // case.key_heads, 0.0

@@ -9,17 +9,16 @@ in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_co
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
 
-O = r"o:\d+: is "
+WRONG = r"o:\d+: is "
 K, V = r"k_cache:\d+: is ", r"v_cache:\d+: is "
 ORDERED = r"nothing orders the two"
-PAST = r"past the end of a buffer|before the start of a buffer|outside"
 
 MISTAKES = (
     in_decode(
         "tiles_are_read_before_they_have_landed",
         "    arch::cp_async_wait<Config::stages - 2>();\n",
         "",
-        rf"cp_async|{O}",
+        rf"cp_async|{WRONG}",
     ),
     in_decode(
         "other_lanes_copies_are_not_waited_for",
@@ -29,42 +28,48 @@ MISTAKES = (
         ORDERED,
     ),
     in_decode(
-        "a_stage_is_overwritten_while_it_is_read",
+        "nothing_is_requested_in_the_loop",
         "    request();\n    item.add(",
         "    item.add(",
-        O,
+        ORDERED,
     ),
     in_decode(
-        "waits_count_too_few_groups", "Config::stages - 2", "Config::stages - 1", O + "|cp_async"
+        "waits_count_too_few_groups",
+        "Config::stages - 2",
+        "Config::stages - 1",
+        WRONG + "|cp_async",
     ),
     in_decode(
         "what_no_query_sees_is_loaded",
         "const bool there = from >= 0;",
         "const bool there = true;",
-        O,
+        WRONG,
     ),
-    in_decode("keys_of_the_future_are_seen", " || key > last[i / 2]", "", O),
-    in_decode("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", O),
-    in_decode("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", O),
-    in_decode("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", O),
+    in_decode("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
+    in_decode("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
+    in_decode("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", WRONG),
+    in_decode("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", WRONG),
     in_decode(
-        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", O
+        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
     ),
     in_decode(
-        "sinks_have_values", "fmaf(sum, factor, arch::exp2_approx(sink - most))", "sum * factor", O
+        "sinks_have_values",
+        "fmaf(sum, factor, arch::exp2_approx(sink - most))",
+        "sum * factor",
+        WRONG,
     ),
-    in_decode("heads_of_all_groups_are_the_first", "at.key_head(p) * p.k_strides.head", "0", O),
+    in_decode("heads_of_all_groups_are_the_first", "at.key_head(p) * p.k_strides.head", "0", WRONG),
     in_decode(
         "the_table_is_read_a_row_too_far",
         "at.b * p.table_stride + column",
         "at.b * p.table_stride + column + 1",
-        O,
+        WRONG,
     ),
     in_work(
         "idle_workers_have_parts",
         "return {smaller(p.workers, total), total};",
         "return {p.workers, total};",
-        O,
+        WRONG,
     ),
     in_work(
         "lengths_are_trusted",
@@ -76,7 +81,7 @@ MISTAKES = (
         "the_window_is_that_of_the_last_query",
         "length - p.queries - p.left",
         "length - 1 - p.left",
-        O,
+        WRONG,
     ),
     in_work(
         "empty_sequences_are_entered",
@@ -85,10 +90,10 @@ MISTAKES = (
         ".",
     ),
     in_combine(
-        "parts_of_one_slot", "i == 0 ? 2 * first + 1 : 2 * (first + i)", "2 * (first + i)", O
+        "parts_of_one_slot", "i == 0 ? 2 * first + 1 : 2 * (first + i)", "2 * (first + i)", WRONG
     ),
     in_combine(
-        "parts_are_not_scaled", "o[j] = fmaf(values[j], factor, o[j]);", "o[j] += values[j];", O
+        "parts_are_not_scaled", "o[j] = fmaf(values[j], factor, o[j]);", "o[j] += values[j];", WRONG
     ),
     in_combine(
         "what_a_warp_has_is_read_early",
@@ -106,15 +111,9 @@ MISTAKES = (
         "sequences_without_keys_are_left",
         "if (parts.count == 1) continue;\n    }",
         "}\n    if (parts.count <= 1) continue;",
-        O,
+        WRONG,
     ),
-    in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", V),
-    in_append(
-        "positions_wrap",
-        "int64_t{arch::load_global(p.tensors.seqlens + b)}",
-        "arch::load_global(p.tensors.seqlens + b)",
-        ".",
-    ),
+    in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),
     in_append("pages_are_trusted", "page < 0 || page >= p.pages ? -1 : page", "page", "."),
     in_append(
         "tables_are_read_past_their_end",

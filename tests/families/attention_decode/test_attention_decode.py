@@ -1,4 +1,4 @@
-"""attention_decode and cache_append on the CPU, by torch: what they compute and what they refuse."""
+"""attention_decode and cache_append on the CPU, by torch: what they compute and refuse."""
 
 import pytest
 import torch

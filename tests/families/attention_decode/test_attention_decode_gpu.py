@@ -1,4 +1,4 @@
-"""attention_decode's and cache_append's kernels on a GPU: the lists of the other tests, and graphs."""
+"""attention_decode's and cache_append's kernels on a GPU: the others' lists, and graphs."""
 
 import pytest
 import torch

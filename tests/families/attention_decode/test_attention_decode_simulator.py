@@ -1,4 +1,4 @@
-"""attention_decode's and cache_append's kernels, lane by lane on the CPU: the lists of the others."""
+"""attention_decode's and cache_append's kernels, lane by lane on the CPU: the others' lists."""
 
 import pytest
 import torch

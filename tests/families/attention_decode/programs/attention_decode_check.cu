@@ -184,6 +184,9 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .sinks = true,
          .blocks = 3});
 }
+TEST(fewer_tiles_than_workers) {
+  check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
+}
 TEST(more_sequences_than_lanes) {
   problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};
   for (int i = 0; i < 70; ++i) is.lengths.push_back(i % 3 == 0 ? 0 : i % 41);
@@ -205,7 +208,7 @@ void check_append(const append_problem& is) {
   constexpr int kRows = 20;  // of the tables
   std::vector<int> places;
   for (int i = 0; i < pages; ++i) places.push_back(is.page == 0 ? i : pages - 1 - i);
-  if (is.page != 0) places[0] = pages, places[1] = -1;
+  if (is.page != 0) places[2] = pages, places[columns] = -1;  // where there are new tokens
   const int64_t token = int64_t{is.key_heads} * is.width;
   const auto ks = normal_values<bf16>(batch * is.tokens * token, 1);
   const auto vs = normal_values<bf16>(batch * is.tokens * token, 2);
