@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from benchmarks import harness, peers_attention_decode
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs, Panel
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
 PANELS: tuple[Panel, ...] = ()
@@ -134,3 +134,30 @@ def cases(quick: bool = False) -> Iterator[Case]:
             contenders=CONTENDERS,
             resident=shape.cache_bytes(),
         )
+
+
+def host_calls(gradient: bool) -> HostCalls:
+    """For bench_host: op -> contender -> call. There is no backward."""
+    import thunderkittens
+
+    if gradient:
+        return {}
+    q, k, v = harness.host_tensors(3, (1, 1, 4, 64), gradient)
+    caches = [torch.zeros(1, 64, 4, 64, device=q.device, dtype=q.dtype) for _ in "kv"]
+    seqlens = torch.full((1,), 64, device=q.device, dtype=torch.int32)
+    first = torch.zeros(1, device=q.device, dtype=torch.int64)
+
+    def write() -> None:
+        for cache, new in zip(caches, (k, v), strict=True):
+            cache.index_put_((first, first), new[:, 0])
+
+    return {
+        "attention_decode": {
+            OURS: lambda: thunderkittens.attention_decode(q, *caches, seqlens=seqlens),
+            "torch": peers_attention_decode.sdpa({"q": q, "k": caches[0], "v": caches[1]}),
+        },
+        "cache_append": {
+            OURS: lambda: thunderkittens.cache_append(k, v, *caches, seqlens),
+            "torch": write,
+        },
+    }

@@ -43,6 +43,9 @@ def cache_append(
             and i + R/2. [T, D] is taken as two equal halves. None: k is not turned.
         sin: The same of the sines, cos's dtype.
 
+    Returns:
+        None: the caches are what is written.
+
     Raises:
         ValueError: A shape or a device is not as above.
         TypeError: A dtype or an argument's Python type is not as above.
