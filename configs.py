@@ -34,6 +34,11 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
     Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
     Kernel(
+        name="attention_decode",
+        ops=("attention_decode", "cache_append"),
+        architectures=("sm_90a",),
+    ),
+    Kernel(
         name="cross_entropy",
         ops=("cross_entropy", "linear_cross_entropy"),
         architectures=("sm_90a",),

@@ -18,11 +18,13 @@ if _loader.load():
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.activation import geglu, gelu, swiglu
     from thunderkittens.ops.attention import attention
+    from thunderkittens.ops.attention_decode import attention_decode
     from thunderkittens.ops.based_attention import (
         based_attention,
         based_attention_step,
         based_features,
     )
+    from thunderkittens.ops.cache_append import cache_append
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention
     from thunderkittens.ops.hedgehog_attention import (
@@ -55,10 +57,12 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "attention_decode",
     "backend",
     "based_attention",
     "based_attention_step",
     "based_features",
+    "cache_append",
     "cross_entropy",
     "explain",
     "geglu",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # DTensor takes a second to import
 _HEADS = ("H", "Hq", "Hk")
 _READERS = ("H", "Hq")  # of keys' heads
 # Where one is given, rows are not independent.
-_TIES = ("seed", "cu_seqlens_q", "cu_seqlens")
+_TIES = ("seed", "cu_seqlens_q", "cu_seqlens", "page_table")
 _BATCH = ("B",)
 _SLOTS = ("B", "N", "M")  # with the first dimension of a state that a step updates
 

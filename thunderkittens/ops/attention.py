@@ -1,6 +1,5 @@
 """Softmax attention."""
 
-import operator
 from collections.abc import Callable
 from typing import Literal, NoReturn, overload
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thunderkittens.ops._mistakes import refuse_bool, refuse_keywords, refuse_types
+from thunderkittens.ops._window import sides_of
 
 _Op = Callable[..., Tensor | tuple[Tensor, Tensor]]
 _attention: _Op = torch.ops.thunderkittens.attention.default
@@ -169,7 +169,7 @@ def attention(
         if window is None and sinks is None and softcap == 0.0 and not packed:
             plain = _attention_forward_plain if return_lse else _attention_plain
             return plain(q, k, v, causal, scale)
-        left, right = (None, None) if window is None else _pair(window)
+        left, right = (None, None) if window is None else sides_of("attention", window)
         if packed:
             refuse_bool("attention", "max_seqlen_q", max_seqlen_q)
             refuse_bool("attention", "max_seqlen_k", max_seqlen_k)
@@ -205,23 +205,3 @@ def note_of_layout(q: Tensor, k: Tensor, **options: object) -> str | None:
         f"q has {q.shape[2]} heads of {q.shape[1]} rows each: is it [B, H, S, D]? Heads come after "
         "rows here; thunderkittens.scaled_dot_product_attention takes them before"
     )
-
-
-def _pair(window: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
-    if not isinstance(window, (tuple, list)) or len(window) != 2:
-        raise ValueError(f"attention: window must be (left, right) or None, got {window!r}")
-    return _side("left", window[0]), _side("right", window[1])
-
-
-def _side(name: str, size: int | None) -> int | None:
-    if size is None:
-        return None
-    try:
-        number = None if isinstance(size, bool) else operator.index(size)
-    except TypeError:
-        number = None
-    if number is None or number < 0:
-        raise ValueError(
-            f"attention: window's {name} must be an integer >= 0 or None, got {size!r}"
-        )
-    return number

@@ -1,0 +1,24 @@
+// attention_decode: picks the configuration, and enters the launcher in the table.
+#include "kernels/attention_decode/attention_decode.h"
+
+#include "kernels/attention_decode/attention_decode_launch.cuh"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
+namespace {
+
+template <class T>
+void launch_of_type(const attention_decode_params& p, kittens::host::stream s) {
+  if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64>>(p, s);
+  launch_decode<decode_config<T, 128>>(p, s);
+}
+
+void launch_attention_decode(const attention_decode_params& p, kittens::host::stream s) {
+  if (p.problem.type == dtype::float16) return launch_of_type<half>(p, s);
+  launch_of_type<bf16>(p, s);
+}
+
+KITTENS_LAUNCHER(kAttentionDecode, launch_attention_decode);
+
+}  // namespace
+}  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -1,0 +1,46 @@
+// attention_decode, cache_append: what the host passes to the launchers. No torch, no device code.
+// (thunderkittens/kernels/attention_decode.h: what the ops compute.)
+#pragma once
+
+#include <cstdint>
+
+#include "kittens/host/launchers.h"
+#include "thunderkittens/kernels/attention_decode.h"
+
+namespace thunderkittens {
+
+inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
+inline constexpr int kDecodeKeys = 32;  // of a tile of keys
+inline constexpr int kDecodeWarps = 4;  // of a block: as many workers
+inline constexpr int64_t kDecodeMaxQueries = 16;
+inline constexpr int64_t kDecodeMinPage = 16;
+
+// An item is a tile of queries of one key head of one sequence; what it needs of the keys is its
+// tiles. The tiles of all items, one after the other, are cut into equal parts, one a worker.
+struct attention_decode_params {
+  attention_decode_problem problem;
+  attention_decode_tensors tensors;
+  float* parts;  // [2 · workers, kDecodeRows, head_dim], Σ exp(s − max s) v of a part of an item
+  float* sums;   // [2 · workers, kDecodeRows, 2], max s and Σ exp(s − max s); s in powers of two
+  int* owners;   // [items, 2]: the first worker of an item, and how many there are
+  int blocks;    // of kDecodeWarps workers
+};
+
+struct cache_append_params {
+  cache_append_problem problem;
+  cache_append_tensors tensors;
+};
+
+// Tiles of kDecodeRows that a key head's queries make, each a query token of a head.
+inline int64_t decode_row_tiles(const attention_decode_problem& p) {
+  return (p.queries * (p.heads / p.key_heads) + kDecodeRows - 1) / kDecodeRows;
+}
+inline int64_t decode_items(const attention_decode_problem& p) {
+  return p.batch * p.key_heads * decode_row_tiles(p);
+}
+
+inline constexpr kittens::host::kernel_entry<attention_decode_params> kAttentionDecode{
+    "attention_decode"};
+inline constexpr kittens::host::kernel_entry<cache_append_params> kCacheAppend{"cache_append"};
+
+}  // namespace thunderkittens

@@ -1,0 +1,108 @@
+// attention_decode, cache_append: what is chosen before a launch, and the launch.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/attention_decode/attention_decode.h"
+#include "kittens/host/ceil_div.h"
+#include "kittens/host/text.h"
+
+namespace thunderkittens {
+namespace {
+
+using kittens::host::ceil_div;
+using kittens::host::text;
+
+constexpr int64_t kMost = std::numeric_limits<int>::max();
+
+// Bytes of the workspace's parts, in the order in which they lie there.
+struct workspace_parts {
+  int64_t parts, sums, owners;
+
+  workspace_parts(const attention_decode_problem& p, int64_t workers)
+      : parts(2 * workers * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
+        sums(2 * workers * kDecodeRows * 2 * int64_t{sizeof(float)}),
+        owners(decode_items(p) * 2 * int64_t{sizeof(int)}) {}
+  int64_t all() const { return parts + sums + owners; }
+};
+
+std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
+  // Positions and tables are counted in int, with room for what is added to them.
+  if (c.pages > kMost || c.capacity() > kMost / 4 || c.table_width > kMost / 4 ||
+      batch > kMost / 4) {
+    return text(batch, " sequences of ", c.capacity(), " keys are too many");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string why_unsupported(const attention_decode_problem& p) {
+  if (p.type == dtype::float32) return "float32 is computed by torch";
+  if (p.head_dim != 64 && p.head_dim != 128) {
+    return text("head dimension ", p.head_dim, " is not 64 or 128");
+  }
+  if (p.queries > kDecodeMaxQueries) {
+    return text(p.queries, " query tokens are more than ", kDecodeMaxQueries);
+  }
+  if (p.cache.paged && p.cache.page_size < kDecodeMinPage) {
+    return text("pages of ", p.cache.page_size, " keys are smaller than ", kDecodeMinPage);
+  }
+  if (std::string why = why_cache_unsupported(p.cache, p.batch); !why.empty()) return why;
+  const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  if (p.key_heads > 0 &&
+      (p.heads > kMost / 64 || decode_row_tiles(p) > kMost / p.key_heads ||
+       p.batch > kMost / 2 / std::max<int64_t>(1, p.key_heads * decode_row_tiles(p)) ||
+       tiles > kMost / std::max<int64_t>(1, decode_items(p)))) {
+    return text(p.batch, " batches of ", p.heads, " heads with ", p.cache.capacity(),
+                " keys are too many");
+  }
+  return "";
+}
+
+std::string why_unsupported(const cache_append_problem& p) {
+  if (std::string why = why_cache_unsupported(p.cache, p.batch); !why.empty()) return why;
+  if (p.tokens > kMost / 4 || p.key_heads > kMost || p.head_dim > kMost) {
+    return text(p.tokens, " tokens of ", p.key_heads, " heads of ", p.head_dim, " are too many");
+  }
+  return "";
+}
+
+// As many blocks as multiprocessors, for each takes most of the shared memory of one; fewer where
+// there are fewer tiles than workers even if all sequences fill their caches.
+attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kAttentionDecode);
+  refuse_unsupported(kernel.name(), p);
+  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t blocks =
+      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, d.multiprocessors);
+  attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
+  plan.workspace.bytes = workspace_parts(p, blocks * kDecodeWarps).all();
+  return plan;
+}
+
+cache_append_plan plan(const cache_append_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kCacheAppend);
+  refuse_unsupported(kernel.name(), p);
+  return {p, kernel.on(d)};
+}
+
+void launch(const attention_decode_plan& plan, const attention_decode_tensors& t,
+            const workspace& work, stream s) {
+  const workspace_parts bytes(plan.problem, int64_t{plan.blocks} * kDecodeWarps);
+  auto* const memory = static_cast<char*>(work.memory);
+  plan.kernel.launch({.problem = plan.problem,
+                      .tensors = t,
+                      .parts = reinterpret_cast<float*>(memory),
+                      .sums = reinterpret_cast<float*>(memory + bytes.parts),
+                      .owners = reinterpret_cast<int*>(memory + bytes.parts + bytes.sums),
+                      .blocks = plan.blocks},
+                     s);
+}
+
+void launch(const cache_append_plan& plan, const cache_append_tensors& t, const workspace&,
+            stream s) {
+  plan.kernel.launch({plan.problem, t}, s);
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,28 @@
+// One call of attention_decode, and what the .cpp files of the op share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "kernels/attention_decode/torch/cache_operand.hpp"
+
+namespace thunderkittens {
+
+// What a call was given, which outlives it; paged when page_table is there.
+struct attention_decode_call {
+  const at::Tensor &q, &k_cache, &v_cache, &seqlens;
+  const std::optional<at::Tensor>& page_table;
+  const std::optional<double>& scale;
+  const std::optional<int64_t>& window_left;
+  const double& softcap;
+  const std::optional<at::Tensor>& sinks;
+
+  cache_operand cache() const { return {k_cache, v_cache, seqlens, page_table}; }
+  double scale_or_default() const;
+};
+
+// o, [B, Sq, Hq, D]; of at least one element.
+at::Tensor attention_decode_by_aten(const attention_decode_call& c);
+
+}  // namespace thunderkittens

@@ -1,0 +1,271 @@
+// cache_append as a torch op: the caches are written in place. Not differentiable.
+#include <ATen/ATen.h>
+
+#include "binding/autocast.h"
+#include "binding/launch.h"
+#include "binding/op.h"
+#include "binding/overlap.h"
+#include "kernels/attention_decode/attention_decode.h"
+#include "kernels/attention_decode/torch/cache_operand.hpp"
+
+namespace thunderkittens {
+namespace {
+
+using at::Tensor;
+using c10::SymInt;
+using optional_tensor = std::optional<Tensor>;
+
+const kernel kKernel("cache_append", kCacheAppend);
+
+struct append_call {
+  const Tensor &k, &v, &k_cache, &v_cache, &seqlens;
+  const optional_tensor &page_table, &cos, &sin;
+
+  cache_operand cache() const { return {k_cache, v_cache, seqlens, page_table}; }
+  bool is_turned() const { return cos && cos->size(1) > 0; }
+};
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+void check_table(const append_call& c, const char* name, const Tensor& t) {
+  TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == at::kStrided && !t.is_nested(), "cache_append: ", name,
+                              " must be a dense tensor, got one that is not");
+  TORCH_CHECK_TYPE(t.scalar_type() == c.k.scalar_type() || t.scalar_type() == at::kFloat,
+                   "cache_append: ", name, " must have dtype ", c.k.scalar_type(),
+                   " (the dtype of k) or Float, got ", t.scalar_type());
+  TORCH_CHECK_VALUE(t.dim() == 2, "cache_append: ", name, " must have shape [T, R/2], got ",
+                    t.sym_sizes());
+  TORCH_CHECK_VALUE(t.device() == c.k.device(), "cache_append: ", name, " must be on ",
+                    c.k.device(), " (the device of k), got ", t.device());
+}
+
+// Whether the tables have a column for each element of a head: two equal halves.
+bool has_full_width(const append_call& c) {
+  return TORCH_GUARD_OR_FALSE(c.cos->sym_size(1).sym_eq(c.k.sym_size(-1)));
+}
+
+void check_tables(const append_call& c) {
+  TORCH_CHECK_VALUE(c.cos.has_value() == c.sin.has_value(),
+                    "cache_append: cos and sin must be given together, got ", c.cos ? "sin" : "cos",
+                    " None");
+  if (!c.cos) return;
+  check_table(c, "cos", *c.cos);
+  check_table(c, "sin", *c.sin);
+  TORCH_CHECK_TYPE(c.cos->scalar_type() == c.sin->scalar_type(),
+                   "cache_append: sin must have the dtype of cos, ", c.cos->scalar_type(), ", got ",
+                   c.sin->scalar_type());
+  for (const int dim : {0, 1}) {
+    TORCH_CHECK_VALUE(
+        c.cos->sym_size(dim).sym_eq(c.sin->sym_size(dim)).expect_true(__FILE__, __LINE__),
+        "cache_append: sin must have the shape of cos, ", c.cos->sym_sizes(), ", got ",
+        c.sin->sym_sizes());
+  }
+  TORCH_CHECK_VALUE(c.cos->sym_size(0).sym_ge(1).expect_true(__FILE__, __LINE__),
+                    "cache_append: cos.size(0) must be at least 1, got 0");
+  const SymInt width = c.k.sym_size(-1), columns = c.cos->sym_size(1);
+  if (has_full_width(c)) {
+    TORCH_CHECK_VALUE((columns % 2).sym_eq(0).expect_true(__FILE__, __LINE__),
+                      "cache_append: cos.size(1) must be at most ", width / 2,
+                      " (half of k.size(-1)), got ", columns);
+  } else {
+    TORCH_CHECK_VALUE((columns * 2).sym_le(width).expect_true(__FILE__, __LINE__),
+                      "cache_append: cos.size(1) must be at most ", width / 2,
+                      " (half of k.size(-1)), or ", width,
+                      " where cos and sin have two equal halves, got ", columns);
+  }
+}
+
+void check_writable(const append_call& c) {
+  for (const auto& [name, t] :
+       {std::pair("k_cache", &c.k_cache), std::pair("v_cache", &c.v_cache)}) {
+    TORCH_CHECK(!overlaps_itself(*t), "cache_append: ", name,
+                " must not overlap with itself, since it is written in place, got sizes ",
+                t->sizes(), " and strides ", t->strides());
+    for (const auto& [other, u] : {std::pair("k", &c.k), std::pair("v", &c.v)}) {
+      TORCH_CHECK(!overlap(*t, *u), "cache_append: ", name, " must not share memory with ", other,
+                  ", since it is written in place, got one that does");
+    }
+  }
+  TORCH_CHECK(!overlap(c.k_cache, c.v_cache),
+              "cache_append: k_cache and v_cache must not share memory, since both are written in "
+              "place, got strides ",
+              c.k_cache.strides(), " and ", c.v_cache.strides());
+}
+
+// ---- ATen ---------------------------------------------------------------------------------------
+
+// k turned by the angles of its positions, [B, N]
+Tensor turned(const append_call& c, const Tensor& positions) {
+  const at::ScalarType type = c.k.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const int64_t half = c.cos->size(1);
+  const Tensor rows = positions.clamp(0, c.cos->size(0) - 1).flatten();
+  const auto of_tokens = [&](const Tensor& table) {
+    return table.index_select(0, rows).to(type).view({c.k.size(0), c.k.size(1), 1, half});
+  };
+  const Tensor cos = of_tokens(*c.cos), sin = of_tokens(*c.sin), k = c.k.to(type);
+  const Tensor a = k.narrow(-1, 0, half), b = k.narrow(-1, half, half);
+  const Tensor rest = k.narrow(-1, 2 * half, k.size(-1) - 2 * half);
+  return at::cat({a * cos - b * sin, a * sin + b * cos, rest}, -1).to(c.k.scalar_type());
+}
+
+// A token that has no place writes what the first that has one writes, or, if none has, what is
+// there: so nothing is read back from the device.
+void append_by_aten(const append_call& c) {
+  const int64_t tokens = c.k.size(1), capacity = c.cache().capacity(), page = c.k_cache.size(1);
+  const auto options = c.k.options().dtype(at::kLong);
+  const Tensor lengths = c.seqlens.to(at::kLong).unsqueeze(1);
+  // (From one that an int64 does not hold nothing is subtracted.)
+  const Tensor positions = lengths.clamp_min(-capacity) - tokens + at::arange(tokens, options);
+  Tensor there = (positions >= 0).logical_and(positions < capacity);
+  const Tensor inside = positions.clamp(0, capacity - 1);
+  Tensor pages = at::arange(c.k.size(0), options).unsqueeze(1).expand_as(inside);
+  if (c.page_table) {
+    pages = c.page_table->to(at::kLong).gather(1, inside.floor_divide(page));
+    there = there.logical_and(pages >= 0).logical_and(pages < c.k_cache.size(0));
+    pages = pages.clamp(0, c.k_cache.size(0) - 1);
+  }
+  const Tensor flat = there.flatten();
+  const Tensor first = flat.to(at::kByte).argmax().view({1}), any = flat.any();
+  const auto chosen = [&](const Tensor& of_tokens) {
+    const Tensor all = of_tokens.flatten();
+    return at::where(flat, all, all.index_select(0, first));
+  };
+  const Tensor at_page = chosen(pages), at_token = chosen(inside.remainder(page));
+  const auto write = [&](const Tensor& cache, const Tensor& values) {
+    const Tensor rows = values.flatten(0, 1);
+    const auto of_rows = [](const Tensor& t) { return t.view({-1, 1, 1}); };
+    const Tensor old = cache.index({at_page, at_token});
+    const Tensor given = at::where(of_rows(flat), rows, rows.index_select(0, first));
+    cache.index_put_({at_page, at_token}, at::where(any, given, old));
+  };
+  write(c.k_cache, c.is_turned() ? turned(c, positions) : c.k);
+  write(c.v_cache, c.v);
+}
+
+// ---- The kernel ---------------------------------------------------------------------------------
+
+cache_append_problem problem_of(const append_call& c) {
+  const auto type_of = [](const Tensor& t) {
+    return kernel_dtype(t.scalar_type()).value_or(dtype::float32);
+  };
+  cache_append_problem p{
+      .batch = c.k.size(0),
+      .tokens = c.k.size(1),
+      .key_heads = c.k.size(2),
+      .head_dim = c.k.size(3),
+      .k_strides = decode_strides_of(c.k),
+      .v_strides = decode_strides_of(c.v),
+      .cache = c.cache().sizes(),
+      .type = type_of(c.k),
+      .table_type = c.cos ? type_of(*c.cos) : type_of(c.k),
+  };
+  if (c.is_turned()) {
+    p.rotated = 2 * c.cos->size(1);
+    p.table_rows = c.cos->size(0);
+    p.cos_stride = c.cos->stride(0);
+    p.sin_stride = c.sin->stride(0);
+  }
+  return p;
+}
+
+std::string why_torch(const append_call& c) {
+  if (c.k.scalar_type() == at::kDouble) return "float64 is computed by torch";
+  if (!has_neighbours(c.k_cache) || !has_neighbours(c.v_cache)) {
+    return "caches whose last stride is not 1 are written by torch";
+  }
+  return why_unsupported(problem_of(c));
+}
+
+Tensor with_neighbours(const Tensor& t) { return has_neighbours(t) ? t : t.contiguous(); }
+optional_tensor with_neighbours(const optional_tensor& t) {
+  return t ? optional_tensor(with_neighbours(*t)) : t;
+}
+
+void append_by_kernel(const decision& d, const append_call& given) {
+  const Tensor k = with_neighbours(given.k), v = with_neighbours(given.v);
+  const optional_tensor cos = with_neighbours(given.cos), sin = with_neighbours(given.sin);
+  const append_call c{k,   v,  given.k_cache, given.v_cache, given.seqlens, given.page_table,
+                      cos, sin};
+  const Tensor lengths = as_entries(c.seqlens).contiguous();
+  const Tensor table = c.page_table ? as_entries(*c.page_table) : Tensor();
+  cache_append_problem problem = problem_of(c);
+  if (table.defined()) problem.cache.table_stride = table.size(0) == 1 ? 0 : table.stride(0);
+  launch(d, problem,
+         cache_append_tensors{
+             .k = k.const_data_ptr(),
+             .v = v.const_data_ptr(),
+             .k_cache = c.k_cache.mutable_data_ptr(),
+             .v_cache = c.v_cache.mutable_data_ptr(),
+             .seqlens = lengths.const_data_ptr<int>(),
+             .table = table.defined() ? table.const_data_ptr<int>() : nullptr,
+             .cos = c.is_turned() ? cos->const_data_ptr() : nullptr,
+             .sin = c.is_turned() ? sin->const_data_ptr() : nullptr,
+         },
+         k.device());
+}
+
+void append(const append_call& c) {
+  if (c.cos && c.cos->size(1) > 0 && has_full_width(c)) {  // of equal halves the first
+    const int64_t pairs = c.cos->size(1) / 2;
+    const optional_tensor cos = c.cos->narrow(1, 0, pairs), sin = c.sin->narrow(1, 0, pairs);
+    return append({c.k, c.v, c.k_cache, c.v_cache, c.seqlens, c.page_table, cos, sin});
+  }
+  const bool nothing_to_do = c.k.numel() == 0 || c.cache().is_empty();
+  if (nothing_to_do && explaining() == nullptr) return;
+  const decision d = decide(kKernel, c.k.device(), why_torch(c));
+  if (d.explained) return;
+  d.on == nullptr ? append_by_aten(c) : append_by_kernel(d, c);
+}
+
+// ---- The op -------------------------------------------------------------------------------------
+
+struct cache_append {
+  static constexpr const char* name = "cache_append";
+  static constexpr argument_list arguments{
+      tensor("k", dtype_rule::floating, "B,N,Hk,D"),
+      tensor("v", dtype_rule::same, "B,N,Hk,D"),
+      tensor("k_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D"),
+      tensor("v_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D"),
+      tensor("seqlens", dtype_rule::index, "B"),
+      optional(tensor("page_table", dtype_rule::index, "B,M")).otherwise("None").only_if_packed(),
+      optional(tensor("cos")).otherwise("None"),
+      optional(tensor("sin")).otherwise("None"),
+  };
+  static constexpr result_list results{};
+  static constexpr size_t kWritten = 2, kFirstWritten = 2;
+  static constexpr bool kRecords = true, kCountsVersions = true;
+
+  static bool is_packed(const auto&... args) { return append_call{args...}.page_table.has_value(); }
+  static void check_options(const auto&... args) { check_tables({args...}); }
+
+  static void compute(const auto&... args) {
+    const append_call c{args...};
+    check_writable(c);
+    append(c);
+  }
+  // What is written over is not there for a backward.
+  static std::array<Tensor, 0> record(const call_to_record&, const auto&... args) {
+    size_t i = 0;
+    const auto refuse = [&](const auto& a) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !records_gradient(a), "cache_append: ", arguments.list[i].name,
+          " must not require a gradient, since the caches are written in place: call it under "
+          "torch.no_grad(), got one that does");
+      ++i;
+    };
+    (refuse(args), ...);
+    return {};
+  }
+  // The dtype of a cache stays what it is.
+  static auto in_autocast(const auto& next, const auto&, const Tensor& k, const Tensor& v,
+                          const Tensor& k_cache, const auto&... options) {
+    const at::ScalarType type = k_cache.scalar_type();
+    return next(k.to(type), v.to(type), k_cache, options...);
+  }
+};
+
+const register_ops<cache_append> registered;
+const register_autocast<cache_append> registered_autocast;
+
+}  // namespace
+}  // namespace thunderkittens

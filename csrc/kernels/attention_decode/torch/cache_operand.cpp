@@ -1,0 +1,44 @@
+#include "kernels/attention_decode/torch/cache_operand.hpp"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace thunderkittens {
+
+using at::Tensor;
+
+bool has_neighbours(const Tensor& t) { return t.size(-1) <= 1 || t.stride(-1) == 1; }
+
+decode_strides decode_strides_of(const Tensor& t) {
+  const auto stride = [&](int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); };
+  return {stride(0), stride(1), stride(2)};
+}
+
+bool rows_start_at(const Tensor& t, int64_t bytes) {
+  const decode_strides s = decode_strides_of(t);
+  const int64_t apart = (s.batch | s.token | s.head) * t.element_size();
+  const auto address = reinterpret_cast<int64_t>(t.const_data_ptr());
+  return has_neighbours(t) && (address | apart) % bytes == 0;
+}
+
+Tensor as_entries(const Tensor& t) {
+  if (t.scalar_type() == at::kInt && (t.numel() <= 1 || t.stride(-1) == 1)) return t;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  return t.clamp(-1, kMost).to(at::kInt).contiguous();  // what is beyond an int stays out of range
+}
+
+decode_cache cache_operand::sizes() const {
+  decode_cache c{.pages = k.size(0),
+                 .page_size = k.size(1),
+                 .k_strides = decode_strides_of(k),
+                 .v_strides = decode_strides_of(v)};
+  if (page_table) {
+    c.paged = true;
+    c.table_width = page_table->size(1);
+    c.table_stride = page_table->size(1);
+  }
+  return c;
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,36 @@
+// A cache of keys and values as the ops take it: whole sequences, or pages and a table. Torch,
+// unlike attention_decode.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "thunderkittens/kernels/attention_decode.h"
+
+namespace thunderkittens {
+
+struct cache_operand {
+  const at::Tensor &k, &v;  // [B, S, Hk, D], or pages [P, page, Hk, D]
+  const at::Tensor& seqlens;
+  const std::optional<at::Tensor>& page_table;
+
+  // Of a sequence.
+  int64_t capacity() const { return page_table ? page_table->size(1) * k.size(1) : k.size(1); }
+  // Without a key to read or write, whatever the lengths are.
+  bool is_empty() const { return capacity() == 0 || k.size(0) == 0; }
+  decode_cache sizes() const;
+};
+
+// As int32, in a row each; what they hold is not looked at. Keep them until the launch has
+// returned.
+at::Tensor as_entries(const at::Tensor& t);
+
+bool has_neighbours(const at::Tensor& t);  // along the last dimension
+// Of a tensor of four dimensions; 0 along one of size 1.
+decode_strides decode_strides_of(const at::Tensor& t);
+// Whether all rows start at multiples of `bytes`, and their elements are neighbours.
+bool rows_start_at(const at::Tensor& t, int64_t bytes);
+
+}  // namespace thunderkittens

@@ -1,0 +1,304 @@
+// The kernels of attention_decode and cache_append against their definitions in double.
+#include "attention_decode.h"
+
+#include <kittens.cuh>
+#include <limits>
+
+#include "problem.h"
+
+using namespace kittens::testing;
+using namespace thunderkittens;
+using kittens::bf16;
+
+namespace {
+
+constexpr int kWidth = 64;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+struct problem {
+  std::vector<int> lengths;
+  int queries, heads, key_heads, capacity;
+  int page = 0;  // 0: none
+  int left = -1;
+  double softcap = 0;
+  bool sinks = false;
+  int blocks = 2;
+
+  int batch() const { return int(lengths.size()); }
+  int length(int b) const { return std::min(std::max(lengths[b], 0), capacity); }
+  int first(int b) const { return left < 0 ? 0 : std::max(length(b) - queries - left, 0); }
+  int columns() const { return page == 0 ? 1 : capacity / page; }
+};
+
+// A cache, NaN where no query sees it, and its table, rubbish where no key is needed.
+struct caches {
+  std::vector<bf16> k, v;
+  std::vector<int> table;
+  int page_size, pages;
+
+  explicit caches(const problem& is)
+      : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns() + 1) {
+    const size_t elements = size_t(pages) * page_size * is.key_heads * kWidth;
+    k = normal_values<bf16>(elements, 2);
+    v = normal_values<bf16>(elements, 3);
+    // Sequence b's columns are the pages from the last backwards; page 0 is nobody's. (Without
+    // pages each sequence is its own.)
+    for (int i = 0; i < is.batch() * is.columns(); ++i) {
+      table.push_back(is.page == 0 ? i : pages - 1 - i);
+    }
+    std::vector<bool> seen(size_t(pages) * page_size);
+    for (int b = 0; b < is.batch(); ++b) {
+      for (int j = is.first(b); j < is.length(b); ++j) seen[row(is, b, j)] = true;
+    }
+    const int heads = is.key_heads * kWidth;
+    for (size_t i = 0; i < elements; ++i) {
+      if (!seen[i / heads]) k[i] = v[i] = kittens::convert<bf16>(kNaN);
+    }
+    for (int b = 0; b < is.batch() && is.page != 0; ++b) {
+      for (int c = 0; c < is.columns(); ++c) {
+        const bool needed = c >= is.first(b) / page_size && c * page_size < is.length(b);
+        if (!needed) table[b * is.columns() + c] = c % 2 == 0 ? -1 : 1 << 30;
+      }
+    }
+  }
+  // Of all pages.
+  int row(const problem& is, int b, int key) const {
+    return table[b * is.columns() + key / page_size] * page_size + key % page_size;
+  }
+  decode_cache sizes(const problem& is) const {
+    const int64_t head = kWidth, token = is.key_heads * head;
+    const decode_strides strides{page_size * token, token, head};
+    return {.pages = pages,
+            .page_size = page_size,
+            .k_strides = strides,
+            .v_strides = strides,
+            .paged = is.page != 0,
+            .table_width = is.columns(),
+            .table_stride = is.columns()};
+  }
+};
+
+// One row of the output: query head h of token i.
+std::vector<double> attend(const problem& is, const caches& in, const std::vector<double>& q,
+                           const std::vector<float>& sinks, int b, int i, int h) {
+  const int group = is.heads / is.key_heads, last = is.length(b) - is.queries + i;
+  const int first = is.left < 0 ? 0 : std::max(last - is.left, 0);
+  const auto at = [&](int key) {
+    return (size_t(in.row(is, b, key)) * is.key_heads + h / group) * kWidth;
+  };
+  const size_t row = ((size_t(b) * is.queries + i) * is.heads + h) * kWidth;
+  std::vector<double> o(kWidth);
+  double sum = is.sinks && last >= 0 ? std::exp(double(sinks[h])) : 0;
+  for (int key = first; key <= last; ++key) {
+    double score = 0;
+    for (int c = 0; c < kWidth; ++c) {
+      score += q[row + c] * kittens::convert<float>(in.k[at(key) + c]);
+    }
+    score *= 0.125;
+    if (is.softcap > 0) score = is.softcap * std::tanh(score / is.softcap);
+    const double weight = std::exp(score);
+    sum += weight;
+    for (int c = 0; c < kWidth; ++c) {
+      o[c] += weight * kittens::convert<float>(in.v[at(key) + c]);
+    }
+  }
+  for (double& x : o) x = sum == 0 ? 0 : x / sum;
+  return o;
+}
+
+void check(const problem& is) {
+  const size_t rows = size_t(is.batch()) * is.queries * is.heads;
+  const caches in(is);
+  const auto qs = normal_values<bf16>(rows * kWidth, 1);
+  const auto sink_values = normal_values<float>(is.heads, 4);
+  const buffer<bf16> q(qs), k(in.k), v(in.v), o(rows * kWidth);
+  const buffer<int> lengths(is.lengths), table(in.table);
+  const buffer<float> sinks(sink_values);
+  const int workers = is.blocks * kDecodeWarps;
+  const decode_strides strides{int64_t{is.queries} * is.heads * kWidth, is.heads * kWidth, kWidth};
+  const attention_decode_problem p{.batch = is.batch(),
+                                   .queries = is.queries,
+                                   .heads = is.heads,
+                                   .key_heads = is.key_heads,
+                                   .head_dim = kWidth,
+                                   .q_strides = strides,
+                                   .o_strides = strides,
+                                   .cache = in.sizes(is),
+                                   .scale = 0.125,
+                                   .softcap = is.softcap,
+                                   .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
+                                   .type = dtype::bfloat16};
+  const buffer<float> parts(2 * workers * kDecodeRows * kWidth),
+      sums(2 * workers * kDecodeRows * 2);
+  const buffer<int> owners(2 * decode_items(p));
+  run({.problem = p,
+       .tensors = {.q = q.data(),
+                   .k = k.data(),
+                   .v = v.data(),
+                   .o = o.data(),
+                   .seqlens = lengths.data(),
+                   .table = is.page == 0 ? nullptr : table.data(),
+                   .sinks = is.sinks ? sinks.data() : nullptr},
+       .parts = parts.data(),
+       .sums = sums.data(),
+       .owners = owners.data(),
+       .blocks = is.blocks});
+  std::vector<double> want;
+  const std::vector<double> queries = doubles(qs);
+  for (int b = 0; b < is.batch(); ++b) {
+    for (int i = 0; i < is.queries; ++i) {
+      for (int h = 0; h < is.heads; ++h) {
+        const auto row = attend(is, in, queries, sink_values, b, i, h);
+        want.insert(want.end(), row.begin(), row.end());
+      }
+    }
+  }
+  // The weights and the result are rounded to bf16: of values of a size of one, averaged.
+  check_all("o", o.get(), want, 0x1p-8, 0.012);
+}
+
+}  // namespace
+
+TEST(one_token_of_some_sequences) {
+  check({.lengths = {70, 0, 33, 1, 64}, .queries = 1, .heads = 6, .key_heads = 2, .capacity = 80});
+}
+TEST(several_tokens_in_two_tiles) {
+  check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
+}
+TEST(pages_and_a_window) {
+  check({.lengths = {150, 20, 65},
+         .queries = 2,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 168,
+         .page = 24,
+         .left = 40});
+}
+TEST(sinks_and_a_cap_of_one_long_sequence) {
+  check({.lengths = {400},
+         .queries = 1,
+         .heads = 3,
+         .key_heads = 1,
+         .capacity = 400,
+         .softcap = 2,
+         .sinks = true,
+         .blocks = 3});
+}
+TEST(fewer_tiles_than_workers) {
+  check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
+}
+TEST(more_sequences_than_lanes) {
+  problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};
+  for (int i = 0; i < 70; ++i) is.lengths.push_back(i % 3 == 0 ? 0 : i % 41);
+  check(is);
+}
+
+namespace {
+
+struct append_problem {
+  std::vector<int> lengths;
+  int tokens, key_heads, width, capacity, rotated = 0, page = 0;
+  bool in_runs = true, float_tables = false;
+};
+
+template <class Table>
+void check_append(const append_problem& is) {
+  const int batch = int(is.lengths.size()), page = is.page == 0 ? is.capacity : is.page;
+  const int columns = is.capacity / page, pages = batch * columns, pairs = is.rotated / 2;
+  constexpr int kRows = 20;  // of the tables
+  std::vector<int> places;
+  for (int i = 0; i < pages; ++i) places.push_back(is.page == 0 ? i : pages - 1 - i);
+  if (is.page != 0) places[2] = pages, places[columns] = -1;  // where there are new tokens
+  const int64_t token = int64_t{is.key_heads} * is.width;
+  const auto ks = normal_values<bf16>(batch * is.tokens * token, 1);
+  const auto vs = normal_values<bf16>(batch * is.tokens * token, 2);
+  const auto old_ks = normal_values<bf16>(pages * page * token, 3);
+  const auto old_vs = normal_values<bf16>(pages * page * token, 4);
+  const auto coss = normal_values<Table>(kRows * pairs + 1, 5);
+  const auto sins = normal_values<Table>(kRows * pairs + 1, 6);
+  const buffer<bf16> k(ks), v(vs), k_cache(old_ks), v_cache(old_vs);
+  const buffer<int> lengths(is.lengths), table(places);
+  const buffer<Table> cos(coss), sin(sins);
+  const decode_strides new_strides{is.tokens * token, token, is.width};
+  const decode_strides strides{page * token, token, is.width};
+  run({.problem = {.batch = batch,
+                   .tokens = is.tokens,
+                   .key_heads = is.key_heads,
+                   .head_dim = is.width,
+                   .k_strides = new_strides,
+                   .v_strides = new_strides,
+                   .cache = {.pages = pages,
+                             .page_size = page,
+                             .k_strides = strides,
+                             .v_strides = strides,
+                             .paged = is.page != 0,
+                             .table_width = columns,
+                             .table_stride = columns},
+                   .rotated = is.rotated,
+                   .table_rows = kRows,
+                   .cos_stride = pairs,
+                   .sin_stride = pairs,
+                   .type = dtype::bfloat16,
+                   .table_type = std::is_same_v<Table, float> ? dtype::float32 : dtype::bfloat16},
+       .tensors = {.k = k.data(),
+                   .v = v.data(),
+                   .k_cache = k_cache.data(),
+                   .v_cache = v_cache.data(),
+                   .seqlens = lengths.data(),
+                   .table = is.page == 0 ? nullptr : table.data(),
+                   .cos = cos.data(),
+                   .sin = sin.data()}},
+      is.in_runs);
+  std::vector<double> want_k = doubles(old_ks), want_v = doubles(old_vs);
+  const auto new_k = doubles(ks), new_v = doubles(vs), c = doubles(coss), s = doubles(sins);
+  for (int b = 0; b < batch; ++b) {
+    for (int i = 0; i < is.tokens; ++i) {
+      const int64_t position = int64_t{is.lengths[b]} - is.tokens + i;
+      if (position < 0 || position >= is.capacity) continue;
+      const int place = places[b * columns + position / page];
+      if (place < 0 || place >= pages) continue;
+      for (int h = 0; h < is.key_heads; ++h) {
+        const int64_t to = (place * page + position % page) * token + h * is.width;
+        const int64_t from = (b * is.tokens + i) * token + h * is.width;
+        for (int col = 0; col < is.width; ++col) {
+          want_v[to + col] = new_v[from + col];
+          want_k[to + col] = new_k[from + col];
+        }
+        for (int j = 0; j < pairs; ++j) {
+          const int64_t at = std::min<int64_t>(position, kRows - 1) * pairs + j;
+          const double x = new_k[from + j], y = new_k[from + j + pairs];
+          want_k[to + j] = x * c[at] - y * s[at];
+          want_k[to + j + pairs] = x * s[at] + y * c[at];
+        }
+      }
+    }
+  }
+  check_all("k_cache", k_cache.get(), want_k, 0x1.1p-8, 1e-5);
+  check_all("v_cache", v_cache.get(), want_v, 0, 0);
+}
+
+constexpr int kFar = std::numeric_limits<int>::max();
+
+}  // namespace
+
+TEST(runs_are_turned_and_copied) {
+  check_append<float>({.lengths = {2, 30, 1, 33},
+                       .tokens = 2,
+                       .key_heads = 3,
+                       .width = 64,
+                       .capacity = 32,
+                       .rotated = 32});
+}
+TEST(elements_go_to_pages) {
+  check_append<bf16>({.lengths = {40, 17, 0, -3, 49, kFar, -kFar},
+                      .tokens = 3,
+                      .key_heads = 30,
+                      .width = 10,
+                      .capacity = 48,
+                      .rotated = 6,
+                      .page = 16,
+                      .in_runs = false});
+}
+TEST(nothing_is_turned) {
+  check_append<float>({.lengths = {9, 8}, .tokens = 1, .key_heads = 1, .width = 16, .capacity = 8});
+}
