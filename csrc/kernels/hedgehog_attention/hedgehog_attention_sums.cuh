@@ -21,25 +21,28 @@ struct hedgehog_states_arguments {
 inline constexpr int kStateParts = kWidth * kWidth / 2 / kSumThreads;
 inline constexpr int kStateBlocks = kStateParts + 1;
 
-// f(b, what is there) gives what is to be there, for the slots of a head in the order of the sum.
-// Slots 0 and 1, of queries without keys in their state, are zeros.
+// f(what is there) gives what is to be there, for the slots of a head in the order of the sum; but
+// slots 0 and 1, of queries without keys in their state, are zeros, and nobody reads them in the
+// end.
 template <bool Reverse, class V, class F>
 KITTENS_DEVICE void for_each_slot(V* slots, int64_t apart, int blocks, F f) {
   constexpr int kAhead = 8;  // loads that are under way
+  if (!Reverse) {
+    for (int b = 0; b < 2 && b < blocks; ++b) arch::store_global(slots + b * apart, V{});
+  }
+  const int64_t next = Reverse ? -apart : apart;
+  V* at = slots + (Reverse ? blocks - 1 : 2) * apart;
+  int left = blocks - 2;
 #pragma unroll 1
-  for (int i = 0; i < blocks; i += kAhead) {
+  for (; left >= kAhead; left -= kAhead, at += kAhead * next) {
     V values[kAhead];
 #pragma unroll
-    for (int n = 0; n < kAhead; ++n) {
-      const int b = Reverse ? blocks - 1 - i - n : i + n;
-      values[n] = b >= 2 && b < blocks ? arch::load_global(slots + b * apart) : V{};
-    }
+    for (int i = 0; i < kAhead; ++i) values[i] = arch::load_global(at + i * next);
 #pragma unroll
-    for (int n = 0; n < kAhead; ++n) {
-      const int b = Reverse ? blocks - 1 - i - n : i + n;
-      if (b >= 0 && b < blocks) arch::store_global(slots + b * apart, f(values[n]));
-    }
+    for (int i = 0; i < kAhead; ++i) arch::store_global(at + i * next, f(values[i]));
   }
+#pragma unroll 1
+  for (; left > 0; --left, at += next) arch::store_global(at, f(arch::load_global(at)));
 }
 
 // Each slot becomes the sum of those up to it; Reverse: from it on.
