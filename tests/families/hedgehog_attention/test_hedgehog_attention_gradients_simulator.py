@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.hedgehog_attention import cases, gradients
+from tests.families.hedgehog_attention import cases, gradient_cases
 from tests.families.hedgehog_attention.cases import BF16, Case
 from tests.tools.in_simulator import (
     check_no_races,
@@ -30,36 +30,37 @@ def launches() -> int:
     return _C.launch_counts()["hedgehog_attention_backward"]
 
 
-@pytest.mark.parametrize("case", gradients.ALL, ids=str)
+@pytest.mark.parametrize("case", gradient_cases.ALL, ids=str)
 def test_against_float64(case):
     """Right, within its tensors, and the same bits with other neighbours; by our kernels."""
-    inputs = gradients.make(case)
+    inputs = gradient_cases.make(case)
     before = launches()
     with thunderkittens.backend("simulator"):
-        results = check_memory(lambda *t: gradients.run_case(t), *inputs)
+        results = check_memory(lambda *t: gradient_cases.run_case(case, t), *inputs)
     assert launches() >= before + 2
-    gradients.check_case(case, inputs, results)
+    gradient_cases.check_case(case, inputs, results)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_policies_agree(case):
-    inputs = gradients.make(case)
-    check_policies_agree(lambda: gradients.run_case(inputs))
+    inputs = gradient_cases.make(case)
+    check_policies_agree(lambda: gradient_cases.run_case(case, inputs))
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_no_races(case):
-    inputs = gradients.make(case)
-    check_no_races(lambda: gradients.run_case(inputs))
+    inputs = gradient_cases.make(case)
+    check_no_races(lambda: gradient_cases.run_case(case, inputs))
 
 
 @pytest.mark.parametrize("which", range(7))
 def test_gradient_of_one_input_alone(which):
     """What is not needed is not written, and what is is the same."""
-    *tensors, dy = gradients.make(Case(1, 200, 2, states=False))
+    case = Case(1, 200, 2, states=False)
+    *tensors, dy = gradient_cases.make(case)
     with thunderkittens.backend("simulator"):
-        want = gradients.run_case([*tensors, dy])[which]
+        want = gradient_cases.run_case(case, [*tensors, dy])[which]
         *given, alpha, beta = (t.detach().requires_grad_(i == which) for i, t in enumerate(tensors))
         y = thunderkittens.hedgehog_attention(*given, alpha=alpha, beta=beta)
         (got,) = torch.autograd.grad(y, [*given, alpha, beta][which], dy)
@@ -69,19 +70,20 @@ def test_gradient_of_one_input_alone(which):
 def test_keys_that_are_equal_share_the_gradient_of_the_maximum():
     """Scores are equal bit by bit in both passes, also of keys in both blocks of a window."""
     case = Case(1, 140, 1, states=False)
-    q, k, *rest = gradients.make(case)
+    q, k, *rest = gradient_cases.make(case)
     k = k[:, :3].repeat(1, 47, 1, 1)[:, :140].contiguous()
     with thunderkittens.backend("simulator"):
-        results = gradients.run_case([q, k, *rest])
-    gradients.check_case(case, [q, k, *rest], results)
+        results = gradient_cases.run_case(case, [q, k, *rest])
+    gradient_cases.check_case(case, [q, k, *rest], results)
 
 
 def test_not_finite_stays_in_its_head():
     """A NaN of dy spoils gradients of its head alone, and of no later queries."""
-    inputs = gradients.make(Case(length=300, states=False))
+    case = Case(length=300, states=False)
+    inputs = gradient_cases.make(case)
     inputs[-1][0, 200, 1, 3] = float("nan")
     with thunderkittens.backend("simulator"):
-        dq, dk, dv, dq_map, dk_map, dalpha, dbeta = gradients.run_case(inputs)
+        dq, dk, dv, dq_map, dk_map, dalpha, dbeta = gradient_cases.run_case(case, inputs)
     for of_tokens in (dq, dk, dv):
         assert of_tokens[:, :, 0].isfinite().all()
     for of_heads in (dq_map, dk_map, dalpha, dbeta):
@@ -115,7 +117,8 @@ def test_explain_says_who_differentiates(monkeypatch):
 
 def test_gradients_through_the_final_state_are_torchs(monkeypatch):
     """Where the state is asked for and not used, they are the kernels'."""
-    *tensors, dy = gradients.make(Case(1, 140, 1, states=False))
+    case = Case(1, 140, 1, states=False)
+    *tensors, dy = gradient_cases.make(case)
     given = [t.detach().requires_grad_() for t in tensors]
     *five, alpha, beta = given
 
@@ -129,7 +132,8 @@ def test_gradients_through_the_final_state_are_torchs(monkeypatch):
         before = launches()
         results = torch.autograd.grad(y, given, dy)
         assert launches() == before + 1
-        for got, want in zip(results, gradients.run_case([*tensors, dy]), strict=True):
+        alone = gradient_cases.run_case(case, [*tensors, dy])
+        for got, want in zip(results, alone, strict=True):
             assert torch.equal(got, want)
         y, state = call()
         with pytest.raises(RuntimeError, match="through the final state are computed by torch"):
@@ -143,10 +147,11 @@ def test_gradients_through_the_final_state_are_torchs(monkeypatch):
 
 def test_the_gradient_of_a_sum():
     """dy of one element, broadcast, is copied first."""
-    *tensors, _ = gradients.make(Case(1, 70, 1, states=False, dtype=BF16))
+    case = Case(1, 70, 1, states=False)
+    *tensors, _ = gradient_cases.make(case)
     with thunderkittens.backend("simulator"):
         expanded = torch.ones((), dtype=BF16).expand(1, 70, 1, 128)
-        got = gradients.run_case([*tensors, expanded])
-        want = gradients.run_case([*tensors, expanded.contiguous()])
+        got = gradient_cases.run_case(case, [*tensors, expanded])
+        want = gradient_cases.run_case(case, [*tensors, expanded.contiguous()])
     for one, other in zip(got, want, strict=True):
         assert torch.equal(one, other)

@@ -27,6 +27,8 @@ ALL = [
     # Several runs of blocks, and sums of more than eight slots.
     Case(length=1030, heads=1, states=False),
 ]
+# What tests/tools/budgets.py measures.
+BUDGETS = {"hedgehog_attention_backward": Case(1, 256, 1, states=False)}
 
 
 def make(case: Case, device: str = "cpu") -> tuple[Tensor, ...]:
@@ -42,13 +44,14 @@ def differentiate(function, inputs) -> list[Tensor]:
     return list(torch.autograd.grad(function(*leaves), leaves, dy))
 
 
-def run_case(inputs) -> list[Tensor]:
-    """All gradients, by the backend in force."""
+def run_case(case: Case, inputs) -> list[Tensor]:
+    """All gradients, by the backend in force, of a case without states."""
 
     def call(*tensors):
         *given, alpha, beta = tensors
         return thunderkittens.hedgehog_attention(*given, alpha=alpha, beta=beta)
 
+    assert not case.states
     return differentiate(call, inputs)
 
 
