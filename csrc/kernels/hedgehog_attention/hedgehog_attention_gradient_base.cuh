@@ -32,13 +32,25 @@ class gradient_base {
     expect_bytes(shared.map_full, tma::bytes<typename Config::map_tile>);
     tma::load_async(shared.map, p.map, shared.map_full, {.d = shared.head});
   }
-  // All of a step; nobody reads what they replace.
-  KITTENS_DEVICE void request(int step) {
+  // What a step needs, in two parts, since nobody reads what they replace from the middle of the
+  // step before on; and from its end on.
+  KITTENS_DEVICE void request_early(int step) {
+    if (step >= shared.count) return;
+    if constexpr (Config::is_queries) {
+      request_window(shared.window_values, p.window_values, shared.window_values_full, step);
+      request_state(step);
+    } else {
+      request_row_values(step);
+    }
+  }
+  KITTENS_DEVICE void request_late(int step) {
+    if (step >= shared.count) return;
     request_rows(step);
-    request_row_values(step);
+    if constexpr (Config::is_queries) request_row_values(step);
     if constexpr (!Config::is_states) {
-      if (step >= shared.count) return;
       request_window(shared.window, p.window, shared.window_full, step);
+    }
+    if constexpr (Config::is_keys) {
       request_window(shared.window_values, p.window_values, shared.window_values_full, step);
       request_state(step);
     }
@@ -80,8 +92,10 @@ class gradient_base {
     if (p.wants_row_gradients) {
       tma::store_async(p.row_gradients, shared.d_scores[W], origin, token, shared.head, column);
     }
-    if (Config::is_keys && p.wants_value_gradients) {
-      tma::store_async(p.value_gradients, shared.weights[W], origin, token, shared.head, column);
+    if constexpr (Config::is_keys) {
+      if (p.wants_value_gradients) {
+        tma::store_async(p.value_gradients, shared.weights[W], origin, token, shared.head, column);
+      }
     }
     tma::store_commit_group();
   }

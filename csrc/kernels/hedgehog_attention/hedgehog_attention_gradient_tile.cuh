@@ -55,18 +55,25 @@ struct hedgehog_gradient_arguments {
 // what each of the largest scores takes of the gradient, for all are relative to it.
 //   float4 {largest, reciprocal, delta, of_largest}
 
+// A member of shared memory that a pass has, or does without.
+struct nothing {};
+template <bool There, class Tile>
+using tile_if = std::conditional_t<There, Tile, nothing>;
+
 template <class Config>
 struct hedgehog_attention_gradient_shared {
   static constexpr bool kWindow = !Config::is_states;
+  using window_tile = tile_if<kWindow, typename Config::token_tile>;
   // What copies write comes first, and then what threads do.
   typename Config::map_tile map;
   typename Config::token_tile rows, row_values;
-  typename Config::token_tile window[kWindow ? 2 : 1], window_values[kWindow ? 2 : 1];
-  typename Config::state_tile state[kWindow ? 2 : 1];  // by softmax
+  window_tile window[2], window_values[2];
+  tile_if<kWindow, typename Config::state_tile> state[2];  // by softmax
   // By block of the window, or by softmax. The first two are what a state's part, and the others
   // what gradients go out by.
   typename Config::square features[2], d_logits[2];
-  typename Config::square d_scores[kWindow ? 2 : 1], weights[Config::is_keys ? 2 : 1];
+  tile_if<kWindow, typename Config::square> d_scores[2];
+  tile_if<Config::is_keys, typename Config::square> weights[2];
   sv<float, kBlock> of_rows[2][6];     // of each warpgroup
   sv<float, kHalf> of_columns[2][4];   // of its warps
   int batch, head, run, begin, count;  // of blocks

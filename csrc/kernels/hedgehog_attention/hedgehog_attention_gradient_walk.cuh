@@ -18,7 +18,8 @@ class gradient_walk : gradient_base<Config, W> {
     if (shared.count <= 0) return;
     if (this->brings()) {
       this->request_map();
-      this->request(0);
+      this->request_early(0);
+      this->request_late(0);
     }
     zero(d_map);
     wait(shared.map_full, 0);
@@ -137,9 +138,9 @@ class gradient_walk : gradient_base<Config, W> {
     } else {
       differentiate_keys(x, s, d, g, step);
     }
-    rt_fl<16, kHalf> d_rows, other;  // halves of columns; of values, for keys
-    this->meet();                    // all operands are there
-    multiply_back(d_rows, other, step);
+    this->meet();  // all operands are there, and the products above are done
+    if (this->brings()) this->request_early(step + 1);
+    multiply_back(step);
   }
 
   // Asks for logits and scores, and then for the products of values.
@@ -278,10 +279,10 @@ class gradient_walk : gradient_base<Config, W> {
   }
 
   // The products with d_scores, d_logits, weights and features, and what comes of them.
-  KITTENS_DEVICE void multiply_back(rt_fl<16, kHalf>& d_rows, rt_fl<16, kHalf>& d_values,
-                                    int step) {
+  KITTENS_DEVICE void multiply_back(int step) {
     const auto& map = half_of(shared.map, W);
     const auto& own = half_of(shared.rows, W);
+    rt_fl<16, kHalf> d_rows, d_values;  // half of the columns
     rt_fl<16, kWidth> added;
     warpgroup::mma_fence(d_rows, d_map);
     this->multiply_window(d_rows, shared.d_scores, shared.window, step);
@@ -302,7 +303,7 @@ class gradient_walk : gradient_base<Config, W> {
       warpgroup::mma_async_wait<0>(d_rows, d_map, d_values);
     }
     this->meet();  // all tiles have been read
-    if (this->brings()) this->request(step + 1);
+    if (this->brings()) this->request_late(step + 1);
     warpgroup::store(shared.d_scores[W], d_rows);
     if constexpr (Config::is_queries) {
       mul(added, added, 1 / kStateScale);

@@ -101,7 +101,7 @@ MISTAKES = (
     ),
     in_walk(
         "operands_are_read_before_both_have_written",
-        "    this->meet();                    // all operands are there\n",
+        "    this->meet();  // all operands are there, and the products above are done\n",
         "",
         rf"{RACE}|{WRONG}",
     ),
