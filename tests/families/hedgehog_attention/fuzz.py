@@ -64,7 +64,7 @@ def make(draw: Draw, op: str) -> Case:
         inputs |= {n: draw.place(t) for n, t in zip(STATE, state, strict=True)}
 
     leaves, incoming = (), {}
-    if not states and draw.chance(0.7):
+    if not step and not states and draw.chance(0.25):
         leaves = tuple(inputs)
         incoming = {"y": draw.place(normal(*leading, value_width), expand=True)}
 
