@@ -14,7 +14,6 @@ in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
 in_walk = partial(Mistake, file=f"{_FILE}_gradient_walk.cuh")
 in_base = partial(Mistake, file=f"{_FILE}_gradient_base.cuh")
-in_sums = partial(Mistake, file=f"{_FILE}_sums.cuh")
 
 WRONG = r"relative|CHECK"
 RACE = r"RACE|PROXY|STILL|wgmma|TMA|bulk"
@@ -130,40 +129,10 @@ MISTAKES = (
         "alpha * beta * x",
         WRONG,
     ),
-    in_walk(
-        "a_window_sees_the_future",
-        "    if (Config::is_queries == (W == 1)) warpgroup::tril(s, s, 0, -INFINITY);\n",
-        "",
-        WRONG,
-    ),
-    in_walk(
-        "the_first_block_has_a_window_before_it",
-        "      if (W == 0 && block_of(step) == 0) fill(s, -INFINITY);\n",
-        "",
-        WRONG,
-    ),
-    in_walk(
-        "both_softmaxes_have_the_same_sign",
-        "      g.data[0][i] = (W == 0 ? f.data[0][i] : -f.data[0][i]) * relative;",
-        "      g.data[0][i] = f.data[0][i] * relative;",
-        WRONG,
-    ),
     in_base(
         "keys_have_the_states_of_their_own_block",
         "(Config::is_keys ? 2 : 0);",
         "0;",
         WRONG,
-    ),
-    in_base(
-        "a_window_is_not_brought_on",
-        "return (block_of(step) + Config::first_of_window + i) & 1;",
-        "return i;",
-        rf"{RACE}|{WRONG}",
-    ),
-    in_sums(
-        "sums_go_one_way",
-        "const int64_t next = Reverse ? -apart : apart;",
-        "const int64_t next = apart;",
-        rf"{RACE}|{WRONG}|overrun|guard|outside|signal|crash|memory",
     ),
 )
