@@ -1,7 +1,7 @@
 """Hedgehog attention, bf16: memory-bound if it were perfect, so figures are minimum bytes / time.
 
-Minimum bytes: read q, k and v and write y. Each point has 16384 tokens and 16 heads of 128, from
-many streams of blocks to few.
+Minimum bytes: forward, read q, k and v and write y; backward, read those and dy, write dq, dk and
+dv. Each point has 16384 tokens and 16 heads of 128, from many streams of blocks to few.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from thunderkittens.testing import tolerance
 
 PANELS: tuple[Panel, ...] = ()
 WINDOW = 64
+INPUTS = ("q", "k", "v", "q_map", "k_map", "alpha", "beta")
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,23 @@ class Shape:
         """Of one of q, k, v, y and their gradients."""
         return 2 * self.batch * self.seq * self.heads * self.head_dim
 
+    def work(self, backward: bool) -> int:
+        """The minimum bytes."""
+        return (7 if backward else 4) * self.tensor_bytes()
+
 
 SHAPES = tuple(Shape(batch, 16384 // batch, 16, 128) for batch in (16, 4, 1))
 
 
 def make_inputs(shape: Shape, seed: int) -> Inputs:
-    """q, k and v, normally distributed; maps that keep their size; both weights a half."""
+    """q, k, v and dy, normally distributed; maps that keep their size; both weights a half."""
     random = torch.Generator(harness.DEVICE).manual_seed(seed)
 
     def normal(*sizes: int) -> torch.Tensor:
         return torch.randn(sizes, device=harness.DEVICE, generator=random)
 
     sizes = (shape.batch, shape.seq, shape.heads, shape.head_dim)
-    inputs = {name: normal(*sizes).to(torch.bfloat16) for name in "qkv"}
+    inputs = {name: normal(*sizes).to(torch.bfloat16) for name in ("q", "k", "v", "dy")}
     for name in ("q_map", "k_map"):
         weights = normal(shape.heads, shape.head_dim, shape.head_dim // 2)
         inputs[name] = (weights * shape.head_dim**-0.5).to(torch.bfloat16)
@@ -81,7 +86,7 @@ def of_head(i: Inputs, b: int, h: int, rows: int = 1024) -> tuple[torch.Tensor, 
     return torch.cat(outputs), torch.cat(sizes)
 
 
-def expected(i: Inputs) -> Expected:
+def expected_y(i: Inputs) -> Expected:
     """y in float64."""
     want = torch.empty(i["q"].shape, dtype=torch.float64, device=i["q"].device)
     bound = torch.empty_like(want)
@@ -97,32 +102,73 @@ def expected(i: Inputs) -> Expected:
     return [(want, bound)]
 
 
-def ours(i: Inputs) -> Call:
-    """`hedgehog_attention`."""
+def expected_gradients(i: Inputs) -> Expected:
+    """All of them by torch in float64, a head at a time; the bound is 2 % of their rms."""
     import thunderkittens
 
-    tensors = [i[name] for name in ("q", "k", "v", "q_map", "k_map")]
-    weights = {"alpha": i["alpha"], "beta": i["beta"]}
-    return lambda: (thunderkittens.hedgehog_attention(*tensors, **weights),)
+    inputs = [i[name].double() for name in INPUTS]
+    wants = [torch.empty_like(t) for t in inputs]
+    for h in range(inputs[0].shape[2]):
+
+        def of_head(t: torch.Tensor, h: int = h) -> torch.Tensor:
+            return t[:, :, h : h + 1] if t.dim() == 4 else t[h : h + 1]
+
+        leaves = [of_head(t).clone().requires_grad_() for t in inputs]
+        *tensors, alpha, beta = leaves
+        y = thunderkittens.hedgehog_attention(*tensors, alpha=alpha, beta=beta)
+        found = torch.autograd.grad(y, leaves, of_head(i["dy"]).double())
+        for want, part in zip(wants, found, strict=True):
+            of_head(want).copy_(part)
+    # Each token's rms, and all tokens': the first ones', whose denominators are small, are larger.
+    bounds = []
+    for want in wants:
+        squares = want.square()
+        row, every = squares.mean(-1, keepdim=True).sqrt(), squares.mean().sqrt()
+        bounds.append(0.02 * (row + every + want.abs()))
+    return list(zip(wants, bounds, strict=True))
+
+
+def expected(i: Inputs, backward: bool) -> Expected:
+    """y; or the gradients of all inputs."""
+    return expected_gradients(i) if backward else expected_y(i)
+
+
+def ours(i: Inputs, backward: bool) -> Call:
+    """`hedgehog_attention` without gradients, or its backward alone."""
+    import thunderkittens
+
+    leaves = [i[name].detach().requires_grad_(backward) for name in INPUTS]
+    *tensors, alpha, beta = leaves
+
+    def run() -> torch.Tensor:
+        return thunderkittens.hedgehog_attention(*tensors, alpha=alpha, beta=beta)
+
+    if not backward:
+        return lambda: (run(),)
+    y = run()
+    return lambda: torch.autograd.grad(y, leaves, i["dy"], retain_graph=True)
 
 
 CONTENDERS = {OURS: ours}
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """`quick` takes the first shape."""
-    for shape in SHAPES[:1] if quick else SHAPES:
-        yield Case(
-            op="hedgehog_attention",
-            shape=str(shape),
-            dtype="bf16",
-            work=4 * shape.tensor_bytes(),
-            unit="TB/s",
-            inputs=partial(make_inputs, shape),
-            expected=expected,
-            contenders=CONTENDERS,
-            resident=4 * shape.tensor_bytes(),
-        )
+    """Forward, then backward; `quick` takes the first shape."""
+    for backward in (False, True):
+        for shape in SHAPES[:1] if quick else SHAPES:
+            yield Case(
+                op="hedgehog_attention_backward" if backward else "hedgehog_attention",
+                shape=str(shape),
+                dtype="bf16",
+                work=shape.work(backward),
+                unit="TB/s",
+                inputs=partial(make_inputs, shape),
+                expected=partial(expected, backward=backward),
+                contenders={
+                    name: partial(build, backward=backward) for name, build in CONTENDERS.items()
+                },
+                resident=shape.work(backward),
+            )
 
 
 def host_calls(gradient: bool) -> HostCalls:

@@ -134,21 +134,28 @@ def hedgehog_attention(
 
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D = E = 128, F = 64 and any S; torch
-        computes the rest, by the same blocks. All gradients are torch's: its matmul, in float32,
-        with memory for a state [2 F, E + 1] of each block. q, k and v are read where they lie if
-        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
-        0; otherwise they are copied, and `explain` says so. A block of threads has one head; where
-        heads are fewer than the GPU's multiprocessors, sequences are cut into segments, whose
-        states are found first: k and v are then read twice. With `initial_state`, k and v are
-        copied behind the window before them. The backward saves the inputs alone.
+        computes the rest, by the same blocks. q, k and v are read where they lie if the last stride
+        is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
+        are copied, and `explain` says so. A block of threads has one head; where heads are fewer
+        than the GPU's multiprocessors, sequences are cut into segments, whose states are found
+        first: k and v are then read twice. With `initial_state`, k and v are copied behind the
+        window before them.
+
+        So are gradients kernels', of the same calls, unless there is an `initial_state` or the
+        final state is differentiated: those are torch's, and `explain` says so of tensors that
+        require a gradient. The backward saves the inputs alone. Its kernels take memory for a state
+        [2 F, E] of each block of 64 tokens in q's dtype, as much as four of q, and for 16 bytes a
+        token and head; torch's for several such states in float32.
 
     Numerics:
         m is exact: no exponent is above 0. Products take operands in q's dtype and accumulate in
         float32: features, weights and the state before each pair of blocks are rounded to q's
-        dtype; the state itself stays in float32. Of float16 it must stay below 65504. Torch
-        computes in float32 (float64 for float64). Where several scores of a window are the largest,
-        each has its part of m's gradient. Under autocast q, k, v and the maps take its dtype. The
-        same bits on every run. Where beta is 0, the first rows are 0 / 0.
+        dtype; the state itself stays in float32. Of float16 it must stay below 65504. In the
+        backward what a block adds to the state, and to its gradient, is rounded too, and so are the
+        gradients of scores and of x W. Torch computes in float32 (float64 for float64). Where
+        several scores of a window are the largest, each has its part of m's gradient. Under
+        autocast q, k, v and the maps take its dtype. The same bits on every run. Where beta is 0,
+        the first rows are 0 / 0.
 
     Source:
         csrc/kernels/hedgehog_attention. Zhang et al., The Hedgehog and the Porcupine (2024); Zhang

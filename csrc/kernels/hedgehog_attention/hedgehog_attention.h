@@ -21,6 +21,19 @@ struct hedgehog_attention_params {
   int64_t segment_blocks;
 };
 
+// T is `type`; the states and what is summed of them: hedgehog_attention_gradient.cuh.
+struct hedgehog_attention_backward_params {
+  hedgehog_attention_backward_problem problem;
+  hedgehog_attention_backward_tensors tensors;
+  void* states;         // T [batch, heads, blocks, 128, 128]
+  float* state_sums;    // [batch, heads, blocks, 128]
+  void* factors;        // float4 [batch, heads, blocks · 64]
+  float* q_map_parts;   // [batch, runs, heads, 128, 64]
+  float* k_map_parts;   // the same
+  float* weight_parts;  // [batch, runs, heads]
+  int64_t run_blocks;
+};
+
 struct hedgehog_attention_step_params {
   hedgehog_attention_step_problem problem;
   hedgehog_attention_step_tensors tensors;
@@ -30,6 +43,8 @@ inline constexpr int64_t kHedgehogStepWidth = 256;  // of heads at most, and of 
 
 inline constexpr kittens::host::kernel_entry<hedgehog_attention_params> kHedgehogAttention{
     "hedgehog_attention"};
+inline constexpr kittens::host::kernel_entry<hedgehog_attention_backward_params>
+    kHedgehogAttentionBackward{"hedgehog_attention_backward"};
 inline constexpr kittens::host::kernel_entry<hedgehog_attention_step_params> kHedgehogAttentionStep{
     "hedgehog_attention_step"};
 

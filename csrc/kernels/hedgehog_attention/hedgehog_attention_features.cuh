@@ -7,10 +7,9 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 using logits = rt_fl<16, kHalf>;  // x W of a warp's rows
 
-// scale · softmax(Sign · x), rounded to T: of each row by its own scale.
-template <int Sign, class T>
-KITTENS_DEVICE void softmax_features(rt<T, 16, kHalf>& features, const logits& x,
-                                     const logits::col_vec& scale) {
+// scale · softmax(Sign · x), of each row by its own scale.
+template <int Sign>
+KITTENS_DEVICE void softmax(logits& e, const logits& x, const logits::col_vec& scale) {
   constexpr float kScale = Sign * kLog2e;
   logits::col_vec largest, factor;
   if constexpr (Sign == 1) {
@@ -19,11 +18,17 @@ KITTENS_DEVICE void softmax_features(rt<T, 16, kHalf>& features, const logits& x
     row_min(largest, x);
   }
   mul(largest, largest, kScale);
-  logits e;
   map_rows([](float a, float m) { return arch::exp2_approx(fmaf(a, kScale, -m)); }, e, x, largest);
   row_sum(factor, e);
   div(factor, scale, factor);
   mul_row(e, e, factor);
+}
+// … rounded to T.
+template <int Sign, class T>
+KITTENS_DEVICE void softmax_features(rt<T, 16, kHalf>& features, const logits& x,
+                                     const logits::col_vec& scale) {
+  logits e;
+  softmax<Sign>(e, x, scale);
   copy(features, e);
 }
 

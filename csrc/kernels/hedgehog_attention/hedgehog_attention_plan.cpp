@@ -16,6 +16,8 @@ using kittens::host::text;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 // Below, a segment's own state costs about as much as it gains.
 constexpr int64_t kFewestBlocks = 8;
+constexpr int64_t kMostBlocksOfHead = 65;  // of threads, of a sum: hedgehog_attention_sums.cuh
+constexpr int64_t kMostRuns = 8;           // of a sequence, where its heads alone occupy the device
 constexpr int64_t kFeatures = 2 * kHedgehogMapColumns;
 constexpr int64_t kStateBytes = kFeatures * (kHedgehogHeadDim + 1) * int64_t{sizeof(float)};
 
@@ -30,6 +32,45 @@ int64_t blocks_of_segment(const hedgehog_attention_problem& p, const device& d) 
   const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
   return 2 * ceil_div(std::max(ceil_div(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
 }
+
+// The same of the backward, whose blocks are independent: so that the multiprocessors, each of
+// which has one block of threads at a time, have the least to do. Of several such cuts the longest
+// runs.
+int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d) {
+  const int64_t blocks = blocks_of(p), streams = std::max<int64_t>(1, p.batch * p.heads);
+  const int64_t most = std::min(blocks, std::max<int64_t>(kMostRuns, d.multiprocessors / streams));
+  int64_t best = blocks, least = std::numeric_limits<int64_t>::max();
+  for (int64_t runs = 1; runs <= most; ++runs) {
+    const int64_t length = ceil_div(blocks, runs);
+    const int64_t steps = length * ceil_div(streams * ceil_div(blocks, length), d.multiprocessors);
+    if (steps >= least) continue;
+    least = steps;
+    best = length;
+  }
+  return best;
+}
+
+// Where in the backward's workspace, in bytes, what the launches leave each other lies.
+struct workspace_places {
+  int64_t states, state_sums, factors, q_map_parts, k_map_parts, weight_parts, size = 0;
+
+  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks) {
+    const int64_t blocks = p.batch * p.heads * blocks_of(p);
+    const int64_t parts = p.batch * p.heads * ceil_div(blocks_of(p), run_blocks);
+    constexpr int64_t kFloat = sizeof(float), kType = 2;
+    const auto take = [&](int64_t bytes) {
+      const int64_t place = size;
+      size += ceil_div(bytes, 256) * 256;
+      return place;
+    };
+    states = take(blocks * kFeatures * kHedgehogHeadDim * kType);
+    state_sums = take(blocks * kFeatures * kFloat);
+    factors = take(blocks * kHedgehogBlock * 4 * kFloat);
+    q_map_parts = take(parts * kHedgehogHeadDim * kHedgehogMapColumns * kFloat);
+    k_map_parts = take(parts * kHedgehogHeadDim * kHedgehogMapColumns * kFloat);
+    weight_parts = take(parts * kFloat);
+  }
+};
 
 }  // namespace
 
@@ -46,6 +87,17 @@ std::string why_unsupported(const hedgehog_attention_problem& p) {
   if (p.length > kMost / 2 || p.heads > kMost / std::max<int64_t>(1, p.batch) ||
       blocks_of(p) + 1 > kMost / std::max<int64_t>(1, p.batch * p.heads)) {
     return text(p.batch, " batches of ", p.heads, " heads of ", p.length, " tokens are too many");
+  }
+  return "";
+}
+
+std::string why_unsupported(const hedgehog_attention_backward_problem& problem) {
+  const hedgehog_attention_problem& p = problem.forward;
+  const std::string reason = why_unsupported(p);
+  if (!reason.empty()) return reason;
+  if (p.has_window) return "gradients of a sequence with a window before it are computed by torch";
+  if (p.heads * kMostBlocksOfHead > kMost / std::max<int64_t>(1, p.batch)) {
+    return text(p.batch, " batches of ", p.heads, " heads are too many");
   }
   return "";
 }
@@ -72,6 +124,20 @@ hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& 
   return plan;
 }
 
+hedgehog_attention_backward_plan plan(const hedgehog_attention_backward_problem& p,
+                                      const device& d) {
+  static const kittens::host::kernel_handle kernel(kHedgehogAttentionBackward);
+  refuse_unsupported(kernel.name(), p);
+  if (p.forward.length < 1 || p.forward.batch < 1 || p.forward.heads < 1) {
+    throw error(
+        text("hedgehog_attention_backward: batch, length and heads must be at least 1, got ",
+             p.forward.batch, ", ", p.forward.length, " and ", p.forward.heads));
+  }
+  hedgehog_attention_backward_plan plan{{p, kernel.on(d)}, blocks_of_run(p.forward, d)};
+  plan.workspace.bytes = workspace_places(p.forward, plan.run_blocks).size;
+  return plan;
+}
+
 hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kHedgehogAttentionStep);
   refuse_unsupported(kernel.name(), p);
@@ -89,6 +155,23 @@ void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensor
                       .segment_kv = memory,
                       .segment_sum = memory == nullptr ? nullptr : memory + kv_elements,
                       .segment_blocks = plan.segment_blocks},
+                     s);
+}
+
+void launch(const hedgehog_attention_backward_plan& plan,
+            const hedgehog_attention_backward_tensors& t, const workspace& work, stream s) {
+  const workspace_places places(plan.problem.forward, plan.run_blocks);
+  auto* const memory = static_cast<char*>(work.memory);
+  const auto floats = [&](int64_t place) { return reinterpret_cast<float*>(memory + place); };
+  plan.kernel.launch({.problem = plan.problem,
+                      .tensors = t,
+                      .states = memory + places.states,
+                      .state_sums = floats(places.state_sums),
+                      .factors = memory + places.factors,
+                      .q_map_parts = floats(places.q_map_parts),
+                      .k_map_parts = floats(places.k_map_parts),
+                      .weight_parts = floats(places.weight_parts),
+                      .run_blocks = plan.run_blocks},
                      s);
 }
 

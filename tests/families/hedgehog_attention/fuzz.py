@@ -2,6 +2,10 @@
 
 Features, weights and states are rounded to 16 bits: three roundings on a path to N or D, and that
 of y = N / D. Sums are in float32, exponents are off by roundings of products of up to 256 terms.
+
+Without states there are gradients, too, of all inputs. What is rounded on their way are parts of
+dy, of which many add up, and may cancel: so an element's bound is of the largest of its tensor, and
+of dy.
 """
 
 from __future__ import annotations
@@ -59,6 +63,11 @@ def make(draw: Draw, op: str) -> Case:
         )
         inputs |= {n: draw.place(t) for n, t in zip(STATE, state, strict=True)}
 
+    leaves, incoming = (), {}
+    if not step and not states and draw.chance(0.25):
+        leaves = tuple(inputs)
+        incoming = {"y": draw.place(normal(*leading, value_width), expand=True)}
+
     def call(tensors: Tensors) -> Tensors:
         state = HedgehogState(*(tensors[n] for n in STATE)) if states else None
         given = [tensors[n] for n in ("q", "k", "v", "q_map", "k_map")]
@@ -84,7 +93,10 @@ def make(draw: Draw, op: str) -> Case:
         # Exponents are sums of up to 256 products of numbers of a few units each.
         slack = 64 * inner * (8 + 30 * sharp * sharp) + roundings * torch.finfo(dtype).eps / 2
         bound = slack * size + torch.finfo(dtype).eps * y.abs() + torch.finfo(dtype).tiny
-        return {"y": Judged(y, bound)}
+        judged = {"y": Judged(y.detach(), bound.detach())}
+        if incoming:
+            judged |= gradients([*tokens, *fixed], incoming["y"].values, dtype, sharp)
+        return judged
 
     title = describe(
         dtype=dtype_name(dtype),
@@ -95,4 +107,23 @@ def make(draw: Draw, op: str) -> Case:
         sharp=sharp,
         strides=[(p.strides, p.view.storage_offset() - p.guard) for p in inputs.values()],
     )
-    return Case(title, inputs, call, judge, written=STATE if step else ())
+    return Case(title, inputs, call, judge, leaves, incoming, written=STATE if step else ())
+
+
+def gradients(
+    inputs: list[Tensor], dy: Tensor, dtype: torch.dtype, sharp: float
+) -> dict[str, Judged]:
+    """Of all inputs; a dozen roundings of rms u / √3, at a few times that."""
+    unit = torch.finfo(dtype).eps / 2
+    if dtype in (FP32, FP64):  # sums of many terms, and of exponents' errors
+        unit *= 64 * (8 + 30 * sharp * sharp)
+    leaves = [t.double().detach().requires_grad_() for t in inputs]
+    y = cases.definition(*leaves)[0]
+    wants = torch.autograd.grad(y, leaves, dy.double())
+    judged = {}
+    for name, want in zip(("q", "k", "v", *FIXED), wants, strict=True):
+        summed = 1 if want.dim() == 4 else dy.shape[0] * dy.shape[1]  # tokens
+        parts = (1 + sharp) * summed**0.5 * dy.double().square().mean().sqrt()
+        bound = unit * (16 * want.abs().amax() + 4 * parts) + torch.finfo(dtype).tiny
+        judged[f"d{name}"] = Judged(want, bound.expand_as(want))
+    return judged

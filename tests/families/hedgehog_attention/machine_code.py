@@ -2,8 +2,12 @@
 
 SOURCES = (
     "csrc/kernels/hedgehog_attention/hedgehog_attention_sm90",
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_backward_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step",
 )
 DEPENDENT = ()  # launched programmatically
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
-ORDINARY_FROM = {"hedgehog_attention_forward": "features"}
+ORDINARY_FROM = {
+    "hedgehog_attention_forward": "features",
+    "hedgehog_attention_gradient": "features",
+}

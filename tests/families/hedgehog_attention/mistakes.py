@@ -12,6 +12,8 @@ _FILE = "kernels/hedgehog_attention/hedgehog_attention"
 in_consumer = partial(Mistake, file=f"{_FILE}_consumer.cuh")
 in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
+in_walk = partial(Mistake, file=f"{_FILE}_gradient_walk.cuh")
+in_base = partial(Mistake, file=f"{_FILE}_gradient_base.cuh")
 
 WRONG = r"relative|CHECK"
 RACE = r"RACE|PROXY|STILL|wgmma|TMA|bulk"
@@ -95,5 +97,42 @@ MISTAKES = (
         "s.begin = s.segment * p.segment_blocks;",
         "s.begin = 0;",
         rf"{RACE}|{WRONG}",
+    ),
+    in_walk(
+        "operands_are_read_before_both_have_written",
+        "    this->meet();  // all operands are there, and the products above are done\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_walk(
+        "tiles_are_overwritten_while_they_are_read",
+        "    this->meet();  // all tiles have been read\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_walk(
+        "gradients_are_overwritten_on_their_way",
+        "    if (this->signals()) tma::store_async_read_wait<0>();\n"
+        "    warpgroup::mma_async_wait<1>(x, s);\n",
+        "    warpgroup::mma_async_wait<1>(x, s);\n",
+        RACE,
+    ),
+    in_walk(
+        "the_maximum_has_no_gradient",
+        "                                (is_largest >> i & 1 ? of_largest[half] : 0.0f));",
+        "                                0.0f);",
+        WRONG,
+    ),
+    in_walk(
+        "equal_scores_do_not_share",
+        "alpha * beta * x / total(5)",
+        "alpha * beta * x",
+        WRONG,
+    ),
+    in_base(
+        "keys_have_the_states_of_their_own_block",
+        "(Config::is_keys ? 2 : 0);",
+        "0;",
+        WRONG,
     ),
 )

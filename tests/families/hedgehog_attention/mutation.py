@@ -4,17 +4,29 @@ from tests.mutation.listing import Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
+BACKWARD = Program("hedgehog_attention", "hedgehog_attention_backward")
 STEP = Program("hedgehog_attention", "hedgehog_attention_step")
 _FOLDER = "kernels/hedgehog_attention/hedgehog_attention"
 TARGETS = {
     f"{_FOLDER}_forward.cuh": (PROGRAM,),
     f"{_FOLDER}_consumer.cuh": (PROGRAM,),
-    f"{_FOLDER}_features.cuh": (PROGRAM,),
+    f"{_FOLDER}_features.cuh": (PROGRAM, BACKWARD),
     f"{_FOLDER}_tile.cuh": (PROGRAM,),
+    f"{_FOLDER}_gradient.cuh": (BACKWARD,),
+    f"{_FOLDER}_gradient_base.cuh": (BACKWARD,),
+    f"{_FOLDER}_gradient_tile.cuh": (BACKWARD,),
+    f"{_FOLDER}_gradient_walk.cuh": (BACKWARD,),
+    f"{_FOLDER}_sums.cuh": (BACKWARD,),
     f"{_FOLDER}_step.cuh": (STEP,),
 }
-LEFT_OUT: dict[str, tuple[str, ...]] = {}
-HOST_SIDE = (f"{_FOLDER}_launch.cuh", f"{_FOLDER}_step_launch.cuh")
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    f"{_FOLDER}_gradient_tile.cuh": ("blocks_per_multiprocessor",),
+}
+HOST_SIDE = (
+    f"{_FOLDER}_launch.cuh",
+    f"{_FOLDER}_backward_launch.cuh",
+    f"{_FOLDER}_step_launch.cuh",
+)
 
 LISTED: tuple[Listed, ...] = (
     Listed(

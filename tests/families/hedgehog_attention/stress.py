@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tests.families.hedgehog_attention import cases
+from tests.families.hedgehog_attention import cases, gradient_cases
 from tests.families.hedgehog_attention.cases import FP16, Case
 from tests.stress.problem import Stress
 
@@ -22,4 +22,13 @@ SOME = (
     Case(1, 4099, 4),
     Case(1, 5000, 1, layout="fused"),
 )
-CASES = tuple(Problem("hedgehog_attention_forward", each, cases) for each in SOME)
+TRAINING = (
+    Case(16, 1000, 16, states=False),
+    Case(9, 700, 16, dtype=FP16, states=False),
+    Case(1, 4099, 4, states=False),
+    Case(1, 5000, 1, layout="fused", states=False),
+)
+CASES = (
+    *(Problem("hedgehog_attention_forward", each, cases) for each in SOME),
+    *(Problem("hedgehog_attention_gradient", each, gradient_cases) for each in TRAINING),
+)

@@ -18,6 +18,7 @@
 namespace thunderkittens {
 
 struct hedgehog_attention_params;
+struct hedgehog_attention_backward_params;
 struct hedgehog_attention_step_params;
 
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
@@ -60,6 +61,37 @@ struct hedgehog_attention_plan : plain_plan<hedgehog_attention_problem, hedgehog
   int64_t segment_blocks = 0;  // of 64 tokens
 };
 
+// Of sequences that begin: without a window, or a state, before them.
+struct hedgehog_attention_backward_problem {
+  hedgehog_attention_problem forward;
+  hedgehog_attention_strides dy_strides;  // as those of q
+};
+
+// Results are contiguous, and null where they are not wanted.
+struct hedgehog_attention_backward_tensors {
+  const void* q;       // as in hedgehog_attention_tensors
+  const void* k;       // [batch, length, heads, head_dim] of `type`
+  const void* v;       // [batch, length, heads, value_dim] of `type`
+  const void* q_map;   // contiguous, as …
+  const void* k_map;   // the same
+  const float* alpha;  // [heads]
+  const float* beta;   // [heads]
+  const void* dy;      // [batch, length, heads, value_dim] of `type`
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  void* dq_map = nullptr;
+  void* dk_map = nullptr;
+  float* dalpha = nullptr;
+  float* dbeta = nullptr;
+};
+
+// The workspace has a state for each block of 64 tokens, in `type`, and four numbers a token.
+struct hedgehog_attention_backward_plan
+    : plain_plan<hedgehog_attention_backward_problem, hedgehog_attention_backward_params> {
+  int64_t run_blocks = 0;  // blocks of tokens of a block of threads
+};
+
 // One token after others. Its window is that of the last 64 tokens, itself among them; the token
 // before those enters the state. Any type; widths to 256, maps to 128 columns.
 struct hedgehog_attention_step_problem {
@@ -92,11 +124,14 @@ using hedgehog_attention_step_plan =
 
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const hedgehog_attention_problem& problem);
+KITTENS_EXPORT std::string why_unsupported(const hedgehog_attention_backward_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const hedgehog_attention_step_problem& problem);
 
 // Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT hedgehog_attention_plan plan(const hedgehog_attention_problem& problem,
                                             const device& d);
+KITTENS_EXPORT hedgehog_attention_backward_plan
+plan(const hedgehog_attention_backward_problem& problem, const device& d);
 KITTENS_EXPORT hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& problem,
                                                  const device& d);
 
@@ -104,6 +139,9 @@ KITTENS_EXPORT hedgehog_attention_step_plan plan(const hedgehog_attention_step_p
 KITTENS_EXPORT void launch(const hedgehog_attention_plan& plan,
                            const hedgehog_attention_tensors& tensors, const workspace& work,
                            stream s);
+KITTENS_EXPORT void launch(const hedgehog_attention_backward_plan& plan,
+                           const hedgehog_attention_backward_tensors& tensors,
+                           const workspace& work, stream s);
 KITTENS_EXPORT void launch(const hedgehog_attention_step_plan& plan,
                            const hedgehog_attention_step_tensors& tensors, const workspace& work,
                            stream s);

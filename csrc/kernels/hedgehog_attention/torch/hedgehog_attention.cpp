@@ -2,11 +2,15 @@
 //
 // `hedgehog_attention` gives y, `hedgehog_attention_forward` also the state,
 // `hedgehog_attention_backward` the gradients, from the inputs alone: nothing else is saved. The
-// ATen implementation, and that of the gradients, is in hedgehog_attention_aten.cpp.
+// ATen implementation of both, which also has the gradients of states, is in
+// hedgehog_attention_aten.cpp.
 #include <ATen/ATen.h>
+
+#include <algorithm>
 
 #include "binding/autocast.h"
 #include "binding/launch.h"
+#include "binding/layout.h"
 #include "binding/op.h"
 #include "binding/tma_operand.h"
 #include "kernels/hedgehog_attention/hedgehog_attention.h"
@@ -19,6 +23,7 @@ using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 
 const kernel kKernel("hedgehog_attention", kHedgehogAttention);
+const kernel kBackwardKernel("hedgehog_attention_backward", kHedgehogAttentionBackward);
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -46,6 +51,29 @@ hedgehog_attention_problem problem_of(const hedgehog_attention_call& c) {
 std::string why_torch(const hedgehog_attention_call& c) {
   return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
                                           : why_unsupported(problem_of(c));
+}
+
+// Of gradients of the inputs, from that of y.
+std::string why_torch_differentiates(const hedgehog_attention_call& c) {
+  if (c.q.scalar_type() == at::kDouble) return "float64 is computed by torch";
+  const std::string reason =
+      why_unsupported(hedgehog_attention_backward_problem{problem_of(c), {}});
+  if (reason.empty() && (c.kv_state || c.k_state)) {
+    return "gradients of a sequence with a state before it are computed by torch";
+  }
+  return reason;
+}
+
+// Where a gradient is needed: whether a kernel computes it.
+void note_backward(const device& on, const hedgehog_attention_call& c) {
+  const Tensor* inputs[] = {&c.q, &c.k, &c.v, &c.q_map, &c.k_map, &c.alpha, &c.beta};
+  if (std::ranges::none_of(inputs, [](const Tensor* t) { return t->requires_grad(); })) return;
+  std::string reason = why_torch_differentiates(c);
+  if (reason.empty() && kBackwardKernel.launchers->find(on) == nullptr) {
+    reason = kBackwardKernel.launchers->why_not(on);
+  }
+  explaining()->notes.push_back(reason.empty() ? "its backward is computed by a kernel, too"
+                                               : "its backward is computed by torch: " + reason);
 }
 
 // Nothing to compute, and nothing to choose: no token of any head.
@@ -126,6 +154,7 @@ hedgehog_attention_results compute_forward(const hedgehog_attention_call& c, boo
     note_tma_copy(c.q, "q");
     note_tma_copy(c.k, "k");
     note_tma_copy(c.v, "v");
+    note_backward(*d.on, c);
     return {};
   }
   return d.on == nullptr ? hedgehog_attention_by_aten(c) : forward_by_kernel(d, c, wants_state);
@@ -145,6 +174,55 @@ hedgehog_attention_gradients gradients_of_nothing(const hedgehog_attention_backw
   if (b.needs[7] && c.kv_state) results[7] = passed(b.dkv_final, empty_kv(c));
   if (b.needs[8] && c.k_state) results[8] = passed(b.dk_final, empty_sum(c));
   return results;
+}
+
+std::string why_torch(const hedgehog_attention_backward_call& b) {
+  if (!b.dy || b.dkv_final || b.dk_final) {
+    return "gradients through the final state are computed by torch";
+  }
+  return why_torch_differentiates(b.forward);
+}
+
+hedgehog_attention_gradients backward_by_kernel(const decision& d,
+                                                const hedgehog_attention_backward_call& given) {
+  hedgehog_attention_backward_call b = given;
+  hedgehog_attention_call& c = b.forward;
+  for (Tensor* t : {&c.q, &c.k, &c.v, &*b.dy}) *t = tma_operand(*t);
+  for (Tensor* t : {&c.q_map, &c.k_map}) *t = tma_operand(t->contiguous());
+  for (Tensor* t : {&c.alpha, &c.beta}) *t = t->contiguous();
+  const Tensor* inputs[] = {&c.q, &c.k, &c.v, &c.q_map, &c.k_map, &c.alpha, &c.beta};
+  hedgehog_attention_gradients results;
+  for (size_t i = 0; i < std::size(inputs); ++i) {
+    if (b.needs[i]) results[i] = empty_contiguous(*inputs[i]);
+  }
+  const auto data = [&](size_t i) { return b.needs[i] ? results[i].mutable_data_ptr() : nullptr; };
+  launch(d, hedgehog_attention_backward_problem{problem_of(c), strides_of(*b.dy)},
+         hedgehog_attention_backward_tensors{
+             .q = c.q.const_data_ptr(),
+             .k = c.k.const_data_ptr(),
+             .v = c.v.const_data_ptr(),
+             .q_map = c.q_map.const_data_ptr(),
+             .k_map = c.k_map.const_data_ptr(),
+             .alpha = c.alpha.const_data_ptr<float>(),
+             .beta = c.beta.const_data_ptr<float>(),
+             .dy = b.dy->const_data_ptr(),
+             .dq = data(0),
+             .dk = data(1),
+             .dv = data(2),
+             .dq_map = data(3),
+             .dk_map = data(4),
+             .dalpha = static_cast<float*>(data(5)),
+             .dbeta = static_cast<float*>(data(6)),
+         },
+         c.q.device());
+  return results;
+}
+
+hedgehog_attention_gradients compute_backward(const hedgehog_attention_backward_call& b) {
+  if (is_empty(b.forward)) return gradients_of_nothing(b);
+  const decision d = decide(kBackwardKernel, b.forward.q.device(), why_torch(b));
+  if (d.explained) return {};
+  return d.on == nullptr ? hedgehog_attention_backward_by_aten(b) : backward_by_kernel(d, b);
 }
 
 // ---- Checks -------------------------------------------------------------------------------------
@@ -202,13 +280,11 @@ struct hedgehog_attention_backward {
       const optional_tensor& k_state, const optional_tensor& first, const optional_tensor& dy,
       const optional_tensor& dkv_final, const optional_tensor& dk_final,
       std::array<bool, 9> needs) {
-    const hedgehog_attention_backward_call b{
-        {q, k, v, q_map, k_map, alpha, beta, kv_state, k_state, first},
-        dy,
-        dkv_final,
-        dk_final,
-        needs};
-    return is_empty(b.forward) ? gradients_of_nothing(b) : hedgehog_attention_backward_by_aten(b);
+    return compute_backward({{q, k, v, q_map, k_map, alpha, beta, kv_state, k_state, first},
+                             dy,
+                             dkv_final,
+                             dk_final,
+                             needs});
   }
 };
 

@@ -1,0 +1,79 @@
+// hedgehog attention, backward, by blocks of 64 tokens. With p, e(i, j) = p / beta, S and z as in
+// hedgehog_attention_forward.cuh, N and D the numerator and denominator of y = N / D, and
+//
+//   r(i) = 1 / D(i),  delta(i) = dy(i) · y(i)
+//   da(i, j) = r(i) (dy(i) · v(j) − delta(i))      the gradient of a weight, in window or before it
+//
+// the window gives, with c(i) the number of scores that are the largest of their row,
+//
+//   ds(i, j) = p(i, j) da(i, j) − [s(i, j) is the largest] Σ(j') p(i, j') da(i, j') / c(i)
+//   dq(i) += Σ(j) ds(i, j) k(j),  dk(j) += Σ(i) ds(i, j) q(i),  dv(j) += Σ(i) p(i, j) r(i) dy(i)
+//
+// and what lies before it, with dS = Σ alpha φ(q(i)) r(i) dy(i)ᵀ and dz = −Σ alpha φ(q(i)) r(i)
+// delta(i) over the queries that have a key in their state,
+//
+//   dφ(q(i)) = alpha r(i) (S dy(i) − delta(i) z),  dφ(k(j)) = dS v(j) + dz,  dv(j) += dSᵀ φ(k(j))
+//   dx W += dl, dl = φ₊ ∘ (dφ₊ − φ₊ · dφ₊) − φ₋ ∘ (dφ₋ − φ₋ · dφ₋);  dx += dl Wᵀ,  dW += xᵀ dl
+//
+// The sums over j of a row's weights, of window and state apart, and of their products with dy give
+// D, delta, and the gradients of alpha and beta: with w and w' those of the window, without beta,
+// and l and l' those of the state, without alpha, and x = Σ r² (w' l − l' w), these are −beta x and
+// alpha x; and Σ p da of a row is alpha beta times its part of x. So the forward saves nothing.
+//
+// All blocks are independent of each other but for the states, which are kept for each of them, in
+// 16 bits. Slot b of a head is of query block b, whose state has the key blocks to b − 2:
+//
+//   states      φ(k) of block j, and what it adds to the state: into slot j + 2
+//   add up      slot b += slot b − 1, forwards
+//   queries     dq of block b, from k and v of blocks b − 1 and b, and slot b, where it leaves what
+//               it adds to dS; factors of its rows
+//   add up      slot b += slot b + 1, backwards
+//   keys        dk, dv of block j, from q and dy of blocks j and j + 1, and slot j + 2
+//   finish      gradients of maps and weights, which blocks of threads have left in parts
+//
+// A block of threads has a run of blocks of a head. Each of its two warpgroups, W, has one of the
+// two blocks of the window, and one of the two softmaxes; both have the scores as [queries, keys],
+// of the same products in the same order, so that the largest are the same bits in both passes.
+// What they make of them, they leave each other in shared memory as 16-bit operands. Of dq, dk, dv
+// and the map's gradient each then computes half of the columns (of the map's, rows), whose sums
+// are over both blocks and softmaxes. All sums have a fixed order.
+//
+// Source: Zhang et al., LoLCATs (2024), section 3.2, differentiated.
+#pragma once
+
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_walk.cuh"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+template <class Config>
+__global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
+    hedgehog_attention_gradient(const __grid_constant__ hedgehog_gradient_arguments<Config> p) {
+  auto& s = *reinterpret_cast<hedgehog_attention_gradient_shared<Config>*>(arch::dynamic_shared());
+  if (arch::thread_id() == 0) {
+    int of_all = arch::block_x();
+    const auto take = [&](int extent) {
+      const int index = of_all % extent;
+      of_all /= extent;
+      return index;
+    };
+    s.head = take(p.heads);
+    s.run = take(p.runs);
+    s.batch = of_all;
+    s.begin = s.run * p.run_blocks;
+    // Of the last two blocks of keys there is no state.
+    const int left = p.blocks - (Config::is_states ? 2 : 0) - s.begin;
+    s.count = left < p.run_blocks ? left : p.run_blocks;
+    for (semaphore* full : {&s.map_full, &s.rows_full, &s.row_values_full, &s.window_full,
+                            &s.window_values_full, &s.state_full}) {
+      init_semaphore(*full, 1);
+    }
+  }
+  arch::sync_block();
+  if (warpgroupid() == 0) {
+    gradient_walk<Config, 0>(p, s).consume();
+  } else {
+    gradient_walk<Config, 1>(p, s).consume();
+  }
+}
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

@@ -1,0 +1,83 @@
+// hedgehog attention: a pass of the backward, its shared memory and tensors, and the run of blocks
+// that a block of threads works on. (hedgehog_attention_gradient.cuh)
+#pragma once
+
+#include "kernels/hedgehog_attention/hedgehog_attention_features.cuh"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+// What tensors do in a pass:
+//
+//   pass      rows  row_values  window  window_values  gives
+//   states    k     v           –       –              what the rows add to the state
+//   queries   q     dy          k       v              dq, and what the rows add to the state's
+//                                                      gradient
+//   keys      k     v           q       dy             dk, dv
+enum class hedgehog_pass : uint8_t { states, queries, keys };
+
+template <class T, int Pass>  // a hedgehog_pass
+struct hedgehog_gradient_config {
+  using type = T;
+  static constexpr auto pass = static_cast<hedgehog_pass>(Pass);
+  static constexpr bool is_states = pass == hedgehog_pass::states;
+  static constexpr bool is_queries = pass == hedgehog_pass::queries;
+  static constexpr bool is_keys = pass == hedgehog_pass::keys;
+  static constexpr int blocks_per_multiprocessor = is_states ? 2 : 1;
+  // The first of the two blocks in the window of block b is b + first_of_window.
+  static constexpr int first_of_window = is_queries ? -1 : 0;
+
+  using token_tile = st<T, kBlock, kWidth>;
+  using square = st<T, kBlock, kHalf>;    // of tokens and tokens, or features, or half the columns
+  using map_tile = st<T, kWidth, kHalf>;  // two squares, one below the other
+  using state_tile = st<T, kHalf, kWidth>;  // of one of the two softmaxes, [features, values]
+};
+
+template <class Config>
+struct hedgehog_gradient_arguments {
+  using T = typename Config::type;
+  tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
+  tma_sequence_map<typename Config::square> row_gradients, value_gradients;
+  tma_map<typename Config::map_tile> map;       // of the rows
+  tma_map<typename Config::state_tile> states;  // [B · H, blocks · features, values]
+  float* state_sums;                            // [B · H, blocks, features]
+  float4* factors;                              // [B · H, blocks · 64], of queries: below
+  float* map_parts;     // gradients of the map, [B, runs, H, columns of rows, kHalf]
+  float* weight_parts;  // [B, runs, H]
+  const float* alpha;   // [H]
+  const float* beta;
+  int batch, length, heads, blocks;  // B, S, H, of S
+  int runs, run_blocks;              // of a sequence; blocks of a run
+  float scale, score_scale;          // of scores; and to log₂
+  bool wants_row_gradients, wants_value_gradients;
+};
+
+// A query's: the largest score of its window (before the scale), 1 / its denominator, dy · y, and
+// what each of the largest scores takes of the gradient, for all are relative to it.
+//   float4 {largest, reciprocal, delta, of_largest}
+
+// A member of shared memory that a pass has, or does without.
+struct nothing {};
+template <bool There, class Tile>
+using tile_if = std::conditional_t<There, Tile, nothing>;
+
+template <class Config>
+struct hedgehog_attention_gradient_shared {
+  static constexpr bool kWindow = !Config::is_states;
+  using window_tile = tile_if<kWindow, typename Config::token_tile>;
+  // What copies write comes first, and then what threads do.
+  typename Config::map_tile map;
+  typename Config::token_tile rows, row_values;
+  window_tile window[2], window_values[2];
+  tile_if<kWindow, typename Config::state_tile> state[2];  // by softmax
+  // By block of the window, or by softmax. The first two are what a state's part, and the others
+  // what gradients go out by.
+  typename Config::square features[2], d_logits[2];
+  tile_if<kWindow, typename Config::square> d_scores[2];
+  tile_if<Config::is_keys, typename Config::square> weights[2];
+  sv<float, kBlock> of_rows[2][6];     // of each warpgroup
+  sv<float, kHalf> of_columns[2][4];   // of its warps
+  int batch, head, run, begin, count;  // of blocks
+  semaphore map_full, rows_full, row_values_full, window_full, window_values_full, state_full;
+};
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET
