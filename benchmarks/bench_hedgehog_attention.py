@@ -120,11 +120,13 @@ def expected_gradients(i: Inputs) -> Expected:
         for want, part in zip(wants, found, strict=True):
             of_head(want).copy_(part)
     # Each token's rms, and all tokens': the first ones', whose denominators are small, are larger.
+    # Of a sum that cancels, as weights' where no query has a state, sums of all dy are left.
+    least = 1e-5 * i["dy"].double().norm()
     bounds = []
     for want in wants:
         squares = want.square()
         row, every = squares.mean(-1, keepdim=True).sqrt(), squares.mean().sqrt()
-        bounds.append(0.02 * (row + every + want.abs()))
+        bounds.append(0.02 * (row + every + want.abs()) + least)
     return list(zip(wants, bounds, strict=True))
 
 
