@@ -93,9 +93,9 @@ def generate(model: MixerModel, prompt: str, count: int, device: torch.device) -
 
 def run(part: str, mixer: str, options: argparse.Namespace) -> Result | list[context.Cost]:
     """One model of one part, alone in its process on a CPU."""
+    torch.set_num_threads(1)  # the models are too small for more: they would wait for each other
     if part == "context":
         return context.measure(mixer, options.context, options.device)
-    torch.set_num_threads(options.threads)
     if part == "recall":
         task, steps, rate = tasks.recall(options.pairs, options.batch), options.steps, 1e-2
     else:
@@ -253,7 +253,6 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     on_gpu = options.device.type == "cuda"
     options.context = options.context or (1 << 17 if on_gpu else 1 << 14)
     options.jobs = 1 if on_gpu else options.jobs or min(os.cpu_count(), len(options.mixers))
-    options.threads = 1  # the models are too small for more: they would wait for each other
     return options
 
 
