@@ -4,8 +4,8 @@ There, `CALLS` has each differentiable op, for backward() inside autocast, and `
 record a node of ours in autograd's graph on the CPU too, with what is to be expected of it.
 `SHORT_FORMS`, if an op has one, has for each short form a function from `x(*shape)`, which makes a
 tensor that has a gradient, to inputs. `WRONG_TYPES` has calls with arguments of the wrong Python
-type, each under the sentence that it ends in. `MORE_ARGUMENTS` has for an op what its function must
-be given and its table of arguments lacks.
+type, each under the sentence that it ends in. `NO_BACKWARD` names ops that have none.
+`MORE_ARGUMENTS` has for an op what its function must be given and its table of arguments lacks.
 """
 
 import dataclasses

@@ -187,6 +187,9 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
 TEST(fewer_tiles_than_workers) {
   check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
 }
+TEST(the_second_worker_begins_within_a_tile_of_the_first_item) {  // at tile 15 / 8 of 2 and 13
+  check({.lengths = {64, 416}, .queries = 1, .heads = 1, .key_heads = 1, .capacity = 420});
+}
 TEST(more_sequences_than_lanes) {
   problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};
   for (int i = 0; i < 70; ++i) is.lengths.push_back(i % 3 == 0 ? 0 : i % 41);
