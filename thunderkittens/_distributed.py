@@ -145,7 +145,7 @@ class _Call:
             for s in found.strategies
             if all(
                 spec.placements == placements
-                for spec, (name, placements) in zip(s.input_specs, there, strict=True)
+                for spec, (name, placements) in zip(s.input_specs or (), there, strict=True)
                 if name in self.written
             )
         ]
