@@ -1,6 +1,6 @@
 """Mutation of based_attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import Listed
+from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("based_attention", "based_attention")
@@ -29,4 +29,5 @@ LISTED: tuple[Listed, ...] = (
         "guard 1/2 never",
         "turned by 0 it stays what it is",
     ),
+    Listed("based_attention/based_attention_sums.cuh", "key_sums::store", "limit more", SAME),
 )

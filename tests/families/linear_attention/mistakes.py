@@ -36,13 +36,13 @@ MISTAKES = (
         "    // All have read the values and the state, and what was stored last has left shared "
         "memory.\n    warpgroup::sync(kBarrier + w);\n",
         "",
-        r"tma_store by .* store_matrix by .* nothing orders",
+        ORDERED,
     ),
     in_consumer(
         "o_is_written_while_it_is_stored",
         "    if (signals()) tma::store_async_read_wait<0>();\n    // All",
         "    // All",
-        r"tma_store by .* store_matrix by .* nothing orders",
+        ORDERED,
     ),
     in_consumer(
         "reads_of_values_are_overtaken_by_the_copy",
@@ -57,28 +57,40 @@ MISTAKES = (
         r"read accumulator 0, which the product .* still has",
     ),
     in_consumer(
-        "rows_of_the_first_chunk_alone_are_decayed",
-        "    exp2(since_state, since_state);\n",
+        "dots_are_taken_of_what_has_not_come",
+        "    wait(shared.dotted[w], dotted_phase);\n",
+        "",
+        ORDERED,
+    ),
+    in_decays(
+        "rows_are_not_brought_back_to_their_own_decay",
+        "    if (by_factors) add(rows, since_state, -total);\n",
         "",
         WRONG,
     ),
-    in_consumer(
+    in_decays(
+        "exact_weights_decay_from_the_chunks_start",
+        "      sub(rows, since_state, total);\n",
+        "      copy(rows, since_state);\n",
+        WRONG,
+    ),
+    in_decays(
         "a_token_sees_the_one_behind_it",
-        "warpgroup::tril(d, d, 0, -INFINITY)",
-        "warpgroup::tril(d, d, 1, -INFINITY)",
+        "column + 1 >= row : column + 1 <= row;",
+        "column + 1 >= row : column <= row;",
         WRONG,
     ),
     in_decays(
         "a_token_does_not_decay_by_itself",
-        "memory.data[2 * lane] = sum - g.y;",
-        "memory.data[2 * lane] = sum - g.y - g.x;",
+        "const float x = sum - g.y, y = sum;",
+        "const float x = sum - g.y - g.x, y = sum;",
         WRONG,
     ),
     in_decays(
-        "sums_are_read_before_they_are_written",
-        "    memory.data[2 * lane + 1] = sum;\n    arch::sync_warp();\n",
-        "    memory.data[2 * lane + 1] = sum;\n",
-        r"RACE at linear_attention_decays\.cuh:.* nothing orders",
+        "decays_are_read_before_they_are_written",
+        "    leave(2 * lane + 1, y, g.weight_y);\n    arch::sync_warp();\n",
+        "    leave(2 * lane + 1, y, g.weight_y);\n",
+        r"RACE at .*linear_attention_decays\.cuh.* nothing orders",
     ),
     in_state(
         "parts_are_added_without_their_decay",
