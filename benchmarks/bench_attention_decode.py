@@ -16,7 +16,7 @@ from benchmarks import harness, peers_attention_decode
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
-PANELS: tuple[Panel, ...] = ()
+PANELS = (Panel("attention_decode", False, 0),)
 PAGE = 64
 
 

@@ -115,14 +115,16 @@ def expected_gradients(i: Inputs) -> Expected:
 
 
 def gradient_bound(want: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`want`, and its bound: of later tokens 5 % of their rms, which is 20 roundings.
+    """`want`, and its bound: of later tokens 3 % of all's rms and of their own, about 20 roundings.
 
     The first tokens' gradients have small denominators and differences of equal terms: their bound
     is that of the sums of absolute values, far from what errors are.
     """
     bound = tolerance.based_attention(want, size, torch.bfloat16, want.shape[1])
     later = want[:, EARLY:]
-    bound[:, EARLY:] = 0.05 * later.square().mean((1, 3), keepdim=True).sqrt() + 0.02 * later.abs()
+    of_token = later.square().mean(3, keepdim=True)
+    of_all = of_token.mean(1, keepdim=True)
+    bound[:, EARLY:] = 0.03 * (of_all.sqrt() + of_token.sqrt()) + 0.02 * later.abs()
     return want, bound
 
 

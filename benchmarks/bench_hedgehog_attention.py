@@ -16,7 +16,7 @@ from benchmarks import harness
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
-PANELS: tuple[Panel, ...] = ()
+PANELS = (Panel("hedgehog", False, 0), Panel("hedgehog, backward", True, 1))
 WINDOW = 64
 INPUTS = ("q", "k", "v", "q_map", "k_map", "alpha", "beta")
 

@@ -17,7 +17,7 @@ from benchmarks import harness, peers_mamba2
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
-PANELS: tuple[Panel, ...] = ()
+PANELS = (Panel("mamba2", False, 0), Panel("mamba2, backward", True, 1))
 GIVEN = ("x", "dt", "A", "B", "C", "D", "dt_bias")
 DIFFERENTIATED = ("x", "dt", "B", "C")
 CHUNK = 64

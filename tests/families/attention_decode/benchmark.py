@@ -11,6 +11,3 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         bench_attention_decode, "SHAPES", [bench_attention_decode.Shape(2, 40, 4, 2)]
     )
-
-
-RECORDED = False  # figures by hand: benchmarks/attention_decode.md

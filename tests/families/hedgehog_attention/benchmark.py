@@ -10,6 +10,3 @@ PEERS = ()  # that are there on a CPU
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     small = [bench_hedgehog_attention.Shape(1, 70, 2, 16)]
     monkeypatch.setattr(bench_hedgehog_attention, "SHAPES", small)
-
-
-RECORDED = False  # figures by hand: benchmarks/linear_attention.md

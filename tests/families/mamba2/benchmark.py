@@ -9,6 +9,3 @@ PEERS = ()  # that are there on a CPU
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_mamba2, "SHAPES", [bench_mamba2.Shape(1, 128, 2, 16, 1, 8)])
-
-
-RECORDED = False  # figures by hand: benchmarks/linear_attention.md
