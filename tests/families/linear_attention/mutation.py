@@ -25,6 +25,12 @@ HOST_SIDE = (
 STEP_KERNEL = "linear_attention_step.cuh"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(
+        "linear_attention_consumer.cuh",
+        "linear_attention_consumer::store_own_scores",
+        "term 5/11 less",
+        "64 / 15 is 4 too",
+    ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
     # Equal numbers, whichever is taken.
     Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
