@@ -205,7 +205,7 @@ def _speed(name: str) -> str:
     text = ""
     for section in re.split(r"^## ", results, flags=re.M)[1:]:
         head, *tables = re.split(r"^### ", section, flags=re.M)
-        tables = [table for table in tables if re.match(rf"`{name}(_\w+)?`", table)]
+        tables = [table for table in tables if re.match(rf"`{name}(_dropout)?(_backward)?`", table)]
         if tables:
             text += head.partition("\n")[2] + "".join(f"### {table}" for table in tables)
     links = re.sub(r"\]\((?!https?:)", "](../benchmarks/", text)
