@@ -17,7 +17,7 @@ from benchmarks import harness, peers_based_attention
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
-PANELS: tuple[Panel, ...] = ()
+PANELS = (Panel("based", False, 0), Panel("based, backward", True, 1))
 FEATURES, VALUES = 16, 64
 EARLY = 64  # tokens
 

@@ -16,7 +16,10 @@ from benchmarks import harness, peers_linear_attention
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from thunderkittens.testing import tolerance
 
-PANELS: tuple[Panel, ...] = ()
+PANELS = (
+    Panel("linear attention", False, 0),
+    Panel("linear attention, backward", True, 1),
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,3 @@ PEERS = ()  # that are there on a CPU
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_based_attention, "SHAPES", [bench_based_attention.Shape(1, 70, 2)])
-
-
-RECORDED = False  # figures by hand: benchmarks/linear_attention.md

@@ -13,6 +13,3 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_linear_attention, "SHAPES", small)
     steps = [bench_linear_attention_step.Shape(2, 3, 20)]
     monkeypatch.setattr(bench_linear_attention_step, "SHAPES", steps)
-
-
-RECORDED = False  # figures by hand: benchmarks/linear_attention.md
