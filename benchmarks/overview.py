@@ -12,6 +12,7 @@ from benchmarks.records import Records
 OURS_STYLE = {"color": "black", "marker": "o", "s": 22, "zorder": 3}
 BEST_STYLE = {"facecolors": "none", "edgecolors": "tab:red", "marker": "o", "s": 34, "zorder": 2}
 OTHER_STYLE = {"color": "silver", "marker": "|", "s": 26, "zorder": 1}
+X_LABEL = "of the rate of a copy of as many bytes"
 
 
 def panels(found: Records) -> dict[Panel, list[Result]]:
@@ -57,6 +58,32 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
     axis.tick_params(axis="x", labelsize=7)
 
 
+def arrange(figure: Any, stacks: list[list[Panel]], drawn: dict[Panel, list[Result]]) -> list[Any]:
+    """The figure's panels in their columns, where constrained layout puts them."""
+    figure.set_layout_engine("constrained")
+    axes = []
+    for part, stack in zip(figure.subfigures(1, len(stacks)), stacks, strict=True):
+        heights = [len(drawn[panel]) + 2 for panel in stack]
+        column = part.subplots(len(stack), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, panel in zip(column, stack, strict=True):
+            draw_panel(axis, panel.title, drawn[panel])
+        column[-1].set_xlabel(X_LABEL, fontsize=8)
+        axes.extend(column)
+    return axes
+
+
+def places(figure: Any, stacks: list[list[Panel]], drawn: dict[Panel, list[Result]]) -> list[Any]:
+    """Left, bottom, width and height of each panel, in the figure's.
+
+    Rounded: the layout's last bits differ from run to run, and matplotlib makes names of them.
+    """
+    axes = arrange(figure, stacks, drawn)
+    figure.suptitle(" ", fontsize=11)
+    figure.draw_without_rendering()
+    boxes = [axis.bbox.transformed(figure.transFigure.inverted()).bounds for axis in axes]
+    return [[round(value, 4) for value in box] for box in boxes]
+
+
 def draw(found: Records, path: Path) -> None:
     """Writes the picture as SVG; the same records give the same bytes."""
     import matplotlib
@@ -67,17 +94,18 @@ def draw(found: Records, path: Path) -> None:
     drawn = panels(found)
     stacks = columns(drawn)
     with matplotlib.rc_context({"svg.hashsalt": "thunderkittens", "svg.fonttype": "none"}):
-        figure = pyplot.figure(figsize=(17, 9.5), layout="constrained")
-        for part, stack in zip(figure.subfigures(1, len(stacks)), stacks, strict=True):
-            heights = [len(drawn[panel]) + 2 for panel in stack]
-            axes = part.subplots(len(stack), 1, squeeze=False, height_ratios=heights)
-            for axis, panel in zip(axes[:, 0], stack, strict=True):
+        trial, figure = (pyplot.figure(figsize=(17, 9.5)) for _ in range(2))
+        boxes = iter(places(trial, stacks, drawn))
+        for stack in stacks:
+            for panel in stack:
+                axis = figure.add_axes(next(boxes))
                 draw_panel(axis, panel.title, drawn[panel])
-            axes[-1, 0].set_xlabel("of the rate of a copy of as many bytes", fontsize=8)
+            axis.set_xlabel(X_LABEL, fontsize=8)
         gpu, legend = (
             next(iter(found.values()))["machine"]["gpu"],
             "ours (black), the best peer (red), other peers",
         )
         figure.suptitle(f"{gpu}: {legend} (grey)", fontsize=11)
         figure.savefig(path, format="svg", metadata={"Date": None})
+        pyplot.close(trial)
         pyplot.close(figure)
