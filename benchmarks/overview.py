@@ -78,7 +78,7 @@ def places(figure: Any, stacks: list[list[Panel]], drawn: dict[Panel, list[Resul
     Rounded: the layout's last bits differ from run to run, and matplotlib makes names of them.
     """
     axes = arrange(figure, stacks, drawn)
-    figure.suptitle(" ", fontsize=11)
+    figure.suptitle("Title", fontsize=11)  # whose height the panels leave free
     figure.draw_without_rendering()
     boxes = [axis.bbox.transformed(figure.transFigure.inverted()).bounds for axis in axes]
     return [[round(value, 4) for value in box] for box in boxes]
