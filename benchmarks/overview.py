@@ -12,7 +12,11 @@ from benchmarks.records import Records
 OURS_STYLE = {"color": "black", "marker": "o", "s": 22, "zorder": 3}
 BEST_STYLE = {"facecolors": "none", "edgecolors": "tab:red", "marker": "o", "s": 34, "zorder": 2}
 OTHER_STYLE = {"color": "silver", "marker": "|", "s": 26, "zorder": 1}
-X_LABEL = "of the rate of a copy of as many bytes"
+
+# Inches: the picture; what is free above, below and between panels, and left and right of them.
+SIZE = (17.0, 9.5)
+TOP, BOTTOM, GAP = 0.6, 0.5, 0.42
+LABELS, MARGIN = 2.75, 0.15
 
 
 def panels(found: Records) -> dict[Panel, list[Result]]:
@@ -47,7 +51,9 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
         axis.scatter(share(result, OURS), line, **OURS_STYLE)
         axis.scatter(peers[-1:], [line] * len(peers[-1:]), **BEST_STYLE)
         axis.scatter(peers[:-1], [line] * len(peers[:-1]), **OTHER_STYLE)
-    names = [f"{r.op.removesuffix('_backward')}  {r.shape}  {r.dtype}" for r in results]
+    one_op = len({r.op for r in results}) == 1  # which the title names
+    ops = ["" if one_op else r.op.removesuffix("_backward") + "  " for r in results]
+    names = [f"{op}{r.shape}  {r.dtype}" for op, r in zip(ops, results, strict=True)]
     axis.set_yticks(range(len(results)), names, fontsize=7)
     axis.set_ylim(len(results) - 0.4, -0.6)
     axis.set_xlim(0, 1.55)
@@ -58,30 +64,31 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
     axis.tick_params(axis="x", labelsize=7)
 
 
-def arrange(figure: Any, stacks: list[list[Panel]], drawn: dict[Panel, list[Result]]) -> list[Any]:
-    """The figure's panels in their columns, where constrained layout puts them."""
-    figure.set_layout_engine("constrained")
-    axes = []
-    for part, stack in zip(figure.subfigures(1, len(stacks)), stacks, strict=True):
-        heights = [len(drawn[panel]) + 2 for panel in stack]
-        column = part.subplots(len(stack), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axis, panel in zip(column, stack, strict=True):
-            draw_panel(axis, panel.title, drawn[panel])
-        column[-1].set_xlabel(X_LABEL, fontsize=8)
-        axes.extend(column)
-    return axes
+def places(drawn: dict[Panel, list[Result]]) -> dict[Panel, tuple[float, float, float, float]]:
+    """Left, bottom, width and height of each panel, as parts of the picture's.
 
-
-def places(figure: Any, stacks: list[list[Panel]], drawn: dict[Panel, list[Result]]) -> list[Any]:
-    """Left, bottom, width and height of each panel, in the figure's.
-
-    Rounded: the layout's last bits differ from run to run, and matplotlib makes names of them.
+    By arithmetic: matplotlib's own layouts differ in their last bits from run to run, and it makes
+    names of what they are.
     """
-    axes = arrange(figure, stacks, drawn)
-    figure.suptitle("Title", fontsize=11)  # whose height the panels leave free
-    figure.draw_without_rendering()
-    boxes = [axis.bbox.transformed(figure.transFigure.inverted()).bounds for axis in axes]
-    return [[round(value, 4) for value in box] for box in boxes]
+    (width, height), stacks = SIZE, columns(drawn)
+    column = width / len(stacks)
+    found = {}
+    for number, stack in enumerate(stacks):
+        lines = sum(len(drawn[panel]) for panel in stack)
+        line = (height - TOP - BOTTOM - GAP * (len(stack) - 1)) / lines
+        end = height - TOP
+        for panel in stack:
+            tall = line * len(drawn[panel])
+            end -= tall
+            left = number * column + LABELS
+            found[panel] = (
+                left / width,
+                end / height,
+                (column - LABELS - MARGIN) / width,
+                tall / height,
+            )
+            end -= GAP
+    return found
 
 
 def draw(found: Records, path: Path) -> None:
@@ -92,20 +99,15 @@ def draw(found: Records, path: Path) -> None:
     from matplotlib import pyplot
 
     drawn = panels(found)
-    stacks = columns(drawn)
     with matplotlib.rc_context({"svg.hashsalt": "thunderkittens", "svg.fonttype": "none"}):
-        trial, figure = (pyplot.figure(figsize=(17, 9.5)) for _ in range(2))
-        boxes = iter(places(trial, stacks, drawn))
-        for stack in stacks:
-            for panel in stack:
-                axis = figure.add_axes(next(boxes))
-                draw_panel(axis, panel.title, drawn[panel])
-            axis.set_xlabel(X_LABEL, fontsize=8)
+        figure = pyplot.figure(figsize=SIZE)
+        for panel, place in places(drawn).items():
+            draw_panel(figure.add_axes(place), panel.title, drawn[panel])
+        figure.supxlabel("of the rate of a copy of as many bytes", fontsize=8, y=0.01)
         gpu, legend = (
             next(iter(found.values()))["machine"]["gpu"],
             "ours (black), the best peer (red), other peers",
         )
         figure.suptitle(f"{gpu}: {legend} (grey)", fontsize=11)
         figure.savefig(path, format="svg", metadata={"Date": None})
-        pyplot.close(trial)
         pyplot.close(figure)
