@@ -247,8 +247,8 @@ def main(device: str, rank: str, file: str) -> None:
             check_linear_cross_entropy(check, dtype)
     dist.destroy_process_group()
     print("all shards agree", flush=True)
-    # Gloo's threads live on, for DTensor's caches hold the group; one that frees a tensor while Python
-    # shuts down ends the process with SIGABRT (pytorch#190489). So Python does not shut down.
+    # Gloo's threads live on, for torch still refers to the group; one that frees a tensor while
+    # Python shuts down may abort the process (as in pytorch#190489). So Python does not.
     os._exit(0)
 
 
