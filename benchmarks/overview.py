@@ -13,6 +13,11 @@ OURS_STYLE = {"color": "black", "marker": "o", "s": 22, "zorder": 3}
 BEST_STYLE = {"facecolors": "none", "edgecolors": "tab:red", "marker": "o", "s": 34, "zorder": 2}
 OTHER_STYLE = {"color": "silver", "marker": "|", "s": 26, "zorder": 1}
 
+# Inches: the picture; what is free above, below and between panels, and left and right of them.
+SIZE = (17.0, 9.5)
+TOP, BOTTOM, GAP = 0.6, 0.5, 0.42
+LABELS, MARGIN = 2.75, 0.15
+
 
 def panels(found: Records) -> dict[Panel, list[Result]]:
     """The results that a copy of as many bytes was timed beside, by panel of their family."""
@@ -46,7 +51,9 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
         axis.scatter(share(result, OURS), line, **OURS_STYLE)
         axis.scatter(peers[-1:], [line] * len(peers[-1:]), **BEST_STYLE)
         axis.scatter(peers[:-1], [line] * len(peers[:-1]), **OTHER_STYLE)
-    names = [f"{r.op.removesuffix('_backward')}  {r.shape}  {r.dtype}" for r in results]
+    one_op = len({r.op for r in results}) == 1  # which the title names
+    ops = ["" if one_op else r.op.removesuffix("_backward") + "  " for r in results]
+    names = [f"{op}{r.shape}  {r.dtype}" for op, r in zip(ops, results, strict=True)]
     axis.set_yticks(range(len(results)), names, fontsize=7)
     axis.set_ylim(len(results) - 0.4, -0.6)
     axis.set_xlim(0, 1.55)
@@ -57,6 +64,33 @@ def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
     axis.tick_params(axis="x", labelsize=7)
 
 
+def places(drawn: dict[Panel, list[Result]]) -> dict[Panel, tuple[float, float, float, float]]:
+    """Left, bottom, width and height of each panel, as parts of the picture's.
+
+    By arithmetic: matplotlib's own layouts differ in their last bits from run to run, and it makes
+    names of what they are.
+    """
+    (width, height), stacks = SIZE, columns(drawn)
+    column = width / len(stacks)
+    found = {}
+    for number, stack in enumerate(stacks):
+        lines = sum(len(drawn[panel]) for panel in stack)
+        line = (height - TOP - BOTTOM - GAP * (len(stack) - 1)) / lines
+        end = height - TOP
+        for panel in stack:
+            tall = line * len(drawn[panel])
+            end -= tall
+            left = number * column + LABELS
+            found[panel] = (
+                left / width,
+                end / height,
+                (column - LABELS - MARGIN) / width,
+                tall / height,
+            )
+            end -= GAP
+    return found
+
+
 def draw(found: Records, path: Path) -> None:
     """Writes the picture as SVG; the same records give the same bytes."""
     import matplotlib
@@ -65,15 +99,11 @@ def draw(found: Records, path: Path) -> None:
     from matplotlib import pyplot
 
     drawn = panels(found)
-    stacks = columns(drawn)
     with matplotlib.rc_context({"svg.hashsalt": "thunderkittens", "svg.fonttype": "none"}):
-        figure = pyplot.figure(figsize=(17, 9.5), layout="constrained")
-        for part, stack in zip(figure.subfigures(1, len(stacks)), stacks, strict=True):
-            heights = [len(drawn[panel]) + 2 for panel in stack]
-            axes = part.subplots(len(stack), 1, squeeze=False, height_ratios=heights)
-            for axis, panel in zip(axes[:, 0], stack, strict=True):
-                draw_panel(axis, panel.title, drawn[panel])
-            axes[-1, 0].set_xlabel("of the rate of a copy of as many bytes", fontsize=8)
+        figure = pyplot.figure(figsize=SIZE)
+        for panel, place in places(drawn).items():
+            draw_panel(figure.add_axes(place), panel.title, drawn[panel])
+        figure.supxlabel("of the rate of a copy of as many bytes", fontsize=8, y=0.01)
         gpu, legend = (
             next(iter(found.values()))["machine"]["gpu"],
             "ours (black), the best peer (red), other peers",

@@ -75,6 +75,14 @@ def test_picture_is_the_records(found, tmp_path):
     )
 
 
+def test_the_same_records_give_the_same_picture(found, tmp_path):
+    pytest.importorskip("matplotlib", reason="nothing to draw with")
+    drawn = [tmp_path / f"{i}.svg" for i in range(2)]
+    for path in drawn:
+        overview.draw(found, path)
+    assert len({path.read_bytes() for path in drawn}) == 1
+
+
 def test_picture_has_every_case_beside_a_copy(found):
     drawn = overview.panels(found)
     copied = [r for some in found.values() for r in records.results(some) if r.yardstick == "copy"]
