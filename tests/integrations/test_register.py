@@ -172,20 +172,53 @@ def test_from_config_and_the_example():
     assert len(found.examples) >= 2 and not runner.run(found).failed
 
 
+def on_gpu(name, inputs, mask, monkeypatch, forward, **options):
+    """Errors of ours and of eager in bfloat16, against eager in float64, of `forward`'s logits."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    ours, theirs = (copy.deepcopy(model).bfloat16() for model in pair(name, **options))
+    exact = copy.deepcopy(theirs).double()
+    expected = exact(**inputs).logits[mask.bool()]
+    inputs = {key: value.cuda() for key, value in inputs.items()}
+    made = [forward(m.cuda(), inputs).cpu()[mask.bool()].double() for m in (ours, theirs)]
+    return [float((logits - expected).norm()) for logits in made]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("side", ["none", "left"])
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_on_a_gpu_in_bfloat16(name, side, monkeypatch):
-    """Prefill and decode by kernels alone, no worse than eager against eager in float64."""
-    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
-    ours, theirs = (copy.deepcopy(model).bfloat16() for model in pair(name))
-    exact = copy.deepcopy(theirs).double()
-    ids, mask = tokens(), padded(side)
-    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
-    expected = exact(**inputs).logits[mask.bool()]
-    inputs = {key: value.cuda() for key, value in inputs.items()}
-    made = [m.cuda()(**inputs).logits.cpu()[mask.bool()].double() for m in (ours, theirs)]
-    errors = [(logits - expected).norm() for logits in made]
+def test_prefill_on_a_gpu_in_bfloat16(name, side, monkeypatch):
+    """By kernels alone, no worse than eager."""
+    mask = padded(side)
+    inputs = {"input_ids": tokens(), "attention_mask": mask, "position_ids": positions(mask)}
+    ours, theirs = on_gpu(name, inputs, mask, monkeypatch, lambda m, i: m(**i).logits)
     # Both are sums of many roundings; a quarter is left for chance.
-    assert errors[0] <= 1.25 * errors[1]
+    assert ours <= 1.25 * theirs
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", ["none", "left"])
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt_oss"])
+@torch.no_grad()
+def test_decode_on_a_gpu_in_bfloat16(name, kind, side, monkeypatch):
+    """Eight tokens at once, then one at a time, by kernels alone, no worse than eager."""
+    mask = padded(side)
+    inputs = {"input_ids": tokens(), "attention_mask": mask, "position_ids": positions(mask)}
+
+    def forward(model, inputs):
+        cache, logits = caches(kind, model), []
+        ids, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
+        for at, end in ((0, 8), *((t, t + 1) for t in range(8, ids.shape[1]))):
+            made = model(
+                ids[:, at:end],
+                attention_mask=mask[:, :end],
+                position_ids=places[:, at:end],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits.append(made.logits)
+        return torch.cat(logits, dim=1)
+
+    ours, theirs = on_gpu(name, inputs, mask, monkeypatch, forward, head_dim=64)
+    assert ours <= 1.25 * theirs  # as above

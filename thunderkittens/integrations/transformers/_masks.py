@@ -227,10 +227,14 @@ def _packed(mask_function: Callable[..., Any]) -> tuple[Callable[..., Any], Tens
     if getattr(mask_function, "__code__", None) is not known["and"]:
         return mask_function, None
     parts = _free(mask_function)["mask_functions"]
-    if len(parts) != 2 or [part.__code__ for part in parts] != [known["same"], known["remap"]]:
-        return mask_function, None
-    numbers: Tensor = _free(parts[0])["packed_sequence_mask"]
-    return _free(parts[1])["mask_function"], numbers
+    codes = [getattr(part, "__code__", None) for part in parts]
+    if codes == [known["same"], known["remap"]]:
+        numbers, made = _free(parts[0])["packed_sequence_mask"], _free(parts[1])["mask_function"]
+        return made, numbers
+    if len(codes) == 2 and codes[1] is known["same"]:
+        # Older versions count positions through all sequences, which is the same to a band.
+        return parts[0], _free(parts[1])["packed_sequence_mask"]
+    return mask_function, None
 
 
 def _free(function: Callable[..., Any]) -> dict[str, Any]:
@@ -244,14 +248,13 @@ def _free(function: Callable[..., Any]) -> dict[str, Any]:
 def _codes() -> dict[str, Any]:
     from transformers import masking_utils
 
-    numbers = torch.zeros(1, 1)
+    numbers, causal = torch.zeros(1, 1), masking_utils.causal_mask_function
     made: dict[str, Any] = {
-        "and": masking_utils.and_masks(masking_utils.causal_mask_function),
+        "and": masking_utils.and_masks(causal),
         "same": masking_utils.packed_sequence_mask_function(numbers),
-        "remap": masking_utils.remap_positions_for_packed_sequence(
-            masking_utils.causal_mask_function, numbers
-        ),
     }
+    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+    made["remap"] = remap(causal, numbers) if remap is not None else made["and"]
     return {name: function.__code__ for name, function in made.items()}
 
 
