@@ -3,6 +3,7 @@
 from thunderkittens.integrations.transformers._apply import library
 
 NAME = "thunderkittens"
+_OLDEST = "5.17"  # of those tested; 5.0 calls its mask functions with other arguments
 
 
 def register() -> None:
@@ -27,7 +28,7 @@ def register() -> None:
         that the device raises. Packed `position_ids` cost two reads; `cu_seq_lens` none.
 
     Raises:
-        ImportError: transformers is missing, or older than 5.0.
+        ImportError: transformers is missing, or older than 5.17.
 
     Numerics:
         As `attention`: scores and softmax in float32.
@@ -40,7 +41,7 @@ def register() -> None:
         >>> config = LlamaConfig(**sizes, num_hidden_layers=2, vocab_size=100)
         >>> model = AutoModelForCausalLM.from_config(config, attn_implementation="thunderkittens")
     """
-    transformers = library("register")
+    transformers = library("register", _OLDEST)
     from thunderkittens.integrations.transformers._attention import attend
     from thunderkittens.integrations.transformers._masks import describe
 
