@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import math
 
 import torch
 import transformers
@@ -70,6 +71,18 @@ def batch(rows: int = 2, length: int = 12, padding: int = 3) -> dict[str, torch.
         "position_ids": positions,
         "labels": labels,
     }
+
+
+def bound(size: torch.Tensor) -> float:
+    """How far apart two float32 runs may be that add up in different orders.
+
+    An op rounds by u of its size; 10 of them a block, there and back, and some for the ends, are
+    independent. Sums of up to 100 products add √100 roundings each. Three standard deviations, of
+    which either run has its own.
+    """
+    roundings = 2 * (10 * LAYERS + 4)
+    unit = torch.finfo(torch.float32).eps / 2
+    return 3 * math.sqrt(2 * roundings * 100) * unit * float(size.detach().abs().max())
 
 
 def step(model: torch.nn.Module, **inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:

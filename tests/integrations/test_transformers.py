@@ -17,6 +17,7 @@ from tests.integrations.models import (
     VOCABULARY,
     Calls,
     batch,
+    bound,
     make,
     pair,
     step,
@@ -24,18 +25,6 @@ from tests.integrations.models import (
 from thunderkittens.integrations.transformers import apply
 from thunderkittens.integrations.transformers._forwards import turn, turned_by
 from thunderkittens.integrations.transformers._loss import CausalLMLoss
-
-
-def bound(size: torch.Tensor) -> float:
-    """How far apart two float32 runs may be that add up in different orders.
-
-    An op rounds by u of its size; 10 of them a block, there and back, and some for the ends, are
-    independent. Sums of up to 100 products add √100 roundings each. Three standard deviations, of
-    which either run has its own.
-    """
-    roundings = 2 * (10 * LAYERS + 4)
-    unit = torch.finfo(torch.float32).eps / 2
-    return 3 * math.sqrt(2 * roundings * 100) * unit * float(size.detach().abs().max())
 
 
 def distance(model, others):

@@ -76,7 +76,7 @@ def apply(
         >>> len(apply(model).replaced)
         4
     """
-    transformers = _library()
+    transformers = library("apply")
     _check("apply", model)
     if linear_loss and not loss:
         raise ValueError("apply: linear_loss=True needs loss=True, got False")
@@ -198,19 +198,19 @@ def _check(function: str, model: object) -> None:
         raise TypeError(f"{function}: model must be a torch.nn.Module, got {got}")
 
 
-def _library() -> types.ModuleType:
-    """Imports transformers; says what is missing."""
+def library(function: str, oldest: str = _OLDEST) -> types.ModuleType:
+    """Imports transformers, `oldest` or newer, for a function of ours; says what is missing."""
     try:
         library = importlib.import_module("transformers")
     except ImportError as error:
         raise ImportError(
-            f"apply: transformers must be installed, got {error}; "
-            f"`pip install 'transformers>={_OLDEST}'`"
+            f"{function}: transformers must be installed, got {error}; "
+            f"`pip install 'transformers>={oldest}'`"
         ) from error
     version = tuple(int(part) for part in re.findall(r"\d+", library.__version__)[:2])
-    if version < tuple(int(part) for part in _OLDEST.split(".")):
+    if version < tuple(int(part) for part in oldest.split(".")):
         raise ImportError(
-            f"apply: transformers must be {_OLDEST} or newer, got {library.__version__}; "
-            f"`pip install --upgrade 'transformers>={_OLDEST}'`"
+            f"{function}: transformers must be {oldest} or newer, got {library.__version__}; "
+            f"`pip install --upgrade 'transformers>={oldest}'`"
         )
     return library
