@@ -175,7 +175,9 @@ def test_from_config_and_the_example():
 
 def test_older_versions_end_in_a_sentence(monkeypatch):
     monkeypatch.setattr(transformers, "__version__", "5.16.2")
-    with pytest.raises(ImportError, match="register: transformers must be 5.17 or newer, got 5.16.2"):
+    with pytest.raises(
+        ImportError, match="register: transformers must be 5.17 or newer, got 5.16.2"
+    ):
         register()
 
 
