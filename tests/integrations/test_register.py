@@ -3,6 +3,7 @@
 import copy
 import doctest
 import math
+import sys
 
 import pytest
 import torch
@@ -174,7 +175,7 @@ def test_from_config_and_the_example():
 
 
 def test_older_versions_end_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(transformers, "__version__", "5.16.2")
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "5.16.2")
     with pytest.raises(
         ImportError, match="register: transformers must be 5.17 or newer, got 5.16.2"
     ):
@@ -185,8 +186,8 @@ def on_gpu(name, inputs, mask, monkeypatch, forward, **options):
     """Errors of ours and of eager in bfloat16, against eager in float32, of `forward`'s logits.
 
     Not float64: eager's softmax is of float32 whatever the model is, where float64's lowest number,
-    which masks, is −inf, and a row of padding NaN. GPT-OSS asks all of its experts: which of them
-    is first is a step that a rounding may take.
+    which masks, is −inf, and a row of padding NaN. GPT-OSS asks all of its experts, for a rounding
+    may change which is first: of 60 seeds on an H100 in two of eager's and two of ours.
     """
     if name == "gpt_oss":
         options["num_experts_per_tok"] = 2

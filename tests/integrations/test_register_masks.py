@@ -1,5 +1,7 @@
 """Which of transformers' masks are understood, which are torch's, and all under torch.compile."""
 
+import math
+
 import pytest
 import torch
 
@@ -195,6 +197,31 @@ def test_bands():
     assert sides(m.or_masks(near, m.sliding_window_causal_mask_function(4))) == (-3, 1)
     assert sides(m.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.int64))) is None
     assert sides(lambda b, h, q, k: k % 2 == 0) is None
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_packed_masks_of_versions_without_remapped_positions(window, monkeypatch):
+    """As 5.17 joins them: the mask, then the sequences. Joined otherwise they are not known."""
+    from transformers import masking_utils as m
+
+    monkeypatch.delattr(m, "remap_positions_for_packed_sequence", raising=False)
+    _masks._codes.cache_clear()
+    numbers = torch.repeat_interleave(torch.arange(3), torch.tensor(LENGTHS))[None]
+    made = m.causal_mask_function
+    if window is not None:
+        made = m.sliding_window_causal_mask_function(window)
+    same = m.packed_sequence_mask_function(numbers)
+    try:
+        mask = _masks.describe(1, 14, 14, mask_function=m.and_masks(made, same))
+        other = _masks.describe(1, 14, 14, mask_function=m.and_masks(same, m.and_masks(made)))
+    finally:
+        _masks._codes.cache_clear()
+    assert mask.reason is None and torch.equal(mask.sequences, numbers)
+    assert (mask.band.low, mask.band.high) == (1 - (window or math.inf), 0)
+    assert other.reason == _masks.UNKNOWN
+    distance = torch.arange(14)[:, None] - torch.arange(14)
+    seen = (distance >= 0) & (distance < (window or 14)) & (numbers[0][:, None] == numbers[0])
+    assert torch.equal(mask.dense().expand(1, 1, 14, 14)[0, 0], seen)
 
 
 def test_a_mask_of_other_sizes_is_refused():

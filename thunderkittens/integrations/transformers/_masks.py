@@ -228,11 +228,11 @@ def _packed(mask_function: Callable[..., Any]) -> tuple[Callable[..., Any], Tens
         return mask_function, None
     parts = _free(mask_function)["mask_functions"]
     codes = [getattr(part, "__code__", None) for part in parts]
-    if codes == [known["same"], known["remap"]]:
-        numbers, made = _free(parts[0])["packed_sequence_mask"], _free(parts[1])["mask_function"]
-        return made, numbers
+    if "remap" in known and codes == [known["same"], known["remap"]]:
+        return _free(parts[1])["mask_function"], _free(parts[0])["packed_sequence_mask"]
     if len(codes) == 2 and codes[1] is known["same"]:
-        # Older versions count positions through all sequences, which is the same to a band.
+        # Transformers before remap: positions count on from sequence to sequence, and a band
+        # compares nothing but their distance.
         return parts[0], _free(parts[1])["packed_sequence_mask"]
     return mask_function, None
 
@@ -254,7 +254,8 @@ def _codes() -> dict[str, Any]:
         "same": masking_utils.packed_sequence_mask_function(numbers),
     }
     remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
-    made["remap"] = remap(causal, numbers) if remap is not None else made["and"]
+    if remap is not None:
+        made["remap"] = remap(causal, numbers)
     return {name: function.__code__ for name, function in made.items()}
 
 
