@@ -58,8 +58,8 @@ class decode_loader {
   // Starts the copies of a tile, and goes on to the next. What no query sees becomes zero.
   KITTENS_DEVICE void load(decode_stage<Config>& stage) {
     const int col = arch::lane_id() % kRuns * kRun;
-    const auto* k = static_cast<const T*>(p.tensors.k) + at.key_head(p) * p.k_strides.head + col;
-    const auto* v = static_cast<const T*>(p.tensors.v) + at.key_head(p) * p.v_strides.head + col;
+    const auto* k = static_cast<const T*>(p.tensors.k) + at.key_head * p.k_strides.head + col;
+    const auto* v = static_cast<const T*>(p.tensors.v) + at.key_head * p.v_strides.head + col;
 #pragma unroll
     for (int first = 0; first < kKeys; first += kRowsAtOnce) {
       const int row = first + arch::lane_id() / kRuns;
@@ -116,7 +116,7 @@ class decode_item {
       const int row = row_of(at, half);
       const bool exists = row < p.rows();
       const int token = exists ? row / p.group : p.queries - 1;
-      const int head = at.key_head(p) * p.group + (exists ? row % p.group : 0);
+      const int head = at.key_head * p.group + (exists ? row % p.group : 0);
       last[half] = at.keys.length - p.queries + token;
       first[half] = last[half] - p.left;
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
@@ -130,9 +130,9 @@ class decode_item {
       l[half] = 0;
     }
     // The keys that all of the tile's queries see.
-    const int end = smaller(at.first_row(p) + kRows, p.rows());
+    const int end = smaller(at.first_row + kRows, p.rows());
     seen_by_all = {at.keys.length - p.queries + (end - 1) / p.group - p.left,
-                   at.keys.length - p.queries + at.first_row(p) / p.group + 1};
+                   at.keys.length - p.queries + at.first_row / p.group + 1};
 #pragma unroll
     for (int i = 0; i < 2 * kColTiles; ++i) {
 #pragma unroll
@@ -166,7 +166,7 @@ class decode_item {
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(at, half);
       if (row >= p.rows()) continue;
-      const int head = at.key_head(p) * p.group + row % p.group;
+      const int head = at.key_head * p.group + row % p.group;
       float factor = 1, sum = l[half];
       if (p.tensors.sinks != nullptr) {
         const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
@@ -205,7 +205,7 @@ class decode_item {
  private:
   // Of the rows that this lane holds: one in each half of the tile.
   KITTENS_DEVICE int row_of(const tile_cursor& at, int half) const {
-    return at.first_row(p) + arch::lane_id() / 4 + 8 * half;
+    return at.first_row + arch::lane_id() / 4 + 8 * half;
   }
 
   // s = q kᵀ
@@ -314,11 +314,12 @@ __global__ __launch_bounds__(kWarps* kWarp,
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   decode_stage<Config>(&ring)[Config::stages] = shared.rings[arch::warp_id()];
   const int worker = arch::block_x() * kWarps + arch::warp_id();
-  const worker_range all = worker_range::of(p);
-  if (worker >= all.workers) return;
-  const int first = all.first_of(worker), end = all.first_of(worker + 1);
+  const tile_ranges all = tile_ranges::of(p, tile_sums::of(p, 0).all);
+  const int range = worker >> p.abreast;
+  if (range >= all.ranges) return;
+  const int first = all.first_of(range), end = all.first_of(range + 1);
 
-  tile_cursor at;
+  tile_cursor at(worker % (1 << p.abreast));
   at.seek(p, first);
   decode_loader<Config> loader(p, at);
   int requested = first;
@@ -349,11 +350,6 @@ __global__ __launch_bounds__(kWarps* kWarp,
         item.store_output(at);
       } else {
         item.store_part(at, 2 * worker + (has_start ? 1 : 0));
-      }
-      if (has_start && arch::lane_id() == 0) {
-        const int last_worker = all.owner_of(t - at.tile + at.tiles - 1);
-        arch::store_global(reinterpret_cast<int2*>(p.owners) + at.b * p.items() + at.item,
-                           {worker, last_worker - worker + 1});
       }
     }
     at.advance(p);

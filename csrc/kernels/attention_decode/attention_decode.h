@@ -22,7 +22,6 @@ struct attention_decode_params {
   attention_decode_tensors tensors;
   float* parts;  // [2 · workers, kDecodeRows, head_dim], Σ exp(s − max s) v of a part of an item
   float* sums;   // [2 · workers, kDecodeRows, 2], max s and Σ exp(s − max s); s in powers of two
-  int* owners;   // [items, 2]: the first worker of an item, and how many there are
   int blocks;    // of kDecodeWarps workers
 };
 

@@ -1,5 +1,6 @@
 // attention_decode: adds up what several workers have of one item, and writes 0 for sequences
-// without keys. A block has one row at a time: its warps share out the parts.
+// without keys. Each row is a team's, of one warp or, where items have many parts, of all of a
+// block's, which share them out.
 #pragma once
 
 #include "kernels/attention_decode/attention_decode.cuh"
@@ -7,102 +8,123 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
 inline constexpr int kCombineWarps = 8;
+// Parts that a warp has on their way at once. With 8 warps they are 72: 528 workers that share the
+// tiles of 8 items make 67 of each, which then cost one trip to memory.
+inline constexpr int kPartsAhead = 9;
 
-// Where the parts of an item lie: the first worker's is its last, the others' their first.
-struct item_parts {
-  int first, count;
-
-  KITTENS_DEVICE int slot(int i) const { return i == 0 ? 2 * first + 1 : 2 * (first + i); }
-};
-
-template <class Config>
+template <class Config, int Warps>
 struct combine_shared {
-  float parts[kCombineWarps][Config::width];
+  float parts[Warps][Config::width];
+  float2 sums[Warps];
 };
 
-// Of one row: 2^(m − most) of all parts makes them parts of one sum.
-template <class Config>
-KITTENS_DEVICE void combine_row(const decode_arguments& p, combine_shared<Config>& shared,
-                                const item_parts& parts, int row, float sink,
-                                typename Config::type* out) {
-  constexpr int kRun = Config::width / kWarp;
-  using floats = lane_run<float, kRun>;
-  const int lane = arch::lane_id(), warp = arch::warp_id();
-  const auto sums_of = [&](int i) {
-    return arch::load_global(reinterpret_cast<const float2*>(p.sums) + parts.slot(i) * kRows + row);
-  };
-  float most = sink;
-  for (int i = lane; i < parts.count; i += kWarp) most = fmaxf(most, sums_of(i).x);
-#pragma unroll
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    most = fmaxf(most, arch::shuffle_xor(most, mask));
-  }
-  most = without_infinity(most);
-  float sum = 0;
-  for (int i = lane; i < parts.count; i += kWarp) {
-    const float2 of_part = sums_of(i);
-    sum = fmaf(of_part.y, arch::exp2_approx(of_part.x - most), sum);
-  }
-#pragma unroll
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += arch::shuffle_xor(sum, mask);
-  sum += arch::exp2_approx(sink - most);
+// What has been added up of one row: a run of columns of 2^(s − m) v, and l, the same without v.
+template <int Run>
+struct combined_row {
+  float m = -INFINITY, l = 0, o[Run] = {};
 
-  float o[kRun] = {};
-#pragma unroll 4
-  for (int i = warp; i < parts.count; i += kCombineWarps) {
-    const float factor = arch::exp2_approx(sums_of(i).x - most);
-    const int64_t from = int64_t{parts.slot(i)} * kRows + row;
-    floats part;
-    detail::run_access<float, kRun>::load(part, p.parts + from * Config::width + lane * kRun, true);
-    float values[kRun];
-    part.get(values);
+  KITTENS_DEVICE void raise(float most) {
+    const float decay = arch::exp2_approx(m - without_infinity(most));
+    m = most;
+    l *= decay;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) o[j] = fmaf(values[j], factor, o[j]);
+    for (int i = 0; i < Run; ++i) o[i] *= decay;
   }
-  floats mine;
-  mine.set(o);
-  detail::run_access<float, kRun>::store_shared(&shared.parts[warp][lane * kRun], mine);
-  arch::sync_block();
-  for (int col = 2 * arch::thread_id(); col < Config::width; col += 2 * kCombineWarps * kWarp) {
-    float x = 0, y = 0;
+  // A part, whose m is no larger.
+  KITTENS_DEVICE void add(float2 sums, const lane_run<float, Run>& values) {
+    const float factor = arch::exp2_approx(sums.x - without_infinity(m));
+    l = fmaf(sums.y, factor, l);
+    float part[Run];
+    values.get(part);
 #pragma unroll
-    for (int w = 0; w < kCombineWarps; ++w) {
-      const float2 pair = arch::load_shared(reinterpret_cast<const float2*>(&shared.parts[w][col]));
-      x += pair.x;
-      y += pair.y;
+    for (int i = 0; i < Run; ++i) o[i] = fmaf(part[i], factor, o[i]);
+  }
+};
+
+// Of one row: the parts that a warp of a team of Warps has.
+template <class Config, int Warps, int Run>
+KITTENS_DEVICE combined_row<Run> combine_parts(const decode_arguments& p, const item_parts& parts,
+                                               int row) {
+  combined_row<Run> sum;
+  for (int from = arch::warp_id() % Warps; from < parts.count; from += Warps * kPartsAhead) {
+    float2 sums[kPartsAhead];
+    lane_run<float, Run> values[kPartsAhead];
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) {
+      const int part = from + i * Warps;
+      const int64_t at = int64_t{parts.slot(part)} * kRows + row;
+      sums[i] = {-INFINITY, 0};
+      if (part < parts.count) {
+        sums[i] = arch::load_global(reinterpret_cast<const float2*>(p.sums) + at);
+      }
+      detail::run_access<float, Run>::load(
+          values[i], p.parts + at * Config::width + arch::lane_id() * Run, part < parts.count);
     }
-    const float factor = sum == 0 ? 0.0f : 1.0f / sum;  // 0: no key
-    arch::store_global(reinterpret_cast<uint32_t*>(out + col),
-                       pack<typename Config::type>(x * factor, y * factor));
+    float most = sum.m;
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) most = fmaxf(most, sums[i].x);
+    sum.raise(most);
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) sum.add(sums[i], values[i]);
   }
-  arch::sync_block();  // before the next row's parts
+  return sum;
 }
 
-template <class Config>
+// Adds up what the warps of a block have; the first warp has all.
+template <class Config, int Warps, int Run>
+KITTENS_DEVICE void combine_warps(combine_shared<Config, Warps>& shared, combined_row<Run>& sum) {
+  using access = detail::run_access<float, Run>;
+  const int col = arch::lane_id() * Run;
+  lane_run<float, Run> values;
+  values.set(sum.o);
+  access::store_shared(&shared.parts[arch::warp_id()][col], values);
+  if (arch::lane_id() == 0) arch::store_shared(&shared.sums[arch::warp_id()], {sum.m, sum.l});
+  arch::sync_block();
+  if (arch::warp_id() != 0) return;
+#pragma unroll
+  for (int w = 1; w < Warps; ++w) {
+    const float2 sums = arch::load_shared(&shared.sums[w]);
+    access::load_shared(values, &shared.parts[w][col]);
+    sum.raise(fmaxf(sum.m, sums.x));
+    sum.add(sums, values);
+  }
+}
+
+// Warps: of a team.
+template <class Config, int Warps>
 __global__ __launch_bounds__(kCombineWarps* kWarp) void attention_decode_combine(
     const __grid_constant__ decode_arguments p) {
   using T = typename Config::type;
+  constexpr int kRun = Config::width / kWarp, kTeams = kCombineWarps / Warps;
   begin_dependent_grid();
-  auto& shared = *reinterpret_cast<combine_shared<Config>*>(arch::dynamic_shared());
-  for (int item = arch::block_x(); item < p.batch * p.items(); item += arch::grid_x()) {
-    const int b = item / p.items(), in_sequence = item % p.items();
-    item_parts parts{0, 0};
-    if (tiles_of(p, b) > 0) {
-      const int2 owners = arch::load_global(reinterpret_cast<const int2*>(p.owners) + item);
-      parts = {owners.x, owners.y};
-      if (parts.count == 1) continue;
-    }
-    const int first_row = in_sequence % p.row_tiles * kRows;
-    const int end = smaller(first_row + kRows, p.rows());
-    for (int row = first_row + arch::block_y(); row < end; row += arch::grid_y()) {
-      const int head = in_sequence / p.row_tiles * p.group + row % p.group;
-      T* const out = static_cast<T*>(p.tensors.o) + b * p.o_strides.batch +
-                     row / p.group * p.o_strides.token + head * p.o_strides.head;
-      const float sink = p.tensors.sinks == nullptr
-                             ? -INFINITY
-                             : arch::load_global(p.tensors.sinks + head) * kLog2e;
-      combine_row<Config>(p, shared, parts, row - first_row, sink, out);
-    }
+  const int rows = smaller(kRows, p.rows());  // of an item; the last of a head may have fewer
+  const int64_t team = int64_t{arch::block_x()} * kTeams + arch::warp_id() / Warps;
+  const int64_t of_all = team / rows;
+  if (of_all >= p.batch * p.items()) return;
+  const int b = int(of_all) / p.items(), item = int(of_all) % p.items();
+  const int in_item = int(team % rows), row = item % p.row_tiles * kRows + in_item;
+  if (row >= p.rows()) return;
+  const item_parts parts = item_parts::of(p, b, item);
+  if (parts.count == 1) return;
+  auto sum = combine_parts<Config, Warps, kRun>(p, parts, in_item);
+  if constexpr (Warps > 1) {
+    static_assert(Warps == kCombineWarps, "the team is the block");
+    combine_warps(*reinterpret_cast<combine_shared<Config, Warps>*>(arch::dynamic_shared()), sum);
+    if (arch::warp_id() != 0) return;
+  }
+  const int head = item / p.row_tiles * p.group + row % p.group;
+  if (p.tensors.sinks != nullptr) {
+    const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
+    sum.raise(fmaxf(sum.m, sink));
+    sum.l += arch::exp2_approx(sink - without_infinity(sum.m));
+  }
+  const float factor = sum.l == 0 ? 0.0f : 1.0f / sum.l;  // 0: no key
+  T* const out = static_cast<T*>(p.tensors.o) + b * p.o_strides.batch +
+                 row / p.group * p.o_strides.token + head * p.o_strides.head;
+#pragma unroll
+  for (int i = 0; i < kRun; i += 2) {
+    arch::store_global(reinterpret_cast<uint32_t*>(out + arch::lane_id() * kRun + i),
+                       pack<T>(sum.o[i] * factor, sum.o[i + 1] * factor));
   }
 }
 

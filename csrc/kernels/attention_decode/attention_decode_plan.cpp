@@ -17,13 +17,12 @@ constexpr int64_t kMost = std::numeric_limits<int>::max();
 
 // Bytes of the workspace's parts, in the order in which they lie there.
 struct workspace_parts {
-  int64_t parts, sums, owners;
+  int64_t parts, sums;
 
   workspace_parts(const attention_decode_problem& p, int64_t workers)
       : parts(2 * workers * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
-        sums(2 * workers * kDecodeRows * 2 * int64_t{sizeof(float)}),
-        owners(decode_items(p) * 2 * int64_t{sizeof(int)}) {}
-  int64_t all() const { return parts + sums + owners; }
+        sums(2 * workers * kDecodeRows * 2 * int64_t{sizeof(float)}) {}
+  int64_t all() const { return parts + sums; }
 };
 
 std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
@@ -95,7 +94,6 @@ void launch(const attention_decode_plan& plan, const attention_decode_tensors& t
                       .tensors = t,
                       .parts = reinterpret_cast<float*>(memory),
                       .sums = reinterpret_cast<float*>(memory + bytes.parts),
-                      .owners = reinterpret_cast<int*>(memory + bytes.parts + bytes.sums),
                       .blocks = plan.blocks},
                      s);
 }

@@ -3,8 +3,11 @@
 //
 //   item     a tile of 16 queries (token × head of the group) of one key head of one sequence
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
-//   worker   has the tiles total · w / workers … total · (w + 1) / workers − 1 of all items, which
-//            follow each other by sequence, key head and tile of queries
+//   column   2^abreast items of a sequence whose keys lie side by side, a worker each: what is read
+//            at once of a cache [.., token, key head, D] is one run of it
+//   worker   has, of its place in the columns, the tiles total · r / ranges …
+//            total · (r + 1) / ranges − 1 of all columns, r = worker / 2^abreast, which follow each
+//            other by sequence, key head and tile of queries
 #pragma once
 
 #include <kittens.cuh>
@@ -21,20 +24,20 @@ struct decode_arguments {
   attention_decode_tensors tensors;
   float* parts;
   float* sums;
-  int* owners;
   decode_strides q_strides, o_strides, k_strides, v_strides;
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
-  int left;  // at most the capacity
-  int workers;
-  float scale;    // of q · k: to powers of two, or to what tanh takes
-  float softcap;  // times log2 e; 0: none
+  int left;              // at most the capacity
+  int workers, abreast;  // 2^abreast divides workers and items()
+  float scale;           // of q · k: to powers of two, or to what tanh takes
+  float softcap;         // times log2 e; 0: none
   bool paged;
 
   // Of one sequence.
   KITTENS_DEVICE int items() const { return key_heads * row_tiles; }
   KITTENS_DEVICE int rows() const { return queries * group; }
+  KITTENS_DEVICE int columns() const { return items() >> abreast; }
 };
 
 KITTENS_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
@@ -60,43 +63,76 @@ KITTENS_DEVICE int tiles_of(const decode_arguments& p, int b) {
   return b < p.batch ? needed_keys::of(p, length_of(p, b)).tiles() : 0;
 }
 
-// Of all items. All lanes call.
-KITTENS_DEVICE int all_tiles(const decode_arguments& p) {
-  int sum = 0;
+// Tiles of all columns, and of those of the sequences before one.
+struct tile_sums {
+  int all, before;
+
+  // All lanes call.
+  KITTENS_DEVICE static tile_sums of(const decode_arguments& p, int sequence) {
+    tile_sums sums{0, 0};
 #pragma unroll 4
-  for (int b = arch::lane_id(); b < p.batch; b += kWarp) sum += tiles_of(p, b);
+    for (int b = arch::lane_id(); b < p.batch; b += kWarp) {
+      const int tiles = tiles_of(p, b);
+      sums.all += tiles;
+      sums.before += b < sequence ? tiles : 0;
+    }
 #pragma unroll
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += arch::shuffle_xor(sum, mask);
-  return sum * p.items();
-}
-
-// At most as many workers as tiles: each has some, and so a part of what lies between its ends.
-struct worker_range {
-  int workers, total;
-
-  KITTENS_DEVICE static worker_range of(const decode_arguments& p) {
-    const int total = all_tiles(p);
-    return {smaller(p.workers, total), total};
-  }
-  KITTENS_DEVICE int first_of(int worker) const { return int(int64_t{total} * worker / workers); }
-  // The worker that has a tile.
-  KITTENS_DEVICE int owner_of(int tile) const {
-    return int(((int64_t{tile} + 1) * workers - 1) / total);
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+      sums.all += arch::shuffle_xor(sums.all, mask);
+      sums.before += arch::shuffle_xor(sums.before, mask);
+    }
+    return {sums.all * p.columns(), sums.before * p.columns()};
   }
 };
 
-// Goes through the tiles of all items.
+// At most as many ranges as tiles: each has some, and so a part of what lies between its ends.
+struct tile_ranges {
+  int ranges, total;
+
+  KITTENS_DEVICE static tile_ranges of(const decode_arguments& p, int total) {
+    return {smaller(p.workers >> p.abreast, total), total};
+  }
+  KITTENS_DEVICE int first_of(int range) const { return int(int64_t{total} * range / ranges); }
+  // The range that has a tile.
+  KITTENS_DEVICE int owner_of(int tile) const {
+    return int(((int64_t{tile} + 1) * ranges - 1) / total);
+  }
+};
+
+// Where the parts of an item lie, if it has more than one: the first worker's is its last, the
+// others' their first.
+struct item_parts {
+  int first, step, count;  // of the workers
+
+  // An item of a sequence. All lanes call.
+  KITTENS_DEVICE static item_parts of(const decode_arguments& p, int b, int item) {
+    const tile_sums sums = tile_sums::of(p, b);
+    const int tiles = tiles_of(p, b);
+    if (tiles == 0) return {0, 0, 0};
+    const tile_ranges all = tile_ranges::of(p, sums.all);
+    const int from = sums.before + (item >> p.abreast) * tiles;
+    const int first = all.owner_of(from), last = all.owner_of(from + tiles - 1);
+    const int step = 1 << p.abreast;
+    return {first * step + item % step, step, last - first + 1};
+  }
+  KITTENS_DEVICE int slot(int i) const { return 2 * (first + i * step) + (i == 0 ? 1 : 0); }
+};
+
+// Goes through the tiles of all columns, at one place of each.
 class tile_cursor {
  public:
-  int b = 0, item = 0, tile = 0;  // the item of the sequence, the tile of the item
-  int tiles = 0;                  // of each item of the sequence
+  int b = 0, column = 0, tile = 0;  // the column of the sequence, the tile of the column
+  int tiles = 0;                    // of each column of the sequence
   needed_keys keys = {};
+  int key_head = 0, first_row = 0;  // of the item
 
-  // At a tile of all items, of which there are more. All lanes call.
+  KITTENS_DEVICE explicit tile_cursor(int place) : place(place) {}
+
+  // At a tile of all columns, of which there are more. All lanes call.
   KITTENS_DEVICE void seek(const decode_arguments& p, int target) {
     int before = 0;
     for (int from = 0; from < p.batch; from += kWarp) {
-      int sum = tiles_of(p, from + arch::lane_id()) * p.items();
+      int sum = tiles_of(p, from + arch::lane_id()) * p.columns();
 #pragma unroll
       for (int delta = 1; delta < kWarp; delta *= 2) {
         const int other = arch::shuffle_up(sum, delta);
@@ -106,9 +142,9 @@ class tile_cursor {
       if (past != 0) {
         const int lane = arch::popc((past & (0u - past)) - 1);  // the first of them
         enter(p, from + lane);
-        const int in_sequence = target - before - (arch::shuffle(sum, lane) - tiles * p.items());
-        item = in_sequence / tiles;
+        const int in_sequence = target - before - (arch::shuffle(sum, lane) - tiles * p.columns());
         tile = in_sequence % tiles;
+        enter_column(p, in_sequence / tiles);
         return;
       }
       before += arch::shuffle(sum, kWarp - 1);
@@ -118,8 +154,8 @@ class tile_cursor {
   KITTENS_DEVICE void advance(const decode_arguments& p) {
     if (++tile < tiles) return;
     tile = 0;
-    if (++item < p.items()) return;
-    item = 0;
+    if (column + 1 < p.columns()) return enter_column(p, column + 1);
+    enter_column(p, 0);
     tiles = 0;
     while (tiles == 0 && b + 1 < p.batch) enter(p, b + 1);
   }
@@ -127,17 +163,21 @@ class tile_cursor {
   KITTENS_DEVICE bool is_first() const { return tile == 0; }
   KITTENS_DEVICE bool is_last() const { return tile == tiles - 1; }
   KITTENS_DEVICE int first_key() const { return (keys.first_tile() + tile) * kKeys; }
-  KITTENS_DEVICE int key_head(const decode_arguments& p) const { return item / p.row_tiles; }
-  KITTENS_DEVICE int first_row(const decode_arguments& p) const {
-    return item % p.row_tiles * kRows;
-  }
 
  private:
+  KITTENS_DEVICE void enter_column(const decode_arguments& p, int next) {
+    column = next;
+    const int item = (column << p.abreast) + place;
+    key_head = item / p.row_tiles;
+    first_row = item % p.row_tiles * kRows;
+  }
   KITTENS_DEVICE void enter(const decode_arguments& p, int sequence) {
     b = sequence;
     keys = needed_keys::of(p, length_of(p, b));
     tiles = keys.tiles();
   }
+
+  int place;
 };
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -80,6 +80,7 @@ def shapes() -> list[Case]:
         Case((0,) * 33 + (40,) + (0,) * 35, 2, 2, 1),
         Case((0, 0), 2),
         Case((33,), 1, 1, 1, capacity=500),
+        Case((2500,), 1, 2, 1),  # more parts than are loaded at once
     ]
 
 

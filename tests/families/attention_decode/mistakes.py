@@ -58,7 +58,7 @@ MISTAKES = (
         "sum * factor",
         WRONG,
     ),
-    in_decode("heads_of_all_groups_are_the_first", "at.key_head(p) * p.k_strides.head", "0", WRONG),
+    in_decode("heads_of_all_groups_are_the_first", "at.key_head * p.k_strides.head", "0", WRONG),
     in_decode(
         "the_table_is_read_a_row_too_far",
         "at.b * p.table_stride + column",
@@ -67,8 +67,8 @@ MISTAKES = (
     ),
     in_work(
         "idle_workers_have_parts",
-        "return {smaller(p.workers, total), total};",
-        "return {p.workers, total};",
+        "return {smaller(p.workers >> p.abreast, total), total};",
+        "return {p.workers >> p.abreast, total};",
         WRONG,
     ),
     in_work(
@@ -89,28 +89,42 @@ MISTAKES = (
         "if (b + 1 < p.batch)",
         ".",
     ),
-    in_combine(
-        "parts_of_one_slot", "i == 0 ? 2 * first + 1 : 2 * (first + i)", "2 * (first + i)", WRONG
+    in_work(
+        "parts_of_one_slot",
+        "2 * (first + i * step) + (i == 0 ? 1 : 0)",
+        "2 * (first + i * step)",
+        WRONG,
     ),
     in_combine(
-        "parts_are_not_scaled", "o[j] = fmaf(values[j], factor, o[j]);", "o[j] += values[j];", WRONG
+        "parts_are_not_scaled",
+        "o[i] = fmaf(part[i], factor, o[i]);",
+        "o[i] += part[i];",
+        WRONG,
+    ),
+    in_combine("what_has_been_added_up_is_not_rescaled", "o[i] *= decay;", "o[i] *= 1;", WRONG),
+    in_combine("sums_are_not_rescaled", "l *= decay;", "l *= 1;", WRONG),
+    in_combine(
+        "parts_beyond_the_first_trip_are_left",
+        "from += Warps * kPartsAhead",
+        "from += parts.count",
+        WRONG,
+    ),
+    in_work(
+        "parts_are_counted_from_the_first_sequence",
+        "const int from = sums.before + (item >> p.abreast) * tiles;",
+        "const int from = (item >> p.abreast) * tiles;",
+        WRONG,
     ),
     in_combine(
         "what_a_warp_has_is_read_early",
-        "  arch::sync_block();\n  for (int col",
-        "  for (int col",
-        ORDERED,
-    ),
-    in_combine(
-        "the_next_row_overwrites_parts",
-        "  arch::sync_block();  // before the next row's parts\n",
+        "  arch::sync_block();\n",
         "",
         ORDERED,
     ),
     in_combine(
         "sequences_without_keys_are_left",
-        "if (parts.count == 1) continue;\n    }",
-        "}\n    if (parts.count <= 1) continue;",
+        "if (parts.count == 1) return;",
+        "if (parts.count <= 1) return;",
         WRONG,
     ),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),

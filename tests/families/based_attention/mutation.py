@@ -29,5 +29,11 @@ LISTED: tuple[Listed, ...] = (
         "guard 1/2 never",
         "turned by 0 it stays what it is",
     ),
+    Listed(
+        "based_attention/based_attention_features.cuh",
+        "row_features",
+        "subscript 1/2 next",
+        "turned by all of its lanes it is what it was, once more",
+    ),
     Listed("based_attention/based_attention_sums.cuh", "key_sums::store", "limit more", SAME),
 )

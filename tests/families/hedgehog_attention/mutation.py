@@ -35,4 +35,10 @@ LISTED: tuple[Listed, ...] = (
         "start (less|more)",
         "all scores are off by the same, and their softmax is what it was",
     ),
+    Listed(
+        f"{_FOLDER}_features.cuh",
+        "feature_sums::add",
+        "equality 2/2 negated",
+        "what either block's threads begin with is added up",
+    ),
 )

@@ -110,7 +110,8 @@ void check(const problem& is) {
   const size_t rows = size_t(is.batch()) * is.queries * is.heads;
   const caches in(is);
   const auto qs = normal_values<bf16>(rows * kWidth, 1);
-  const auto sink_values = normal_values<float>(is.heads, 4);
+  auto sink_values = normal_values<float>(is.heads, 4);
+  for (float& sink : sink_values) sink += 5;  // as much as some hundred keys
   const buffer<bf16> q(qs), k(in.k), v(in.v), o(rows * kWidth);
   const buffer<int> lengths(is.lengths), table(in.table);
   const buffer<float> sinks(sink_values);
@@ -130,7 +131,6 @@ void check(const problem& is) {
                                    .type = dtype::bfloat16};
   const buffer<float> parts(2 * workers * kDecodeRows * kWidth),
       sums(2 * workers * kDecodeRows * 2);
-  const buffer<int> owners(2 * decode_items(p));
   run({.problem = p,
        .tensors = {.q = q.data(),
                    .k = k.data(),
@@ -141,7 +141,6 @@ void check(const problem& is) {
                    .sinks = is.sinks ? sinks.data() : nullptr},
        .parts = parts.data(),
        .sums = sums.data(),
-       .owners = owners.data(),
        .blocks = is.blocks});
   std::vector<double> want;
   const std::vector<double> queries = doubles(qs);
@@ -165,6 +164,10 @@ TEST(one_token_of_some_sequences) {
 TEST(several_tokens_in_two_tiles) {
   check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
 }
+TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3
+  check({.lengths = {70, 0, 130}, .queries = 1, .heads = 12, .key_heads = 6, .capacity = 140});
+  check({.lengths = {90, 33}, .queries = 2, .heads = 3, .key_heads = 3, .capacity = 100});
+}
 TEST(pages_and_a_window) {
   check({.lengths = {150, 20, 65},
          .queries = 2,
@@ -183,6 +186,15 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .softcap = 2,
          .sinks = true,
          .blocks = 3});
+}
+TEST(more_parts_than_a_team_loads_at_once) {
+  check({.lengths = {2500},
+         .queries = 1,
+         .heads = 2,
+         .key_heads = 1,
+         .capacity = 2500,
+         .sinks = true,
+         .blocks = 19});
 }
 TEST(fewer_tiles_than_workers) {
   check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
