@@ -3,11 +3,11 @@
 from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("attention_decode", "attention_decode")
+PROGRAM, WIDE = (Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128))
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),
-    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM,),
+    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
     f"{_FOLDER}/cache_append.cuh": (PROGRAM,),
 }

@@ -7,7 +7,7 @@ using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
 void run(const attention_decode_params& p) {
-  launch_decode<decode_config<kittens::bf16, 64>>(p, nullptr);
+  launch_decode<decode_config<kittens::bf16, HEAD_DIM>>(p, nullptr);
 }
 
 void run(const cache_append_params& p, bool in_runs) {

@@ -1,6 +1,7 @@
 // The kernels of attention_decode and cache_append against their definitions in double.
 #include "attention_decode.h"
 
+#include <algorithm>
 #include <kittens.cuh>
 #include <limits>
 
@@ -12,7 +13,7 @@ using kittens::bf16;
 
 namespace {
 
-constexpr int kWidth = 64;
+constexpr int kWidth = HEAD_DIM;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 struct problem {
@@ -20,7 +21,7 @@ struct problem {
   int queries, heads, key_heads, capacity;
   int page = 0;  // 0: none
   int left = -1;
-  double softcap = 0;
+  double scale = 0.125, softcap = 0;
   bool sinks = false;
   int blocks = 2;
 
@@ -87,22 +88,28 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
     return (size_t(in.row(is, b, key)) * is.key_heads + h / group) * kWidth;
   };
   const size_t row = ((size_t(b) * is.queries + i) * is.heads + h) * kWidth;
-  std::vector<double> o(kWidth);
-  double sum = is.sinks && last >= 0 ? std::exp(double(sinks[h])) : 0;
+  std::vector<double> scores, o(kWidth);
   for (int key = first; key <= last; ++key) {
     double score = 0;
     for (int c = 0; c < kWidth; ++c) {
       score += q[row + c] * kittens::convert<float>(in.k[at(key) + c]);
     }
-    score *= 0.125;
+    score *= is.scale;
     if (is.softcap > 0) score = is.softcap * std::tanh(score / is.softcap);
-    const double weight = std::exp(score);
+    scores.push_back(score);
+  }
+  if (scores.empty()) return o;
+  double largest = *std::max_element(scores.begin(), scores.end());
+  if (is.sinks) largest = std::max(largest, double(sinks[h]));
+  double sum = is.sinks ? std::exp(sinks[h] - largest) : 0;
+  for (int key = first; key <= last; ++key) {
+    const double weight = std::exp(scores[key - first] - largest);
     sum += weight;
     for (int c = 0; c < kWidth; ++c) {
       o[c] += weight * kittens::convert<float>(in.v[at(key) + c]);
     }
   }
-  for (double& x : o) x = sum == 0 ? 0 : x / sum;
+  for (double& x : o) x /= sum;
   return o;
 }
 
@@ -125,7 +132,7 @@ void check(const problem& is) {
                                    .q_strides = strides,
                                    .o_strides = strides,
                                    .cache = in.sizes(is),
-                                   .scale = 0.125,
+                                   .scale = is.scale,
                                    .softcap = is.softcap,
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
@@ -195,6 +202,15 @@ TEST(more_parts_than_a_team_loads_at_once) {
          .capacity = 2500,
          .sinks = true,
          .blocks = 19});
+}
+TEST(scores_that_differ_by_hundreds_between_parts) {
+  check({.lengths = {400, 330},
+         .queries = 2,
+         .heads = 16,
+         .key_heads = 1,
+         .capacity = 400,
+         .scale = 40,
+         .blocks = 5});
 }
 TEST(fewer_tiles_than_workers) {
   check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
