@@ -1,6 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, TUNING, Listed
+from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
