@@ -163,6 +163,8 @@ def test_family_has_every_leaf(kernel):
     ]
     assert not [str(leaf) for leaf in leaves if not (ROOT / leaf).is_file()]
     assert list(ROOT.glob(f"csrc/kernels/{name}/*.cu"))
+    forms = [path.name for path in ROOT.glob(f"csrc/kernels/{name}/*configs*")]
+    assert forms in ([], [f"{name}_configs.cuh"]), "one table of configurations, by this name"
     for where in ("simulator", "gpu"):
         assert list(ROOT.glob(f"{tests}/test_*_{where}.py")), f"no test in the {where}"
     for leaf, members in MEMBERS.items():

@@ -41,7 +41,7 @@ class Case:
         leaves: The inputs whose gradients are asked for.
         incoming: The gradients of the results, by the results' names; none: no backward.
         written: Inputs that the call writes in place.
-        unsettled: Results whose bits may change from run to run.
+        nondeterministic: Results whose bits may change from run to run.
         own: Whether a kernel of ours, if any, computes the call. Torch's own backward is not
             made for autocast.
         graph: Whether it can be captured in a CUDA graph and gives the same in each replay.
@@ -54,7 +54,7 @@ class Case:
     leaves: tuple[str, ...] = ()
     incoming: dict[str, Placed] = dataclasses.field(default_factory=dict)
     written: tuple[str, ...] = ()
-    unsettled: tuple[str, ...] = ()
+    nondeterministic: tuple[str, ...] = ()
     own: bool = True
     graph: bool = True
 

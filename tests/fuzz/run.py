@@ -178,7 +178,7 @@ class Runner:
                 how, again = self._again(case, turn, chooser, seed)
                 self._check_buffers(case, verdicts)
                 for name, result in again.items():
-                    if name not in case.unsettled:
+                    if name not in case.nondeterministic:
                         same = same_bits(result, first[name])
                         verdicts.add(f"{name} has other bits {how}", same)
         judged = case.judge(first)

@@ -115,10 +115,10 @@ def _run_here(plan: Plan, end: float, tally: Tally) -> None:
         if time.monotonic() >= end:
             return
         outcome = runner.run(op, seed)
-        _settle(plan, tally, op, seed, outcome.failures, outcome.noticed)
+        _record(plan, tally, op, seed, outcome.failures, outcome.noticed)
 
 
-def _settle(
+def _record(
     plan: Plan, tally: Tally, op: str, seed: int, failures: list[str], noticed: bool | None
 ) -> None:
     tally.count(op, bool(failures), noticed)
@@ -196,7 +196,7 @@ def _run_apart(plan: Plan, end: float, jobs: int, tally: Tally) -> None:
                         begin(worker.number + jobs)
                 continue
             if isinstance(said, tuple):
-                _settle(plan, tally, *said)
+                _record(plan, tally, *said)
             elif isinstance(said, Renewal):
                 workers[pipe].number = None
                 begin(said.number)
@@ -208,4 +208,4 @@ def _report_death(plan: Plan, tally: Tally, worker: _Worker) -> None:
     seed, which = divmod(worker.number, len(plan.ops))
     code = worker.process.exitcode
     words = [f"its process ended with code {code}: a fault, a hang, or a lost context of the GPU"]
-    _settle(plan, tally, plan.ops[which], plan.start + seed, words, None)
+    _record(plan, tally, plan.ops[which], plan.start + seed, words, None)

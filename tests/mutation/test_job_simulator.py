@@ -32,7 +32,7 @@ def change(file: str, right: str, wrong: str, found_as: str) -> Mistake:
 # What is planted, and what comes of it.
 PLANTED = (
     (change(PRODUCER, "shared.k_ring.wait_empty(at);", "", "arriv|bytes|phase"), "report"),
-    (change(SOFTMAX, "tile.keys - first_key, kHidden", "tile.keys, kHidden", "lse|o:"), "numbers"),
+    (change(SOFTMAX, "keys - first_key, kHidden", "keys, kHidden", "lse|o:"), "numbers"),
     (change(CONSUMER, "order::start(w);", "", "DEADLOCK"), "report"),
     (change(CONSUMER, "order::start(w);", "order::start(w)", "error"), "compile"),
     (change(ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "RACE"), "report"),

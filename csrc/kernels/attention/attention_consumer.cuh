@@ -6,12 +6,12 @@
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-class attention_consumer : attention_softmax<Config> {
+class attention_consumer {
  public:
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE attention_consumer(const attention_forward_arguments<Config>& p,
                                     attention_forward_shared<Config>& shared, int w)
-      : attention_softmax<Config>(p, w), shared(shared) {}
+      : p(p), w(w), softmax{p.scale, p.scale_log2}, shared(shared) {}
 
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
@@ -28,8 +28,7 @@ class attention_consumer : attention_softmax<Config> {
       if (again > 0) mine.end_fixed = mine.first_fixed = mine.first;
       const bool was_fixed = Config::fixed_reference && mine.first < mine.end_fixed;
       zero(o);
-      zero(l);
-      neg_infty(m);
+      softmax.start();
       for (int j = all.end; j > mine.end; --j) skip_block();
       if (mine.first < mine.end) {
         attend(mine);
@@ -59,19 +58,22 @@ class attention_consumer : attention_softmax<Config> {
   }
 
  private:
-  using base = attention_softmax<Config>;
-  using base::p, base::w, base::tile, base::o, base::m, base::l;
-  using base::warpgroup_row, base::warp_row;
   using T = typename Config::type;
   using scores = rt_fl<16, Config::keys>;
   using half_scores =
       std::conditional_t<Config::fixed_reference, rt_fl<16, Config::half_keys>, scores>;
-  using typename base::column, typename base::output;
+  using output = rt_fl<16, Config::head_dim>;
+  using column = typename attention_softmax<Config>::column;
   using order = ordered_barrier<Config::consumers>;
   // One of three consumers takes no turn for its first scores of a tile: it need not wait for those
   // that are still at the last one (benchmarks/attention.md). Of two, it is no faster.
   static constexpr bool kFirstIsFree = Config::consumers == 3;
   static constexpr int kBarrier = order::kFirstBarrier + order::kBarriers;  // one a consumer
+  const attention_forward_arguments<Config>& p;
+  const int w;
+  attention_tile tile;
+  typename Config::o_accumulator o;
+  attention_softmax<Config> softmax;
   attention_forward_shared<Config>& shared;
   int number = 0;  // of the item
   cursor<Config::q_stages> q_at;
@@ -80,6 +82,19 @@ class attention_consumer : attention_softmax<Config> {
   rt<T, 16, Config::keys> weights;  // s as the second product takes it
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
+
+  // The first of this warpgroup's rows in the sequence, and of this warp's sixteen.
+  KITTENS_DEVICE int warpgroup_row() const { return tile.m * Config::rows + w * 64; }
+  KITTENS_DEVICE int warp_row() const { return warpgroup_row() + arch::warp_id() % 4 * 16; }
+  KITTENS_DEVICE attention_mask mask() const {
+    return {warp_row() + tile.keys - tile.rows, tile.keys, p.left, p.right};
+  }
+
+  // s = tanh(s · scale / softcap).
+  template <class S>
+  KITTENS_DEVICE void cap(S& s) const {
+    if constexpr (Config::capped) p.softcap.cap(s);
+  }
 
   // S: scores, or half_scores for half a block, its keys from `first` on.
   template <class S>
@@ -159,7 +174,7 @@ class attention_consumer : attention_softmax<Config> {
     order::arrive(w);
     warpgroup::mma_async_wait<1>();
     release_k();
-    this->cap(s);
+    cap(s);
   }
 
   // The first block of these rows, which sets the reference.
@@ -172,9 +187,9 @@ class attention_consumer : attention_softmax<Config> {
     if constexpr (!kFirstIsFree) order::arrive(w);
     warpgroup::mma_async_wait<0>();
     release_k();
-    this->cap(s);
-    this->mask(s, j * Config::keys);
-    this->online_softmax(s, unused);
+    cap(s);
+    mask().hide(s, j * Config::keys);
+    softmax.online(s, unused);
     if constexpr (std::same_as<S, scores>) {
       copy(weights, s);
     } else {
@@ -188,9 +203,9 @@ class attention_consumer : attention_softmax<Config> {
 
   KITTENS_DEVICE void online_step(int j) {
     issue_qk_and_pv(s, 0);
-    this->mask(s, j * Config::keys);
+    mask().hide(s, j * Config::keys);
     column correction;
-    this->online_softmax(s, correction);
+    softmax.online(s, correction);
     warpgroup::mma_async_wait<0>();
     release_v();
     copy(weights, s);
@@ -203,10 +218,10 @@ class attention_consumer : attention_softmax<Config> {
     issue_qk_and_pv(s, first);
     hide(s);
     column sum;
-    this->fixed_softmax(s, sum);
+    softmax.fixed(s, sum);
     warpgroup::mma_async_wait<0>();
     release_v();
-    this->rescale_if_large(s, sum);
+    softmax.rescale_if_large(s, o, sum);
   }
   KITTENS_DEVICE void fixed_step() {
     fixed_step(s, 0, [](scores&) {});
@@ -216,7 +231,7 @@ class attention_consumer : attention_softmax<Config> {
   template <class S>
   KITTENS_DEVICE void left_step(S& s, int j) {
     const int first = Config::keys - S::cols, first_key = j * Config::keys + first;
-    fixed_step(s, first, [&](S& s) { this->mask_left(s, first_key); });
+    fixed_step(s, first, [&](S& s) { mask().hide_left(s, first_key); });
   }
 
   KITTENS_DEVICE void attend(const key_blocks& blocks) {
@@ -232,7 +247,7 @@ class attention_consumer : attention_softmax<Config> {
 #pragma unroll 1
     for (; j >= blocks.end_fixed; --j) online_step(j);
     if constexpr (Config::fixed_reference) {
-      if (blocks.first < blocks.end_fixed) this->fix_reference();
+      if (blocks.first < blocks.end_fixed) softmax.fix_reference();
 #pragma unroll 1
       for (; j >= blocks.first_fixed; --j) fixed_step();
 #pragma unroll 1
@@ -255,32 +270,14 @@ class attention_consumer : attention_softmax<Config> {
   KITTENS_DEVICE void last_pv(const Weights& weights, const V& v) {
     shared.v_ring.wait_full(v_at);
     issue_pv(weights, v);
-    if constexpr (Config::sums) finish_row_sum(l);
+    if constexpr (Config::sums) finish_row_sum(softmax.l);
     warpgroup::mma_async_wait<0>();
     release_v();
   }
 
   // Whether the lane's rows overflowed, or are far, as two bits; tells the producer of the warp's.
   KITTENS_DEVICE uint32_t check_overflow(bool was_fixed) {
-    uint32_t rows = 0;
-    if (was_fixed) {
-      // NaN where an element of o, or of the sums in it, is not finite.
-      float is_finite[2] = {0.0f, 0.0f};
-#pragma unroll
-      for (int i = 0; i < Config::head_dim / 2 + 4; ++i) {
-        is_finite[i / 2 % 2] = fmaf(o.data[0][i], 0.0f, is_finite[i / 2 % 2]);
-      }
-      column bad;
-      bad.data[0].set({is_finite[0]});
-      bad.data[1].set({is_finite[1]});
-      map(
-          [](float x, float sum, float reference) {
-            return x == 0.0f && sum < 0x1p120f && reference < base::kFar ? 0.0f : 1.0f;
-          },
-          bad, bad, l, m);
-      finish_row_sum(bad);
-      rows = (bad.data[0].words[0] != 0.0f ? 1 : 0) | (bad.data[1].words[0] != 0.0f ? 2 : 0);
-    }
+    const uint32_t rows = was_fixed ? softmax.overflowed(o) : 0;
     const bool any = arch::vote_any(rows != 0);
     if (arch::lane_id() == 0) {
       shared.overflowed[number % 2][w * 4 + arch::warp_id() % 4] = any;
@@ -289,9 +286,13 @@ class attention_consumer : attention_softmax<Config> {
     return rows;
   }
 
+  KITTENS_DEVICE void finish(output& result, bool was_fixed) {
+    softmax.finish(result, o, p.sinks, tile.head, was_fixed);
+  }
+
   KITTENS_DEVICE void store_tile(bool was_fixed) {
     output result;
-    this->finish(result, was_fixed);
+    finish(result, was_fixed);
     auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
@@ -306,7 +307,7 @@ class attention_consumer : attention_softmax<Config> {
   // The lane's rows whose bits are set, after the tile's first store has landed.
   KITTENS_DEVICE void store_rows(uint32_t rows) {
     output result;
-    this->finish(result, /*was_fixed=*/false);
+    finish(result, /*was_fixed=*/false);
     if (signals()) tma::store_async_wait<0>();
     warpgroup::sync(kBarrier + w);
     const int lane = arch::lane_id();
@@ -334,7 +335,7 @@ class attention_consumer : attention_softmax<Config> {
     for (int half = 0; half < 2; ++half) {
       const int row = warp_row() + half * 8 + lane / 4;
       if ((rows >> half & 1) != 0 && row < tile.rows) {
-        arch::store_global(to + row, l.data[half].words[0]);
+        arch::store_global(to + row, softmax.l.data[half].words[0]);
       }
     }
   }

@@ -83,18 +83,4 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);
 }
 
-// The same with the configuration that the call needs, of those of a type and head dimension.
-template <class T, int HeadDim>
-void launch_attention_forward(const attention_forward_params& p, host::stream s) {
-  if (p.softcap > 0) {
-    return launch_attention_forward<attention_forward_config<T, HeadDim, true, true>>(p, s);
-  }
-  if constexpr (HeadDim <= 128 && std::same_as<T, bf16>) {
-    if (p.lse == nullptr && p.sinks == nullptr) {
-      return launch_attention_forward<attention_forward_config<T, HeadDim, false, false>>(p, s);
-    }
-  }
-  launch_attention_forward<attention_forward_config<T, HeadDim, false, true>>(p, s);
-}
-
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -3,29 +3,35 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_launch.cuh"
-#include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 namespace {
 
-// The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
-int64_t padded(int64_t width) {
-  for (const int64_t d : {64, 96, 128, 192}) {
-    if (width <= d) return d;
+// By form I of the table, or the first one behind it that takes the call.
+template <class T, size_t I = 0>
+void launch_form(const attention_forward_params& p, kittens::host::stream s) {
+  constexpr attention_form form = kForwardForms[I];
+  if constexpr (I + 1 < kForwardForms.size()) {
+    if (!form.takes(std::max(p.head_dim, p.value_dim), p.softcap > 0)) {
+      return launch_form<T, I + 1>(p, s);
+    }
   }
-  return 256;
+  if constexpr (std::same_as<T, bf16> && form.reference == softmax_reference::fixed &&
+                !form.capped) {
+    if (p.lse == nullptr && p.sinks == nullptr) {
+      using config = attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/false>;
+      return launch_attention_forward<config>(p, s);
+    }
+  }
+  using config = attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/true>;
+  launch_attention_forward<config>(p, s);
 }
 
 void launch(const attention_forward_params& p, kittens::host::stream s) {
-  const int64_t width = padded(std::max(p.head_dim, p.value_dim));
-  const auto with_type = [&]<class T>(T) {
-    kittens::host::dispatch<64, 96, 128, 192, 256>(
-        "head_dim", width, [&]<int D> { launch_attention_forward<T, D>(p, s); });
-  };
   switch (p.type) {
-    case dtype::float16: return with_type(half{});
-    case dtype::bfloat16: return with_type(bf16{});
+    case dtype::float16: return launch_form<half>(p, s);
+    case dtype::bfloat16: return launch_form<bf16>(p, s);
     case dtype::float32: break;
   }
   throw kittens::host::error("attention_forward: type must be float16 or bfloat16, got float32");

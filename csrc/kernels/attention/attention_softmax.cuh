@@ -1,4 +1,4 @@
-// attention, forward: the softmax of a consumer's rows, in registers. (attention_forward.cuh)
+// attention: the softmax of 16 rows, in the registers of a warp. (attention_forward.cuh)
 #pragma once
 
 #include <limits>
@@ -7,12 +7,39 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-template <class Config>
-class attention_softmax {
- protected:
-  using column = typename rt_fl<16, Config::keys>::col_vec;  // one value per row
-  using output = rt_fl<16, Config::head_dim>;
+// The keys that 16 rows see.
+struct attention_mask {
   static constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+  int diagonal;     // the first row's key on the diagonal
+  int keys;         // of the sequence
+  int left, right;  // how far a row sees from its diagonal
+
+  // Hides the keys of s, from `first_key` on, that do not exist, or that its rows do not see …
+  template <class S>
+  KITTENS_DEVICE void hide(S& s, int first_key) const {
+    right_fill(s, s, keys - first_key, kHidden);
+    tril(s, s, diagonal - first_key + right, kHidden);
+    hide_left(s, first_key);
+  }
+  // … because they lie too far to the left.
+  template <class S>
+  KITTENS_DEVICE void hide_left(S& s, int first_key) const {
+    triu(s, s, diagonal - first_key - left, kHidden);
+  }
+};
+
+// What the softmax of the rows needs from one block of keys to the next. The scores s of a block,
+// and o, are the caller's. Config says
+//
+//   head_dim          how many columns o has
+//   fixed_reference   … and that a row's sum is in those behind them, from ones beside v
+//   sums              whether l, and so lse, is wanted
+//   capped            whether a softcap bounds s: no row is far then
+template <class Config>
+struct attention_softmax {
+  using column = rt_fl<16, 16>::col_vec;  // one value per row
+  static constexpr float kHidden = attention_mask::kHidden;
   // A row is rescaled when the sum of a lane's part of a block is above this, so that p fits fp16 …
   static constexpr float kLargeSum = 256.0f;
   // … or, of the whole row in bf16 alone, above this, long before floats overflow.
@@ -20,48 +47,22 @@ class attention_softmax {
   // A reference m · c is far from here on: rounding it would move p by more than √2.
   static constexpr float kFar = 0x1p24f, kMaybeFar = 0x1p23f;
 
-  const attention_forward_arguments<Config>& p;
-  const int w;
-  attention_tile tile;
-  typename Config::o_accumulator o;
+  float scale;       // what takes s to logits
+  float scale_log2;  // … in units of log₂
   // The rows' reference: online steps take their largest s, fixed ones m · c, in units of log₂ (see
   // `fix_reference`). And this lane's part of Σ p.
   column m, l;
 
-  KITTENS_DEVICE attention_softmax(const attention_forward_arguments<Config>& p, int w)
-      : p(p), w(w) {}
-
-  // The first of this warpgroup's rows in the sequence, and of this warp's sixteen.
-  KITTENS_DEVICE int warpgroup_row() const { return tile.m * Config::rows + w * 64; }
-  KITTENS_DEVICE int warp_row() const { return warpgroup_row() + arch::warp_id() % 4 * 16; }
-
-  // s = tanh(s · scale / softcap).
-  template <class S>
-  KITTENS_DEVICE void cap(S& s) {
-    if constexpr (Config::capped) p.softcap.cap(s);
-  }
-  // The key on the diagonal of this warp's first row, counted from `first_key`.
-  KITTENS_DEVICE int diagonal(int first_key) const {
-    return warp_row() + tile.keys - tile.rows - first_key;
-  }
-  // Hides the keys, from `first_key` on, that do not exist, or that this warp's rows do not see …
-  template <class S>
-  KITTENS_DEVICE void mask(S& s, int first_key) {
-    right_fill(s, s, tile.keys - first_key, kHidden);
-    tril(s, s, diagonal(first_key) + p.right, kHidden);
-    mask_left(s, first_key);
-  }
-  // … because they lie too far to the left.
-  template <class S>
-  KITTENS_DEVICE void mask_left(S& s, int first_key) {
-    triu(s, s, diagonal(first_key) - p.left, kHidden);
+  KITTENS_DEVICE void start() {
+    zero(l);
+    neg_infty(m);
   }
 
   // s → p in place, m, l; `correction` is what o is to be multiplied with. A row that has seen no
   // key yet has m = −inf; its p is then exp2(−inf) = 0.
   template <class S>
-  KITTENS_DEVICE void online_softmax(S& s, column& correction) {
-    const float c = p.scale_log2;
+  KITTENS_DEVICE void online(S& s, column& correction) {
+    const float c = scale_log2;
     column top, old, reference;
     row_max(top, s);
     copy(old, m);
@@ -81,9 +82,9 @@ class attention_softmax {
   }
 
   // Before the fixed steps: m in units of log₂. A far row's p is 0 from here on, and
-  // `check_overflow` finds it: with its m rounded, the largest p could be anything.
+  // `overflowed` finds it: with its m rounded, the largest p could be anything.
   KITTENS_DEVICE void fix_reference() {
-    const float c = p.scale_log2;
+    const float c = scale_log2;
     map(
         [=](float x) {
           const float reference = arch::mul_rounded(x, c);
@@ -94,28 +95,50 @@ class attention_softmax {
 
   // The same with m as it is; `sum` is this lane's part of Σ p, where that is wanted.
   template <class S>
-  KITTENS_DEVICE void fixed_softmax(S& s, column& sum) {
-    const float c = p.scale_log2;
+  KITTENS_DEVICE void fixed(S& s, column& sum) const {
+    const float c = scale_log2;
     map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, m);
     zero(sum);
     if constexpr (Config::sums) partial_row_sum(sum, s, sum);
   }
   // And then, once o is there, what became large is rescaled.
-  template <class S>
-  KITTENS_DEVICE void rescale_if_large(S& s, column& sum) {
+  template <class S, class O>
+  KITTENS_DEVICE void rescale_if_large(S& s, O& o, column& sum) {
     if constexpr (!Config::sums) row_sums_of(sum, o);
     const float large = Config::sums ? kLargeSum : kLargeRow;
     column is_large;
     map([=](float x) { return x <= large ? 0.0f : 1.0f; }, is_large, sum);  // 1 for NaN
     if (arch::vote_any(is_large.data[0].words[0] + is_large.data[1].words[0] != 0.0f)) {
-      rebase(s, sum, is_large);
+      rebase(s, o, sum, is_large);
     }
     if constexpr (Config::sums) add(l, l, sum);
   }
 
-  // o's rows, divided by their sums, sinks counted; and lse in l. `was_fixed`: m is in units of
-  // log₂.
-  KITTENS_DEVICE void finish(output& result, bool was_fixed) {
+  // Whether this lane's rows overflowed after fixed steps, or are far, as two bits.
+  template <class O>
+  KITTENS_DEVICE uint32_t overflowed(const O& o) const {
+    // NaN where an element of o, or of the sums in it, is not finite.
+    float is_finite[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < Config::head_dim / 2 + 4; ++i) {
+      is_finite[i / 2 % 2] = fmaf(o.data[0][i], 0.0f, is_finite[i / 2 % 2]);
+    }
+    column bad;
+    bad.data[0].set({is_finite[0]});
+    bad.data[1].set({is_finite[1]});
+    map(
+        [](float x, float sum, float reference) {
+          return x == 0.0f && sum < 0x1p120f && reference < kFar ? 0.0f : 1.0f;
+        },
+        bad, bad, l, m);
+    finish_row_sum(bad);
+    return (bad.data[0].words[0] != 0.0f ? 1 : 0) | (bad.data[1].words[0] != 0.0f ? 2 : 0);
+  }
+
+  // The result: o's rows, divided by their sums; and lse in l. `sinks`, of the heads, count in both
+  // if they are not null. `was_fixed`: m is in units of log₂.
+  template <class R, class O>
+  KITTENS_DEVICE void finish(R& result, const O& o, const float* sinks, int head, bool was_fixed) {
     column inverse;
     if constexpr (Config::fixed_reference) {
       row_sums_of(inverse, o);
@@ -123,7 +146,7 @@ class attention_softmax {
       copy(inverse, l);
     }
     map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
-    if constexpr (Config::sums) count_sinks(inverse, was_fixed ? kLn2 : p.scale);
+    if constexpr (Config::sums) count_sinks(inverse, sinks, head, was_fixed ? kLn2 : scale);
 #pragma unroll
     for (int i = 0; i < Config::head_dim / 2; ++i) result.data[0][i] = o.data[0][i];
     mul_row(result, result, inverse);
@@ -147,8 +170,8 @@ class attention_softmax {
   // on neighbouring s · c are so far apart that nothing is lost: either is m, or its p is small.
   template <class S>
   KITTENS_DEVICE void take_far_rows(S& s, const column& old, column& reference,
-                                    column& correction) {
-    const float c = p.scale_log2;
+                                    column& correction) const {
+    const float c = scale_log2;
     const auto is_far = [=](float x) {
       return x != kHidden && !(fabsf(arch::mul_rounded(x, c)) < kFar);
     };
@@ -164,14 +187,14 @@ class attention_softmax {
     sub_row(s, s, base);
   }
 
-  // l, the sums, becomes lse = m · unit + log l; `inverse`, what o is multiplied with, takes a sink
-  // into account.
-  KITTENS_DEVICE void count_sinks(column& inverse, float unit) {
-    if (p.sinks == nullptr) {
+  // l, the sums, becomes lse = m · unit + log l; `inverse`, what o is multiplied with, takes the
+  // sink into account.
+  KITTENS_DEVICE void count_sinks(column& inverse, const float* sinks, int head, float unit) {
+    if (sinks == nullptr) {
       map([=](float x, float sum) { return fmaf(x, unit, log2f(sum) * kLn2); }, l, m, l);
       return;
     }
-    const float sink = p.sinks[tile.head];
+    const float sink = sinks[head];
     column excess;  // of the sink's weight over the sum, in units of log₂
     map([=](float x, float sum) { return fmaf(-x, unit, sink) * kLog2e - log2f(sum); }, excess, m,
         l);
@@ -187,8 +210,8 @@ class attention_softmax {
 
   // Moves the reference of the rows that have grown large, and rescales what depends on it. Each
   // row by itself: the factor of the others is 1.
-  template <class S>
-  KITTENS_DEVICE void rebase(S& s, column& sum, column& is_large) {
+  template <class S, class O>
+  KITTENS_DEVICE void rebase(S& s, O& o, column& sum, column& is_large) {
     column top, rise, moved, factor;
     if constexpr (Config::sums) {
       row_max(top, s);

@@ -2,6 +2,7 @@
 // memory and tensors; a tile, and the blocks of keys that its rows see. (attention_forward.cuh)
 #pragma once
 
+#include "kernels/attention/attention_configs.cuh"
 #include "kernels/attention/attention_softcap.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
@@ -11,30 +12,24 @@ using namespace kittens;
 template <class T, int HeadDim, bool Capped, bool Sums>
 struct attention_forward_config {
   using type = T;
-  static constexpr int head_dim = HeadDim;  // D and Dv are at most this; TMA fills up with zeros
-  static constexpr bool capped = Capped;    // whether there is a softcap
-  static constexpr bool sums = Sums;        // whether l, and so lse, is needed
-  // The accumulators o and s and the operand p take 160 registers a thread at head dimension 128,
-  // 128 at 64: room for two and three consumers. (Not with a softcap, which computes in more.)
-  static constexpr int consumers = HeadDim == 64 && !Capped ? 3 : 2;
+  static constexpr attention_form form = forward_form(HeadDim, Capped);
+  static constexpr int head_dim = HeadDim;
+  static constexpr bool capped = Capped;
+  static constexpr bool sums = Sums;  // whether l, and so lse, is needed
+  static constexpr int consumers = form.consumers;
   static constexpr int rows = 64 * consumers;  // of a tile
-  // (With a large head dimension the last 16 would take the registers that tanh is computed in.)
-  static constexpr int large_head_keys = (HeadDim <= 192 ? 112 : 80) - (Capped ? 16 : 0);
-  static constexpr int keys = HeadDim <= 128 ? 128 : large_head_keys;  // of a block
+  static constexpr int keys = form.keys;
   static constexpr int half_keys = keys / 2;  // enough of a block for some rows at a mask's edges
   static constexpr int stages = consumers;    // each may be at a block of its own
+  static constexpr int q_stages = form.q_stages;
   static constexpr int warpgroups = consumers + 1;
   static constexpr int threads = 128 * warpgroups;
-  static constexpr int producer_registers = consumers == 2 ? 24 : 32;
-  static constexpr int consumer_registers = consumers == 2 ? 240 : 160;
-  // Beyond, the products take so much longer than the softmax that the online maximum costs little;
-  // and the ones have no place beside v.
-  static constexpr bool fixed_reference = HeadDim <= 128;
+  static constexpr int producer_registers = form.producer_registers;
+  static constexpr int consumer_registers = form.consumer_registers;
+  static constexpr bool fixed_reference = form.reference == softmax_reference::fixed;
   static_assert(
       sums || (fixed_reference && std::same_as<T, bf16>),
       "o is divided by l, where v has no column of ones; fp16's overflow shows in l alone");
-  // The next tile's queries come while this one is worked on, where there is room for them.
-  static constexpr int q_stages = HeadDim <= 128 ? 2 : 1;
 
   using q_tile = st<T, 64, HeadDim>;  // of one consumer; o has the same shape
   using k_tile = st<T, keys, HeadDim>;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy/cross_entropy_backward.cuh"
+#include "kernels/cross_entropy/cross_entropy_configs.cuh"
 #include "kernels/cross_entropy/cross_entropy_loss.cuh"
 #include "kernels/cross_entropy/cross_entropy_reduce.cuh"
 #include "kernels/cross_entropy/cross_entropy_rows.cuh"
@@ -69,34 +70,62 @@ void launch_clusters(const cross_entropy_forward_params& p, int64_t blocks, stre
                       s, p);
 }
 
-void launch_forward(const cross_entropy_forward_params& p, stream s) {
-  with_type(p.type, [&]<class T>(T) {
-    using narrow = cross_entropy_rows_config<T, 4, 1, 1>;
-    using wide = cross_entropy_rows_config<T, 8, 16, 1>;
-    using clusters = cross_entropy_rows_config<T, 4, 16, 8>;
-    if (p.width <= narrow::block_columns) return launch_rows<narrow>(p, s);
-    const int processors = multiprocessors();
-    const bool few = few_cross_entropy_rows(p.rows, p.width, processors);
-    const int64_t blocks = blocks_of_row<clusters>(p, processors);
-    if (few && p.width <= blocks * clusters::block_columns) {
-      return launch_clusters<clusters>(p, blocks, s);
-    }
-    // Few rows are faster where a multiprocessor has one at a time: 132 × 50304 bf16 takes 7.9 µs
-    // in the ring and 11.8 so, but 8192 rows 256 and 191 (H200).
-    if (p.gradient == nullptr && p.width > 4 * wide::warp_columns && !few) {
-      using config = cross_entropy_loss_config<T>;
-      launch_programmatic(cross_entropy_loss<config>,
-                          {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
-      return;
-    }
-    const bool fits = wide::adds_up || p.total == nullptr;
-    if (p.width <= wide::block_columns && fits) return launch_rows<wide>(p, s);
-    using config = cross_entropy_stream_config<T, 16, 2, 13>;
+bool holds(when condition, const cross_entropy_forward_params& p, int processors) {
+  const bool few = few_cross_entropy_rows(p.rows, p.width, processors);
+  switch (condition) {
+    case when::few_rows: return few;
+    case when::many_loss: return !few && p.gradient == nullptr;
+    case when::no_total: return p.total == nullptr;
+    case when::always: break;
+  }
+  return true;
+}
+
+template <class T, size_t I>
+using rows_config = cross_entropy_rows_config<T, kForwardForms[I].vectors, kForwardForms[I].warps,
+                                              kForwardForms[I].blocks>;
+
+template <class T, size_t I>
+bool takes(const cross_entropy_forward_params& p, int processors) {
+  constexpr forward_form form = kForwardForms[I];
+  constexpr int64_t kLength = vector16<T>::kLength;
+  if (p.width <= form.above * kLength || p.width > form.to * kLength) return false;
+  if constexpr (form.blocks > 1) {
+    using config = rows_config<T, I>;
+    if (p.width > blocks_of_row<config>(p, processors) * config::block_columns) return false;
+  }
+  return holds(form.condition, p, processors);
+}
+
+// By form I of the table, or the first one behind it that takes the rows.
+template <class T, size_t I = 0>
+void launch_form(const cross_entropy_forward_params& p, int processors, stream s) {
+  constexpr forward_form form = kForwardForms[I];
+  if constexpr (I + 1 < kForwardForms.size()) {
+    if (!takes<T, I>(p, processors)) return launch_form<T, I + 1>(p, processors, s);
+  }
+  if constexpr (form.blocks > 1) {
+    using config = rows_config<T, I>;
+    launch_clusters<config>(p, blocks_of_row<config>(p, processors), s);
+  } else if constexpr (form.kernel == forward_kernel::rows) {
+    using config = rows_config<T, I>;
+    static_assert(config::adds_up || form.condition == when::no_total);
+    launch_rows<config>(p, s);
+  } else if constexpr (form.kernel == forward_kernel::loss) {
+    using config = cross_entropy_loss_config<T>;
+    launch_programmatic(cross_entropy_loss<config>,
+                        {{p.rows}, {config::threads}, sizeof(group_sums)}, s, p);
+  } else {
+    using config = cross_entropy_stream_config<T, form.warps, form.vectors, form.slots>;
     using shared = cross_entropy_stream_shared<config>;
     static_assert(sizeof(shared) <= kittens::host::kMaxSharedBytes);
     launch(cross_entropy_stream<config>,
            {{std::min<int64_t>(p.rows, processors)}, {config::threads}, sizeof(shared)}, s, p);
-  });
+  }
+}
+
+void launch_forward(const cross_entropy_forward_params& p, stream s) {
+  with_type(p.type, [&]<class T>(T) { launch_form<T>(p, multiprocessors(), s); });
 }
 
 void launch_total(const cross_entropy_total_params& p, stream s) {

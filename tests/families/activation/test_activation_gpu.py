@@ -6,6 +6,7 @@ import torch
 import thunderkittens
 from tests.families.activation import cases
 from tests.families.activation.cases import BF16, FP16, FP32, FP64, Case
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
@@ -73,14 +74,7 @@ def test_every_16_bit_number(dtype):
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run_case(case, inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run_case(case, inputs))
 
 
 @pytest.mark.parametrize("case", LARGE[::2], ids=str)

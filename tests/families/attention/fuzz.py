@@ -216,12 +216,14 @@ def make(draw: Draw, op: str) -> Case:
     served = own and dtype in (BF16, FP16)
     by_torch = not (draw.kernels and served)
     alike, ours = s.width == s.value_width, is_ours(draw, views(inputs), options)
-    unsettled = ()
+    nondeterministic = ()
     if (
         draw.device == "cuda" and not ours
     ):  # FlashAttention adds dq up in any order, torch's others all three
-        unsettled = ("dq",) if served else ("dq", "dk", "dv")
-    return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
+        nondeterministic = ("dq",) if served else ("dq", "dk", "dv")
+    return Case(
+        title, inputs, call, judge, leaves, incoming, nondeterministic=nondeterministic, own=own
+    )
 
 
 def is_served(s: Shape, scale: float | None) -> bool:

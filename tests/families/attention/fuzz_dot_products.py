@@ -112,12 +112,14 @@ def make(draw: Draw, op: str) -> Case:
         **options,
     )
     own = not masked and is_served(s, options["scale"])
-    settled = own and dtype in (BF16, FP16)
-    ours = settled and is_ours(draw, as_attention(inputs), {})
-    unsettled = ()
-    if draw.device == "cuda" and not ours:  # as of attention
-        unsettled = ("dquery",) if settled else ("dquery", "dkey", "dvalue")
-    return Case(title, inputs, call, judge, leaves, incoming, unsettled=unsettled, own=own)
+    served = own and dtype in (BF16, FP16)
+    ours = served and is_ours(draw, as_attention(inputs), {})
+    nondeterministic = ()
+    if draw.device == "cuda" and not ours:  # FlashAttention, as for attention
+        nondeterministic = ("dquery",) if served else ("dquery", "dkey", "dvalue")
+    return Case(
+        title, inputs, call, judge, leaves, incoming, nondeterministic=nondeterministic, own=own
+    )
 
 
 def as_attention(inputs: dict[str, Placed]) -> Tensors:

@@ -24,7 +24,7 @@ def is_ours(case: Case, tensors: list[Tensor]) -> bool:
     return is_differentiated_by_us(q, k, v, **cases.options(case, *extra))
 
 
-def is_settled(case: Case, tensors: list[Tensor]) -> bool:
+def is_deterministic(case: Case, tensors: list[Tensor]) -> bool:
     """Whether gradients have to have the same bits on every run: torch's on a GPU do not."""
     return tensors[0].is_cpu or is_ours(case, tensors)
 

@@ -130,14 +130,14 @@ PRODUCTS = (
     ),
     planted(
         "sums_are_read_while_in_flight",
-        "warpgroup::mma_async_wait<0>();\n    release_v();\n    this->rescale_if_large",
-        "release_v();\n    this->rescale_if_large",
+        "warpgroup::mma_async_wait<0>();\n    release_v();\n    softmax.rescale_if_large",
+        "release_v();\n    softmax.rescale_if_large",
         r"accumulator \d+ while the product [^\n]* was under way",
     ),
     planted(
         "output_is_finished_while_in_flight",
-        "finish_row_sum(l);\n    warpgroup::mma_async_wait<0>();",
-        "finish_row_sum(l);",
+        "finish_row_sum(softmax.l);\n    warpgroup::mma_async_wait<0>();",
+        "finish_row_sum(softmax.l);",
         r"accumulator \d+ while the product [^\n]* was under way",
     ),
     planted(

@@ -1,6 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, TUNING, Listed
+from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
@@ -27,6 +27,7 @@ TARGETS = {
 }
 LEFT_OUT = {}
 HOST_SIDE = (
+    "kernels/attention/attention_configs.cuh",
     "kernels/attention/attention_launch.cuh",
     "kernels/attention/attention_backward_launch.cuh",
 )
@@ -47,21 +48,6 @@ NO_KEYS = "both are no keys"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
 
 LISTED: tuple[Listed, ...] = (
-    # How the work is cut.
-    Listed(TILE, "attention_forward_config", "limit 1/7 .*|branch 1/15 less", TUNING),
-    Listed(TILE, "attention_forward_config", "bound 2/4 shifted", TUNING),
-    Listed(TILE, "attention_forward_config", "limit 3/7 (less|more)", TUNING),
-    Listed(TILE, "attention_forward_config", "limit 2/7 .*", TUNING),
-    Listed(TILE, "attention_forward_config", "bound 1/4 shifted", TUNING),
-    Listed(TILE, "attention_forward_config", "branch 4/15 .*", TUNING),
-    Listed(TILE, "attention_forward_config", "branch 5/15 .*", TUNING),
-    Listed(TILE, "attention_forward_config", "bound 3/4 shifted|limit 6/7 (less|more)", ONLINE),
-    Listed(
-        TILE,
-        "attention_forward_config",
-        "bound 4/4 shifted|limit 7/7 (less|more)|branch 12/15 less",
-        TUNING,
-    ),
     Listed(TILE, "attention_item", "start more", "no tile has such a number either"),
     Listed(TILE, "", "start more", "a name for what is no number"),
     # One thread of a group, whichever it is, and those that have nothing to wait for.
@@ -132,21 +118,14 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         SOFTMAX, "attention_softmax::rescale_if_large", "bound shifted", "either is small enough"
     ),
-    Listed(
-        CONSUMER,
-        "attention_consumer::check_overflow",
-        "bound 2/3 shifted",
-        "either is small enough",
-    ),
-    Listed(
-        CONSUMER, "attention_consumer::check_overflow", "bound 3/3 shifted", "either is near enough"
-    ),
+    Listed(SOFTMAX, "attention_softmax::overflowed", "bound 2/3 shifted", "either is small enough"),
+    Listed(SOFTMAX, "attention_softmax::overflowed", "bound 3/3 shifted", "either is near enough"),
     Listed(SOFTMAX, "attention_softmax::fix_reference", "bound shifted", "either is near enough"),
     Listed(SOFTMAX, "attention_softmax::take_far_rows", "bound shifted", "either is near enough"),
     Listed(SOFTMAX, "attention_softmax::any_is_far", "bound 2/2 shifted", "either is near enough"),
     Listed(
         SOFTMAX,
-        "attention_softmax::online_softmax",
+        "attention_softmax::online",
         "guard always",
         "rows that are near have the same bits either way",
     ),
@@ -167,11 +146,11 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         SOFTMAX, "attention_softmax::rebase", "bound 2/2 shifted", "it has overflowed either way"
     ),
-    Listed(CONSUMER, "attention_consumer::check_overflow", "term 2/10 .*", SUM_AGAIN),
-    Listed(CONSUMER, "attention_consumer::check_overflow", "bound 1/3 shifted", SUM_AGAIN),
+    Listed(SOFTMAX, "attention_softmax::overflowed", "term 2/6 .*", SUM_AGAIN),
+    Listed(SOFTMAX, "attention_softmax::overflowed", "bound 1/3 shifted", SUM_AGAIN),
     Listed(
-        CONSUMER,
-        "attention_consumer::check_overflow",
+        SOFTMAX,
+        "attention_softmax::overflowed",
         "branch 2/4 more",
         "rows that have not overflowed are done again too",
     ),

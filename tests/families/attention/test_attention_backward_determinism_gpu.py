@@ -61,8 +61,8 @@ def test_training_runs_are_equal_to_the_bit(head_dim, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_training_is_settled_without_asking(head_dim):
-    """The same where nothing was said to torch: by default, no op of the model is unsettled."""
+def test_training_is_deterministic_by_default(head_dim):
+    """The same where nothing was said to torch: by default, no op of it is nondeterministic."""
     sizes = training.Sizes(4, 300, 4, 2, head_dim, vocabulary=1000, steps=5)
     case = Case(300, 300, True, 2, head_dim, key_heads=2, batch=4)
     needs_our_kernel(dataclasses.replace(case))

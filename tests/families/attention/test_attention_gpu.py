@@ -10,6 +10,7 @@ import thunderkittens
 from tests.families.attention import cases
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 from tests.tools.growing_memory import check_memory_does_not_grow
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
 from thunderkittens.testing import assert_close, check_memory, memory, tolerance
 
@@ -122,14 +123,7 @@ def test_run_to_run(head_dim, causal):
     """The same bits every time, also while another stream keeps the GPU busy."""
     case = Case(1000, 1100, causal, 4, head_dim, key_heads=4, batch=4)
     tensors = cases.make(case, "cuda")
-    want = cases.forward(case, *tensors)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(50):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.forward(case, *tensors), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.forward(case, *tensors), repeats=50)
 
 
 def test_simulator_and_gpu_agree():

@@ -33,7 +33,7 @@ LEFT_OUT = {
         "block_columns",
     ),
 }
-HOST_SIDE = ()
+HOST_SIDE = ("kernels/cross_entropy/cross_entropy_configs.cuh",)
 
 ROW, ROWS = "cross_entropy_row.cuh", "cross_entropy_rows.cuh"
 STREAM, REDUCE = "cross_entropy_stream.cuh", "cross_entropy_reduce.cuh"

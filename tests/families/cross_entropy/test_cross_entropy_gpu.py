@@ -11,6 +11,7 @@ from tests.families.cross_entropy import far_cases as far
 from tests.families.cross_entropy.cases import BF16, FP16, FP32, FP64, Case
 from tests.families.cross_entropy.linear_cases import LinearCase
 from tests.tools.growing_memory import check_memory_does_not_grow
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
@@ -166,14 +167,7 @@ def test_targets_outside_and_graphs(rows):
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run(case, *inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run(case, *inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run(case, *inputs))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import torch
 import thunderkittens
 from tests.families.hedgehog_attention import cases, gradient_cases
 from tests.families.hedgehog_attention.cases import BF16, FP16, Case
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -54,14 +55,7 @@ def test_against_float64(case):
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run_case(case, inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run_case(case, inputs))
 
 
 @pytest.mark.parametrize("case", TRAINING, ids=str)
@@ -78,14 +72,7 @@ def test_gradients_against_float64(case):
 def test_gradients_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = gradient_cases.make(case, "cuda")
-    want = gradient_cases.run_case(case, inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(gradient_cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: gradient_cases.run_case(case, inputs))
 
 
 def test_gradients_of_torch_in_float64():

@@ -6,8 +6,9 @@ import torch
 import thunderkittens
 from tests.families.linear_attention import step_cases as cases
 from tests.families.linear_attention.step_cases import BF16, FP16, FP32, FP64, Case
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -79,14 +80,7 @@ def test_graph_takes_the_indices_of_each_replay():
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run_case(case, inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run_case(case, inputs))
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)

@@ -1,12 +1,12 @@
 """mamba2's kernels on a GPU: the lists of its other tests, and what only a GPU can show."""
 
 import pytest
-import torch
 
 from tests.families.mamba2 import cases
 from tests.families.mamba2.cases import FP16, FP32, Case
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -46,11 +46,4 @@ def test_against_float64(case):
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run_case(case, inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run_case(case, inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run_case(case, inputs))

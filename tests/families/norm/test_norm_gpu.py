@@ -7,6 +7,7 @@ import thunderkittens
 from tests.families.norm import cases
 from tests.families.norm.cases import BF16, FP16, FP32, FP64, Case
 from tests.tools.growing_memory import check_memory_does_not_grow
+from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
@@ -74,14 +75,7 @@ def test_numbers_at_the_edge(check):
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
-    want = cases.run(*inputs)
-    noise, other = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
-    for _ in range(20):
-        with torch.cuda.stream(other):
-            noise @ noise
-        for got, first in zip(cases.run(*inputs), want, strict=True):
-            assert memory.bits_equal(got, first)
-    torch.cuda.synchronize()
+    check_same_bits(lambda: cases.run(*inputs))
 
 
 def test_simulator_gives_the_same_statistics():
