@@ -4,12 +4,12 @@ It counts 2 for each multiplication and addition of a matrix product, and nothin
 element by element, so norms, activations, rotary and cross entropy count 0, as torch's own do.
 
 Attention counts as torch's formulas of scaled_dot_product_attention do: all Sq · Sk scores of each
-head, whatever causal masks and windows leave out; packed sequences each by itself; and in the
-backward the scores once more. So a model's count, and a utilisation that is computed from it, stay
-what they were when torch's attention is replaced by ours. Linear attention counts the products of
-its chunks of 64 tokens, all of them: scores and weighted values in the chunk, and those with the
-state; its backward three times as many. Where torch's own ops compute ours, as attention that needs
-a gradient on the CPU, those are counted.
+head, whatever causal masks, windows, seqused_k and leftpad_k leave out; packed sequences each by
+itself; and in the backward the scores once more. So a model's count, and a utilisation that is
+computed from it, stay what they were when torch's attention is replaced by ours. Linear attention
+counts the products of its chunks of 64 tokens, all of them: scores and weighted values in the
+chunk, and those with the state; its backward three times as many. Where torch's own ops compute
+ours, as attention that needs a gradient on the CPU, those are counted.
 """
 
 from collections.abc import Callable

@@ -31,6 +31,8 @@ def attention(
     cu_seqlens_k: Tensor | None = ...,
     max_seqlen_q: int | None = ...,
     max_seqlen_k: int | None = ...,
+    seqused_k: Tensor | None = ...,
+    leftpad_k: Tensor | None = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
@@ -48,6 +50,8 @@ def attention(
     cu_seqlens_k: Tensor | None = ...,
     max_seqlen_q: int | None = ...,
     max_seqlen_k: int | None = ...,
+    seqused_k: Tensor | None = ...,
+    leftpad_k: Tensor | None = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 @overload
@@ -65,6 +69,8 @@ def attention(
     cu_seqlens_k: Tensor | None = ...,
     max_seqlen_q: int | None = ...,
     max_seqlen_k: int | None = ...,
+    seqused_k: Tensor | None = ...,
+    leftpad_k: Tensor | None = ...,
     return_lse: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 def attention(
@@ -81,13 +87,17 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    seqused_k: Tensor | None = None,
+    leftpad_k: Tensor | None = None,
     return_lse: bool = False,
     **_foreign: NoReturn,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Softmax attention with grouped query heads, windows, sinks and packed sequences.
+    """Softmax attention with grouped query heads, windows, sinks, padded and packed sequences.
 
     s = scale · q kᵀ, then softcap · tanh(s / softcap) when softcap > 0, then the mask;
     o = softmax(s) v. The diagonal of row i is i + Sk − Sq: masks are aligned to the bottom right.
+    Of padded sequences it is i + seqused_k[b] − Sq, and the keys from leftpad_k[b] to seqused_k[b]
+    alone exist.
 
     Args:
         q: [B, Sq, Hq, D], float32, float16, bfloat16 or float64, any strides. Packed: [Tq, Hq, D].
@@ -108,6 +118,12 @@ def attention(
         max_seqlen_q: At least the longest sequence of q; required with cu_seqlens, which is never
             read back from the device.
         max_seqlen_k: At least the longest sequence of k.
+        seqused_k: [B], int32 or int64, on q's device: behind the last key of each sequence, as of a
+            cache with room for more, or of padding to the right; None for Sk. Never read back from
+            the device; outside of 0 … Sk it is clamped. Not with cu_seqlens: packed sequences say
+            by those where they end.
+        leftpad_k: The same of its first key, as of padding to the left; None for 0. Clamped to
+            0 … seqused_k. What lies outside, NaN too, changes nothing, and its gradients are 0.
         return_lse: Also return the log-sum-exp of each row.
 
     Returns:
@@ -124,16 +140,18 @@ def attention(
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
         that the arguments offer; torch computes the rest. It computes other widths as the next one
-        of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride
-        is 1 and address and other strides are multiples of 16 bytes, none of them 0; otherwise they
-        are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
+        of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride is 1 and
+        address and other strides are multiples of 16 bytes, none of them 0, and, with seqused_k or
+        leftpad_k, if the stride of k's and v's batches is a multiple of that of rows; otherwise
+        they are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
         gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
         lse are saved, never the weights; first order only. Kernels compute it for all that they
         compute forward, dk and dv also where only dq is needed. For a while it takes 4 bytes for
         each element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head.
         Torch computes the other gradients, with the same bits on every run. But on a GPU, for D of
-        q and v alike and no window, softcap, sinks, packing and gradient of lse, it is torch's
-        FlashAttention, whose dq is the same only under torch.use_deterministic_algorithms(True).
+        q and v alike and no window, softcap, sinks, packing, padding and gradient of lse, it is
+        torch's FlashAttention, whose dq is the same only under
+        torch.use_deterministic_algorithms(True).
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
@@ -160,13 +178,22 @@ def attention(
         >>> q, k = torch.randn(2, 3, 8, 64), torch.randn(2, 5, 2, 64)
         >>> thunderkittens.attention(q, k, k, causal=True).shape
         torch.Size([2, 3, 8, 64])
+
+        Of two sequences, with one key to the left and two to the right that do not exist:
+
+        >>> first, end = torch.tensor([1, 0]), torch.tensor([5, 3])
+        >>> o = thunderkittens.attention(q, k, k, causal=True, seqused_k=end, leftpad_k=first)
+        >>> alone = thunderkittens.attention(q[1:], k[1:, :3], k[1:, :3], causal=True)
+        >>> torch.allclose(o[1:], alone, atol=1e-5)
+        True
     """
     if _foreign:
         refuse_keywords("attention", _foreign)
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     packed = packed or max_seqlen_q is not None or max_seqlen_k is not None
+    placed = packed or seqused_k is not None or leftpad_k is not None
     try:
-        if window is None and sinks is None and softcap == 0.0 and not packed:
+        if window is None and sinks is None and softcap == 0.0 and not placed:
             plain = _attention_forward_plain if return_lse else _attention_plain
             return plain(q, k, v, causal, scale)
         left, right = (None, None) if window is None else sides_of("attention", window)
@@ -188,6 +215,8 @@ def attention(
             cu_seqlens_k=cu_seqlens_k,
             max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
+            seqused_k=seqused_k,
+            leftpad_k=leftpad_k,
         )
     except RuntimeError as error:
         refuse_types("attention", error)

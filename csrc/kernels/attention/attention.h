@@ -25,12 +25,41 @@ struct attention_forward_params {
   const void *cu_seqlens_q, *cu_seqlens_k;
   bool int64_seqlens_q, int64_seqlens_k;
   int64_t sequences;
+  // [batch] of int32, or of int64; null: not given. Not where packed.
+  const void *seqused_k, *leftpad_k;
+  bool int64_seqused_k, int64_leftpad_k;
   int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides;
   float scale;
   float softcap;        // score = softcap · tanh(score / softcap); 0: score as it is
   int64_t left, right;  // row i sees the keys from i + keys − rows − left to … + right; at least 0
   dtype type;
+};
+
+// Keys, or values, as TMA reads them where each batch has bounds of its own: the rows of all
+// batches as one sequence.
+struct attention_flat_rows {
+  int64_t step;           // from a batch's first row to the next one's
+  int64_t count, stride;  // of rows; in elements
+
+  // Of [batch, keys, …] whose rows are `width` elements.
+  static attention_flat_rows of(int64_t batch, int64_t keys, int64_t width,
+                                const attention_strides& strides) {
+    if (batch == 1) return {0, keys, keys == 1 ? width : strides.row};
+    if (keys == 1) return {1, batch, strides.batch};
+    const int64_t step = strides.batch / strides.row;
+    return {step, (batch - 1) * step + keys, strides.row};
+  }
+  // Why there are none; null when there are.
+  static const char* why_not(int64_t batch, int64_t keys, const attention_strides& strides) {
+    constexpr int64_t kMostRows = int64_t{1} << 30;
+    if (batch == 1 || keys <= 1) return nullptr;
+    if (strides.row == 0 || strides.batch % strides.row != 0) {
+      return "the stride of its batches is not a multiple of that of its rows";
+    }
+    if (strides.batch / strides.row > kMostRows / batch) return "its batches are too far apart";
+    return nullptr;
+  }
 };
 
 // How the backward divides a head, and what lies between its kernels: parts of the workspace, one
@@ -104,6 +133,8 @@ struct attention_backward_params {
   const void *cu_seqlens_q, *cu_seqlens_k;
   bool int64_seqlens_q, int64_seqlens_k;
   int64_t sequences;
+  const void *seqused_k, *leftpad_k;
+  bool int64_seqused_k, int64_leftpad_k;
   int* tile_counter;  // as the forward's
   int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides, o_strides, do_strides;

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
   const int of_all = arch::block_x() / p.bounds_of_head;
   const int head = of_all % p.key_heads, batch = of_all / p.key_heads;
   const int thread = arch::thread_id(), lane = thread % kLanes;
-  const auto [first_key, end_key] = p.sequences.all_keys();
+  const auto [first_key, end_key] = p.sequences.all_keys(batch);
   attention_key_bounds bounds{};
 #pragma unroll 1
   for (int first = thread / kLanes; first < kKeysOfBounds; first += kRowsInFlight * kRowsAtOnce) {

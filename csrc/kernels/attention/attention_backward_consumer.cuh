@@ -157,7 +157,7 @@ class attention_backward_consumer {
     warpgroup::store(shared.k[W], result);
     warpgroup::sync(kBarrier + 1 + W);
     if (signals()) {
-      const sequence_origin origin = p.k_origin(tile);
+      const sequence_origin origin = p.k_origin(tile, p.sequences.keys);
       const int row = tile.n * Config::keys + W * 64;
       tma::store_async(p.dv, shared.v[W], origin, row, tile.key_head);
       tma::store_async(p.dk, shared.k[W], origin, row, tile.key_head);

@@ -22,10 +22,13 @@ inline constexpr int64_t kKeyHeadsTogether = 8;  // whose tiles a dynamic schedu
 inline attention_sequences sequences_of(const attention_backward_params& p,
                                         const attention_backward_layout& layout) {
   const int right = int(std::min(p.right, p.rows));
-  if (!layout.packed) return {int(p.rows), int(p.keys), right, nullptr, nullptr, 1};
+  if (!layout.packed) {
+    return {int(p.rows), int(p.keys), right, nullptr, nullptr, 1, key_ranges_of(p)};
+  }
   const auto starts = [&](int64_t at) { return reinterpret_cast<const int*>(p.workspace + at); };
-  return {int(p.rows),         int(p.keys), right, starts(layout.q_starts), starts(layout.k_starts),
-          int(p.sequences + 2)};
+  return {
+      int(p.rows),          int(p.keys), right, starts(layout.q_starts), starts(layout.k_starts),
+      int(p.sequences + 2), {}};
 }
 
 template <class Config>
@@ -79,10 +82,12 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
   attention_backward_arguments<Config> t{};
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
   set(t.d_o, p.d_o, p.rows, p.heads, Dv, p.do_strides);
-  set(t.k, p.k, p.keys, p.key_heads, D, p.k_strides);
-  set(t.v, p.v, p.keys, p.key_heads, Dv, p.v_strides);
-  set(t.dk, p.dk, p.keys, p.key_heads, D, dk_strides);
-  set(t.dv, p.dv, p.keys, p.key_heads, Dv, dv_strides);
+  using key_tile = typename Config::key_tile;
+  int keys = 0;  // from a batch's first key to the next one's: of what is contiguous, all
+  t.k = key_map<key_tile>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
+  t.dk = key_map<key_tile>(p, layout.packed, p.dk, D, dk_strides, keys);
+  t.dv = key_map<key_tile>(p, layout.packed, p.dv, Dv, dv_strides, keys);
   t.row_blocks =
       reinterpret_cast<const attention_row_block<Config::rows>*>(p.workspace + layout.records);
   t.dq = reinterpret_cast<attention_dq_part*>(p.workspace + layout.dq);
@@ -99,6 +104,7 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
   t.softcap = attention_softcap::of(p.scale, p.softcap);
   t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * kLog2e;
   t.dk_scale = p.scale;
+  t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
   return t;
 }
 

@@ -19,7 +19,7 @@ class attention_backward_producer {
       const tile_place place = walk.place();
       const int i = p.sequences.template of_key_block<Config::keys>(place.m);
       const int n = place.m - p.sequences.template first_key_block<Config::keys>(i);
-      const attention_sequence at = p.sequences.at(i);
+      const attention_sequence at = p.sequences.at(i, place.batch);
       if (n * Config::keys >= at.keys) continue;  // a number of no block
       load({n, place.head, place.batch, at.q_start, at.k_start, at.rows, at.keys,
             p.sequences.template first_row_block<Config::rows>(i)});
@@ -41,12 +41,13 @@ class attention_backward_producer {
     shared.tile = tile;
     semaphore& full = shared.kv_ring.full[0];
     shared.kv_ring.expect(kv_at, 2 * Config::key_tiles * tma::bytes<typename Config::key_tile>);
-    const sequence_origin keys = p.k_origin(tile), queries = p.q_origin(tile);
+    const sequence_origin keys = p.k_origin(tile, p.k_step), values = p.k_origin(tile, p.v_step),
+                          queries = p.q_origin(tile);
     const int first_row = p.q_first(tile);
     for (int w = 0; w < Config::key_tiles; ++w) {
       const int row = tile.n * Config::keys + w * 64;
       tma::load_async(shared.k[w], p.k, full, keys, row, tile.key_head);
-      tma::load_async(shared.v[w], p.v, full, keys, row, tile.key_head);
+      tma::load_async(shared.v[w], p.v, full, values, row, tile.key_head);
     }
     kv_at.advance();
     for (query_blocks_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {

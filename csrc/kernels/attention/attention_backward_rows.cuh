@@ -71,7 +71,7 @@ struct attention_row_place {
     batch = of_all / p.heads;
     const int i = p.sequences.template of_row_block<Config::rows>(block);
     m = block - p.sequences.template first_row_block<Config::rows>(i);
-    sequence = p.sequences.at(i);
+    sequence = p.sequences.at(i, batch);
   }
   KITTENS_DEVICE bool has_rows() const { return m * Config::rows < sequence.rows; }
   // Row i of the block; kNone if it does not exist.
@@ -174,7 +174,7 @@ KITTENS_DEVICE float sink_of_blind_rows(const attention_rows_arguments<T>& p, in
   if (p.dlse == nullptr) return total;
   for (int batch = 0; batch < p.batch; ++batch) {
     for (int i = 0; i < p.sequences.count; ++i) {
-      const attention_sequence sequence = p.sequences.at(i);
+      const attention_sequence sequence = p.sequences.at(i, batch);
       for (int row = arch::thread_id(); row < sequence.blind_rows; row += kSinkThreads) {
         const int64_t at = p.row_of_all(batch, head, sequence.q_start - 1 - row);
         const float lse = arch::load_global(p.lse + at) * kLog2e;

@@ -25,11 +25,16 @@ struct attention_sequences {
   int right;                       // row i sees keys up to i + Sk − Sq + right
   const int *q_starts, *k_starts;  // [count + 1], from 0 to rows and keys; null: not packed
   int count;                       // two more than were packed; or 1
+  // Of batches that are not packed.
+  attention_key_ranges key_ranges;
 
   KITTENS_DEVICE bool packed() const { return q_starts != nullptr; }
 
-  KITTENS_DEVICE attention_sequence at(int i) const {
-    if (!packed()) return see(0, 0, rows, keys);
+  KITTENS_DEVICE attention_sequence at(int i, int batch) const {
+    if (!packed()) {
+      const auto [first, end] = key_ranges.of(batch, keys);
+      return see(0, first, rows, end - first);
+    }
     const int q = arch::load_global(q_starts + i), k = arch::load_global(k_starts + i);
     const int q_rows = arch::load_global(q_starts + i + 1) - q;
     const int k_rows = arch::load_global(k_starts + i + 1) - k;
@@ -38,11 +43,8 @@ struct attention_sequences {
   }
 
   // From the first one of a sequence to behind the last one.
-  struct key_range {
-    int first, end;
-  };
-  KITTENS_DEVICE key_range all_keys() const {
-    if (!packed()) return {0, keys};
+  KITTENS_DEVICE attention_key_ranges::range all_keys(int batch) const {
+    if (!packed()) return key_ranges.of(batch, keys);
     return {arch::load_global(k_starts + 1), arch::load_global(k_starts + count - 1)};
   }
 

@@ -102,6 +102,8 @@ struct attention_backward_arguments {
   attention_softcap softcap;
   float scale_log2;  // what takes s, or tanh of the capped s, to logits, in units of log₂
   float dk_scale;    // softmax scale
+  bool flat_keys;    // as the forward's
+  int k_step, v_step;
 
   // The number of a block of queries, of all.
   KITTENS_DEVICE int64_t block_of(const attention_backward_tile& tile, int head, int m) const {
@@ -115,9 +117,10 @@ struct attention_backward_arguments {
   KITTENS_DEVICE int q_first(const attention_backward_tile& tile) const {
     return sequences.packed() ? 0 : tile.q_start;
   }
-  KITTENS_DEVICE sequence_origin k_origin(const attention_backward_tile& tile) const {
-    return sequences.packed() ? sequence_origin::packed(tile.k_start, tile.keys)
-                              : sequence_origin::of(tile.batch);
+  // `step`: of batches, where keys are flat; dk's and dv's are `sequences.keys`.
+  KITTENS_DEVICE sequence_origin k_origin(const attention_backward_tile& tile, int step) const {
+    return flat_keys ? sequence_origin::packed(tile.batch * step + tile.k_start, tile.keys)
+                     : sequence_origin::of(tile.batch);
   }
 };
 

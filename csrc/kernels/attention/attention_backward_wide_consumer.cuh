@@ -136,7 +136,7 @@ class attention_backward_wide_consumer {
     arch::named_barrier_sync(kBarrier, kThreads);
     if (arch::thread_id() % 128 != 0) return;
     if constexpr (W == 0) {
-      const sequence_origin origin = p.k_origin(tile);
+      const sequence_origin origin = p.k_origin(tile, p.sequences.keys);
       tma::store_async(p.dv, shared.v[0], origin, tile.n * Config::keys, tile.key_head);
       tma::store_async(p.dk, shared.k[0], origin, tile.n * Config::keys, tile.key_head);
       tma::store_commit_group();

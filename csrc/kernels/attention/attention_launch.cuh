@@ -36,6 +36,26 @@ gl<T> attention_view(const void* data, int64_t batch, int64_t length, int64_t he
           strides.row};
 }
 
+// How TMA finds keys or values, [batch, keys, heads, width]; `step`: see attention_flat_rows.
+template <class Tile, class P>
+tma_sequence_map<Tile> key_map(const P& p, bool packed, const void* data, int64_t width,
+                               const attention_strides& strides, int& step) {
+  using T = typename Tile::dtype;
+  if (p.seqused_k == nullptr && p.leftpad_k == nullptr) {
+    const gl<T> view = attention_view<T>(data, p.batch, p.keys, p.key_heads, width, strides);
+    return packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+  }
+  const auto flat = attention_flat_rows::of(p.batch, p.keys, p.key_heads * width, strides);
+  step = static_cast<int>(flat.step);
+  return tma_sequence_map<Tile>::of_packed(
+      attention_view<T>(data, 1, flat.count, p.key_heads, width, {0, flat.stride, strides.head}));
+}
+
+template <class P>
+attention_key_ranges key_ranges_of(const P& p) {
+  return {{p.seqused_k, p.int64_seqused_k}, {p.leftpad_k, p.int64_leftpad_k}};
+}
+
 template <class Config>
 void launch_attention_forward(const attention_forward_params& p, host::stream s) {
   using T = typename Config::type;
@@ -57,8 +77,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   };
   attention_forward_arguments<Config> t{};
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
-  set(t.k, p.k, p.keys, p.key_heads, D, p.k_strides);
-  set(t.v, p.v, p.keys, p.key_heads, Dv, p.v_strides);
+  t.k = key_map<typename Config::k_tile>(p, packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<typename Config::k_tile>(p, packed, p.v, Dv, p.v_strides, t.v_step);
   set(t.o, p.o, p.rows, p.heads, Dv, o_strides);
   t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
@@ -78,6 +98,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.softcap = attention_softcap::of(p.scale, p.softcap);
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
   t.scale_log2 = t.scale * kLog2e;
+  t.key_ranges = key_ranges_of(p);
+  t.flat_keys = packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,
                {{blocks}, {Config::threads}, sizeof(attention_forward_shared<Config>)}, s, t);

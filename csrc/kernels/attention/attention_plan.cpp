@@ -23,6 +23,10 @@ constexpr int64_t kMostTiles = std::numeric_limits<int>::max();
 std::string why_too_large(const attention_forward_problem& p) {
   if (p.rows > kMostRows) return text(p.rows, " queries are above ", kMostRows);
   if (p.keys > kMostRows) return text(p.keys, " keys are above ", kMostRows);
+  if (p.bounded_keys && p.batch > kMostRows / std::max<int64_t>(1, p.keys)) {
+    return text(p.batch, " batches of ", p.keys, " keys, with bounds of their own, are above ",
+                kMostRows);
+  }
   const int64_t tiles = (p.rows + 63) / 64 + (p.packed ? p.sequences + 1 : 0);
   if (p.heads > kMostTiles || p.batch > kMostTiles || (tiles > 0 && p.heads > kMostTiles / tiles) ||
       (tiles * p.heads > 0 && p.batch > kMostTiles / (tiles * p.heads))) {
@@ -60,12 +64,23 @@ std::string why_too_many_blocks(const attention_forward_problem& p) {
 
 // Whether some rows may see fewer keys than others.
 bool is_masked(const attention_forward_problem& p) {
-  return p.packed || p.left < p.keys || p.right < p.rows;
+  return p.packed || p.bounded_keys || p.left < p.keys || p.right < p.rows;
 }
 
 void refuse_empty(std::string_view op, const attention_forward_problem& p) {
   if (p.rows >= 1 && p.keys >= 1) return;
   throw error(text(op, ": rows and keys must be at least 1, got ", p.rows, " and ", p.keys));
+}
+
+// TMA reads keys and values of all batches as rows of one tensor.
+void refuse_strides(std::string_view op, const attention_forward_problem& p) {
+  if (!p.bounded_keys) return;
+  const auto refuse = [&](std::string_view name, const attention_strides& strides) {
+    const char* const why = attention_flat_rows::why_not(p.batch, p.keys, strides);
+    if (why != nullptr) throw error(text(op, ": ", name, " has bounds of its keys, but ", why));
+  };
+  refuse("k", p.k_strides);
+  refuse("v", p.v_strides);
 }
 
 }  // namespace
@@ -101,6 +116,7 @@ attention_backward_plan plan(const attention_backward_problem& p, const device& 
 void launch(const attention_forward_plan& plan, const attention_forward_tensors& t,
             const workspace& work, stream s) {
   const attention_forward_problem& p = plan.problem;
+  refuse_strides(kAttentionForward.name, p);
   plan.kernel.launch(
       {
           .q = t.q,
@@ -115,6 +131,10 @@ void launch(const attention_forward_plan& plan, const attention_forward_tensors&
           .int64_seqlens_q = p.int64_seqlens_q,
           .int64_seqlens_k = p.int64_seqlens_k,
           .sequences = p.packed ? p.sequences : 0,
+          .seqused_k = p.bounded_keys ? t.seqused_k : nullptr,
+          .leftpad_k = p.bounded_keys ? t.leftpad_k : nullptr,
+          .int64_seqused_k = p.int64_seqused_k,
+          .int64_leftpad_k = p.int64_leftpad_k,
           .batch = p.batch,
           .rows = p.rows,
           .keys = p.keys,
@@ -137,6 +157,7 @@ void launch(const attention_forward_plan& plan, const attention_forward_tensors&
 void launch(const attention_backward_plan& plan, const attention_backward_tensors& t,
             const workspace& work, stream s) {
   const attention_forward_problem& p = plan.problem.forward;
+  refuse_strides(kAttentionBackward.name, p);
   plan.kernel.launch(
       {
           .q = t.q,
@@ -158,6 +179,10 @@ void launch(const attention_backward_plan& plan, const attention_backward_tensor
           .int64_seqlens_q = p.int64_seqlens_q,
           .int64_seqlens_k = p.int64_seqlens_k,
           .sequences = p.packed ? p.sequences : 0,
+          .seqused_k = p.bounded_keys ? t.seqused_k : nullptr,
+          .leftpad_k = p.bounded_keys ? t.leftpad_k : nullptr,
+          .int64_seqused_k = p.int64_seqused_k,
+          .int64_leftpad_k = p.int64_leftpad_k,
           .tile_counter = plan.dynamic_schedule ? work.counters : nullptr,
           .batch = p.batch,
           .rows = p.rows,

@@ -17,7 +17,8 @@ class dense_walk {
   KITTENS_DEVICE void next() { walk.next(); }
   KITTENS_DEVICE attention_tile tile() const {
     const auto [m, head, batch] = walk.place();
-    return {m, head, batch, 0, 0, p.rows, p.keys};
+    const auto [first, end] = p.key_ranges.of(batch, p.keys);
+    return {m, head, batch, 0, first, p.rows, end - first};
   }
 
  private:
@@ -151,7 +152,8 @@ class attention_producer {
     constexpr int kBytes = tma::bytes<typename Config::k_tile>;
     const key_blocks blocks = key_blocks::of(p, tile, tile.m * Config::rows, Config::rows);
     shared.q_ring.expect(q_at, Config::consumers * tma::bytes<typename Config::q_tile>);
-    const sequence_origin queries = p.q_origin(tile), keys = p.k_origin(tile);
+    const sequence_origin queries = p.q_origin(tile), keys = p.k_origin(tile, p.k_step),
+                          values_at = p.k_origin(tile, p.v_step);
     for (int w = 0; w < Config::consumers; ++w) {
       tma::load_async(shared.q[q_at.stage][w], p.q, shared.q_ring.full[q_at.stage], queries,
                       tile.m * Config::rows + w * 64, tile.head);
@@ -165,7 +167,7 @@ class attention_producer {
       tma::load_async(shared.k[at.stage], p.k, shared.k_ring.full[at.stage], keys, row, key_head);
       shared.v_ring.wait_empty(at);
       shared.v_ring.expect(at, kBytes);
-      tma::load_async(values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage], keys, row,
+      tma::load_async(values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage], values_at, row,
                       key_head);
       if (goes_on) walk.next();
       goes_on = false;

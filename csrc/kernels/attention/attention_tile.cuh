@@ -40,7 +40,7 @@ struct attention_forward_config {
 // A tile: number m of the row tiles of a head, and where its sequence lies.
 struct attention_tile {
   int m, head, batch;    // batch 0 where sequences are packed
-  int q_start, k_start;  // the sequence's first row and key, where they are packed
+  int q_start, k_start;  // the sequence's first row, where they are packed; and its first key
   int rows, keys;        // Sq, Sk
 };
 
@@ -77,6 +77,21 @@ struct sequence_ends {
   }
 };
 
+// Which keys of a batch exist, where calls have bounds of their own: [B] each, or no numbers.
+struct attention_key_ranges {
+  sequence_ends seqused, leftpad;
+
+  // From the first one to behind the last one, of `keys`. Numbers out of order are moved.
+  struct range {
+    int first, end;
+  };
+  KITTENS_DEVICE range of(int batch, int keys) const {
+    const int end = seqused.numbers == nullptr ? keys : seqused.at(batch, 0, keys);
+    const int first = leftpad.numbers == nullptr ? 0 : leftpad.at(batch, 0, end);
+    return {first, end};
+  }
+};
+
 inline constexpr int kNotPacked = -1;
 
 template <class Config>
@@ -95,15 +110,21 @@ struct attention_forward_arguments {
   attention_softcap softcap;
   float scale;       // what takes s, or tanh of the capped s, to logits
   float scale_log2;  // … in units of log₂
+  // Of batches that are not packed.
+  attention_key_ranges key_ranges;
+  // Whether TMA finds keys and values as the rows of one sequence, which they are if they are
+  // packed or have bounds; and then, how many there are from a batch's first one to the next one's.
+  bool flat_keys;
+  int k_step, v_step;
 
   // Where TMA finds the sequence of a tile.
   KITTENS_DEVICE sequence_origin q_origin(const attention_tile& tile) const {
     return sequences == kNotPacked ? sequence_origin::of(tile.batch)
                                    : sequence_origin::packed(tile.q_start, tile.rows);
   }
-  KITTENS_DEVICE sequence_origin k_origin(const attention_tile& tile) const {
-    return sequences == kNotPacked ? sequence_origin::of(tile.batch)
-                                   : sequence_origin::packed(tile.k_start, tile.keys);
+  KITTENS_DEVICE sequence_origin k_origin(const attention_tile& tile, int step) const {
+    return flat_keys ? sequence_origin::packed(tile.batch * step + tile.k_start, tile.keys)
+                     : sequence_origin::of(tile.batch);
   }
 };
 

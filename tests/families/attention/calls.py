@@ -17,6 +17,11 @@ def _packed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return thunderkittens.attention(*(t.flatten(0, 1) for t in (q, k, v)), **places)
 
 
+def _padded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    end, first = (torch.tensor([n], device=q.device, dtype=torch.int32) for n in (25, 3))
+    return attention(q, k, v, causal=True, seqused_k=end, leftpad_k=first)
+
+
 CALLS = (
     Call("attention", QKV, attention),
     Call("attention", QKV, lambda *t: attention(*t, causal=True), "causal"),
@@ -26,6 +31,7 @@ CALLS = (
     Call("attention", (*QKV[:2], (1, 33, 2, 24)), attention, "values"),
     Call("attention", (*QKV[:2], (1, 33, 2, 20)), attention, "no kernel"),
     Call("attention", QKV, _packed, "packed"),
+    Call("attention", QKV, _padded, "padded"),
     Call("scaled_dot_product_attention", ((1, 2, 33, 64),) * 3, sdpa),
 )
 SHORT_FORMS = {

@@ -8,23 +8,13 @@ from random import Random
 import torch
 
 import thunderkittens
+from tests.families.attention.layouts import LAYOUTS, lay_out
 from tests.families.attention.reference import Reference
 from thunderkittens.testing import memory
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 SHORT = {FP64: "fp64", FP32: "fp32", FP16: "fp16", BF16: "bf16"}
 GROUPS = (1, 4, 8)
-LAYOUTS = (
-    "transposed",
-    "packed",
-    "expanded",
-    "offset",
-    "shifted",
-    "stepped",
-    "odd strides",
-    "odd ones",
-)
-COPIED = ("expanded", "offset", "stepped", "odd strides")
 REGIMES = ("normal", "peaked", "negative", "mostly zeros", "tiny", "large values")
 # 0 to 2, and around the ends of tiles of 64, 128 and 192 rows or keys.
 EDGES = (0, 1, 2, *(n + d for n in (64, 128, 192, 256, 320, 384) for d in (-1, 0, 1)))
@@ -43,7 +33,7 @@ class Case:
         dtype: Of q, k and v.
         key_heads: Hk.
         batch: B.
-        layout: How q, k and v lie in memory: contiguous, or one of LAYOUTS.
+        layout: How q, k and v lie in memory: contiguous, or one of layouts.LAYOUTS.
         regime: What values they have, one of REGIMES.
         scale: As given to the op.
         value_dim: Dv; None for D.
@@ -54,6 +44,8 @@ class Case:
         cu_seqlens_q: Of packed sequences, whose rows and keys are then those of all together, and
             batch is 1; empty for none.
         cu_seqlens_k: The same of keys.
+        seqused_k: As given to the op, of each batch; empty for none.
+        leftpad_k: The same.
     """
 
     rows: int
@@ -74,6 +66,8 @@ class Case:
     sinks: torch.dtype | None = None
     cu_seqlens_q: tuple[int, ...] = ()
     cu_seqlens_k: tuple[int, ...] = ()
+    seqused_k: tuple[int, ...] = ()
+    leftpad_k: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{self.rows}x{self.keys}", SHORT[self.dtype], f"d{self.head_dim}"]
@@ -109,11 +103,37 @@ class Case:
         ends = (itertools.pairwise(ends) for ends in (self.cu_seqlens_q, self.cu_seqlens_k))
         return [(slice(*rows), slice(*keys)) for rows, keys in zip(*ends, strict=True)]
 
+    @property
+    def bounded(self) -> bool:
+        """Whether each batch says which of its keys exist."""
+        return bool(self.seqused_k or self.leftpad_k)
+
+    def key_ranges(self) -> list[slice]:
+        """The keys of each batch that exist, the op's clamping done."""
+        ends = self.seqused_k or (self.keys,) * self.batch
+        starts = self.leftpad_k or (0,) * self.batch
+        ends = [min(max(end, 0), self.keys) for end in ends]
+        pairs = zip(starts, ends, strict=True)
+        return [slice(min(max(start, 0), end), end) for start, end in pairs]
+
+    def exist(self) -> torch.Tensor:
+        """Which keys of a bounded call do, bool [batch, keys]."""
+        exist = torch.zeros(self.batch, self.keys, dtype=torch.bool)
+        for batch, keys in enumerate(self.key_ranges()):
+            exist[batch, keys] = True
+        return exist
+
     def seen(self) -> torch.Tensor:
-        """Which row sees which key, bool [rows, keys]."""
+        """Which row sees which key, bool [rows, keys]; bounded [batch, 1, 1, rows, keys]."""
+        if self.bounded:
+            batches = [self._seen([(slice(0, self.rows), keys)]) for keys in self.key_ranges()]
+            return torch.stack(batches).view(self.batch, 1, 1, self.rows, self.keys)
+        return self._seen(self.sequences())
+
+    def _seen(self, sequences: list[tuple[slice, slice]]) -> torch.Tensor:
         seen = torch.zeros(self.rows, self.keys, dtype=torch.bool)
         right = 0 if self.causal else self.window_right
-        for rows, keys in self.sequences():
+        for rows, keys in sequences:
             height, width = rows.stop - rows.start, keys.stop - keys.start
             diagonal = torch.arange(height).unsqueeze(1) + width - height
             distance = torch.arange(width) - diagonal
@@ -131,33 +151,6 @@ def rotate(pairs) -> list[Case]:
     return [
         Case(rows, keys, causal, *next(kinds)) for causal in (False, True) for rows, keys in pairs
     ]
-
-
-def lay_out(tensors: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
-    """q, k and v [B, S, H, D] with the same values and other strides."""
-    if layout == "transposed":  # slices of [B, H, S, D]
-        return [t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors]
-    if layout == "packed":  # slices of [B, S, Hq + 2 Hk, D]; needs as many rows as keys, and Dv = D
-        heads = [t.shape[2] for t in tensors]
-        return list(torch.cat(tensors, 2).split(heads, 2))
-    if layout == "expanded":  # one batch of keys and values for all
-        return [tensors[0], *(t[:1].expand_as(t) for t in tensors[1:])]
-    if layout == "offset":
-        return [t.new_zeros(t.numel() + 1)[1:].view(t.shape).copy_(t) for t in tensors]
-    if layout == "shifted":  # by 16 bytes
-        return [t.new_zeros(t.numel() + 8)[8:].view(t.shape).copy_(t) for t in tensors]
-    if layout == "stepped":
-        return [t.repeat_interleave(2, -1)[..., ::2] for t in tensors]
-    if layout == "odd strides":
-        return [torch.cat([t, t[..., :3]], -1)[..., : t.shape[-1]] for t in tensors]
-    if layout == "odd ones":  # strides of dimensions of size 1, which mean nothing
-        return [
-            t.as_strided(
-                t.shape, [7 if s == 1 else d for s, d in zip(t.shape, t.stride(), strict=True)]
-            )
-            for t in tensors
-        ]
-    return tensors
 
 
 def values(case: Case, device: str) -> list[torch.Tensor]:
@@ -178,11 +171,14 @@ def values(case: Case, device: str) -> list[torch.Tensor]:
         q, k, v = (t * 1e-3 for t in (q, k, v))
     elif case.regime == "large values":
         v = v.sign() * 6e4
+    if case.bounded and case.layout != "expanded":  # whose keys are those of all batches
+        stray = ~case.exist().to(device)
+        k[stray] = v[stray] = math.nan
     return [q, k, v]
 
 
 def make(case: Case, device: str = "cpu") -> list[torch.Tensor]:
-    """q, k, v of a case; then sinks, cu_seqlens_q and cu_seqlens_k, where it has them."""
+    """q, k, v of a case; then sinks, and what says where sequences lie, as it has them."""
     tensors = lay_out([t.to(case.dtype) for t in values(case, device)], case.layout)
     if case.packed:
         tensors = [t.squeeze(0) for t in tensors]
@@ -191,12 +187,18 @@ def make(case: Case, device: str = "cpu") -> list[torch.Tensor]:
     if case.packed:  # both of the dtypes that are allowed
         tensors.append(torch.tensor(case.cu_seqlens_q, dtype=torch.int32, device=device))
         tensors.append(torch.tensor(case.cu_seqlens_k, dtype=torch.int64, device=device))
+    if case.seqused_k:
+        tensors.append(torch.tensor(case.seqused_k, dtype=torch.int32, device=device))
+    if case.leftpad_k:
+        kind = torch.int32 if case.seqused_k else torch.int64
+        tensors.append(torch.tensor(case.leftpad_k, dtype=kind, device=device))
     return tensors
 
 
 def options(case: Case, *extra: torch.Tensor) -> dict:
     """The keywords of a case's call, from what `make` gives beside q, k and v."""
     names = ["sinks"] * (case.sinks is not None) + ["cu_seqlens_q", "cu_seqlens_k"] * case.packed
+    names += [name for name in ("seqused_k", "leftpad_k") if getattr(case, name)]
     keywords = {"causal": case.causal, "scale": case.scale, "softcap": case.softcap}
     if (case.window_left, case.window_right) != (None, None):
         keywords["window"] = (case.window_left, case.window_right)
@@ -232,7 +234,21 @@ def random(seed: int, count: int, longest: int = 385, widest: int = 256) -> list
         widest: The largest D and Dv beside 64 and 128, a multiple of 8.
     """
     numbers = Random(f"{seed} {longest} {widest}")
-    return [_random_case(numbers, longest, widest) for _ in range(count)]
+    return [_bounded(_random_case(numbers, longest, widest)) for _ in range(count)]
+
+
+def _bounded(case: Case) -> Case:
+    """The same, or with some keys that do not exist; some bounds are to be clamped."""
+    numbers = Random(str(case))
+    if case.packed or numbers.random() < 0.6:
+        return case
+    ends = (0, 1, case.keys, case.keys + 3, -2, *(numbers.randint(0, case.keys) for _ in range(6)))
+    kinds = {
+        name: tuple(numbers.choice(ends) for _ in range(case.batch))
+        for name in ("seqused_k", "leftpad_k")
+        if numbers.random() < 0.7
+    }
+    return dataclasses.replace(case, **kinds)
 
 
 def _random_case(numbers: Random, longest: int, widest: int) -> Case:

@@ -11,6 +11,7 @@ from torch import Tensor
 import thunderkittens
 from tests.families.attention.explained import is_differentiated_by_us
 from tests.families.attention.fuzz_reference import Problem
+from tests.families.attention.fuzz_shape import Shape, exist, visible
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import BF16, FP16, FP32, FP64, Draw, split
 from tests.fuzz.placement import Placed
@@ -19,26 +20,6 @@ OPS = ("attention",)
 DTYPES = {BF16: 6, FP16: 6, FP32: 1, FP64: 1}
 OF_SCORES = ("huge", "edge", "offset")  # regimes whose scores say nothing
 GRADIENTS = ("normal", "normal", "constant", "sparse", "one-hot")
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Of one call: sizes, and how the tokens of packed sequences are told apart."""
-
-    batch: int
-    rows: int
-    keys: int
-    heads: int
-    key_heads: int
-    width: int
-    value_width: int
-    row_lengths: tuple[int, ...] = ()
-    key_lengths: tuple[int, ...] = ()
-    before: int = 0  # tokens of no sequence, in front of the first one
-
-    @property
-    def packed(self) -> bool:
-        return bool(self.row_lengths)
 
 
 def drawn_shape(draw: Draw, packed: bool = False) -> Shape:
@@ -136,19 +117,37 @@ def drawn_options(draw: Draw, s: Shape, scale: float) -> dict:
     return options
 
 
+def drawn_bounds(draw: Draw, s: Shape) -> tuple[Shape, dict[str, list[int]]]:
+    """seqused_k and leftpad_k, some to be clamped; and the shape that knows of them."""
+    bounds: dict[str, list[int]] = {}
+    for name in ("seqused_k", "leftpad_k"):
+        if not s.packed and draw.chance(0.2):
+            some = (0, s.keys, s.keys + 7, -5, *(draw.integer(0, s.keys) for _ in range(4)))
+            bounds[name] = [draw.choice(some) for _ in range(s.batch)]
+    if not bounds:
+        return s, bounds
+    ends = [min(max(n, 0), s.keys) for n in bounds.get("seqused_k", [s.keys] * s.batch)]
+    starts = bounds.get("leftpad_k", [0] * s.batch)
+    firsts = [min(max(n, 0), end) for n, end in zip(starts, ends, strict=True)]
+    return dataclasses.replace(s, key_ranges=tuple(zip(firsts, ends, strict=True))), bounds
+
+
 def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
     s = drawn_shape(draw, draw.chance(0.35))
     values, scale, exact, regime = drawn_values(draw, s, dtype)
     options = drawn_options(draw, s, scale)
+    s, bounds = drawn_bounds(draw, s)
 
     inputs = {}
     for name, value in values.items():
-        stray = s.packed and draw.chance(0.5)
+        stray = (s.packed or (bool(bounds) and name != "q")) and draw.chance(0.5)
+        if stray and bounds:  # keys that do not exist, likewise
+            value = value.masked_fill(~exist(s, value.device)[..., None, None], math.nan)
         if s.packed:
             value = value.squeeze(0)
             lengths = s.row_lengths if name == "q" else s.key_lengths
-        if stray:  # tokens of no sequence may hold anything
+        if stray and s.packed:  # tokens of no sequence may hold anything
             value = value.clone()
             value[: s.before] = math.nan
             value[s.before + sum(lengths) :] = math.nan
@@ -162,6 +161,9 @@ def make(draw: Draw, op: str) -> Case:
             starts = starts.int() if draw.chance(0.6) else starts
             inputs[f"cu_seqlens_{name}"] = draw.place(starts)
             options[f"max_seqlen_{name}"] = max(lengths) + draw.choice((0, 0, 9))
+    for name, numbers in bounds.items():
+        given = torch.tensor(numbers, device=draw.device)
+        inputs[name] = draw.place(given.int() if draw.chance(0.6) else given)
     # lse in float32 does not tell large scores apart: few of their gradients say anything.
     often = 0.2 if exact else 0.7
     leaves = tuple(n for n in ("q", "k", "v", "sinks") if n in inputs and draw.chance(often))
@@ -208,6 +210,7 @@ def make(draw: Draw, op: str) -> Case:
         strides=[(p.strides, p.view.storage_offset() - p.guard) for p in inputs.values()],
         regime=regime,
         lengths=s.row_lengths[:8],
+        bounds=bounds,
         leaves=",".join(leaves),
         incoming=",".join(incoming),
         **options,
@@ -247,7 +250,8 @@ def is_ours(draw: Draw, given: Tensors, options: dict) -> bool:
 def is_plain(options: dict, inputs: dict, incoming: dict) -> bool:
     """Whether torch's fused attention has all that the call asks for."""
     bounded = any(side is not None for side in options.get("window", ()))
-    others = "sinks" in inputs or "cu_seqlens_q" in inputs or "lse" in incoming
+    others = not inputs.keys().isdisjoint(("sinks", "cu_seqlens_q", "seqused_k", "leftpad_k"))
+    others = others or "lse" in incoming
     return not (bounded or others or options.get("softcap"))
 
 
@@ -275,45 +279,8 @@ def place_gradient(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Pl
 # ---- The reference's form -----------------------------------------------------------------------
 
 
-def visible(s: Shape, options: dict, device: torch.device) -> Tensor:
-    """[Sq, Sk], by the docstring: the diagonal of row i is i + Sk − Sq, of its sequence."""
-    row, key = torch.arange(s.rows, device=device), torch.arange(s.keys, device=device)
-    if s.packed:
-        row_of, row_at = places(s.row_lengths, s.before, s.rows, device)
-        key_of, key_at = places(s.key_lengths, s.before, s.keys, device)
-        more = torch.tensor(s.key_lengths, device=device) - torch.tensor(
-            s.row_lengths, device=device
-        )
-        diagonal = row_at + more[row_of.clamp(min=0)]
-        seen = (row_of[:, None] == key_of[None]) & (key_of[None] >= 0)
-        away = key_at[None] - diagonal[:, None]
-    else:
-        seen = torch.ones(s.rows, s.keys, dtype=torch.bool, device=device)
-        away = key[None] - (row + s.keys - s.rows)[:, None]
-    left, right = options.get("window", (None, None))
-    right = 0 if options.get("causal") else right
-    if left is not None:
-        seen = seen & (away >= -left)
-    return seen if right is None else seen & (away <= right)
-
-
-def places(
-    lengths: tuple[int, ...], before: int, total: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Of each token its sequence, −1 if none, and its place there."""
-    sequence = torch.full((total,), -1, device=device)
-    place = torch.zeros(total, dtype=torch.long, device=device)
-    count = torch.tensor(lengths, device=device)
-    end = before + sum(lengths)
-    sequence[before:end] = torch.repeat_interleave(torch.arange(len(lengths), device=device), count)
-    starts = count.cumsum(0) - count
-    inside = torch.arange(end - before, device=device)
-    place[before:end] = inside - torch.repeat_interleave(starts, count)
-    return sequence, place
-
-
 def stated(s: Shape, values: Tensors, options: dict, dtype: torch.dtype) -> Problem:
-    """Tokens of no sequence count as zeros: nobody sees them, and they see nobody."""
+    """Tokens of no sequence, and keys that do not exist, count as zeros: nobody sees them."""
     group = s.heads // s.key_heads
     tensors = {n: (values[n].unsqueeze(0) if s.packed else values[n]).double() for n in "qkv"}
     q, k, v = (tensors[n].nan_to_num(0.0).transpose(1, 2) for n in "qkv")

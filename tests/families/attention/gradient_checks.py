@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import thunderkittens
-from tests.families.attention import cases, gradients_reference
+from tests.families.attention import cases, gradients_reference, layouts
 from tests.families.attention.cases import Case
 from thunderkittens.testing import check_memory, memory
 
@@ -290,12 +290,12 @@ def check_incoming_layouts(case: Case, device: str) -> None:
 def check_layouts(case: Case, device: str) -> None:
     """Nor do the strides, the offset and the sharing of q, k and v."""
     contiguous = dataclasses.replace(case, layout="contiguous")
-    for layout in cases.LAYOUTS:
+    for layout in layouts.LAYOUTS:
         tensors, dout, dlse = tensors_of(contiguous, device, with_lse=True)
         if layout == "expanded":
             tensors[1:] = [t[:1].expand_as(t).contiguous() for t in tensors[1:]]
         want = run(contiguous, tensors, dout, dlse)
-        got = run(case, cases.lay_out(tensors, layout), dout, dlse)
+        got = run(case, layouts.lay_out(tensors, layout), dout, dlse)
         assert same(contiguous, tensors, got, want), layout
 
 

@@ -36,7 +36,9 @@ def shape_of(case: Case) -> fuzz.Shape:
     before = {end[0] for end in ends if end}
     assert len(before) <= 1, "fuzz.Shape has one number for both"
     heads = (case.heads, case.key_heads, case.head_dim, case.values)
-    return fuzz.Shape(case.batch, case.rows, case.keys, *heads, *lengths, *before)
+    ranges = tuple((r.start, r.stop) for r in case.key_ranges()) if case.bounded else ()
+    sizes = (case.batch, case.rows, case.keys)
+    return fuzz.Shape(*sizes, *heads, *lengths, *before, key_ranges=ranges)
 
 
 def judged(
@@ -54,7 +56,8 @@ def judged(
     q, k, v, *extra = tensors
     given = cases.options(case, *extra)
     values = {"q": q.detach(), "k": k.detach(), "v": v.detach()}
-    values |= {n: given[n] for n in ("sinks", "cu_seqlens_q", "cu_seqlens_k") if n in given}
+    names = ("sinks", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "leftpad_k")
+    values |= {n: given[n] for n in names if n in given}
     options = {n: value for n, value in given.items() if n not in values}
     incoming = {"o": dout} if dlse is None else {"o": dout, "lse": dlse}
     s, ours = shape_of(case), is_ours(case, tensors)

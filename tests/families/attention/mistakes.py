@@ -8,6 +8,7 @@ PV = "issue_pv(weights, shared.v[v_at.stage]);"  # the product of a step
 planted = partial(Mistake, file="kernels/attention/attention_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_producer.cuh")
 in_kernel = partial(Mistake, file="kernels/attention/attention_forward.cuh")
+in_tile = partial(Mistake, file="kernels/attention/attention_tile.cuh")
 in_scheduler = partial(Mistake, file="kittens/pipeline/tile_scheduler.cuh")
 
 WRONG_NUMBERS = r"worst is \S+, not within"
@@ -277,4 +278,25 @@ TILES = (
     ),
 )
 
-MISTAKES = (*RINGS, *QUERIES, *PRODUCTS, *STORES, *AGAIN, *TILES)
+BOUNDS = (
+    in_tile(
+        "keys_before_the_first_one_are_seen",
+        "const int first = leftpad.numbers == nullptr ? 0 : leftpad.at(batch, 0, end);",
+        "const int first = 0;",
+        WRONG_NUMBERS,
+    ),
+    in_tile(
+        "keys_behind_the_last_one_are_seen",
+        "const int end = seqused.numbers == nullptr ? keys : seqused.at(batch, 0, keys);",
+        "const int end = keys;",
+        WRONG_NUMBERS,
+    ),
+    in_producer(
+        "the_diagonal_ends_before_the_last_key",
+        "return {m, head, batch, 0, first, p.rows, end - first};",
+        "return {m, head, batch, 0, first, p.rows, end - first - 1};",
+        WRONG_NUMBERS,
+    ),
+)
+
+MISTAKES = (*RINGS, *QUERIES, *PRODUCTS, *STORES, *AGAIN, *TILES, *BOUNDS)

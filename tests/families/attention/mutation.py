@@ -177,7 +177,7 @@ LISTED: tuple[Listed, ...] = (
         "argument (1|2|3|4|5|6|7)/8 (less|more)",
         "of an item that is the end, nothing else is read",
     ),
-    Listed(PRODUCER, "dense_walk::tile", "argument 2/2 (less|more)", NOT_READ),
+    Listed(TILE, "attention_key_ranges::of", "argument 1/2 less", NO_KEYS),
     Listed(
         PRODUCER, "packed_walk::valid", "bound shifted|term more", "a sequence more, of no rows"
     ),

@@ -25,6 +25,9 @@ class Reference:
     def __init__(self, case: "Case", q, k, v, *extra) -> None:
         self.case = case
         q, k, v = (self.dense(t.detach().double()) for t in (q, k, v))
+        if case.bounded:  # what does not exist may be NaN
+            stray = ~case.exist().to(q.device)
+            k, v = (t.masked_fill(stray[..., None, None], 0) for t in (k, v))
         self.scale = 1 / math.sqrt(case.head_dim) if case.scale is None else case.scale
         self.q = self.by_key_head(q)
         self.k, self.v = (t.permute(0, 2, 1, 3).unsqueeze(2) for t in (k, v))

@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from tests.families.attention import cases
+from tests.families.attention import cases, layouts
 from tests.families.attention.cases import FP32, FP64, Case
 from thunderkittens.testing import assert_close, check_memory, memory
 
@@ -223,7 +223,7 @@ def test_memory(case):
     )
 
 
-@pytest.mark.parametrize("layout", [layout for layout in cases.LAYOUTS if layout != "packed"])
+@pytest.mark.parametrize("layout", [layout for layout in layouts.LAYOUTS if layout != "packed"])
 def test_strides(layout):
     """Other strides, the same bits; also of dout, o and lse."""
     case = Case(4, 6, True, 2, 8, FP32, 2, 2, sinks=FP32)
@@ -233,8 +233,8 @@ def test_strides(layout):
     dout, _ = cases.incoming(case, "cpu", with_lse=False)
     o, lse = cases.forward(case, *tensors)
     want = backward(case, tensors, dout, None, ALL, (o, lse))
-    moved = [*cases.lay_out(tensors[:3], layout), tensors[3]]
-    _, dout, o = cases.lay_out([o, dout, o], "stepped" if layout == "expanded" else layout)
+    moved = [*layouts.lay_out(tensors[:3], layout), tensors[3]]
+    _, dout, o = layouts.lay_out([o, dout, o], "stepped" if layout == "expanded" else layout)
     lse = lse.repeat_interleave(2, -1)[..., ::2]
     assert all(map(memory.bits_equal, backward(case, moved, dout, None, ALL, (o, lse)), want))
 

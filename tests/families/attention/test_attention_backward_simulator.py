@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases
+from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 from thunderkittens import _C, _loader
 from thunderkittens.testing import check_memory, memory
@@ -40,7 +40,7 @@ ALL = [
     Case(300, 300, True, 1, 64, window_left=70),
     Case(140, 290, False, 2, 128, window_left=20, window_right=130, sinks=BF16),
     Case(70, 90, True, 2, 64, key_heads=3, batch=2, sinks=FP32),  # more tiles than blocks
-    *(Case(65, 65, True, 2, 64, batch=2, layout=layout) for layout in cases.LAYOUTS),
+    *(Case(65, 65, True, 2, 64, batch=2, layout=layout) for layout in layouts.LAYOUTS),
     *(Case(70, 140, True, 2, 64, regime=regime) for regime in cases.REGIMES[1:]),
     *(Case(70, 70, scale=scale) for scale in (1e-30, 3.0)),
     *(Case(n, n, causal, 1, 256) for n in (1, 63, 64, 65) for causal in (False, True)),
@@ -188,7 +188,7 @@ def test_gradients_that_are_needed(needs):
         assert memory.bits_equal(t, want) if need else t.shape == (0,)
 
 
-@pytest.mark.parametrize("layout", [layout for layout in cases.LAYOUTS if layout != "packed"])
+@pytest.mark.parametrize("layout", [layout for layout in layouts.LAYOUTS if layout != "packed"])
 def test_strides_change_no_bit(layout):
     """Of the forward's tensors, of o, lse and of what comes in."""
     problem = Problem.make(Case(40, 66, True, 2, 64, batch=2))
@@ -200,8 +200,8 @@ def test_strides_change_no_bit(layout):
             problem.dout[:1].expand_as(problem.dout).contiguous(),
             problem.dlse,
         )
-    moved = cases.lay_out(problem.tensors, layout)
-    _, dout, o = cases.lay_out([problem.o, problem.dout, problem.o], layout)
+    moved = layouts.lay_out(problem.tensors, layout)
+    _, dout, o = layouts.lay_out([problem.o, problem.dout, problem.o], layout)
     if layout == "expanded":
         o = problem.o
     twice = [t.repeat_interleave(2, -1)[..., ::2] for t in (problem.lse, problem.dlse)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases
+from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 from tests.tools.growing_memory import check_memory_does_not_grow
 from tests.tools.run_to_run import check_same_bits
@@ -26,7 +26,7 @@ ALL = [
     *(
         Case(321, 321, causal, group, d, key_heads=2, batch=3, layout=layout)
         for layout, causal, (group, d) in itertools.product(
-            cases.LAYOUTS, (False, True), ((1, 64), (4, 128))
+            layouts.LAYOUTS, (False, True), ((1, 64), (4, 128))
         )
     ),
     *(
@@ -44,7 +44,7 @@ RANDOM = cases.random(seed=1, count=2000)
 GRADIENTS = [
     *(Case(129, 193, *kind, key_heads=2, batch=2) for kind in KINDS),
     *(Case(n, m, True, 2) for n, m in ((1, 1), (1, 300), (300, 1), (300, 64), (1025, 1025))),
-    *(Case(130, 130, True, 2, batch=2, layout=layout) for layout in cases.LAYOUTS),
+    *(Case(130, 130, True, 2, batch=2, layout=layout) for layout in layouts.LAYOUTS),
     Case(257, 400, False, 3, 80, value_dim=40, window_left=100, window_right=7, sinks=FP32),
     Case(257, 400, True, 2, 24, FP16, value_dim=128, sinks=FP16),
     Case(1000, 1000, True, 4, 128, key_heads=8, batch=5),
@@ -96,7 +96,7 @@ def test_the_kernel_takes_random_cases():
     assert any(cases.kernel_takes(case, *cases.make(case, "cuda")) for case in RANDOM[:100])
 
 
-@pytest.mark.parametrize("layout", cases.LAYOUTS)
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_strides_change_no_bit(layout, head_dim):
     case = Case(300, 300, True, 2, head_dim, key_heads=2, batch=2, layout=layout)
@@ -348,10 +348,10 @@ def test_explain():
     tensors = cases.make(Case(9, 9, batch=2), "cuda")
     found = thunderkittens.explain("attention", *tensors)
     assert (found.backend, found.notes) == ("cuda", ())
-    for layout in cases.LAYOUTS:
-        found = thunderkittens.explain("attention", *cases.lay_out(tensors, layout))
+    for layout in layouts.LAYOUTS:
+        found = thunderkittens.explain("attention", *layouts.lay_out(tensors, layout))
         assert found.backend == "cuda"
-        assert bool(found.notes) == (layout in cases.COPIED), layout
+        assert bool(found.notes) == (layout in layouts.COPIED), layout
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5, 2), (2, 0, 5, 2), (2, 3, 0, 2), (2, 3, 5, 0)], ids=str)

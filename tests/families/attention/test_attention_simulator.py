@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases
+from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, Case
 from thunderkittens import _C, _loader
 from thunderkittens.testing import check_memory, memory
@@ -25,7 +25,7 @@ PAIRS = [
 ]
 ALL = [
     *cases.rotate(PAIRS),
-    *(Case(65, 65, True, layout=x, group=2, batch=2) for x in cases.LAYOUTS),
+    *(Case(65, 65, True, layout=x, group=2, batch=2) for x in layouts.LAYOUTS),
     *(Case(20, 40, r == "peaked", head_dim=128, dtype=FP16, regime=r) for r in cases.REGIMES[1:]),
     Case(70, 90, True, group=2, key_heads=3, batch=2),  # more tiles than blocks
     Case(66, 66, scale=0.4),
@@ -116,7 +116,7 @@ def test_no_races(case):
             assert memory.bits_equal(got, first)
 
 
-@pytest.mark.parametrize("layout", cases.LAYOUTS)
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
 def test_strides_change_no_bit(layout):
     with thunderkittens.backend("simulator"):
         cases.check_layout(Case(33, 33, group=2, key_heads=2, batch=2, layout=layout), "cpu")
@@ -277,11 +277,11 @@ def test_sequences_that_do_not_fit_are_clamped(q_ends, k_ends):
 
 def test_explain():
     with thunderkittens.backend("simulator"):
-        for layout in ("contiguous", *cases.LAYOUTS):
+        for layout in ("contiguous", *layouts.LAYOUTS):
             tensors = cases.make(Case(9, 9, batch=2, layout=layout))
             found = thunderkittens.explain("attention", *tensors)
             assert found.backend == "simulator"
-            assert bool(found.notes) == (layout in cases.COPIED), layout
+            assert bool(found.notes) == (layout in layouts.COPIED), layout
         tensors = cases.make(Case(9, 9, batch=2, layout="expanded"))
         found = str(thunderkittens.explain("attention", *tensors))
         assert "v is copied first: an expanded dimension has stride 0" in found

@@ -49,6 +49,12 @@ struct attention_forward_problem {
   bool packed = false;
   int64_t sequences = 0;
   bool int64_seqlens_q = false, int64_seqlens_k = false;  // else int32
+  // Whether seqused_k or leftpad_k is given, of batches that are not packed: then the keys of batch
+  // b are those from leftpad_k[b] to seqused_k[b], and row i's diagonal is i + seqused_k[b] − rows.
+  // A seqused_k outside of 0 … keys, or a leftpad_k outside of 0 … seqused_k, counts as the nearest
+  // number inside. The batch strides of k and v are then multiples of their row strides.
+  bool bounded_keys = false;
+  bool int64_seqused_k = false, int64_leftpad_k = false;  // else int32
   dtype type;
 };
 
@@ -61,6 +67,8 @@ struct attention_forward_tensors {
   const float* sinks = nullptr;        // [heads]: a logit more in each row's denominator; or null
   const void* cu_seqlens_q = nullptr;  // [sequences + 1], where packed
   const void* cu_seqlens_k = nullptr;
+  const void* seqused_k = nullptr;  // [batch], where bounded_keys: one of them at least
+  const void* leftpad_k = nullptr;
 };
 
 struct attention_forward_plan : plain_plan<attention_forward_problem, attention_forward_params> {
@@ -93,6 +101,9 @@ struct attention_backward_tensors {
   float* dsinks = nullptr;
   const void* cu_seqlens_q = nullptr;  // [sequences + 1], where packed
   const void* cu_seqlens_k = nullptr;
+  // [batch], where bounded_keys. Of keys that do not exist dk and dv are not written: give zeros.
+  const void* seqused_k = nullptr;
+  const void* leftpad_k = nullptr;
 };
 
 // The workspace is a copy of dq in 32 bits, of 64, 128 or 256 columns, 12 bytes for each row of q,

@@ -51,6 +51,9 @@ attention_forward_problem problem_of(const attention_call& c) {
       .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
       .int64_seqlens_q = is_long(c.cu_seqlens_q),
       .int64_seqlens_k = is_long(c.cu_seqlens_k),
+      .bounded_keys = c.bounds_keys(),
+      .int64_seqused_k = is_long(c.seqused_k),
+      .int64_leftpad_k = is_long(c.leftpad_k),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
   };
 }
@@ -72,20 +75,23 @@ const kernel kForwardKernel("attention", kAttentionForward);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What says that sequences are packed: the last arguments of every op.
+// What says where sequences lie: the last arguments of every op.
 struct packing {
   const optional_tensor &cu_seqlens_q, &cu_seqlens_k;
   const std::optional<SymInt>&max_seqlen_q, &max_seqlen_k;
+  const optional_tensor &seqused_k, &leftpad_k;
 
   explicit packing(const auto&... args) : packing(std::tie(args...)) {}
 
  private:
   template <class... Args>
   explicit packing(const std::tuple<Args...>& all)
-      : cu_seqlens_q(std::get<sizeof...(Args) - 4>(all)),
-        cu_seqlens_k(std::get<sizeof...(Args) - 3>(all)),
-        max_seqlen_q(std::get<sizeof...(Args) - 2>(all)),
-        max_seqlen_k(std::get<sizeof...(Args) - 1>(all)) {}
+      : cu_seqlens_q(std::get<sizeof...(Args) - 6>(all)),
+        cu_seqlens_k(std::get<sizeof...(Args) - 5>(all)),
+        max_seqlen_q(std::get<sizeof...(Args) - 4>(all)),
+        max_seqlen_k(std::get<sizeof...(Args) - 3>(all)),
+        seqused_k(std::get<sizeof...(Args) - 2>(all)),
+        leftpad_k(std::get<sizeof...(Args) - 1>(all)) {}
 };
 
 // Whether the call is packed. Raises unless what says so is given together.
@@ -100,6 +106,10 @@ bool is_packed_call(const char* op, const packing& p) {
   TORCH_CHECK_VALUE(!packed || (p.max_seqlen_q && p.max_seqlen_k), op,
                     ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
                     p.max_seqlen_q ? "max_seqlen_k" : "max_seqlen_q", " None");
+  TORCH_CHECK_VALUE(
+      !packed || (!p.seqused_k && !p.leftpad_k), op, ": ", p.seqused_k ? "seqused_k" : "leftpad_k",
+      " must be None with cu_seqlens, which say which keys a packed sequence has; got "
+      "a tensor");
   return packed;
 }
 
@@ -122,8 +132,8 @@ std::string why_torch(const attention_call& c, const attention_forward_problem& 
 
 void take_notes(const decision& d, const attention_call& c) {
   note_tma_copy(c.q, "q");
-  note_tma_copy(c.k, "k");
-  note_tma_copy(c.v, "v");
+  note_key_copy(c, c.k, "k");
+  note_key_copy(c, c.v, "v");
   if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
     explaining()->notes.push_back(who_differentiates(*d.on, problem_of(c)));
   }
@@ -132,10 +142,12 @@ void take_notes(const decision& d, const attention_call& c) {
 // lse may be undefined: not wanted.
 void forward_kernel(const decision& d, attention_forward_problem problem, const attention_call& c,
                     const Tensor& o, const Tensor& lse) {
-  const Tensor q = tma_operand(c.q), k = tma_operand(c.k), v = tma_operand(c.v);
+  const Tensor q = tma_operand(c.q), k = key_operand(c, c.k), v = key_operand(c, c.v);
   const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
   const Tensor q_ends = problem.packed ? c.cu_seqlens_q->contiguous() : Tensor();
   const Tensor k_ends = problem.packed ? c.cu_seqlens_k->contiguous() : Tensor();
+  const Tensor seqused = c.seqused_k ? c.seqused_k->contiguous() : Tensor();
+  const Tensor leftpad = c.leftpad_k ? c.leftpad_k->contiguous() : Tensor();
   problem.q_strides = strides_of(q);
   problem.k_strides = strides_of(k);
   problem.v_strides = strides_of(v);
@@ -149,6 +161,8 @@ void forward_kernel(const decision& d, attention_forward_problem problem, const 
              .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
              .cu_seqlens_q = problem.packed ? q_ends.const_data_ptr() : nullptr,
              .cu_seqlens_k = problem.packed ? k_ends.const_data_ptr() : nullptr,
+             .seqused_k = seqused.defined() ? seqused.const_data_ptr() : nullptr,
+             .leftpad_k = leftpad.defined() ? leftpad.const_data_ptr() : nullptr,
          },
          q.device());
 }
@@ -250,6 +264,8 @@ struct attention_backward {
       optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
       optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
       optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+      optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
+      optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
   };
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
                                        like_if_given("dsinks", "sinks")};
@@ -289,6 +305,8 @@ struct attention {
       optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
       optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
       optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+      optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
+      optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
   };
   static constexpr result_list results{
       result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
@@ -310,6 +328,7 @@ struct attention {
                              const optional_tensor& sinks, const optional_tensor& cu_seqlens_q,
                              const optional_tensor& cu_seqlens_k,
                              std::optional<SymInt> max_seqlen_q, std::optional<SymInt> max_seqlen_k,
+                             const optional_tensor& seqused_k, const optional_tensor& leftpad_k,
                              bool wants_lse) {
     const attention_call c{q,
                            k,
@@ -323,7 +342,9 @@ struct attention {
                            cu_seqlens_q,
                            cu_seqlens_k,
                            max_seqlen_q,
-                           max_seqlen_k};
+                           max_seqlen_k,
+                           seqused_k,
+                           leftpad_k};
     if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
     return compute_as_chosen(choice(c), c, wants_lse);
   }
@@ -347,10 +368,10 @@ struct attention {
   static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
                           const Tensor& v, bool causal, std::optional<double> scale,
                           std::optional<int64_t> window_left, std::optional<int64_t> window_right,
-                          double softcap, const optional_tensor& sinks, const auto&... packing) {
+                          double softcap, const optional_tensor& sinks, const auto&... places) {
     const bool kept = !sinks || sinks->scalar_type() == at::kFloat;
     return next(cast(q), cast(k), cast(v), causal, scale, window_left, window_right, softcap,
-                kept ? sinks : cast(sinks), packing...);
+                kept ? sinks : cast(sinks), places...);
   }
 };
 

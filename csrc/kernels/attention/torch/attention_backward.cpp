@@ -37,7 +37,13 @@ four_tensors backward_kernel(const decision& d, const attention_backward_call& b
   const bool needs_sinks = b.needs[3] && c.sinks;
   const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
   const Tensor dq = b.needs[0] ? empty_contiguous(c.q) : Tensor();
+  const Tensor seqused = c.seqused_k ? c.seqused_k->contiguous() : Tensor();
+  const Tensor leftpad = c.leftpad_k ? c.leftpad_k->contiguous() : Tensor();
   const Tensor dk = empty_contiguous(c.k), dv = empty_contiguous(c.v);
+  if (c.bounds_keys()) {
+    dk.zero_();
+    dv.zero_();
+  }
   const Tensor dsinks = needs_sinks ? at::empty_like(sinks) : Tensor();
   launch(d, problem,
          attention_backward_tensors{
@@ -55,6 +61,8 @@ four_tensors backward_kernel(const decision& d, const attention_backward_call& b
              .dsinks = needs_sinks ? dsinks.mutable_data_ptr<float>() : nullptr,
              .cu_seqlens_q = packed ? q_ends.const_data_ptr() : nullptr,
              .cu_seqlens_k = packed ? k_ends.const_data_ptr() : nullptr,
+             .seqused_k = seqused.defined() ? seqused.const_data_ptr() : nullptr,
+             .leftpad_k = leftpad.defined() ? leftpad.const_data_ptr() : nullptr,
          },
          c.q.device());
   return {dq, b.needs[1] ? dk : Tensor(), b.needs[2] ? dv : Tensor(),
@@ -69,7 +77,8 @@ four_tensors attention_gradients(attention_backward_call b) {
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
   const decision d = chooses ? decide(kBackwardKernel, c.q.device(), why_torch(c)) : decision();
   if (d.explained) return {};
-  for (Tensor* t : {&c.q, &c.k, &c.v, &b.o, &b.dout}) *t = tma_operand(*t);
+  for (Tensor* t : {&c.q, &b.o, &b.dout}) *t = tma_operand(*t);
+  for (Tensor* t : {&c.k, &c.v}) *t = key_operand(c, *t);
   if (d.on != nullptr) return backward_kernel(d, b);
   const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
   const auto needed = [&](size_t i, const Tensor& t) {

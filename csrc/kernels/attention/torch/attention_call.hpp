@@ -19,6 +19,9 @@ struct attention_call {
   double softcap = 0;
   std::optional<at::Tensor> sinks, cu_seqlens_q, cu_seqlens_k;
   std::optional<c10::SymInt> max_seqlen_q, max_seqlen_k;
+  std::optional<at::Tensor> seqused_k, leftpad_k;  // [B], of calls that are not packed
+
+  bool bounds_keys() const { return seqused_k || leftpad_k; }
 };
 
 // What a call of the backward was given.

@@ -32,9 +32,8 @@ constexpr int64_t kMostScores = int64_t{1} << 26;
 bool flash_differentiates(const attention_backward_call& b) {
   constexpr int64_t kGrid = 65535;  // blocks in the second and third direction
   const attention_call& c = b.forward;
-  if (c.cu_seqlens_q || c.sinks || c.softcap > 0 || c.window_left || c.window_right || b.dlse) {
-    return false;
-  }
+  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
+  if (c.window_left || c.window_right || b.dlse) return false;
   return c.q.size(0) <= kGrid && c.q.size(2) <= kGrid && flash_takes(c.q, c.k, c.v) &&
          c.k.size(1) > 0 && c.q.numel() > 0;
 }
@@ -160,6 +159,35 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
           b.needs[2] ? layout.as_key_rows(dv) : dv, dsinks};
 }
 
+// ---- Keys with bounds ---------------------------------------------------------------------------
+
+// Batch by batch, whose masks differ.
+four_tensors bounded_backward(const attention_backward_call& b) {
+  const Tensor dq = at::zeros_like(b.forward.q), dk = at::zeros_like(b.forward.k),
+               dv = at::zeros_like(b.forward.v);
+  Tensor dsinks;
+  if (b.forward.sinks) dsinks = at::zeros_like(*b.forward.sinks, b.lse.scalar_type());
+  for (int64_t i = 0; i < b.forward.q.size(0); ++i) {
+    const auto of = [&](const Tensor& t) { return t.narrow(0, i, 1); };
+    attention_backward_call one = b;
+    attention_call& c = one.forward;
+    for (optional_tensor* t : {&c.seqused_k, &c.leftpad_k, &one.dlse}) {
+      if (*t) *t = of(**t);
+    }
+    for (Tensor* t : {&c.q, &c.k, &c.v, &one.o, &one.lse, &one.dout}) *t = of(*t);
+    const key_ranges keys(c);
+    const Tensor seen = dense_mask(c)->flatten(0, 2).squeeze(0);
+    c.k = keys.known(c.k);
+    c.v = keys.known(c.v);
+    const auto [its_dq, its_dk, its_dv, its_dsinks] = formula_backward(one, seen);
+    if (its_dq.defined()) of(dq).copy_(its_dq);
+    if (its_dk.defined()) of(dk).copy_(its_dk);
+    if (its_dv.defined()) of(dv).copy_(its_dv);
+    if (its_dsinks.defined()) dsinks = dsinks + its_dsinks;
+  }
+  return {dq, dk, dv, dsinks};
+}
+
 // ---- Packed sequences ---------------------------------------------------------------------------
 
 four_tensors packed_backward_by_mask(const attention_backward_call& b) {
@@ -210,6 +238,7 @@ four_tensors packed_backward_by_sequence(const attention_backward_call& b) {
 
 four_tensors by_formula(const attention_backward_call& b) {
   const attention_call& c = b.forward;
+  if (c.bounds_keys()) return bounded_backward(b);
   if (!c.cu_seqlens_q) return formula_backward(b, dense_mask(c));
   return readable_sequences(c) ? packed_backward_by_sequence(b) : packed_backward_by_mask(b);
 }

@@ -1,4 +1,4 @@
-// Masks of attention, as bool tensors. The diagonal of row i is i + Sk − Sq.
+// Masks of attention, as bool tensors. The diagonal of row i is i + Sk − Sq, or i + seqused_k − Sq.
 #include "kernels/attention/torch/attention_masks.hpp"
 
 #include <ATen/ATen.h>
@@ -18,9 +18,10 @@ Tensor positions(const SymInt& count, const Tensor& like) {
   return at::arange(at::Scalar(count), like.options().dtype(at::kLong));
 }
 
-// `diagonal` [Sq]: the key position of each row's diagonal; `column` [Sk]. Returns bool [Sq, Sk].
+// `diagonal` [Sq], or [B, Sq]: the key position of each row's diagonal; `column` [Sk]. Returns bool
+// [Sq, Sk], or [B, Sq, Sk].
 Tensor band(const attention_call& c, const Tensor& diagonal, const Tensor& column) {
-  const Tensor distance = column.unsqueeze(0) - diagonal.unsqueeze(1);
+  const Tensor distance = column - diagonal.unsqueeze(-1);
   std::optional<int64_t> right = c.window_right;
   if (c.causal) right = 0;
   Tensor seen = at::ones_like(distance, distance.options().dtype(at::kBool));
@@ -60,11 +61,30 @@ std::vector<int64_t> offsets(const Tensor& cu_seqlens, int64_t total) {
 
 }  // namespace
 
+key_ranges::key_ranges(const attention_call& c) {
+  const SymInt keys = c.k.sym_size(1);
+  const Tensor some = c.seqused_k ? *c.seqused_k : *c.leftpad_k;
+  const Tensor all = at::full_symint(some.sym_sizes(), at::Scalar(keys), some.options());
+  end = c.seqused_k ? c.seqused_k->clamp(0, at::Scalar(keys)) : all;
+  const Tensor first = c.leftpad_k ? c.leftpad_k->clamp_min(0) : at::zeros_like(end);
+  const Tensor position = positions(keys, c.q);
+  exist = (position >= first.unsqueeze(1)) & (position < end.unsqueeze(1));
+}
+
+Tensor key_ranges::known(const Tensor& t) const {
+  return t.masked_fill(exist.logical_not().unsqueeze(-1).unsqueeze(-1), 0);
+}
+
 optional_tensor dense_mask(const attention_call& c) {
-  if (!c.causal && !c.window_left && !c.window_right) return std::nullopt;
   const SymInt rows = c.q.sym_size(1), columns = c.k.sym_size(1);
-  const Tensor diagonal = positions(rows, c.q) + at::Scalar(columns - rows);
-  return band(c, diagonal, positions(columns, c.q));
+  const Tensor row = positions(rows, c.q), column = positions(columns, c.q);
+  if (c.bounds_keys()) {
+    const key_ranges keys(c);
+    const Tensor diagonal = row + (keys.end.to(at::kLong) - at::Scalar(rows)).unsqueeze(1);
+    return (band(c, diagonal, column) & keys.exist.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
+  }
+  if (!c.causal && !c.window_left && !c.window_right) return std::nullopt;
+  return band(c, row + at::Scalar(columns - rows), column);
 }
 
 packed_mask::packed_mask(const attention_call& c) {

@@ -8,7 +8,18 @@
 
 namespace thunderkittens {
 
-// Bool [Sq, Sk] of a call that is not packed; none when every row sees every key.
+// Which keys of each batch exist, of a call with seqused_k or leftpad_k.
+struct key_ranges {
+  at::Tensor end;    // [B]: behind the last one
+  at::Tensor exist;  // bool [B, Sk]
+
+  explicit key_ranges(const attention_call& c);
+  // k or v with zeros where no key is: what lies there may be NaN.
+  at::Tensor known(const at::Tensor& t) const;
+};
+
+// Bool [Sq, Sk] of a call that is not packed, [B, 1, 1, Sq, Sk] where key_ranges differ; none when
+// every row sees every key.
 std::optional<at::Tensor> dense_mask(const attention_call& c);
 
 // The same of a packed call, as one call that is not. Built on the device: nothing is read back.

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "binding/backend.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/torch/attention_reference.hpp"
 
 namespace thunderkittens {
@@ -39,7 +41,27 @@ Tensor with_usual_strides(Tensor t) {
   return t;
 }
 
+// Why TMA cannot read the rows of all batches as one sequence; null when it can, or need not.
+const char* why_not_flat(const attention_call& c, const Tensor& t) {
+  if (!c.bounds_keys() || t.numel() == 0) return nullptr;
+  return attention_flat_rows::why_not(t.size(0), t.size(1), strides_of(t));
+}
+
 }  // namespace
+
+Tensor key_operand(const attention_call& c, const Tensor& t) {
+  const Tensor aligned = tma_operand(t);
+  return why_not_flat(c, aligned) == nullptr ? aligned
+                                             : aligned.clone(at::MemoryFormat::Contiguous);
+}
+
+void note_key_copy(const attention_call& c, const Tensor& t, const char* name) {
+  note_tma_copy(t, name);
+  const char* const reason = why_not_flat(c, t);
+  if (reason == nullptr || why_copied(t) != nullptr) return;
+  explaining()->notes.push_back(c10::str(name, " is copied first, for seqused_k or leftpad_k: ",
+                                         reason, " (strides ", t.strides(), ")"));
+}
 
 Tensor operand_of_torch(const Tensor& t) {
   if (is_stand_in(t) || t.numel() == 0 || !(t.is_cpu() || t.is_cuda())) return t;

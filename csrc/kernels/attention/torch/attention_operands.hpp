@@ -1,9 +1,11 @@
-// How tensors [B, S, H, D] reach torch's fused attention. (Our kernels: binding/tma_operand.h.)
+// How tensors [B, S, H, D] reach torch's fused attention, and k and v our kernels. (And others:
+// binding/tma_operand.h.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include "binding/tma_operand.h"
+#include "kernels/attention/torch/attention_call.hpp"
 
 namespace thunderkittens {
 
@@ -13,5 +15,10 @@ namespace thunderkittens {
 // heads where those of k and v have stride 0. On the CPU it lays o out in the order of q's strides,
 // and is silently wrong where that of a row's elements is not the least.
 at::Tensor operand_of_torch(const at::Tensor& t);
+
+// k or v of a call as the kernels read it, a contiguous copy where they cannot; and what `explain`
+// is told of that.
+at::Tensor key_operand(const attention_call& c, const at::Tensor& t);
+void note_key_copy(const attention_call& c, const at::Tensor& t, const char* name);
 
 }  // namespace thunderkittens

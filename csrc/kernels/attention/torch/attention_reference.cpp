@@ -2,7 +2,8 @@
 //
 //   s = scale · q kᵀ;  s = softcap · tanh(s / softcap);  masked;  o = softmax(s) v
 //
-// Query head h reads key head h // (Hq / Hk). The diagonal of row i is i + Sk − Sq. A sink is one
+// Query head h reads key head h // (Hq / Hk). The diagonal of row i is i + Sk − Sq, with seqused_k
+// i + seqused_k − Sq. A sink is one
 // more logit of each row, without a value. A row with no key gives 0, and lse = its sink (−inf
 // without).
 #include "kernels/attention/torch/attention_reference.hpp"
@@ -33,8 +34,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ---- The formula --------------------------------------------------------------------------------
 
-// q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv], seen [Sq, Sk] → o [B, Sq, Hq, Dv], lse [B,
-// Hq, Sq].
+// q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv], seen [Sq, Sk] or [B, 1, 1, Sq, Sk] →
+// o [B, Sq, Hq, Dv], lse [B, Hq, Sq].
 two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, const Tensor& v,
                     const optional_tensor& seen) {
   const at::ScalarType type = attention_computing_dtype(q);
@@ -107,7 +108,8 @@ two_tensors packed_by_sequence(const attention_call& c) {
 // Its kernels take the maximum before they scale, so a scale below 0 overflows there (NaN with
 // torch 2.11 on an H200).
 bool plain(const attention_call& c) {
-  if (c.cu_seqlens_q || c.sinks || c.softcap > 0 || c.window_left || c.window_right) return false;
+  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
+  if (c.window_left || c.window_right) return false;
   if (c.scale.value_or(1.0) < 0) return false;
   const SymInt rows = c.q.sym_size(1), keys = c.k.sym_size(1);
   if (TORCH_GUARD_OR_FALSE(c.q.sym_numel().sym_eq(0)) ||
@@ -193,6 +195,10 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 two_tensors attention_by_aten(const attention_call& c, bool wants_lse) {
   if (!wants_lse && plain(c)) return {fused(c), Tensor()};
+  if (c.bounds_keys()) {
+    const key_ranges keys(c);
+    return formula(c, c.q, keys.known(c.k), keys.known(c.v), dense_mask(c));
+  }
   if (!c.cu_seqlens_q) return formula(c, c.q, c.k, c.v, dense_mask(c));
   return readable_sequences(c) ? packed_by_sequence(c) : packed_by_mask(c);
 }

@@ -51,6 +51,23 @@ TEST(a_row_of_nan) {
   check<bf16>(is);
 }
 
+// As the forward's: numbers out of order, batches without a key, rows that see none.
+TEST(keys_with_bounds) {
+  problem is{.batch = 4, .rows = 150, .keys = 300, .heads = 2, .key_heads = 1};
+  is.used = {200, 1'000'000, -7, 260};
+  is.padding = {130, -1'000'000, 5, 900};
+  is.dynamic = is.dlse = is.sinks = true;
+  check<bf16>(is);
+  is.right = 0;
+  is.left = 150;
+  check<bf16>(is);
+  is.padding.clear();
+  check<bf16>(is);
+  is.used.clear();
+  is.padding = {40, 128, 299, 0};
+  check<bf16>(is);
+}
+
 problem packed(std::vector<int> q_ends, std::vector<int> k_ends, int64_t right) {
   problem is{.batch = 1, .rows = 330, .keys = 420, .heads = 2, .key_heads = 1};
   is.right = right;

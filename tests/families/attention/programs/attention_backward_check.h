@@ -29,16 +29,26 @@ struct problem {
   float quiet = 1;       // what v and the gradient of o are multiplied by
   float softcap = 0;
   std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
+  std::vector<int> used, padding;   // of each batch: seqused_k, leftpad_k
 
   bool packed() const { return !q_ends.empty(); }
+  bool bounded() const { return !used.empty() || !padding.empty(); }
+  // The first key of a batch, and behind the last one.
+  std::pair<int64_t, int64_t> keys_of(int64_t b) const {
+    const int64_t end = used.empty() ? keys : std::clamp<int64_t>(used[b], 0, keys);
+    return {padding.empty() ? 0 : std::clamp<int64_t>(padding[b], 0, end), end};
+  }
 };
 
 // The rows and keys that belong together with row i; where it is in no sequence, no keys.
 struct sequence {
   int64_t row, rows, key, keys;
 
-  static sequence of(const problem& is, int64_t i) {
-    if (!is.packed()) return {0, is.rows, 0, is.keys};
+  static sequence of(const problem& is, int64_t b, int64_t i) {
+    if (!is.packed()) {
+      const auto [first, end] = is.keys_of(b);
+      return {0, is.rows, first, end - first};
+    }
     for (size_t s = 0; s + 1 < is.q_ends.size(); ++s) {
       if (is.q_ends[s] > i || i >= is.q_ends[s + 1]) continue;
       return {is.q_ends[s], is.q_ends[s + 1] - is.q_ends[s], is.k_ends[s],
@@ -101,7 +111,7 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
                    expected& to) {
   const auto number = [](T x) -> double { return kittens::convert<float>(x); };
   const int64_t D = is.head_dim, Dv = is.value_dim, key_head = h / (is.heads / is.key_heads);
-  const sequence of = sequence::of(is, i);
+  const sequence of = sequence::of(is, b, i);
   const int64_t diagonal = i - of.row + of.keys - of.rows + of.key;
   const int64_t first = std::max(of.key, diagonal - is.left);
   const int64_t end = std::min(of.key + of.keys, diagonal + is.right + 1);
@@ -146,7 +156,8 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
     to.dsinks_size[h] += std::fabs(share * delta);
   }
   double of_v = 0, of_k = 0;
-  for (int64_t j = 0; j < is.keys; ++j) {
+  const auto [first_key, end_key] = is.keys_of(b);
+  for (int64_t j = first_key; j < end_key; ++j) {
     double square = 0;
     for (int64_t d = 0; d < Dv; ++d) square += std::pow(number(in.v[key(j) * Dv + d]), 2);
     of_v = std::max(of_v, std::sqrt(square));
@@ -173,6 +184,17 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
   }
 }
 
+// Calls f of each key that does not exist.
+void each_stray_key(const problem& is, const auto& f) {
+  for (int64_t key = 0; key < is.batch * is.keys; ++key) {
+    const auto [first, end] = is.keys_of(key / is.keys);
+    if (key % is.keys < first || key % is.keys >= end) f(key);
+  }
+}
+
+// What dk and dv hold beforehand, and still where no key exists.
+constexpr float kStray = 7;
+
 template <class T>
 gradients<T> run(const problem& is, const inputs<T>& in) {
   const int64_t D = is.head_dim, Dv = is.value_dim;
@@ -181,8 +203,14 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
   const buffer<T> q(in.q), k(in.k), v(in.v), o(in.o), d_o(in.d_o);
   const buffer<float> lse(in.lse), dlse(in.dlse), sinks(in.sinks);
   const T nan = kittens::convert<T>(NAN);
-  const buffer<T> dq(std::vector<T>(in.q.size(), nan)), dk(std::vector<T>(in.k.size(), nan)),
-      dv(std::vector<T>(in.v.size(), nan));
+  std::vector<T> of_k(in.k.size(), nan), of_v(in.v.size(), nan);
+  each_stray_key(is, [&](int64_t key) {
+    std::fill_n(of_k.begin() + key * k_row, k_row, kittens::convert<T>(kStray));
+    std::fill_n(of_v.begin() + key * v_row, v_row, kittens::convert<T>(kStray));
+  });
+  const buffer<T> dq(std::vector<T>(in.q.size(), nan)), dk(of_k), dv(of_v);
+  const buffer<int64_t> used(std::vector<int64_t>(is.used.begin(), is.used.end()));
+  const buffer<int> padding(is.padding);
   const buffer<float> dsinks(std::vector<float>(is.heads, NAN));
   const buffer<int> counter(std::vector<int>{0}), q_ends(is.q_ends);
   const buffer<int64_t> k_ends(std::vector<int64_t>(is.k_ends.begin(), is.k_ends.end()));
@@ -206,6 +234,10 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
       .int64_seqlens_q = false,
       .int64_seqlens_k = true,
       .sequences = is.packed() ? int64_t(is.q_ends.size()) - 1 : 0,
+      .seqused_k = is.used.empty() ? nullptr : used.data(),
+      .leftpad_k = is.padding.empty() ? nullptr : padding.data(),
+      .int64_seqused_k = true,
+      .int64_leftpad_k = false,
       .tile_counter = is.dynamic ? counter.data() : nullptr,
       .batch = is.batch,
       .rows = is.rows,
@@ -253,6 +285,11 @@ void check(const problem& is) {
     times(in.d_o[i], is.quiet * (row == 1 ? is.loud : 1));
     if (row == is.nan_row && i % is.value_dim == 3) in.d_o[i] = kittens::convert<T>(NAN);
   }
+  each_stray_key(is, [&](int64_t key) {
+    const int64_t D = is.key_heads * is.head_dim, Dv = is.key_heads * is.value_dim;
+    std::fill_n(in.k.begin() + key * D, D, kittens::convert<T>(NAN));
+    std::fill_n(in.v.begin() + key * Dv, Dv, kittens::convert<T>(NAN));
+  });
   expected want{sums(rows * is.head_dim), sums(keys * is.head_dim), sums(keys * is.value_dim),
                 std::vector<double>(is.heads), std::vector<double>(is.heads)};
   for (int64_t b = 0; b < is.batch; ++b) {
@@ -260,6 +297,11 @@ void check(const problem& is) {
       for (int64_t i = 0; i < is.rows; ++i) differentiate(is, b, i, h, in, want);
     }
   }
+  const int64_t k_row = is.key_heads * is.head_dim, v_row = is.key_heads * is.value_dim;
+  each_stray_key(is, [&](int64_t key) {
+    std::fill_n(want.dk.want.begin() + key * k_row, k_row, kStray);
+    std::fill_n(want.dv.want.begin() + key * v_row, v_row, kStray);
+  });
   const gradients<T> got = run(is, in);
   if (is.dq) check_sums("dq", got.dq, want.dq);
   check_sums("dk", got.dk, want.dk);

@@ -27,6 +27,9 @@ struct call {
   int their_key;  // at which the two rows are aimed
   bool lse, dynamic;
   int calm_heads = 0;  // in which no row overflows
+  // Where the keys that exist begin and end, if not all of them do: leftpad_k and seqused_k.
+  int from = 0, to = kKeys;
+  bool bounded() const { return from > 0 || to < kKeys; }
 };
 
 std::vector<bf16> random_values(size_t n, unsigned seed) {
@@ -74,6 +77,7 @@ const buffer<int>& tile_counter() {
 outputs run(const call& c, const tensor& queries, const tensor& keys, const tensor& values) {
   const buffer<bf16> q(queries.values), k(keys.values), v(values.values), o(queries.values.size());
   const buffer<float> lse(kHeads * kRows);
+  const buffer<int> from(std::vector<int>{c.from}), to(std::vector<int>{c.to});
   const auto launch =
       c.lse ? launch_attention_forward<attention_forward_config<bf16, kHeadDim, false, true>>
             : launch_attention_forward<attention_forward_config<bf16, kHeadDim, false, false>>;
@@ -84,6 +88,8 @@ outputs run(const call& c, const tensor& queries, const tensor& keys, const tens
           .lse = c.lse ? lse.data() : nullptr,
           .sinks = nullptr,
           .tile_counter = c.dynamic ? tile_counter().data() : nullptr,
+          .seqused_k = c.bounded() ? to.data() : nullptr,
+          .leftpad_k = c.bounded() ? from.data() : nullptr,
           .batch = 1,
           .rows = kRows,
           .keys = c.keys,
@@ -111,8 +117,10 @@ double larger(double x, double y) { return x >= y || std::isnan(x) ? x : y; }
 // place.
 double error_of(const call& c, int row, int head, const tensor& q, const tensor& k, const tensor& v,
                 const outputs& got) {
-  const int key_head = head / (kHeads / kKeyHeads), diagonal = row + c.keys - kRows;
-  const int first = std::max(0, diagonal - c.left), end = std::min(c.keys, diagonal + c.right + 1);
+  const int last = std::min(c.keys, c.to);
+  const int key_head = head / (kHeads / kKeyHeads), diagonal = row + last - kRows;
+  const int first = std::max(c.from, diagonal - c.left),
+            end = std::min(last, diagonal + c.right + 1);
   std::vector<double> p;
   double top = -INFINITY, sum = 0;
   for (int j = first; j < end; ++j) {
@@ -135,8 +143,13 @@ double error_of(const call& c, int row, int head, const tensor& q, const tensor&
 }
 
 void check(const call& c) {
-  const tensor k{random_values(kKeys * kKeyHeads * kHeadDim, 2), kKeyHeads};
-  const tensor v{random_values(kKeys * kKeyHeads * kHeadDim, 3), kKeyHeads};
+  tensor k{random_values(kKeys * kKeyHeads * kHeadDim, 2), kKeyHeads};
+  tensor v{random_values(kKeys * kKeyHeads * kHeadDim, 3), kKeyHeads};
+  for (int j = 0; j < kKeys; ++j) {
+    if (j >= c.from && j < c.to) continue;
+    const auto nan = kittens::convert<bf16>(NAN);
+    for (tensor* t : {&k, &v}) std::fill_n(&t->values[t->index(j, 0)], kKeyHeads * kHeadDim, nan);
+  }
   const tensor tame{random_values(kRows * kHeads * kHeadDim, 1), kHeads};
   tensor q = tame;
   for (int head = 0; head < kHeads; ++head) {
@@ -185,6 +198,17 @@ TEST(tiles_of_two_blocks) {
 // … and that the producer is two tiles ahead at once, and a consumer one ahead of another.
 TEST(tiles_of_one_block) {
   check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .dynamic = true});
+}
+// Keys to both sides that are NaN, of no whole block.
+TEST(keys_with_bounds) {
+  check({.keys = kKeys,
+         .left = 500,
+         .right = 0,
+         .their_key = 500,
+         .lse = true,
+         .dynamic = true,
+         .from = 150,
+         .to = 700});
 }
 // All of them where keys are few: more would let the numbers of tiles leave an int.
 TEST(heads_go_together_while_their_keys_fit_the_cache) {

@@ -152,6 +152,20 @@ TEST(packed_rows_overflow) {
                {{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120},
                 {0, 140, 140, 140, 140, 280, 420, 420, 420, 560, 700, 860}});
 }
+// Batches of no key and of all, and numbers out of order, that would lead out of the tensors.
+TEST(keys_with_bounds) {
+  problem is{.batch = 4, .rows = 70, .keys = 300, .heads = 2, .key_heads = 1, .dynamic = true};
+  is.used = {200, 1'000'000, -7, 260};
+  is.padding = {130, -1'000'000, 5, 900};
+  check<bf16>(is);
+  is.right = 0;
+  is.left = 150;
+  is.padding.clear();
+  check<bf16>(is);
+  is.used.clear();
+  is.padding = {40, 128, 299, 0};
+  check<bf16>(is);
+}
 TEST(sinks) {
   check<bf16>(
       {.batch = 1, .rows = 100, .keys = 90, .heads = 2, .key_heads = 1, .right = 0, .sinks = true});

@@ -32,6 +32,14 @@ struct problem {
   // by 16 from one block of 128 keys to the one in front of it.
   float far = 0;
   bool rises = false;
+  // Of each batch: seqused_k, leftpad_k. The keys that do not exist are NaN.
+  std::vector<int> used = {}, padding = {};
+
+  // The first key of a batch, and behind the last one.
+  std::pair<int64_t, int64_t> keys_of(int64_t b) const {
+    const int64_t end = used.empty() ? keys : std::clamp<int64_t>(used[b], 0, keys);
+    return {padding.empty() ? 0 : std::clamp<int64_t>(padding[b], 0, end), end};
+  }
 };
 
 struct outputs {
@@ -63,9 +71,10 @@ float far_key(const problem& is, int64_t j, int64_t column) {
 void attend(const problem& is, int64_t b, int64_t i, int64_t h, const std::vector<double>& q,
             const std::vector<double>& k, const std::vector<double>& v,
             const std::vector<float>& sinks, outputs& to) {
-  const int64_t diagonal = i + is.keys - is.rows;
-  const int64_t first = std::max<int64_t>(0, diagonal - is.left);
-  const int64_t end = std::min(is.keys, diagonal + is.right + 1);
+  const auto [first_key, end_key] = is.keys_of(b);
+  const int64_t diagonal = i + end_key - is.rows;
+  const int64_t first = std::max(first_key, diagonal - is.left);
+  const int64_t end = std::min(end_key, diagonal + is.right + 1);
   const int64_t key_head = h / (is.heads / is.key_heads);
   const auto key = [&](int64_t j) { return ((b * is.keys + j) * is.key_heads + key_head); };
   const double* query = &q[((b * is.rows + i) * is.heads + h) * is.head_dim];
@@ -113,6 +122,8 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
   const buffer<float> lse(is.batch * is.heads * is.rows), sink(sinks);
   const buffer<int> counter(std::vector<int>{0}), row_ends(packed.rows);
   const buffer<int64_t> key_ends(packed.keys);
+  const buffer<int64_t> padding(std::vector<int64_t>(is.padding.begin(), is.padding.end()));
+  const buffer<int> used(is.used);
   const bool is_packed = !packed.rows.empty();
   run_attention({.q = q.data(),
                  .k = k.data(),
@@ -126,6 +137,10 @@ results<T> run(const problem& is, const std::vector<T>& qs, const std::vector<T>
                  .int64_seqlens_q = false,
                  .int64_seqlens_k = true,
                  .sequences = static_cast<int64_t>(packed.rows.size()) - 1,
+                 .seqused_k = is.used.empty() ? nullptr : used.data(),
+                 .leftpad_k = is.padding.empty() ? nullptr : padding.data(),
+                 .int64_seqused_k = false,
+                 .int64_leftpad_k = true,
                  .batch = is.batch,
                  .rows = is.rows,
                  .keys = is.keys,
@@ -210,6 +225,15 @@ void check(const problem& is) {
     if (i % is.value_dim == (key_head == 1 ? is.value_dim - 1 : 0)) {
       vs[i] = kittens::convert<T>(is.loud);
     }
+  }
+  for (int64_t key = 0; key < is.batch * is.keys; ++key) {
+    const auto [first, end] = is.keys_of(key / is.keys);
+    if (key % is.keys >= first && key % is.keys < end) continue;
+    const auto spoil = [&](std::vector<T>& values, int64_t row) {
+      std::fill_n(values.begin() + key * row, row, kittens::convert<T>(NAN));
+    };
+    spoil(ks, is.key_heads * is.head_dim);
+    spoil(vs, is.key_heads * is.value_dim);
   }
   const auto sinks = normal_values<float>(is.heads, 4, 6, 2);  // as much as a few keys
   auto qs = tame;
