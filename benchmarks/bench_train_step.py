@@ -205,9 +205,10 @@ def agree(name: str, got: tuple[Tensor, Tensor], want: tuple[Tensor, Tensor]) ->
 
     They are means over all tokens and sums over all weights, in which roundings of 2⁻⁹ cancel.
     """
-    for what, g, w in zip(("loss", "gradient norm"), got, want, strict=True):
-        if not abs(float(g) - float(w)) <= 2**-9 * abs(float(w)):
-            raise WrongResult(f"{SHAPE}: {what} of {name} is {float(g)}, torch's {float(w)}")
+    for what, *pair in zip(("loss", "gradient norm"), got, want, strict=True):
+        g, w = map(float, pair)
+        if not abs(g - w) <= 2**-9 * abs(w):
+            raise WrongResult(f"{SHAPE}: {what} of {name} is {g:.6g}, torch's {w:.6g}")
 
 
 def flops() -> int:
