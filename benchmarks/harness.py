@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import torch
 
 OURS = "thunderkittens"
+COMPILED = "ours, compiled"  # of a whole model: ours again, under torch.compile
+TIMES = {"µs": 1e6, "s": 1.0}  # units of results that are times: how many a second has
 DEVICE = "cuda"  # the tests of the harness put "cpu" here
 SMALL_SECONDS = 30e-6  # below this, launch gaps would hide the kernel: time replays of a CUDA graph
 GRAPH_CALLS = 20
@@ -91,7 +93,7 @@ class Case:
 class Result:
     """What came of one case: seconds by contender, and why the others have none.
 
-    Host cases (unit "µs") have no work: their figure is the time of one call, in µs.
+    Host cases (unit "µs") and waits (unit "s") have no work: their figure is the time itself.
     """
 
     op: str
@@ -106,15 +108,17 @@ class Result:
     method: str = "median, L2 flushed"
 
     def figure(self, contender: str) -> float | None:
-        """The contender's rate in `unit` (or µs), None if it was not timed."""
+        """The contender's rate or time in `unit`, None if it was not timed."""
         seconds = self.seconds.get(contender)
         if seconds is None:
             return None
-        return seconds * 1e6 if self.unit == "µs" else self.work / seconds / 1e12
+        if self.unit in TIMES:
+            return seconds * TIMES[self.unit]
+        return self.work / seconds / 1e12
 
     def ratio(self) -> float | None:
         """Best peer's time ÷ ours: above 1 we are faster. None without a timed peer."""
-        peers = [s for name, s in self.seconds.items() if name != OURS]
+        peers = [s for name, s in self.seconds.items() if name not in (OURS, COMPILED)]
         return min(peers) / self.seconds[OURS] if peers and OURS in self.seconds else None
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import OURS, Result
+from benchmarks.harness import OURS, TIMES, Result
 
 
 def command(*words: str) -> str:
@@ -72,12 +72,12 @@ def time_text(seconds: float) -> str:
 
 
 def figure_text(result: Result, name: str) -> str:
-    """A table's `3.91 (68.6 µs)` in the result's unit, a time alone for the host, – if absent."""
+    """A table's `3.91 (68.6 µs)` in the result's unit, a time where that is it, – if absent."""
     figure = result.figure(name)
     if figure is None:
         return "–"
-    if result.unit == "µs":
-        return f"{figure:.1f} µs"
+    if result.unit in TIMES:
+        return f"{figure:.1f} {result.unit}"
     rate = f"{figure:.2f}" if result.unit == "TB/s" else f"{figure:.0f}"
     return f"{rate} ({time_text(result.seconds[name])})"
 
@@ -98,7 +98,7 @@ def print_result(result: Result) -> None:
     print(f"\n{result.op}, {result.shape}, {result.dtype}   [{result.method}]")
     for name in columns([result]):
         figure, seconds = result.figure(name), result.seconds[name]
-        time = "" if result.unit == "µs" else f"{time_text(seconds):>10}"
+        time = "" if result.unit in TIMES else f"{time_text(seconds):>10}"
         print(f"  {name:<20}{figure:8.2f} {result.unit}{time}")
     if result.yardstick:
         print(f"  {result.yardstick:<20}{result.yardstick_rate:8.2f} {result.unit}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import headline, overview, records
 from benchmarks.bench_host import promised
-from benchmarks.harness import Result, load
+from benchmarks.harness import TIMES, Result, load
 from benchmarks.records import Records
 from benchmarks.report import columns, figure_text, file_name
 
@@ -27,6 +27,7 @@ METHODS = {  # how a Result's `method` begins: what RESULTS.md says of it
     "median": "Where it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
     "sustained": "Where FLOPs are the limit, contenders run in turn under lasting load.",
     "host time": "Host times are taken with the GPU's queue empty.",
+    "warm-up": "Warm-up is what a process's first three steps take beyond three of the rest.",
 }
 HEAD = """\
 # Results
@@ -47,23 +48,26 @@ def row(cells: list[str]) -> str:
 def table(results: list[Result]) -> str:
     """One op's results (one unit): contenders across, shapes down, the best figure in bold."""
     names = columns(results)
-    timed = results[0].unit == "µs"
-    yardstick = "limit" if timed else results[0].yardstick
+    of_host = results[0].unit == "µs"
+    yardstick = "limit" if of_host else results[0].yardstick
     digits = 2 if results[0].unit == "TB/s" else 0
-    lines = [
-        row(["shape" if not timed else "op", "dtype" if not timed else "mode", *names, yardstick]),
-        row(["---", "---", *["--:" for _ in [*names, yardstick]]]),
-    ]
+    heads = ["op", "mode"] if of_host else ["shape", "dtype"]
+    figures = [*names, yardstick] if yardstick else names
+    lines = [row([*heads, *figures]), row(["---", "---", *["--:" for _ in figures]])]
     for result in results:
-        cells = [result.op if timed else result.shape.replace(" x ", " × "), result.dtype]
+        cells = [result.op if of_host else result.shape.replace(" x ", " × "), result.dtype]
         best = min(result.seconds.values())
         for name in names:
             text = figure_text(result, name)
             cells.append(f"**{text}**" if result.seconds.get(name) == best else text)
-        rate = f"{result.yardstick_rate:.{digits}f}" + (" µs" if timed else "")
-        cells.append(rate if result.yardstick and (not timed or promised(result.op)) else "–")
+        if yardstick:
+            rate = f"{result.yardstick_rate:.{digits}f}" + (" µs" if of_host else "")
+            is_shown = result.yardstick and (not of_host or promised(result.op))
+            cells.append(rate if is_shown else "–")
         lines.append(row(cells))
-    title = "Time per call on the host" if timed else f"`{results[0].op}`: {results[0].unit} (time)"
+    title = "Time per call on the host" if of_host else f"`{results[0].op}`: {results[0].unit}"
+    if results[0].unit not in TIMES:
+        title += " (time)"
     return "\n".join([f"### {title}", "", *lines])
 
 

@@ -3,9 +3,10 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_map
 
 from thunderkittens import _C
 from thunderkittens.ops._fallback import computed_by_torch
@@ -14,6 +15,7 @@ from thunderkittens.ops.scaled_dot_product_attention import by_attention, why_to
 
 _NOTES = {"attention": note_of_layout}  # on calls that are legal, and perhaps not meant
 _COMPOSED = "scaled_dot_product_attention"  # in Python, of an op of another name
+_OF_TORCH = ("based_attention_step", "based_features")  # in Python, of torch's ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +63,26 @@ def explain(op: str, *args: object, **kwargs: object) -> Explanation:
     """
     import thunderkittens
 
-    names = sorted({*public_ops(), _COMPOSED})
+    names = sorted({*public_ops(), _COMPOSED, *_OF_TORCH})
     if op not in names:
         raise ValueError(f"explain: op must be one of {', '.join(names)}, got {op!r}")
     function = getattr(thunderkittens, op)
     if op == _COMPOSED:
         return _explain_composed(inspect.signature(function).bind(*args, **kwargs))
+    if op in _OF_TORCH:
+        with torch.no_grad():  # its checks, on tensors without data: it may write into its state
+            function(*_without_data(args), **_without_data(kwargs))
+        return Explanation(op, "torch", "there is no kernel of it")
     found = _asked(op, lambda: function(*args, **kwargs))
     if op in _NOTES:
         note = _NOTES[op](**inspect.signature(function).bind(*args, **kwargs).arguments)
         found = found if note is None else dataclasses.replace(found, notes=(*found.notes, note))
     return found
+
+
+def _without_data(given: object) -> Any:
+    """The same, tensors in it on the device "meta"."""
+    return tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, given)
 
 
 def _asked(op: str, call: Callable[[], object]) -> Explanation:

@@ -10,6 +10,7 @@ Exit codes: 0 good; 1 the kernel is wrong; 2 bad arguments, or something is miss
 """
 
 import argparse
+import io
 import os
 import shutil
 import sys
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="custom_kernel", description=__doc__.split("\n")[0])
     parser.add_argument("--heads", type=int, default=16, help="1 to 65535 (default: 16)")
     parser.add_argument("--length", type=int, default=2048, help="a multiple of 64 (default: 2048)")
+    parser.add_argument("--svg", type=Path, help="a file: what is printed, as a picture")
     options = parser.parse_args(arguments)
     if not 1 <= options.heads <= 65535:
         parser.error(f"--heads must be 1 to 65535, got {options.heads}")
@@ -43,7 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     except MissingError as error:
         print(f"custom_kernel: {error}", file=sys.stderr)
         return 2
-    return 0 if demo(extension, options.heads, options.length) else 1
+    good, lines = demo(extension, options.heads, options.length)
+    print("\n".join(lines))
+    if options.svg:
+        draw(lines, options.svg)
+    return 0 if good else 1
 
 
 def compile_extension() -> ModuleType:
@@ -127,8 +133,8 @@ def milliseconds(function, *arguments: Tensor) -> float:
     return sorted(start.elapsed_time(end) for start, end in events[3:])[10]
 
 
-def demo(extension: ModuleType, heads: int, length: int) -> bool:
-    """Runs the kernel, says how far it is from float64 and how long it takes; False if wrong."""
+def demo(extension: ModuleType, heads: int, length: int) -> tuple[bool, list[str]]:
+    """Runs the kernel; returns whether it is right, and how far from float64 and how fast it is."""
     torch.manual_seed(0)
     shape = (heads, length, 64)
     q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -138,8 +144,10 @@ def demo(extension: ModuleType, heads: int, length: int) -> bool:
         expected, bound = reference(q[head], k[head], v[head])
         worst = max(worst, float(((o[head] - expected).abs() / bound).nan_to_num(torch.inf).max()))
     good = worst <= 1.0
-    print(f"attention of {shape} on {torch.cuda.get_device_name()}: {'right' if good else 'WRONG'}")
-    print(f"largest difference from float64: {worst:.2f} of what rounding to bf16 allows")
+    lines = [
+        f"attention of {shape} on {torch.cuda.get_device_name()}: {'right' if good else 'WRONG'}",
+        f"largest difference from float64: {worst:.2f} of what rounding to bf16 allows",
+    ]
     tflops = 4 * heads * length**2 * 64 / 1e9
     sdpa = torch.nn.functional.scaled_dot_product_attention
     calls = {
@@ -148,8 +156,20 @@ def demo(extension: ModuleType, heads: int, length: int) -> bool:
     }
     for name, call in calls.items():
         time = milliseconds(call, q, k, v)
-        print(f"{name:<12} {time:8.3f} ms {tflops / time:8.1f} TFLOP/s")
-    return good
+        rate = tflops / time
+        lines.append(f"{name:<12} {time:8.3f} ms {rate:8.1f} TFLOP/s  {'█' * round(rate / 16)}")
+    return good, lines
+
+
+def draw(lines: list[str], path: Path) -> None:
+    """Writes lines as a picture of a terminal."""
+    from rich.console import Console
+
+    from demos.models.command_line import picture
+
+    console = Console(record=True, file=io.StringIO(), width=100, highlight=False)
+    console.print("\n".join(lines), markup=False)
+    picture(console, path, "python -m demos.custom_kernel")
 
 
 if __name__ == "__main__":

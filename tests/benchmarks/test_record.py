@@ -53,6 +53,11 @@ def test_figures_in_readmes_words_are_the_records(found):
     assert f"{mean:.2f} on average" in README
     least, most, mean = headline.against(found, "attention_backward", "cuDNN")
     assert f"{least:.2f} to {most:.2f} times backward ({mean:.2f})" in README
+    step, warm_up = (r.seconds for r in records.results(found["train_step"]))
+    assert f"takes {1e3 * step[harness.OURS]:.0f} ms with these ops in eager mode" in README
+    assert f"with torch's, {1e3 * step['torch']:.0f} ms, and" in README
+    compiled = f"{1e3 * step['torch.compile']:.0f} ms under `torch.compile`, after "
+    assert f"{compiled}{warm_up['torch.compile']:.0f} s of warm-up" in README
     cases, fastest, near = headline.memory_bound(found)
     assert (
         f"in {fastest} of {cases} cases, and reach nine tenths of a copy's rate in {near}" in README
@@ -105,7 +110,7 @@ def test_every_result_has_our_figure(found):
         for result in records.results(record):
             assert result.figure(harness.OURS) > 0, result
             assert any(result.method.startswith(start) for start in results.METHODS), result
-            if result.unit != "µs" or bench_host.promised(result.op):
+            if result.unit not in harness.TIMES or bench_host.promised(result.op):
                 assert result.yardstick and result.yardstick_rate > 0, result
 
 

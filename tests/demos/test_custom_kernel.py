@@ -5,6 +5,7 @@ The kernel itself is tested by tests/kittens/classic, in the simulator and for e
 
 import os
 import sys
+import xml.etree.ElementTree
 from pathlib import Path
 
 import custom_kernel as program
@@ -90,6 +91,18 @@ def test_the_reference_is_attention():
     same = attention(*(x.double()[None, None] for x in (q, k, v)))[0, 0]
     torch.testing.assert_close(expected, same)
     assert (bound > 0).all() and (bound < 0.05).all()
+
+
+def test_a_picture_of_what_is_printed(monkeypatch, tmp_path, capsys):
+    """Without a GPU: what the kernel would say is given."""
+    lines = ["attention: right", "this kernel  1.000 ms  [not markup]  ████"]
+    monkeypatch.setattr(program, "compile_extension", lambda: None)
+    monkeypatch.setattr(program, "demo", lambda *_: (True, lines))
+    path = tmp_path / "picture.svg"
+    assert program.main(["--svg", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+    words = " ".join(xml.etree.ElementTree.parse(path).getroot().itertext()).replace("\xa0", " ")
+    assert "attention: right" in words and "[not markup]" in words and "████" in words
 
 
 @pytest.mark.tier(4)

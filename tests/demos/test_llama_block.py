@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 import llama_block as program
 import pytest
@@ -38,6 +39,10 @@ def test_the_block_is_its_formula():
     expected = plain(block, x)
     # Sums of up to 192 products, five layers of them, in float32: far below 1e-4 of their size.
     assert (block(x) - expected).abs().max() <= 1e-4 * expected.abs().max()
+
+
+def test_it_has_the_length_that_its_readme_says():
+    assert len(Path(program.__file__).read_text().splitlines()) <= 60
 
 
 def test_it_learns(capsys):

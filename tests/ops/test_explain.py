@@ -9,7 +9,7 @@ import torch
 import configs
 import thunderkittens
 from tests.ops.test_mistakes import arguments_of
-from thunderkittens import _C
+from thunderkittens import _C, _explain
 
 
 def test_cpu():
@@ -44,9 +44,20 @@ def test_a_call_that_would_be_refused_is_refused():
 
 def test_unknown_op():
     ops = {op for family in configs.KERNELS for op in family.ops}
-    names = ", ".join(sorted({*ops, "scaled_dot_product_attention"}))
+    names = ", ".join(sorted({*ops, _explain._COMPOSED, *_explain._OF_TORCH}))
     with pytest.raises(ValueError, match=f"explain: op must be one of {names}, got 'x'"):
         thunderkittens.explain("x")
+
+
+def test_what_has_no_kernel_is_checked_and_left_as_it_is():
+    q, k, v = torch.randn(3, 1, 2, 16).unbind()
+    state = (torch.zeros(1, 2, 153, 16), torch.zeros(1, 2, 153))
+    found = thunderkittens.explain("based_attention_step", q, k, v, state=state)
+    assert str(found) == "based_attention_step: torch (there is no kernel of it)"
+    assert not any(part.any() for part in state)
+    assert thunderkittens.explain("based_features", q).backend == "torch"
+    with pytest.raises(ValueError, match="based_attention_step: "):
+        thunderkittens.explain("based_attention_step", q, k, v[..., None], state)
 
 
 def test_nothing_is_computed_or_recorded():

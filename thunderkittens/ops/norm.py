@@ -18,6 +18,8 @@ _add_layer_norm_plain: _TwoTensors = torch.ops.thunderkittens.add_layer_norm.pla
 _add_rms_norm: _TwoTensors = torch.ops.thunderkittens.add_rms_norm.default
 _add_rms_norm_plain: _TwoTensors = torch.ops.thunderkittens.add_rms_norm.plain
 
+_REFUSALS = (ValueError, TypeError, NotImplementedError)
+
 
 def layer_norm(
     x: Tensor,
@@ -204,7 +206,10 @@ def add_layer_norm(
         refuse_keywords("add_layer_norm", _foreign)
     if residual is None:
         if _adds_nothing(x, dropout_p, training, seed):
-            return layer_norm(x, weight, bias, eps), x
+            try:
+                return layer_norm(x, weight, bias, eps), x
+            except _REFUSALS:
+                pass  # the op below says the same under its own name
         residual = _zeros_like(x)
     try:
         if dropout_p == 0.0 and seed is None and isinstance(training, bool):
@@ -275,7 +280,10 @@ def add_rms_norm(
         refuse_keywords("add_rms_norm", _foreign)
     if residual is None:
         if _adds_nothing(x, dropout_p, training, seed):
-            return rms_norm(x, weight, eps, weight_offset=weight_offset, casting=casting), x
+            try:
+                return rms_norm(x, weight, eps, weight_offset=weight_offset, casting=casting), x
+            except _REFUSALS:
+                pass  # the op below says the same under its own name
         residual = _zeros_like(x)
     try:
         if dropout_p == 0.0 and seed is None and isinstance(training, bool):

@@ -131,6 +131,25 @@ def test_gradients_without_residual(op, dropout_p):
 
 
 @every_add
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        ([torch.ones(3, 16), torch.ones(8)], {}, ValueError),
+        ([torch.ones(3, 16), torch.ones(16, dtype=torch.float64)], {}, TypeError),
+        ([torch.ones(3, 16)], {"eps": -1.0}, ValueError),
+        ([torch.ones(3, 16)], {"eps": "1e-5"}, TypeError),
+        ([torch.ones(3, 16, dtype=torch.int64)], {}, TypeError),
+        ([torch.ones(3, 16).to_sparse()], {}, NotImplementedError),
+        ([[1.0, 2.0]], {}, TypeError),
+    ],
+)
+def test_a_refused_call_without_residual_names_the_op_called(op, arguments, options, error):
+    x, *weight = arguments
+    with pytest.raises(error, match=f"^{op.__name__}: "):
+        op(x, None, *weight, **options)
+
+
+@every_add
 def test_compiled_without_residual(op):
     """Two blocks, the first of which has none; x's gradient meets itself from both."""
     torch.compiler.reset()
