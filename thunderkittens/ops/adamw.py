@@ -49,7 +49,7 @@ def adamw(
             before the first step.
         exp_avg_sq: [...], v, exp_avg's dtype, 0 before the first step.
         grad_norm: One element, float32 or float64, on grad's device: the norm of all gradients of
-            the model.
+            the model. None: that of grad, if max_norm or skip_nonfinite needs one.
         step: t, the number of this step, from 1.
         lr: The learning rate.
         beta1: β1, at least 0 and below 1.
@@ -57,9 +57,8 @@ def adamw(
         eps: At least 0.
         weight_decay: Decoupled from the moments.
         maximize: Goes up the gradient.
-        max_norm: At least 0; needs `grad_norm`. None: gradients are not clipped.
-        skip_nonfinite: Where `grad_norm` is infinite or NaN, nothing is written; the host is not
-            asked.
+        max_norm: At least 0. None: gradients are not clipped.
+        skip_nonfinite: Where the norm is infinite or NaN, nothing is written; the host is not asked.
         stochastic_rounding: What is bfloat16 is rounded up or down at random, so that it is right
             on average.
         seed: Of those random numbers: what an element gets follows from seed, step and its number.
@@ -85,7 +84,7 @@ def adamw(
         they are, and the factor acts in float32.
 
     Backends:
-        The kernel, one launch, takes param of float32, bfloat16 and float16 with moments of float32
+        The kernel, one launch (two with a norm of its own), takes param of float32, bfloat16 and float16 with moments of float32
         or bfloat16 where param and the moments are dense and have the same strides (grad is copied
         if it has others). Torch computes float64, float16 moments and stochastic rounding beside
         float16.

@@ -7,7 +7,6 @@ import thunderkittens
 CALLS = ()
 NO_BACKWARD = ("adamw",)
 X, P, M, V = torch.ones(4, 2, 8)
-MORE_ARGUMENTS = {"adamw": {"grad_norm": torch.ones(())}}
 WRONG_TYPES = {
     "adamw: param must be a tensor, got list": lambda: thunderkittens.adamw(X, [P], M, V, step=1),
     "adamw: step must be an integer, got float 1.0": lambda: thunderkittens.adamw(

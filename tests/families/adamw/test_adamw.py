@@ -75,7 +75,6 @@ def test_what_shares_memory_is_refused():
         ({"step": 0}, ValueError, "step must be an integer >= 1, got 0"),
         ({"beta1": 1.0}, ValueError, "beta1 must be at least 0 and below 1, got 1"),
         ({"beta2": -0.1}, ValueError, "beta2 must be at least 0 and below 1, got -0.1"),
-        ({"max_norm": 1.0}, ValueError, "grad_norm must be given with max_norm"),
         ({"grad_norm": torch.ones(2)}, ValueError, "grad_norm must have one element"),
         ({"grad_norm": torch.ones((), dtype=BF16)}, TypeError, "grad_norm must have dtype float32"),
     ],
@@ -84,6 +83,15 @@ def test_what_shares_memory_is_refused():
 def test_refused(change, error, message):
     with pytest.raises(error, match=f"^adamw: {message}"):
         thunderkittens.adamw(*tensors(), **{"step": 1, **change})
+
+
+def test_norm_of_its_own():
+    grad, p, m, v = tensors()
+    thunderkittens.adamw(grad, p, m, v, step=1, max_norm=0.5)
+    want = tensors()[1:]
+    thunderkittens.adamw(grad, *want, grad.norm(), step=1, max_norm=0.5)
+    for got, same in zip((p, m, v), want, strict=True):
+        torch.testing.assert_close(got, same, rtol=1e-6, atol=0)
 
 
 def test_a_gradient_of_it_is_refused():

@@ -1,4 +1,5 @@
 // adamw as a torch op: one parameter, updated in place. Not differentiable.
+#include "binding/backend.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
 #include "kernels/adamw/torch/adamw_update.hpp"
@@ -81,23 +82,23 @@ struct adamw {
                      "adamw: exp_avg_sq must have exp_avg's dtype, ", exp_avg.scalar_type(),
                      ", got ", exp_avg_sq.scalar_type());
     check_grad_norm(grad, grad_norm);
-    const update_options o = options_of(options...);
-    adamw_torch::check_options("adamw", o);
-    TORCH_CHECK_VALUE(grad_norm || !(o.max_norm || o.skip_nonfinite),
-                      "adamw: grad_norm must be given with max_norm or skip_nonfinite, got None");
+    adamw_torch::check_options("adamw", options_of(options...));
   }
 
   static void compute(const Tensor& grad, const Tensor& param, const Tensor& exp_avg,
                       const Tensor& exp_avg_sq, const optional_tensor& grad_norm,
                       const auto&... options) {
     check_writable(grad, param, exp_avg, exp_avg_sq);
+    const update_options o = options_of(options...);
+    const bool needs_norm = !grad_norm && (o.max_norm || o.skip_nonfinite);
     adamw_torch::update({
         .grads = grad,
         .params = param,
         .exp_avgs = exp_avg,
         .exp_avg_sqs = exp_avg_sq,
-        .grad_norm = grad_norm,
-        .options = options_of(options...),
+        .grad_norm = needs_norm && explaining() == nullptr ? adamw_torch::grad_norm(grad)
+                                                           : grad_norm,
+        .options = o,
     });
   }
 

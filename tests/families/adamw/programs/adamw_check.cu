@@ -196,7 +196,7 @@ void check_norm(const std::vector<int64_t>& sizes, size_t split, int64_t offset,
   const buffer<int> counter(std::vector<int>{0});
   double want = before * before;
   int first = 0;
-  for (const auto [from, to] : {std::pair<size_t, size_t>{0, split}, {split, sizes.size()}}) {
+  for (const auto& [from, to] : {std::pair<size_t, size_t>{0, split}, {split, sizes.size()}}) {
     const bool last = to == sizes.size();
     adamw_norm_params p{.partial = const_cast<float*>(partial.data()),
                         .norm = last ? const_cast<float*>(norm.data()) : nullptr,
