@@ -140,7 +140,8 @@ class _Pages:
 def _reference() -> dict[str, str]:
     """The pages of docstrings: ops, modules, what else is public, and add-ons where there are."""
     package = importlib.import_module("thunderkittens")
-    functions = {name: getattr(package, name) for name in package.__all__ if name != "nn"}
+    modules = ("nn", "optim")
+    functions = {name: getattr(package, name) for name in package.__all__ if name not in modules}
     ops = {n: f for n, f in functions.items() if ".ops." in getattr(f, "__module__", "")}
     others = [n for n in functions if n not in ops and not n.startswith("__")]
     pages = {f"ops/{name}": _op(name) for name in ops}
@@ -162,6 +163,9 @@ def _reference() -> dict[str, str]:
     pages["reference/ops"] = "\n".join([*parts, f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"])
     pages["reference/modules"] = "# Modules\n\n" + _directives(
         "autoclass", [f"thunderkittens.nn.{n}" for n in package.nn.__all__], ":members: forward"
+    )
+    pages["reference/modules"] += "\n## Optimizers\n\n" + _directives(
+        "autoclass", [f"thunderkittens.optim.{n}" for n in package.optim.__all__], ":members:"
     )
     pages["reference/other"] = "# Other functions\n\n" + "".join(
         _directives(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from thunderkittens import _loader
 
 if _loader.load():
-    from thunderkittens import nn
+    from thunderkittens import nn, optim
     from thunderkittens._backend import backend
     from thunderkittens._distributed import register_sharding_strategies
     from thunderkittens._explain import Explanation, explain
@@ -17,6 +17,7 @@ if _loader.load():
     from thunderkittens._info import __version__
     from thunderkittens._loader import include_dir
     from thunderkittens.ops.activation import geglu, gelu, swiglu
+    from thunderkittens.ops.adamw import adamw
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.attention_decode import attention_decode
     from thunderkittens.ops.based_attention import (
@@ -54,6 +55,7 @@ __all__ = [
     "Explanation",
     "HedgehogState",
     "__version__",
+    "adamw",
     "add_layer_norm",
     "add_rms_norm",
     "attention",
@@ -79,6 +81,7 @@ __all__ = [
     "mamba2_step",
     "minimax_log_decay",
     "nn",
+    "optim",
     "register_flash_attention",
     "retention_log_decay",
     "rms_norm",

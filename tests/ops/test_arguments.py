@@ -16,6 +16,8 @@ SIZES |= {"Tq": 5, "Tk": 7, "B1": 3, "N1": 9, "M1": 5, "T": 16, "Phi": 45, "F2":
 OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}  # the rest: float16 for float32
 NUMBERS = {
     "eps": 1e-5,
+    "beta1": 0.9,
+    "beta2": 0.999,
     "dropout_p": 0.5,
     "scale": 0.5,
     "softcap": 0.0,

@@ -1,0 +1,19 @@
+"""Mutation of AdamW's kernels: targets, programs, and mutants that no run can notice."""
+
+from tests.mutation.listing import Listed
+from tests.mutation.program import Program
+
+PROGRAM = Program("adamw", "adamw")
+_FOLDER = "kernels/adamw"
+TARGETS = {
+    f"{_FOLDER}/adamw_norm.cuh": (PROGRAM,),
+    f"{_FOLDER}/adamw_table.cuh": (PROGRAM,),
+    f"{_FOLDER}/adamw_update.cuh": (PROGRAM,),
+    f"{_FOLDER}/stochastic_rounding.cuh": (PROGRAM,),
+}
+LEFT_OUT = {
+    f"{_FOLDER}/adamw_norm.cuh": ("min_blocks",),
+    f"{_FOLDER}/adamw_update.cuh": ("min_blocks",),
+}
+HOST_SIDE = (f"{_FOLDER}/adamw_launch.cuh",)
+LISTED: tuple[Listed, ...] = ()
