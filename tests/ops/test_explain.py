@@ -9,7 +9,7 @@ import torch
 import configs
 import thunderkittens
 from tests.ops.test_mistakes import arguments_of
-from thunderkittens import _C
+from thunderkittens import _C, _explain
 
 
 def test_cpu():
@@ -44,8 +44,7 @@ def test_a_call_that_would_be_refused_is_refused():
 
 def test_unknown_op():
     ops = {op for family in configs.KERNELS for op in family.ops}
-    others = {"scaled_dot_product_attention", "based_attention_step", "based_features"}
-    names = ", ".join(sorted(ops | others))
+    names = ", ".join(sorted({*ops, _explain._COMPOSED, *_explain._OF_TORCH}))
     with pytest.raises(ValueError, match=f"explain: op must be one of {names}, got 'x'"):
         thunderkittens.explain("x")
 

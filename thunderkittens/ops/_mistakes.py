@@ -47,6 +47,19 @@ _ELSEWHERE: dict[str, dict[str, str]] = {  # keywords of other libraries
         "deterministic": "results are the same on every run",
         "return_attn_probs": "say return_lse, for the log-sum-exp; weights are never in memory",
     },
+    "attention_decode": {
+        "cache_seqlens": "say seqlens, which count the new tokens too",
+        "block_table": "say page_table",
+        "softmax_scale": "say scale",
+        "window_size": "say window, with None for no limit",
+        "causal": "a token sees the keys up to its own, never more",
+        "is_causal": "a token sees the keys up to its own, never more",
+    },
+    "linear_attention": {
+        "g": "say log_decay",
+        "is_causal": "it always is causal",
+        "causal": "it always is causal",
+    },
     "layer_norm": {"normalized_shape": _SHAPE},
     "rms_norm": {"normalized_shape": _SHAPE},
     "add_layer_norm": {
