@@ -116,7 +116,7 @@ def _broken_before_a_colon(line):
 
 def without_private_arguments(app, what, name, obj, options, signature, returns):
     """A signature as a caller sees it: without `**_names`, which take nothing."""
-    return re.sub(r",? ?\*\*_\w+(: \w+)?", "", signature or "") or None, returns
+    return re.sub(r",? ?\*\*_\w+(: [~.\w]+)?", "", signature or "") or None, returns
 
 
 def setup(app):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import configs
-from benchmarks import records
 import thunderkittens
+from benchmarks import records
 from build_tools import docs
 from build_tools.settings import BuildError
 
@@ -34,6 +34,7 @@ def test_page_of_an_op_says_what_it_is(site, op):
     page = text(site / "ops" / f"{op}.html")
     sections = ("Parameters", "Returns", "Raises", "Numerics", "Example", "Kernels")
     assert not [name for name in sections if name not in page]
+    assert "NoReturn" not in page and "_foreign" not in page  # of what only refuses keywords
     for paragraph in getattr(thunderkittens, op).__doc__.partition("Args:")[0].split("\n\n"):
         assert "".join(paragraph.replace("`", "").split()) in page.replace(" ", "")
 
@@ -41,7 +42,9 @@ def test_page_of_an_op_says_what_it_is(site, op):
 def test_ops_that_were_measured_have_their_tables(site):
     results = (docs.ROOT / "benchmarks/RESULTS.md").read_text()
     measured = records.load(records.folder())
-    recorded = {r.op.removesuffix("_backward") for m in measured.values() for r in records.results(m)}
+    recorded = {
+        r.op.removesuffix("_backward") for m in measured.values() for r in records.results(m)
+    }
     for op in (op for kernel in configs.KERNELS for op in kernel.ops if op in recorded):
         tables = len(re.findall(rf"^### `{op}(?:_dropout)?(?:_backward)?`", results, re.M))
         page = (site / "ops" / f"{op}.html").read_text()
