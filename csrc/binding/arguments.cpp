@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -232,6 +233,17 @@ void check_number(const argument_table& table, const argument& a, double got) {
   TORCH_CHECK_VALUE(false, table.op, ": ", a.name, " must be ", expected.str(), ", got ", got);
 }
 
+void check_word(const argument_table& table, const argument& a, std::string_view got) {
+  if (std::ranges::find(a.words, got) != a.words.end() && !got.empty()) return;
+  const auto count = std::ranges::find(a.words, "") - a.words.begin();
+  std::ostringstream expected;
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    expected << (i == 0 ? "" : i + 1 == count ? " or " : ", ") << '"' << a.words[i] << '"';
+  }
+  TORCH_CHECK_VALUE(false, table.op, ": ", a.name, " must be ", expected.str(), ", got \"", got,
+                    "\"");
+}
+
 template <class Size>
 void check_values(const argument_table& table, std::span<const value> values) {
   const at::Tensor& first = *values.front().tensor;
@@ -244,6 +256,8 @@ void check_values(const argument_table& table, std::span<const value> values) {
       shapes.tensor(*a, *v.tensor);
     } else if (v.number) {
       check_number(table, *a, *v.number);
+    } else if (a->kind == argument_kind::word) {
+      check_word(table, *a, v.word);
     }
     ++a;
   }
@@ -278,6 +292,7 @@ std::string_view name(argument_kind kind) {
     case argument_kind::number: return "number";
     case argument_kind::integer: return "integer";
     case argument_kind::boolean: return "boolean";
+    case argument_kind::word: return "word";
     case argument_kind::option: return "option";
   }
   return "";

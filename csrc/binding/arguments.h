@@ -26,6 +26,7 @@ enum class argument_kind : uint8_t {
   number,
   integer,
   boolean,
+  word,    // one of some
   option,  // whatever else: the op checks it itself
 };
 
@@ -39,6 +40,7 @@ enum class dtype_rule : uint8_t {
 };
 
 inline constexpr int kMaxRank = 4;
+inline constexpr int kMaxWords = 3;
 inline constexpr int kMaxDims = 8;  // distinct dimension names in one table
 
 // The dimensions of a tensor, parsed from text such as "B,Sq,Hq,D" or "*,N" (any leading
@@ -60,12 +62,13 @@ struct argument {
   shape_rule shape;
   double minimum =
       -std::numeric_limits<double>::max();  // of a number or integer, which must also be finite
-  std::string_view fallback;                // its default, as the schema has it; "": none
-  bool keyword = false;                     // it and those after it are given by name
-  bool constant = false;                    // the op's results do not depend on its elements
-  std::string_view packed_shape;            // where the sequences of a batch are packed
-  uint8_t count = 0;                        // of a list
-  bool packed_only = false;                 // given by such calls alone, and by all of them
+  std::array<std::string_view, kMaxWords> words{};  // that a word may be
+  std::string_view fallback;                        // its default, as the schema has it; "": none
+  bool keyword = false;                             // it and those after it are given by name
+  bool constant = false;          // the op's results do not depend on its elements
+  std::string_view packed_shape;  // where the sequences of a batch are packed
+  uint8_t count = 0;              // of a list
+  bool packed_only = false;       // given by such calls alone, and by all of them
 };
 
 // `multiple` % `divisor` == 0, both names of dimensions.
@@ -91,13 +94,14 @@ struct value {
   const at::Tensor* tensor = nullptr;
   std::optional<double> number;
   const bool* flags = nullptr;  // of `needs`
+  std::string_view word;
 
   value(const at::Tensor& t) : tensor(&t) {}  // NOLINT
   value(const std::optional<at::Tensor>& t)
       : tensor(t && t->defined() ? &*t : nullptr) {}  // NOLINT
   value(double v) : number(v) {}                      // NOLINT
   value(bool) {}                                      // NOLINT
-  value(std::string_view) {}                          // NOLINT
+  value(std::string_view v) : word(v) {}              // NOLINT
   template <size_t Count>
   value(const std::array<bool, Count>& v) : flags(v.data()) {}  // NOLINT
   value(int64_t v) : number(static_cast<double>(v)) {}          // NOLINT

@@ -48,7 +48,10 @@ std::string describe(const tk::argument& a) {
   std::snprintf(minimum, sizeof minimum, "%.17g", a.minimum);
   return "{\"name\": " + as_json(a.name) + ", \"kind\": " + as_json(tk::name(a.kind)) +
          ", \"optional\": " + as_json(a.optional) + ", \"dtype\": " + as_json(tk::name(a.dtype)) +
-         ", \"shape\": " + as_json(a.shape.text) + ", \"minimum\": " + minimum + "}";
+         ", \"shape\": " + as_json(a.shape.text) + ", \"minimum\": " + minimum + ", \"words\": " +
+         joined("[]", a.words,
+                [](std::string_view word) { return word.empty() ? "" : as_json(word); }) +
+         "}";
 }
 
 std::string describe(const tk::argument_table* table) {

@@ -77,6 +77,24 @@ std::string_view shape_of_result(const op_description& op, size_t i) {
   return "";
 }
 
+bool is_packed(const op_description& op, std::span<const bool> given) {
+  const argument* first = nullptr;
+  bool packed = false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const argument& a = op.arguments[i];
+    if (!a.packed_only) continue;
+    if (first == nullptr) {
+      first = &a;
+      packed = given[i];
+    }
+    TORCH_CHECK_VALUE(packed || !given[i], op.op, ": ", a.name, " must be None without ",
+                      first->name, ", got a ", a.type == "Tensor" ? "tensor" : "number");
+    TORCH_CHECK_VALUE(!packed || given[i], op.op, ": ", a.name, " must be given with ", first->name,
+                      ", got None");
+  }
+  return packed;
+}
+
 void check_needs(const op_description& op, std::span<const value> values) {
   for (size_t i = 0; i < op.results.size(); ++i) {
     const result& r = op.results[i];
@@ -84,6 +102,11 @@ void check_needs(const op_description& op, std::span<const value> values) {
     TORCH_CHECK_VALUE(like_of(op, r, values) != nullptr, op.op, ": ", r.like,
                       " must be given when its gradient is needed, got None");
   }
+}
+
+void refuse_gradient(const op_description& op, size_t i, std::string_view why) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.op, ": ", op.arguments[i].name,
+                              " must not require a gradient, since ", why, ", got one that does");
 }
 
 void make_empty(const op_description& op, std::span<const value> values,

@@ -88,8 +88,13 @@ constexpr typed<c10::SymInt> size(std::string_view name, double minimum) {
 constexpr typed<bool> boolean(std::string_view name) {
   return {{.name = name, .type = "bool", .kind = argument_kind::boolean, .shape = {}}};
 }
-constexpr typed<std::string_view> word(std::string_view name) {
-  return {{.name = name, .type = "str", .shape = {}}};
+// One of `words`, at most kMaxWords.
+constexpr typed<std::string_view> word(std::string_view name, const auto&... words) {
+  return {{.name = name,
+           .type = "str",
+           .kind = argument_kind::word,
+           .shape = {},
+           .words = {std::string_view(words)...}}};
 }
 // Which of the last `Count` results are wanted.
 template <size_t Count>
@@ -240,6 +245,10 @@ struct argument_range {
   constexpr bool has(size_t i) const { return i >= first && i - first < count; }
 };
 
+// Whether the sequences of a call are packed, by whether each argument is given: the first of those
+// that such calls alone have says so. Raises unless the others agree with it.
+bool is_packed(const op_description& op, std::span<const bool> given);
+
 // The schema of `name`. `written`: what is written in place; `defaults`: whether those that have
 // defaults show them.
 std::string schema(std::string_view name, const op_description& op, argument_range written = {},
@@ -253,6 +262,10 @@ std::string_view shape_of_result(const op_description& op, size_t i);
 
 // Raises unless all is given whose gradients `needs` asks for.
 void check_needs(const op_description& op, std::span<const value> values);
+
+// Raises, because the i-th argument requires a gradient, which there is none of: `why` says what to
+// do instead.
+[[noreturn]] void refuse_gradient(const op_description& op, size_t i, std::string_view why);
 
 // Shapes, dtypes and strides of the first results, also of symbolic sizes.
 void make_empty(const op_description& op, std::span<const value> values,

@@ -1,5 +1,4 @@
-// The functions of an op that torch registers, from its description and what it computes
-// (binding/op.h).
+// The functions of an op that torch registers, from its description (binding/op.h).
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -56,12 +55,28 @@ template <class Op>
 inline constexpr bool kHasNeeds = Op::arguments.find("needs") < Op::arguments.size;
 
 template <class Op>
+bool is_packed(const auto&... args) {
+  if constexpr (!Op::arguments.can_be_packed()) {
+    return false;
+  } else if constexpr (requires { Op::is_packed(args...); }) {
+    return Op::is_packed(args...);
+  } else {
+    const auto is_given = [](const auto& a) {
+      if constexpr (requires { a.has_value(); }) return a.has_value();
+      return true;
+    };
+    const bool given[] = {is_given(args)...};
+    return is_packed(kDescription<Op>, given);
+  }
+}
+
+template <class Op>
 bool is_by_row(const auto&... args) {
   constexpr size_t kSeed = Op::arguments.find("seed");  // its mask is one for all rows
   if constexpr (requires { Op::is_by_row(args...); }) {
     return Op::is_by_row(args...);
-  } else if constexpr (requires { Op::is_packed(args...); }) {
-    return !Op::is_packed(args...);
+  } else if constexpr (Op::arguments.can_be_packed()) {
+    return !is_packed<Op>(args...);
   } else if constexpr (kSeed < sizeof...(args)) {
     return !std::get<kSeed>(std::tie(args...));
   } else {
@@ -73,8 +88,8 @@ bool is_by_row(const auto&... args) {
 template <class Op, class... Args>
 void check_call(const Args&... args) {
   const value values[] = {value(args)...};
-  if constexpr (requires { Op::is_packed(args...); }) {
-    check(Op::is_packed(args...) ? kPackedTable<Op> : kTable<Op>, values);
+  if constexpr (Op::arguments.can_be_packed()) {
+    check(is_packed<Op>(args...) ? kPackedTable<Op> : kTable<Op>, values);
   } else {
     check(kTable<Op>, values);
   }
@@ -240,8 +255,7 @@ struct functions_of<Op, All, argument_list<T...>> {
 
   // Under vmap. Random numbers are drawn as its `randomness` says.
   static output mapped(c10::DispatchKeySet keys, T... args) {
-    // Before the mapped sizes are in the messages; but autocast, which may change dtypes, comes
-    // after.
+    // Before mapped sizes are in the messages; but autocast, which changes dtypes, comes after.
     if (!keys.has_any(c10::autocast_dispatch_keyset)) check_call<Op>(args...);
     const auto next = [](T... given) -> output {
       const value values[] = {value(given)...};
@@ -350,7 +364,11 @@ struct functions_of<Op, All, argument_list<T...>> {
     const bool plain = is_plain(keys);
     if (records_gradient(args...)) {
       const call_to_record call{plain, All};
-      if constexpr (requires { Op::record(call, args...); }) {
+      if constexpr (requires { Op::kNoGradient; }) {
+        size_t i = 0;
+        (void)((records_gradient(args) || (++i, false)) || ...);
+        refuse_gradient(kDescription<Op>, i, Op::kNoGradient);
+      } else if constexpr (requires { Op::record(call, args...); }) {
         return as_output<kOutputs>(Op::record(call, args...));
       } else {
         return as_output<kOutputs>(record<Op>(call, args...));
@@ -363,8 +381,7 @@ struct functions_of<Op, All, argument_list<T...>> {
     return as_output<kOutputs>(std::move(results));
   }
 
-  // Of the gradients that a backward computes: without the error, a double backward would be
-  // silently wrong.
+  // A backward's results: without the error, a double backward would be silently wrong.
   static results_of<Op> once_differentiable(c10::DispatchKeySet keys, T... args) {
     const without_autocast guard;
     size_t i = 0;

@@ -20,7 +20,8 @@
 //                         of it is one with the defaults of the others. (An argument that Python
 //                         leaves out costs the host as much as one that it gives.)
 //   kRandom               the op draws random numbers
-//   is_packed(args...)    whether the arguments are those of packed sequences
+//   is_packed(args...)    whether the arguments are those of packed sequences, if it is not the
+//                         first argument that they alone have which says so
 //   is_by_row(args...)    whether rows, or the sequences of a batch, are treated each by itself;
 //                         if it is not there, they are, unless packed
 //   check_options(args...)  raises what the description does not
@@ -32,6 +33,8 @@
 //                         gradient; its result "dx" is the gradient of x
 //   differentiate(call, args of backward...)  calls `call`, backward, in a way of its own
 //   record(call, args...) records a call in a way of its own
+//   kNoGradient           of an op without backward: why, and what to call instead. A call whose
+//                         gradient would be recorded is refused
 //   differentiates        of a backward: as messages name the op whose gradients it computes.
 //                         They are not differentiable themselves
 #pragma once
@@ -52,8 +55,9 @@ void implement(const std::string& name, std::initializer_list<c10::DispatchKey> 
 
 // Whether the op stands above autograd too: it has a backward, is one, or records in its own way.
 template <class Op>
-inline constexpr bool kHasAutograd = requires { typename Op::backward; } ||
-                                     requires { Op::differentiates; } || requires { Op::kRecords; };
+inline constexpr bool kHasAutograd = requires { typename Op::backward; } || requires {
+  Op::differentiates;
+} || requires { Op::kRecords; } || requires { Op::kNoGradient; };
 
 template <class Op, bool All>
 void register_functions() {

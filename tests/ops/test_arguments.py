@@ -42,6 +42,8 @@ def accepted(argument):
         return torch.randn(shape)
     if argument["kind"] == "boolean":
         return False
+    if argument["kind"] == "word":
+        return argument["words"][-1]
     default = max(argument["minimum"], 0) + 1  # an allowed number, if a new op brings one along
     return NUMBERS.get(argument["name"], int(default) if argument["kind"] == "integer" else default)
 
@@ -54,6 +56,8 @@ def bad(table):
         elif argument["kind"] == "number":
             for value in (math.nan, math.inf, -math.inf):
                 yield "not finite", argument, value, ValueError, str(value)
+        elif argument["kind"] == "word":
+            yield "no such word", argument, argument["words"][0].upper(), ValueError, '"'
         if argument["kind"] in ("number", "integer") and argument["minimum"] > -1e300:
             yield "too small", argument, type(accepted(argument))(-1), ValueError, "-1"
 

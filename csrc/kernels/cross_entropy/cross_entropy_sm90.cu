@@ -9,18 +9,18 @@
 #include "kernels/cross_entropy/cross_entropy_reduce.cuh"
 #include "kernels/cross_entropy/cross_entropy_rows.cuh"
 #include "kernels/cross_entropy/cross_entropy_stream.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::cross_entropy_kernels::inline KITTENS_TARGET {
 namespace {
 
+using kittens::host::ceil_div;
 using kittens::host::launch;
 using kittens::host::launch_programmatic;
 using kittens::host::multiprocessors;
 using kittens::host::stream;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The kernels find out themselves which of a row's accesses are aligned.
 template <class F>

@@ -4,16 +4,16 @@
 #include <algorithm>
 
 #include "kernels/rotary/rotary.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::rotary_kernels::inline KITTENS_TARGET {
 namespace {
 
+using kittens::host::ceil_div;
 using kittens::host::launch_programmatic;
 using kittens::host::stream;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The most threads of a block, if a head does not take more: 96, or of floats, whose heads are
 // twice as many bytes, 192. (64 … 128 were measured, with as many heads one after the other as

@@ -7,14 +7,9 @@
 
 namespace thunderkittens::activations {
 
-activation gelu_named(const char* op, std::string_view approximate) {
-  if (approximate == "tanh") return activation::gelu_tanh;
-  TORCH_CHECK_VALUE(approximate == "none", op, ": approximate must be \"tanh\" or \"none\", got \"",
-                    approximate, "\"");
-  return activation::gelu_erf;
-}
-
+namespace {
 const char* name_of_gelu(activation f) { return f == activation::gelu_tanh ? "tanh" : "none"; }
+}  // namespace
 
 std::string why_unsupported(const Tensor& x) {
   return kernel_dtype(x.scalar_type()) ? "" : "float64 is computed by torch";

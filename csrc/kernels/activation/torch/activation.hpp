@@ -16,9 +16,10 @@ namespace thunderkittens::activations {
 using at::Tensor;
 using two_tensors = std::array<Tensor, 2>;
 
-// Of torch's names "tanh" and "none"; raises for any other, in the name of `op`.
-activation gelu_named(const char* op, std::string_view approximate);
-const char* name_of_gelu(activation f);
+// Of torch's names "tanh" and "none".
+inline activation gelu_named(std::string_view approximate) {
+  return approximate == "tanh" ? activation::gelu_tanh : activation::gelu_erf;
+}
 
 // Why the kernels do not take tensors like x; "" when they do.
 std::string why_unsupported(const Tensor& x);

@@ -24,17 +24,13 @@ struct geglu_backward {
       tensor("gate", dtype_rule::same, "*"),
       tensor("up", dtype_rule::same, "*"),
       needs<2>(),
-      word("approximate").otherwise("\"none\"").by_name(),
+      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("dgate", "gate"), like("dup", "up")};
 
-  static void check_options(const Tensor&, const Tensor&, const Tensor&, std::array<bool, 2>,
-                            std::string_view approximate) {
-    gelu_named(name, approximate);
-  }
   static two_tensors compute(const Tensor& dy, const Tensor& gate, const Tensor& up,
                              std::array<bool, 2> needs, std::string_view approximate) {
-    return gated_backward(kBackwardKernel, gelu_named(name, approximate), dy, gate, up, needs);
+    return gated_backward(kBackwardKernel, gelu_named(approximate), dy, gate, up, needs);
   }
 };
 
@@ -44,16 +40,13 @@ struct geglu {
   static constexpr argument_list arguments{
       tensor("gate", dtype_rule::floating, "*"),
       tensor("up", dtype_rule::same, "*"),
-      word("approximate").otherwise("\"none\"").by_name(),
+      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("y", "gate")};
 
-  static void check_options(const Tensor&, const Tensor&, std::string_view approximate) {
-    gelu_named(name, approximate);
-  }
   static std::array<Tensor, 1> compute(const Tensor& gate, const Tensor& up,
                                        std::string_view approximate) {
-    return {gated_forward(kForwardKernel, gelu_named(name, approximate), gate, up)};
+    return {gated_forward(kForwardKernel, gelu_named(approximate), gate, up)};
   }
 };
 

@@ -58,17 +58,13 @@ struct gelu_backward {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*"),
       tensor("x", dtype_rule::same, "*"),
-      word("approximate").otherwise("\"none\"").by_name(),
+      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("dx", "x")};
 
-  static void check_options(const Tensor&, const Tensor&, std::string_view approximate) {
-    gelu_named(name, approximate);
-  }
-
   static std::array<Tensor, 1> compute(const Tensor& dy, const Tensor& x,
                                        std::string_view approximate) {
-    const activation f = gelu_named(name, approximate);
+    const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
     const decision d = decide(kBackwardKernel, x.device(), why_unsupported(x));
     if (d.explained) return {};
@@ -84,16 +80,12 @@ struct gelu {
   static constexpr const char* name = "gelu";
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*"),
-      word("approximate").otherwise("\"none\"").by_name(),
+      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
   };
   static constexpr result_list results{like("y", "x")};
 
-  static void check_options(const Tensor&, std::string_view approximate) {
-    gelu_named(name, approximate);
-  }
-
   static std::array<Tensor, 1> compute(const Tensor& x, std::string_view approximate) {
-    const activation f = gelu_named(name, approximate);
+    const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
     const decision d = decide(kForwardKernel, x.device(), why_unsupported(x));
     if (d.explained) {

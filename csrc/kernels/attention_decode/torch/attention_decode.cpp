@@ -115,19 +115,8 @@ constexpr auto kSoftcap = number("softcap", 0.0).otherwise("0.0");
 constexpr auto kSinks =
     optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None");
 
-void refuse_gradients(const auto& arguments, const auto&... args) {
-  size_t i = 0;
-  const auto refuse = [&]<class A>(const A& a) {
-    bool needs = false;
-    if constexpr (kIsTensor<A>) needs = records_gradient(a);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !needs, "attention_decode: ", arguments.list[i].name,
-        " must not require a gradient, since there is no backward: call it under "
-        "torch.no_grad(), or attention, got one that does");
-    ++i;
-  };
-  (refuse(args), ...);
-}
+constexpr std::string_view kNoBackward =
+    "there is no backward: call it under torch.no_grad(), or attention";
 
 // The dtype of a cache stays what it is, also under autocast.
 struct attention_decode {
@@ -136,17 +125,10 @@ struct attention_decode {
   static constexpr argument_list arguments{kQuery, kKeys, kValues,  kLengths, kTable,
                                            kScale, kLeft, kSoftcap, kSinks};
   static constexpr result_list results{like("o", "q")};
-  static constexpr bool kRecords = true;
+  static constexpr std::string_view kNoGradient = kNoBackward;
 
-  static bool is_packed(const auto&... args) {
-    return attention_decode_call{args...}.page_table.has_value();
-  }
   static one_tensor compute(const auto&... args) {
     return {compute_decode(attention_decode_call{args...}, Tensor())};
-  }
-  static one_tensor record(const call_to_record&, const auto&... args) {
-    refuse_gradients(arguments, args...);
-    return {};
   }
   static auto in_autocast(const auto& next, const auto&, const Tensor& q, const Tensor& k_cache,
                           const auto&... options) {
@@ -163,9 +145,9 @@ struct attention_decode_out {
       kTable, kScale, kLeft,   kSoftcap, kSinks};
   static constexpr result_list results{};
   static constexpr size_t kWritten = 1, kFirstWritten = 4;
-  static constexpr bool kRecords = true, kCountsVersions = true;
+  static constexpr std::string_view kNoGradient = kNoBackward;
+  static constexpr bool kCountsVersions = true;
 
-  static bool is_packed(const auto&... args) { return call(args...).page_table.has_value(); }
   static void compute(const auto&... args) {
     const Tensor& out = std::get<kFirstWritten>(std::tie(args...));
     const attention_decode_call c = call(args...);
@@ -178,10 +160,6 @@ struct attention_decode_out {
                   ", got one that does");
     }
     compute_decode(c, out);
-  }
-  static std::array<Tensor, 0> record(const call_to_record&, const auto&... args) {
-    refuse_gradients(arguments, args...);
-    return {};
   }
   static auto in_autocast(const auto& next, const auto&, const Tensor& q, const Tensor& k_cache,
                           const auto&... options) {

@@ -233,28 +233,16 @@ struct cache_append {
   };
   static constexpr result_list results{};
   static constexpr size_t kWritten = 2, kFirstWritten = 2;
-  static constexpr bool kRecords = true, kCountsVersions = true;
+  static constexpr std::string_view kNoGradient =
+      "the caches are written in place: call it under torch.no_grad()";
+  static constexpr bool kCountsVersions = true;
 
-  static bool is_packed(const auto&... args) { return append_call{args...}.page_table.has_value(); }
   static void check_options(const auto&... args) { check_tables({args...}); }
 
   static void compute(const auto&... args) {
     const append_call c{args...};
     check_writable(c);
     append(c);
-  }
-  // What is written over is not there for a backward.
-  static std::array<Tensor, 0> record(const call_to_record&, const auto&... args) {
-    size_t i = 0;
-    const auto refuse = [&](const auto& a) {
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !records_gradient(a), "cache_append: ", arguments.list[i].name,
-          " must not require a gradient, since the caches are written in place: call it under "
-          "torch.no_grad(), got one that does");
-      ++i;
-    };
-    (refuse(args), ...);
-    return {};
   }
   // The dtype of a cache stays what it is.
   static auto in_autocast(const auto& next, const auto&, const Tensor& k, const Tensor& v,

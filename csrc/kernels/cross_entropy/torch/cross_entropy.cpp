@@ -26,9 +26,12 @@ const kernel kForwardKernel("cross_entropy", kCrossEntropyForward);
 const kernel kBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
 
 constexpr argument_list kArguments{
-    tensor("logits", dtype_rule::floating, "*,V"),   tensor("targets", dtype_rule::index, "*"),
-    integer("ignore_index").otherwise("-100"),       word("reduction").otherwise("\"mean\""),
-    number("label_smoothing", 0.0).otherwise("0.0"), number("z_loss", 0.0).otherwise("0.0"),
+    tensor("logits", dtype_rule::floating, "*,V"),
+    tensor("targets", dtype_rule::index, "*"),
+    integer("ignore_index").otherwise("-100"),
+    word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
+    number("label_smoothing", 0.0).otherwise("0.0"),
+    number("z_loss", 0.0).otherwise("0.0"),
 };
 
 // Raises unless each row of the logits can be written without touching another.

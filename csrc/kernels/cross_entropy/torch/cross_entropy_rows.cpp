@@ -18,8 +18,6 @@ loss_options::loss_options(const char* op, int64_t ignore_index, std::string_vie
                              : loss_reduction::mean),
       label_smoothing(label_smoothing),
       z_loss(z_loss) {
-  TORCH_CHECK_VALUE(reduce != loss_reduction::mean || name == "mean", op,
-                    ": reduction must be \"mean\", \"sum\" or \"none\", got \"", name, "\"");
   TORCH_CHECK_VALUE(label_smoothing <= 1.0, op, ": label_smoothing must be <= 1, got ",
                     label_smoothing);
 }

@@ -60,7 +60,7 @@ struct with_gradients {
       optional(tensor("bias", dtype_rule::same, "V")),
       needs<3>(),
       integer("ignore_index").otherwise("-100"),
-      word("reduction").otherwise("\"mean\""),
+      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
       number("label_smoothing", 0.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
       optional(integer("chunk_rows")).otherwise("None"),
@@ -121,7 +121,7 @@ struct linear_cross_entropy {
       tensor("targets", dtype_rule::index, "*"),
       optional(tensor("bias", dtype_rule::same, "V")).otherwise("None"),
       integer("ignore_index").otherwise("-100"),
-      word("reduction").otherwise("\"mean\""),
+      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
       number("label_smoothing", 0.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
   };

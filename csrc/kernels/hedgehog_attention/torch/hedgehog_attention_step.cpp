@@ -50,20 +50,6 @@ void check_writable(const step_call& c) {
   }
 }
 
-// A state that is written over is not there for a backward.
-void refuse_gradients(const auto& arguments, const auto&... args) {
-  size_t i = 0;
-  const auto refuse = [&](const Tensor& t) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !(at::GradMode::is_enabled() && t.requires_grad()),
-        "hedgehog_attention_step: ", arguments.list[i].name,
-        " must not require a gradient, since the state is updated in place: call it under "
-        "torch.no_grad(), or hedgehog_attention with an initial_state, got one that does");
-    ++i;
-  };
-  (refuse(args), ...);
-}
-
 // ---- ATen ---------------------------------------------------------------------------------------
 
 Tensor step_by_aten(const step_call& c) {
@@ -190,7 +176,9 @@ struct hedgehog_attention_step {
   };
   static constexpr result_list results{like("y", "v")};
   static constexpr size_t kWritten = 5;
-  static constexpr bool kRecords = true;
+  static constexpr std::string_view kNoGradient =
+      "the state is updated in place: call it under torch.no_grad(), or hedgehog_attention with an "
+      "initial_state";
 
   static void check_options(const auto&... args) { check_sizes({args...}); }
   static one_tensor compute(const auto&... args) {
@@ -201,10 +189,6 @@ struct hedgehog_attention_step {
       torch::autograd::impl::bump_version(*t);
     }
     return y;
-  }
-  static one_tensor record(const call_to_record&, const auto&... args) {
-    refuse_gradients(arguments, args...);
-    return {};
   }
 
   // q, k, v and the maps take autocast's dtype; caches, sums and weights stay what they are.

@@ -255,10 +255,6 @@ struct linear_attention_backward {
                                        like_if_given("dlog_decay", "log_decay"),
                                        like_if_given("dinitial_state", "initial_state")};
 
-  static bool is_packed(const auto&... args) {
-    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
-  }
-
   static linear_attention_gradients compute(const Tensor& dout, const optional_tensor& dfinal_state,
                                             const Tensor& q, const Tensor& k, const Tensor& v,
                                             const optional_tensor& log_decay,
@@ -292,9 +288,6 @@ struct linear_attention {
                                        result{.name = "final_state", .shape = "B,H,K,V"}};
   static constexpr size_t kReturned = 1;
 
-  static bool is_packed(const auto&... args) {
-    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
-  }
   static void check_options(const auto&... args) {
     const linear_attention_call c{args...};
     check_sequences(name, "initial_state", c.initial_state, c.cu_seqlens);

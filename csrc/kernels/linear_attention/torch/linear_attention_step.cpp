@@ -58,12 +58,6 @@ void check_writable(const step_call& c) {
               c.state.sizes(), " and strides ", c.state.strides());
 }
 
-template <class T>
-bool needs_gradient(const T& t) {
-  if constexpr (kIsTensor<T>) return records_gradient(t);
-  return false;
-}
-
 // ---- ATen ---------------------------------------------------------------------------------------
 
 // [B, Hk, K] to [B, H, K], in the dtype of the state.
@@ -186,18 +180,9 @@ Tensor compute_step(const step_call& c) {
   return d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, problem, c);
 }
 
-// A state that is written over is not there for a backward.
-void refuse_gradients(const auto&... args) {
-  size_t i = 0;
-  const auto refuse = [&](const auto& a) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !needs_gradient(a), "linear_attention_step: ", kArguments.list[i].name,
-        " must not require a gradient, since the state is updated in place: call it under "
-        "torch.no_grad(), or linear_attention with an initial_state, got one that does");
-    ++i;
-  };
-  (refuse(args), ...);
-}
+constexpr std::string_view kInPlace =
+    "the state is updated in place: call it under torch.no_grad(), or linear_attention with an "
+    "initial_state";
 
 // q, k and v take autocast's dtype; the decay and the state stay float32.
 auto with_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
@@ -211,14 +196,11 @@ struct linear_attention_step {
   static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{like("o", "v")};
   static constexpr size_t kWritten = 1, kFirstWritten = 3;
-  static constexpr bool kRecords = true, kCountsVersions = true;
+  static constexpr std::string_view kNoGradient = kInPlace;
+  static constexpr bool kCountsVersions = true;
 
   static void check_options(const auto&... args) { check_state({args...}); }
   static one_tensor compute(const auto&... args) { return {compute_step({args...})}; }
-  static one_tensor record(const call_to_record&, const auto&... args) {
-    refuse_gradients(args...);
-    return {};
-  }
   static auto in_autocast(const auto&... args) { return with_autocast(args...); }
 };
 
@@ -229,7 +211,7 @@ struct linear_attention_step_functional {
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{like("o", "v"), like("updated", "state")};
-  static constexpr bool kRecords = true;
+  static constexpr std::string_view kNoGradient = kInPlace;
 
   static void check_options(const auto&... args) { check_state({args...}); }
   static bool is_by_row(const auto&...) { return false; }  // states are of all tokens
@@ -237,10 +219,6 @@ struct linear_attention_step_functional {
                                        const Tensor& state, const auto&... options) {
     const Tensor updated = state.clone(at::MemoryFormat::Contiguous);
     return {compute_step({q, k, v, updated, options...}), updated};
-  }
-  static std::array<Tensor, 2> record(const call_to_record&, const auto&... args) {
-    refuse_gradients(args...);
-    return {};
   }
   static auto in_autocast(const auto&... args) { return with_autocast(args...); }
 };

@@ -284,10 +284,6 @@ struct mamba2_backward {
                                        like_if_given("ddt_bias", "dt_bias"),
                                        like_if_given("dinitial_state", "initial_state")};
 
-  static bool is_packed(const auto&... args) {
-    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
-  }
-
   static mamba2_gradients compute(const Tensor& dy, const optional_tensor& dfinal_state,
                                   const Tensor& x, const Tensor& dt, const Tensor& A,
                                   const Tensor& B, const Tensor& C, const optional_tensor& D,
@@ -328,9 +324,6 @@ struct mamba2 {
                                        result{.name = "final_state", .shape = "B,H,P,N"}};
   static constexpr size_t kReturned = 1;
 
-  static bool is_packed(const auto&... args) {
-    return std::get<sizeof...(args) - 1>(std::tie(args...)).has_value();
-  }
   static void check_options(const auto&... args) {
     const mamba2_call c{args...};
     check_sequences(name, "initial_state", c.initial_state, c.cu_seqlens);

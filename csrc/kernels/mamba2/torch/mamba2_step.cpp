@@ -188,7 +188,10 @@ struct mamba2_step {
   };
   static constexpr result_list results{like("y", "x")};
   static constexpr size_t kWritten = 1, kFirstWritten = 5;
-  static constexpr bool kRecords = true, kCountsVersions = true;
+  static constexpr std::string_view kNoGradient =
+      "the state is updated in place: call it under torch.no_grad(), or mamba2 with an "
+      "initial_state";
+  static constexpr bool kCountsVersions = true;
 
   static void check_options(const auto&... args) { check_state({args...}); }
   // y; undefined where the caller only asks.
@@ -199,22 +202,6 @@ struct mamba2_step {
     const decision d = decide(kKernel, c.x.device(), why_torch(c, problem_of(c)));
     if (d.explained) return {};
     return {d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, c)};
-  }
-
-  // A state that is written over is not there for a backward.
-  static one_tensor record(const call_to_record&, const auto&... args) {
-    size_t i = 0;
-    const auto refuse = [&]<class A>(const A& a) {
-      bool needs = false;
-      if constexpr (kIsTensor<A>) needs = records_gradient(a);
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !needs, "mamba2_step: ", arguments.list[i].name,
-          " must not require a gradient, since the state is updated in place: call it under "
-          "torch.no_grad(), or mamba2 with an initial_state, got one that does");
-      ++i;
-    };
-    (refuse(args), ...);
-    return {};
   }
 
   // x, B, C and z take autocast's dtype, and so do dt, D and dt_bias where they are not float32.

@@ -68,7 +68,7 @@ struct add_rms_norm {
       optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
       optional(number("eps", 0.0)).otherwise("None"),
       number("weight_offset").otherwise("0.0"),
-      word("casting").otherwise("\"llama\""),
+      word("casting", "llama", "gemma").otherwise("\"llama\""),
       number("dropout_p", 0.0).otherwise("0.0"),
       boolean("training").otherwise("True"),
       optional(tensor("seed")).otherwise("None"),
@@ -78,9 +78,8 @@ struct add_rms_norm {
   static constexpr bool kRandom = true;
 
   static void check_options(const Tensor& x, const Tensor&, const optional_tensor&,
-                            std::optional<double>, double, std::string_view casting,
-                            double dropout_p, bool, const optional_tensor& seed) {
-    check_casting(name, casting);
+                            std::optional<double>, double, std::string_view, double dropout_p, bool,
+                            const optional_tensor& seed) {
     check_dropout(name, x, dropout_p, seed);
   }
 

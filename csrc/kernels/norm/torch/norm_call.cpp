@@ -171,11 +171,6 @@ double rms_eps(std::optional<double> eps, const Tensor& x) {
                                         : std::numeric_limits<float>::epsilon();
 }
 
-void check_casting(const char* op, std::string_view casting) {
-  TORCH_CHECK_VALUE(casting == kRoundFirst || casting == "gemma", op,
-                    ": casting must be \"llama\" or \"gemma\", got \"", casting, "\"");
-}
-
 norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
   const Tensor& x = call.x;
   if (x.numel() == 0 && explaining() == nullptr) {

@@ -79,7 +79,5 @@ double rms_eps(std::optional<double> eps, const Tensor& x);
 
 // The casting that rounds the normalised value to x's dtype before it meets the weight.
 inline constexpr std::string_view kRoundFirst = "llama";
-// Raises unless it is that or "gemma".
-void check_casting(const char* op, std::string_view casting);
 
 }  // namespace thunderkittens

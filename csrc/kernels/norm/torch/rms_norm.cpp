@@ -53,15 +53,10 @@ struct rms_norm {
       optional(tensor("weight", dtype_rule::same_or_float32, "N")).otherwise("None"),
       optional(number("eps", 0.0)).otherwise("None"),
       number("weight_offset").otherwise("0.0"),
-      word("casting").otherwise("\"llama\""),
+      word("casting", "llama", "gemma").otherwise("\"llama\""),
   };
   static constexpr result_list results{like("y", "x"), statistics("rstd")};
   static constexpr size_t kReturned = 1, kPlain = 3;
-
-  static void check_options(const Tensor&, const optional_tensor&, std::optional<double>, double,
-                            std::string_view casting) {
-    check_casting(name, casting);
-  }
 
   static std::array<Tensor, 2> compute(const Tensor& x, const optional_tensor& weight,
                                        std::optional<double> eps, double weight_offset,

@@ -39,14 +39,6 @@ constexpr argument_list kArguments{
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-bool is_packed_call(const rotary_call& c) {
-  TORCH_CHECK_VALUE(c.cu_seqlens || !c.max_seqlen,
-                    "rotary: max_seqlen must be None without cu_seqlens, got a number");
-  TORCH_CHECK_VALUE(!c.cu_seqlens || c.max_seqlen,
-                    "rotary: max_seqlen must be given with cu_seqlens, got None");
-  return c.cu_seqlens.has_value();
-}
-
 void check_packing(const rotary_call& c) {
   const SymInt starts = c.cu_seqlens->sym_numel();
   TORCH_CHECK_VALUE(starts.sym_ge(1).expect_true(__FILE__, __LINE__),
@@ -290,7 +282,6 @@ struct rotary {
   static constexpr size_t kPlain = 4;
   static constexpr bool kRecords = true, kKeepsDtypes = true;
 
-  static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
   static void check_options(const auto&... args) { check_sizes({args...}); }
 
   static two_tensors compute(const auto&... args) {
@@ -318,7 +309,6 @@ struct rotary_in_place {
   static constexpr size_t kWritten = 2;
   static constexpr bool kRecords = true, kCountsVersions = true;
 
-  static bool is_packed(const auto&... args) { return is_packed_call({args...}); }
   static void check_options(const auto&... args) { check_sizes({args...}); }
 
   static void compute(const auto&... args) {
