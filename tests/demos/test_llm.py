@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from llamas import made
-from models import decoding, llama_checkpoint
+from models import decoding
 from models.decoding import Decoder
 from models.sampling import Sampling
 
