@@ -2,6 +2,7 @@
 
     python -m demos.generate --prompt "def main(" --tokens 200
     python -m demos.generate --checkpoint FOLDER --compare
+    python -m demos.generate --model FOLDER --help               # a Llama, Qwen or Mistral: llm.py
 
 With --compare, the same prompt also runs with torch's own ops, greedily (temperature 0). Without a
 GPU the kernels run in the simulator, where that is built. In float32 the tokens must be equal. In
@@ -18,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import llm
 import torch
 from models import checkpoint
 from models.command_line import device, number, picture, text
@@ -37,7 +40,12 @@ console = Console(highlight=False, soft_wrap=True, record=True)
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; `auto` is resolved."""
-    parser = argparse.ArgumentParser(prog="generate", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="generate",
+        description=__doc__.split("\n")[0],
+        epilog="With --model FOLDER or --random SHAPE: a Llama, Qwen or Mistral, whose options "
+        "`--model FOLDER --help` lists.",
+    )
     parser.add_argument(
         "--checkpoint",
         type=Path,
@@ -248,6 +256,9 @@ def demo(options: argparse.Namespace) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if any(argument.split("=")[0] in ("--model", "--random") for argument in arguments):
+        return llm.main(arguments)
     options = parse_options(arguments)
     try:
         good = demo(options)
