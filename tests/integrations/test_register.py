@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 import transformers
 from transformers import DynamicCache, StaticCache
 
+import thunderkittens
 from tests.integrations.attention import ALL, LENGTHS, agree, padded, pair, positions, tokens
 from tests.integrations.models import VOCABULARY, Calls, bound, step
 from thunderkittens.integrations.transformers import _attention, register
@@ -76,6 +77,36 @@ def test_decode_takes_attention_decode(kind, reasons):
         made = ours(ids[:, 8:], past_key_values=cache).logits
     agree(made, theirs(ids).logits[:, 8:])
     assert calls.count["attention_decode"] == 2 and not calls.count["attention"] and not reasons
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@torch.no_grad()
+def test_padding_copies_no_cache(kind, reasons, monkeypatch):
+    """Keys and values are read in the cache, whose padding `attention` is told of."""
+    ours, theirs = pair("llama")
+    mask, ids, given = padded("left"), tokens(), []
+
+    def attention(q, k, v, **options):
+        given.append((k.untyped_storage().data_ptr(), v.untyped_storage().data_ptr(), options))
+        return thunderkittens.attention(q, k, v, **options)
+
+    monkeypatch.setattr(_attention, "attention", attention)
+    cache, places, last = caches(kind, ours), positions(mask), ids.shape[1] - 1
+    for at, end in ((0, last), (last, last + 1)):
+        given.clear()
+        made = ours(
+            ids[:, at:end],
+            attention_mask=mask[:, :end],
+            position_ids=places[:, at:end],
+            past_key_values=cache,
+        ).logits
+    expected = theirs(ids, attention_mask=mask, position_ids=places).logits
+    agree(made, expected[:, last:], mask[:, last:])
+    stored = [t.untyped_storage().data_ptr() for x in cache.layers for t in (x.keys, x.values)]
+    assert [pointer for k, v, _ in given for pointer in (k, v)] == stored
+    assert all(x["leftpad_k"].tolist() == (mask == 0).sum(1).tolist() for *_, x in given)
+    assert all(x["seqused_k"].tolist() == [last + 1] * 2 for *_, x in given)
+    assert not reasons
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])

@@ -142,6 +142,13 @@ def check_attention(check: Check, dtype: torch.dtype) -> None:
 
     places = [heads] * 3 + [Shard(0)]
     check("sinks", with_sinks, [q, k, v, sinks], places, [heads, Shard(1)])
+    used = torch.tensor([7, 4])
+
+    def padded(q: Tensor, k: Tensor, v: Tensor, used: Tensor) -> Tensor:
+        return thunderkittens.attention(q, k, v, causal=True, seqused_k=used)
+
+    for place, its in ((Shard(0), Shard(0)), (heads, Replicate())):
+        check("seqused_k", padded, [q, k, v, used], [place] * 3 + [its], [place], [place] * 3)
     # One head of keys is replicated, and its gradient a sum over all that read it.
     one, all_, sum_ = [q, k[:, :, :1], v[:, :, :1]], Replicate(), Partial()
     places, gradients = [heads, all_, all_], [heads, sum_, sum_]

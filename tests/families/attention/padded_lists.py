@@ -71,8 +71,9 @@ def check_each_is_as_alone(case: Case, device: str) -> None:
         o, one_lse = thunderkittens.attention(
             q[one], k[one, keys], v[one, keys], **options, return_lse=True
         )
-        unit = torch.finfo(case.dtype).eps
-        torch.testing.assert_close(got[one], o, rtol=2 * unit, atol=2 * unit)
+        # Of o two roundings in 16 bits; in float32, of scores' sums of 64 products, in two orders.
+        room = (32 if case.dtype == FP32 else 2) * torch.finfo(case.dtype).eps
+        torch.testing.assert_close(got[one], o, rtol=room, atol=room)
         torch.testing.assert_close(lse[one], one_lse, rtol=1e-5, atol=1e-5)
 
 

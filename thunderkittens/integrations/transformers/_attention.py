@@ -82,16 +82,22 @@ def _described(q: Tensor, k: Tensor, v: Tensor, mask: Mask, options: dict[str, A
     """Attention [B, S, H, D] with a mask that the kernels can take."""
     band = mask.band or Band()
     options = options | _window(band)
-    if mask.run is not None or mask.sequences is not None:
-        return _packed(q, k, v, mask.bounds(q.device), options)
     o: Tensor
-    if band.high != 0:  # no cache has room for more
+    if mask.sequences is not None:
+        o = _packed(q, k, v, mask.bounds(), options)
+    elif mask.run is not None:
+        ranges = mask.key_ranges(q.device)
+        if ranges is None:
+            return _packed(q, k, v, mask.bounds(), options)
+        first, end = (bound.to(q.device) for bound in ranges)
+        o = attention(q, k, v, leftpad_k=first, seqused_k=end, **options)
+    elif band.high != 0:  # no cache has room for more
         o = attention(q, k, v, **options)
     elif _decodes(q, k, v):
         del options["causal"]
         o = attention_decode(q, k, v, seqlens=mask.seqlens(q.device).to(q.device), **options)
     elif isinstance(mask.origin, Tensor):
-        o = _packed(q, k, v, mask.bounds(q.device), options)
+        o = attention(q, k, v, seqused_k=mask.seqlens(q.device).to(q.device), **options)
     else:
         end = mask.origin + q.shape[1]
         o = attention(q, k[:, :end], v[:, :end], **options)

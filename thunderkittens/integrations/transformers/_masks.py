@@ -7,7 +7,7 @@ calls with these, and `Mask` what the attention function is then given.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class Mask(BlockMask):
         self._dense: Tensor | None = None
         self._bounds: tuple[Tensor, Tensor, int, int] | None = None
         self._seqlens: Tensor | None = None
+        self._ranges: tuple[Tensor, Tensor] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -89,33 +90,39 @@ class Mask(BlockMask):
             self._seqlens = made
         return self._seqlens
 
-    def bounds(self, device: torch.device) -> tuple[Tensor, Tensor, int, int]:
+    def key_ranges(self, device: torch.device) -> tuple[Tensor, Tensor] | None:
+        """leftpad_k and seqused_k of a run, [B] int32; None where they cannot say it.
+
+        A causal row's diagonal has to be its own key, behind which there is nothing to hide;
+        without a band there is no diagonal. Rows that are padding may see padding behind them.
+        """
+        band, run = self.band or Band(), self.run
+        unbounded = math.isinf(band.low) and math.isinf(band.high)
+        if run is None or not (unbounded or band.high == 0):
+            return None
+        if self._ranges is None:
+            end = run[1].to(torch.int32) if unbounded else self.seqlens(device)
+            self._ranges = run[0].to(torch.int32), end
+        return self._ranges
+
+    def bounds(self) -> tuple[Tensor, Tensor, int, int]:
         """cu_seqlens of q and k, [n + 1] int32, and the longest of either, for `attention`.
 
-        Rows and keys are those of all sequences, one behind the other. A sequence of keys is cut
-        in three: before its run, the run, and behind it; rows that are padding see padding.
+        Rows and keys are those of all sequences, one behind the other. A sequence of keys with a
+        run is cut in three: before it, the run, and behind it; rows that are padding see padding.
         """
         if self._bounds is None:
-            packed = self.sequences
-            self._bounds = self._of_run(device) if packed is None else self._of_sequences(packed)
+            packed, run = self.sequences, self.run
+            if packed is not None:
+                self._bounds = self._of_sequences(packed)
+            else:
+                self._bounds = self._of_run(*cast("tuple[Tensor, Tensor]", run))
         return self._bounds
 
-    def _of_run(self, device: torch.device) -> tuple[Tensor, Tensor, int, int]:
-        batch, rows, keys = self.sizes
-        band = self.band or Band()
-        bounded = not (math.isinf(band.low) and math.isinf(band.high))
-        if self.run is None:
-            first = torch.zeros(batch, dtype=torch.int64, device=device)
-            end = first + keys
-        else:
-            first, end = self.run
-        if bounded:  # the run ends at the last row's own key, and rows before it are padding
-            end = torch.minimum(end, torch.zeros_like(end) + self.origin + rows)
-            first = torch.minimum(first, end)
-            from_row = (first - self.origin).clamp(0, rows)
-            to_row = torch.maximum((end - self.origin).clamp(0, rows), from_row)
-        else:
-            from_row, to_row = torch.zeros_like(first), torch.zeros_like(first) + rows
+    def _of_run(self, first: Tensor, end: Tensor) -> tuple[Tensor, Tensor, int, int]:
+        _, rows, keys = self.sizes
+        from_row = (first - self.origin).clamp(0, rows)
+        to_row = torch.maximum((end - self.origin).clamp(0, rows), from_row)
         return _cumulative(from_row, to_row, rows), _cumulative(first, end, keys), rows, keys
 
     def _of_sequences(self, sequences: Tensor) -> tuple[Tensor, Tensor, int, int]:
