@@ -2,8 +2,8 @@
 // memory. The formula is that of thunderkittens/kernels/adamw.h, in float32; each result is rounded
 // once.
 //
-// Blocks take the chunks of all tensors of the launch, one or several each. A thread loads all that it needs of a
-// chunk before it computes. The block that ends last counts the step.
+// Blocks take the chunks of all tensors of the launch, one or several each. A thread loads all that
+// it needs of a chunk before it computes. The block that ends last counts the step.
 #pragma once
 
 #include <cfloat>

@@ -81,8 +81,8 @@ uint32_t word_of(uint32_t step, uint32_t number, uint32_t set, int64_t i) {
   return c[i % 4];
 }
 
-// A number of bfloat16 at or beside `want`, as `bits` choose: the nearest one to `got` of those that
-// numbers within `slack` of want, which is float32's roundings, have.
+// A number of bfloat16 at or beside `want`, as `bits` choose: the nearest one to `got` of those
+// that numbers within `slack` of want, which is float32's roundings, have.
 double rounded(double want, uint32_t bits, double got, double slack) {
   const auto up_or_down = [&](double x) {
     const uint32_t word = std::bit_cast<uint32_t>(float(x));
