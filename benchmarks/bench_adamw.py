@@ -14,6 +14,7 @@ from functools import partial
 
 import torch
 
+import thunderkittens
 from benchmarks import harness, peers_adamw
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 from benchmarks.peers_adamw import BETAS, EPS, LR, MAX_NORM, WEIGHT_DECAY, Lists
@@ -37,7 +38,7 @@ def gpt2(layers: int, width: int) -> tuple[tuple[int, ...], ...]:
 
 MODELS = {
     "GPT-2 124M": gpt2(12, 768),
-    "GPT-2 1.5B": gpt2(48, 1600),
+    "GPT-2 350M": gpt2(24, 1024),
     "12 layers of 256": gpt2(12, 256)[2:],
     "two layers of 128": gpt2(2, 128)[2:],
 }
@@ -128,8 +129,6 @@ def cases(quick: bool = False) -> Iterator[Case]:
 
 def host_calls(gradient: bool) -> HostCalls:
     """For bench_host: op -> contender -> call. There is no backward."""
-    import thunderkittens
-
     if gradient:
         return {}
     grad, *state = harness.host_tensors(4, (16, 64), gradient)

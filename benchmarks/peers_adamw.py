@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from benchmarks.harness import Call, Inputs
 
@@ -64,7 +65,7 @@ def _torch(i: Inputs, shapes: Shapes, clips: bool, number: int, fused: bool) -> 
     options = {"amsgrad": False, "lr": LR, "weight_decay": WEIGHT_DECAY, "eps": EPS}
     options |= {"beta1": BETAS[0], "beta2": BETAS[1], "maximize": False}
     by_foreach = partial(
-        torch.optim.adamw.adamw,
+        adamw,
         foreach=True,
         capturable=lists.flat_weights.is_cuda,
         fused=False,

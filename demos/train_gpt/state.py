@@ -41,7 +41,7 @@ def read_facts(folder: Path) -> dict:
 
 
 def save(
-    out: Path, model: GPT2, tokenizer: Tokenizer, optimizer: torch.optim.AdamW, facts: dict
+    out: Path, model: GPT2, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer, facts: dict
 ) -> None:
     """Writes out/step-…; `facts` go into training.json."""
     folder = out / f"step-{facts['step']:06d}"
@@ -62,7 +62,7 @@ def save(
         shutil.rmtree(path, ignore_errors=True)
 
 
-def restore(folder: Path, model: GPT2, optimizer: torch.optim.AdamW) -> dict:
+def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer) -> dict:
     """Sets the optimizer and the random generators; returns the facts."""
     facts = read_facts(folder)
     device = _device(model).type

@@ -34,6 +34,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+from thunderkittens.optim import AdamW
+
 HELD_OUT = 0.05  # the share of the text that is evaluated on
 RUN_ONLY = ("out", "resume", "device", "minutes", "export", "export_dtype", "compile", "svg")
 console = Console(highlight=False, soft_wrap=True)
@@ -176,7 +178,6 @@ class Run:
                 loss = self.loss_of(self.model, batch) * (options.micro_batch / options.batch)
             loss.backward()
             total += loss.detach()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -268,16 +269,15 @@ def new_config(options: argparse.Namespace, tokenizer: Tokenizer) -> Config:
     )
 
 
-def make_optimizer(model: GPT2, options: argparse.Namespace) -> torch.optim.AdamW:
-    """AdamW; weight decay on matrices alone."""
+def make_optimizer(model: GPT2, options: argparse.Namespace) -> AdamW:
+    """AdamW, which clips the gradients itself; weight decay on matrices alone."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     groups = [
         {"params": matrices, "weight_decay": options.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    on_gpu = matrices[0].is_cuda
-    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), fused=on_gpu)
+    return AdamW(groups, lr=options.lr, betas=(0.9, 0.95), max_norm=options.clip)
 
 
 @torch.no_grad()

@@ -58,7 +58,8 @@ def adamw(
         weight_decay: Decoupled from the moments.
         maximize: Goes up the gradient.
         max_norm: At least 0. None: gradients are not clipped.
-        skip_nonfinite: Where the norm is infinite or NaN, nothing is written; the host is not asked.
+        skip_nonfinite: Where the norm is infinite or NaN, nothing is written, and nothing is read
+            back.
         stochastic_rounding: What is bfloat16 is rounded up or down at random, so that it is right
             on average.
         seed: Of those random numbers: what an element gets follows from seed, step and its number.
@@ -84,10 +85,10 @@ def adamw(
         they are, and the factor acts in float32.
 
     Backends:
-        The kernel, one launch (two with a norm of its own), takes param of float32, bfloat16 and float16 with moments of float32
-        or bfloat16 where param and the moments are dense and have the same strides (grad is copied
-        if it has others). Torch computes float64, float16 moments and stochastic rounding beside
-        float16.
+        The kernel, one launch (two with a norm of its own), takes param of float32, bfloat16 and
+        float16 with moments of float32 or bfloat16 where param and the moments are dense and have
+        the same strides (grad is copied if it has others). Torch computes float64, float16 moments
+        and stochastic rounding beside float16.
 
     Source:
         csrc/kernels/adamw/adamw_update.cuh; Loshchilov and Hutter, "Decoupled weight decay

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # DTensor takes a second to import
 
 def local(t: Tensor) -> Tensor:
     """A DTensor's shard on this rank; any other tensor as it is."""
-    return t.to_local() if _is_dtensor(t) else t  # type: ignore[attr-defined, no-any-return]
+    return t.to_local() if _is_dtensor(t) else t  # type: ignore[attr-defined]
 
 
 def norm_of(params: list[Tensor]) -> Tensor:
@@ -42,7 +42,7 @@ def norm_of(params: list[Tensor]) -> Tensor:
 
 
 def _sharding(p: Tensor) -> tuple[Any, tuple[int, ...]] | None:
-    """A mesh and those of its dimensions that shard the parameter; None: each rank has all of it."""
+    """A mesh and its dimensions that shard the parameter; None: each rank has all of it."""
     grad = p.grad
     if not _is_dtensor(p):
         return None

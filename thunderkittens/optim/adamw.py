@@ -230,7 +230,7 @@ class AdamW(torch.optim.Optimizer):
         has_masters = self._masters(params[0][1])
         first = params[0][1].device
         _step(
-            [local(p.grad) for _, p in params],
+            [local(p.grad) for _, p in params if p.grad is not None],
             [local(p) for _, p in params],
             *([local(s[name]) for s in states] for name in _MOMENTS),
             [local(s["master_param"]) for s in states] if has_masters else [],

@@ -39,14 +39,14 @@ struct adamw_norm_params {
 
 struct adamw_update_params {
   adamw_table table;
-  const float *lr, *norm;         // [1] or null
-  int *skipped, *counter;         // [1]; skipped may be null, in all launches but the last it is
-  float lr_value, step;           // where it is not on the device
-  float beta1, beta2;             // of which the logarithms are those of the doubles
-  float rest1, rest2;             // 1 − β
-  float log_beta1, log_beta2;     // natural
+  const float *lr, *norm;      // [1] or null
+  int *skipped, *counter;      // [1]; skipped may be null, in all launches but the last it is
+  float lr_value, step;        // where it is not on the device
+  float beta1, beta2;          // of which the logarithms are those of the doubles
+  float rest1, rest2;          // 1 − β
+  float log_beta1, log_beta2;  // natural
   float eps, weight_decay;
-  float sign, max_norm;           // infinity: not clipped
+  float sign, max_norm;  // infinity: not clipped
   bool skip_nonfinite, stochastic_rounding, master_weights;
   uint64_t seed;
   dtype type, moments;

@@ -48,10 +48,9 @@ int norm_blocks(int64_t chunks) {
 
 bool is_aligned(const adamw_addresses& a) {
   uintptr_t bits = 0;
-  for (const void* p : {a.grad, static_cast<const void*>(a.param),
-                        static_cast<const void*>(a.exp_avg),
-                        static_cast<const void*>(a.exp_avg_sq),
-                        static_cast<const void*>(a.master)}) {
+  for (const void* p :
+       {a.grad, static_cast<const void*>(a.param), static_cast<const void*>(a.exp_avg),
+        static_cast<const void*>(a.exp_avg_sq), static_cast<const void*>(a.master)}) {
     bits |= reinterpret_cast<uintptr_t>(p);
   }
   return bits % 16 == 0;
@@ -122,7 +121,8 @@ void launch(const grad_norm_plan& plan, const grad_norm_tensors& t, const worksp
     const batch b = batch_at(p.sizes, i);
     const bool last = i + 1 == batches_of(p.sizes);
     const adamw_norm_params params{
-        .table = table_of(p.sizes, b, [&](size_t j) { return adamw_addresses{.grad = t.grads[j]}; }),
+        .table =
+            table_of(p.sizes, b, [&](size_t j) { return adamw_addresses{.grad = t.grads[j]}; }),
         .partial = static_cast<float*>(work.memory),
         .norm = last ? t.norm : nullptr,
         .counter = work.counters,

@@ -2,8 +2,8 @@
 // memory. The formula is that of thunderkittens/kernels/adamw.h, in float32; each result is rounded
 // once.
 //
-// Blocks go round the chunks of all tensors of the launch. A thread loads all that it needs of a
-// chunk before it computes. The block that ends last counts the step.
+// Blocks take the chunks of all tensors of the launch, one or several each. A thread loads all that
+// it needs of a chunk before it computes. The block that ends last counts the step.
 #pragma once
 
 #include <cfloat>
@@ -191,7 +191,8 @@ KITTENS_DEVICE void count_step(const adamw_update_params& p, bool skipped) {
   }
 }
 
-// Grid: as many blocks as fit at once, or as there are chunks.
+// Grid: as many blocks as fit at once, or as there are chunks. The last chunk is the first: its
+// gradients are what the norm has read last, and may still be in the L2.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
     adamw_update(const __grid_constant__ adamw_update_params p) {
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(Config::threads, Config::min_blocks)
   const float norm = p.norm != nullptr ? arch::load_global(p.norm) : 0.0f;
   const bool skipped = p.skip_nonfinite && !(norm <= FLT_MAX);
   for (int chunk = arch::block_x(); chunk < p.table.chunks && !skipped; chunk += arch::grid_x()) {
-    update_chunk<Config>(p, norm, {p.table, chunk});
+    update_chunk<Config>(p, norm, {p.table, p.table.chunks - 1 - chunk});
   }
   arch::sync_block();
   if (arch::warp_id() == 0 && ends_last(p.counter)) count_step(p, skipped);

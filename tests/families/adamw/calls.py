@@ -12,9 +12,7 @@ WRONG_TYPES = {
     "adamw: step must be an integer, got float 1.0": lambda: thunderkittens.adamw(
         X, P, M, V, step=1.0
     ),
-    "adamw: step must be an integer, got True": lambda: thunderkittens.adamw(
-        X, P, M, V, step=True
-    ),
+    "adamw: step must be an integer, got True": lambda: thunderkittens.adamw(X, P, M, V, step=True),
     "adamw: max_norm must be a number or None, got str '1'": lambda: thunderkittens.adamw(
         X, P, M, V, step=1, max_norm="1"
     ),

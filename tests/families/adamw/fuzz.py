@@ -112,5 +112,3 @@ def expected(given: Tensors, o: dict) -> dict[str, Judged]:
         bound = torch.where(value.abs() > info.max / 2, math.inf, bound)
         judged[name] = Judged(value, bound.nan_to_num(math.inf))
     return judged
-
-

@@ -123,12 +123,20 @@ def foreach(**change: object) -> None:
         ({"master_params": [torch.ones(6).half()]}, TypeError, "must have dtype float32, got Half"),
         ({"steps": [torch.zeros((), dtype=FP64)]}, TypeError, r"steps\[0\] must have dtype"),
         ({"steps": [torch.zeros(2)]}, ValueError, "each of steps must have one element"),
-        ({"exp_avg_sqs": [torch.ones(6, device="meta")]}, ValueError, r"exp_avg_sqs\[0\] must be on"),
+        (
+            {"exp_avg_sqs": [torch.ones(6, device="meta")]},
+            ValueError,
+            r"exp_avg_sqs\[0\] must be on",
+        ),
         ({"grad_norm": torch.ones(3)}, ValueError, "grad_norm must have one element"),
         ({"skipped": torch.zeros(())}, TypeError, "skipped must have dtype int32"),
         ({"numbers": []}, ValueError, "numbers must have 1 integers, got 0"),
         ({"beta2": 1.0}, ValueError, "beta2 must be at least 0 and below 1"),
-        ({"params": [torch.ones(6).to_sparse()]}, NotImplementedError, r"params\[0\] must be a dense"),
+        (
+            {"params": [torch.ones(6).to_sparse()]},
+            NotImplementedError,
+            r"params\[0\] must be a dense",
+        ),
     ],
     ids=str,
 )

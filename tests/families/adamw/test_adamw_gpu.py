@@ -44,7 +44,9 @@ def test_random_numbers():
 
 
 @pytest.mark.parametrize("dtypes", [(FP32,), (FP16,), (BF16,), (FP32, BF16)], ids=str)
-@pytest.mark.parametrize("sizes", [(1,), (5, 0, 3), cases.SIZES, LARGE, tuple(range(1, 500))], ids=len)
+@pytest.mark.parametrize(
+    "sizes", [(1,), (5, 0, 3), cases.SIZES, LARGE, tuple(range(1, 500))], ids=len
+)
 def test_norm(sizes, dtypes):
     cases.check_norm(sizes, dtypes, "cuda")
 
@@ -81,8 +83,9 @@ def backward(model: nn.Module, x: torch.Tensor) -> None:
 def test_the_numbers_of_torch():
     """Twenty steps beside torch's fused AdamW behind clip_grad_norm_."""
     ours, theirs = make_model(), make_model()
-    optimizers = AdamW(ours.parameters(), lr=1e-3, max_norm=1.0), torch.optim.AdamW(
-        theirs.parameters(), lr=1e-3, fused=True
+    optimizers = (
+        AdamW(ours.parameters(), lr=1e-3, max_norm=1.0),
+        torch.optim.AdamW(theirs.parameters(), lr=1e-3, fused=True),
     )
     for step in range(20):
         x = torch.randn(32, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(step))

@@ -178,7 +178,6 @@ def test_what_torch_computes(change, reason):
 
 
 def test_sizes_and_tensors_must_be_as_many():
-    """The kernels' own interface, without torch, is tested by demos/cpp and the mutation program."""
     with pytest.raises(ValueError, match=r"adamw_foreach: grads must have 1 tensors \(as params\)"):
         torch.ops.thunderkittens.adamw_foreach(
             [], [torch.ones(3)], [], [], [], [], None, None, None, [0], **cases.options_of(Case())

@@ -154,7 +154,9 @@ def test_master_weights():
         state = optimizer.state[parameter]
         assert state["exp_avg"].dtype == torch.float32
         if masters:
-            torch.testing.assert_close(state["master_param"], torch.full((5,), 0.98), atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                state["master_param"], torch.full((5,), 0.98), atol=1e-5, rtol=0
+            )
             assert torch.equal(parameter, state["master_param"].to(BF16))
     assert torch.equal(bare, torch.ones_like(bare))
 
@@ -166,7 +168,9 @@ def test_stochastic_rounding_needs_no_masters():
         p.grad = torch.ones_like(p)
         optimizer.step()
     # Sums of 50 draws with a chance of 0.0256 of a step of 2⁻⁸; of 4000 elements the mean.
-    assert float(p.double().mean()) == pytest.approx(0.995, abs=5 * 2.0**-8 * (50 * 0.0256 / 4000) ** 0.5)
+    assert float(p.double().mean()) == pytest.approx(
+        0.995, abs=5 * 2.0**-8 * (50 * 0.0256 / 4000) ** 0.5
+    )
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
@@ -180,7 +184,9 @@ def test_steps_are_skipped(bad):
     optimizer.step()
     assert same(model, kept)
     assert int(optimizer.skipped_steps) == 1
-    for now, before in zip(optimizer.state_dict()["state"].values(), state["state"].values(), strict=True):
+    for now, before in zip(
+        optimizer.state_dict()["state"].values(), state["state"].values(), strict=True
+    ):
         assert all(torch.equal(now[name], before[name]) for name in before)
 
 

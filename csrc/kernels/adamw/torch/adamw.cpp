@@ -7,9 +7,9 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
 using adamw_torch::optional_tensor;
 using adamw_torch::update_options;
+using at::Tensor;
 
 void check_writable(const Tensor& grad, const Tensor& param, const Tensor& exp_avg,
                     const Tensor& exp_avg_sq) {
@@ -39,8 +39,8 @@ void check_grad_norm(const Tensor& grad, const optional_tensor& norm) {
                    norm->scalar_type());
   TORCH_CHECK_VALUE(norm->sym_numel().sym_eq(1).expect_true(__FILE__, __LINE__),
                     "adamw: grad_norm must have one element, got shape ", norm->sym_sizes());
-  TORCH_CHECK_VALUE(norm->device() == grad.device(), "adamw: grad_norm must be on ",
-                    grad.device(), " (grad's device), got ", norm->device());
+  TORCH_CHECK_VALUE(norm->device() == grad.device(), "adamw: grad_norm must be on ", grad.device(),
+                    " (grad's device), got ", norm->device());
 }
 
 struct adamw {
@@ -71,8 +71,17 @@ struct adamw {
                                    double weight_decay, bool maximize,
                                    std::optional<double> max_norm, bool skip_nonfinite,
                                    bool stochastic_rounding, int64_t seed) {
-    return {lr,       beta1,          beta2,               eps,  weight_decay,       maximize,
-            max_norm, skip_nonfinite, stochastic_rounding, seed, static_cast<double>(step)};
+    return {lr,
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            maximize,
+            max_norm,
+            skip_nonfinite,
+            stochastic_rounding,
+            seed,
+            static_cast<double>(step)};
   }
 
   static void check_options(const Tensor& grad, const Tensor&, const Tensor& exp_avg,
@@ -96,8 +105,8 @@ struct adamw {
         .params = param,
         .exp_avgs = exp_avg,
         .exp_avg_sqs = exp_avg_sq,
-        .grad_norm = needs_norm && explaining() == nullptr ? adamw_torch::grad_norm(grad)
-                                                           : grad_norm,
+        .grad_norm =
+            needs_norm && explaining() == nullptr ? adamw_torch::grad_norm(grad) : grad_norm,
         .options = o,
     });
   }

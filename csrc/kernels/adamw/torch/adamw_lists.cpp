@@ -25,7 +25,8 @@ void check_list(const char* name, TensorList list, TensorList params) {
                     " tensors (as params), got ", list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     TORCH_CHECK_NOT_IMPLEMENTED(list[i].layout() == at::kStrided && !list[i].is_nested(), kStep,
-                                ": ", name, "[", i, "] must be a dense tensor, got one that is not");
+                                ": ", name, "[", i,
+                                "] must be a dense tensor, got one that is not");
     TORCH_CHECK_VALUE(list[i].device() == params[0].device(), kStep, ": ", name, "[", i,
                       "] must be on ", params[0].device(), " (params[0]'s device), got ",
                       list[i].device());
@@ -88,8 +89,8 @@ void check_call(const update_call& c) {
   check_single("skipped", c.skipped, params);
   TORCH_CHECK_TYPE(!c.skipped || c.skipped->scalar_type() == at::kInt, kStep,
                    ": skipped must have dtype int32, got ", c.skipped->scalar_type());
-  TORCH_CHECK_VALUE(c.numbers.size() == params.size(), kStep, ": numbers must have ",
-                    params.size(), " integers, got ", c.numbers.size());
+  TORCH_CHECK_VALUE(c.numbers.size() == params.size(), kStep, ": numbers must have ", params.size(),
+                    " integers, got ", c.numbers.size());
   adamw_torch::check_options(kStep, c.options);
 }
 
@@ -166,16 +167,15 @@ Tensor norm_of(TensorList grads) {
                                 ": grads[", i, "] must be a dense tensor, got one that is not");
     TORCH_CHECK_TYPE(at::isFloatingType(grads[i].scalar_type()), kNorm, ": grads[", i,
                      "] must be of a floating-point dtype, got ", grads[i].scalar_type());
-    TORCH_CHECK_VALUE(grads[i].device() == grads[0].device(), kNorm, ": grads[", i,
-                      "] must be on ", grads[0].device(), " (grads[0]'s device), got ",
-                      grads[i].device());
+    TORCH_CHECK_VALUE(grads[i].device() == grads[0].device(), kNorm, ": grads[", i, "] must be on ",
+                      grads[0].device(), " (grads[0]'s device), got ", grads[i].device());
   }
   return adamw_torch::grad_norm(grads);
 }
 Tensor norm_of_nothing(TensorList grads) {
   at::TensorOptions options = grads.empty() ? at::TensorOptions() : grads[0].options();
-  const bool is_double = std::ranges::any_of(
-      grads, [](const Tensor& g) { return g.scalar_type() == at::kDouble; });
+  const bool is_double =
+      std::ranges::any_of(grads, [](const Tensor& g) { return g.scalar_type() == at::kDouble; });
   return at::empty({}, options.dtype(is_double ? at::kDouble : at::kFloat));
 }
 
