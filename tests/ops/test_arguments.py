@@ -10,6 +10,7 @@ import configs
 import thunderkittens
 from thunderkittens import _C
 
+OF_BATCHES = ("seqused_k", "leftpad_k")  # which packed sequences do not have
 SIZES = {"*": 3, "N": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv": 6}
 # Phi: based_features of D
 SIZES |= {"Tq": 5, "Tk": 7, "B1": 3, "N1": 9, "M1": 5, "T": 16, "Phi": 45, "F2": 8, "W64": 64}
@@ -30,7 +31,13 @@ TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
 
 def good(table) -> dict:
     """Arguments that the op accepts, by name."""
-    return {a["name"]: accepted(a) for a in table["arguments"]}
+    return {a["name"]: accepted(a) for a in arguments_of(table)}
+
+
+def arguments_of(table):
+    """Those that its calls may have."""
+    packed = table["variant"] == "packed"
+    return [a for a in table["arguments"] if not (packed and a["name"] in OF_BATCHES)]
 
 
 def accepted(argument):
@@ -50,7 +57,7 @@ def accepted(argument):
 
 def bad(table):
     """(what is wrong, argument, its refused value, exception, what the message says it got)."""
-    for index, argument in enumerate(table["arguments"]):
+    for index, argument in enumerate(arguments_of(table)):
         if argument["kind"] == "tensor":
             yield from bad_tensors(table, argument, index == 0)
         elif argument["kind"] == "number":
