@@ -22,7 +22,7 @@ def linear(
 ) -> Tensor:
     """A linear layer: y = act(x Wᵀ + b) + residual, where few rows of x meet a large weight.
 
-    What a step of decoding is made of. With one to 64 rows the kernel reads the weight once, at the
+    What a step of decoding is made of. With one to 16 rows the kernel reads the weight once, at the
     speed of memory; above that, torch's matrix product computes the same, without a warning.
 
     With `activation="swiglu"`, the first half of the weight's rows (and of the bias) makes gate and
@@ -54,11 +54,10 @@ def linear(
 
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
-        run, and for a row of x the same whatever other rows there are up to the next multiple of
-        16; torch's path rounds the product before each of what follows.
+        run, and for a row of x the same whatever other rows there are; torch's path rounds the product before each of what follows.
 
     Source:
-        csrc/kernels/linear. For each 16 to 64 columns of y, x is read once, from the L2 cache.
+        csrc/kernels/linear. For each 32 or 64 columns of y, x is read once, from the L2 cache.
 
     Example:
         >>> import torch, thunderkittens

@@ -4,14 +4,13 @@
 //   block    some groups side by side, groups · b / blocks … groups · (b + 1) / blocks − 1, and all
 //            of their columns: no sum is shared by blocks
 //   pass     the groups of a block that are computed at once, while x is read once
-//   step     64 columns of x and of the pass's rows of the weight: a stage of the ring
+//   step     64 columns of x and of the pass's rows of the weight: a stage of a ring
 //
-// One thread asks TMA for steps, across passes. Each of four warps multiplies every fourth step of
-// a pass by mma.sync, with sums of its own; at its end they are added in order. So a column of y
-// has the same bits wherever it stands.
-//
-// Before the kernel in front has ended, the first steps of the weight, which it does not write, are
-// on their way to the L2; into shared memory they may not come yet, for it might.
+// Each of eight warps multiplies every eighth step of a pass by mma.sync, with sums of its own; at
+// its end they are added in order. So a column of y has the same bits wherever it stands. A warp
+// has a ring of its own, which one of its lanes fills by TMA with the warp's next steps, across
+// passes: no warp waits for another but at the end of a pass. (One thread that fills a ring for all
+// of them takes up to twice as long; benchmarks/linear.md.)
 #pragma once
 
 #include <kittens.cuh>
@@ -22,26 +21,24 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
-inline constexpr int kGroup = kLinearGroup, kStep = 64, kConsumers = 4;
-inline constexpr int kThreads = (kConsumers + 1) * kWarp;
-// Two blocks to a multiprocessor, of which one waits for the other's end.
-inline constexpr int kSharedBytes = 112 * 1024;
+inline constexpr int kGroup = kLinearGroup, kStep = 64, kWarps = 8;
+inline constexpr int kRows = kBase;               // of x: those that do not exist read as zero
+inline constexpr int kSharedBytes = 224 * 1024;  // a block has a multiprocessor
 
-// T: bf16 or half. RowTiles: of 16 rows of x. Tiles: of 16 rows of the weight, of a pass. Gated:
-// half of them are of gate, each before its own of up.
-template <class T, int RowTiles, int Tiles, bool Gated>
+// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate, each
+// before its own of up.
+template <class T, int Tiles, bool Gated>
 struct linear_config {
   using type = T;
-  static constexpr int row_tiles = RowTiles, tiles = Tiles;
+  static constexpr int tiles = Tiles;
   static constexpr bool gated = Gated;
   static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
-  using x_tile = st<T, kBase * RowTiles, kStep>;
+  using x_tile = st<T, kRows, kStep>;
   using weight_tile = st<T, kGroup, kStep>;
-  using sum_tile = st_fl<kBase * RowTiles, kGroup>;
-  static constexpr int sum_bytes = kConsumers * Tiles * int(sizeof(sum_tile));
+  using sum_tile = st_fl<kRows, kGroup>;
+  static constexpr int sum_bytes = kWarps * Tiles * int(sizeof(sum_tile));
   static constexpr int stage_bytes = int(sizeof(x_tile)) + Tiles * int(sizeof(weight_tile));
-  static constexpr int available = RowTiles == 1 ? kSharedBytes : 2 * kSharedBytes;
-  static constexpr int stages = (available - sum_bytes - 1024) / stage_bytes;
+  static constexpr int stages = (kSharedBytes - sum_bytes - 1024) / (kWarps * stage_bytes);
 };
 
 template <class Config>
@@ -59,9 +56,9 @@ struct linear_stage {
 };
 template <class Config>
 struct linear_shared {
-  linear_stage<Config> stage[Config::stages];
-  typename Config::sum_tile sums[kConsumers][Config::tiles];
-  ring<Config::stages> stages;
+  linear_stage<Config> stage[kWarps][Config::stages];
+  typename Config::sum_tile sums[kWarps][Config::tiles];
+  semaphore full[kWarps][Config::stages];
 };
 
 // The groups of a block, and the passes in which it has them.
@@ -84,75 +81,69 @@ struct block_groups {
   }
 };
 
-// f(tile of the stage, map, place) for each tile of the weight in a step of a pass.
-template <class Config, class F>
-KITTENS_DEVICE void for_each_tile(const linear_arguments<Config>& p,
-                                  const block_groups<Config>& mine, int pass, int step, F f) {
-  for (int i = 0; i < mine.count_of(pass); ++i) {
-    const coord at{.r = mine.first_of(pass) + i, .c = step};
-    f(Config::tiles_of_group * i, p.weight, at);
-    if constexpr (Config::gated) f(2 * i + 1, p.up, at);
+// The steps of a warp, one pass after the other.
+template <class Config>
+struct step_walk {
+  int pass = 0, step = arch::warp_id();
+
+  KITTENS_DEVICE bool valid(const linear_arguments<Config>& p,
+                            const block_groups<Config>& mine) const {
+    return pass < mine.passes() && step < p.steps;
   }
+  KITTENS_DEVICE void advance(const linear_arguments<Config>& p) {
+    step += kWarps;
+    if (step < p.steps) return;
+    step = arch::warp_id();
+    ++pass;
+  }
+};
+
+// Has the next step of the warp loaded. One thread calls.
+template <class Config>
+KITTENS_DEVICE void request(linear_stage<Config>& stage, semaphore& full,
+                            const linear_arguments<Config>& p, const block_groups<Config>& mine,
+                            const step_walk<Config>& next) {
+  const int groups = mine.count_of(next.pass), first = mine.first_of(next.pass);
+  expect_bytes(full, tma::bytes<typename Config::x_tile> +
+                         groups * Config::tiles_of_group *
+                             tma::bytes<typename Config::weight_tile>);
+  for (int i = 0; i < groups; ++i) {
+    const coord at{.r = first + i, .c = next.step};
+    tma::load_async(stage.weight[Config::tiles_of_group * i], p.weight, full, at);
+    if constexpr (Config::gated) tma::load_async(stage.weight[2 * i + 1], p.up, full, at);
+  }
+  tma::load_async(stage.x, p.x, full, {.c = next.step});
 }
 
-// What the ring holds at first: as many steps as it has stages.
+// A step in registers.
 template <class Config>
-KITTENS_DEVICE void prefetch_weights(const linear_arguments<Config>& p, const block_groups<Config>& mine) {
-  tma::prefetch_map(p.x);
-  for (int i = 0; i < Config::stages && i < mine.passes() * p.steps; ++i) {
-    for_each_tile(p, mine, i / p.steps, i % p.steps,
-                  [](int, const auto& map, const coord& at) { tma::prefetch(map, at); });
-  }
-}
-
-template <class Config>
-KITTENS_DEVICE void produce(linear_shared<Config>& shared, const linear_arguments<Config>& p,
-                            const block_groups<Config>& mine) {
-  cursor<Config::stages> at;
-  for (int pass = 0; pass < mine.passes(); ++pass) {
-    const int tiles = mine.count_of(pass) * Config::tiles_of_group;
-    for (int step = 0; step < p.steps; ++step, at.advance()) {
-      auto& stage = shared.stage[at.stage];
-      semaphore& full = shared.stages.full[at.stage];
-      shared.stages.wait_empty(at);
-      shared.stages.expect(at, tma::bytes<typename Config::x_tile> +
-                                   tiles * tma::bytes<typename Config::weight_tile>);
-      for_each_tile(p, mine, pass, step, [&](int i, const auto& map, const coord& from) {
-        tma::load_async(stage.weight[i], map, full, from);
-      });
-      tma::load_async(stage.x, p.x, full, {.c = step});
-    }
-  }
-  arch::launch_dependents();  // now that all is on its way
-}
-
-// The sums of one warp in a pass: every fourth step, from its own on.
-template <class Config>
-struct linear_sums {
+struct linear_factors {
   using T = typename Config::type;
-  rt_fl<kBase * Config::row_tiles, kGroup> of_tile[Config::tiles];
+  rt<T, kRows, kStep> x;
+  rt<T, kGroup, kStep> weight[Config::tiles];
 
-  // All warps wait for each step, and give its stage back: who did not would not know its phases
-  // apart, of which one sees the parity alone.
-  KITTENS_DEVICE void add_up(linear_shared<Config>& shared, cursor<Config::stages>& at, int steps,
-                             int tiles) {
-#pragma unroll
-    for (int i = 0; i < Config::tiles; ++i) zero(of_tile[i]);
-    for (int step = 0; step < steps; ++step, at.advance()) {
-      shared.stages.wait_full(at);
-      if (step % kConsumers == arch::warp_id()) add(shared.stage[at.stage], tiles);
-      shared.stages.release_after_loads(at);
-    }
-  }
-  KITTENS_DEVICE void add(const linear_stage<Config>& stage, int tiles) {
-    rt<T, kBase * Config::row_tiles, kStep> x;
+  KITTENS_DEVICE void take(const linear_stage<Config>& stage, int tiles) {
     load(x, stage.x);
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i >= tiles) continue;
-      rt<T, kGroup, kStep> weight;
-      load(weight, stage.weight[i]);
-      mma_ABt(of_tile[i], x, weight, of_tile[i]);
+      if (i < tiles) load(weight[i], stage.weight[i]);
+    }
+  }
+};
+
+// The sums of one warp in a pass.
+template <class Config>
+struct linear_sums {
+  rt_fl<kRows, kGroup> of_tile[Config::tiles];
+
+  KITTENS_DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) zero(of_tile[i]);
+  }
+  KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
     }
   }
   KITTENS_DEVICE void share(linear_shared<Config>& shared, int tiles) const {
@@ -169,7 +160,7 @@ KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_argu
                                 int tile, int row, int col, int feature) {
   float sum = 0;
 #pragma unroll
-  for (int w = 0; w < kConsumers; ++w) {
+  for (int w = 0; w < kWarps; ++w) {
     sum += arch::load_shared(&shared.sums[w][tile](row, col));
   }
   using T = typename Config::type;
@@ -184,7 +175,7 @@ KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_ar
   using T = typename Config::type;
   const auto* residual = static_cast<const T*>(p.tensors.residual);
   const int cols = groups * kGroup;
-  for (int i = arch::thread_id(); i < p.rows * cols; i += kConsumers * kWarp) {
+  for (int i = arch::thread_id(); i < p.rows * cols; i += kWarps * kWarp) {
     const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
     const int feature = (first_group + group) * kGroup + col;
     if (feature >= p.out_features) continue;
@@ -201,30 +192,44 @@ KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_ar
 }
 
 template <class Config>
-__global__ __launch_bounds__(kThreads,
-                             1) void linear(const __grid_constant__ linear_arguments<Config> p) {
+__global__ __launch_bounds__(
+    kWarps* kWarp, 1) void linear(const __grid_constant__ linear_arguments<Config> p) {
+  begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
+  auto& ring = shared.stage[arch::warp_id()];
+  auto& full = shared.full[arch::warp_id()];
   const auto mine = block_groups<Config>::of(p);
-  const bool produces = arch::warp_id() == kConsumers && arch::lane_id() == 0;
-  if (produces) {
-    prefetch_weights(p, mine);
-    shared.stages.init(kConsumers);
+  step_walk<Config> next;
+  for (int i = 0; i < Config::stages; ++i) {
+    if (arch::lane_id() == 0) {
+      init_semaphore(full[i], 1);
+      if (next.valid(p, mine)) request(ring[i], full[i], p, mine, next);
+    }
+    next.advance(p);
   }
-  arch::sync_block();
-  arch::wait_prerequisites();
-  if (arch::warp_id() == kConsumers) {
-    if (produces) produce(shared, p, mine);
-    return;
-  }
+  arch::sync_warp();
+
   linear_sums<Config> sums;
   cursor<Config::stages> at;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
-    sums.add_up(shared, at, p.steps, tiles);
+    sums.clear();
+    for (int step = arch::warp_id(); step < p.steps; step += kWarps, at.advance()) {
+      linear_factors<Config> factors;
+      wait(full[at.stage], at.phase);
+      factors.take(ring[at.stage], tiles);
+      arch::fence_async_proxy();  // the copy that comes next writes what has been read
+      arch::sync_warp();
+      if (arch::lane_id() == 0 && next.valid(p, mine)) {
+        request(ring[at.stage], full[at.stage], p, mine, next);
+      }
+      next.advance(p);
+      sums.add(factors, tiles);
+    }
     sums.share(shared, tiles);
-    group<kConsumers>::sync(1);
+    group<kWarps>::sync(1);
     write_columns(shared, p, mine.first_of(pass), groups);
-    group<kConsumers>::sync(1);  // before the next pass's sums
+    group<kWarps>::sync(1);  // before the next pass's sums
   }
 }
 

@@ -1,8 +1,6 @@
 // linear: how its kernel is launched.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/linear/linear.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
@@ -12,7 +10,7 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_linear(const linear_params& params, host::stream s) {
   using T = typename Config::type;
-  static_assert(Config::stages >= kConsumers, "each consumer has a stage");
+  static_assert(Config::stages >= 2, "one is read while the next one comes");
   const linear_problem& p = params.problem;
   const auto matrix = [&](const void* data, int64_t rows, int64_t stride) {
     return gl<T>::matrix(static_cast<T*>(const_cast<void*>(data)), rows, p.in_features, stride);
@@ -32,32 +30,25 @@ void launch_linear(const linear_params& params, host::stream s) {
   a.groups = int(host::ceil_div(p.out_features, int64_t{kGroup}));
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},
-                             .block = {kThreads},
+                             .block = {kWarps * kWarp},
                              .shared_bytes = sizeof(linear_shared<Config>)},
                             s, a);
 }
 
 // Passes of two tiles where no block has more: their stages are smaller, and more of them.
-template <class T, int RowTiles, bool Gated>
+template <class T, bool Gated>
 void launch_in_passes(const linear_params& p, host::stream s) {
   const int64_t groups = host::ceil_div(p.problem.out_features, int64_t{kGroup});
   const int64_t most = host::ceil_div(groups, int64_t{p.blocks}) * (Gated ? 2 : 1);
-  if (most <= 2) return launch_linear<linear_config<T, RowTiles, 2, Gated>>(p, s);
-  launch_linear<linear_config<T, RowTiles, 4, Gated>>(p, s);
-}
-
-template <class T, int RowTiles>
-void launch_rows(const linear_params& p, host::stream s) {
-  if (p.problem.gated) return launch_in_passes<T, RowTiles, true>(p, s);
-  launch_in_passes<T, RowTiles, false>(p, s);
+  if (most <= 2) return launch_linear<linear_config<T, 2, Gated>>(p, s);
+  launch_linear<linear_config<T, 4, Gated>>(p, s);
 }
 
 // At least one element of y, and of the sum that it is.
 template <class T>
 void launch_type(const linear_params& p, host::stream s) {
-  if (p.problem.rows <= 16) return launch_rows<T, 1>(p, s);
-  if (p.problem.rows <= 32) return launch_rows<T, 2>(p, s);
-  launch_rows<T, 4>(p, s);
+  if (p.problem.gated) return launch_in_passes<T, true>(p, s);
+  launch_in_passes<T, false>(p, s);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

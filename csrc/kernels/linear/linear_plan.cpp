@@ -31,7 +31,7 @@ std::string why_unsupported(const linear_problem& p) {
   return "";
 }
 
-// A block for each multiprocessor: another's weights are prefetched beside it.
+// A block for each multiprocessor.
 linear_plan plan(const linear_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kLinear);
   refuse_unsupported(kernel.name(), p);

@@ -8,6 +8,6 @@ SOME = (
     Case((1,), 4096, 4096, bias=True),
     Case((16,), 4096, 28672, FP16),
     Case((7,), 4096, 12288, activation="swiglu"),
-    Case((64,), 14336, 4096, residual=True),
+    Case((16,), 14336, 4096, residual=True),
 )
 CASES = tuple(Stress("linear", each, cases) for each in SOME)

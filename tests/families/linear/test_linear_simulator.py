@@ -19,7 +19,7 @@ pytestmark = needs_simulator
 
 SOME = [
     Case((3,), 1000, 300, residual=True),
-    Case((18,), 328, 88, FP16, bias=True, activation="swiglu"),
+    Case((11,), 328, 88, FP16, bias=True, activation="swiglu"),
 ]
 
 
@@ -63,11 +63,12 @@ def test_rows_and_columns_do_not_depend_on_their_neighbours():
 
 
 def test_more_rows_are_torchs_without_a_word():
-    x, weight = torch.randn(65, 64).bfloat16(), torch.randn(8, 64).bfloat16()
+    x, weight = torch.randn(cases.MOST + 1, 64).bfloat16(), torch.randn(8, 64).bfloat16()
     with thunderkittens.backend("simulator"):
-        assert thunderkittens.explain("linear", x[:64], weight).backend == "simulator"
+        assert thunderkittens.explain("linear", x[1:], weight).backend == "simulator"
         found = thunderkittens.explain("linear", x, weight)
-        assert (found.backend, found.reason[:24]) == ("torch", "65 rows are more than 64")
+        assert found.backend == "torch"
+        assert found.reason.startswith(f"{cases.MOST + 1} rows are more than {cases.MOST}")
         want = torch.nn.functional.linear(x, weight)
         assert memory.bits_equal(thunderkittens.linear(x, weight), want)  # strict: raises if it is
 
@@ -82,7 +83,7 @@ def test_more_rows_are_torchs_without_a_word():
             torch.ones(4 * 16 + 1).half()[1:].view(4, 16),
             "weight cannot be read where it is: its address is not a multiple of 16 bytes",
         ),
-        (torch.ones(2, 16).half(), torch.ones(16, 8).half().T, "the elements of a row are not"),
+        (torch.ones(2, 16).half(), torch.ones(16, 8).half().T, "rows are 2 bytes apart, not a mult"),
     ],
 )
 def test_fallbacks_say_why(x, weight, message):

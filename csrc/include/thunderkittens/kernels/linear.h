@@ -18,7 +18,7 @@ struct linear_params;
 
 // bf16 and fp16; 1 … kMostRows rows. Rows of x and of the weight start at multiples of 16 bytes.
 struct linear_problem {
-  static constexpr int64_t kMostRows = 64;
+  static constexpr int64_t kMostRows = 16;
 
   int64_t rows, in_features, out_features;  // of y
   int64_t x_stride, weight_stride;          // from row to row, in elements

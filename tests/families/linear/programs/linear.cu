@@ -5,8 +5,4 @@
 using namespace thunderkittens;
 using namespace thunderkittens::linear_kernels;
 
-void run(const linear_params& p) {
-  if (p.problem.gated) return launch_in_passes<kittens::bf16, 1, true>(p, nullptr);
-  if (p.problem.rows <= 16) return launch_in_passes<kittens::bf16, 1, false>(p, nullptr);
-  launch_linear<linear_config<kittens::bf16, 2, 2, false>>(p, nullptr);
-}
+void run(const linear_params& p) { launch_type<kittens::bf16>(p, nullptr); }

@@ -3,5 +3,5 @@
 
 #include "kernels/linear/linear.h"
 
-// As the launcher, with fewer kernels: those of 16 rows, gated or not, and of 17 … 32 rows.
+// As the launcher.
 void run(const thunderkittens::linear_params& p);
