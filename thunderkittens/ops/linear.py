@@ -54,7 +54,8 @@ def linear(
 
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
-        run, and for a row of x the same whatever other rows there are; torch's path rounds the product before each of what follows.
+        run, and for a row of x the same whatever other rows there are; torch's path rounds the
+        product before each of what follows.
 
     Source:
         csrc/kernels/linear. For each 32 or 64 columns of y, x is read once, from the L2 cache.

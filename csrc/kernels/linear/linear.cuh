@@ -22,11 +22,11 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kGroup = kLinearGroup, kStep = 64, kWarps = 8;
-inline constexpr int kRows = kBase;               // of x: those that do not exist read as zero
+inline constexpr int kRows = kBase;              // of x: those that do not exist read as zero
 inline constexpr int kSharedBytes = 224 * 1024;  // a block has a multiprocessor
 
-// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate, each
-// before its own of up.
+// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
+// each before its own of up.
 template <class T, int Tiles, bool Gated>
 struct linear_config {
   using type = T;
@@ -67,9 +67,7 @@ struct block_groups {
   int first, count;
 
   KITTENS_DEVICE static block_groups of(const linear_arguments<Config>& p) {
-    const auto before = [&](int block) {
-      return int(int64_t{p.groups} * block / arch::grid_x());
-    };
+    const auto before = [&](int block) { return int(int64_t{p.groups} * block / arch::grid_x()); };
     const int first = before(arch::block_x());
     return {first, before(arch::block_x() + 1) - first};
   }
@@ -104,9 +102,9 @@ KITTENS_DEVICE void request(linear_stage<Config>& stage, semaphore& full,
                             const linear_arguments<Config>& p, const block_groups<Config>& mine,
                             const step_walk<Config>& next) {
   const int groups = mine.count_of(next.pass), first = mine.first_of(next.pass);
-  expect_bytes(full, tma::bytes<typename Config::x_tile> +
-                         groups * Config::tiles_of_group *
-                             tma::bytes<typename Config::weight_tile>);
+  expect_bytes(full,
+               tma::bytes<typename Config::x_tile> +
+                   groups * Config::tiles_of_group * tma::bytes<typename Config::weight_tile>);
   for (int i = 0; i < groups; ++i) {
     const coord at{.r = first + i, .c = next.step};
     tma::load_async(stage.weight[Config::tiles_of_group * i], p.weight, full, at);
@@ -171,7 +169,7 @@ KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_argu
 // Writes the columns of y of a pass, whose sums all consumers have shared.
 template <class Config>
 KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_arguments<Config>& p,
-                          int first_group, int groups) {
+                                  int first_group, int groups) {
   using T = typename Config::type;
   const auto* residual = static_cast<const T*>(p.tensors.residual);
   const int cols = groups * kGroup;
@@ -192,8 +190,8 @@ KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_ar
 }
 
 template <class Config>
-__global__ __launch_bounds__(
-    kWarps* kWarp, 1) void linear(const __grid_constant__ linear_arguments<Config> p) {
+__global__ __launch_bounds__(kWarps* kWarp,
+                             1) void linear(const __grid_constant__ linear_arguments<Config> p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
   auto& ring = shared.stage[arch::warp_id()];

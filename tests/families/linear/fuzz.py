@@ -1,4 +1,4 @@
-"""linear: sums of K products in float32, rounded once by the kernel; torch rounds before each step."""
+"""linear: sums of K products in float32, rounded once by the kernel, by torch at each step."""
 
 from __future__ import annotations
 

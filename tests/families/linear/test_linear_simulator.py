@@ -83,7 +83,11 @@ def test_more_rows_are_torchs_without_a_word():
             torch.ones(4 * 16 + 1).half()[1:].view(4, 16),
             "weight cannot be read where it is: its address is not a multiple of 16 bytes",
         ),
-        (torch.ones(2, 16).half(), torch.ones(16, 8).half().T, "rows are 2 bytes apart, not a mult"),
+        (
+            torch.ones(2, 16).half(),
+            torch.ones(16, 8).half().T,
+            "rows are 2 bytes apart, not a mult",
+        ),
     ],
 )
 def test_fallbacks_say_why(x, weight, message):

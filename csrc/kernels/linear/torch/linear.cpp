@@ -15,10 +15,6 @@ using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 using one_tensor = std::array<Tensor, 1>;
 
-}  // namespace
-decision leave_to_torch(const kernel& wanted, std::string_view reason);
-namespace {
-
 const kernel kKernel("linear", kLinear);
 
 // What a call was given.
@@ -97,9 +93,7 @@ Tensor rows_of(const linear_call& c, const linear_problem& problem) {
   if (why_copied(x) == nullptr) return x;
   const int64_t run = 16 / x.element_size();
   const int64_t stride = (problem.in_features + run - 1) / run * run;
-  return at::empty({problem.rows, stride}, x.options())
-      .narrow(1, 0, problem.in_features)
-      .copy_(x);
+  return at::empty({problem.rows, stride}, x.options()).narrow(1, 0, problem.in_features).copy_(x);
 }
 
 Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_call& c) {
@@ -122,8 +116,8 @@ Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_
 
 decision decide_linear(const linear_call& c, const linear_problem& problem) {
   if (problem.rows > problem.kMostRows) {
-    return leave_to_torch(kKernel, c10::str(problem.rows, " rows are more than ",
-                                            problem.kMostRows, ": torch's product is as fast"));
+    return leave_to_torch(kKernel, c10::str(problem.rows, " rows are more than ", problem.kMostRows,
+                                            ": torch's product is as fast"));
   }
   return decide(kKernel, c.x.device(), why_torch(c, problem));
 }
