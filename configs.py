@@ -44,7 +44,6 @@ KERNELS: tuple[Kernel, ...] = (
         architectures=("sm_90a",),
     ),
     Kernel(name="rotary", ops=("rotary",)),
-    Kernel(name="linear", ops=("linear",), architectures=("sm_90a",)),
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
     Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
     Kernel(name="based_attention", ops=("based_attention",), architectures=("sm_90a",)),
@@ -53,6 +52,7 @@ KERNELS: tuple[Kernel, ...] = (
         ops=("hedgehog_attention", "hedgehog_attention_step"),
         architectures=("sm_90a",),
     ),
+    Kernel(name="linear", ops=("linear",), architectures=("sm_90a",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

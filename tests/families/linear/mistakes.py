@@ -36,8 +36,8 @@ MISTAKES = (
     ),
     in_linear(
         "bytes_of_all_tiles_are_expected",
-        "                         groups * Config::tiles_of_group *\n",
-        "                         Config::tiles *\n",
+        "groups * Config::tiles_of_group * tma",
+        "Config::tiles * tma",
         ".",
     ),
     in_linear(
