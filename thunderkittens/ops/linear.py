@@ -17,7 +17,7 @@ def linear(
     bias: Tensor | None = None,
     *,
     residual: Tensor | None = None,
-    activation: Literal["swiglu"] | None = None,
+    activation: Literal["none", "swiglu"] | None = "none",
     **_foreign: NoReturn,
 ) -> Tensor:
     """A linear layer: y = act(x Wᵀ + b) + residual, where few rows of x meet a large weight.
@@ -35,7 +35,7 @@ def linear(
         weight: [N, K], x's dtype, as of torch.nn.Linear; for "swiglu" [2 N, K].
         bias: [N], x's dtype; for "swiglu" [2 N]. None for none.
         residual: [..., N], x's dtype and leading dimensions: added last. None for none.
-        activation: None or "swiglu".
+        activation: "none", which None is too, or "swiglu".
 
     Returns:
         y, [..., N], x's dtype, contiguous.
