@@ -53,6 +53,7 @@ KERNELS: tuple[Kernel, ...] = (
         ops=("hedgehog_attention", "hedgehog_attention_step"),
         architectures=("sm_90a",),
     ),
+    Kernel(name="linear", ops=("linear",), architectures=("sm_90a",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

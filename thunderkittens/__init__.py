@@ -33,6 +33,7 @@ if _loader.load():
         hedgehog_attention,
         hedgehog_attention_step,
     )
+    from thunderkittens.ops.linear import linear
     from thunderkittens.ops.linear_attention import linear_attention
     from thunderkittens.ops.linear_attention_decay import (
         lightning_log_decay,
@@ -74,6 +75,7 @@ __all__ = [
     "include_dir",
     "layer_norm",
     "lightning_log_decay",
+    "linear",
     "linear_attention",
     "linear_attention_step",
     "linear_cross_entropy",

@@ -68,6 +68,9 @@ def _register(counter: ModuleType) -> None:
     def product(x: Tensor, weight: Tensor) -> int:
         return 2 * x.shape[:-1].numel() * weight.numel()
 
+    def linear(x: Tensor, weight: Tensor, *_: object, **__: object) -> int:
+        return product(x, weight)
+
     def linear_cross_entropy(x: Tensor, weight: Tensor, *_: object, **__: object) -> int:
         return product(x, weight)
 
@@ -83,6 +86,7 @@ def _register(counter: ModuleType) -> None:
     register([ops.attention_backward], attention_backward)
     register([ops.linear_attention, ops.linear_attention_forward], linear_attention)
     register([ops.linear_attention_backward], linear_attention_backward)
+    register([ops.linear], linear)
     register([ops.linear_cross_entropy], linear_cross_entropy)
     register([ops.linear_cross_entropy_forward], linear_cross_entropy_forward)
     register([ops.linear_cross_entropy_backward], linear_cross_entropy_backward)

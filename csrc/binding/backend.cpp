@@ -124,6 +124,10 @@ decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsu
   return {&wanted, gpu, thread_explanation != nullptr};
 }
 
+decision leave_to_torch(const kernel& wanted, std::string_view reason) {
+  return torch_decision(wanted, reason, false);
+}
+
 void set_warning_handler(warning_handler handler) { tell = handler; }
 
 void begin_explaining(explanation* record) { thread_explanation = record; }

@@ -69,6 +69,9 @@ struct decision {
 // `unsupported`: why the op's kernel cannot take these arguments, "" when it can.
 // Warns or raises when this is a fallback; raises for a CUDA tensor under the simulator.
 decision decide(const kernel& wanted, c10::Device device, std::string_view unsupported);
+// The outcome where torch's own op is the one to take, whatever the backend: no fallback, so nobody
+// is warned.
+decision leave_to_torch(const kernel& wanted, std::string_view reason);
 
 // Who is told of a fallback; torch's own logging until it is set. The Python module makes a Python
 // warning of it, which torch does not for functions of torch.ops.

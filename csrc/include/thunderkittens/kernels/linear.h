@@ -1,0 +1,51 @@
+// linear: a few rows times the transpose of a weight, read once. What to compute, where, and the
+// launch. Plain C++ without torch.
+//
+//   y(m, n) = act(Σ(k) x(m, k) weight(n, k) + bias(n)) + residual(m, n)
+//
+// act is the identity, or silu(gate) · up, where row n of the weight makes gate and row
+// out_features + n makes up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "thunderkittens/kernels/common.h"
+
+namespace thunderkittens {
+
+struct linear_params;
+
+// bf16 and fp16; 1 … kMostRows rows. Rows of x and of the weight start at multiples of 16 bytes.
+struct linear_problem {
+  static constexpr int64_t kMostRows = 16;
+
+  int64_t rows, in_features, out_features;  // of y
+  int64_t x_stride, weight_stride;          // from row to row, in elements
+  bool gated = false;                       // twice as many rows of the weight, and bias
+  dtype type;
+};
+
+struct linear_tensors {
+  const void* x;                   // [rows, in_features] of `type`
+  const void* weight;              // [out_features, in_features] of `type`; gated: twice the rows
+  const void* bias = nullptr;      // [out_features] of `type`, gated: twice; or null
+  const void* residual = nullptr;  // as y, or null
+  void* y;                         // [rows, out_features] of `type`, contiguous
+};
+
+struct linear_plan : plain_plan<linear_problem, linear_params> {
+  int blocks = 0;
+};
+
+// Why no kernel computes this, whatever the device; "" when one does.
+KITTENS_EXPORT std::string why_unsupported(const linear_problem& problem);
+
+// Throws error where there is no kernel, or none for the device.
+KITTENS_EXPORT linear_plan plan(const linear_problem& problem, const device& d);
+
+// On the plan's device, which has to be the current one.
+KITTENS_EXPORT void launch(const linear_plan& plan, const linear_tensors& tensors,
+                           const workspace& work, stream s);
+
+}  // namespace thunderkittens

@@ -1,0 +1,234 @@
+// linear: y = x Wᵀ for a few rows of x. Memory-bound: the weight is read once.
+//
+//   group    16 rows of the weight, columns of y; gated: 16 of gate and 16 of up
+//   block    some groups side by side, groups · b / blocks … groups · (b + 1) / blocks − 1, and all
+//            of their columns: no sum is shared by blocks
+//   pass     the groups of a block that are computed at once, while x is read once
+//   step     64 columns of x and of the pass's rows of the weight: a stage of a ring
+//
+// Each of eight warps multiplies every eighth step of a pass by mma.sync, with sums of its own; at
+// its end they are added in order. So a column of y has the same bits wherever it stands. A warp
+// has a ring of its own, which one of its lanes fills by TMA with the warp's next steps, across
+// passes: no warp waits for another but at the end of a pass. (One thread that fills a ring for all
+// of them takes up to twice as long; benchmarks/linear.md.)
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kernels/linear/linear.h"
+
+namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+inline constexpr int kGroup = kLinearGroup, kStep = 64, kWarps = 8;
+inline constexpr int kRows = kBase;              // of x: those that do not exist read as zero
+inline constexpr int kSharedBytes = 224 * 1024;  // a block has a multiprocessor
+
+// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
+// each before its own of up.
+template <class T, int Tiles, bool Gated>
+struct linear_config {
+  using type = T;
+  static constexpr int tiles = Tiles;
+  static constexpr bool gated = Gated;
+  static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
+  using x_tile = st<T, kRows, kStep>;
+  using weight_tile = st<T, kGroup, kStep>;
+  using sum_tile = st_fl<kRows, kGroup>;
+  static constexpr int sum_bytes = kWarps * Tiles * int(sizeof(sum_tile));
+  static constexpr int stage_bytes = int(sizeof(x_tile)) + Tiles * int(sizeof(weight_tile));
+  static constexpr int stages = (kSharedBytes - sum_bytes - 1024) / (kWarps * stage_bytes);
+};
+
+template <class Config>
+struct linear_arguments {
+  tma_map<typename Config::x_tile> x;
+  tma_map<typename Config::weight_tile> weight, up;  // up: as weight, where it is gated
+  linear_tensors tensors;
+  int rows, steps, out_features, groups;
+};
+
+template <class Config>
+struct linear_stage {
+  typename Config::weight_tile weight[Config::tiles];
+  typename Config::x_tile x;
+};
+template <class Config>
+struct linear_shared {
+  linear_stage<Config> stage[kWarps][Config::stages];
+  typename Config::sum_tile sums[kWarps][Config::tiles];
+  semaphore full[kWarps][Config::stages];
+};
+
+// The groups of a block, and the passes in which it has them.
+template <class Config>
+struct block_groups {
+  int first, count;
+
+  KITTENS_DEVICE static block_groups of(const linear_arguments<Config>& p) {
+    const auto before = [&](int block) { return int(int64_t{p.groups} * block / arch::grid_x()); };
+    const int first = before(arch::block_x());
+    return {first, before(arch::block_x() + 1) - first};
+  }
+  KITTENS_DEVICE int passes() const { return (count + Config::groups - 1) / Config::groups; }
+  KITTENS_DEVICE int first_of(int pass) const { return first + pass * Config::groups; }
+  KITTENS_DEVICE int count_of(int pass) const {
+    const int left = count - pass * Config::groups;
+    return left < Config::groups ? left : Config::groups;
+  }
+};
+
+// The steps of a warp, one pass after the other.
+template <class Config>
+struct step_walk {
+  int pass = 0, step = arch::warp_id();
+
+  KITTENS_DEVICE bool valid(const linear_arguments<Config>& p,
+                            const block_groups<Config>& mine) const {
+    return pass < mine.passes() && step < p.steps;
+  }
+  KITTENS_DEVICE void advance(const linear_arguments<Config>& p) {
+    step += kWarps;
+    if (step < p.steps) return;
+    step = arch::warp_id();
+    ++pass;
+  }
+};
+
+// Has the next step of the warp loaded. One thread calls.
+template <class Config>
+KITTENS_DEVICE void request(linear_stage<Config>& stage, semaphore& full,
+                            const linear_arguments<Config>& p, const block_groups<Config>& mine,
+                            const step_walk<Config>& next) {
+  const int groups = mine.count_of(next.pass), first = mine.first_of(next.pass);
+  expect_bytes(full,
+               tma::bytes<typename Config::x_tile> +
+                   groups * Config::tiles_of_group * tma::bytes<typename Config::weight_tile>);
+  for (int i = 0; i < groups; ++i) {
+    const coord at{.r = first + i, .c = next.step};
+    tma::load_async(stage.weight[Config::tiles_of_group * i], p.weight, full, at);
+    if constexpr (Config::gated) tma::load_async(stage.weight[2 * i + 1], p.up, full, at);
+  }
+  tma::load_async(stage.x, p.x, full, {.c = next.step});
+}
+
+// A step in registers.
+template <class Config>
+struct linear_factors {
+  using T = typename Config::type;
+  rt<T, kRows, kStep> x;
+  rt<T, kGroup, kStep> weight[Config::tiles];
+
+  KITTENS_DEVICE void take(const linear_stage<Config>& stage, int tiles) {
+    load(x, stage.x);
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) load(weight[i], stage.weight[i]);
+    }
+  }
+};
+
+// The sums of one warp in a pass.
+template <class Config>
+struct linear_sums {
+  rt_fl<kRows, kGroup> of_tile[Config::tiles];
+
+  KITTENS_DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) zero(of_tile[i]);
+  }
+  KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
+    }
+  }
+  KITTENS_DEVICE void share(linear_shared<Config>& shared, int tiles) const {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) store(shared.sums[arch::warp_id()][i], of_tile[i]);
+    }
+  }
+};
+
+// An element of a product, of all warps' sums, with its bias.
+template <class Config>
+KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_arguments<Config>& p,
+                                int tile, int row, int col, int feature) {
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    sum += arch::load_shared(&shared.sums[w][tile](row, col));
+  }
+  using T = typename Config::type;
+  const auto* bias = static_cast<const T*>(p.tensors.bias);
+  return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
+}
+
+// Writes the columns of y of a pass, whose sums all consumers have shared.
+template <class Config>
+KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_arguments<Config>& p,
+                                  int first_group, int groups) {
+  using T = typename Config::type;
+  const auto* residual = static_cast<const T*>(p.tensors.residual);
+  const int cols = groups * kGroup;
+  for (int i = arch::thread_id(); i < p.rows * cols; i += kWarps * kWarp) {
+    const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
+    const int feature = (first_group + group) * kGroup + col;
+    if (feature >= p.out_features) continue;
+    const int tile = Config::tiles_of_group * group;
+    float y = product_of(shared, p, tile, row, col, feature);
+    if constexpr (Config::gated) {
+      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature);
+      y = y / (1.0f + expf(-y)) * up;
+    }
+    const int64_t at = int64_t{row} * p.out_features + feature;
+    if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
+    arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
+  }
+}
+
+template <class Config>
+__global__ __launch_bounds__(kWarps* kWarp,
+                             1) void linear(const __grid_constant__ linear_arguments<Config> p) {
+  begin_dependent_grid();
+  auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
+  auto& ring = shared.stage[arch::warp_id()];
+  auto& full = shared.full[arch::warp_id()];
+  const auto mine = block_groups<Config>::of(p);
+  step_walk<Config> next;
+  for (int i = 0; i < Config::stages; ++i) {
+    if (arch::lane_id() == 0) {
+      init_semaphore(full[i], 1);
+      if (next.valid(p, mine)) request(ring[i], full[i], p, mine, next);
+    }
+    next.advance(p);
+  }
+  arch::sync_warp();
+
+  linear_sums<Config> sums;
+  cursor<Config::stages> at;
+  for (int pass = 0; pass < mine.passes(); ++pass) {
+    const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
+    sums.clear();
+    for (int step = arch::warp_id(); step < p.steps; step += kWarps, at.advance()) {
+      linear_factors<Config> factors;
+      wait(full[at.stage], at.phase);
+      factors.take(ring[at.stage], tiles);
+      arch::fence_async_proxy();  // the copy that comes next writes what has been read
+      arch::sync_warp();
+      if (arch::lane_id() == 0 && next.valid(p, mine)) {
+        request(ring[at.stage], full[at.stage], p, mine, next);
+      }
+      next.advance(p);
+      sums.add(factors, tiles);
+    }
+    sums.share(shared, tiles);
+    group<kWarps>::sync(1);
+    write_columns(shared, p, mine.first_of(pass), groups);
+    group<kWarps>::sync(1);  // before the next pass's sums
+  }
+}
+
+}  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -1,0 +1,46 @@
+// linear: what is chosen before a launch, and the launch.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/linear/linear.h"
+#include "kittens/host/ceil_div.h"
+#include "kittens/host/tensor_map_request.h"
+#include "kittens/host/text.h"
+
+namespace thunderkittens {
+
+using kittens::host::ceil_div;
+using kittens::host::text;
+
+std::string why_unsupported(const linear_problem& p) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max() / 4;
+  if (p.type == dtype::float32) return "float32 is computed by torch";
+  if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
+  if (p.in_features == 0) return "there are no products to add up";
+  if (p.in_features > kMost || p.out_features > kMost) {
+    return text("a weight of ", p.out_features, " rows and ", p.in_features,
+                " columns is too large");
+  }
+  const int64_t bytes = p.weight_stride * bytes_of(p.type);
+  if (p.out_features > 1 && (bytes % kittens::host::kTensorAlignment != 0 || bytes <= 0 ||
+                             bytes >= kittens::host::kMaxTensorStride)) {
+    return text("the weight's rows are ", bytes, " bytes apart, not a multiple of ",
+                kittens::host::kTensorAlignment);
+  }
+  return "";
+}
+
+// A block for each multiprocessor.
+linear_plan plan(const linear_problem& p, const device& d) {
+  static const kittens::host::kernel_handle kernel(kLinear);
+  refuse_unsupported(kernel.name(), p);
+  const int64_t groups = ceil_div(p.out_features, int64_t{kLinearGroup});
+  return {{p, kernel.on(d)}, static_cast<int>(std::min<int64_t>(groups, d.multiprocessors))};
+}
+
+void launch(const linear_plan& plan, const linear_tensors& t, const workspace&, stream s) {
+  plan.kernel.launch({plan.problem, t, plan.blocks}, s);
+}
+
+}  // namespace thunderkittens

@@ -1,0 +1,12 @@
+"""The benchmark of linear, small enough for a CPU."""
+
+import pytest
+
+from benchmarks import bench_linear
+
+PEERS = ("torch", "torch.compile")  # that are there on a CPU
+RECORDED = False
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_linear, "SHAPES", ((2, 64, 48, False), (3, 64, 48, True)))

@@ -1,0 +1,176 @@
+"""The problems on which linear is judged, on every backend: one list for all tests."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from thunderkittens.testing import assert_close, tolerance
+
+FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+MOST = 16  # rows that the kernel takes
+SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One call of linear.
+
+    Attributes:
+        leading: The sizes of x before K.
+        in_features: K.
+        out_features: N, of y.
+        dtype: Of all tensors.
+        bias: There is one.
+        residual: There is one.
+        activation: As given to the op.
+        weight_layout: How the weight lies in memory: "contiguous", or "wide", with room behind its
+            rows.
+        x_layout: The same of x, also "odd", at addresses that are no multiples of 16 bytes, and
+            "stepped".
+        offset: Of all values of x and of the weight, which are else normally distributed.
+    """
+
+    leading: tuple[int, ...] = (1,)
+    in_features: int = 256
+    out_features: int = 48
+    dtype: torch.dtype = BF16
+    bias: bool = False
+    residual: bool = False
+    activation: str | None = None
+    weight_layout: str = "contiguous"
+    x_layout: str = "contiguous"
+    offset: float = 0.0
+
+    @property
+    def weight_rows(self) -> int:
+        """Of gate and up, where there are both."""
+        return self.out_features * (1 if self.activation is None else 2)
+
+    def __str__(self) -> str:
+        sizes = (*self.leading, self.in_features, self.out_features)
+        parts = ["x".join(map(str, sizes)), SHORT[self.dtype]]
+        for field in dataclasses.fields(self)[4:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(field.name if value is True else f"{field.name}={value}")
+        return ",".join(parts)
+
+
+def sizes() -> list[Case]:
+    """Rows to the kernel's 16; columns around tiles, passes and steps."""
+    rows = (1, 2, 7, 8, 9, 15, 16)
+    return [
+        *(Case((m,), 200, 72, dtype) for m in rows for dtype in (BF16, FP16)),
+        *(Case((3,), k, 40) for k in (8, 56, 64, 72, 256, 264, 1000)),
+        *(Case((2,), 136, n, FP16) for n in (1, 15, 16, 17, 63, 64, 65, 300)),
+        Case((2, 3, 2), 64, 40),
+        Case((5,), 2048, 700),
+        Case((15,), 1032, 500),
+    ]
+
+
+def options() -> list[Case]:
+    """What is added, gates, strides, and sums that are far from zero."""
+    return [
+        *(Case((m,), 136, 50, FP16, bias=True, residual=True) for m in (1, 10, 16)),
+        Case((4,), bias=True),
+        Case((2, 2), residual=True),
+        *(
+            Case((m,), 328, n, dtype, activation="swiglu")
+            for m in (1, 8, 16)
+            for n, dtype in ((20, BF16), (88, FP16), (301, BF16))
+        ),
+        Case((3,), 72, 40, BF16, True, True, "swiglu"),
+        Case((3,), 72, 40, weight_layout="wide", activation="swiglu"),
+        Case((3,), 72, 40, weight_layout="wide"),
+        *(Case((2, 3), 72, 40, x_layout=x) for x in ("wide", "odd", "stepped")),
+        Case((3,), 1024, 40, FP16, offset=1.0),
+    ]
+
+
+def every() -> list[Case]:
+    return [*sizes(), *options()]
+
+
+EXAMPLE = Case((3,), 512, 160, BF16, bias=True)  # of `make sim`
+# What tests/tools/budgets.py measures.
+BUDGETS = {
+    "linear": Case((4,), 512, 256),
+    "linear, swiglu": Case((4,), 512, 128, activation="swiglu"),
+}
+SMALL = "--leading 2 --in-features 72 --out-features 24"  # options of `make sim`, for its tests
+
+
+def lay_out(values: Tensor, layout: str) -> Tensor:
+    """The same values with other strides."""
+    *leading, width = values.shape
+    if layout == "contiguous":
+        return values
+    if layout == "wide":
+        room = values.new_zeros(*leading, width + 24)[..., 8 : width + 8]
+    elif layout == "odd":
+        room = values.new_zeros(*leading, width + 3)[..., 1 : width + 1]
+    else:
+        room = values.new_zeros(*leading, 2 * width)[..., ::2]
+    return room.copy_(values)
+
+
+def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
+    """x, weight, bias and residual."""
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=FP32, device=device)
+
+    x = (normal(*case.leading, case.in_features) + case.offset).to(case.dtype)
+    weight = normal(case.weight_rows, case.in_features) + case.offset
+    weight = (weight * case.in_features**-0.5).to(case.dtype)
+    bias = normal(case.weight_rows).to(case.dtype) if case.bias else None
+    residual = None
+    if case.residual:
+        residual = normal(*case.leading, case.out_features).to(case.dtype)
+    return lay_out(x, case.x_layout), lay_out(weight, case.weight_layout), bias, residual
+
+
+def run_case(case: Case, inputs) -> tuple[Tensor]:
+    """y, by the backend in force."""
+    x, weight, bias, residual = inputs
+    options = {"residual": residual, "activation": case.activation}
+    return (thunderkittens.linear(x, weight, bias, **options),)
+
+
+def check_case(case: Case, inputs, results) -> None:
+    """Asserts y against float64."""
+    (y,) = results
+    assert y.dtype == case.dtype
+    assert y.is_contiguous()
+    assert_close(y, *reference(case.activation, *inputs), "y")
+
+
+def reference(
+    activation: str | None, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """y in float64 and its bound.
+
+    A product is a sum of K terms in float32 and, in torch's path, rounded. So are silu, whose slope
+    is below 1.1, its product with up, and the sum with the residual.
+    """
+    inner = FP64 if x.dtype == FP64 else FP32
+    wide = [t if t is None else t.double() for t in (x, weight, bias, residual)]
+    y = torch.nn.functional.linear(*wide[:3])
+    absolute = [t if t is None else t.abs() for t in wide[:3]]
+    size = torch.nn.functional.linear(*absolute)
+    rounding = 2 * tolerance.unit(x.dtype)
+    bound = tolerance.accumulation(x.shape[-1] + 1, inner) * size + rounding * y.abs()
+    if activation is not None:
+        gate, up = y.chunk(2, -1)
+        gate_bound, up_bound = bound.chunk(2, -1)
+        silu = torch.nn.functional.silu(gate)
+        silu_bound = 1.1 * gate_bound + (rounding + 16 * tolerance.unit(inner)) * silu.abs()
+        y = silu * up
+        bound = silu_bound * (up.abs() + up_bound) + silu.abs() * up_bound + rounding * y.abs()
+    if residual is not None:
+        y = y + wide[3]
+        bound = bound + rounding * y.abs()
+    return y, bound + tolerance.floor(x.dtype)

@@ -1,0 +1,78 @@
+"""linear: sums of K products in float32, rounded once by the kernel, by torch at each step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
+from tests.fuzz.draw import DTYPES, FP64, Draw
+
+OPS = ("linear",)
+# Sums of these overflow, or are below what is normal.
+LEFT_OUT = ("edge", "huge", "tiny", "denormal")
+
+
+def make(draw: Draw, op: str) -> Case:
+    dtype = draw.weighted(DTYPES)
+    gated = draw.chance(0.4)
+    rows = draw.leading(draw.choice((8, 16, 32, 80)))
+    width = draw.choice((8 * draw.size(64), draw.size(200)))
+    columns = draw.size(max(1, min(600, draw.elements() // width)))
+    regimes = [draw.regime(without=LEFT_OUT) for _ in range(2)]
+    both = columns * (2 if gated else 1)
+    weight = draw.values((both, width), dtype, regimes[1]) * width**-0.5
+    drawn = {
+        "x": draw.values((*rows, width), dtype, regimes[0]),
+        "weight": weight.to(dtype),
+    }
+    if draw.chance(0.4):
+        drawn["bias"] = draw.values((both,), dtype, "normal")
+    if draw.chance(0.4):
+        drawn["residual"] = draw.values((*rows, columns), dtype, "normal")
+    inputs = {name: draw.place(t, rows=name == "weight") for name, t in drawn.items()}
+    activation = "swiglu" if gated else None
+
+    def call(tensors: Tensors) -> Tensors:
+        return {"y": thunderkittens.linear(**tensors, activation=activation)}
+
+    def judge(results: Tensors) -> dict[str, Judged]:
+        return {"y": reference({name: p.values for name, p in inputs.items()}, gated)}
+
+    title = describe(
+        dtype=dtype_name(dtype),
+        x=[*rows, width],
+        columns=columns,
+        activation=activation,
+        given=",".join(drawn),
+        regimes="/".join(regimes),
+    )
+    return Case(title, inputs, call, judge, (), {})
+
+
+def reference(given: Tensors, gated: bool) -> Judged:
+    """y in float64, and how far a result may be from it."""
+    info = torch.finfo(given["x"].dtype)
+    unit = 2.0**-52 if given["x"].dtype == FP64 else 2.0**-23
+    x, weight = given["x"].double(), given["weight"].double()
+    y, size = x @ weight.T, x.abs() @ weight.abs().T
+    if "bias" in given:
+        y, size = y + given["bias"].double(), size + given["bias"].double().abs()
+    rounding = info.eps / 2
+
+    def rounded(value: Tensor, error: Tensor) -> Tensor:
+        return error + rounding * (value.abs() + error) + info.smallest_normal * info.eps
+
+    # Any order of the sum: at most one rounding of each partial sum.
+    error = rounded(y, (x.shape[-1] + 2) * unit * size)
+    if gated:
+        (gate, up), (gate_error, up_error) = y.chunk(2, -1), error.chunk(2, -1)
+        silu = gate * torch.sigmoid(gate)
+        silu_error = rounded(silu, 1.1 * gate_error + 16 * unit * silu.abs())
+        y = silu * up
+        error = rounded(y, silu_error * (up.abs() + up_error) + silu.abs() * up_error)
+    if "residual" in given:
+        y = y + given["residual"].double()
+        error = rounded(y, error)
+    return Judged(y, error)

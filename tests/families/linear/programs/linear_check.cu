@@ -1,0 +1,85 @@
+// linear's kernel against its definition in double.
+#include "linear.h"
+
+#include <kittens.cuh>
+
+#include "problem.h"
+
+using namespace kittens::testing;
+using namespace thunderkittens;
+using kittens::bf16;
+
+namespace {
+
+struct problem {
+  int rows, in_features, out_features, blocks;
+  bool gated = false, bias = false, residual = false;
+
+  int weight_rows() const { return gated ? 2 * out_features : out_features; }
+};
+
+void check(const problem& is) {
+  constexpr int kGap = 8;  // elements between the rows of x, and of the weight
+  const int stride = is.in_features + kGap;
+  const auto xs = normal_values<bf16>(is.rows * stride, 1);
+  const auto weights = normal_values<bf16>(is.weight_rows() * stride, 2);
+  const auto biases = normal_values<bf16>(is.weight_rows(), 3);
+  const auto residuals = normal_values<bf16>(is.rows * is.out_features, 4);
+  const buffer<bf16> x(xs), weight(weights), bias(biases), residual(residuals),
+      y(is.rows * is.out_features);
+  run({.problem = {.rows = is.rows,
+                   .in_features = is.in_features,
+                   .out_features = is.out_features,
+                   .x_stride = stride,
+                   .weight_stride = stride,
+                   .gated = is.gated,
+                   .type = dtype::bfloat16},
+       .tensors = {.x = x.data(),
+                   .weight = weight.data(),
+                   .bias = is.bias ? bias.data() : nullptr,
+                   .residual = is.residual ? residual.data() : nullptr,
+                   .y = y.data()},
+       .blocks = is.blocks});
+  const auto in = doubles(xs), w = doubles(weights), b = doubles(biases), r = doubles(residuals);
+  const auto product = [&](int m, int n) {
+    double sum = is.bias ? b[n] : 0;
+    for (int k = 0; k < is.in_features; ++k) sum += in[m * stride + k] * w[n * stride + k];
+    return sum;
+  };
+  std::vector<double> want;
+  for (int m = 0; m < is.rows; ++m) {
+    for (int n = 0; n < is.out_features; ++n) {
+      double value = product(m, n);
+      if (is.gated) value = value / (1 + std::exp(-value)) * product(m, is.out_features + n);
+      if (is.residual) value += r[m * is.out_features + n];
+      want.push_back(value);
+    }
+  }
+  // One rounding to bf16; before it, some hundred of float32, of products of at most 20.
+  check_all("y", y.get(), want, 0x1.1p-8, is.gated ? 1e-2 : 1e-3);
+}
+
+}  // namespace
+
+TEST(blocks_of_one_and_two_tiles) {
+  check({.rows = 3, .in_features = 200, .out_features = 70, .blocks = 3, .bias = true});
+}
+TEST(two_passes_and_more_steps_than_stages) {
+  check({.rows = 16, .in_features = 704, .out_features = 152, .blocks = 1, .residual = true});
+}
+TEST(more_steps_than_stages_of_the_smallest) {
+  check({.rows = 5, .in_features = 2632, .out_features = 24, .blocks = 1});
+}
+TEST(one_step_is_one_warps) {
+  check({.rows = 1, .in_features = 8, .out_features = 1, .blocks = 1, .bias = true});
+}
+TEST(gate_and_up) {
+  check({.rows = 2,
+         .in_features = 328,
+         .out_features = 88,
+         .blocks = 2,
+         .gated = true,
+         .bias = true,
+         .residual = true});
+  check({.rows = 2, .in_features = 72, .out_features = 24, .blocks = 2, .gated = true});
+}

@@ -1,0 +1,13 @@
+"""What is repeated on a GPU of linear: products of many steps, in one pass and in several."""
+
+from tests.families.linear import cases
+from tests.families.linear.cases import FP16, Case
+from tests.stress.problem import Stress
+
+SOME = (
+    Case((1,), 4096, 4096, bias=True),
+    Case((16,), 4096, 28672, FP16),
+    Case((7,), 4096, 12288, activation="swiglu"),
+    Case((16,), 14336, 4096, residual=True),
+)
+CASES = tuple(Stress("linear", each, cases) for each in SOME)

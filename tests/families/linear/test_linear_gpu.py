@@ -1,0 +1,81 @@
+"""linear's kernel on a GPU: the list of the simulator, decoding's sizes, and graphs."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.linear import cases
+from tests.families.linear.cases import BF16, FP16, Case
+from thunderkittens import _C
+from thunderkittens.testing import memory
+
+pytestmark = pytest.mark.gpu
+
+LARGE = [
+    *(Case((m,), 4096, n, residual=True) for m in (1, 7, 16) for n in (4096, 6144)),
+    Case((1,), 14336, 4096),
+    Case((8,), 4096, 14336, FP16, activation="swiglu"),
+    Case((3,), 4096, 128256),
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernel."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.mark.parametrize("case", [*cases.every(), *LARGE], ids=str)
+def test_against_float64(case):
+    """Right, the same bits again, and by our kernel."""
+    inputs = cases.make(case, "cuda")
+    before = _C.launch_counts()["linear"]
+    results = cases.run_case(case, inputs)
+    assert _C.launch_counts()["linear"] == before + 1
+    cases.check_case(case, inputs, results)
+    for _ in range(3):
+        assert memory.bits_equal(cases.run_case(case, inputs)[0], results[0])
+
+
+def test_a_graph_of_layers_has_the_bits_of_calls():
+    """Each product's weight is on its way to the L2 while the one in front of it still runs."""
+    weights = [torch.randn(1024, 1024, device="cuda").to(BF16) / 32 for _ in range(20)]
+    x = torch.randn(4, 1024, device="cuda").to(BF16)
+
+    def layers():
+        y = x
+        for weight in weights:
+            y = thunderkittens.linear(y, weight, residual=y)
+        return y
+
+    want = layers()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = layers()
+    for _ in range(10):
+        graph.replay()
+        assert memory.bits_equal(got, want)
+
+
+def test_a_weight_that_the_kernel_in_front_writes():
+    """What was prefetched before it was written is not what is read."""
+    x = torch.randn(2, 512, device="cuda").to(BF16)
+    weight = torch.zeros(512, 512, device="cuda", dtype=BF16)
+    new = torch.randn(20, 512, 512, device="cuda").to(BF16)
+    for each in new:
+        weight.copy_(each)
+        y = thunderkittens.linear(x, weight)
+        assert memory.bits_equal(y, thunderkittens.linear(x, each.clone()))
+
+
+def test_more_rows_are_torchs():
+    x, weight = torch.randn(cases.MOST + 1, 64, device="cuda"), torch.randn(8, 64, device="cuda")
+    x, weight = x.to(BF16), weight.to(BF16)
+    want = torch.nn.functional.linear(x, weight)
+    assert memory.bits_equal(thunderkittens.linear(x, weight), want)  # strict: raises if it warns
+
+
+def test_fallbacks_say_why():
+    with pytest.raises(RuntimeError, match="linear: computed by torch: float32 is computed"):
+        thunderkittens.linear(torch.ones(2, 8, device="cuda"), torch.ones(8, 8, device="cuda"))

@@ -1,0 +1,75 @@
+"""A linear layer of a few rows, with what follows it."""
+
+from collections.abc import Callable
+from typing import Literal, NoReturn
+
+import torch
+from torch import Tensor
+
+from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+
+_linear: Callable[..., Tensor] = torch.ops.thunderkittens.linear.default
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    activation: Literal["none", "swiglu"] | None = "none",
+    **_foreign: NoReturn,
+) -> Tensor:
+    """A linear layer: y = act(x Wᵀ + b) + residual, where few rows of x meet a large weight.
+
+    What a step of decoding is made of. With one to 16 rows the kernel reads the weight once, at the
+    speed of memory; above that, torch's matrix product computes the same, without a warning.
+
+    With `activation="swiglu"`, the first half of the weight's rows (and of the bias) makes gate and
+    the second half makes up, as in torch.cat([gate_proj.weight, up_proj.weight]), and
+    act = silu(gate) · up.
+
+    Args:
+        x: [..., K], float32, float16, bfloat16 or float64. The rows are all leading dimensions
+            together.
+        weight: [N, K], x's dtype, as of torch.nn.Linear; for "swiglu" [2 N, K].
+        bias: [N], x's dtype; for "swiglu" [2 N]. None for none.
+        residual: [..., N], x's dtype and leading dimensions: added last. None for none.
+        activation: "none", which None is too, or "swiglu".
+
+    Returns:
+        y, [..., N], x's dtype, contiguous.
+
+    Raises:
+        ValueError: A shape, a device or a word is not as above.
+        TypeError: A dtype or an argument's Python type is not as above.
+        NotImplementedError: A tensor is sparse or nested.
+
+    Backends:
+        The kernel (Hopper) takes bfloat16 and float16, and weights whose rows start at multiples of
+        16 bytes (K a multiple of 8, if contiguous); torch computes the rest. One launch, in which
+        every block has columns of y of its own. Where a gradient is needed torch's own ops compute
+        the call, so it is differentiable, any number of times. (`explain` answers for a call under
+        torch.no_grad().)
+
+    Numerics:
+        Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
+        run, and for a row of x the same whatever other rows there are; torch's path rounds the
+        product before each of what follows.
+
+    Source:
+        csrc/kernels/linear. For each 32 or 64 columns of y, x is read once, from the L2 cache.
+
+    Example:
+        >>> import torch, thunderkittens
+        >>> x, gate_up = torch.randn(2, 1, 64), torch.randn(2 * 96, 64)
+        >>> thunderkittens.linear(x, gate_up, activation="swiglu").shape
+        torch.Size([2, 1, 96])
+    """
+    if _foreign:
+        refuse_keywords("linear", _foreign)
+    try:
+        return _linear(x, weight, bias, residual, "none" if activation is None else activation)
+    except RuntimeError as error:
+        refuse_types("linear", error)
+        raise
