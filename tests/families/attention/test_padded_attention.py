@@ -128,7 +128,7 @@ def test_vmap(in_dims):
 
 def test_random_cases_have_bounds():
     drawn = cases.random(seed=1, count=64, longest=130, widest=128)
-    assert sum(case.bounded for case in drawn) > 10
+    assert sum(case.bounded for case in drawn) > 5
     assert Case(3, 4, batch=2, seqused_k=(9, 2), leftpad_k=(1, 5)).key_ranges() == [
         slice(1, 4),
         slice(2, 2),
