@@ -57,15 +57,18 @@ def reference(given: Tensors, gated: bool) -> Judged:
     unit = 2.0**-52 if given["x"].dtype == FP64 else 2.0**-23
     x, weight = given["x"].double(), given["weight"].double()
     y, size = x @ weight.T, x.abs() @ weight.abs().T
-    if "bias" in given:
-        y, size = y + given["bias"].double(), size + given["bias"].double().abs()
     rounding = info.eps / 2
 
     def rounded(value: Tensor, error: Tensor) -> Tensor:
         return error + rounding * (value.abs() + error) + info.smallest_normal * info.eps
 
-    # Any order of the sum: at most one rounding of each partial sum.
-    error = rounded(y, (x.shape[-1] + 2) * unit * size)
+    # Any order of the sum: at most one rounding of each partial sum. Torch on a CPU rounds it
+    # before it adds a bias.
+    error = (x.shape[-1] + 2) * unit * size
+    if "bias" in given:
+        error = rounded(y, error) + unit * given["bias"].double().abs()
+        y = y + given["bias"].double()
+    error = rounded(y, error)
     if gated:
         (gate, up), (gate_error, up_error) = y.chunk(2, -1), error.chunk(2, -1)
         silu = gate * torch.sigmoid(gate)
