@@ -3,7 +3,9 @@
 from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
-PROGRAM, WIDE = (Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128))
+PROGRAM, WIDE = (
+    Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128)
+)
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),

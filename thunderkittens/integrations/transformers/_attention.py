@@ -99,8 +99,8 @@ def _described(q: Tensor, k: Tensor, v: Tensor, mask: Mask, options: dict[str, A
     elif isinstance(mask.origin, Tensor):
         o = attention(q, k, v, seqused_k=mask.seqlens(q.device).to(q.device), **options)
     else:
-        end = mask.origin + q.shape[1]
-        o = attention(q, k[:, :end], v[:, :end], **options)
+        count = mask.origin + q.shape[1]
+        o = attention(q, k[:, :count], v[:, :count], **options)
     return o
 
 
