@@ -201,12 +201,12 @@ class Decoder:
             self._graph.replay()
 
     def reset(self) -> None:
-        """Waits for what is under way, and forgets all rows."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
+        """Forgets all rows, and waits for what is under way."""
         for state in (self.lengths, self.active, self._count):
             with torch.inference_mode():
                 state.zero_()
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
 
     def bytes_of_step(self, lengths: Sequence[int]) -> int:
         """What a step has to move at least, its rows then being of these lengths (0: ended).

@@ -16,9 +16,8 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from thunderkittens import swiglu
+from thunderkittens import linear, swiglu
 from thunderkittens.nn import AddRMSNorm, RMSNorm
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -85,7 +84,6 @@ def rotary_tables(config: Config, positions: int, device: torch.device) -> tuple
     return angles.cos().float(), angles.sin().float()
 
 
-product = functional.linear  # of x [N, inputs], weight [outputs, inputs] and bias: all of them
 
 
 class Linear(nn.Module):
@@ -98,7 +96,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs] to [N, outputs]."""
-        return product(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 class Block(nn.Module):
@@ -164,7 +162,7 @@ class Llama(nn.Module):
             x, stream = block(x, stream, partial(attend, layer))
         x, _ = self.norm(x, stream)
         head = self.embedding if self.head is None else self.head
-        return product(x if rows is None else x[rows], head.weight)
+        return linear(x if rows is None else x[rows], head.weight)
 
     @torch.no_grad()
     def initialize(self, seed: int = 0) -> None:
