@@ -74,7 +74,7 @@ def test_empty_and_single_rows(x, weight):
         ({"residual": torch.ones(2, 5)}, ValueError, r"residual.size\(-1\) must be 6, as y's, got"),
         ({"residual": torch.ones(3, 6)}, ValueError, "residual must have shape"),
         ({"residual": torch.ones(2, 6).double()}, TypeError, "residual must have dtype float32"),
-        ({"activation": "gelu"}, ValueError, 'must be "none" or "swiglu", got "gelu"'),
+        ({"activation": "gelu"}, ValueError, 'must be "swiglu" or "none", got "gelu"'),
         (
             {"weight": torch.ones(5, 8), "activation": "swiglu"},
             ValueError,

@@ -142,7 +142,7 @@ struct linear {
       tensor("weight", dtype_rule::same, "O,K"),
       optional(tensor("bias", dtype_rule::same, "O")).otherwise("None"),
       optional(tensor("residual", dtype_rule::same, "*,N")).otherwise("None"),
-      word("activation", "none", "swiglu").otherwise("\"none\""),
+      word("activation", "swiglu", "none").otherwise("\"none\""),
   };
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
