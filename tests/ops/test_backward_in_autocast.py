@@ -17,6 +17,7 @@ OTHERS = {
     "explain",
     "include_dir",
     "nn",
+    "optim",
     "register_flash_attention",
 }
 CALLS = [call for module in families.each("calls.py") for call in module.CALLS]

@@ -151,7 +151,7 @@ def test_the_timeline_of_a_block_that_is_not_there(monkeypatch, tmp_path):
 
 def test_gdb_stops_one_lane():
     """At a line of the kernel, in thread 200, with that lane's variables."""
-    place = f"{KERNEL}:{line_of('this->rescale_if_large(s, sum)')}"
+    place = f"{KERNEL}:{line_of('softmax.rescale_if_large(s, o, sum)')}"
     answers = ("print kittens::sim::self->thread", "print first", "print k_at", "bt 2", "kill")
     try:
         command = sim.debugger(f"{place} if kittens::sim::self->thread == 200", answers)

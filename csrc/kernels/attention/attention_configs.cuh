@@ -2,7 +2,6 @@
 // attention_sm90.cu makes the kernels and chooses among them. Figures: benchmarks/attention.md.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "kernels/attention/attention.h"
@@ -33,7 +32,7 @@ struct attention_form {
 // two alone with a softcap, which computes in more. (In large heads the last 16 keys of a block
 // would take those registers.)
 // clang-format off
-inline constexpr auto kForwardForms = std::to_array<attention_form>({
+inline constexpr attention_form kForwardForms[] = {
     // name        head_dim capped consumers, registers keys q_stages
     {"64",              64, false,  3, 160, 32,         128,  2, softmax_reference::fixed},
     {"96",              96, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
@@ -45,14 +44,15 @@ inline constexpr auto kForwardForms = std::to_array<attention_form>({
     {"128, capped",    128, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
     {"192, capped",    192, true,   2, 240, 24,          96,  1, softmax_reference::online},
     {"256, capped",    256, true,   2, 240, 24,          64,  1, softmax_reference::online},
-});
+};
 // clang-format on
+inline constexpr int kForwardFormCount = sizeof(kForwardForms) / sizeof(kForwardForms[0]);
 
 constexpr const attention_form& forward_form(int64_t width, bool capped) {
   for (const attention_form& form : kForwardForms) {
     if (form.takes(width, capped)) return form;
   }
-  return kForwardForms.back();
+  return kForwardForms[kForwardFormCount - 1];
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

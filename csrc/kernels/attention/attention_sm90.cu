@@ -12,7 +12,7 @@ namespace {
 template <class T, size_t I = 0>
 void launch_form(const attention_forward_params& p, kittens::host::stream s) {
   constexpr attention_form form = kForwardForms[I];
-  if constexpr (I + 1 < kForwardForms.size()) {
+  if constexpr (I + 1 < kForwardFormCount) {
     if (!form.takes(std::max(p.head_dim, p.value_dim), p.softcap > 0)) {
       return launch_form<T, I + 1>(p, s);
     }

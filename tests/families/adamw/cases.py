@@ -164,7 +164,7 @@ def run_between_guards(case: Case, inputs) -> list[Tensor]:
     runs = []
     for neighbours in (math.nan, 1e4):
         tensors, buffers = copied(case, inputs, neighbours)
-        runs.append(run_case(case, tensors))
+        runs.append(step_in_place(case, tensors))
         for t, buffer in zip(tensors, buffers, strict=True):
             guards = torch.ones_like(buffer, dtype=torch.bool)
             guards.as_strided(t.shape, t.stride(), t.storage_offset()).fill_(False)
@@ -191,6 +191,11 @@ def options_of(case: Case) -> dict:
 
 
 def run_case(case: Case, inputs) -> list[Tensor]:
+    """What `step_in_place` gives of copies."""
+    return step_in_place(case, copied(case, inputs)[0])
+
+
+def step_in_place(case: Case, inputs) -> list[Tensor]:
     """All tensors after the step, then the steps and the number of steps skipped."""
     *tensors, norm = inputs
     lists = [list(tensors[i :: case.tensors]) for i in range(case.tensors)]

@@ -21,8 +21,9 @@ from thunderkittens.testing import memory
 registry = torch.nn.attention
 CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 OPS = ("_flash_attention_forward", "_flash_attention_backward")
+PLAIN = {"dtype": FP32, "value_dim": None, "softcap": 0.0, "sinks": None}
 RANDOM = [
-    dataclasses.replace(case, dtype=FP32, value_dim=None, softcap=0.0, sinks=None)
+    dataclasses.replace(case, **PLAIN, seqused_k=(), leftpad_k=())
     for case in cases.random(seed=2, count=200, longest=24, widest=40)
 ]
 
