@@ -2,9 +2,9 @@
 // attention_sm90.cu makes the kernels and chooses among them. Figures: benchmarks/attention.md.
 #pragma once
 
-#include <cstdint>
+#include <kittens.cuh>
 
-#include "kernels/attention/attention.h"
+#include <cstdint>
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
