@@ -84,6 +84,8 @@ def rotary_tables(config: Config, positions: int, device: torch.device) -> tuple
     return angles.cos().float(), angles.sin().float()
 
 
+
+
 class Linear(nn.Module):
     """y = x weightᵀ + bias."""
 
