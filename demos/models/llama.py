@@ -84,8 +84,6 @@ def rotary_tables(config: Config, positions: int, device: torch.device) -> tuple
     return angles.cos().float(), angles.sin().float()
 
 
-
-
 class Linear(nn.Module):
     """y = x weightᵀ + bias."""
 
