@@ -27,9 +27,9 @@ def jobs() -> dict[str, dict[str, list[Job]]]:
     found = {kernel.name: {name: [] for name in COLUMNS[:-1]} for kernel in configs.KERNELS}
     toolkit, _ = cuda.toolkit()
     header = build_info.write(toolkit)
-    for source in (*ops.kernel_sources(), *ops.torch_sources()):
-        if source.parts[1] == "kernels":
-            found[source.parts[2]]["torch"].append(ops.compile_job(source, header))
+    for job in (*ops.host_jobs(), *ops.glue_jobs(header)):
+        if job.name.startswith("csrc/kernels/"):
+            found[job.name.split("/")[2]]["torch"].append(job)
     for job in cuda.kernel_jobs(toolkit) if toolkit else ():
         found[job.kernel.split("/")[0]]["GPU"].append(job)
     try:
@@ -93,9 +93,7 @@ def build_jobs() -> list[Job]:
     """Returns the compilations of the libraries and of the simulator."""
     toolkit, _ = cuda.toolkit()
     header = build_info.write(toolkit)
-    found = [
-        ops.compile_job(path, header) for path in (*ops.torch_sources(), *ops.kernel_sources())
-    ]
+    found = [*ops.glue_jobs(header), *ops.host_jobs()]
     found += [need for need in dict.fromkeys(need for job in found for need in job.needs)]
     if toolkit is not None:
         found += [*cuda.kernel_jobs(toolkit), cuda.device_job(toolkit)]

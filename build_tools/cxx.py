@@ -39,7 +39,7 @@ def job(source: Path, tool: str = "", flags: tuple[str, ...] = ()) -> compile.Jo
             *("-c", str(source), "-o", "{output}"),
         ),
         tool=f"{compiler.name}, {tool}" if tool else compiler.name,
-        kernel=f"{source.relative_to('csrc/kernels').with_suffix('')} (host)" if is_kernel else "",
+        kernel=f"{source.parts[2]} (host)" if is_kernel else "",
     )
 
 

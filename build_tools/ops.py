@@ -4,12 +4,15 @@
 `lib/libthunderkittens.so` makes torch ops of them.
 """
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
 from build_tools import build_info, compile, cuda, cxx, precompiled, settings, toolchain
+from build_tools.settings import ROOT
 
 TORCH_HEADERS = "csrc/binding/precompiled.hpp"
+BUILD_INFO = Path("csrc/binding/build_info.cpp")
 KERNELS = "libthunderkittens_kernels.so"
 LIBRARY = "libthunderkittens.so"
 
@@ -31,8 +34,8 @@ def build(
     print(toolchain.describe(toolkit, reason), flush=True)
     header = build_info.write(toolkit)
     host, device = _kernel_jobs(toolkit, kernels)
-    glue = [compile_job(source, header) for source in torch_sources()]
-    # The slowest first: kernels, then files that include ATen.
+    glue = glue_jobs(header)
+    # The slowest first: kernels, then what includes ATen.
     results = compile.run([*reversed(device), *glue, *host], "Compiling")
     outputs = {result.job.name: result.output for result in results}
     objects = [tuple(outputs[job.name] for job in jobs) for jobs in ([*host, *device], glue)]
@@ -65,40 +68,45 @@ def _kernel_jobs(
     toolkit: toolchain.Cuda | None, kernels: Iterable[compile.Job] | None
 ) -> tuple[list[compile.Job], list[compile.Job]]:
     """Returns the compilations of the kernels' library: by the C++ compiler, and by nvcc."""
-    host = [compile_job(source) for source in kernel_sources()]
+    host = host_jobs()
     if toolkit is None:
         return host, []
     chosen = cuda.kernel_jobs(toolkit) if kernels is None else kernels
     return host, [*chosen, cuda.device_job(toolkit)]
 
 
-def kernel_sources() -> list[Path]:
-    """Returns the C++ sources beside the kernels, which know no torch."""
-    return cxx.sources("csrc/host", "csrc/kernels/*")
+def host_jobs() -> list[compile.Job]:
+    """Returns the compilations of the C++ sources beside the kernels, which know no torch."""
+    return [cxx.job(source) for source in cxx.sources("csrc/host", "csrc/kernels/*")]
 
 
-def torch_sources() -> list[Path]:
-    """Returns the C++ sources of the torch ops."""
-    return cxx.sources("csrc/binding", "csrc/kernels/*/torch")
+def glue_jobs(header: Path) -> list[compile.Job]:
+    """Returns the compilations of the torch ops: one of each folder, and one without torch.
 
-
-def compile_job(source: Path, header: Path | None = None) -> compile.Job:
-    """Returns the compilation of one C++ source of the two libraries.
+    A folder's sources are one translation unit. Most of what one of them alone would cost are
+    templates of torch's headers, which g++ instantiates at its end, used or not.
 
     Args:
-        source: Relative to the repository.
-        header: The generated header, in a folder to include from, which one source reads.
+        header: The generated header of build_info.cpp, in a folder to include from.
     """
-    if source in kernel_sources():  # without torch, no other object for another torch
-        return cxx.job(source)
-    if source.name == "build_info.cpp":  # nor this
-        return cxx.job(source, flags=("-I", str(header.parent)) if header else ())
     torch = toolchain.find_torch()
-    job = cxx.job(source, f"torch {torch.version}", torch.include_flags)
-    header = cxx.job(
-        Path(TORCH_HEADERS), f"torch {torch.version}", ("-x", "c++", *torch.include_flags)
-    )
-    return precompiled.begin_with(job, *precompiled.header(header))
+    tool = f"torch {torch.version}"
+    torch_headers = cxx.job(Path(TORCH_HEADERS), tool, ("-x", "c++", *torch.include_flags))
+    flags, needs = precompiled.header(torch_headers)
+    found = []
+    for folder in torch_folders():
+        *others, last = (path for path in cxx.sources(folder) if path != BUILD_INFO)
+        before = (word for path in others for word in ("-include", str(path)))
+        job = cxx.job(last, tool, (*torch.include_flags, *before))
+        job = dataclasses.replace(job, name=f"{folder}/all")
+        found.append(precompiled.begin_with(job, flags, needs))
+    return [*found, cxx.job(BUILD_INFO, flags=("-I", str(header.parent)))]
+
+
+def torch_folders() -> list[str]:
+    """Returns the folders of sources with torch, relative to the repository."""
+    families = sorted(ROOT.glob("csrc/kernels/*/torch"))
+    return ["csrc/binding", *(str(path.relative_to(ROOT)) for path in families)]
 
 
 def _link_kernels(

@@ -30,6 +30,11 @@ inline at::Tensor empty_contiguous(const at::Tensor& like) {
 // What stands for a result that nobody wants.
 inline at::Tensor none(const at::Tensor& like) { return at::empty({0}, like.options()); }
 
+// A dimension of size 1 has no stride to speak of.
+inline int64_t stride_of(const at::Tensor& t, int64_t dim) {
+  return t.size(dim) == 1 ? 0 : t.stride(dim);
+}
+
 // A tensor [..., width] read as [rows, width]: row r starts `stride` elements after row r − 1, and
 // the last dimension is contiguous. `tensor` owns the memory: keep it until the launch has
 // returned.

@@ -13,8 +13,8 @@ namespace {
 
 using namespace activations;
 
-const kernel kForwardKernel("geglu", kGegluForward);
-const kernel kBackwardKernel("geglu_backward", kGegluBackward);
+const kernel kGegluForwardKernel("geglu", kGegluForward);
+const kernel kGegluBackwardKernel("geglu_backward", kGegluBackward);
 
 struct geglu_backward {
   static constexpr const char* name = "geglu_backward";
@@ -30,7 +30,7 @@ struct geglu_backward {
 
   static two_tensors compute(const Tensor& dy, const Tensor& gate, const Tensor& up,
                              std::array<bool, 2> needs, std::string_view approximate) {
-    return gated_backward(kBackwardKernel, gelu_named(approximate), dy, gate, up, needs);
+    return gated_backward(kGegluBackwardKernel, gelu_named(approximate), dy, gate, up, needs);
   }
 };
 
@@ -46,12 +46,12 @@ struct geglu {
 
   static std::array<Tensor, 1> compute(const Tensor& gate, const Tensor& up,
                                        std::string_view approximate) {
-    return {gated_forward(kForwardKernel, gelu_named(approximate), gate, up)};
+    return {gated_forward(kGegluForwardKernel, gelu_named(approximate), gate, up)};
   }
 };
 
-const register_ops<geglu, geglu_backward> registered;
-const register_promotion<geglu> registered_promotion;
+const register_ops<geglu, geglu_backward> registered_geglu;
+const register_promotion<geglu> registered_geglu_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -12,8 +12,8 @@ namespace {
 
 using namespace activations;
 
-const kernel kForwardKernel("gelu", kGeluForward);
-const kernel kBackwardKernel("gelu_backward", kGeluBackward);
+const kernel kGeluForwardKernel("gelu", kGeluForward);
+const kernel kGeluBackwardKernel("gelu_backward", kGeluBackward);
 
 void forward_kernel(const decision& d, activation f, const Tensor& x, const Tensor& y) {
   const operands_view<1> in({x});
@@ -66,7 +66,7 @@ struct gelu_backward {
                                        std::string_view approximate) {
     const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
-    const decision d = decide(kBackwardKernel, x.device(), why_unsupported(x));
+    const decision d = decide(kGeluBackwardKernel, x.device(), why_unsupported(x));
     if (d.explained) return {};
     if (d.on == nullptr) return {rounded_like(x, activate_backward(f, upcast(dy), upcast(x)))};
     const Tensor dx = empty_contiguous(x);
@@ -87,7 +87,7 @@ struct gelu {
   static std::array<Tensor, 1> compute(const Tensor& x, std::string_view approximate) {
     const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
-    const decision d = decide(kForwardKernel, x.device(), why_unsupported(x));
+    const decision d = decide(kGeluForwardKernel, x.device(), why_unsupported(x));
     if (d.explained) {
       if (d.on != nullptr) note_operand(x, "x");
       return {};
@@ -99,7 +99,7 @@ struct gelu {
   }
 };
 
-const register_ops<gelu, gelu_backward> registered;
+const register_ops<gelu, gelu_backward> registered_gelu;
 
 }  // namespace
 }  // namespace thunderkittens

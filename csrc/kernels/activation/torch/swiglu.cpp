@@ -13,8 +13,8 @@ namespace {
 
 using namespace activations;
 
-const kernel kForwardKernel("swiglu", kSwigluForward);
-const kernel kBackwardKernel("swiglu_backward", kSwigluBackward);
+const kernel kSwigluForwardKernel("swiglu", kSwigluForward);
+const kernel kSwigluBackwardKernel("swiglu_backward", kSwigluBackward);
 
 struct swiglu_backward {
   static constexpr const char* name = "swiglu_backward";
@@ -29,7 +29,7 @@ struct swiglu_backward {
 
   static two_tensors compute(const Tensor& dy, const Tensor& gate, const Tensor& up,
                              std::array<bool, 2> needs) {
-    return gated_backward(kBackwardKernel, activation::silu, dy, gate, up, needs);
+    return gated_backward(kSwigluBackwardKernel, activation::silu, dy, gate, up, needs);
   }
 };
 
@@ -43,12 +43,12 @@ struct swiglu {
   static constexpr result_list results{like("y", "gate")};
 
   static std::array<Tensor, 1> compute(const Tensor& gate, const Tensor& up) {
-    return {gated_forward(kForwardKernel, activation::silu, gate, up)};
+    return {gated_forward(kSwigluForwardKernel, activation::silu, gate, up)};
   }
 };
 
-const register_ops<swiglu, swiglu_backward> registered;
-const register_promotion<swiglu> registered_promotion;
+const register_ops<swiglu, swiglu_backward> registered_swiglu;
+const register_promotion<swiglu> registered_swiglu_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -125,7 +125,7 @@ struct adamw {
   }
 };
 
-const register_ops<adamw> registered;
+const register_ops<adamw> registered_adamw;
 
 }  // namespace
 }  // namespace thunderkittens

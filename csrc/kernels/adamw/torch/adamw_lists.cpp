@@ -195,7 +195,7 @@ struct registered_lists {
     implement(kNorm, {DispatchKey::Meta}, norm_of_nothing);
   }
 };
-const registered_lists registered;
+const registered_lists registered_adamw_lists;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -69,9 +69,7 @@ Tensor exactly_contiguous(const Tensor& t) {
 
 namespace {
 
-using two_tensors = std::array<Tensor, 2>;
-
-const kernel kForwardKernel("attention", kAttentionForward);
+const kernel kAttentionForwardKernel("attention", kAttentionForward);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
@@ -188,7 +186,8 @@ struct choice {
   decision d;
 
   explicit choice(const attention_call& c)
-      : problem(problem_of(c)), d(decide(kForwardKernel, c.q.device(), why_torch(c, problem))) {}
+      : problem(problem_of(c)),
+        d(decide(kAttentionForwardKernel, c.q.device(), why_torch(c, problem))) {}
 };
 
 // Whether there is nothing to compute, and nothing to choose.
@@ -235,7 +234,7 @@ bool may_be_served(const attention_call& c) {
   if (!is_stand_in(c.q)) return false;
   if (is_subclass(c.q)) return true;
   const c10::Device device = c.q.device();
-  const bool built = !device.is_cuda() || why_not(kForwardKernel, device.index()).empty();
+  const bool built = !device.is_cuda() || why_not(kAttentionForwardKernel, device.index()).empty();
   return built && why_torch(c, problem_of(c)).empty();
 }
 
@@ -375,8 +374,8 @@ struct attention {
   }
 };
 
-const register_ops<attention, attention_backward> registered;
-const register_autocast<attention> registered_autocast;
+const register_ops<attention, attention_backward> registered_attention;
+const register_autocast<attention> registered_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -13,9 +13,8 @@ namespace thunderkittens {
 namespace {
 
 using at::Tensor;
-using four_tensors = std::array<Tensor, 4>;
 
-const kernel kBackwardKernel("attention_backward", kAttentionBackward);
+const kernel kAttentionBackwardKernel("attention_backward", kAttentionBackward);
 
 std::string why_torch(const attention_call& c) {
   if (c.q.scalar_type() == at::kDouble) return "float64 is computed by torch";
@@ -75,7 +74,8 @@ four_tensors attention_gradients(attention_backward_call b) {
   attention_call& c = b.forward;
   // Without rows or keys there is nothing to choose.
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
-  const decision d = chooses ? decide(kBackwardKernel, c.q.device(), why_torch(c)) : decision();
+  const decision d =
+      chooses ? decide(kAttentionBackwardKernel, c.q.device(), why_torch(c)) : decision();
   if (d.explained) return {};
   for (Tensor* t : {&c.q, &b.o, &b.dout}) *t = tma_operand(*t);
   for (Tensor* t : {&c.k, &c.v}) *t = key_operand(c, *t);
@@ -89,8 +89,8 @@ four_tensors attention_gradients(attention_backward_call b) {
 
 std::string who_differentiates(const device& on, const attention_forward_problem& forward) {
   std::string reason = why_unsupported(attention_backward_problem{.forward = forward});
-  if (reason.empty() && kBackwardKernel.launchers->find(on) == nullptr) {
-    reason = kBackwardKernel.launchers->why_not(on);
+  if (reason.empty() && kAttentionBackwardKernel.launchers->find(on) == nullptr) {
+    reason = kAttentionBackwardKernel.launchers->why_not(on);
   }
   return reason.empty() ? "its backward is computed by a kernel, too"
                         : "its backward is computed by torch: " + reason;

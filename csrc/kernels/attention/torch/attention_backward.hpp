@@ -9,7 +9,7 @@ namespace thunderkittens {
 
 // dq, dk, dv and dsinks, contiguous, from o and lse, whatever computed those; undefined is what is
 // not needed.
-std::array<at::Tensor, 4> attention_gradients(attention_backward_call b);
+four_tensors attention_gradients(attention_backward_call b);
 
 // For `explain`: what will compute the gradients of a forward on that device.
 std::string who_differentiates(const device& on, const attention_forward_problem& forward);

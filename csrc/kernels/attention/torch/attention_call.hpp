@@ -10,6 +10,9 @@
 
 namespace thunderkittens {
 
+using two_tensors = std::array<at::Tensor, 2>;
+using four_tensors = std::array<at::Tensor, 4>;
+
 // What a call was given; packed when cu_seqlens_q is there.
 struct attention_call {
   at::Tensor q, k, v;

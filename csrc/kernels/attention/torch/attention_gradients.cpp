@@ -8,7 +8,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/attention/torch/attention_masks.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
@@ -18,10 +17,6 @@ namespace {
 
 using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
-using two_tensors = std::tuple<Tensor, Tensor>;
-using four_tensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Heads are computed together as long as the matrix of their scores has no more elements than
 // this.

@@ -14,7 +14,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -28,9 +27,6 @@ namespace {
 using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
-using two_tensors = std::tuple<Tensor, Tensor>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ---- The formula --------------------------------------------------------------------------------
 

@@ -2,9 +2,13 @@
 // attention.h.
 #pragma once
 
+#include <limits>
+
 #include "kernels/attention/torch/attention_call.hpp"
 
 namespace thunderkittens {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The dtype of lse, and of everything in between.
 at::ScalarType attention_computing_dtype(const at::Tensor& q);
@@ -17,14 +21,13 @@ bool is_stand_in(const at::Tensor& t);
 
 // o and lse, of differentiable ATen ops. Without `wants_lse`, lse may be undefined, and torch's own
 // fused attention is used where it computes the same.
-std::tuple<at::Tensor, at::Tensor> attention_by_aten(const attention_call& c, bool wants_lse);
+two_tensors attention_by_aten(const attention_call& c, bool wants_lse);
 
 // Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
 bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // dq, dk, dv and dsinks from o and lse, whatever computed those. What is not needed may be
 // undefined.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward_by_aten(
-    const attention_backward_call& b);
+four_tensors attention_backward_by_aten(const attention_backward_call& b);
 
 }  // namespace thunderkittens

@@ -16,7 +16,7 @@ using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 using one_tensor = std::array<Tensor, 1>;
 
-const kernel kKernel("attention_decode", kAttentionDecode);
+const kernel kAttentionDecodeKernel("attention_decode", kAttentionDecode);
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ void compute_by_kernel(const decision& d, const attention_decode_call& c, const 
 Tensor compute_decode(const attention_decode_call& c, const Tensor& out) {
   const auto result = [&] { return out.defined() ? out : empty_contiguous(c.q); };
   if (c.q.numel() == 0 && explaining() == nullptr) return result();
-  const decision d = decide(kKernel, c.q.device(), why_torch(c));
+  const decision d = decide(kAttentionDecodeKernel, c.q.device(), why_torch(c));
   if (d.explained) {
     if (d.on != nullptr && !rows_start_at(c.q, kRowBytes)) {
       explaining()->notes.push_back(
@@ -173,9 +173,9 @@ struct attention_decode_out {
   }
 };
 
-const register_ops<attention_decode, attention_decode_out> registered;
-const register_autocast<attention_decode> registered_autocast;
-const register_autocast<attention_decode_out> registered_autocast_out;
+const register_ops<attention_decode, attention_decode_out> registered_attention_decode;
+const register_autocast<attention_decode> registered_attention_decode_autocast;
+const register_autocast<attention_decode_out> registered_attention_decode_autocast_out;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -15,7 +15,7 @@ using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
 
-const kernel kKernel("cache_append", kCacheAppend);
+const kernel kCacheAppendKernel("cache_append", kCacheAppend);
 
 struct append_call {
   const Tensor &k, &v, &k_cache, &v_cache, &seqlens;
@@ -212,7 +212,7 @@ void append(const append_call& c) {
   }
   const bool nothing_to_do = c.k.numel() == 0 || c.cache().is_empty();
   if (nothing_to_do && explaining() == nullptr) return;
-  const decision d = decide(kKernel, c.k.device(), why_torch(c));
+  const decision d = decide(kCacheAppendKernel, c.k.device(), why_torch(c));
   if (d.explained) return;
   d.on == nullptr ? append_by_aten(c) : append_by_kernel(d, c);
 }
@@ -252,8 +252,8 @@ struct cache_append {
   }
 };
 
-const register_ops<cache_append> registered;
-const register_autocast<cache_append> registered_autocast;
+const register_ops<cache_append> registered_cache_append;
+const register_autocast<cache_append> registered_cache_append_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "binding/layout.h"
+
 namespace thunderkittens {
 
 using at::Tensor;
@@ -11,8 +13,7 @@ using at::Tensor;
 bool has_neighbours(const Tensor& t) { return t.size(-1) <= 1 || t.stride(-1) == 1; }
 
 decode_strides decode_strides_of(const Tensor& t) {
-  const auto stride = [&](int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); };
-  return {stride(0), stride(1), stride(2)};
+  return {stride_of(t, 0), stride_of(t, 1), stride_of(t, 2)};
 }
 
 bool rows_start_at(const Tensor& t, int64_t bytes) {

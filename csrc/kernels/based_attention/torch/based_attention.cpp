@@ -19,8 +19,8 @@ using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
 
-const kernel kKernel("based_attention", kBasedAttention);
-const kernel kBackwardKernel("based_attention_backward", kBasedAttention);
+const kernel kBasedAttentionKernel("based_attention", kBasedAttention);
+const kernel kBasedAttentionBackwardKernel("based_attention_backward", kBasedAttention);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ based_attention_results compute_forward(const based_attention_call& c, bool want
     return {empty_contiguous(c.v), passed_through(c.initial_state, state),
             passed_through(c.initial_sums, sums)};
   }
-  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem_of(c)));
+  const decision d = decide(kBasedAttentionKernel, c.q.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.q, "q");
@@ -191,7 +191,7 @@ based_attention_gradients compute_backward(const based_attention_backward_call& 
   const based_attention_call& c = b.forward;
   if (is_empty(c)) return gradients_of_nothing(b);
   const based_attention_backward_problem problem{problem_of(c), {}};
-  const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kBasedAttentionBackwardKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) return {};
   based_attention_gradients results =
       d.on == nullptr ? based_attention_backward_by_aten(b) : backward_by_kernel(d, b);
@@ -288,8 +288,8 @@ struct based_attention {
   }
 };
 
-const register_ops<based_attention, based_attention_backward> registered;
-const register_autocast<based_attention> registered_autocast;
+const register_ops<based_attention, based_attention_backward> registered_based_attention;
+const register_autocast<based_attention> registered_based_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

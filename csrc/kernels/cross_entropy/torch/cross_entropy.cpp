@@ -22,8 +22,8 @@ using at::Tensor;
 using one_tensor = std::array<Tensor, 1>;
 using two_tensors = std::array<Tensor, 2>;
 
-const kernel kForwardKernel("cross_entropy", kCrossEntropyForward);
-const kernel kBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
+const kernel kCrossEntropyForwardKernel("cross_entropy", kCrossEntropyForward);
+const kernel kCrossEntropyBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
 
 constexpr argument_list kArguments{
     tensor("logits", dtype_rule::floating, "*,V"),
@@ -66,7 +66,7 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
     loss.masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
     return {reduce_losses({}, o, loss, targets), gradient()};
   }
-  const decision d = decide(kForwardKernel, logits.device(),
+  const decision d = decide(kCrossEntropyForwardKernel, logits.device(),
                             why_no_cross_entropy_kernel(logits.scalar_type(), logits.size(-1)));
   if (d.explained) {
     if (d.on != nullptr) note_copy(logits, "logits");
@@ -100,7 +100,7 @@ Tensor empty_loss(const Tensor& logits, const loss_options& options) {
 void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor& result) {
   if (gradient.numel() == 0) return;
   const int64_t width = gradient.size(-1);
-  const decision d = decide(kBackwardKernel, gradient.device(),
+  const decision d = decide(kCrossEntropyBackwardKernel, gradient.device(),
                             why_no_cross_entropy_kernel(gradient.scalar_type(), width));
   if (d.explained) return;
   raise_target_outside(d, gradient.device());
@@ -257,7 +257,7 @@ struct cross_entropy_in_place {
 
 const register_ops<cross_entropy, cross_entropy_in_place, cross_entropy_forward_in_place,
                    cross_entropy_backward, cross_entropy_backward_in_place>
-    registered;
+    registered_cross_entropy;
 
 }  // namespace
 

@@ -40,11 +40,8 @@ struct gradients_of_unreduced {
   }
 };
 
-loss_options options_of(const linear_call& c) {
-  return {"linear_cross_entropy", c.ignore_index, c.reduction, c.label_smoothing, c.z_loss};
-}
 Tensor empty_loss(const linear_call& c) {
-  return options_of(c).reduce == loss_reduction::none
+  return c.options().reduce == loss_reduction::none
              ? empty_losses(c.x)
              : at::empty({}, c.x.options().dtype(statistics_dtype(c.x)));
 }
@@ -72,13 +69,14 @@ struct with_gradients {
                             const optional_tensor& bias, std::array<bool, 3>,
                             const auto&... options) {
     const linear_call c{x, weight, targets, bias, options...};
-    options_of(c);
+    c.options();
     TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
                       *c.chunk_rows);
   }
   static bool is_by_row(const Tensor& x, const Tensor& weight, const Tensor& targets,
                         const optional_tensor& bias, std::array<bool, 3>, const auto&... options) {
-    return options_of({x, weight, targets, bias, options...}).reduce == loss_reduction::none;
+    return linear_call{x, weight, targets, bias, options...}.options().reduce ==
+           loss_reduction::none;
   }
   static four_tensors meta(const Tensor& x, const Tensor& weight, const Tensor& targets,
                            const optional_tensor& bias, std::array<bool, 3> needs,
@@ -127,9 +125,9 @@ struct linear_cross_entropy {
   };
   static constexpr result_list results{kLoss};
 
-  static void check_options(const auto&... args) { options_of({args...}); }
+  static void check_options(const auto&... args) { linear_call{args...}.options(); }
   static bool is_by_row(const auto&... args) {
-    return options_of({args...}).reduce == loss_reduction::none;
+    return linear_call{args...}.options().reduce == loss_reduction::none;
   }
   static std::array<Tensor, 1> meta(const auto&... args) { return {empty_loss({args...})}; }
   static std::array<Tensor, 1> compute(const auto&... args) {
@@ -166,8 +164,9 @@ struct linear_cross_entropy {
   }
 };
 
-const register_ops<linear_cross_entropy, with_gradients, gradients_of_unreduced> registered;
-const register_autocast<linear_cross_entropy> registered_autocast;
+const register_ops<linear_cross_entropy, with_gradients, gradients_of_unreduced>
+    registered_linear_cross_entropy;
+const register_autocast<linear_cross_entropy> registered_linear_cross_entropy_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

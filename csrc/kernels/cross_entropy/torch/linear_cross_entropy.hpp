@@ -21,6 +21,10 @@ struct linear_call {
   std::string_view reduction;
   double label_smoothing, z_loss;
   std::optional<int64_t> chunk_rows = {};  // empty: default_chunk_rows
+
+  loss_options options() const {
+    return {"linear_cross_entropy", ignore_index, reduction, label_smoothing, z_loss};
+  }
 };
 
 // needs: of x, weight, bias. The loss, and the gradients as if that of the loss were 1; undefined

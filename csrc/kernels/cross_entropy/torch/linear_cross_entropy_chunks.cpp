@@ -18,7 +18,7 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kKernel("linear_cross_entropy", kCrossEntropyForward);
+const kernel kLinearCrossEntropyChunksKernel("linear_cross_entropy", kCrossEntropyForward);
 
 // ---- Chunks -------------------------------------------------------------------------------------
 
@@ -182,10 +182,6 @@ four_tensors with_loss(const Tensor& loss, const three_tensors& gradients) {
   return {loss, gradients[0], gradients[1], gradients[2]};
 }
 
-loss_options options_of(const linear_call& c) {
-  return {"linear_cross_entropy", c.ignore_index, c.reduction, c.label_smoothing, c.z_loss};
-}
-
 void check_columns(const linear_call& c, const loss_options& o) {
   check_targets("linear_cross_entropy", o, c.targets, c.weight.size(0), "weight.size(-2)");
 }
@@ -193,12 +189,13 @@ void check_columns(const linear_call& c, const loss_options& o) {
 }  // namespace
 
 four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool, 3> needs) {
-  const loss_options o = options_of(c);
+  const loss_options o = c.options();
   const int64_t vocabulary = c.weight.size(0);
   const bool empty = is_empty(c);
   decision d;
   if (!empty || explaining() != nullptr) {
-    d = decide(kKernel, c.x.device(), why_no_cross_entropy_kernel(c.x.scalar_type(), vocabulary));
+    d = decide(kLinearCrossEntropyChunksKernel, c.x.device(),
+               why_no_cross_entropy_kernel(c.x.scalar_type(), vocabulary));
     if (d.explained) return {};
   }
   if (d.on == nullptr) check_columns(c, o);
@@ -215,9 +212,9 @@ four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool,
 
 three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& dloss,
                                             std::array<bool, 3> needs) {
-  const loss_options o = options_of(c);
+  const loss_options o = c.options();
   if (is_empty(c)) return zero_gradients(c, needs);
-  const decision d = decide(kKernel, c.x.device(),
+  const decision d = decide(kLinearCrossEntropyChunksKernel, c.x.device(),
                             why_no_cross_entropy_kernel(c.x.scalar_type(), c.weight.size(0)));
   if (d.explained) return {};
   if (d.on == nullptr) check_columns(c, o);

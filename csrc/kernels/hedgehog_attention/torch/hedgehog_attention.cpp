@@ -22,8 +22,9 @@ namespace {
 using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 
-const kernel kKernel("hedgehog_attention", kHedgehogAttention);
-const kernel kBackwardKernel("hedgehog_attention_backward", kHedgehogAttentionBackward);
+const kernel kHedgehogAttentionKernel("hedgehog_attention", kHedgehogAttention);
+const kernel kHedgehogAttentionBackwardKernel("hedgehog_attention_backward",
+                                              kHedgehogAttentionBackward);
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -69,8 +70,8 @@ void note_backward(const device& on, const hedgehog_attention_call& c) {
   const Tensor* inputs[] = {&c.q, &c.k, &c.v, &c.q_map, &c.k_map, &c.alpha, &c.beta};
   if (std::ranges::none_of(inputs, [](const Tensor* t) { return t->requires_grad(); })) return;
   std::string reason = why_torch_differentiates(c);
-  if (reason.empty() && kBackwardKernel.launchers->find(on) == nullptr) {
-    reason = kBackwardKernel.launchers->why_not(on);
+  if (reason.empty() && kHedgehogAttentionBackwardKernel.launchers->find(on) == nullptr) {
+    reason = kHedgehogAttentionBackwardKernel.launchers->why_not(on);
   }
   explaining()->notes.push_back(reason.empty() ? "its backward is computed by a kernel, too"
                                                : "its backward is computed by torch: " + reason);
@@ -148,7 +149,7 @@ hedgehog_attention_results forward_of_nothing(const hedgehog_attention_call& c, 
 
 hedgehog_attention_results compute_forward(const hedgehog_attention_call& c, bool wants_state) {
   if (is_empty(c) && explaining() == nullptr) return forward_of_nothing(c, wants_state);
-  const decision d = decide(kKernel, c.q.device(), why_torch(c));
+  const decision d = decide(kHedgehogAttentionKernel, c.q.device(), why_torch(c));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.q, "q");
@@ -220,7 +221,7 @@ hedgehog_attention_gradients backward_by_kernel(const decision& d,
 
 hedgehog_attention_gradients compute_backward(const hedgehog_attention_backward_call& b) {
   if (is_empty(b.forward)) return gradients_of_nothing(b);
-  const decision d = decide(kBackwardKernel, b.forward.q.device(), why_torch(b));
+  const decision d = decide(kHedgehogAttentionBackwardKernel, b.forward.q.device(), why_torch(b));
   if (d.explained) return {};
   return d.on == nullptr ? hedgehog_attention_backward_by_aten(b) : backward_by_kernel(d, b);
 }
@@ -333,8 +334,8 @@ struct hedgehog_attention {
   }
 };
 
-const register_ops<hedgehog_attention, hedgehog_attention_backward> registered;
-const register_autocast<hedgehog_attention> registered_autocast;
+const register_ops<hedgehog_attention, hedgehog_attention_backward> registered_hedgehog_attention;
+const register_autocast<hedgehog_attention> registered_hedgehog_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

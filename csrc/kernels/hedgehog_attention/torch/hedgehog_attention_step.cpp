@@ -18,7 +18,7 @@ namespace {
 using at::Tensor;
 using one_tensor = std::array<Tensor, 1>;
 
-const kernel kKernel("hedgehog_attention_step", kHedgehogAttentionStep);
+const kernel kHedgehogAttentionStepKernel("hedgehog_attention_step", kHedgehogAttentionStep);
 
 struct step_call {
   Tensor k_cache, v_cache, kv_state, k_state, length, q, k, v, q_map, k_map, alpha, beta;
@@ -151,7 +151,7 @@ Tensor compute_step(step_call c) {
       .v_strides = strides_of(c.v),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
   };
-  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kHedgehogAttentionStepKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) return {};
   return d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, problem, c);
 }
@@ -201,8 +201,8 @@ struct hedgehog_attention_step {
   }
 };
 
-const register_ops<hedgehog_attention_step> registered;
-const register_autocast<hedgehog_attention_step> registered_autocast;
+const register_ops<hedgehog_attention_step> registered_hedgehog_attention_step;
+const register_autocast<hedgehog_attention_step> registered_hedgehog_attention_step_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

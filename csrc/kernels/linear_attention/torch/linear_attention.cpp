@@ -21,8 +21,8 @@ using at::Tensor;
 using c10::SymInt;
 using optional_tensor = std::optional<Tensor>;
 
-const kernel kKernel("linear_attention", kLinearAttention);
-const kernel kBackwardKernel("linear_attention_backward", kLinearAttention);
+const kernel kLinearAttentionKernel("linear_attention", kLinearAttention);
+const kernel kLinearAttentionBackwardKernel("linear_attention_backward", kLinearAttention);
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ linear_attention_results compute_in_batch(const linear_attention_call& c, bool w
     }
     return {at::zeros_like(c.v, at::MemoryFormat::Contiguous), state};
   }
-  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem_of(c)));
+  const decision d = decide(kLinearAttentionKernel, c.q.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.q, "q");
@@ -205,7 +205,7 @@ linear_attention_gradients compute_backward(const linear_attention_backward_call
   const auto in_batch = [&]() -> linear_attention_gradients {
     if (is_empty(c)) return gradients_of_nothing(b);
     const linear_attention_backward_problem problem{problem_of(c), {}};
-    const decision d = decide(kBackwardKernel, c.q.device(), why_torch(c, problem));
+    const decision d = decide(kLinearAttentionBackwardKernel, c.q.device(), why_torch(c, problem));
     if (d.explained) return {};
     return d.on == nullptr ? linear_attention_backward_by_aten(b) : backward_by_kernel(d, b);
   };
@@ -313,8 +313,8 @@ struct linear_attention {
   }
 };
 
-const register_ops<linear_attention, linear_attention_backward> registered;
-const register_autocast<linear_attention> registered_autocast;
+const register_ops<linear_attention, linear_attention_backward> registered_linear_attention;
+const register_autocast<linear_attention> registered_linear_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -10,6 +10,7 @@
 
 #include "binding/autocast.h"
 #include "binding/launch.h"
+#include "binding/layout.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
 #include "kernels/linear_attention/linear_attention_step.h"
@@ -21,7 +22,7 @@ using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 using one_tensor = std::array<Tensor, 1>;
 
-const kernel kKernel("linear_attention_step", kLinearAttentionStep);
+const kernel kLinearAttentionStepKernel("linear_attention_step", kLinearAttentionStep);
 
 // What a call was given.
 struct step_call {
@@ -106,9 +107,7 @@ Tensor step_by_aten(const step_call& c) {
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
-// A dimension of size 1 has no stride to speak of.
-int64_t stride_of(const Tensor& t, int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); }
-linear_attention_step_strides strides_of(const Tensor& t) {
+linear_attention_step_strides step_strides_of(const Tensor& t) {
   return {stride_of(t, 0), stride_of(t, 1), stride_of(t, 2)};
 }
 
@@ -120,9 +119,9 @@ linear_attention_step_problem problem_of(const step_call& c) {
       .key_width = c.q.size(2),
       .value_width = c.v.size(2),
       .states = c.state.size(0),
-      .q_strides = strides_of(c.q),
-      .k_strides = strides_of(c.k),
-      .v_strides = strides_of(c.v),
+      .q_strides = step_strides_of(c.q),
+      .k_strides = step_strides_of(c.k),
+      .v_strides = step_strides_of(c.v),
       .state_stride = stride_of(c.state, 0),
       .state_head_stride = stride_of(c.state, 1),
       .state_key_stride = stride_of(c.state, 2),
@@ -175,7 +174,7 @@ Tensor compute_step(const step_call& c) {
   const bool is_empty = c.v.numel() == 0;
   if (is_empty && explaining() == nullptr) return empty_contiguous(c.v);
   const linear_attention_step_problem problem = problem_of(c);
-  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kLinearAttentionStepKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) return {};
   return d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, problem, c);
 }
@@ -223,9 +222,11 @@ struct linear_attention_step_functional {
   static auto in_autocast(const auto&... args) { return with_autocast(args...); }
 };
 
-const register_ops<linear_attention_step, linear_attention_step_functional> registered;
-const register_autocast<linear_attention_step> registered_autocast;
-const register_autocast<linear_attention_step_functional> registered_functional_autocast;
+const register_ops<linear_attention_step, linear_attention_step_functional>
+    registered_linear_attention_step;
+const register_autocast<linear_attention_step> registered_linear_attention_step_autocast;
+const register_autocast<linear_attention_step_functional>
+    registered_linear_attention_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -24,8 +24,8 @@ namespace {
 using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 
-const kernel kKernel("mamba2", kLinearAttention);
-const kernel kBackwardKernel("mamba2_backward", kLinearAttention);
+const kernel kMamba2Kernel("mamba2", kLinearAttention);
+const kernel kMamba2BackwardKernel("mamba2_backward", kLinearAttention);
 
 // ---- The kernels --------------------------------------------------------------------------------
 
@@ -77,8 +77,6 @@ bool is_empty(const mamba2_call& c) {
 
 // What kernels read as contiguous float32: of a head, and states.
 Tensor contiguous(const optional_tensor& t) { return t ? t->contiguous() : Tensor(); }
-Tensor floats(const optional_tensor& t) { return t ? t->to(at::kFloat).contiguous() : Tensor(); }
-const float* data_of(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 float* new_data_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 Tensor empty_state(const mamba2_call& c) {
@@ -136,7 +134,7 @@ mamba2_results compute_in_batch(const mamba2_call& c, bool wants_state) {
     }
     return {at::zeros_like(c.x, at::MemoryFormat::Contiguous), state};
   }
-  const decision d = decide(kKernel, c.x.device(), why_torch(c, problem_of(c)));
+  const decision d = decide(kMamba2Kernel, c.x.device(), why_torch(c, problem_of(c)));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.x, "x");
@@ -235,7 +233,7 @@ mamba2_gradients compute_backward_in_batch(const mamba2_backward_call& b) {
   const mamba2_call& c = b.forward;
   if (is_empty(c)) return gradients_of_nothing(b);
   const mamba2_backward_problem problem{problem_of(c), {}};
-  const decision d = decide(kBackwardKernel, c.x.device(), why_torch(c, problem));
+  const decision d = decide(kMamba2BackwardKernel, c.x.device(), why_torch(c, problem));
   if (d.explained) return {};
   return d.on == nullptr ? mamba2_backward_by_aten(b) : backward_by_kernel(d, b);
 }
@@ -361,8 +359,8 @@ struct mamba2 {
   }
 };
 
-const register_ops<mamba2, mamba2_backward> registered;
-const register_autocast<mamba2> registered_autocast;
+const register_ops<mamba2, mamba2_backward> registered_mamba2;
+const register_autocast<mamba2> registered_mamba2_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

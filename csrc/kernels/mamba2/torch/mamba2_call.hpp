@@ -20,6 +20,14 @@ struct mamba2_call {
   std::optional<at::Tensor> cu_seqlens;
 };
 
+// The numbers of what the kernels read in float32; of none, an undefined tensor and null.
+inline at::Tensor floats(const std::optional<at::Tensor>& t) {
+  return t ? t->to(at::kFloat).contiguous() : at::Tensor();
+}
+inline const float* data_of(const at::Tensor& t) {
+  return t.defined() ? t.const_data_ptr<float>() : nullptr;
+}
+
 // y and the final state.
 using mamba2_results = std::array<at::Tensor, 2>;
 // dx, ddt, dA, dB, dC, dD, ddt_bias, dinitial_state; undefined is what is not needed.

@@ -8,6 +8,7 @@
 
 #include "binding/autocast.h"
 #include "binding/launch.h"
+#include "binding/layout.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
 #include "kernels/mamba2/mamba2.h"
@@ -19,7 +20,7 @@ using at::Tensor;
 using optional_tensor = std::optional<Tensor>;
 using one_tensor = std::array<Tensor, 1>;
 
-const kernel kKernel("mamba2_step", kMamba2Step);
+const kernel kMamba2StepKernel("mamba2_step", kMamba2Step);
 
 // What a call was given.
 struct step_call {
@@ -91,9 +92,7 @@ Tensor step_by_aten(const step_call& c) {
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
-// A dimension of size 1 has no stride to speak of.
-int64_t stride_of(const Tensor& t, int64_t dim) { return t.size(dim) == 1 ? 0 : t.stride(dim); }
-mamba2_step_strides strides_of(const Tensor& t) { return {stride_of(t, 0), stride_of(t, 1)}; }
+mamba2_step_strides step_strides_of(const Tensor& t) { return {stride_of(t, 0), stride_of(t, 1)}; }
 
 mamba2_step_problem problem_of(const step_call& c) {
   return {
@@ -103,11 +102,11 @@ mamba2_step_problem problem_of(const step_call& c) {
       .head_width = c.x.size(2),
       .state_width = c.B.size(2),
       .states = c.state.size(0),
-      .x_strides = strides_of(c.x),
-      .b_strides = strides_of(c.B),
-      .c_strides = strides_of(c.C),
-      .z_strides = c.z ? strides_of(*c.z) : mamba2_step_strides{},
-      .dt_strides = strides_of(c.dt),
+      .x_strides = step_strides_of(c.x),
+      .b_strides = step_strides_of(c.B),
+      .c_strides = step_strides_of(c.C),
+      .z_strides = c.z ? step_strides_of(*c.z) : mamba2_step_strides{},
+      .dt_strides = step_strides_of(c.dt),
       .state_stride = stride_of(c.state, 0),
       .state_head_stride = stride_of(c.state, 1),
       .state_row_stride = stride_of(c.state, 2),
@@ -130,8 +129,6 @@ std::string why_torch(const step_call& c, const mamba2_step_problem& problem) {
 Tensor with_rows(const Tensor& t) {
   return t.size(-1) <= 1 || t.stride(-1) == 1 ? t : t.contiguous();
 }
-Tensor floats(const optional_tensor& t) { return t ? t->to(at::kFloat).contiguous() : Tensor(); }
-const float* data_of(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 
 Tensor step_by_kernel(const decision& d, const step_call& given) {
   const Tensor x = with_rows(given.x), B = with_rows(given.B), C = with_rows(given.C);
@@ -199,7 +196,7 @@ struct mamba2_step {
     const step_call c{args...};
     check_writable(c);
     if (c.x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(c.x)};
-    const decision d = decide(kKernel, c.x.device(), why_torch(c, problem_of(c)));
+    const decision d = decide(kMamba2StepKernel, c.x.device(), why_torch(c, problem_of(c)));
     if (d.explained) return {};
     return {d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, c)};
   }
@@ -220,8 +217,8 @@ struct mamba2_step {
   }
 };
 
-const register_ops<mamba2_step> registered;
-const register_autocast<mamba2_step> registered_autocast;
+const register_ops<mamba2_step> registered_mamba2_step;
+const register_autocast<mamba2_step> registered_mamba2_step_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -11,10 +11,11 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kForwardKernel("add_layer_norm", kAddLayerNormForward);
-const kernel kBackwardKernel("add_layer_norm_backward", kAddLayerNormBackward);
-const norm_member kMember{norm_op::add_layer_norm, kForwardKernel, kBackwardKernel,
-                          /*centred=*/true};
+const kernel kAddLayerNormForwardKernel("add_layer_norm", kAddLayerNormForward);
+const kernel kAddLayerNormBackwardKernel("add_layer_norm_backward", kAddLayerNormBackward);
+const norm_member kAddLayerNorm{norm_op::add_layer_norm, kAddLayerNormForwardKernel,
+                                kAddLayerNormBackwardKernel,
+                                /*centred=*/true};
 
 struct add_layer_norm_backward {
   static constexpr const char* name = "add_layer_norm_backward";
@@ -46,16 +47,16 @@ struct add_layer_norm_backward {
                                 const optional_tensor& weight, const optional_tensor& bias,
                                 const Tensor& mean, const Tensor& rstd, double dropout_p,
                                 const optional_tensor& seed, norm_needs needs) {
-    return norm_backward(kMember, {.dy = dy,
-                                   .dsum = dsum,
-                                   .x = sum,
-                                   .weight = weight,
-                                   .bias = bias,
-                                   .mean = mean,
-                                   .rstd = rstd,
-                                   .needs = needs,
-                                   .dropout_p = dropout_p,
-                                   .seed = seed});
+    return norm_backward(kAddLayerNorm, {.dy = dy,
+                                         .dsum = dsum,
+                                         .x = sum,
+                                         .weight = weight,
+                                         .bias = bias,
+                                         .mean = mean,
+                                         .rstd = rstd,
+                                         .needs = needs,
+                                         .dropout_p = dropout_p,
+                                         .seed = seed});
   }
 };
 
@@ -94,7 +95,7 @@ struct add_layer_norm {
                                        const optional_tensor& weight, const optional_tensor& bias,
                                        double eps, double dropout_p, bool training,
                                        const optional_tensor& seed, bool statistics) {
-    const auto r = norm_forward(kMember,
+    const auto r = norm_forward(kAddLayerNorm,
                                 {.x = x,
                                  .residual = residual,
                                  .weight = weight,
@@ -111,8 +112,8 @@ struct add_layer_norm {
   }
 };
 
-const register_ops<add_layer_norm, add_layer_norm_backward> registered;
-const register_promotion<add_layer_norm> registered_promotion;
+const register_ops<add_layer_norm, add_layer_norm_backward> registered_add_layer_norm;
+const register_promotion<add_layer_norm> registered_add_layer_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

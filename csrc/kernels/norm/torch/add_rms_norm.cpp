@@ -11,10 +11,11 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kForwardKernel("add_rms_norm", kAddRmsNormForward);
-const kernel kBackwardKernel("add_rms_norm_backward", kAddRmsNormBackward);
-const norm_member kMember{norm_op::add_rms_norm, kForwardKernel, kBackwardKernel,
-                          /*centred=*/false};
+const kernel kAddRmsNormForwardKernel("add_rms_norm", kAddRmsNormForward);
+const kernel kAddRmsNormBackwardKernel("add_rms_norm_backward", kAddRmsNormBackward);
+const norm_member kAddRmsNorm{norm_op::add_rms_norm, kAddRmsNormForwardKernel,
+                              kAddRmsNormBackwardKernel,
+                              /*centred=*/false};
 
 struct add_rms_norm_backward {
   static constexpr const char* name = "add_rms_norm_backward";
@@ -44,17 +45,17 @@ struct add_rms_norm_backward {
                                        const Tensor& sum, const optional_tensor& weight,
                                        const Tensor& rstd, double weight_offset, double dropout_p,
                                        const optional_tensor& seed, std::array<bool, 3> needs) {
-    const auto g = norm_backward(kMember, {.dy = dy,
-                                           .dsum = dsum,
-                                           .x = sum,
-                                           .weight = weight,
-                                           .bias = kNoTensor,
-                                           .mean = kUndefined,
-                                           .rstd = rstd,
-                                           .needs = {needs[0], needs[1], needs[2], false},
-                                           .weight_offset = weight_offset,
-                                           .dropout_p = dropout_p,
-                                           .seed = seed});
+    const auto g = norm_backward(kAddRmsNorm, {.dy = dy,
+                                               .dsum = dsum,
+                                               .x = sum,
+                                               .weight = weight,
+                                               .bias = kNoTensor,
+                                               .mean = kUndefined,
+                                               .rstd = rstd,
+                                               .needs = {needs[0], needs[1], needs[2], false},
+                                               .weight_offset = weight_offset,
+                                               .dropout_p = dropout_p,
+                                               .seed = seed});
     return {g[kDx], g[kDresidual], g[kDweight]};
   }
 };
@@ -96,7 +97,7 @@ struct add_rms_norm {
                                        double weight_offset, std::string_view casting,
                                        double dropout_p, bool training, const optional_tensor& seed,
                                        bool statistics) {
-    const auto r = norm_forward(kMember,
+    const auto r = norm_forward(kAddRmsNorm,
                                 {.x = x,
                                  .residual = residual,
                                  .weight = weight,
@@ -115,8 +116,8 @@ struct add_rms_norm {
   }
 };
 
-const register_ops<add_rms_norm, add_rms_norm_backward> registered;
-const register_promotion<add_rms_norm> registered_promotion;
+const register_ops<add_rms_norm, add_rms_norm_backward> registered_add_rms_norm;
+const register_promotion<add_rms_norm> registered_add_rms_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -12,9 +12,10 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kForwardKernel("layer_norm", kLayerNormForward);
-const kernel kBackwardKernel("layer_norm_backward", kLayerNormBackward);
-const norm_member kMember{norm_op::layer_norm, kForwardKernel, kBackwardKernel, /*centred=*/true};
+const kernel kLayerNormForwardKernel("layer_norm", kLayerNormForward);
+const kernel kLayerNormBackwardKernel("layer_norm_backward", kLayerNormBackward);
+const norm_member kLayerNorm{norm_op::layer_norm, kLayerNormForwardKernel, kLayerNormBackwardKernel,
+                             /*centred=*/true};
 
 struct layer_norm_backward {
   static constexpr const char* name = "layer_norm_backward";
@@ -35,14 +36,14 @@ struct layer_norm_backward {
                                        const optional_tensor& weight, const optional_tensor& bias,
                                        const Tensor& mean, const Tensor& rstd,
                                        std::array<bool, 3> needs) {
-    const auto g = norm_backward(kMember, {.dy = dy,
-                                           .dsum = kNoTensor,
-                                           .x = x,
-                                           .weight = weight,
-                                           .bias = bias,
-                                           .mean = mean,
-                                           .rstd = rstd,
-                                           .needs = {needs[0], false, needs[1], needs[2]}});
+    const auto g = norm_backward(kLayerNorm, {.dy = dy,
+                                              .dsum = kNoTensor,
+                                              .x = x,
+                                              .weight = weight,
+                                              .bias = bias,
+                                              .mean = mean,
+                                              .rstd = rstd,
+                                              .needs = {needs[0], false, needs[1], needs[2]}});
     return {g[kDx], g[kDweight], g[kDbias]};
   }
 };
@@ -61,13 +62,13 @@ struct layer_norm {
 
   static std::array<Tensor, 3> compute(const Tensor& x, const optional_tensor& weight,
                                        const optional_tensor& bias, double eps, bool statistics) {
-    const auto r = norm_forward(kMember, {x, kNoTensor, weight, bias, eps}, statistics);
+    const auto r = norm_forward(kLayerNorm, {x, kNoTensor, weight, bias, eps}, statistics);
     return {r.y, r.mean, r.rstd};
   }
 };
 
-const register_ops<layer_norm, layer_norm_backward> registered;
-const register_promotion<layer_norm> registered_promotion;
+const register_ops<layer_norm, layer_norm_backward> registered_layer_norm;
+const register_promotion<layer_norm> registered_layer_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -12,9 +12,10 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kForwardKernel("rms_norm", kRmsNormForward);
-const kernel kBackwardKernel("rms_norm_backward", kRmsNormBackward);
-const norm_member kMember{norm_op::rms_norm, kForwardKernel, kBackwardKernel, /*centred=*/false};
+const kernel kRmsNormForwardKernel("rms_norm", kRmsNormForward);
+const kernel kRmsNormBackwardKernel("rms_norm_backward", kRmsNormBackward);
+const norm_member kRmsNorm{norm_op::rms_norm, kRmsNormForwardKernel, kRmsNormBackwardKernel,
+                           /*centred=*/false};
 
 struct rms_norm_backward {
   static constexpr const char* name = "rms_norm_backward";
@@ -32,15 +33,15 @@ struct rms_norm_backward {
   static std::array<Tensor, 2> compute(const Tensor& dy, const Tensor& x,
                                        const optional_tensor& weight, const Tensor& rstd,
                                        double weight_offset, std::array<bool, 2> needs) {
-    const auto g = norm_backward(kMember, {.dy = dy,
-                                           .dsum = kNoTensor,
-                                           .x = x,
-                                           .weight = weight,
-                                           .bias = kNoTensor,
-                                           .mean = kUndefined,
-                                           .rstd = rstd,
-                                           .needs = {needs[0], false, needs[1], false},
-                                           .weight_offset = weight_offset});
+    const auto g = norm_backward(kRmsNorm, {.dy = dy,
+                                            .dsum = kNoTensor,
+                                            .x = x,
+                                            .weight = weight,
+                                            .bias = kNoTensor,
+                                            .mean = kUndefined,
+                                            .rstd = rstd,
+                                            .needs = {needs[0], false, needs[1], false},
+                                            .weight_offset = weight_offset});
     return {g[kDx], g[kDweight]};
   }
 };
@@ -61,7 +62,7 @@ struct rms_norm {
   static std::array<Tensor, 2> compute(const Tensor& x, const optional_tensor& weight,
                                        std::optional<double> eps, double weight_offset,
                                        std::string_view casting, bool statistics) {
-    const auto r = norm_forward(kMember,
+    const auto r = norm_forward(kRmsNorm,
                                 {.x = x,
                                  .residual = kNoTensor,
                                  .weight = weight,
@@ -74,8 +75,8 @@ struct rms_norm {
   }
 };
 
-const register_ops<rms_norm, rms_norm_backward> registered;
-const register_promotion<rms_norm> registered_promotion;
+const register_ops<rms_norm, rms_norm_backward> registered_rms_norm;
+const register_promotion<rms_norm> registered_rms_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

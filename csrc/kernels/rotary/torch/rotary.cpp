@@ -22,7 +22,7 @@ using c10::SymInt;
 using torch::autograd::variable_list;
 using two_tensors = std::array<Tensor, 2>;
 
-const kernel kKernel("rotary", kRotary);
+const kernel kRotaryKernel("rotary", kRotary);
 
 constexpr argument_list kArguments{
     tensor("q", dtype_rule::floating, "B,S,Hq,D").if_packed("N,Hq,D"),
@@ -219,7 +219,7 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool nothing_to_do = empty || (in_place && c.cos.size(1) == 0);
   if (nothing_to_do && explaining() == nullptr) return;
   const rotary_problem problem = problem_of(c, q_out, k_out);
-  const decision d = decide(kKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kRotaryKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) {
     if (d.on != nullptr) take_notes(c, in_place);
   } else if (d.on != nullptr) {
@@ -356,8 +356,8 @@ variable_list turn_back::operator()(const backward_call& b) const {
   return list;
 }
 
-const register_ops<rotary, rotary_in_place> registered;
-const register_promotion<rotary> registered_promotion;
+const register_ops<rotary, rotary_in_place> registered_rotary;
+const register_promotion<rotary> registered_rotary_promotion;
 
 }  // namespace
 }  // namespace thunderkittens
