@@ -35,6 +35,11 @@ MEMORY_BYTES = 2 << 30
 MUTANT_FLAGS = ("-w", "-fsanitize-undefined-trap-on-error")
 # For those that nothing else notices: it takes the compiler half as long again.
 LAST_FLAGS = ("-fsanitize=object-size",)
+# How a mutant is built, and under which policies it then runs, one after the other until it is
+# noticed; and a kernel as it is, which nothing may notice.
+MUTANT_RUNS = (((), POLICIES), (LAST_FLAGS, POLICIES[:1]))
+RIGHT_RUNS = ((LAST_FLAGS, POLICIES),)
+Runs = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 NOTICED = ("report", "numbers", "crash", "timeout")
 
 
@@ -97,13 +102,16 @@ class Bench:
         """The verdict on a source with the text that it is to have."""
         family = str(Path("csrc", file).parent)
         if text == (ROOT / "csrc" / file).read_text():  # each program knows it: once for all files
-            verdicts = (self._judge([self._world(p, family)], file, text, (p,)) for p in programs)
+            verdicts = (
+                self._judge([self._world(p, family)], file, text, (p,), RIGHT_RUNS)
+                for p in programs
+            )
             return next((one for one in verdicts if one != SURVIVED), SURVIVED)
         world = [self._world(program, family) for program in programs]
-        return self._judge([file, text, *world], file, text, programs)
+        return self._judge([file, text, *world], file, text, programs, MUTANT_RUNS)
 
     def _judge(
-        self, parts: list[str], file: str, text: str, programs: tuple[Program, ...]
+        self, parts: list[str], file: str, text: str, programs: tuple[Program, ...], runs: Runs
     ) -> Verdict:
         """The verdict that is kept under a hash of `parts`, or a new one."""
         key = content.of_words(*parts)
@@ -116,13 +124,13 @@ class Bench:
             changed = Path(folder, file)
             changed.parent.mkdir(parents=True)
             changed.write_text(text)
-            verdict = self._try(Path(folder), programs)
+            verdict = self._try(Path(folder), programs, runs)
         results.write(key, dataclasses.asdict(verdict))
         return verdict
 
-    def _try(self, folder: Path, programs: tuple[Program, ...]) -> Verdict:
+    def _try(self, folder: Path, programs: tuple[Program, ...], runs: Runs) -> Verdict:
         executable = folder / "program"
-        for flags, policies in (((), POLICIES), (LAST_FLAGS, POLICIES[:1])):
+        for flags, policies in runs:
             for program in programs:
                 said = self._build(folder, program, executable, flags)
                 if said:
