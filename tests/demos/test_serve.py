@@ -1,0 +1,408 @@
+"""demos/serve as a process, with real clients on 127.0.0.1."""
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+pytest.importorskip("prometheus_client")
+pytest.importorskip("httpx")
+
+import httpx
+from models.sampling import Sampling
+from served import SAMPLINGS, alone, model, save
+
+PROGRAM = "serve/serve.py"
+TEXTS = ("def add_1_2(x):\n", "return x + 7", "    x", "größer 🐱 als")
+
+
+class Served:
+    """A server that runs, its address and what it printed first."""
+
+    def __init__(self, process):
+        self.process, self.lines = process, []
+        for line in process.stdout:
+            self.lines.append(line)
+            if found := re.match(r"listening on (http://127\.0\.0\.1:\d+)\n", line):
+                self.url = found[1]
+                return
+        raise AssertionError(process.stderr.read())
+
+    def post(self, **body):
+        return httpx.post(f"{self.url}/v1/completions", json=body, timeout=60)
+
+    def metrics(self):
+        text = httpx.get(f"{self.url}/metrics").text
+        return {k: float(v) for k, v in re.findall(r"^serve_(\S+) (\S+)$", text, re.M)}
+
+    def outcomes(self):
+        names = ("stop", "length", "cancelled", "error", "refused", "invalid")
+        found = self.metrics()
+        return {name: found[f'requests_total{{outcome="{name}"}}'] for name in names}
+
+    def settled(self):
+        """The metrics once nothing waits or runs."""
+        for _ in range(300):
+            found = self.metrics()
+            if found["queue_length"] == found["running"] == 0:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"not idle: {found}")
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        output, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, output, errors
+
+
+@pytest.fixture(scope="module")
+def run_server(start_program, tokenizer, tmp_path_factory):
+    """Starts a server of the tests' model with further options; all are ended."""
+    folder = save(tmp_path_factory.mktemp("serve") / "small", tokenizer)
+    started = []
+
+    def run(*options):
+        arguments = ["--model", folder, "--device", "cpu", "--port", 0, *options]
+        process = start_program(PROGRAM, *arguments)
+        started.append(process)
+        return Served(process)
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(run_server):
+    """For most tests: 8 rows, and pages for about 4 of the longest texts."""
+    options = ["--batch", 8, "--context", 120, "--page", 16, "--pages", 32, "--max-body", 4000]
+    return run_server(*options, "--max-tokens", 80, "--max-prompt-tokens", 100)
+
+
+def expected(tokenizer, body):
+    """Text and reason of a request, from demos/generate's decoder, alone."""
+    made = model(tokenizer.get_vocab_size())
+    prompt = body["prompt"]
+    prompt = tokenizer.encode(prompt).ids if isinstance(prompt, str) else prompt
+    sampling = Sampling(body["temperature"], body.get("top_k", 0), body.get("top_p", 1.0))
+    tokens = alone(made, prompt, body["max_tokens"], sampling, body["seed"])
+    ended = tokens[-1] in made.config.ends
+    text = tokenizer.decode(tokens[:-1] if ended else tokens)
+    usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
+    return text, "stop" if ended else "length", usage
+
+
+def drawn(rng):
+    sampling = rng.choice(SAMPLINGS)
+    return {
+        "prompt": rng.choice([*TEXTS, [rng.randrange(250) for _ in range(rng.randint(1, 40))]]),
+        "max_tokens": rng.randint(8, 60),
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "seed": rng.randrange(2**63),
+    }
+
+
+async def streamed(client, body, leave_after=None):
+    """Text, reason and usage of a stream; or it is left after so many chunks."""
+    text, reason, usage, chunks, done = "", None, None, 0, False
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    async with client.stream("POST", "/v1/completions", json=body | options) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        async for line in response.aiter_lines():
+            if not line:
+                continue
+            assert line.startswith("data: ") and not done
+            done = line == "data: [DONE]"
+            if done:
+                continue
+            entries = json.loads(line.removeprefix("data: "))
+            usage = entries.get("usage", usage)
+            for choice in entries["choices"]:
+                text, reason = text + choice["text"], choice["finish_reason"]
+            chunks += 1
+            if chunks == leave_after:
+                return None
+    assert done
+    return text, reason, usage
+
+
+async def left(client, body, rng):
+    """A client that leaves: before an answer, or among its chunks."""
+    if rng.random() < 0.5:
+        with contextlib.suppress(asyncio.TimeoutError, httpx.HTTPError):
+            stream = rng.random() < 0.5
+            post = client.post("/v1/completions", json=body | {"stream": stream})
+            await asyncio.wait_for(post, rng.uniform(0.05, 0.3))
+    else:
+        await streamed(client, body, rng.randint(1, 4))
+
+
+def test_64_clients_of_which_half_leave(server, tokenizer):
+    """The others get what they get alone; nothing stays behind; the metrics add up."""
+    rng = random.Random(5)
+    bodies = [drawn(rng) for _ in range(64)]
+    before = server.settled()
+
+    async def all_clients():
+        limits = httpx.Limits(max_connections=None)
+        options = {"base_url": server.url, "limits": limits, "timeout": 120}
+        async with httpx.AsyncClient(**options) as client:
+            stay = [streamed(client, body) for body in bodies[:32]]
+            leave = [left(client, body, random.Random(n)) for n, body in enumerate(bodies[32:])]
+            return (await asyncio.gather(*stay, *leave))[:32]
+
+    answers = asyncio.run(all_clients())
+    for body, (text, reason, usage) in zip(bodies, answers, strict=False):
+        wanted_text, wanted_reason, wanted_usage = expected(tokenizer, body)
+        assert (text, reason) == (wanted_text, wanted_reason)
+        assert wanted_usage.items() <= usage.items()
+    found = server.settled()
+    assert found["pages_used"] == 0 and found["pages_free"] == 32
+    ended = {name: found[name] - before[name] for name in found}
+    counts = {name: ended[f'requests_total{{outcome="{name}"}}'] for name in server.outcomes()}
+    assert counts["refused"] == counts["invalid"] == counts["error"] == 0
+    assert counts["cancelled"] > 5 and sum(counts.values()) <= 64
+    done = sum(usage["completion_tokens"] for _, _, usage in answers)
+    assert ended["generated_tokens_total"] >= done
+    first = ended["time_to_first_token_seconds_count"]
+    assert ended["time_per_token_seconds_count"] == ended["generated_tokens_total"] - first
+    assert first >= 32
+
+
+def test_an_answer_that_is_not_streamed(server, tokenizer):
+    body = {"prompt": TEXTS[0], "max_tokens": 20, "temperature": 0, "seed": 0}
+    answer = server.post(**body, model="small")
+    assert answer.status_code == 200
+    entries, (text, reason, usage) = answer.json(), expected(tokenizer, body)
+    usage["total_tokens"] = sum(usage.values())
+    choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason}
+    assert entries["choices"] == [choice] and entries["usage"] == usage
+    assert entries["object"] == "text_completion" and entries["model"] == "small"
+    assert entries["id"].startswith("cmpl-") and abs(entries["created"] - time.time()) < 60
+    echoed = server.post(**body, echo=True).json()["choices"][0]["text"]
+    assert echoed == TEXTS[0] + text
+
+
+def test_a_stop_string_ends_the_text_and_frees_the_pages(server, tokenizer):
+    body = {"prompt": TEXTS[1], "max_tokens": 70, "temperature": 1.0}
+    body["seed"] = next(
+        n for n in range(99) if len(expected(tokenizer, body | {"seed": n})[0]) > 60
+    )
+    whole, _, usage = expected(tokenizer, body)
+    stop = whole[20:26]
+    choice = server.post(**body, stop=["never there", stop]).json()
+    assert choice["choices"][0]["text"] == whole[: whole.index(stop)]
+    assert choice["choices"][0]["finish_reason"] == "stop"
+    assert choice["usage"]["completion_tokens"] < usage["completion_tokens"]
+    assert server.settled()["pages_used"] == 0
+
+
+def test_without_a_seed_texts_differ(server):
+    body = {"prompt": TEXTS[1], "max_tokens": 30}
+    texts = {server.post(**body).json()["choices"][0]["text"] for _ in range(3)}
+    assert len(texts) > 1
+
+
+def test_the_other_pages(server):
+    models = httpx.get(f"{server.url}/v1/models").json()
+    assert models["object"] == "list" and [m["id"] for m in models["data"]] == ["small"]
+    health = httpx.get(f"{server.url}/health")
+    assert health.status_code == 200 and health.json() == {"status": "ok"}
+    metrics = httpx.get(f"{server.url}/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=")
+    assert "# TYPE serve_time_to_first_token_seconds histogram" in metrics.text
+    for method, page, status in (("GET", "/nowhere", 404), ("GET", "/v1/completions", 405)):
+        answer = httpx.request(method, server.url + page)
+        check_error(answer, status, "page")
+    assert "attention_decode: torch (" in "".join(server.lines)
+
+
+def check_error(answer, status, message):
+    """OpenAI's form, one sentence."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert {*error} == {"message", "type", "param", "code"}
+    assert message in error["message"] and "\n" not in error["message"]
+    assert len(error["message"]) < 200
+    return error
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 400, "prompt: field required"),
+        ({"prompt": 3}, 400, "prompt: must be a string or a list of tokens"),
+        ({"prompt": ["a", "b"]}, 400, "several prompts are several requests"),
+        ({"prompt": [1.5]}, 400, "prompt: must be a string or a list of tokens"),
+        ({"prompt": []}, 400, "the prompt has no token"),
+        ({"prompt": ""}, 400, "the prompt has no token"),
+        ({"prompt": [1, 300]}, 400, "the prompt's tokens must be in 0 … 299"),
+        ({"prompt": "\ud800"}, 400, "the body must be JSON"),
+        ({"prompt": "x", "\ud800": 1}, 400, "the body must be JSON"),
+        ("\xff", 400, "the body must be JSON"),
+        ({"prompt": [1] * 101}, 400, "the prompt must be of at most 100 tokens, got 101"),
+        ({"prompt": [1] * 80, "max_tokens": 42}, 400, "do not fit the context of 120"),
+        ({"prompt": "x", "max_tokens": 81}, 400, "max_tokens must be at most 80, got 81"),
+        ({"prompt": "x", "max_tokens": 0}, 400, "max_tokens: input should be greater than"),
+        ({"prompt": "x", "max_tokens": "9"}, 400, "max_tokens: input should be a valid integer"),
+        ({"prompt": "x", "temperature": -1}, 400, "temperature: input should be greater"),
+        ({"prompt": "x", "temperature": 1e-40}, 400, "temperature: must be 0 or at least 0.01"),
+        ({"prompt": "x", "temperature": float("nan")}, 400, "temperature: input should be a"),
+        ({"prompt": "x", "top_p": 1.5}, 400, "top_p: input should be less than"),
+        ({"prompt": "x", "seed": 2**63}, 400, "seed: input should be less than"),
+        ({"prompt": "x", "stop": [""]}, 400, "stop: string should have at least 1 character"),
+        ({"prompt": "x", "stop": list("abcde")}, 400, "stop: list should have at most 4 items"),
+        ({"prompt": "x", "n": 2}, 400, "n must be 1: one text is generated"),
+        ({"prompt": "x", "logprobs": 1}, 400, "logprobs must be absent: log-probabilities"),
+        ({"prompt": "x", "presence_penalty": 0.5}, 400, "presence_penalty must be 0"),
+        ({"prompt": "x", "min_p": 0.1}, 400, "min_p: there is no such parameter"),
+        ({"prompt": "x", "model": "gpt-5"}, 404, "there is no model 'gpt-5', only 'small'"),
+        ({"prompt": "x" * 5000}, 413, "the body must be at most 4000 bytes"),
+        ([1], 400, "the body must be a JSON object"),
+        ("[" * 3000, 400, "the body must be JSON"),
+        ("{", 400, "the body must be JSON"),
+    ],
+)
+def test_bad_requests_are_a_sentence(server, body, status, message):
+    before = server.outcomes()
+    content = body.encode("latin-1") if isinstance(body, str) else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    url = f"{server.url}/v1/completions"
+    check_error(httpx.post(url, content=content, headers=headers), status, message)
+    after = server.outcomes()
+    assert after == before | {"invalid": before["invalid"] + 1}
+
+
+def test_another_content_type_is_refused(server):
+    """What a page of another site may send without asking."""
+    url, content = f"{server.url}/v1/completions", json.dumps({"prompt": "x"})
+    for kind in ("text/plain", ""):
+        answer = httpx.post(url, content=content, headers={"Content-Type": kind})
+        check_error(answer, 415, "Content-Type must be application/json")
+
+
+def test_default_values_of_openai_are_taken(server):
+    answer = server.post(
+        model="small", prompt=["x"], n=1, best_of=1, logprobs=None, presence_penalty=0.0,
+        frequency_penalty=0, logit_bias={}, stop=None, suffix=None, user="me", seed=None,
+        stream=False, stream_options=None, max_tokens=1,
+    )  # fmt: skip
+    assert answer.status_code == 200
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body(server):
+    before = server.outcomes()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        time.sleep(0.2)
+    wanted = before | {"cancelled": before["cancelled"] + 1}
+    for _ in range(100):
+        if server.outcomes() == wanted:
+            return
+        time.sleep(0.05)
+    assert server.outcomes() == wanted
+
+
+def in_thread(function):
+    """Starts it; the result waits for what it returns."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+
+    def wait():
+        thread.join(60)
+        return found[0]
+
+    return wait
+
+
+LONG = {"prompt": [1, 2, 3], "temperature": 1.0, "seed": 3, "max_tokens": 250}
+
+
+@pytest.fixture(scope="module")
+def endless(tokenizer):
+    """A request whose text does not end before its 250 tokens."""
+    for seed in range(100):
+        if expected(tokenizer, LONG | {"seed": seed})[1] == "length":
+            return LONG | {"seed": seed}
+    raise AssertionError("all texts end early")
+
+
+def test_a_full_queue_is_429_and_sigint_ends_with_an_error(run_server, endless):
+    """One row, a queue of one, no grace: the third request is refused, two end with the server."""
+    small = run_server("--batch", 1, "--queue", 1, "--grace", 0, "--context", 256)
+    lines = []
+
+    def stream():
+        body = endless | {"stream": True}
+        with httpx.stream("POST", f"{small.url}/v1/completions", json=body, timeout=60) as answer:
+            lines.extend(line for line in answer.iter_lines() if line)
+
+    runs = in_thread(stream)
+    while not lines and not small.metrics()["running"]:
+        time.sleep(0.02)
+    waits = in_thread(lambda: small.post(**endless))
+    while not small.metrics()["queue_length"]:
+        time.sleep(0.02)
+    answer = small.post(**endless)
+    error = check_error(answer, 429, "1 requests wait already, and no more may")
+    assert error["type"] == "rate_limit_error" and int(answer.headers["retry-after"]) >= 1
+    assert small.outcomes()["refused"] == 1
+    code, output, errors = small.interrupt()
+    runs()
+    check_error(waits(), 503, "the server has shut down before the text ended")
+    last = json.loads(lines[-1].removeprefix("data: "))
+    assert "shut down before the text ended" in last["error"]["message"] and len(lines) > 1
+    assert (code, errors) == (0, "") and "shutting down" in output
+
+
+def test_sigint_lets_requests_end_and_takes_no_more(run_server, endless, tokenizer):
+    served = run_server("--batch", 2, "--grace", 60, "--context", 256)
+    runs = in_thread(lambda: served.post(**endless))
+    while not served.metrics()["running"]:
+        time.sleep(0.02)
+    served.process.send_signal(signal.SIGINT)
+    assert "shutting down" in served.process.stdout.readline()
+    with pytest.raises(httpx.ConnectError):
+        for _ in range(50):
+            served.post(prompt=[1], max_tokens=1)
+            time.sleep(0.02)
+    answer = runs().json()["choices"][0]
+    assert (answer["text"], answer["finish_reason"]) == expected(tokenizer, endless)[:2]
+    assert served.process.wait(60) == 0
+
+
+def test_random_weights_speak_in_numbers_and_only_to_this_machine(start_program, tmp_path):
+    from served import ENTRIES
+
+    (tmp_path / "config.json").write_text(json.dumps(ENTRIES | {"vocab_size": 101}))
+    served = Served(start_program(PROGRAM, "--random", tmp_path, "--port", 0, "--device", "cpu"))
+    try:
+        answer = served.post(prompt=[1, 2], max_tokens=3, echo=True).json()["choices"][0]
+        assert re.fullmatch(r" 1 2( \d+){3}", answer["text"])
+        check_error(served.post(prompt="text"), 400, "this model has no tokenizer")
+        port = int(served.url.rsplit(":")[-1])
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
+        again = start_program(PROGRAM, "--random", tmp_path, "--port", port)
+        output, errors = again.communicate(timeout=60)
+        assert again.returncode == 2 and not output
+        assert errors.startswith(f"serve: cannot listen on 127.0.0.1, port {port} (")
+    finally:
+        assert served.interrupt()[0] == 0
