@@ -50,7 +50,7 @@ def save(folder, tokenizer):
     return folder
 
 
-def alone(made, prompt, limit, sampling=None, seed=0):
+def alone(made, prompt, limit, sampling=None, seed=0, ends=None):
     """The tokens of a text that is generated with no other, over a cache without pages."""
-    decoder = Decoder(made, 1, len(prompt) + limit, sampling or Sampling())
+    decoder = Decoder(made, 1, len(prompt) + limit, sampling or Sampling(), ends=ends)
     return [tokens[0] for tokens in decoder.generate([prompt], limit, seed)]

@@ -17,9 +17,15 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("httpx")
 
+import app
 import httpx
+import serve as program
+import torch
+from batch import Batch
+from engine import Engine
+from models import llama_checkpoint, llama_config
 from models.sampling import Sampling
-from served import SAMPLINGS, alone, model, save
+from served import ENTRIES, SAMPLINGS, alone, model, save
 
 PROGRAM = "serve/serve.py"
 TEXTS = ("def add_1_2(x):\n", "return x + 7", "    x", "größer 🐱 als")
@@ -71,8 +77,8 @@ def run_server(start_program, tokenizer, tmp_path_factory):
     started = []
 
     def run(*options):
-        arguments = ["--model", folder, "--device", "cpu", "--port", 0, *options]
-        process = start_program(PROGRAM, *arguments)
+        which = [] if "--random" in options else ["--model", folder]
+        process = start_program(PROGRAM, *which, "--device", "cpu", "--port", 0, *options)
         started.append(process)
         return Served(process)
 
@@ -335,36 +341,39 @@ def in_thread(function):
 LONG = {"prompt": [1, 2, 3], "temperature": 1.0, "seed": 3, "max_tokens": 250}
 
 
-@pytest.fixture(scope="module")
-def endless(tokenizer):
-    """A request whose text does not end before its 250 tokens."""
-    for seed in range(100):
-        if expected(tokenizer, LONG | {"seed": seed})[1] == "length":
-            return LONG | {"seed": seed}
-    raise AssertionError("all texts end early")
+@pytest.fixture
+def run_random(run_server, tmp_path):
+    """The same of random weights, whose texts have no end but their length."""
+    (tmp_path / "config.json").write_text(json.dumps(ENTRIES | {"vocab_size": 101}))
+    return lambda *options: run_server("--random", tmp_path, "--context", 256, *options)
 
 
-def test_a_full_queue_is_429_and_sigint_ends_with_an_error(run_server, endless):
+def wait_until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it does not come")
+
+
+def test_a_full_queue_is_429_and_sigint_ends_with_an_error(run_random):
     """One row, a queue of one, no grace: the third request is refused, two end with the server."""
-    small = run_server("--batch", 1, "--queue", 1, "--grace", 0, "--context", 256)
-    lines = []
+    served, lines = run_random("--batch", 1, "--queue", 1, "--grace", 0), []
 
     def stream():
-        body = endless | {"stream": True}
-        with httpx.stream("POST", f"{small.url}/v1/completions", json=body, timeout=60) as answer:
+        body = LONG | {"stream": True}
+        with httpx.stream("POST", f"{served.url}/v1/completions", json=body, timeout=60) as answer:
             lines.extend(line for line in answer.iter_lines() if line)
 
     runs = in_thread(stream)
-    while not lines and not small.metrics()["running"]:
-        time.sleep(0.02)
-    waits = in_thread(lambda: small.post(**endless))
-    while not small.metrics()["queue_length"]:
-        time.sleep(0.02)
-    answer = small.post(**endless)
+    wait_until(lambda: served.metrics()["running"])
+    waits = in_thread(lambda: served.post(**LONG))
+    wait_until(lambda: served.metrics()["queue_length"])
+    answer = served.post(**LONG)
     error = check_error(answer, 429, "1 requests wait already, and no more may")
     assert error["type"] == "rate_limit_error" and int(answer.headers["retry-after"]) >= 1
-    assert small.outcomes()["refused"] == 1
-    code, output, errors = small.interrupt()
+    assert served.outcomes()["refused"] == 1
+    code, output, errors = served.interrupt()
     runs()
     check_error(waits(), 503, "the server has shut down before the text ended")
     last = json.loads(lines[-1].removeprefix("data: "))
@@ -372,37 +381,84 @@ def test_a_full_queue_is_429_and_sigint_ends_with_an_error(run_server, endless):
     assert (code, errors) == (0, "") and "shutting down" in output
 
 
-def test_sigint_lets_requests_end_and_takes_no_more(run_server, endless, tokenizer):
-    served = run_server("--batch", 2, "--grace", 60, "--context", 256)
-    runs = in_thread(lambda: served.post(**endless))
-    while not served.metrics()["running"]:
-        time.sleep(0.02)
+def test_sigint_lets_requests_end_and_takes_no_more(run_random, tmp_path):
+    """It speaks in numbers, as random weights have no tokenizer, and to this machine alone."""
+    served = run_random("--batch", 2, "--grace", 60)
+    answer = served.post(prompt=[1, 2], max_tokens=3, echo=True).json()["choices"][0]
+    assert re.fullmatch(r" 1 2( \d+){3}", answer["text"])
+    check_error(served.post(prompt="text"), 400, "this model has no tokenizer")
+    port = int(served.url.rsplit(":")[-1])
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+    runs = in_thread(lambda: served.post(**LONG))
+    wait_until(lambda: served.metrics()["running"])
     served.process.send_signal(signal.SIGINT)
     assert "shutting down" in served.process.stdout.readline()
     with pytest.raises(httpx.ConnectError):
         for _ in range(50):
             served.post(prompt=[1], max_tokens=1)
             time.sleep(0.02)
+    config, _ = llama_config.read_shape(str(tmp_path))
+    made = llama_checkpoint.random(config, torch.float32, torch.device("cpu"), seed=1)
+    tokens = alone(made, LONG["prompt"], 250, Sampling(1.0), LONG["seed"], ends=())
     answer = runs().json()["choices"][0]
-    assert (answer["text"], answer["finish_reason"]) == expected(tokenizer, endless)[:2]
-    assert served.process.wait(60) == 0
+    assert answer["text"] == "".join(f" {token}" for token in tokens)
+    assert answer["finish_reason"] == "length" and served.process.wait(60) == 0
 
 
-def test_random_weights_speak_in_numbers_and_only_to_this_machine(start_program, tmp_path):
-    from served import ENTRIES
-
+def test_a_model_that_fails_ends_the_server(tmp_path, monkeypatch, capsys):
+    """In this process: requests end with a sentence, the exit code is 1, and so does the server."""
     (tmp_path / "config.json").write_text(json.dumps(ENTRIES | {"vocab_size": 101}))
-    served = Served(start_program(PROGRAM, "--random", tmp_path, "--port", 0, "--device", "cpu"))
-    try:
-        answer = served.post(prompt=[1, 2], max_tokens=3, echo=True).json()["choices"][0]
-        assert re.fullmatch(r" 1 2( \d+){3}", answer["text"])
-        check_error(served.post(prompt="text"), 400, "this model has no tokenizer")
-        port = int(served.url.rsplit(":")[-1])
-        with pytest.raises(OSError):
-            socket.create_connection(("127.0.0.2", port), timeout=5)
-        again = start_program(PROGRAM, "--random", tmp_path, "--port", port)
-        output, errors = again.communicate(timeout=60)
-        assert again.returncode == 2 and not output
-        assert errors.startswith(f"serve: cannot listen on 127.0.0.1, port {port} (")
-    finally:
-        assert served.interrupt()[0] == 0
+    listener = program.bound("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/completions"
+    monkeypatch.setattr(program, "bound", lambda host, port: listener)
+
+    def step(self):
+        raise RuntimeError("CUDA error: unspecified launch failure\nCompile with …")
+
+    monkeypatch.setattr(program.Batch, "step", step)
+
+    def client():
+        transport = httpx.HTTPTransport(retries=10)
+        with httpx.Client(transport=transport, timeout=60) as connected:
+            return connected.post(url, json={"prompt": [1, 2], "max_tokens": 9})
+
+    answer = in_thread(client)
+    assert program.main(["--random", str(tmp_path), "--device", "cpu"]) == 1
+    check_error(answer(), 500, "the model has failed")
+    errors = capsys.readouterr().err
+    assert errors.endswith("serve: the model has failed: CUDA error: unspecified launch failure\n")
+
+
+def test_a_body_that_does_not_come_is_408(monkeypatch):
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.05)
+    engine = Engine(Batch(model(), 2, 60, 4, 30), 5)
+    pages = app.make_app(engine, app.Service("small", None, 60, 60, 1000))
+
+    async def slow():
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async def post():
+        transport = httpx.ASGITransport(pages)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            headers = {"Content-Type": "application/json"}
+            return await client.post("/v1/completions", content=slow(), headers=headers)
+
+    answer = asyncio.run(post())
+    check_error(answer, 408, "the body took longer than 0.05 s")
+    assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nowhere"], "serve: nowhere: no such checkpoint folder"),
+        (["--random", "tiny", "--context", "5000"], "at most the model's 4096 positions"),
+        (["--random", "tiny", "--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 0 ("),
+    ],
+)
+def test_what_cannot_be_served_exits_2_with_a_sentence(arguments, message, capsys):
+    assert program.main([*arguments, "--port", "0", "--device", "cpu"]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
