@@ -1,4 +1,4 @@
-"""What the tests of demos/serve share: a small model, its folder, and what a request gets alone."""
+"""What the tests of demos/serve share: a small model, and what it gives alone."""
 
 import functools
 import json

@@ -17,57 +17,16 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("httpx")
 
-import app
 import httpx
 import serve as program
 import torch
-from batch import Batch
-from engine import Engine
 from models import llama_checkpoint, llama_config
 from models.sampling import Sampling
 from served import ENTRIES, SAMPLINGS, alone, model, save
+from serving import Served, check_error
 
 PROGRAM = "serve/serve.py"
 TEXTS = ("def add_1_2(x):\n", "return x + 7", "    x", "größer 🐱 als")
-
-
-class Served:
-    """A server that runs, its address and what it printed first."""
-
-    def __init__(self, process):
-        self.process, self.lines = process, []
-        for line in process.stdout:
-            self.lines.append(line)
-            if found := re.match(r"listening on (http://127\.0\.0\.1:\d+)\n", line):
-                self.url = found[1]
-                return
-        raise AssertionError(process.stderr.read())
-
-    def post(self, **body):
-        return httpx.post(f"{self.url}/v1/completions", json=body, timeout=60)
-
-    def metrics(self):
-        text = httpx.get(f"{self.url}/metrics").text
-        return {k: float(v) for k, v in re.findall(r"^serve_(\S+) (\S+)$", text, re.M)}
-
-    def outcomes(self):
-        names = ("stop", "length", "cancelled", "error", "refused", "invalid")
-        found = self.metrics()
-        return {name: found[f'requests_total{{outcome="{name}"}}'] for name in names}
-
-    def settled(self):
-        """The metrics once nothing waits or runs."""
-        for _ in range(300):
-            found = self.metrics()
-            if found["queue_length"] == found["running"] == 0:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"not idle: {found}")
-
-    def interrupt(self):
-        self.process.send_signal(signal.SIGINT)
-        output, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, output, errors
 
 
 @pytest.fixture(scope="module")
@@ -237,77 +196,12 @@ def test_the_other_pages(server):
     assert "attention_decode: torch (" in "".join(server.lines)
 
 
-def check_error(answer, status, message):
-    """OpenAI's form, one sentence."""
-    assert answer.status_code == status, answer.text
-    error = answer.json()["error"]
-    assert {*error} == {"message", "type", "param", "code"}
-    assert message in error["message"] and "\n" not in error["message"]
-    assert len(error["message"]) < 200
-    return error
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
-        ({}, 400, "prompt: field required"),
-        ({"prompt": 3}, 400, "prompt: must be a string or a list of tokens"),
-        ({"prompt": ["a", "b"]}, 400, "several prompts are several requests"),
-        ({"prompt": [1.5]}, 400, "prompt: must be a string or a list of tokens"),
-        ({"prompt": []}, 400, "the prompt has no token"),
-        ({"prompt": ""}, 400, "the prompt has no token"),
-        ({"prompt": [1, 300]}, 400, "the prompt's tokens must be in 0 … 299"),
-        ({"prompt": "\ud800"}, 400, "the body must be JSON"),
-        ({"prompt": "x", "\ud800": 1}, 400, "the body must be JSON"),
-        ("\xff", 400, "the body must be JSON"),
-        ({"prompt": [1] * 101}, 400, "the prompt must be of at most 100 tokens, got 101"),
-        ({"prompt": [1] * 80, "max_tokens": 42}, 400, "do not fit the context of 120"),
-        ({"prompt": "x", "max_tokens": 81}, 400, "max_tokens must be at most 80, got 81"),
-        ({"prompt": "x", "max_tokens": 0}, 400, "max_tokens: input should be greater than"),
-        ({"prompt": "x", "max_tokens": "9"}, 400, "max_tokens: input should be a valid integer"),
-        ({"prompt": "x", "temperature": -1}, 400, "temperature: input should be greater"),
-        ({"prompt": "x", "temperature": 1e-40}, 400, "temperature: must be 0 or at least 0.01"),
-        ({"prompt": "x", "temperature": float("nan")}, 400, "temperature: input should be a"),
-        ({"prompt": "x", "top_p": 1.5}, 400, "top_p: input should be less than"),
-        ({"prompt": "x", "seed": 2**63}, 400, "seed: input should be less than"),
-        ({"prompt": "x", "stop": [""]}, 400, "stop: string should have at least 1 character"),
-        ({"prompt": "x", "stop": list("abcde")}, 400, "stop: list should have at most 4 items"),
-        ({"prompt": "x", "n": 2}, 400, "n must be 1: one text is generated"),
-        ({"prompt": "x", "logprobs": 1}, 400, "logprobs must be absent: log-probabilities"),
-        ({"prompt": "x", "presence_penalty": 0.5}, 400, "presence_penalty must be 0"),
-        ({"prompt": "x", "min_p": 0.1}, 400, "min_p: there is no such parameter"),
-        ({"prompt": "x", "model": "gpt-5"}, 404, "there is no model 'gpt-5', only 'small'"),
-        ({"prompt": "x" * 5000}, 413, "the body must be at most 4000 bytes"),
-        ([1], 400, "the body must be a JSON object"),
-        ("[" * 3000, 400, "the body must be JSON"),
-        ("{", 400, "the body must be JSON"),
-    ],
-)
-def test_bad_requests_are_a_sentence(server, body, status, message):
-    before = server.outcomes()
-    content = body.encode("latin-1") if isinstance(body, str) else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json"}
-    url = f"{server.url}/v1/completions"
-    check_error(httpx.post(url, content=content, headers=headers), status, message)
-    after = server.outcomes()
-    assert after == before | {"invalid": before["invalid"] + 1}
-
-
-def test_another_content_type_is_refused(server):
-    """What a page of another site may send without asking."""
-    url, content = f"{server.url}/v1/completions", json.dumps({"prompt": "x"})
-    for kind in ("text/plain", ""):
-        answer = httpx.post(url, content=content, headers={"Content-Type": kind})
-        check_error(answer, 415, "Content-Type must be application/json")
-
-
-def test_default_values_of_openai_are_taken(server):
-    answer = server.post(
-        model="small", prompt=["x"], n=1, best_of=1, logprobs=None, presence_penalty=0.0,
-        frequency_penalty=0, logit_bias={}, stop=None, suffix=None, user="me", seed=None,
-        stream=False, stream_options=None, max_tokens=1,
-    )  # fmt: skip
-    assert answer.status_code == 200
+def test_a_body_that_is_too_large_is_not_read(server):
+    """The connection is closed: there may be gigabytes behind."""
+    answer = server.post(prompt="x" * 5000)
+    check_error(answer, 413, "the body must be at most 4000 bytes")
+    assert answer.headers["connection"] == "close"
+    check_error(server.post(prompt=3), 400, "prompt: must be a string or a list of tokens")
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body(server):
@@ -428,37 +322,3 @@ def test_a_model_that_fails_ends_the_server(tmp_path, monkeypatch, capsys):
     check_error(answer(), 500, "the model has failed")
     errors = capsys.readouterr().err
     assert errors.endswith("serve: the model has failed: CUDA error: unspecified launch failure\n")
-
-
-def test_a_body_that_does_not_come_is_408(monkeypatch):
-    monkeypatch.setattr(app, "BODY_SECONDS", 0.05)
-    engine = Engine(Batch(model(), 2, 60, 4, 30), 5)
-    pages = app.make_app(engine, app.Service("small", None, 60, 60, 1000))
-
-    async def slow():
-        yield b"{"
-        await asyncio.sleep(60)
-
-    async def post():
-        transport = httpx.ASGITransport(pages)
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-            headers = {"Content-Type": "application/json"}
-            return await client.post("/v1/completions", content=slow(), headers=headers)
-
-    answer = asyncio.run(post())
-    check_error(answer, 408, "the body took longer than 0.05 s")
-    assert answer.headers["connection"] == "close"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--model", "nowhere"], "serve: nowhere: no such checkpoint folder"),
-        (["--random", "tiny", "--context", "5000"], "at most the model's 4096 positions"),
-        (["--random", "tiny", "--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 0 ("),
-    ],
-)
-def test_what_cannot_be_served_exits_2_with_a_sentence(arguments, message, capsys):
-    assert program.main([*arguments, "--port", "0", "--device", "cpu"]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
