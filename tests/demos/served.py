@@ -1,11 +1,12 @@
 """What the tests of demos/serve share: a small model, and what it gives alone."""
 
+import copy
 import functools
 import json
 
 import torch
 from models import llama_checkpoint, llama_config
-from models.decoding import Decoder
+from models.decoding import Decoder, full_logits
 from models.sampling import Sampling
 from safetensors.torch import save_file
 
@@ -27,7 +28,7 @@ SAMPLINGS = (Sampling(), Sampling(1.0), Sampling(0.7, top_k=20, top_p=0.9))
 
 
 @functools.cache
-def model(vocabulary: int = 101, head_dim: int = 16, device: str = "cpu"):
+def model(vocabulary: int = 101, head_dim: int = 16):
     """A model whose next token depends on all that came before."""
     entries = ENTRIES | {"vocab_size": vocabulary, "head_dim": head_dim}
     config = llama_config.config_of(entries, "config.json")
@@ -35,7 +36,12 @@ def model(vocabulary: int = 101, head_dim: int = 16, device: str = "cpu"):
     generator = torch.Generator().manual_seed(3)
     for parameter in made.parameters():
         parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    return made if device == "cpu" else made.to(device, torch.bfloat16)
+    return made
+
+
+def in_bfloat16(device="cpu"):
+    """One that the kernels take."""
+    return copy.deepcopy(model(head_dim=64)).to(device, torch.bfloat16)
 
 
 def save(folder, tokenizer):
@@ -54,3 +60,16 @@ def alone(made, prompt, limit, sampling=None, seed=0, ends=None):
     """The tokens of a text that is generated with no other, over a cache without pages."""
     decoder = Decoder(made, 1, len(prompt) + limit, sampling or Sampling(), ends=ends)
     return [tokens[0] for tokens in decoder.generate([prompt], limit, seed)]
+
+
+def check_likeliest(made, prompt, tokens):
+    """Each token of a 16-bit model is the likeliest behind all before it, in float32, or a tie.
+
+    A logit has 21 roundings a block to 8 bits and 5 more, a gap two of them; three deviations.
+    """
+    exact = copy.deepcopy(made).float()
+    (logits,) = full_logits(exact, [list(prompt) + tokens])
+    behind = logits[len(prompt) - 1 : -1]
+    chosen = behind.gather(1, torch.tensor(tokens, device=behind.device)[:, None])
+    limit = 2 * 3 * (21 * 2 + 5) ** 0.5 * 2**-9 * float(behind.abs().max())
+    assert (behind.amax(1, keepdim=True) - chosen).max() <= limit

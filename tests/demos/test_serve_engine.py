@@ -9,11 +9,12 @@ import torch
 
 pytest.importorskip("prometheus_client")
 
+import batch as batch_module
 from batch import Batch, buckets
 from engine import Closed, Engine, QueueFull, Request
 from models.cache import Pages
 from models.sampling import Sampling
-from served import SAMPLINGS, alone, model
+from served import SAMPLINGS, alone, check_likeliest, in_bfloat16, model
 
 PAGE, VOCABULARY = 4, 101
 
@@ -301,11 +302,50 @@ def test_the_rows_that_are_captured():
     assert buckets(1) == [1] and buckets(8) == [1, 2, 4, 8] and buckets(12) == [1, 2, 4, 8, 12]
 
 
+class Replayed:
+    """What stands for a CUDA graph on the CPU: the step, whose result is where the first one was."""
+
+    def __init__(self, step, device, pool):
+        self.step, self.result, self.shared = step, step(), pool
+
+    def replay(self):
+        self.result.copy_(self.step())
+
+    def pool(self):
+        return (0, 1)
+
+
+def test_steps_of_more_rows_than_have_a_text(monkeypatch):
+    """As graphs take them: 5 rows may be a step of 7, of which 2 are left alone."""
+    made = []
+
+    def captured(step, device, pool=None):
+        made.append(Replayed(step, device, pool))
+        return made[-1], made[-1].result
+
+    monkeypatch.setattr(batch_module, "captured", captured)
+    engine, asked = make_engine(rows=7, pages=60), []
+    engine.batch._buckets = buckets(7)
+    with torch.inference_mode():
+        engine.batch._capture()
+    assert [len(graph.result) for graph in made] == [7, 4, 2, 1]
+    assert [graph.shared for graph in made] == [None, (0, 1), (0, 1), (0, 1)]
+    rng = random.Random(1)
+    for _ in range(12):
+        asked.append(drawn(rng))
+        engine.submit(asked[-1])
+    while engine._running or engine._waiting:
+        engine.turn()
+        check_pages(engine)
+    for request in asked:
+        request.check()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_captured_steps_are_those_without_graphs(sampling):
     """While rows come and go through all buckets, and graphs share their memory."""
-    made, runs = model(head_dim=64, device="cuda"), []
+    made, runs = in_bfloat16("cuda"), []
     for graph in (True, False):
         rng = random.Random(1)
         batch = Batch(made, 6, 100, 16, 42, graph=graph)
@@ -320,3 +360,6 @@ def test_captured_steps_are_those_without_graphs(sampling):
         assert engine.pages.used == 0
         runs.append([request.got for request in asked])
     assert runs[0] == runs[1] and all(runs[0])
+    if sampling.temperature == 0:
+        for request in asked:
+            check_likeliest(made, request.prompt, request.got)
