@@ -4,16 +4,19 @@
     python -m demos.serve --random tiny --port 8001
 
 Nothing is downloaded, and only this machine is listened to unless --host says otherwise. SIGINT
-ends it: no request is taken any more, and those that there are have --grace seconds.
+ends it: no request is taken any more, and those that there are have --grace seconds. A second one
+ends these, too.
 
 Exit codes: 0 ended by SIGINT; 1 the model failed; 2 bad arguments, checkpoint or address.
 """
 
 import argparse
+import asyncio
 import contextlib
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -68,6 +71,14 @@ class Server(uvicorn.Server):
         host, port = sockets[0].getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         self.console.print(f"listening on http://{host}:{port}", style="bold", markup=False)
+
+    def handle_exit(self, number: int, frame: FrameType | None) -> None:
+        """Begins to end; the second time, without the rest of --grace."""
+        if self.should_exit:
+            # By the loop: this may have interrupted whoever holds the engine's lock.
+            asyncio.get_running_loop().call_soon_threadsafe(self.engine.close, 0)
+        else:
+            super().handle_exit(number, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends: requests that there are end by themselves, or by the engine after --grace."""

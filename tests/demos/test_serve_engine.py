@@ -303,7 +303,7 @@ def test_the_rows_that_are_captured():
 
 
 class Replayed:
-    """What stands for a CUDA graph on the CPU: the step, whose result is where the first one was."""
+    """What stands for a CUDA graph on the CPU: a step whose result is where the first one was."""
 
     def __init__(self, step, device, pool):
         self.step, self.result, self.shared = step, step(), pool
