@@ -39,7 +39,7 @@ class StreamOptions(BaseModel):
 
 
 class Completion(BaseModel):
-    """The body of a request; what it does not understand it refuses."""
+    """The body of a request; what it does not understand it refuses, and null is as if absent."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     prompt: str | list[int]
@@ -48,7 +48,7 @@ class Completion(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 1.0
     top_k: Annotated[int, Field(ge=0, le=1 << 20)] = 0
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None  # None: one of its own
     stop: list[Annotated[str, StringConstraints(min_length=1, max_length=256)]] = Field(
         default=[], max_length=4
     )
@@ -75,13 +75,8 @@ class Completion(BaseModel):
     @validator("stop", mode="before")
     @classmethod
     def _stop_list(cls, value: object) -> object:
-        """One string or none is a list, too."""
-        return [] if value is None else [value] if isinstance(value, str) else value
-
-    @validator("stream_options", mode="before")
-    @classmethod
-    def _no_options(cls, value: object) -> object:
-        return {} if value is None else value
+        """One string is a list, too."""
+        return [value] if isinstance(value, str) else value
 
     @property
     def sampling(self) -> Sampling:
@@ -101,18 +96,20 @@ def read_completion(body: bytes) -> Completion:
         raise BadRequest("the body must be JSON") from error
     if not isinstance(entries, dict):
         raise BadRequest("the body must be a JSON object")
+    entries = {name: value for name, value in entries.items() if value is not None}
     for name, (value, reason) in _REFUSED.items():
-        given = entries.pop(name, None)
-        if given is not None and (given != value or isinstance(given, bool)):
+        given = entries.pop(name, value)
+        if given != value or isinstance(given, bool):
             wanted = "absent" if value is None else json.dumps(value)
             raise BadRequest(f"{name} must be {wanted}: {reason}", parameter=name)
     try:
         return Completion.model_validate(entries)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(part) for part in first["loc"][:1])
-        sentence = _PROMPT if name == "prompt" and first["type"] != "missing" else _said(first)
-        raise BadRequest(f"{name[:64]}: {sentence}", parameter=name[:64]) from error
+        if first["loc"][0] == "prompt" and first["type"] != "missing":  # a union says it twice
+            raise BadRequest(f"prompt: {_PROMPT}", parameter="prompt") from error
+        name = ".".join(str(part) for part in first["loc"])[:64]
+        raise BadRequest(f"{name}: {_said(first)}", parameter=name) from error
 
 
 def _said(found: dict) -> str:

@@ -72,8 +72,11 @@ def invalid(served):
         ({"prompt": "x", "temperature": float("nan")}, 400, "temperature: input should be a"),
         ({"prompt": "x", "top_p": 1.5}, 400, "top_p: input should be less than"),
         ({"prompt": "x", "seed": 2**63}, 400, "seed: input should be less than"),
-        ({"prompt": "x", "stop": [""]}, 400, "stop: string should have at least 1 character"),
+        ({"prompt": "x", "stop": [""]}, 400, "stop.0: string should have at least 1 character"),
         ({"prompt": "x", "stop": list("abcde")}, 400, "stop: list should have at most 4 items"),
+        ({"prompt": None}, 400, "prompt: field required"),
+        ({"prompt": "x", "stream_options": {"a": 1}}, 400, "stream_options.a: there is no such"),
+        ({"prompt": "x", "n": True}, 400, "n must be 1: one text is generated"),
         ({"prompt": "x", "n": 2}, 400, "n must be 1: one text is generated"),
         ({"prompt": "x", "logprobs": 1}, 400, "logprobs must be absent: log-probabilities"),
         ({"prompt": "x", "presence_penalty": 0.5}, 400, "presence_penalty must be 0"),
@@ -103,7 +106,7 @@ def test_default_values_of_openai_are_taken(served):
     body = dict(
         model="small", prompt=["x"], n=1, best_of=1, logprobs=None, presence_penalty=0.0,
         frequency_penalty=0, logit_bias={}, stop=None, suffix=None, user="me", seed=None,
-        stream=False, stream_options=None, max_tokens=1,
+        stream=None, stream_options=None, max_tokens=1, temperature=None, echo=None,
     )  # fmt: skip
     assert post(served, json.dumps(body).encode()).status_code == 200
 
