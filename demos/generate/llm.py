@@ -15,39 +15,33 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import figures
 import peer
 import torch
-from models import checkpoint, llama_checkpoint, llama_config
-from models.command_line import device, number, text
+from models import checkpoint
+from models.cache import PAGE
+from models.command_line import number, text
 from models.decoding import Decoder, DecodingError
 from models.llama import Config, Llama
+from models.llama_command_line import add_options, load_model, read_config, served_by
 from models.sampling import Sampling
+from models.text_stream import TextStream
 from reading import Reading
 from rich.console import Console
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 import thunderkittens
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DEFAULT_PROMPT = "The most surprising thing about cats is"
 
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="generate", description=__doc__.split("\n")[0])
-    kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--model", type=Path, help="a checkpoint folder in Hugging Face's layout")
-    kind.add_argument(
-        "--random",
-        metavar="SHAPE",
-        help="random weights: a name (llama-3.1-8b, qwen3-8b …), a config.json or its folder",
-    )
+    add_options(parser)
     parser.add_argument("--prompt", type=text, action="append", help="again for further texts")
     parser.add_argument("--chat", action="store_true", help="prompts are what a user says")
     parser.add_argument("--system", type=text, help="with --chat: what the system says first")
@@ -61,9 +55,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--top-p", type=number(float, 0.0, 1.0), default=0.95, help="1: all")
     parser.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=1)
     parser.add_argument("--ignore-end", action="store_true", help="go on behind a text's end")
-    parser.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
-    parser.add_argument("--dtype", default="auto", choices=("auto", *DTYPES))
-    parser.add_argument("--backend", default="auto", choices=("auto", "torch", "simulator"))
+    parser.add_argument("--cache", default="static", choices=("static", "paged"))
     parser.add_argument("--compare", action="store_true", help="with transformers, greedily")
     parser.add_argument("--json", help="a file for the figures; - for standard output")
     options = parser.parse_args(arguments)
@@ -113,53 +105,16 @@ def chat_text(folder: Path, said: str, system: str | None) -> str:
         raise checkpoint.CheckpointError(f"{folder}: no chat template to use ({reason})") from error
 
 
-def load_model(options: argparse.Namespace, config: Config, console: Console) -> Llama:
-    """The model, with a live line while its files are read."""
-    dtype = DTYPES.get(options.dtype)
-    if options.random:
-        usual = torch.float32 if options.device.type == "cpu" else torch.bfloat16
-        return llama_checkpoint.random(config, dtype or usual, options.device, options.seed)
-    if dtype is None and options.device.type == "cpu":
-        dtype = torch.float32
-    with console.status("reading weights") if console.is_terminal else nullcontext() as status:
-
-        def on_progress(done: int, total: int) -> None:
-            if status is not None:
-                status.update(f"reading weights: {done / 1e9:.1f} of {total / 1e9:.1f} GB")
-
-        return llama_checkpoint.load(options.model, config, dtype, options.device, on_progress)
-
-
 class Stream:
     """The first text, written as it comes; tokens' numbers where there is no tokenizer."""
 
     def __init__(self, console: Console, tokenizer: Tokenizer | None):
-        self.console, self.tokenizer = console, tokenizer
-        self.decoder = DecodeStream(skip_special_tokens=True)
+        self.console, self.text = console, TextStream(tokenizer)
 
     def __call__(self, tokens: list[int | None]) -> None:
         """Takes the next token of each row."""
-        if tokens[0] is None:
-            return
-        if self.tokenizer is None:
-            piece = f" {tokens[0]}"
-        else:
-            piece = self.decoder.step(self.tokenizer, tokens[0]) or ""
-        self.console.out(piece, end="", highlight=False)
-
-
-def served_by(model: Llama) -> list[str]:
-    """A line for the attention of prompt and of step: which backend takes it, and why."""
-    config, options = model.config, {"dtype": model.dtype, "device": model.device}
-    heads, dim = config.heads, config.head_dim
-    q, k = (torch.empty(1, 64, count, dim, **options) for count in heads[:2])
-    lengths = torch.ones(1, dtype=torch.int32, device=model.device)
-    prompt = thunderkittens.explain("attention", q, k, k, causal=True)
-    step = thunderkittens.explain("attention_decode", q[:, :1], k, k, seqlens=lengths)
-    return [
-        f"{name}: {found.backend} ({found.reason})"
-        for name, found in (("attention", prompt), ("attention_decode", step))
-    ]
+        if tokens[0] is not None:
+            self.console.out(self.text.step(tokens[0]), end="", highlight=False)
 
 
 def compare(
@@ -190,22 +145,18 @@ def compare(
 
 def demo(options: argparse.Namespace, console: Console) -> bool:
     """Runs the program; returns whether --compare, if asked for, agreed."""
-    if options.random:
-        config, entries = llama_config.read_shape(options.random)
-        name, tokenizer = f"{Path(options.random).name} (random weights)", None
-    else:
-        config, entries = llama_config.read_config(options.model)
-        name = options.model.resolve().name
-        tokenizer = checkpoint.load_tokenizer(options.model, config)
+    config, entries, name = read_config(options)
+    tokenizer = None if options.random else checkpoint.load_tokenizer(options.model, config)
     prompts = encode_prompts(options, config, tokenizer)
     context = check_context(config, max(map(len, prompts)), options.tokens, options.context)
     start = time.perf_counter()
-    model = load_model(options, config, console)
+    model = load_model(options, config, console, options.seed)
     report = {"model": name, **shape_of(model, prompts), "load_s": time.perf_counter() - start}
     console.print(heading(report), style="bold", markup=False)
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     ends = () if options.ignore_end or options.compare or options.random else None
-    decoder = Decoder(model, len(prompts), context, sampling, ends=ends)
+    page = PAGE if options.cache == "paged" else None
+    decoder = Decoder(model, len(prompts), context, sampling, ends=ends, page=page)
     runs = [write_texts(options, console, tokenizer, decoder, prompts)]
     copy = report["copy_bytes_per_second"] = figures.copy_rate(options.device)
     moved = report["bytes_of_step"] = figures.bytes_of_median_step(decoder, prompts, runs[0])
@@ -215,7 +166,7 @@ def demo(options: argparse.Namespace, console: Console) -> bool:
     console.print(f"\n{figures.line('thunderkittens', ours, copy)}", style="bold")
     if report["peak_bytes"] is not None:
         console.print(f"peak memory: {report['peak_bytes'] / 2**30:.2f} GiB")
-    for line in served_by(model):
+    for line in served_by(model, decoder.cache):
         console.print(line, markup=False)
     if options.compare:
         other, on_gpu = peer.Peer(model, entries), options.device.type == "cuda"

@@ -10,27 +10,21 @@ need no padding, and one that has ended costs nothing.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 import thunderkittens as tk
+from models.cache import Cache
 from models.llama import Config, Llama, rotary_tables
 from models.sampling import Sampling, choose, uniforms
+
+Result = TypeVar("Result")
 
 
 class DecodingError(ValueError):
     """Prompts cannot be gone on from; the message is one sentence."""
-
-
-class Cache:
-    """Keys and values of every layer, [rows, capacity, Hk, D] each."""
-
-    def __init__(self, model: Llama, rows: int, capacity: int):
-        config = model.config
-        shape = (config.num_hidden_layers, 2, rows, capacity, config.heads[1], config.head_dim)
-        memory = torch.empty(shape, dtype=model.dtype, device=model.device)
-        self.layers = [tuple(layer) for layer in memory]
 
 
 class Packed:
@@ -71,12 +65,11 @@ class Packed:
         return tk.attention(q, k, v, **options)
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
-        keys, values = self.cache.layers[layer]
         for row, (begin, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False)):
             if begin < end:
-                one, of_row = slice(row, row + 1), slice(begin, end)
-                new = (k[None, of_row], v[None, of_row])
-                tk.cache_append(*new, keys[one], values[one], self.lengths[one])
+                own, new = self.cache.rows(row, row + 1), (k[None, begin:end], v[None, begin:end])
+                lengths = self.lengths[row : row + 1]
+                tk.cache_append(*new, *own.layers[layer], lengths, own.table)
 
 
 class OneToken:
@@ -95,17 +88,18 @@ class OneToken:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q turned; k turned and stored with v; and attention to what the row has stored so far."""
         keys, values = self.cache.layers[layer]
-        turn = {"cos": self.cos, "sin": self.sin}
-        tk.cache_append(k[:, None], v[:, None], keys, values, self.lengths, **turn)
+        pages, turn = {"page_table": self.cache.table}, {"cos": self.cos, "sin": self.sin}
+        tk.cache_append(k[:, None], v[:, None], keys, values, self.lengths, **pages, **turn)
         q, _ = tk.rotary(q[:, None], None, **turn, offsets=self.positions)
-        options = {"seqlens": self.lengths, "window": self.windows[layer]}
+        options = {"seqlens": self.lengths, "window": self.windows[layer], **pages}
         return tk.attention_decode(q, keys, values, **options)[:, 0]
 
 
 class Decoder:
     """A batch of `rows` texts, each of up to `capacity` tokens in the cache.
 
-    On a GPU the step is captured once, here; `graph=False` leaves it to Python. The state of a
+    On a GPU the step is captured once, here; `graph=False` leaves it to Python. With `page` the
+    cache is of pages of so many tokens, else each row is one piece. The state of a
     step is on the device: the newest tokens [rows], lengths [rows] (0 for a row that has ended or
     never began) and who is active.
     """
@@ -120,10 +114,14 @@ class Decoder:
         *,
         ends: Sequence[int] | None = None,
         graph: bool = True,
+        page: int | None = None,
     ):
         self.model, self.rows, self.capacity = model, rows, capacity
         self.sampling, device = sampling or Sampling(), model.device
-        self.cache = Cache(model, rows, capacity)
+        if page is None:
+            self.cache = Cache.static(model, rows, capacity)
+        else:
+            self.cache = Cache.paged(model, rows, capacity, page)
         self.tables = rotary_tables(model.config, capacity, device)
         self.ends = tuple(model.config.ends if ends is None else ends)
         self._ends = torch.tensor(self.ends, dtype=torch.int64, device=device)
@@ -263,16 +261,7 @@ class Decoder:
 
     def _capture(self) -> None:
         """Captures the step while no row is active: what warms up writes nothing to the cache."""
-        with torch.cuda.device(self.model.device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self._step()
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step()
-        self._graph = graph
+        self._graph, _ = captured(self._step, self.model.device)
         self._count.zero_()
 
     def _fetch(self, count: int) -> Callable[[], list[int]]:
@@ -302,6 +291,25 @@ def full_logits(
     rows = packed.cu_seqlens[1:] - 1 if last else None
     logits = model(torch.tensor(tokens, device=model.device), packed, rows)
     return logits.split(1 if last else lengths)
+
+
+def captured(
+    step: Callable[[], Result], device: torch.device, pool: tuple[int, int] | None = None
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A CUDA graph of a step, after one that warms up, and the step's result, which it writes.
+
+    `pool` is the memory of another graph, to be shared with it.
+    """
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            result = step()
+    return graph, result
 
 
 def _window(size: int | None) -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """How the next token is chosen: temperature, top-k and top-p as transformers means them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,3 +64,21 @@ def uniforms(count: int, rows: int, seed: int) -> Tensor:
         generator = torch.Generator().manual_seed((seed + row) % 2**63)
         columns.append(torch.rand(count, dtype=torch.float64, generator=generator))
     return torch.stack(columns, dim=1)
+
+
+def choose_each(logits: Tensor, samplings: Sequence[Sampling], uniform: Tensor) -> Tensor:
+    """`choose` where every row has a sampling of its own; rows with the same go together.
+
+    Of logits that are not finite it is any token, but a token.
+    """
+    groups: dict[Sampling, list[int]] = {}
+    for row, sampling in enumerate(samplings):
+        groups.setdefault(sampling, []).append(row)
+    if len(groups) == 1:
+        chosen = choose(logits, samplings[0], uniform)
+    else:
+        chosen = torch.empty(len(samplings), dtype=torch.int64, device=logits.device)
+        for sampling, rows in groups.items():
+            index = torch.tensor(rows, device=logits.device)
+            chosen[index] = choose(logits[index], sampling, uniform[index])
+    return chosen.clamp(min=0, max=logits.shape[-1] - 1)

@@ -18,6 +18,7 @@ sys.path[:0] = [
         "linear_models",
         "llama_block",
         "lolcats",
+        "serve",
         "train_gpt",
     )
 ]

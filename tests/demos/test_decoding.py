@@ -61,6 +61,21 @@ def test_a_row_is_what_it_is_alone(sampling):
         assert columns(alone) == [together[row]]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_give_what_one_piece_gives(kind):
+    """Of 4 tokens, so that every row crosses from page to page, in any order of the memory's."""
+    _, _, ours = made(kind)
+    for sampling in (Sampling(), Sampling(1.0, top_k=20, top_p=0.9)):
+        whole = list(Decoder(ours, 3, 31, sampling).generate(PROMPTS, 20, seed=5))
+        decoder = Decoder(ours, 3, 31, sampling, page=4)
+        table = decoder.cache.table
+        assert table.shape == (3, 8) and decoder.cache.shape == (24, 4)
+        for order in (torch.arange(24), torch.randperm(24)):
+            with torch.inference_mode():
+                table.copy_(order.view(3, 8))
+            assert list(decoder.generate(PROMPTS, 20, seed=5)) == whole
+
+
 def test_a_seed_is_reproducible():
     _, _, ours = made("llama")
     decoder = Decoder(ours, 3, 31, Sampling(1.5))
@@ -177,13 +192,14 @@ def on_gpu():
 
 
 @pytest.mark.gpu
-def test_a_graphs_steps_are_those_without(on_gpu):
+@pytest.mark.parametrize("page", [None, 16])
+def test_a_graphs_steps_are_those_without(on_gpu, page):
     """One graph serves all lengths, batch after batch, with rows that end and never begin."""
     ours, _ = on_gpu
     for sampling in (Sampling(), Sampling(1.0, top_k=20, top_p=0.9)):
         ends = [7, 8, 9, 10]
-        captured = Decoder(ours, 4, 60, sampling, ends=ends)
-        plain = Decoder(ours, 4, 60, sampling, ends=ends, graph=False)
+        captured = Decoder(ours, 4, 60, sampling, ends=ends, page=page)
+        plain = Decoder(ours, 4, 60, sampling, ends=ends, page=page, graph=False)
         for seed in range(4):
             lengths = torch.randint(40, (4,)).tolist()
             lengths[seed] = 0

@@ -64,6 +64,15 @@ def test_several_prompts_of_different_lengths_are_compared(folder, capsys):
     assert "compare: 6 of 6 texts equal, 0 equal up to a tie, 0 different" in printed
 
 
+def test_a_paged_cache_writes_the_same_text(folder, capsys):
+    options = ["--prompt", "def add_1_2", "--tokens", "90", "--device", "cpu"]
+    printed = []
+    for cache in ("static", "paged"):
+        assert program.main(["--model", str(folder), *options, "--cache", cache]) == 0
+        printed.append(capsys.readouterr().out.split("thunderkittens: first")[0].split("\n", 1)[1])
+    assert printed[0] == printed[1]
+
+
 def test_a_chat_is_the_tokenizers_template(folder, tokenizer, monkeypatch):
     seen = []
     start = Decoder.generate

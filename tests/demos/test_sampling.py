@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.sampling import Sampling, choose, processed, uniforms
+from models.sampling import Sampling, choose, choose_each, processed, uniforms
 
 
 def logits(rows=6, size=200):
@@ -70,3 +70,26 @@ def test_numbers_of_a_row_are_a_seeds_of_its_own():
     assert torch.equal(numbers[:, 2], uniforms(50, 1, seed=9)[:, 0])
     assert not torch.equal(numbers[:, 0], numbers[:, 1])
     assert 0 <= numbers.min() and numbers.max() < 1
+
+
+def test_rows_with_samplings_of_their_own():
+    scores = logits()
+    kinds = [Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)]
+    uniform = uniforms(1, 6, 3)[0]
+    for samplings in (kinds * 2, kinds[1:2] * 6, [kinds[2], *kinds[:1] * 5]):
+        one_by_one = [
+            choose(scores[row : row + 1], sampling, uniform[row : row + 1])
+            for row, sampling in enumerate(samplings)
+        ]
+        assert torch.equal(choose_each(scores, samplings, uniform), torch.cat(one_by_one))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_logits_that_are_not_finite_give_a_token_all_the_same(value):
+    scores = logits()
+    scores[:4, ::3] = value
+    scores[0] = value
+    for kind in (Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)):
+        chosen = choose_each(scores, [kind] * 6, uniforms(1, 6, 3)[0])
+        assert ((chosen >= 0) & (chosen < 200)).all()
+        assert torch.equal(chosen[4:], choose(scores, kind, uniforms(1, 6, 3)[0])[4:])

@@ -1,0 +1,5 @@
+import sys
+
+from demos.serve.serve import main
+
+sys.exit(main())
