@@ -24,23 +24,33 @@ KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
     "projection": FOLDER / "projection.cu",
+    "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
+    "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
 COMPILED = [
     (name, architecture)
     for name in KERNELS
     for architecture in settings.KNOWN_ARCHITECTURES
-    if name != "manual" or architecture == "sm_90a"
+    if name not in ("manual", "h100_attention") or architecture == "sm_90a"
 ]
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
-        "auto* __shm = reinterpret_cast<alignment_dummy*>(arch::dynamic_shared());"
+        "auto* __shm = &kittens::testing::dynamic_shared<alignment_dummy>();"
+    ),
+    r"__shared__ (\w+) (\w+)((?:\[\w+\])?);": (
+        r"auto& \2 = kittens::testing::static_shared<\1\3, __COUNTER__>();"
     ),
     r"__syncthreads\(\)": "arch::sync_block()",
     r"\bthreadIdx\.x": "unsigned(arch::thread_id())",
     r"\bblockIdx\.(\w)": r"unsigned(arch::block_\1())",
     r"(\w+)<<<([^,]+), ([^,]+), (\w+)>>>\(": r"\1<<<\2, \3, \4, nullptr>>>(",
     r"(\w+)<<<(.+)>>>\(": r"kittens::testing::launch_classic(\1, \2, ",
+}
+IN_TILES = {
+    r"<kittens.cuh>": "<kittens/classic.cuh>",
+    r"\b([rs]t_\w\w)_(\d)x(\d)<>": r"\1<\2, \3>",
+    r"\b([rs]t_\w\w)_(\d)x(\d)<": r"\1<\2, \3, ",
 }
 
 
@@ -49,6 +59,9 @@ def source_of(name: str, for_simulator: bool) -> Path:
     text = KERNELS[name].read_text()
     if KERNELS[name] == MANUAL:
         text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
+    if name == "attention_in_tiles":
+        for elements, base_tiles in IN_TILES.items():
+            text = re.sub(elements, base_tiles, text)
     if for_simulator:
         for theirs, ours in WORDS.items():
             text = re.sub(theirs, ours, text)
