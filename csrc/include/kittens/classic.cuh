@@ -77,6 +77,8 @@ inline constexpr int TILE_DIM = kBase;
 inline constexpr int WARP_THREADS = kWarp;
 inline constexpr int WARPGROUP_WARPS = kWarpgroupWarps;
 inline constexpr int WARPGROUP_THREADS = kWarpgroupWarps * kWarp;
+// Dynamic, of a block: with what is left of 227 KiB, `__shared__` barriers fit beside it.
+inline constexpr int MAX_SHARED_MEMORY = 227000;
 
 // All of these are the one layout that TMA writes and wgmma reads, transposed or not. Of
 // wgmma_interleave, whose 8 × 8 matrices lie one after the other in the literature, it takes the
@@ -173,17 +175,17 @@ KITTENS_DEVICE void store_add_async(const CUtensorMap* dst, const Tile& src, int
                                     int column = 0) {
   if (laneid() != 0) return;
   detail::for_each_chunk<Tile, Tile>({.r = row, .c = column},
-                                              [&](int i, int c, int r, int d, int b) {
-                                                arch::tma_store_add(dst, &src.data[i], c, r, d, b);
-                                              });
+                                     [&](int i, int c, int r, int d, int b) {
+                                       arch::tma_store_add(dst, &src.data[i], c, r, d, b);
+                                     });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void prefetch(const Tile&, const CUtensorMap* src, int row, int column = 0) {
   if (laneid() != 0) return;
-  detail::for_each_chunk<Tile, Tile>(
-      {.r = row, .c = column},
-      [&](int, int c, int r, int d, int b) { arch::tma_prefetch(src, c, r, d, b); });
+  detail::for_each_chunk<Tile, Tile>({.r = row, .c = column}, [&](int, int c, int r, int d, int b) {
+    arch::tma_prefetch(src, c, r, d, b);
+  });
 }
 
 // ---- on the host

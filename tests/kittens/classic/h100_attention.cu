@@ -24,9 +24,9 @@ struct fwd_attend_tiles {
 };
 
 template <int D, bool causal>
-__global__ __launch_bounds__(NUM_WORKERS* WARP_THREADS, 1) void fwd_attend_ker_dim(
-    int n, const CUtensorMap* tma_q, const CUtensorMap* tma_k, const CUtensorMap* tma_v,
-    CUtensorMap* tma_o) {
+__global__ void __launch_bounds__(NUM_WORKERS* WARP_THREADS, 1)
+    fwd_attend_ker_dim(int n, const CUtensorMap* tma_q, const CUtensorMap* tma_k,
+                       const CUtensorMap* tma_v, CUtensorMap* tma_o) {
   using tiles = fwd_attend_tiles<D>;
   using q_tile = typename tiles::q;
   using k_tile = typename tiles::k;

@@ -19,20 +19,21 @@ from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
-MANUAL = ROOT / "docs/tiles.md"
+MANUAL, CLASSIC_MANUAL = ROOT / "docs/tiles.md", ROOT / "docs/classic.md"
 KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
+    "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
 COMPILED = [
     (name, architecture)
     for name in KERNELS
     for architecture in settings.KNOWN_ARCHITECTURES
-    if name not in ("manual", "h100_attention") or architecture == "sm_90a"
+    if name not in ("classic_manual", "h100_attention", "manual") or architecture == "sm_90a"
 ]
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
@@ -57,7 +58,7 @@ IN_TILES = {
 def source_of(name: str, for_simulator: bool) -> Path:
     """Writes a kernel's source to a file of its own and returns that."""
     text = KERNELS[name].read_text()
-    if KERNELS[name] == MANUAL:
+    if KERNELS[name].suffix == ".md":
         text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
     if name == "attention_in_tiles":
         for elements, base_tiles in IN_TILES.items():
@@ -73,8 +74,14 @@ def source_of(name: str, for_simulator: bool) -> Path:
     return path
 
 
-def check_job(job: compile.Job, name: str, for_simulator: bool) -> compile.Job:
-    """The job that compiles check_NAME.cu, told where the kernel is."""
+def simulator_job(headers: toolchain.Cuda, source: str, name: str) -> compile.Job:
+    """The job that compiles a source of this folder with a kernel for the simulator."""
+    job = simulator.kernel_job(headers, FOLDER / source, race=True)
+    return with_kernel(job, name, for_simulator=True)
+
+
+def with_kernel(job: compile.Job, name: str, for_simulator: bool) -> compile.Job:
+    """The job, told where the kernel is."""
     kernel = source_of(name, for_simulator)
     flags = (f'-DKITTENS_CLASSIC_KERNEL="{kernel}"', "-I", str(KERNELS[name].parent))
     return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
@@ -124,17 +131,13 @@ def simulate(request) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
         headers = simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
-    jobs = {
-        name: check_job(
-            simulator.kernel_job(headers, tiles.FOLDER / f"classic/check_{name}.cu", race=True),
-            name,
-            for_simulator=True,
-        )
-        for name in KERNELS
-    }
+    jobs = {name: simulator_job(headers, f"check_{name}.cu", name) for name in KERNELS}
+    # A program of two translation units, one of each spelling.
+    jobs["both"] = simulator_job(headers, "check_both.cu", "projection")
+    shared = {"both": [simulator_job(headers, "h100_attention_alone.cu", "h100_attention")]}
 
     def run(name: str) -> list[tiles.Outcome]:
-        (program,) = simulator.build_programs([jobs[name]])
+        (program,) = simulator.build_programs([jobs[name]], shared.get(name, ()))
         return [tiles.run(f"check_{name}.cu", program, policy) for policy in tiles.POLICIES]
 
     with called_ahead(request, run, "name") as ahead:
@@ -148,7 +151,7 @@ def test_compiles_without_warnings_and_spills(name, architecture, report):
     assert resources.kernels(said) and not resources.complaints(said)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, "both"])
 def test_right_in_the_simulator(name, simulate):
     for outcome in simulate(name):
         assert not outcome.failed, outcome.report
@@ -160,7 +163,7 @@ def test_right_on_the_gpu(name):
     check = f"classic/check_{name}.cu"
     compiler = cuda.tests_toolkit()
     job = cuda.job(compiler, (tiles.FOLDER / check).relative_to(ROOT), "sm_90a")
-    (program,) = cuda.build_programs(compiler, [check_job(job, name, for_simulator=False)])
+    (program,) = cuda.build_programs(compiler, [with_kernel(job, name, for_simulator=False)])
     outcome = tiles.run(check, program, tiles.GPU)
     assert not outcome.failed, outcome.report
 

@@ -23,7 +23,7 @@ template <class A, class B>
 constexpr bool same = std::is_same_v<A, B>;
 
 static_assert(TILE_DIM == 16 && WARP_THREADS == 32 && WARPGROUP_WARPS == 4 &&
-              WARPGROUP_THREADS == 128);
+              WARPGROUP_THREADS == 128 && MAX_SHARED_MEMORY == 227000);
 
 static_assert(same<rt_bf<1, 4>, rt<bf16, 16, 64>> && same<rt_hf<2, 3>, rt<half, 32, 48>> &&
               same<rt_fl<1, 8>, rt<float, 16, 128>>);
@@ -137,7 +137,6 @@ __global__ void deliver(const float* in, CUtensorMap* map) {
   tma::store_async_wait();
 }
 
-CUtensorMap* map_on_device(const CUtensorMap& map) { return host::tensor_map_on_device(map); }
 void give_back(CUtensorMap* map) {
 #if KITTENS_SIMULATED
   delete map;
@@ -176,7 +175,7 @@ void check_stores() {
   const buffer<float> in(testing::exact_tile<Tile>());
   CUtensorMap map;
   tma::create_tensor_map<Tile>(&map, out.data(), kDown, kAcross);
-  CUtensorMap* on_device = map_on_device(map);
+  CUtensorMap* on_device = host::tensor_map_on_device(map);
   run(deliver<Tile>, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(Tile)}, in.data(),
       on_device);
   give_back(on_device);
@@ -195,7 +194,7 @@ void check_stores() {
 // ---- a warpgroup's older names
 
 // d = 2·a·b, in one block; b in the layout of the literature's right factors.
-__global__ void product(const bf16* a, const bf16* b, float* d) {
+__global__ __launch_bounds__(128, 1) void product(const bf16* a, const bf16* b, float* d) {
   using b_type = st_bf<4, 2, st_layout::wgmma_interleave>;
   tma_swizzle_allocator al(reinterpret_cast<int*>(arch::dynamic_shared()));
   auto& a_tile = al.allocate<st_bf<4, 4, st_layout::wgmma_swizzle>>();
@@ -281,8 +280,8 @@ TEST(tiles_are_stored_and_added_by_row_and_column) {
 TEST(a_tensor_that_tma_cannot_take_is_refused) {
   const buffer<bf16> x(size_t{64 * 64 + 8});
   CUtensorMap map;
-  const std::string said = testing::error_of(
-      [&] { tma::create_tensor_map<st_bf<4, 4>>(&map, x.data() + 1, 1); });
+  const std::string said =
+      testing::error_of([&] { tma::create_tensor_map<st_bf<4, 4>>(&map, x.data() + 1, 1); });
   CHECK_CONTAINS(said, "tensor map: data must be aligned to 16 bytes");
 }
 
