@@ -112,13 +112,19 @@ struct constants {
 
 }  // namespace base_types
 
-// ---- barriers: a semaphore's eight bytes, as a number
+// ---- barriers, which are eight bytes of a semaphore as a number, and tiles by TMA
 
 namespace detail {
 
 KITTENS_DEVICE semaphore& semaphore_of(uint64_t& barrier) {
   static_assert(sizeof(semaphore) == sizeof(barrier) && alignof(semaphore) == alignof(uint64_t));
   return reinterpret_cast<semaphore&>(barrier);
+}
+
+// f as of for_each_chunk (ops/tma.cuh), for tile (row, column), by the first lane of the warp.
+template <class Tile, class F>
+KITTENS_DEVICE void first_lane_for_each_chunk(int row, int column, F f) {
+  if (laneid() == 0) for_each_chunk<Tile, Tile>({.r = row, .c = column}, f);
 }
 
 }  // namespace detail
@@ -155,37 +161,30 @@ KITTENS_DEVICE void arrive_and_wait(barrier& b, int phase) { wait(b, phase); }
 template <shared_tile Tile>
 KITTENS_DEVICE void load_async(Tile& dst, const CUtensorMap* src, barrier& full, int row,
                                int column = 0) {
-  if (laneid() != 0) return;
-  detail::for_each_chunk<Tile, Tile>(
-      {.r = row, .c = column}, [&](int i, int c, int r, int d, int b) {
-        arch::tma_load(&dst.data[i], src, &detail::semaphore_of(full).barrier, c, r, d, b);
-      });
+  detail::first_lane_for_each_chunk<Tile>(row, column, [&](int i, int c, int r, int d, int b) {
+    arch::tma_load(&dst.data[i], src, &detail::semaphore_of(full).barrier, c, r, d, b);
+  });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void store_async(const CUtensorMap* dst, const Tile& src, int row, int column = 0) {
-  if (laneid() != 0) return;
-  detail::for_each_chunk<Tile, Tile>(
-      {.r = row, .c = column},
-      [&](int i, int c, int r, int d, int b) { arch::tma_store(dst, &src.data[i], c, r, d, b); });
+  detail::first_lane_for_each_chunk<Tile>(row, column, [&](int i, int c, int r, int d, int b) {
+    arch::tma_store(dst, &src.data[i], c, r, d, b);
+  });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void store_add_async(const CUtensorMap* dst, const Tile& src, int row,
                                     int column = 0) {
-  if (laneid() != 0) return;
-  detail::for_each_chunk<Tile, Tile>({.r = row, .c = column},
-                                     [&](int i, int c, int r, int d, int b) {
-                                       arch::tma_store_add(dst, &src.data[i], c, r, d, b);
-                                     });
+  detail::first_lane_for_each_chunk<Tile>(row, column, [&](int i, int c, int r, int d, int b) {
+    arch::tma_store_add(dst, &src.data[i], c, r, d, b);
+  });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void prefetch(const Tile&, const CUtensorMap* src, int row, int column = 0) {
-  if (laneid() != 0) return;
-  detail::for_each_chunk<Tile, Tile>({.r = row, .c = column}, [&](int, int c, int r, int d, int b) {
-    arch::tma_prefetch(src, c, r, d, b);
-  });
+  detail::first_lane_for_each_chunk<Tile>(
+      row, column, [&](int, int c, int r, int d, int b) { arch::tma_prefetch(src, c, r, d, b); });
 }
 
 // ---- on the host

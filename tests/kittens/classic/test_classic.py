@@ -6,6 +6,7 @@ among them.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ MANUAL, CLASSIC_MANUAL = ROOT / "docs/tiles.md", ROOT / "docs/classic.md"
 KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
+    "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
@@ -125,12 +127,16 @@ def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
 
 
 @pytest.fixture(scope="module")
-def simulate(request) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
-    """Builds a kernel with its check for the simulator, and runs it under each policy."""
+def headers() -> toolchain.Cuda:
     try:
-        headers = simulator.headers()
+        return simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def simulate(request, headers) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
+    """Builds a kernel with its check for the simulator, and runs it under each policy."""
     jobs = {name: simulator_job(headers, f"check_{name}.cu", name) for name in KERNELS}
     # A program of two translation units, one of each spelling.
     jobs["both"] = simulator_job(headers, "check_both.cu", "projection")
@@ -157,6 +163,16 @@ def test_right_in_the_simulator(name, simulate):
         assert not outcome.failed, outcome.report
 
 
+@pytest.mark.parametrize("name", ["demo", "demo_2"])
+def test_the_demos_have_no_bank_conflicts(name, headers, tmp_path):
+    """A pass over shared memory without a conflict is one wavefront (csrc/sim/facts.hpp)."""
+    source, facts = f"check_{name}.cu", tmp_path / "facts.json"
+    (program,) = simulator.build_programs([simulator_job(headers, source, name)])
+    assert not tiles.run(source, program, f"eager,facts={facts}").failed
+    for launch in json.loads(facts.read_text())["launches"]:
+        assert launch["total"]["wavefronts"] == launch["total"]["passes"] > 0
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", KERNELS)
 def test_right_on_the_gpu(name):
@@ -169,7 +185,7 @@ def test_right_on_the_gpu(name):
 
 
 def test_the_demo_is_under_100_lines_and_needs_one_header_of_ours():
-    for name in ("attention", "demo", "projection"):
+    for name in ("attention", "demo", "demo_2", "projection"):
         text = KERNELS[name].read_text()
         includes = set(re.findall(r"#include (.+)", text)) - {'"attention.h"'}
         assert includes == {"<kittens.cuh>"}, name

@@ -70,7 +70,7 @@ void check_constants() {
 
 // ---- barriers
 
-// Each thread arrives, 31 of them once and the first one twice; nobody passes before.
+// Each thread arrives, 31 of them once and the first one twice: nobody passes before.
 __global__ void meet(int* out) {
   auto& barrier = *reinterpret_cast<uint64_t*>(arch::dynamic_shared());
   auto& number = *reinterpret_cast<int*>(arch::dynamic_shared() + 64);
@@ -78,14 +78,18 @@ __global__ void meet(int* out) {
   arch::sync_warp();
   for (int phase = 0; phase < 3; ++phase) {
     if (laneid() == 31) number = 10 + phase;
-    arrive(barrier, laneid() == 0 ? 2 : 1);
+    if (laneid() == 0) {
+      arrive(barrier, 2);
+    } else {
+      arrive(barrier);
+    }
     wait(barrier, phase % 2);
     out[phase * 32 + laneid()] = number;
     arch::sync_warp();
   }
 }
 
-// ---- tensor maps and TMA, called by a whole warp
+// ---- tensor maps and TMA, called by a whole warp, of which only the first lane has the map
 
 constexpr int kDown = 3, kAcross = 2;  // tiles of a matrix
 
@@ -103,9 +107,11 @@ __global__ void fetch(const CUtensorMap* map, float* out) {
   auto& full = al.allocate<tma::barrier>();
   tma::init_barrier<Tile, 2, 2>(full);
   arch::sync_warp();
+  if (laneid() > 0) map = nullptr;
+  tma::prefetch(tiles[0][0], map, 2);
+  tma::prefetch(tiles[0][0], map, 2, 1);
   for (int i = 0; i < 2; ++i) {
     for (int j = 0; j < 2; ++j) {
-      tma::prefetch(tiles[i][j], map, i, j);
       tma::load_async(tiles[i][j], map, full, i, j);
     }
   }
@@ -126,6 +132,7 @@ template <class Tile>
 __global__ void deliver(const float* in, CUtensorMap* map) {
   tma_swizzle_allocator al(reinterpret_cast<int*>(arch::dynamic_shared()));
   Tile& tile = al.allocate<Tile>();
+  if (laneid() > 0) map = nullptr;
   testing::gather(tile, in);
   arch::fence_async_proxy();
   arch::sync_warp();
@@ -201,6 +208,7 @@ __global__ __launch_bounds__(128, 1) void product(const bf16* a, const bf16* b, 
   auto& b_tile = al.allocate<b_type>();
   warpgroup::decrease_registers<72>();
   warpgroup::increase_registers<96>();
+  warpgroup::decrease_registers<88>();
   warpgroup::load(a_tile, a, 64);
   warpgroup::load(b_tile, b, 32);
   warpgroup::mul(a_tile, a_tile, __float2bfloat16(2.0f));
