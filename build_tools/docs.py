@@ -38,7 +38,7 @@ LEXERS = {".cpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".h": "cpp", ".py": "pyt
 CAPTIONS = {  # of the contents at the left: the pages below each; those of none are last
     "Start": ("docs/getting_started", "docs/install", "docs/integrations", "docs/backends"),
     "Reference": ("reference/ops", "reference/modules", "reference/other", "reference/add-ons"),
-    "Kernels of your own": ("docs/tiles", "docs/simulator", "demos/cpp/README"),
+    "Kernels of your own": ("docs/tiles", "docs/classic", "docs/simulator", "demos/cpp/README"),
     "Figures": ("benchmarks/RESULTS", "benchmarks/*"),
     "Demos": ("demos/README", "demos/*/README"),
     "Development": ("ARCHITECTURE", "CONTRIBUTING", "tests/*/README", "CHANGELOG"),

@@ -177,13 +177,17 @@ def build_tests(paths: Iterable[str | Path], *, race: bool = False) -> list[Path
     return build_programs(test_jobs(paths, race=race))
 
 
-def build_programs(programs: list[compile.Job]) -> list[Path]:
+def build_programs(programs: list[compile.Job], shared: Iterable[compile.Job] = ()) -> list[Path]:
     """Compiles programs for the simulator, each of one source, and links them with it.
+
+    Args:
+        programs: The compilation of each program's own source.
+        shared: Those of sources that belong to each of the programs.
 
     Returns:
         The executables, in order.
     """
-    host = [*cxx.host_jobs(), *jobs()]
+    host = [*cxx.host_jobs(), *jobs(), *shared]
     what = programs[0].name if len(programs) == 1 else "Tests of the tile layer for the simulator"
     objects = compile.run([*host, *programs], what)
     links = [

@@ -22,6 +22,7 @@ LAYERS = {  # of a folder; the longest prefix wins
     "csrc/include/kittens/ops": 2,
     "csrc/include/kittens/pipeline": 3,
     "csrc/include/kittens.cuh": 3,
+    "csrc/include/kittens/classic.cuh": 3,
     "csrc/include/thunderkittens": 4,
     "csrc/kernels": 4,  # but a family's folder torch is 5
     "csrc/binding": 5,

@@ -1,10 +1,12 @@
-// The Python function `attention(q, k, v)`: checks, the output, and the call into attention.cu.
+// The Python functions `attention(q, k, v)` and `flash_attention_2(q, k, v)`: checks, the output,
+// and the calls into the two kernels.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 
 #include "attention.h"
 
+template <auto kernel>
 torch::Tensor run(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
   for (const torch::Tensor& t : {q, k, v}) {
     TORCH_CHECK(t.is_cuda() && t.device() == q.device() && t.scalar_type() == torch::kBFloat16 &&
@@ -20,10 +22,13 @@ torch::Tensor run(const torch::Tensor& q, const torch::Tensor& k, const torch::T
   const c10::cuda::CUDAGuard guard(q.device());
   torch::Tensor o = torch::empty_like(q);
   const cudaError_t status =
-      attention(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), int(q.size(0)),
-                int(q.size(1)), c10::cuda::getCurrentCUDAStream());
+      kernel(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), int(q.size(0)), int(q.size(1)),
+             c10::cuda::getCurrentCUDAStream());
   TORCH_CHECK(status == cudaSuccess, "attention: ", cudaGetErrorString(status));
   return o;
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("attention", &run); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("attention", &run<attention>);
+  m.def("flash_attention_2", &run<flash_attention_2>);
+}

@@ -1,12 +1,13 @@
-"""Compiles a kernel of its own, written on kittens, and checks it against torch.
+"""Compiles two kernels of its own, written on kittens, and checks them against torch.
 
     python demos/custom_kernel/custom_kernel.py
     python demos/custom_kernel/custom_kernel.py --heads 32 --length 8192
 
-attention.cu is a FlashAttention in under 100 lines; torch's own extension loader compiles it for
-the GPU that is there. The reference is softmax(q kᵀ / 8) v in float64.
+attention.cu is a FlashAttention in under 100 lines, and flash_attention_2.cu one that overlaps its
+copies; torch's own extension loader compiles them for the GPU that is there. The reference is
+softmax(q kᵀ / 8) v in float64.
 
-Exit codes: 0 good; 1 the kernel is wrong; 2 bad arguments, or something is missing.
+Exit codes: 0 good; 1 a kernel is wrong; 2 bad arguments, or something is missing.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +25,7 @@ from torch import Tensor
 import thunderkittens
 
 FOLDER = Path(__file__).resolve().parent
+SOURCES = ("attention.cu", "flash_attention_2.cu", "binding.cpp")
 
 
 class MissingError(Exception):
@@ -53,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def compile_extension() -> ModuleType:
-    """Compiles attention.cu and binding.cpp for this GPU, once, and imports them."""
+    """Compiles the kernels and their binding for this GPU, once, and imports them."""
     if not torch.cuda.is_available():
         raise MissingError("found no GPU that torch can use, needed one of sm_80 or newer")
     major, minor = torch.cuda.get_device_capability()
@@ -72,7 +75,7 @@ def compile_extension() -> ModuleType:
     number = f"{major}{minor}" + ("a" if major == 9 else "")
     return load(
         name="thunderkittens_attention",
-        sources=[str(FOLDER / name) for name in ("attention.cu", "binding.cpp")],
+        sources=[str(FOLDER / name) for name in SOURCES],
         extra_include_paths=[thunderkittens.include_dir()],
         extra_cflags=["-std=c++20", "-O2"],
         extra_cuda_cflags=["-std=c++20", "-O3", f"-gencode=arch=compute_{number},code=sm_{number}"],
@@ -111,11 +114,11 @@ def runtime_library(toolkit: Path, build: Path) -> Path:
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns one head's output in float64, and how far the kernel's may be from it.
+    """Returns one head's output in float64, and how far a kernel's may be from it.
 
-    The kernel rounds the weights to bf16, and in the end the output: each time by at most 2⁻⁸ of
-    Σ weight · |v|. What float32 adds (sums of 64 products, exp, a rescaling of every 16 keys) is
-    small beside that: a twentieth is left for it.
+    The kernels round the weights to bf16, and in the end the output: each time by at most 2⁻⁸ of
+    Σ weight · |v|. What float32 adds (sums of 64 products, exp, a rescaling of every 16 or 64 keys)
+    is small beside that: a twentieth is left for it.
     """
     q, k, v = (x.double() for x in (q, k, v))
     weights = torch.softmax(q @ k.mT / 8, dim=-1)
@@ -134,31 +137,40 @@ def milliseconds(function, *arguments: Tensor) -> float:
 
 
 def demo(extension: ModuleType, heads: int, length: int) -> tuple[bool, list[str]]:
-    """Runs the kernel; returns whether it is right, and how far from float64 and how fast it is."""
+    """Runs the kernels; returns whether they are right, and how far from float64 and how fast."""
     torch.manual_seed(0)
     shape = (heads, length, 64)
     q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    o = extension.attention(q, k, v)
-    worst = 0.0
-    for head in range(heads):  # one at a time: float64 scores are large
-        expected, bound = reference(q[head], k[head], v[head])
-        worst = max(worst, float(((o[head] - expected).abs() / bound).nan_to_num(torch.inf).max()))
-    good = worst <= 1.0
-    lines = [
-        f"attention of {shape} on {torch.cuda.get_device_name()}: {'right' if good else 'WRONG'}",
-        f"largest difference from float64: {worst:.2f} of what rounding to bf16 allows",
-    ]
+    kernels = {
+        "attention.cu": extension.attention,
+        "flash_attention_2.cu": extension.flash_attention_2,
+    }
+    lines = [f"attention of {shape} on {torch.cuda.get_device_name()}"]
+    good = True
+    for name, kernel in kernels.items():
+        worst = difference(kernel, q, k, v)
+        good = good and worst <= 1.0
+        lines.append(
+            f"{name:<20} {'right' if worst <= 1.0 else 'WRONG'}: largest difference from float64 "
+            f"{worst:.2f} of what rounding to bf16 allows"
+        )
     tflops = 4 * heads * length**2 * 64 / 1e9
     sdpa = torch.nn.functional.scaled_dot_product_attention
-    calls = {
-        "this kernel": extension.attention,
-        "torch's own": lambda *x: sdpa(*(t[None] for t in x)),
-    }
+    calls = {**kernels, "torch's own": lambda *x: sdpa(*(t[None] for t in x))}
     for name, call in calls.items():
         time = milliseconds(call, q, k, v)
         rate = tflops / time
-        lines.append(f"{name:<12} {time:8.3f} ms {rate:8.1f} TFLOP/s  {'█' * round(rate / 16)}")
+        lines.append(f"{name:<20} {time:8.3f} ms {rate:8.1f} TFLOP/s  {'█' * round(rate / 16)}")
     return good, lines
+
+
+def difference(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> float:
+    """Returns how far a kernel is from float64, of what it may be."""
+    o, worst = kernel(q, k, v), 0.0
+    for head in range(len(q)):  # one at a time: float64 scores are large
+        expected, bound = reference(q[head], k[head], v[head])
+        worst = max(worst, float(((o[head] - expected).abs() / bound).nan_to_num(torch.inf).max()))
+    return worst
 
 
 def draw(lines: list[str], path: Path) -> None:

@@ -58,7 +58,8 @@ TEST(a_block) {
   const auto a = small_integers(64 * 64, 1), b = small_integers(64 * 64, 2);
   const buffer<bf16> a_buffer(a), b_buffer(b);
   const buffer<float> c_buffer(64 * 64);
-  run(small_product, {.grid = {1}, .block = {128}, .shared_bytes = 2 * sizeof(st_bf<64, 64>)},
+  run(small_product,
+      {.grid = {1}, .block = {128}, .shared_bytes = kStaticBytes + 2 * sizeof(st_bf<64, 64>)},
       a_buffer.data(), b_buffer.data(), c_buffer.data());
   const std::vector<float> c = c_buffer.get();
   for (int i = 0; i < 64 * 64; ++i) CHECK_EQUAL(c[i], dot(a, b, i / 64, i % 64, 64));

@@ -3,23 +3,10 @@
 // comes here.
 #pragma once
 
+#include "launch_classic.h"
 #include "vectors.h"
 
-#if KITTENS_SIMULATED
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-#endif
-
 namespace kittens::testing {
-
-template <class... P>
-void launch_classic(void (*kernel)(P...), dim3 grid, int threads, int shared_bytes, cudaStream_t,
-                    std::type_identity_t<P>... arguments) {
-  host::launch(kernel,
-               {.grid = {int64_t{grid.x}, int64_t{grid.y}, int64_t{grid.z}},
-                .block = {threads},
-                .shared_bytes = shared_bytes},
-               nullptr, arguments...);
-}
 
 template <class T>
 std::vector<T> random_elements(int n, unsigned seed) {
@@ -28,11 +15,10 @@ std::vector<T> random_elements(int n, unsigned seed) {
   return values;
 }
 
-// Checks o of attention over [heads, n, 64] against float64. The weights and the output are rounded
+// Checks o of attention over [heads, n, D] against float64. The weights and the output are rounded
 // to bf16 once each, by at most 2⁻⁸ of Σ weight · |v|; a twentieth of that is left for float.
 template <class F>
-void check_attention(int heads, int n, F attention) {
-  constexpr int D = 64;
+void check_attention(int heads, int n, F attention, int D = 64, bool causal = false) {
   const auto q = random_elements<bf16>(heads * n * D, 1),
              k = random_elements<bf16>(heads * n * D, 2),
              v = random_elements<bf16>(heads * n * D, 3);
@@ -43,18 +29,18 @@ void check_attention(int heads, int n, F attention) {
     return double{convert<float>(x[size_t(row) * D + d])};
   };
   for (int row = 0; row < heads * n; ++row) {
-    const int first_key = row / n * n;
-    std::vector<double> weights(n);
+    const int first_key = row / n * n, keys = causal ? row % n + 1 : n;
+    std::vector<double> weights(keys);
     double total = 0.0;
-    for (int j = 0; j < n; ++j) {
+    for (int j = 0; j < keys; ++j) {
       double score = 0.0;
       for (int d = 0; d < D; ++d) score += at(q, row, d) * at(k, first_key + j, d);
-      weights[j] = std::exp(score / 8.0);
+      weights[j] = std::exp(score / std::sqrt(double(D)));
       total += weights[j];
     }
     for (int d = 0; d < D; ++d) {
       double want = 0.0, size = 0.0;
-      for (int j = 0; j < n; ++j) {
+      for (int j = 0; j < keys; ++j) {
         want += weights[j] / total * at(v, first_key + j, d);
         size += weights[j] / total * std::fabs(at(v, first_key + j, d));
       }

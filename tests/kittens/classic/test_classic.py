@@ -6,6 +6,7 @@ among them.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,22 +20,29 @@ from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
-MANUAL = ROOT / "docs/tiles.md"
+MANUAL, CLASSIC_MANUAL = ROOT / "docs/tiles.md", ROOT / "docs/classic.md"
 KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
+    "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
     "projection": FOLDER / "projection.cu",
+    "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
+    "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
+    "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
 COMPILED = [
     (name, architecture)
     for name in KERNELS
     for architecture in settings.KNOWN_ARCHITECTURES
-    if name != "manual" or architecture == "sm_90a"
+    if name not in ("classic_manual", "h100_attention", "manual") or architecture == "sm_90a"
 ]
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
-        "auto* __shm = reinterpret_cast<alignment_dummy*>(arch::dynamic_shared());"
+        "auto* __shm = &kittens::testing::dynamic_shared<alignment_dummy>();"
+    ),
+    r"__shared__ (\w+) (\w+)((?:\[\w+\])?);": (
+        r"auto& \2 = kittens::testing::static_shared<\1\3, __COUNTER__>();"
     ),
     r"__syncthreads\(\)": "arch::sync_block()",
     r"\bthreadIdx\.x": "unsigned(arch::thread_id())",
@@ -42,13 +50,21 @@ WORDS = {
     r"(\w+)<<<([^,]+), ([^,]+), (\w+)>>>\(": r"\1<<<\2, \3, \4, nullptr>>>(",
     r"(\w+)<<<(.+)>>>\(": r"kittens::testing::launch_classic(\1, \2, ",
 }
+IN_TILES = {
+    r"<kittens.cuh>": "<kittens/classic.cuh>",
+    r"\b([rs]t_\w\w)_(\d)x(\d)<>": r"\1<\2, \3>",
+    r"\b([rs]t_\w\w)_(\d)x(\d)<": r"\1<\2, \3, ",
+}
 
 
 def source_of(name: str, for_simulator: bool) -> Path:
     """Writes a kernel's source to a file of its own and returns that."""
     text = KERNELS[name].read_text()
-    if KERNELS[name] == MANUAL:
+    if KERNELS[name].suffix == ".md":
         text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
+    if name == "attention_in_tiles":
+        for elements, base_tiles in IN_TILES.items():
+            text = re.sub(elements, base_tiles, text)
     if for_simulator:
         for theirs, ours in WORDS.items():
             text = re.sub(theirs, ours, text)
@@ -60,8 +76,14 @@ def source_of(name: str, for_simulator: bool) -> Path:
     return path
 
 
-def check_job(job: compile.Job, name: str, for_simulator: bool) -> compile.Job:
-    """The job that compiles check_NAME.cu, told where the kernel is."""
+def simulator_job(headers: toolchain.Cuda, source: str, name: str) -> compile.Job:
+    """The job that compiles a source of this folder with a kernel for the simulator."""
+    job = simulator.kernel_job(headers, FOLDER / source, race=True)
+    return with_kernel(job, name, for_simulator=True)
+
+
+def with_kernel(job: compile.Job, name: str, for_simulator: bool) -> compile.Job:
+    """The job, told where the kernel is."""
     kernel = source_of(name, for_simulator)
     flags = (f'-DKITTENS_CLASSIC_KERNEL="{kernel}"', "-I", str(KERNELS[name].parent))
     return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
@@ -105,23 +127,23 @@ def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
 
 
 @pytest.fixture(scope="module")
-def simulate(request) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
-    """Builds a kernel with its check for the simulator, and runs it under each policy."""
+def headers() -> toolchain.Cuda:
     try:
-        headers = simulator.headers()
+        return simulator.headers()
     except BuildError as reason:
         pytest.skip(str(reason))
-    jobs = {
-        name: check_job(
-            simulator.kernel_job(headers, tiles.FOLDER / f"classic/check_{name}.cu", race=True),
-            name,
-            for_simulator=True,
-        )
-        for name in KERNELS
-    }
+
+
+@pytest.fixture(scope="module")
+def simulate(request, headers) -> Iterator[Callable[[str], list[tiles.Outcome]]]:
+    """Builds a kernel with its check for the simulator, and runs it under each policy."""
+    jobs = {name: simulator_job(headers, f"check_{name}.cu", name) for name in KERNELS}
+    # A program of two translation units, one of each spelling.
+    jobs["both"] = simulator_job(headers, "check_both.cu", "projection")
+    shared = {"both": [simulator_job(headers, "h100_attention_alone.cu", "h100_attention")]}
 
     def run(name: str) -> list[tiles.Outcome]:
-        (program,) = simulator.build_programs([jobs[name]])
+        (program,) = simulator.build_programs([jobs[name]], shared.get(name, ()))
         return [tiles.run(f"check_{name}.cu", program, policy) for policy in tiles.POLICIES]
 
     with called_ahead(request, run, "name") as ahead:
@@ -135,10 +157,20 @@ def test_compiles_without_warnings_and_spills(name, architecture, report):
     assert resources.kernels(said) and not resources.complaints(said)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, "both"])
 def test_right_in_the_simulator(name, simulate):
     for outcome in simulate(name):
         assert not outcome.failed, outcome.report
+
+
+@pytest.mark.parametrize("name", ["demo", "demo_2"])
+def test_the_demos_have_no_bank_conflicts(name, headers, tmp_path):
+    """A pass over shared memory without a conflict is one wavefront (csrc/sim/facts.hpp)."""
+    source, facts = f"check_{name}.cu", tmp_path / "facts.json"
+    (program,) = simulator.build_programs([simulator_job(headers, source, name)])
+    assert not tiles.run(source, program, f"eager,facts={facts}").failed
+    for launch in json.loads(facts.read_text())["launches"]:
+        assert launch["total"]["wavefronts"] == launch["total"]["passes"] > 0
 
 
 @pytest.mark.gpu
@@ -147,13 +179,13 @@ def test_right_on_the_gpu(name):
     check = f"classic/check_{name}.cu"
     compiler = cuda.tests_toolkit()
     job = cuda.job(compiler, (tiles.FOLDER / check).relative_to(ROOT), "sm_90a")
-    (program,) = cuda.build_programs(compiler, [check_job(job, name, for_simulator=False)])
+    (program,) = cuda.build_programs(compiler, [with_kernel(job, name, for_simulator=False)])
     outcome = tiles.run(check, program, tiles.GPU)
     assert not outcome.failed, outcome.report
 
 
 def test_the_demo_is_under_100_lines_and_needs_one_header_of_ours():
-    for name in ("attention", "demo", "projection"):
+    for name in ("attention", "demo", "demo_2", "projection"):
         text = KERNELS[name].read_text()
         includes = set(re.findall(r"#include (.+)", text)) - {'"attention.h"'}
         assert includes == {"<kittens.cuh>"}, name

@@ -22,6 +22,7 @@
 #include "kittens/ops/warpgroup_mma.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/scope.cuh"
+#include "kittens/types/tile_sizes.cuh"
 
 namespace kittens {
 
@@ -112,6 +113,6 @@ struct group : tile_movement<Warps>, tile_reductions<Warps> {
   }
 };
 
-using warpgroup = group<kWarpgroupWarps>;
+KITTENS_IN_ELEMENTS { using warpgroup = group<kWarpgroupWarps>; }  // KITTENS_IN_ELEMENTS
 
 }  // namespace kittens

@@ -169,7 +169,7 @@ KITTENS_INLINE constexpr bool check_product_with_row_sums() {
     using T = typename B::dtype;
     constexpr bool kHalfWidth = half_width<T>;
     constexpr bool kA = std::same_as<A, rt<T, 16, B::rows>>;
-    constexpr bool kD = std::same_as<D, rt_fl<16, B::cols + 16>>;
+    constexpr bool kD = std::same_as<D, rt<float, 16, B::cols + 16>>;
     constexpr bool kNarrow = B::cols + kSumCols <= kProductMaxCols;
     static_assert(kHalfWidth, "product with row sums: a and b must hold bf16 or half");
     static_assert(kA, "product with row sums: a must be rt<T, 16, K> where b is st_ones<T, K, N>");
@@ -208,7 +208,8 @@ namespace kittens {
 
 // vec = the sums that mma_AB_row_sums has left in d (after the wait), in all lanes of a row.
 template <int Cols>
-KITTENS_DEVICE void row_sums_of(typename rt_fl<16, Cols>::col_vec& vec, const rt_fl<16, Cols>& d) {
+KITTENS_DEVICE void row_sums_of(typename rt<float, 16, Cols>::col_vec& vec,
+                                const rt<float, 16, Cols>& d) {
   static_assert(Cols > 16, "row_sums_of: d must be rt_fl<16, N + 16>, as mma_AB_row_sums takes it");
   constexpr int kSums = (Cols - 16) / 2;  // the first register of that column; the next row's + 2
   vec.data[0].set({d.data[0][kSums]});

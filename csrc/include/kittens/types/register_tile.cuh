@@ -7,6 +7,7 @@
 #include "kittens/arch/keywords.cuh"
 #include "kittens/types/dtype.cuh"
 #include "kittens/types/register_vector.cuh"
+#include "kittens/types/tile_sizes.cuh"
 
 namespace kittens {
 
@@ -111,11 +112,13 @@ concept same_tile_layout =
     std::remove_cvref_t<A>::cols == std::remove_cvref_t<B>::cols &&
     std::same_as<typename std::remove_cvref_t<A>::layout, typename std::remove_cvref_t<B>::layout>;
 
-template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
-using rt_bf = rt<bf16, Rows, Cols, Layout>;
-template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
-using rt_hf = rt<half, Rows, Cols, Layout>;
-template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
-using rt_fl = rt<float, Rows, Cols, Layout>;
+KITTENS_IN_ELEMENTS {
+  template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
+  using rt_bf = rt<bf16, Rows, Cols, Layout>;
+  template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
+  using rt_hf = rt<half, Rows, Cols, Layout>;
+  template <int Rows, int Cols, class Layout = ducks::rt_layout::row>
+  using rt_fl = rt<float, Rows, Cols, Layout>;
+}  // KITTENS_IN_ELEMENTS
 
 }  // namespace kittens

@@ -5,6 +5,7 @@
 
 #include "kittens/arch/keywords.cuh"
 #include "kittens/types/lane_run.cuh"
+#include "kittens/types/tile_sizes.cuh"
 
 namespace kittens {
 
@@ -83,11 +84,13 @@ concept same_layout =
     std::remove_cvref_t<A>::length == std::remove_cvref_t<B>::length &&
     std::same_as<typename std::remove_cvref_t<A>::layout, typename std::remove_cvref_t<B>::layout>;
 
-template <int Length, class Layout = ducks::rv_layout::naive>
-using rv_bf = rv<bf16, Length, Layout>;
-template <int Length, class Layout = ducks::rv_layout::naive>
-using rv_hf = rv<half, Length, Layout>;
-template <int Length, class Layout = ducks::rv_layout::naive>
-using rv_fl = rv<float, Length, Layout>;
+KITTENS_IN_ELEMENTS {
+  template <int Length, class Layout = ducks::rv_layout::naive>
+  using rv_bf = rv<bf16, Length, Layout>;
+  template <int Length, class Layout = ducks::rv_layout::naive>
+  using rv_hf = rv<half, Length, Layout>;
+  template <int Length, class Layout = ducks::rv_layout::naive>
+  using rv_fl = rv<float, Length, Layout>;
+}  // KITTENS_IN_ELEMENTS
 
 }  // namespace kittens

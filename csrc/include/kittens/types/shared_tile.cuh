@@ -8,6 +8,7 @@
 #include "kittens/types/dtype.cuh"
 #include "kittens/types/register_tile.cuh"
 #include "kittens/types/shared_vector.cuh"
+#include "kittens/types/tile_sizes.cuh"
 
 namespace kittens {
 
@@ -149,11 +150,13 @@ concept right_side_tile = swizzled_tile<S> || is_tile_rows<std::remove_cvref_t<S
 template <class S>
 concept tile_with_ones = is_tile_with_ones<std::remove_cvref_t<S>>;
 
-template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
-using st_bf = st<bf16, Rows, Cols, Layout>;
-template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
-using st_hf = st<half, Rows, Cols, Layout>;
-template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
-using st_fl = st<float, Rows, Cols, Layout>;
+KITTENS_IN_ELEMENTS {
+  template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
+  using st_bf = st<bf16, Rows, Cols, Layout>;
+  template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
+  using st_hf = st<half, Rows, Cols, Layout>;
+  template <int Rows, int Cols, class Layout = ducks::st_layout::swizzle>
+  using st_fl = st<float, Rows, Cols, Layout>;
+}  // KITTENS_IN_ELEMENTS
 
 }  // namespace kittens

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kittens/types/dtype.cuh"
+#include "kittens/types/tile_sizes.cuh"
 
 namespace kittens {
 
@@ -23,11 +24,13 @@ inline constexpr bool is_shared_vector<sv<T, N>> = true;
 template <class V>
 concept shared_vector = is_shared_vector<std::remove_cvref_t<V>>;
 
-template <int Length>
-using sv_bf = sv<bf16, Length>;
-template <int Length>
-using sv_hf = sv<half, Length>;
-template <int Length>
-using sv_fl = sv<float, Length>;
+KITTENS_IN_ELEMENTS {
+  template <int Length>
+  using sv_bf = sv<bf16, Length>;
+  template <int Length>
+  using sv_hf = sv<half, Length>;
+  template <int Length>
+  using sv_fl = sv<float, Length>;
+}  // KITTENS_IN_ELEMENTS
 
 }  // namespace kittens

@@ -78,4 +78,16 @@ inline arch::tensor_map encode_tensor_map(const tensor_map_request& r) {
   return map;
 }
 
+inline arch::tensor_map* tensor_map_on_device(const arch::tensor_map& map) {
+  void* copy = nullptr;
+  cudaError_t status = cudaMalloc(&copy, sizeof(map));
+  if (status == cudaSuccess) status = cudaMemcpy(copy, &map, sizeof(map), cudaMemcpyHostToDevice);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // ours is reported here; the next launch shall not find it
+    cudaFree(copy);
+    throw error(std::string("tensor map: no copy on the device: ") + cudaGetErrorString(status));
+  }
+  return static_cast<arch::tensor_map*>(copy);
+}
+
 }  // namespace kittens::host
