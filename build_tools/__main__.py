@@ -172,6 +172,14 @@ def _cpp(arguments: argparse.Namespace, rest: list[str]) -> int:
     return cpp.run(rest)
 
 
+def _train(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and builds and runs the trainer in C++; --simulator: on the CPU."""
+    from build_tools import environment, train
+
+    environment.enter("demo")
+    return train.run(rest)
+
+
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and runs the benchmarks; further arguments go to them."""
     from build_tools import environment, ops
@@ -263,6 +271,7 @@ COMMANDS = {
     "new": _new,
     "demo": _demo,
     "cpp": _cpp,
+    "train": _train,
     "bench": _bench,
     "docs": _docs,
     "figures": _figures,
@@ -274,7 +283,18 @@ COMMANDS = {
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench", "wheel")
+PASS_ON = (
+    "test",
+    "tiles",
+    "conformance",
+    "sim",
+    "mutation",
+    "demo",
+    "cpp",
+    "train",
+    "bench",
+    "wheel",
+)
 
 
 if __name__ == "__main__":
