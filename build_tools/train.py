@@ -34,24 +34,29 @@ def build(simulated: bool, package: Path = settings.PACKAGE) -> Path:
     return build_program(MAIN, toolkit, package)
 
 
-def build_program(main: Path, toolkit: toolchain.Cuda | None, package: Path) -> Path:
+def build_program(
+    main: Path, toolkit: toolchain.Cuda | None, package: Path, *, race: bool = False
+) -> Path:
     """Compiles and links the trainer, or another program on its parts.
 
     Args:
         main: The source with `main`, relative to the repository.
         toolkit: For a program that runs on a GPU; None: the simulator runs its kernels.
         package: The folder whose `lib` holds the libraries.
+        race: Of the simulator: for its race mode.
 
     Returns:
         The program.
     """
-    results = compile.run([*_host_jobs(main, toolkit), *_kernel_jobs(toolkit)], "Compiling")
+    results = compile.run([*_host_jobs(main, toolkit), *_kernel_jobs(toolkit, race)], "Compiling")
     kernels = str(package / "lib" / ops.KERNELS)
     if toolkit:
         libraries = (kernels, str(toolkit.cudart), str(cublaslt(toolkit)))
     else:  # A launcher enters itself when its library is loaded: nobody calls it by name.
-        libraries = ("-Wl,--no-as-needed", kernels, str(package / "lib" / simulator.LIBRARY))
-    name = f"{main.with_suffix('')}.{'sm_90a' if toolkit else 'simulator'}"
+        library = simulator.RACE_LIBRARY if race else simulator.LIBRARY
+        libraries = ("-Wl,--no-as-needed", kernels, str(package / "lib" / library))
+    target = "sm_90a" if toolkit else "simulator_race" if race else "simulator"
+    name = f"{main.with_suffix('')}.{target}"
     return ROOT / compile.run([cxx.link_job(name, results, libraries)], "Linking")[0].output
 
 
@@ -80,10 +85,11 @@ def _host_jobs(main: Path, toolkit: toolchain.Cuda | None) -> list[compile.Job]:
     return jobs
 
 
-def _kernel_jobs(toolkit: toolchain.Cuda | None) -> list[compile.Job]:
+def _kernel_jobs(toolkit: toolchain.Cuda | None, race: bool) -> list[compile.Job]:
     """Returns the compilations of its kernels, for the CPU with the simulator that runs them."""
     sources = sorted((ROOT / FOLDER).glob("*.cu"))
     if toolkit:
         return [cuda.job(toolkit, path.relative_to(ROOT), "sm_90a") for path in sources]
     headers = simulator.headers()
-    return [*(simulator.kernel_job(headers, path) for path in sources), *simulator.jobs()]
+    kernels = [simulator.kernel_job(headers, path, race=race) for path in sources]
+    return [*kernels, *simulator.jobs()]

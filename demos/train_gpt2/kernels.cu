@@ -97,7 +97,7 @@ constexpr int64_t kSharedBytes = kWarps * kSlice<T> * sizeof(float);
 // Grid: (blocks that share out the distinct tokens, slices of a row). Warp w of a block adds rows
 // w, w + warps, … of a token.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)  // without, ptxas takes 32 registers, and spills
     embed_backward_kernel(int64_t width, token_batch batch, const T* dx, T* dwte) {
   const int64_t column = int64_t{arch::block_y()} * kSlice<T> + arch::lane_id() * kRun<T>;
   const bool inside = column < width;

@@ -51,8 +51,14 @@ void arena::allocate_taken() {
 #ifdef WITH_CUDA
   void* data = nullptr;
   const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
-  check(where_ == place::host ? cudaMallocHost(&data, bytes) : cudaMalloc(&data, bytes), doing);
-  check(cudaMemset(data, 0, bytes), "clearing memory");
+  if (where_ == place::host) {
+    check(cudaMallocHost(&data, bytes), doing);
+    std::memset(data, 0, bytes);
+  } else {
+    check(cudaMalloc(&data, bytes), doing);
+    check(cudaMemset(data, 0, bytes), "clearing memory");
+    check(cudaDeviceSynchronize(), "clearing memory");  // it is another stream's than the queue's
+  }
   base_ = static_cast<std::byte*>(data);
 #endif
 }

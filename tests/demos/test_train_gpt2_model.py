@@ -35,10 +35,29 @@ def relative_bound(dtype: str) -> float:
 
 @pytest.fixture(scope="module")
 def probe() -> Path:
-    if not (settings.PACKAGE / "lib" / simulator.LIBRARY).is_file():
+    return build(race=False)
+
+
+def build(*, race: bool) -> Path:
+    library = simulator.RACE_LIBRARY if race else simulator.LIBRARY
+    if not (settings.PACKAGE / "lib" / library).is_file():
         pytest.skip("the simulator is not built")
     source = Path("tests/demos/train_gpt2_probe.cpp")
-    return train.build_program(source, None, settings.PACKAGE)
+    return train.build_program(source, None, settings.PACKAGE, race=race)
+
+
+def run(probe: Path, folder: Path, dtype: str, race: bool = False) -> None:
+    """From in.safetensors to out.safetensors."""
+    sizes = (97, CONFIG.n_positions, 64, 2, 2, BATCH, MICRO_STEPS, CLIP)
+    files = (folder / "in.safetensors", folder / "out.safetensors")
+    done = subprocess.run(
+        [*map(str, (probe, *files, int(race), dtype, *sizes))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"KITTENS_SIM": "random:5,race"} if race else {},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 class Step:
@@ -61,11 +80,8 @@ class Step:
             n: p.detach().float() for n, (_, p) in zip(self.names, self.parameters(), strict=True)
         }
         save_file({**state, "tokens": tokens.float()}, folder / "in.safetensors")
-        self.before = state
-        sizes = (97, CONFIG.n_positions, 64, 2, 2, BATCH, MICRO_STEPS, CLIP)
-        command = [probe, folder / "in.safetensors", folder / "out.safetensors", dtype, *sizes]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        self.folder, self.before = folder, state
+        run(probe, folder, dtype)
         self.got = load_file(folder / "out.safetensors")
         self.logits, self.losses = [], []
         for batch in tokens:
@@ -145,3 +161,10 @@ def test_two_updates_are_adamws(step):
         bound = 2 * 2**-24 * want.abs() + 2**-20 * 0.03
         assert ((got.double() - want).abs() <= bound).all(), name
         assert torch.equal(it.got[f"rounded.{name}"], got.to(DTYPES[dtype][0]).float()), name
+
+
+def test_nothing_races_and_the_order_of_threads_does_not_matter(step):
+    dtype, it = step
+    run(build(race=True), it.folder, dtype, race=True)
+    again = load_file(it.folder / "out.safetensors")
+    assert all(torch.equal(again[name], values) for name, values in it.got.items())

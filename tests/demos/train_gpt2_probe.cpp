@@ -1,10 +1,11 @@
 // What the trainer computes of one step, for tests/demos/test_train_gpt2.py to compare.
 //
-//   probe IN OUT TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
+//   probe IN OUT RACE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
 //
-// IN: the parameters, and `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` and `loss` of
-// each micro-batch, the gradients of all as gradient.<parameter>, their norm, and the parameters
-// after two updates of the same gradients, at the learning rates 0.01 and 0.02.
+// IN: the parameters, and `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the
+// first micro-batch; the gradients of all as gradient.<parameter>; `results`, the sum of the losses
+// of each and the gradients' norm; the parameters after two updates by these gradients, at the
+// learning rates 0.01 and 0.02.
 #include <cstdio>
 #include <cstdlib>
 
@@ -66,13 +67,12 @@ int64_t number(const char* text) { return std::strtoll(text, nullptr, 10); }
 
 void run(char** arguments) {
   const safetensors in(arguments[1]);
-  const dtype type =
-      std::string(arguments[3]) == "float32" ? dtype::float32 : dtype::bfloat16;
-  const config c{number(arguments[4]), number(arguments[5]), number(arguments[6]),
-                 number(arguments[7]), number(arguments[8])};
-  const run_shape shape{number(arguments[9]), c.positions, number(arguments[10])};
-  const adamw_options options{.clip = std::strtod(arguments[11], nullptr)};
-  const device d = thunderkittens::simulated_device();
+  const device d = thunderkittens::simulated_device(number(arguments[3]) != 0);
+  const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
+  const config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
+                 number(arguments[8]), number(arguments[9])};
+  const run_shape shape{number(arguments[10]), c.positions, number(arguments[11])};
+  const adamw_options options{.clip = std::strtod(arguments[12], nullptr)};
   queue q(d);
   model m(c, shape, type, options, d, q);
   std::vector<float> weights(m.layout().total, 0.0f);
@@ -112,7 +112,7 @@ void run(char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 12) return 2;
+  if (count != 13) return 2;
   try {
     run(arguments);
   } catch (const error& why) {
