@@ -41,6 +41,7 @@ void buffers::lay_out_activations(const config& c, const run_shape& shape, int64
   const auto matrix = [&](int64_t width) { return memory.take_bytes(rows * width * element); };
   const auto statistic = [&] { return memory.take<float>(rows); };
   const auto per_head = [&] { return memory.take<float>(rows * c.heads); };
+  void* const shared = shape.recompute ? matrix(4 * c.width) : nullptr;
   for (layer_activations& l : layers) {
     l = {.normal1 = matrix(c.width),
          .qkv = matrix(3 * c.width),
@@ -48,8 +49,8 @@ void buffers::lay_out_activations(const config& c, const run_shape& shape, int64
          .middle = matrix(c.width),
          .normal2 = matrix(c.width),
          .hidden = matrix(4 * c.width),
-         .activated = matrix(4 * c.width),
          .output = matrix(c.width),
+         .activated = shape.recompute ? shared : matrix(4 * c.width),
          .mean1 = statistic(),
          .rstd1 = statistic(),
          .lse = per_head(),

@@ -12,6 +12,8 @@ namespace gpt2 {
 // What one micro-batch is, and how many are a step.
 struct run_shape {
   int64_t batch, length, micro_steps = 1;
+  bool recompute =
+      false;  // gelu, in the backward: one layer's memory for it instead of all layers'
 
   int64_t rows() const { return batch * length; }
 };
@@ -19,7 +21,8 @@ struct run_shape {
 // What the forward of a layer leaves for its backward: [rows, …] of the model's dtype, statistics
 // in float32.
 struct layer_activations {
-  void *normal1, *qkv, *attended, *middle, *normal2, *hidden, *activated, *output;
+  void *normal1, *qkv, *attended, *middle, *normal2, *hidden, *output;
+  void* activated;  // gelu of hidden: where it is computed again, the same memory for all layers
   float *mean1, *rstd1, *lse, *mean2, *rstd2;
 };
 

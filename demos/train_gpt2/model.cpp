@@ -175,7 +175,8 @@ void model::plan_products() {
   qkv_ = plan_forward(width, 3 * width, epilogue::bias);
   proj_ = plan_forward(width, width, epilogue::bias);
   fc_ = plan_forward(width, hidden, epilogue::bias);
-  fc_gelu_ = plan_forward(width, hidden, epilogue::bias_gelu);
+  // Where gelu is computed again by the op, the op computes it the first time, too: the same bits.
+  fc_gelu_ = shape_.recompute ? products::kNone : plan_forward(width, hidden, epilogue::bias_gelu);
   fc_proj_ = plan_forward(hidden, width, epilogue::bias);
   d_qkv_part_ = plan_input(width, width, 3 * width, epilogue::none);
   d_proj_ = plan_input(width, width, width, epilogue::none);

@@ -42,6 +42,7 @@ std::vector<option> table(options& o) {
       {"batch", "N", "sequences at once", &o.batch, 1, 1 << 20},
       {"total-batch", "N", "tokens of an update (default: those of a batch)", &o.total_batch, 0,
        kMost},
+      {"recompute", "", "compute gelu again in the backward: less memory", &o.recompute},
       {"lr", "X", "the highest learning rate", &o.rate.highest, 0, 1e6},
       {"schedule",
        "NAME",

@@ -23,12 +23,12 @@ struct options {
   int64_t seed = 0;
   // Run
   std::string out = "runs/train_gpt2";
-  bool resume = false, help = false;
+  bool recompute = false, resume = false, help = false;
   int64_t device = 0, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
   int64_t keep = 2;
 
   dtype element() const { return type == "float32" ? dtype::float32 : dtype::bfloat16; }
-  run_shape shape() const { return {batch, length, total_batch / (batch * length)}; }
+  run_shape shape() const { return {batch, length, total_batch / (batch * length), recompute}; }
 };
 
 // Throws error, with what is wrong in one sentence. What depends on other options is filled in.

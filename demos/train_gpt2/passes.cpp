@@ -179,6 +179,9 @@ void model::backward_mlp(const layer_activations& l, const layer_offsets& w, boo
   buffers& m = *memory_;
   const int64_t rows = shape_.rows();
   const void* const dy = m.dstream[0];
+  if (shape_.recompute) {
+    tk::launch(plans_->gelu, {.x = l.hidden, .y = l.activated}, {}, queue_.handle());
+  }
   sum_columns({rows, config_.width, type_}, dy, w.fc_proj_bias, accumulate);
   multiply(w_fc_proj_,
            {.a = l.activated, .b = dy, .c = gradient(w.fc_proj), .accumulate = accumulate});

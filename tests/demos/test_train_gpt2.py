@@ -2,6 +2,7 @@
 what is wrong."""
 
 import math
+import re
 import signal
 import struct
 import subprocess
@@ -121,6 +122,18 @@ def test_a_resumed_and_a_second_run_have_the_same_bits(run_trainer, tokens_file,
     (parts / "step-00000006").rename(parts / "step-00000006.partial")
     succeeded(run_trainer("--train", tokens_file, "--out", parts, *more, "--resume"))
     assert outcome(parts, 6) == want
+
+
+def test_gelu_again_takes_less_memory(run_trainer, tokens_file, tmp_path):
+    more = ["--train", tokens_file, *SMALL, *"--layers 4 --width 128 --batch 4 --steps 2".split()]
+    more += ["--dtype", "bfloat16"]
+    texts = [
+        succeeded(run_trainer(*more, "--out", tmp_path / name, *options))
+        for name, options in (("kept", []), ("again", ["--recompute"]))
+    ]
+    kept, again = (float(re.search(r"^activations +(\S+)", text, re.M)[1]) for text in texts)
+    assert again < kept
+    assert outcome(tmp_path / "kept", 2) == outcome(tmp_path / "again", 2)
 
 
 def test_a_run_goes_on_only_with_the_same_recipe(run_trainer, tokens_file, tmp_path):
