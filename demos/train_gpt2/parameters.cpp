@@ -1,6 +1,8 @@
 #include "parameters.h"
 
+#include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "random.h"
 #include "thunderkittens/kernels/common.h"
@@ -92,13 +94,22 @@ const parameter& parameters::find(const std::string& name) const {
 
 std::vector<float> first_values(const parameters& p, uint64_t seed) {
   std::vector<float> values(p.total, 0.0f);
-  random_numbers random(seed);
-  for (const parameter& one : p.all) {
-    for (int64_t i = 0; i < one.elements(); ++i) {
-      values[one.offset + i] =
-          one.mean + (one.deviation > 0 ? one.deviation * random.normal() : 0.0f);
+  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 64);
+  // Value i has numbers 2 i and 2 i + 1, whoever computes it.
+  const auto fill = [&](int64_t thread) {
+    for (const parameter& one : p.all) {
+      const int64_t from = one.offset + one.elements() * thread / threads;
+      const int64_t to = one.offset + one.elements() * (thread + 1) / threads;
+      random_numbers random(seed, 2 * static_cast<uint64_t>(from));
+      for (int64_t i = from; i < to; ++i) {
+        values[i] = one.mean + (one.deviation > 0 ? one.deviation * random.normal() : 0.0f);
+      }
     }
-  }
+  };
+  std::vector<std::thread> others;
+  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(fill, thread);
+  fill(0);
+  for (std::thread& other : others) other.join();
   return values;
 }
 

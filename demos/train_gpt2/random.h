@@ -6,13 +6,15 @@
 
 namespace gpt2 {
 
-// SplitMix64 (Steele, Lea, Flood, 2014): a counter, and a mixer of it.
+// SplitMix64 (Steele, Lea, Flood, 2014): a counter, and a mixer of it. So any number of a sequence
+// can be had without those before it.
 class random_numbers {
  public:
-  explicit random_numbers(uint64_t seed) : state_(seed) {}
+  // From number `first` on; a normal one counts as two.
+  explicit random_numbers(uint64_t seed, uint64_t first = 0) : state_(seed + first * kStep) {}
 
   uint64_t bits() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    uint64_t z = state_ += kStep;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
@@ -27,6 +29,8 @@ class random_numbers {
   }
 
  private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
+
   uint64_t state_;
 };
 

@@ -94,6 +94,38 @@ def test_schedules(run_trainer, tokens_file, tmp_path):
         assert all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(got, want, strict=True))
 
 
+def test_first_weights_are_gpt2s(run_trainer, tokens_file, tmp_path):
+    """A learning rate of 0 leaves them. Of n normal values the deviation is known to 1 / √(2 n)."""
+    models = []
+    for seed in (1, 2):
+        out = tmp_path / str(seed)
+        more = f"--steps 1 --lr 0 --seed {seed} --layers 2".split()
+        succeeded(run_trainer("--train", tokens_file, "--out", out, *SMALL, *more))
+        models.append(checkpoint.load(out / "step-00000001", ops=TORCH_OPS))
+    for name, value in models[0].named_parameters():
+        if value.dim() == 1:
+            assert (value == (1.0 if "ln_" in name and name.endswith("weight") else 0.0)).all(), (
+                name
+            )
+            continue
+        want = 0.02 / (2.0 if name.endswith("c_proj.weight") else 1.0)
+        uncertain = 5 * want / math.sqrt(2 * value.numel())
+        assert abs(float(value.std()) - want) < uncertain, name
+        assert abs(float(value.mean())) < 5 * want / math.sqrt(value.numel()), name
+        assert not torch.equal(value, models[1].state_dict()[name])
+
+
+def test_an_epoch_is_every_sequence_in_an_order_of_its_own(run_trainer, tokens_file, tmp_path):
+    """Weights that do not move give each of the eight sequences a loss of its own."""
+    more = "--steps 24 --lr 0 --batch 1".split()
+    succeeded(run_trainer("--train", tokens_file, "--out", tmp_path, *SMALL, *more))
+    losses = column(tmp_path, "loss")
+    epochs = [losses[:8], losses[8:16], losses[16:]]
+    assert len(set(losses)) == 8
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
 # ---- The same bits ------------------------------------------------------------------------------
 
 
