@@ -1,11 +1,12 @@
 // What the trainer computes of one step, for tests/demos/test_train_gpt2.py to compare.
 //
-//   probe IN OUT RACE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
+//   probe IN OUT WHERE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
 //
-// IN: the parameters, and `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the
-// first micro-batch; the gradients of all as gradient.<parameter>; `results`, the sum of the losses
-// of each and the gradients' norm; the parameters after two updates by these gradients, at the
-// learning rates 0.01 and 0.02.
+// WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
+// `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the first micro-batch; the
+// gradients of all as gradient.<parameter>; `results`, the sum of the losses of each and the
+// gradients' norm; the parameters after two updates by these gradients, at the learning rates 0.01
+// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>.
 #include <cstdio>
 #include <cstdlib>
 
@@ -67,7 +68,8 @@ int64_t number(const char* text) { return std::strtoll(text, nullptr, 10); }
 
 void run(char** arguments) {
   const safetensors in(arguments[1]);
-  const device d = thunderkittens::simulated_device(number(arguments[3]) != 0);
+  const bool race = std::string(arguments[3]) == "race";
+  const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
   const config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
                  number(arguments[8]), number(arguments[9])};
@@ -99,8 +101,7 @@ void run(char** arguments) {
   out.add("results", {shape.micro_steps + 1},
           download(q, dtype::float32, m.memory().results, shape.micro_steps + 1));
   m.update(0.02, 2);
-  const std::vector<float> exact =
-      download(q, dtype::float32, m.exact_weights(), m.layout().total);
+  const std::vector<float> exact = download(q, dtype::float32, m.exact_weights(), m.layout().total);
   const std::vector<float> rounded = download(q, type, m.memory().weights, m.layout().total);
   for (const parameter& p : m.layout().all) {
     out.add("updated." + p.name, p.shape, part(exact, p));
