@@ -22,7 +22,7 @@ constexpr double kMost = 1e15;
 
 std::vector<option> table(options& o) {
   return {
-      {"train", "PATH", "tokens to train on: a .bin file, or a folder of some", &o.train},
+      {"train", "PATH", "tokens to train on: a .bin file, or a folder: all in it", &o.train},
       {"eval", "PATH", "tokens to evaluate on", &o.evaluation},
       {"tokenizer", "FILE", "a tokenizer.json, which is put into checkpoints", &o.tokenizer},
       {"init", "FOLDER", "begin with the GPT-2 of a checkpoint, whose sizes hold", &o.init},

@@ -4,7 +4,6 @@ what is wrong."""
 import math
 import re
 import signal
-import struct
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from trainers import (
     VOCABULARY,
     column,
     make_checkpoint,
+    read_tokens,
     refused,
     rows,
     succeeded,
@@ -115,11 +115,20 @@ def test_first_weights_are_gpt2s(run_trainer, tokens_file, tmp_path):
         assert not torch.equal(value, models[1].get_parameter(name))
 
 
-def test_an_epoch_is_every_sequence_in_an_order_of_its_own(run_trainer, tokens_file, tmp_path):
+def test_an_epoch_is_every_sequence_of_all_files_in_an_order_of_its_own(
+    run_trainer, tokens_file, tmp_path
+):
     """Weights that do not move give each of the eight sequences a loss of its own."""
+    tokens, folder = read_tokens(tokens_file), tmp_path / "files"
+    folder.mkdir()
+    write_tokens(folder / "a.bin", tokens[: 5 * LENGTH + 1])
+    write_tokens(folder / "b.bin", tokens[:LENGTH])  # too short for a sequence
+    write_tokens(folder / "c.bin", tokens[5 * LENGTH :])
     more = "--steps 24 --lr 0 --batch 1".split()
-    succeeded(run_trainer("--train", tokens_file, "--out", tmp_path, *SMALL, *more))
-    losses = column(tmp_path, "loss")
+    for path, out in ((tokens_file, tmp_path / "one"), (folder, tmp_path / "three")):
+        succeeded(run_trainer("--train", path, "--out", out, *SMALL, *more))
+    losses = column(tmp_path / "one", "loss")
+    assert losses == column(tmp_path / "three", "loss")
     epochs = [losses[:8], losses[8:16], losses[16:]]
     assert len(set(losses)) == 8
     assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
@@ -222,13 +231,11 @@ def test_prepared_text_trains_a_checkpoint_that_others_load(run_trainer, text, t
     assert prepare.main(["--data", str(text), "--out", str(folder), "--vocabulary", "280"]) == 0
     tokenizer = folder / "tokenizer.json"
     more = ["--tokenizer", tokenizer, "--vocabulary", 280, "--steps", 2, "--out", out]
-    succeeded(run_trainer("--train", folder, *SMALL, *more))
+    succeeded(run_trainer("--train", folder / "train.bin", *SMALL, *more))
     step = out / "step-00000002"
     model = checkpoint.load(step, ops=TORCH_OPS)
     assert checkpoint.load_tokenizer(step, model.config).get_vocab_size() == 280
-    content = (folder / "eval.bin").read_bytes()
-    assert struct.unpack("<3i", content[:12])[:2] == (20240520, 1)
-    ids = torch.frombuffer(bytearray(content[1024:]), dtype=torch.uint16).long()
+    ids = read_tokens(folder / "eval.bin")
     assert checkpoint.load_tokenizer(step, model.config).decode(ids.tolist()) in text.read_text()
     transformers = pytest.importorskip("transformers")
     theirs = transformers.GPT2LMHeadModel.from_pretrained(step, attn_implementation="eager").eval()
@@ -240,7 +247,7 @@ def test_prepared_text_trains_a_checkpoint_that_others_load(run_trainer, text, t
 
 
 def test_wide_tokens_are_read_as_well(run_trainer, tokens_file, tmp_path):
-    tokens = torch.frombuffer(bytearray(tokens_file.read_bytes()[1024:]), dtype=torch.uint16).long()
+    tokens = read_tokens(tokens_file)
     wide = write_tokens(tmp_path / "wide.bin", tokens, vocabulary=1 << 17)
     assert wide.stat().st_size == 1024 + 4 * len(tokens)
     outs = [tmp_path / name for name in ("narrow", "wide")]

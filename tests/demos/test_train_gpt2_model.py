@@ -87,6 +87,7 @@ class Step:
         self.model.double()
         self.names = [name.removeprefix("transformer.") for name, _ in self.parameters()]
         tokens = torch.randint(0, 90, (MICRO_STEPS, BATCH, CONFIG.n_positions + 1))
+        tokens[1, 0, 3] = tokens[0, 0, 0]  # nothing of it may be left from the batch before
         state = {
             n: p.detach().float() for n, (_, p) in zip(self.names, self.parameters(), strict=True)
         }

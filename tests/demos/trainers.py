@@ -2,6 +2,7 @@
 
 import csv
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -22,6 +23,16 @@ SMALL = (
 def write_tokens(path: Path, tokens: torch.Tensor, vocabulary: int = VOCABULARY) -> Path:
     prepare.write_tokens(path, tokens, vocabulary)
     return path
+
+
+def read_tokens(path: Path) -> torch.Tensor:
+    """Of a file of uint16."""
+    content = path.read_bytes()
+    magic, version, count = struct.unpack("<3i", content[:12])
+    assert (magic, version) == (20240520, 1)
+    tokens = torch.frombuffer(bytearray(content[1024:]), dtype=torch.uint16).long()
+    assert len(tokens) == count
+    return tokens
 
 
 def make_checkpoint(folder: Path) -> GPT2:
