@@ -29,7 +29,8 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m build_tools", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
-        command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
+        about = function.__doc__.splitlines()[0]
+        command = commands.add_parser(name, help=about, add_help=name not in OWN_HELP)
         if name == "cache":
             command.add_argument("--clear", action="store_true", help="empty it")
         if name == "costs":
@@ -295,6 +296,7 @@ PASS_ON = (
     "bench",
     "wheel",
 )
+OWN_HELP = ("mutation", "demo", "train", "bench")  # whose --help is that of what they run
 
 
 if __name__ == "__main__":

@@ -4,11 +4,14 @@ import json
 import math
 import re
 import struct
+import sys
 
 import pytest
 import torch
 from models import checkpoint
 from trainers import SMALL, make_checkpoint, refused, succeeded
+
+import build_tools.__main__
 
 
 def header(*numbers: int) -> bytes:
@@ -130,3 +133,9 @@ def test_help_lists_every_option_with_its_default(run_trainer):
     for line in ("--total-batch N", "--warmup N", "(cosine)", "(0.0006)", "--resume"):
         assert line in text
     assert len(re.findall(r"^  --[a-z]", text, re.M)) > 30
+
+
+def test_make_passes_help_on(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["build_tools", "train", "--simulator", "--help"])
+    arguments, rest = build_tools.__main__._parse()
+    assert arguments.command == "train" and rest == ["--simulator", "--help"]
