@@ -4,7 +4,7 @@ PYTHON ?= python3
 BUILD_TOOLS := $(PYTHON) -m build_tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cpp test sim mutation bench docs wheel new lint format cache clean
+.PHONY: help demo cpp train test sim mutation bench docs wheel new lint format cache clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 16
@@ -14,6 +14,9 @@ demo:  ## Generate text with a small GPT (ARGS="--prompt 'Once upon a time'")
 
 cpp:  ## Run the kernels from C++, without Python and torch (ARGS=--simulator: on the CPU)
 	@$(BUILD_TOOLS) cpp $(ARGS)
+
+train:  ## Train a GPT-2 without Python and torch (ARGS="--train tokens.bin", ARGS=--help)
+	@$(BUILD_TOOLS) train $(ARGS)
 
 test:  ## Run every test that this machine can (TIER=1..5, TORCH=2.15.0, ARGS="-k norm")
 	@$(BUILD_TOOLS) test $(if $(TIER),--tier $(TIER)) $(if $(TORCH),--torch $(TORCH)) $(ARGS)

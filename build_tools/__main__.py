@@ -29,7 +29,8 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m build_tools", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, function in COMMANDS.items():
-        command = commands.add_parser(name, help=function.__doc__.splitlines()[0])
+        about = function.__doc__.splitlines()[0]
+        command = commands.add_parser(name, help=about, add_help=name not in OWN_HELP)
         if name == "cache":
             command.add_argument("--clear", action="store_true", help="empty it")
         if name == "costs":
@@ -172,6 +173,14 @@ def _cpp(arguments: argparse.Namespace, rest: list[str]) -> int:
     return cpp.run(rest)
 
 
+def _train(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Sets up, and builds and runs the trainer in C++; --simulator: on the CPU."""
+    from build_tools import environment, train
+
+    environment.enter("demo")
+    return train.run(rest)
+
+
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and runs the benchmarks; further arguments go to them."""
     from build_tools import environment, ops
@@ -263,6 +272,7 @@ COMMANDS = {
     "new": _new,
     "demo": _demo,
     "cpp": _cpp,
+    "train": _train,
     "bench": _bench,
     "docs": _docs,
     "figures": _figures,
@@ -274,7 +284,19 @@ COMMANDS = {
     "clean": _clean,
 }
 # They pass on what is not theirs, as to pytest.
-PASS_ON = ("test", "tiles", "conformance", "sim", "mutation", "demo", "cpp", "bench", "wheel")
+PASS_ON = (
+    "test",
+    "tiles",
+    "conformance",
+    "sim",
+    "mutation",
+    "demo",
+    "cpp",
+    "train",
+    "bench",
+    "wheel",
+)
+OWN_HELP = ("mutation", "demo", "train", "bench")  # whose --help is that of what they run
 
 
 if __name__ == "__main__":

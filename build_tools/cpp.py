@@ -28,12 +28,21 @@ def build(simulated: bool, package: Path = settings.PACKAGE) -> Path:
     Returns:
         The program; it finds the libraries where they are.
     """
+    return build_program(SOURCE, build_libraries(simulated, package), package)
+
+
+def build_libraries(simulated: bool, package: Path) -> toolchain.Cuda | None:
+    """Builds what a program without torch links: the kernels' library, and the simulator's.
+
+    Returns:
+        The toolkit to compile the program with; None for the simulator, and where there is none.
+    """
     toolkit = None if simulated else cuda.toolkit()[0]
     if not (simulated and (package / "lib" / ops.KERNELS).is_file()):
         ops.build_kernels(package, toolkit)
     if simulated and not (package / "lib" / simulator.LIBRARY).is_file():
         simulator.build(package, race=False)
-    return build_program(SOURCE, toolkit, package)
+    return toolkit
 
 
 def build_program(source: Path, toolkit: toolchain.Cuda | None, package: Path) -> Path:

@@ -106,6 +106,37 @@ def run_program(start_program):
     return run
 
 
+@pytest.fixture(scope="session")
+def trainer() -> Path:
+    """The trainer without Python and torch, in the simulator."""
+    from build_tools import settings, simulator, train
+
+    if not (settings.PACKAGE / "lib" / simulator.LIBRARY).is_file():
+        pytest.skip("the simulator is not built")
+    return train.build(simulated=True)
+
+
+@pytest.fixture
+def run_trainer(trainer):
+    """Runs it with arguments, and variables; returns the finished process."""
+
+    def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
+        command = [trainer, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, env=variables)
+
+    return run
+
+
+@pytest.fixture
+def tokens_file(tmp_path) -> Path:
+    """Tokens for the trainer, of eight sequences."""
+    from trainers import LENGTH, VOCABULARY, write_tokens
+
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(0, VOCABULARY, (8 * LENGTH + 1,), generator=generator)
+    return write_tokens(tmp_path / "train.bin", tokens)
+
+
 def random_weights(model):
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -18,6 +18,7 @@ LONG = (
     "test_quoted_reports_simulator",
     "test_fuzz_simulator",
     "test_package",
+    "test_train_gpt2",
     "test_headers",
 )
 

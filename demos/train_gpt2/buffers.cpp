@@ -1,0 +1,103 @@
+#include "buffers.h"
+
+#include <cstdio>
+
+namespace gpt2 {
+
+using kittens::host::bytes_of;
+
+buffers::buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
+                 int64_t workspace_bytes, int64_t most_counters, const device& d)
+    : layers(c.layers),
+      parameter_memory(d, place::device),
+      gradient_memory(d, place::device),
+      state_memory(d, place::device),
+      activation_memory(d, place::device),
+      workspace_memory(d, place::device) {
+  const int64_t element = bytes_of(type);
+  parameter_memory.allocate([&] { weights = parameter_memory.take_bytes(p.total * element); });
+  gradient_memory.allocate([&] {
+    gradients = gradient_memory.take_bytes(p.total * element);
+    norm_gradients = gradient_memory.take_bytes((p.total - p.norms) * element);
+  });
+  state_memory.allocate([&] {
+    exp_avg = state_memory.take<float>(p.total);
+    exp_avg_sq = state_memory.take<float>(p.total);
+    master = type == dtype::float32 ? nullptr : state_memory.take<float>(p.total);
+  });
+  activation_memory.allocate([&] { lay_out_activations(c, shape, element); });
+  workspace_memory.allocate([&] {
+    workspace = workspace_memory.take_bytes(workspace_bytes);
+    counters = workspace_memory.take<int>(most_counters);
+    tokens = workspace_memory.take<int>(shape.micro_steps * token_batch::ints(shape.rows()));
+    results = workspace_memory.take<float>(shape.micro_steps + 1);
+    row_weight = workspace_memory.take<float>(1);
+  });
+}
+
+void buffers::lay_out_activations(const config& c, const run_shape& shape, int64_t element) {
+  const int64_t rows = shape.rows();
+  arena& memory = activation_memory;
+  const auto matrix = [&](int64_t width) { return memory.take_bytes(rows * width * element); };
+  const auto statistic = [&] { return memory.take<float>(rows); };
+  const auto per_head = [&] { return memory.take<float>(rows * c.heads); };
+  void* const shared = shape.recompute ? matrix(4 * c.width) : nullptr;
+  for (layer_activations& l : layers) {
+    l = {.normal1 = matrix(c.width),
+         .qkv = matrix(3 * c.width),
+         .attended = matrix(c.width),
+         .middle = matrix(c.width),
+         .normal2 = matrix(c.width),
+         .hidden = matrix(4 * c.width),
+         .output = matrix(c.width),
+         .activated = shape.recompute ? shared : matrix(4 * c.width),
+         .mean1 = statistic(),
+         .rstd1 = statistic(),
+         .lse = per_head(),
+         .mean2 = statistic(),
+         .rstd2 = statistic()};
+  }
+  embedded = matrix(c.width);
+  branch = matrix(c.width);
+  last_normal = matrix(c.width);
+  last_mean = statistic();
+  last_rstd = statistic();
+  logits = matrix(c.padded_vocabulary());
+  losses = statistic();
+  dnormal = matrix(c.width);
+  for (void*& one : dstream) one = matrix(c.width);
+  // A layer's MLP is done with dhidden before its attention begins.
+  dhidden = memory.take_bytes(0);
+  dattended = matrix(c.width);
+  dq = matrix(c.width);
+  dk = matrix(c.width);
+  dv = matrix(c.width);
+  delta = per_head();
+}
+
+std::string buffers::description() const {
+  const struct {
+    const char *kind, *holds;
+    const arena& memory;
+  } rows[] = {
+      {"parameters", "weights", parameter_memory},
+      {"gradients", "of all weights", gradient_memory},
+      {"optimizer state", master == nullptr ? "moments" : "moments, master weights", state_memory},
+      {"activations", "of every layer, logits, their gradients", activation_memory},
+      {"workspace", "of kernels, tokens, results", workspace_memory},
+  };
+  std::string text;
+  char line[128];
+  int64_t total = 0;
+  for (const auto& row : rows) {
+    std::snprintf(line, sizeof(line), "%-16s %10.1f MiB  %s\n", row.kind,
+                  double(row.memory.bytes()) / (1 << 20), row.holds);
+    text += line;
+    total += row.memory.bytes();
+  }
+  std::snprintf(line, sizeof(line), "%-16s %10.1f MiB\n", "device memory",
+                double(total) / (1 << 20));
+  return text + line;
+}
+
+}  // namespace gpt2

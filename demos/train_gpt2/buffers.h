@@ -1,0 +1,66 @@
+// The trainer's device memory: one allocation of each kind, laid out at the start.
+#pragma once
+
+#include <vector>
+
+#include "kernels.h"
+#include "memory.h"
+#include "parameters.h"
+
+namespace gpt2 {
+
+// What one micro-batch is, and how many are a step.
+struct run_shape {
+  int64_t batch, length, micro_steps = 1;
+  bool recompute =
+      false;  // gelu, in the backward: one layer's memory for it instead of all layers'
+
+  int64_t rows() const { return batch * length; }
+};
+
+// What the forward of a layer leaves for its backward: [rows, …] of the model's dtype, statistics
+// in float32.
+struct layer_activations {
+  void *normal1, *qkv, *attended, *middle, *normal2, *hidden, *output;
+  void* activated;  // gelu of hidden: where it is computed again, the same memory for all layers
+  float *mean1, *rstd1, *lse, *mean2, *rstd2;
+};
+
+struct buffers {
+  buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
+          int64_t workspace_bytes, int64_t most_counters, const device& d);
+
+  // kind: parameters
+  void* weights;  // [p.total]
+  // kind: gradients
+  void* gradients;       // [p.total], summed over the micro-batches of a step
+  void* norm_gradients;  // [p.total − p.norms]: the norms' of one micro-batch, to be added
+  // kind: optimizer state
+  float *exp_avg, *exp_avg_sq;  // [p.total]
+  float* master;                // [p.total] where weights are roundings of it, else null
+  // kind: activations
+  std::vector<layer_activations> layers;
+  void *embedded, *branch, *last_normal;  // [rows, width]; branch: what is to be added next
+  float *last_mean, *last_rstd;
+  void* logits;                              // [rows, padded vocabulary]: then their gradients
+  float* losses;                             // [rows]
+  void *dnormal, *dstream[2];                // [rows, width]
+  void *dhidden, *dattended, *dq, *dk, *dv;  // dhidden, [rows, 4 · width], is where the others lie
+  float* delta;                              // [batch, heads, length]
+  // kind: workspace
+  void* workspace;
+  int* counters;      // zero between launches
+  int* tokens;        // micro_steps token batches
+  float* results;     // [micro_steps + 1]: the sum of the losses of each, and the gradients' norm
+  float* row_weight;  // [1]: of a row's loss in the mean
+
+  arena parameter_memory, gradient_memory, state_memory, activation_memory, workspace_memory;
+
+  // A table of the kinds and their sizes.
+  std::string description() const;
+
+ private:
+  void lay_out_activations(const config& c, const run_shape& shape, int64_t element);
+};
+
+}  // namespace gpt2

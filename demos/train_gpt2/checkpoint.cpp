@@ -1,0 +1,206 @@
+#include "checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "files.h"
+
+namespace gpt2 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Takes what the library says of a path as ours.
+template <class F>
+void on_disk(const F& f) {
+  try {
+    f();
+  } catch (const fs::filesystem_error& why) {
+    throw error(why.path1().string() + ": " + why.code().message());
+  }
+}
+
+std::string config_text(const config& c) {
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", c.vocabulary},
+                                                   {"n_positions", c.positions},
+                                                   {"n_embd", c.width},
+                                                   {"n_layer", c.layers},
+                                                   {"n_head", c.heads}};
+  std::string text =
+      "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+      "  \"activation_function\": \"gelu_new\",\n  \"tie_word_embeddings\": true,\n"
+      "  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0,\n";
+  for (const auto& [name, size] : sizes) {
+    text += "  \"" + std::string(name) + "\": " + std::to_string(size) + ",\n";
+  }
+  // No token is special here: transformers' own would be 50256, whatever the vocabulary.
+  text += "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n";
+  char epsilon[48];
+  std::snprintf(epsilon, sizeof(epsilon), "  \"layer_norm_epsilon\": %.9g\n}\n", double(c.epsilon));
+  return text + epsilon;
+}
+
+std::vector<fs::path> checkpoints(const std::string& out) {
+  std::vector<fs::path> found;
+  if (!fs::is_directory(out)) return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    const bool digits = name.size() == 13 && name.starts_with("step-") &&
+                        name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (digits && entry.is_directory()) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<float> download(queue& q, const float* from, int64_t count) {
+  std::vector<float> values(count);
+  q.download(values.data(), from, count * int64_t{sizeof(float)});
+  q.synchronise();
+  return values;
+}
+
+void append(std::vector<float_tensor>& tensors, const std::string& prefix, const parameters& p,
+            const std::vector<float>& values) {
+  for (const parameter& one : p.all) {
+    tensors.push_back({prefix + one.name, one.shape, values.data() + one.offset});
+  }
+}
+
+std::vector<float> read_all(const safetensors& file, const std::string& prefix,
+                            const parameters& p) {
+  std::vector<float> values(p.total, 0.0f);
+  for (const parameter& one : p.all) {
+    file.read(prefix + one.name, one.shape, values.data() + one.offset);
+  }
+  return values;
+}
+
+int64_t whole_number(const std::string& path, const std::map<std::string, std::string>& metadata,
+                     const char* name) {
+  const auto found = metadata.find(name);
+  const std::string text = found == metadata.end() ? "" : found->second;
+  if (text.empty() || text.size() > 15 ||
+      text.find_first_not_of("0123456789") != std::string::npos) {
+    throw error(path + ": must say " + name + " as a whole number, got \"" + text + "\"");
+  }
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
+
+}  // namespace
+
+config read_config(const std::string& folder) {
+  const mapped_file file(folder + "/config.json");
+  json entries;
+  try {
+    entries = json::parse(file.text());
+  } catch (const error& why) {
+    file.refuse(why.what());
+  }
+  const auto text = [&](const char* name, const std::string& otherwise) {
+    const json* const found = entries.find(name);
+    return found == nullptr ? otherwise : found->text;
+  };
+  const auto size = [&](const char* name) {
+    const json* const found = entries.find(name);
+    const double value = found == nullptr ? -1 : found->number;
+    if (!(value >= 1 && value <= 1 << 20 && value == std::floor(value))) {
+      file.refuse(std::string(name) + " must be a whole number of 1 to 1048576");
+    }
+    return int64_t(value);
+  };
+  if (text("model_type", "") != "gpt2") file.refuse("model_type must be gpt2");
+  const std::string gelu = text("activation_function", "gelu_new");
+  if (gelu != "gelu_new" && gelu != "gelu_pytorch_tanh") {
+    file.refuse("activation_function must be gelu_new, got " + gelu);
+  }
+  config c{size("vocab_size"), size("n_positions"), size("n_embd"), size("n_layer"),
+           size("n_head")};
+  if (const json* inner = entries.find("n_inner");
+      inner != nullptr && inner->is == json::kind::number && inner->number != 4.0 * c.width) {
+    file.refuse("n_inner must be four times n_embd");
+  }
+  if (const json* tied = entries.find("tie_word_embeddings"); tied != nullptr && !tied->flag) {
+    file.refuse("tie_word_embeddings must be true");
+  }
+  if (const json* epsilon = entries.find("layer_norm_epsilon")) {
+    c.epsilon = static_cast<float>(epsilon->number);
+    if (!(c.epsilon > 0 && c.epsilon < 1)) file.refuse("layer_norm_epsilon must be in 0 … 1");
+  }
+  if (const std::string why = why_not(c); !why.empty()) file.refuse(why);
+  return c;
+}
+
+std::vector<float> read_weights(const std::string& folder, const parameters& p) {
+  return read_all(safetensors(folder + "/model.safetensors"), "", p);
+}
+
+bool has_checkpoints(const std::string& out) { return !checkpoints(out).empty(); }
+
+std::string newest_checkpoint(const std::string& out) {
+  const std::vector<fs::path> found = checkpoints(out);
+  if (found.empty()) throw error(out + ": there is no checkpoint to resume from");
+  return found.back().string();
+}
+
+void save_checkpoint(const std::string& out, const progress& done, model& m, queue& q,
+                     const std::string& tokenizer, int64_t keep) {
+  char name[16];
+  std::snprintf(name, sizeof(name), "step-%08lld", static_cast<long long>(done.step));
+  const std::string folder = out + "/" + name, partial = folder + ".partial";
+  const parameters& p = m.layout();
+  if (fs::exists(folder)) return;  // of this step of this run
+  on_disk([&] {
+    fs::remove_all(partial);
+    fs::create_directories(partial);
+    if (!tokenizer.empty()) fs::copy_file(tokenizer, partial + "/tokenizer.json");
+  });
+  write_text(partial + "/config.json", config_text(m.sizes()));
+  {
+    const std::vector<float> weights = download(q, m.exact_weights(), p.total);
+    std::vector<float_tensor> tensors;
+    append(tensors, "", p, weights);
+    write_safetensors(partial + "/model.safetensors", {}, tensors);
+  }
+  const std::vector<float> average = download(q, m.memory().exp_avg, p.total);
+  const std::vector<float> squares = download(q, m.memory().exp_avg_sq, p.total);
+  std::vector<float_tensor> tensors;
+  append(tensors, "exp_avg.", p, average);
+  append(tensors, "exp_avg_sq.", p, squares);
+  std::map<std::string, std::string> metadata = done.facts;
+  metadata["step"] = std::to_string(done.step);
+  metadata["sequences"] = std::to_string(done.sequences);
+  write_safetensors(partial + "/training.safetensors", metadata, tensors);
+  on_disk([&] {
+    fs::rename(partial, folder);
+    std::vector<fs::path> all = checkpoints(out);
+    all.resize(std::max<int64_t>(0, int64_t(all.size()) - keep));
+    for (const fs::path& old : all) fs::remove_all(old);
+  });
+}
+
+void load_checkpoint(const std::string& folder, progress& done, model& m, queue& q) {
+  const parameters& p = m.layout();
+  const std::string path = folder + "/training.safetensors";
+  const safetensors file(path);
+  done.step = whole_number(path, file.metadata(), "step");
+  done.sequences = whole_number(path, file.metadata(), "sequences");
+  for (const auto& [name, value] : done.facts) {
+    const auto found = file.metadata().find(name);
+    const std::string saved = found == file.metadata().end() ? "" : found->second;
+    if (saved != value) {
+      throw error(path + ": the run has " + name + " " + saved + ", got " + value);
+    }
+  }
+  const std::vector<float> average = read_all(file, "exp_avg.", p);
+  const std::vector<float> squares = read_all(file, "exp_avg_sq.", p);
+  const int64_t bytes = p.total * int64_t{sizeof(float)};
+  q.upload(m.memory().exp_avg, average.data(), bytes);
+  q.upload(m.memory().exp_avg_sq, squares.data(), bytes);
+  m.set_weights(read_weights(folder, p));
+}
+
+}  // namespace gpt2

@@ -1,0 +1,78 @@
+// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns, and the
+// attention of float32. Plain C++: kernels.cu and attention_fp32.cu have the device code.
+//
+// Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.
+#pragma once
+
+#include <cstdint>
+
+#include "thunderkittens/kernels/common.h"
+
+namespace gpt2 {
+
+using thunderkittens::dtype;
+using thunderkittens::stream;
+
+// A micro-batch of tokens, as the host has prepared it: `rows` = batch · length of each.
+struct token_batch {
+  const int *inputs, *targets;  // [rows]
+  // Who needs which row: the distinct inputs, and for number i of them the rows in which it stands,
+  // rows_of[starts[i]] … rows_of[starts[i + 1] − 1], ascending. So the gradient of the embedding
+  // needs no atomics, and its sums have one order.
+  const int *distinct, *tokens, *starts, *rows_of;  // [1], [rows], [rows + 1], [rows]
+
+  static int64_t ints(int64_t rows) { return 5 * rows + 2; }
+  static token_batch at(const int* data, int64_t rows) {
+    return {data,
+            data + rows,
+            data + 2 * rows,
+            data + 2 * rows + 1,
+            data + 3 * rows + 1,
+            data + 4 * rows + 2};
+  }
+};
+
+struct embedding {
+  int64_t batch, length, width;
+  dtype type;
+};
+
+// x[b, t] = wte[inputs[b, t]] + wpe[t]
+void embed(const embedding& e, const token_batch& batch, const void* wte, const void* wpe, void* x,
+           stream s);
+// dwte[token] += Σ dx over its rows;   dwpe[t] = Σ_b dx[b, t], or the same added to it
+void embed_backward(const embedding& e, const token_batch& batch, const void* dx, void* dwte,
+                    void* dwpe, bool accumulate, stream s);
+
+// sums[c] = Σ_r x[r, c], or the same added to it: a bias' gradient. In one order, whatever the GPU.
+struct column_sums_problem {
+  int64_t rows, width;
+  dtype type;
+
+  int64_t parts() const;  // of the rows, which are added up apart
+  int64_t workspace_bytes() const { return parts() * width * 4; }
+};
+void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
+                 void* workspace, stream s);
+
+// to += from
+void add(dtype type, int64_t count, const void* from, void* to, stream s);
+
+// Causal attention in float32, for what the op's kernel does not take: exact and slow, a warp a
+// row. q, k, v: [batch, length, heads, head_dim], rows `stride` apart, as slices of a fused qkv;
+// o, d_o, dq, dk, dv the same, contiguous; lse, delta: [batch, heads, length].
+struct attention_fp32 {
+  static constexpr int64_t kMostHeadDim = 256;
+
+  int64_t batch, length, heads, head_dim, stride;
+};
+struct attention_fp32_tensors {
+  const float *q, *k, *v;
+  float *o, *lse;
+  const float* d_o = nullptr;  // of the backward, as all below
+  float *delta = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
+};
+void attention_forward(const attention_fp32& p, const attention_fp32_tensors& t, stream s);
+void attention_backward(const attention_fp32& p, const attention_fp32_tensors& t, stream s);
+
+}  // namespace gpt2

@@ -1,0 +1,35 @@
+// What a run says: a line a step, and log.csv.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace gpt2 {
+
+struct step_report {
+  int64_t step, steps;  // step: from 1
+  double loss, norm, rate, milliseconds;
+  int64_t tokens;
+};
+
+// log.csv of a run: step, loss, norm, lr, ms, tokens_per_second, eval_loss. An evaluation has a row
+// of its own.
+class run_log {
+ public:
+  // Rows of steps behind `step`, from which the run goes on, are dropped.
+  run_log(const std::string& out, int64_t step);
+  ~run_log();
+  run_log(const run_log&) = delete;
+  run_log& operator=(const run_log&) = delete;
+
+  void add(const step_report& r);
+  void add_evaluation(int64_t step, double loss);
+  void flush() { std::fflush(file_); }
+
+ private:
+  std::FILE* file_ = nullptr;
+};
+
+void print(const step_report& r);
+
+}  // namespace gpt2

@@ -1,0 +1,134 @@
+#include "memory.h"
+
+#include <cstring>
+#include <new>
+
+#ifdef WITH_CUDA
+#include <cuda_runtime.h>
+#endif
+
+namespace gpt2 {
+namespace {
+
+#ifdef WITH_CUDA
+void check(cudaError_t status, const std::string& doing) {
+  if (status != cudaSuccess) throw error(doing + ": " + cudaGetErrorString(status));
+}
+#endif
+
+}  // namespace
+
+device device_of([[maybe_unused]] int64_t index) {
+#ifdef WITH_CUDA
+  const device* const found = thunderkittens::find_device(static_cast<int>(index));
+  if (found == nullptr) throw error(thunderkittens::why_no_device(static_cast<int>(index)));
+  return *found;
+#else
+  return thunderkittens::simulated_device();
+#endif
+}
+
+counters& count() {
+  static counters the_counters;
+  return the_counters;
+}
+
+void* arena::take_bytes(int64_t bytes) {
+  std::byte* const at = base_ == nullptr ? nullptr : base_ + taken_;
+  taken_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return at;
+}
+
+void arena::allocate_taken() {
+  const int64_t bytes = std::exchange(taken_, 0);
+  if (bytes == 0) return;
+  ++count().allocations;
+  if (simulated_) {
+    base_ = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlignment}));
+    std::memset(base_, 0, bytes);
+    return;
+  }
+#ifdef WITH_CUDA
+  void* data = nullptr;
+  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
+  if (where_ == place::host) {
+    check(cudaMallocHost(&data, bytes), doing);
+    std::memset(data, 0, bytes);
+  } else {
+    check(cudaMalloc(&data, bytes), doing);
+    check(cudaMemset(data, 0, bytes), "clearing memory");
+    check(cudaDeviceSynchronize(), "clearing memory");  // it is another stream's than the queue's
+  }
+  base_ = static_cast<std::byte*>(data);
+#endif
+}
+
+arena::~arena() {
+  if (simulated_) ::operator delete(base_, std::align_val_t{kAlignment});
+#ifdef WITH_CUDA
+  if (!simulated_) where_ == place::host ? cudaFreeHost(base_) : cudaFree(base_);
+#endif
+}
+
+queue::queue(const device& d) : simulated_(d.is_simulated()) {
+#ifdef WITH_CUDA
+  if (simulated_) return;
+  check(cudaSetDevice(d.index), "choosing the device");
+  cudaStream_t created = nullptr;
+  check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "creating a stream");
+  stream_ = created;
+  for (void*& mark : marks_) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+    mark = event;
+  }
+#endif
+}
+
+queue::~queue() {
+#ifdef WITH_CUDA
+  if (simulated_) return;
+  for (void* mark : marks_) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
+#endif
+}
+
+void queue::copy(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool up) {
+  if (simulated_) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+#ifdef WITH_CUDA
+  const auto kind = up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+  check(cudaMemcpyAsync(to, from, bytes, kind, static_cast<cudaStream_t>(stream_)), "a copy");
+#endif
+}
+
+void queue::mark(int number) {
+  reached_[number] = clock::now();
+#ifdef WITH_CUDA
+  if (simulated_) return;
+  check(
+      cudaEventRecord(static_cast<cudaEvent_t>(marks_[number]), static_cast<cudaStream_t>(stream_)),
+      "recording an event");
+#endif
+}
+
+clock::time_point queue::wait(int number) {
+#ifdef WITH_CUDA
+  if (!simulated_) {
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[number])), "a step");
+    return clock::now();
+  }
+#endif
+  return reached_[number];
+}
+
+void queue::synchronise() {
+  ++count().synchronisations;
+#ifdef WITH_CUDA
+  if (!simulated_) check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "waiting");
+#endif
+}
+
+}  // namespace gpt2

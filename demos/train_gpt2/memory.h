@@ -1,0 +1,97 @@
+// Memory of the device, taken once at the start, and its stream: CUDA's, or the CPU's where the
+// simulator runs the kernels. What is allocated and waited for is counted.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "thunderkittens/kernels/common.h"
+
+namespace gpt2 {
+
+using thunderkittens::device;
+using thunderkittens::error;
+using thunderkittens::stream;
+using clock = std::chrono::steady_clock;
+
+// The GPU of that number, or what the program is built for: the simulator. Throws error where there
+// is none.
+device device_of(int64_t index);
+
+// Since the program's start.
+struct counters {
+  int64_t allocations = 0;       // of device memory, and of the host's that the device copies from
+  int64_t synchronisations = 0;  // with all work of the stream
+};
+counters& count();
+
+enum class place { device, host };  // host: pinned, for copies that run beside the program
+
+// One allocation. `take` hands it out in order: once before it is there, to find its size, and once
+// more afterwards, with the same calls.
+//
+//   const auto lay_out = [&] { x = memory.take<float>(n); y = memory.take<int>(m); };
+//   memory.allocate(lay_out);
+class arena {
+ public:
+  arena(const device& d, place where) : simulated_(d.is_simulated()), where_(where) {}
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+  ~arena();
+
+  template <class F>
+  void allocate(const F& lay_out) {
+    lay_out();
+    allocate_taken();
+    lay_out();
+  }
+  void* take_bytes(int64_t bytes);
+  template <class T>
+  T* take(int64_t elements) {
+    return static_cast<T*>(take_bytes(elements * int64_t{sizeof(T)}));
+  }
+  int64_t bytes() const { return taken_; }
+
+ private:
+  void allocate_taken();  // zeroed
+
+  static constexpr int64_t kAlignment = 256;  // of bytes: more than any kernel asks for
+  bool simulated_;
+  place where_;
+  std::byte* base_ = nullptr;
+  int64_t taken_ = 0;
+};
+
+// A stream, and copies on it. Marks are points in its work: there are kMarks of them.
+class queue {
+ public:
+  static constexpr int kMarks = 2;
+
+  explicit queue(const device& d);
+  queue(const queue&) = delete;
+  queue& operator=(const queue&) = delete;
+  ~queue();
+
+  stream handle() const { return stream_; }
+  // Asynchronous where the host's memory is pinned.
+  void upload(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, true); }
+  void download(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, false); }
+  void mark(int number);
+  // Waits until the work before a mark is done; what is behind it goes on. Returns when it was
+  // done: of a GPU, when the host saw it.
+  clock::time_point wait(int number);
+  void synchronise();
+
+ private:
+  void copy(void* to, const void* from, int64_t bytes, bool up);
+
+  bool simulated_;
+  stream stream_ = nullptr;
+  void* marks_[kMarks] = {};
+  clock::time_point reached_[kMarks] = {};  // in the simulator, where a launch returns when done
+};
+
+}  // namespace gpt2

@@ -1,0 +1,160 @@
+#include "options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+
+struct option {
+  const char *name, *value, *help;
+  std::variant<std::string*, int64_t*, double*, bool*> to;
+  double least = 0, most = 0;                // of a number
+  std::vector<std::string_view> words = {};  // of a text, where it is one of some
+};
+
+constexpr double kMost = 1e15;
+
+std::vector<option> table(options& o) {
+  return {
+      {"train", "PATH", "tokens to train on: a .bin file, or a folder: all in it", &o.train},
+      {"eval", "PATH", "tokens to evaluate on", &o.evaluation},
+      {"tokenizer", "FILE", "a tokenizer.json, which is put into checkpoints", &o.tokenizer},
+      {"init", "FOLDER", "begin with the GPT-2 of a checkpoint, whose sizes hold", &o.init},
+      {"vocabulary", "N", "tokens that there are", &o.sizes.vocabulary, 1, 1 << 20},
+      {"layers", "N", "blocks", &o.sizes.layers, 1, 256},
+      {"heads", "N", "attention heads of a block", &o.sizes.heads, 1, 1024},
+      {"width", "N", "of the residual stream", &o.sizes.width, 8, 1 << 14},
+      {"length", "N", "tokens of a sequence, and positions", &o.length, 1, 1 << 20},
+      {"dtype",
+       "TYPE",
+       "bfloat16, with master weights, or float32",
+       &o.type,
+       0,
+       0,
+       {"bfloat16", "float32"}},
+      {"steps", "N", "updates of the whole run", &o.steps, 0, kMost},
+      {"batch", "N", "sequences at once", &o.batch, 1, 1 << 20},
+      {"total-batch", "N", "tokens of an update (default: those of a batch)", &o.total_batch, 0,
+       kMost},
+      {"recompute", "", "compute gelu again in the backward: less memory", &o.recompute},
+      {"lr", "X", "the highest learning rate", &o.rate.highest, 0, 1e6},
+      {"schedule",
+       "NAME",
+       "cosine, linear, constant or wsd, after the warm-up",
+       &o.rate.shape,
+       0,
+       0,
+       {"cosine", "linear", "constant", "wsd"}},
+      {"warmup", "N", "steps in which the rate rises", &o.rate.warmup, 0, kMost},
+      {"last-lr", "X", "the last rate, as a share of the highest", &o.rate.last, 0, 1},
+      {"decay-share", "X", "of wsd: the share of the steps that decays", &o.rate.decay_share, 0, 1},
+      {"weight-decay", "X", "of matrices", &o.adamw.weight_decay, 0, 1e6},
+      {"beta1", "X", "of AdamW", &o.adamw.beta1, 0, 0.999999},
+      {"beta2", "X", "of AdamW", &o.adamw.beta2, 0, 0.999999},
+      {"epsilon", "X", "of AdamW", &o.adamw.epsilon, 1e-20, 1},
+      {"clip", "X", "the largest norm of the gradients; 0: any", &o.adamw.clip, 0, 1e30},
+      {"seed", "N", "of the first weights and the order of the data", &o.seed, 0, kMost},
+      {"out", "FOLDER", "where checkpoints and log.csv go", &o.out},
+      {"resume", "", "go on from the newest checkpoint in --out", &o.resume},
+      {"log-every", "N", "steps between lines", &o.log_every, 1, kMost},
+      {"eval-every", "N", "steps between evaluations", &o.eval_every, 1, kMost},
+      {"eval-batches", "N", "batches of an evaluation", &o.eval_batches, 1, kMost},
+      {"save-every", "N", "steps between checkpoints; the last is always saved", &o.save_every, 1,
+       kMost},
+      {"keep", "N", "checkpoints to keep", &o.keep, 1, 1 << 20},
+      {"device", "N", "which GPU", &o.device, 0, 1024},
+      {"help", "", "this list", &o.help},
+  };
+}
+
+std::string shown(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", number);
+  return text;
+}
+
+template <class Number>
+void set_number(const option& one, const std::string& text, Number* to) {
+  char* end = nullptr;
+  double value = 0;
+  if constexpr (std::is_same_v<Number, int64_t>) {
+    *to = std::strtoll(text.c_str(), &end, 10);
+    value = static_cast<double>(*to);
+  } else {
+    *to = value = std::strtod(text.c_str(), &end);
+  }
+  const bool whole = !text.empty() && *end == '\0';
+  if (whole && value >= one.least && value <= one.most) return;
+  throw error("--" + std::string(one.name) + " must be " + shown(one.least) + " to " +
+              shown(one.most) + ", got " + text);
+}
+
+void set(const option& one, const std::string& text) {
+  if (const auto* to = std::get_if<int64_t*>(&one.to)) return set_number(one, text, *to);
+  if (const auto* to = std::get_if<double*>(&one.to)) return set_number(one, text, *to);
+  if (!one.words.empty() && std::ranges::find(one.words, text) == one.words.end()) {
+    throw error("--" + std::string(one.name) + ": " + one.help + ", got " + text);
+  }
+  *std::get<std::string*>(one.to) = text;
+}
+
+void check(options& o) {
+  if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
+  o.sizes.positions = o.length;
+  const int64_t at_once = o.batch * o.length;
+  if (o.total_batch == 0) o.total_batch = at_once;
+  if (o.total_batch % at_once != 0) {
+    throw error("--total-batch must be a multiple of --batch times --length (" +
+                std::to_string(at_once) + "), got " + std::to_string(o.total_batch));
+  }
+}
+
+}  // namespace
+
+options parse_options(int count, char** arguments) {
+  options o;
+  const std::vector<option> known = table(o);
+  for (int i = 1; i < count; ++i) {
+    const std::string text = arguments[i];
+    const auto equals = text.find('=');
+    const auto found = std::ranges::find_if(known, [&](const option& one) {
+      return text.substr(0, equals) == "--" + std::string(one.name);
+    });
+    if (found == known.end()) throw error("there is no option " + text + "; --help lists all");
+    if (bool* const* flag = std::get_if<bool*>(&found->to)) {
+      **flag = true;
+    } else if (equals != std::string::npos) {
+      set(*found, text.substr(equals + 1));
+    } else if (++i < count) {
+      set(*found, arguments[i]);
+    } else {
+      throw error(text + " needs a value");
+    }
+  }
+  if (!o.help) check(o);
+  return o;
+}
+
+std::string help() {
+  options o;
+  std::string text = "Trains a GPT-2 without Python and PyTorch.\n\n";
+  for (const option& one : table(o)) {
+    std::string standard;
+    if (const auto* to = std::get_if<int64_t*>(&one.to)) standard = std::to_string(**to);
+    if (const auto* to = std::get_if<double*>(&one.to)) standard = shown(**to);
+    if (const auto* to = std::get_if<std::string*>(&one.to)) standard = **to;
+    const std::string left = "  --" + std::string(one.name) + " " + one.value;
+    text += left + std::string(left.size() < 24 ? 24 - left.size() : 1, ' ') + one.help;
+    const bool says = std::string_view(one.help).find("default") != std::string_view::npos;
+    text += says || standard.empty() ? "\n" : " (" + standard + ")\n";
+  }
+  return text;
+}
+
+}  // namespace gpt2

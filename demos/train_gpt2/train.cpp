@@ -1,0 +1,234 @@
+// Trains a GPT-2 without Python and PyTorch. README.md says how; --help lists the options.
+//
+// The host is a step ahead: it launches a step, then waits for the numbers of the one before, which
+// by then is done or all but done. So the device never waits for the host, and within the loop
+// nothing waits for all of the device's work.
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "checkpoint.h"
+#include "data.h"
+#include "log.h"
+#include "options.h"
+
+namespace gpt2 {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The model's sizes: as in the checkpoint that the run begins or goes on with, else the options'.
+config sizes_of(const options& o) {
+  if (!o.resume && has_checkpoints(o.out)) {
+    throw error(o.out + ": holds a run; --resume it, or choose another --out");
+  }
+  const std::string from = o.resume ? newest_checkpoint(o.out) : o.init;
+  const config c = from.empty() ? o.sizes : read_config(from);
+  if (const std::string why = why_not(c); !why.empty()) throw error(why);
+  if (o.length > c.positions) {
+    throw error("--length must be at most the model's positions, " + std::to_string(c.positions) +
+                ", got " + std::to_string(o.length));
+  }
+  return c;
+}
+
+class run {
+ public:
+  explicit run(const options& o)
+      : options_(o),
+        config_(sizes_of(o)),
+        data_(o.train, o.length, config_.vocabulary),
+        order_(data_.sequences(), static_cast<uint64_t>(o.seed)),
+        sorter_(config_.vocabulary),
+        device_(device_of(o.device)),
+        queue_(device_),
+        model_(config_, o.shape(), o.element(), o.adamw, device_, queue_),
+        staging_(device_, place::host) {
+    if (!o.evaluation.empty()) evaluation_.emplace(o.evaluation, o.length, config_.vocabulary);
+    if (!o.tokenizer.empty()) mapped_file(o.tokenizer);  // it is there
+    staging_.allocate([&] {
+      for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
+      for (float*& results : results_) results = staging_.take<float>(o.shape().micro_steps + 1);
+    });
+    done_.facts = {{"dtype", o.type},
+                   {"length", std::to_string(o.length)},
+                   {"seed", std::to_string(o.seed)},
+                   {"total-batch", std::to_string(o.total_batch)},
+                   {"tokens", std::to_string(data_.tokens())}};
+    if (o.resume) {
+      load_checkpoint(newest_checkpoint(o.out), done_, model_, queue_);
+    } else if (!o.init.empty()) {
+      model_.set_weights(read_weights(o.init, model_.layout()));
+    } else {
+      model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
+    }
+    log_.emplace(o.out, done_.step);
+    describe();
+  }
+
+  void go() {
+    last_report_ = clock::now();
+    reported_ = done_.step;
+    const int64_t first = done_.step;
+    counters in_loop;
+    while (done_.step < options_.steps && !interrupted) {
+      const counters before = count();
+      launch_step();
+      if (done_.step > reported_ + 1) report();
+      in_loop.allocations += count().allocations - before.allocations;
+      in_loop.synchronisations += count().synchronisations - before.synchronisations;
+      const bool last = done_.step == options_.steps;
+      const bool evaluates = evaluation_ && (last || done_.step % options_.eval_every == 0);
+      const bool saves = done_.step % options_.save_every == 0;
+      if (!evaluates && !saves) continue;
+      report();
+      if (evaluates) evaluate();
+      if (saves) save();
+      last_report_ = clock::now();
+    }
+    report();
+    if (done_.step > first) save();
+    std::printf("%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
+                static_cast<long long>(done_.step - first),
+                static_cast<long long>(in_loop.allocations),
+                static_cast<long long>(in_loop.synchronisations),
+                interrupted ? "; interrupted, and saved" : "");
+  }
+
+ private:
+  int64_t rows() const { return options_.shape().rows(); }
+  int64_t step_ints() const { return options_.shape().micro_steps * token_batch::ints(rows()); }
+
+  void describe() {
+    const run_shape s = options_.shape();
+    std::printf("GPT-2 of %.1f M parameters, %s%s, %s\n", double(model_.layout().total) / 1e6,
+                options_.type.c_str(), model_.fuses_gelu() ? ", gelu in the products" : "",
+                device_.is_simulated() ? "in the simulator" : "on a GPU");
+    std::printf("%lld tokens an update: %lld × %lld × %lld; %lld sequences to train on\n",
+                static_cast<long long>(options_.total_batch), static_cast<long long>(s.micro_steps),
+                static_cast<long long>(s.batch), static_cast<long long>(s.length),
+                static_cast<long long>(data_.sequences()));
+    std::fputs(model_.memory().description().c_str(), stdout);
+    std::fflush(stdout);
+  }
+
+  // Sequences of micro-batch `number` of what is staged for a step; `sequence(i)`: the i-th.
+  template <class F>
+  void stage(const dataset& from, int* tokens, int64_t number, const F& sequence) {
+    int* const batch = tokens + number * token_batch::ints(rows());
+    for (int64_t b = 0; b < options_.batch; ++b) {
+      const int64_t at = b * options_.length;
+      from.read(sequence(number * options_.batch + b), batch + at, batch + rows() + at);
+    }
+    sorter_.sort(batch, rows());
+  }
+
+  // One update, launched: its tokens, whose memory no step before the last reads any more, its
+  // kernels, and the copy of its results.
+  void launch_step() {
+    const int parity = static_cast<int>(done_.step % queue::kMarks);
+    const int64_t micro_steps = options_.shape().micro_steps;
+    for (int64_t i = 0; i < micro_steps; ++i) {
+      stage(data_, tokens_[parity], i,
+            [&](int64_t sequence) { return order_.at(done_.sequences + sequence); });
+    }
+    queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
+    for (int64_t i = 0; i < micro_steps; ++i) model_.train(i);
+    model_.update(options_.rate.at(done_.step, options_.steps), done_.step + 1);
+    queue_.download(results_[parity], model_.memory().results,
+                    (micro_steps + 1) * int64_t{sizeof(float)});
+    queue_.mark(parity);
+    ++done_.step;
+    done_.sequences += micro_steps * options_.batch;
+  }
+
+  // Of the step behind the last that was reported, once it is done; nothing where all were.
+  void report() {
+    if (reported_ == done_.step) return;
+    const int parity = static_cast<int>(reported_ % queue::kMarks);
+    const clock::time_point now = queue_.wait(parity);
+    const int64_t micro_steps = options_.shape().micro_steps;
+    double loss = 0;
+    for (int64_t i = 0; i < micro_steps; ++i) loss += results_[parity][i];
+    const step_report r{.step = reported_ + 1,
+                        .steps = options_.steps,
+                        .loss = loss / double(rows() * micro_steps),
+                        .norm = results_[parity][micro_steps],
+                        .rate = options_.rate.at(reported_, options_.steps),
+                        .milliseconds = milliseconds(now - last_report_),
+                        .tokens = options_.total_batch};
+    last_report_ = now;
+    ++reported_;
+    log_->add(r);
+    if (r.step % options_.log_every == 0 || r.step == options_.steps) {
+      print(r);
+      log_->flush();
+    }
+    if (!std::isfinite(r.loss)) {
+      throw error("step " + std::to_string(r.step) + ": the loss is not finite");
+    }
+  }
+
+  static double milliseconds(clock::duration d) {
+    return std::chrono::duration<double, std::milli>(d).count();
+  }
+
+  // The mean loss of the first sequences of --eval.
+  void evaluate() {
+    double sum = 0;
+    for (int64_t i = 0; i < options_.eval_batches; ++i) {
+      stage(*evaluation_, tokens_[0], 0, [&](int64_t sequence) {
+        return (i * options_.batch + sequence) % evaluation_->sequences();
+      });
+      queue_.upload(model_.memory().tokens, tokens_[0],
+                    token_batch::ints(rows()) * int64_t{sizeof(int)});
+      model_.evaluate();
+      queue_.download(results_[0], model_.memory().results, sizeof(float));
+      queue_.synchronise();
+      sum += results_[0][0];
+    }
+    const double loss = sum / double(rows() * options_.eval_batches);
+    std::printf("step %lld  evaluation loss %.4f\n", static_cast<long long>(done_.step), loss);
+    log_->add_evaluation(done_.step, loss);
+  }
+
+  void save() {
+    save_checkpoint(options_.out, done_, model_, queue_, options_.tokenizer, options_.keep);
+    log_->flush();
+  }
+
+  options options_;
+  config config_;
+  dataset data_;
+  std::optional<dataset> evaluation_;
+  shuffled order_;
+  batch_sorter sorter_;
+  device device_;
+  queue queue_;
+  model model_;
+  arena staging_;
+  int* tokens_[queue::kMarks];
+  float* results_[queue::kMarks];
+  progress done_;
+  std::optional<run_log> log_;
+  int64_t reported_ = 0;  // steps whose numbers have come
+  clock::time_point last_report_;
+};
+
+}  // namespace
+}  // namespace gpt2
+
+int main(int count, char** arguments) {
+  try {
+    const gpt2::options o = gpt2::parse_options(count, arguments);
+    if (o.help) return std::fputs(gpt2::help().c_str(), stdout) < 0;
+    std::signal(SIGINT, [](int) { gpt2::interrupted = 1; });
+    gpt2::run(o).go();
+  } catch (const std::exception& why) {
+    std::fprintf(stderr, "train_gpt2: %s\n", why.what());
+    return 1;
+  }
+  return 0;
+}

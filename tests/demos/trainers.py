@@ -1,0 +1,70 @@
+"""What the tests of the trainer without Python and torch share: sizes, tokens, a checkpoint."""
+
+import csv
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import torch
+from models import checkpoint
+from models.gpt2 import GPT2, TORCH_OPS, Config
+
+from demos.train_gpt2 import prepare
+
+VOCABULARY, LENGTH = 61, 16
+CONFIG = Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
+SMALL = (
+    f"--vocabulary {VOCABULARY} --layers 1 --heads 1 --width 16 --length {LENGTH} --batch 2 "
+    "--lr 0.01 --dtype float32"
+).split()
+
+
+def write_tokens(path: Path, tokens: torch.Tensor, vocabulary: int = VOCABULARY) -> Path:
+    prepare.write_tokens(path, tokens, vocabulary)
+    return path
+
+
+def read_tokens(path: Path) -> torch.Tensor:
+    """Of a file of uint16."""
+    content = path.read_bytes()
+    magic, version, count = struct.unpack("<3i", content[:12])
+    assert (magic, version) == (20240520, 1)
+    tokens = torch.frombuffer(bytearray(content[1024:]), dtype=torch.uint16).long()
+    assert len(tokens) == count
+    return tokens
+
+
+def make_checkpoint(folder: Path) -> GPT2:
+    """A checkpoint of transformers' names, and its model."""
+    torch.manual_seed(5)
+    model = GPT2(CONFIG, TORCH_OPS)
+    model.initialize()
+    names = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    folder.mkdir()
+    entries = {name: getattr(CONFIG, name) for name in names}
+    checkpoint.write_json(folder / "config.json", {"model_type": "gpt2", **entries})
+    checkpoint.write_tensors(folder / "model.safetensors", model.state_dict())
+    return model
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "log.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def column(out: Path, name: str) -> list[str]:
+    return [row[name] for row in rows(out) if row[name]]
+
+
+def succeeded(done: subprocess.CompletedProcess) -> str:
+    """Its output."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(done: subprocess.CompletedProcess, *parts: object) -> None:
+    """One sentence, which names what is wrong, and the exit status 1."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.fullmatch(r"train_gpt2: [^\n]+\n", done.stderr), done.stderr
+    assert all(str(part) in done.stderr for part in parts), done.stderr
