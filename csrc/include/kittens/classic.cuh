@@ -116,6 +116,12 @@ struct constants {
 
 namespace detail {
 
+// What a barrier expects of a tile, or of an array of Counts.
+template <class Tile, int... Counts>
+struct transfer_bytes {
+  static constexpr int bytes = (size_bytes<Tile> * ... * Counts);
+};
+
 KITTENS_DEVICE semaphore& semaphore_of(uint64_t& barrier) {
   static_assert(sizeof(semaphore) == sizeof(barrier) && alignof(semaphore) == alignof(uint64_t));
   return reinterpret_cast<semaphore&>(barrier);
@@ -151,7 +157,7 @@ KITTENS_DEVICE void set_bytes(barrier& b, int bytes) {
 template <class Tile = void, int... Counts>
 KITTENS_DEVICE void init_barrier(barrier& b, int arrivals = 1) {
   if (laneid() == 0) init_semaphore(detail::semaphore_of(b), arrivals);
-  if constexpr (!std::is_void_v<Tile>) set_bytes(b, (size_bytes<Tile> * ... * Counts));
+  if constexpr (!std::is_void_v<Tile>) set_bytes(b, detail::transfer_bytes<Tile, Counts...>::bytes);
 }
 
 // Until the phase of this parity has ended. In spite of its name it does not arrive.

@@ -52,6 +52,8 @@ static_assert(same<row_vec<rt_fl<1, 8>>, rt_fl<1, 8>::row_vec> &&
 static_assert(same<tma_swizzle_allocator, shared_allocator<1024>>);
 static_assert(same<tma::barrier, uint64_t>);
 static_assert(size_bytes<st_bf<4, 4>> == 8192 && size_bytes<st_bf<4, 4>, sv_fl<1>[3]> == 8384);
+static_assert(detail::transfer_bytes<st_bf<4, 4>>::bytes == 8192 &&
+              detail::transfer_bytes<st_bf<4, 4>, 2, 3>::bytes == 6 * 8192);
 
 template <class T>
 __global__ void constants_of(float* out) {
