@@ -79,10 +79,10 @@ class json_reader {
     if (peek() == '}') return ++at_, value;
     do {
       skip_blanks();
-      std::string name = string();
+      value.names.push_back(string());
       skip_blanks();
       expect(":");
-      value.members.emplace_back(std::move(name), any(depth + 1));
+      value.items.push_back(any(depth + 1));
     } while (goes_on('}'));
     return value;
   }
@@ -160,8 +160,8 @@ mapped_file::~mapped_file() {
 }
 
 const json* json::find(std::string_view name) const {
-  for (const auto& [key, value] : members) {
-    if (key == name) return &value;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return &items[i];
   }
   return nullptr;
 }

@@ -47,8 +47,8 @@ struct json {
   bool flag = false;
   double number = 0;
   std::string text;
-  std::vector<json> items;                            // of a list
-  std::vector<std::pair<std::string, json>> members;  // of an object
+  std::vector<json> items;         // of a list, or the values of an object
+  std::vector<std::string> names;  // of an object
 
   const json* find(std::string_view name) const;  // null: it has no such member
 

@@ -60,7 +60,7 @@ class arena {
 
   static constexpr int64_t kAlignment = 256;  // of bytes: more than any kernel asks for
   bool simulated_;
-  place where_;
+  [[maybe_unused]] place where_;
   std::byte* base_ = nullptr;
   int64_t taken_ = 0;
 };
@@ -90,8 +90,8 @@ class queue {
 
   bool simulated_;
   stream stream_ = nullptr;
-  void* marks_[kMarks] = {};
-  clock::time_point reached_[kMarks] = {};  // in the simulator, where a launch returns when done
+  [[maybe_unused]] void* marks_[kMarks] = {};  // CUDA's events
+  clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
 };
 
 }  // namespace gpt2

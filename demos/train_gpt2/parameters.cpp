@@ -85,6 +85,12 @@ parameters::parameters(const config& c) {
   place_norm("ln_f");
 }
 
+int64_t parameters::count() const {
+  int64_t sum = 0;
+  for (const parameter& p : all) sum += p.elements();
+  return sum;
+}
+
 const parameter& parameters::find(const std::string& name) const {
   for (const parameter& p : all) {
     if (p.name == name) return p;

@@ -41,6 +41,7 @@ struct parameters {
   int64_t norms = 0;     // where the norms begin
   int64_t total = 0;
 
+  int64_t count() const;                                 // of all, without padding
   const parameter& find(const std::string& name) const;  // one that is there
 };
 

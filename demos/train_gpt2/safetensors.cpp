@@ -70,9 +70,13 @@ void safetensors::read_header(std::string_view text, int64_t data_bytes) {
   const json header = json::parse(text);
   if (header.is != json::kind::object) throw error("its header is no object");
   int64_t covered = 0;
-  for (const auto& [name, entry] : header.members) {
+  for (size_t i = 0; i < header.names.size(); ++i) {
+    const std::string& name = header.names[i];
+    const json& entry = header.items[i];
     if (name == "__metadata__") {
-      for (const auto& [key, value] : entry.members) metadata_[key] = value.text;
+      for (size_t m = 0; m < entry.names.size(); ++m) {
+        metadata_[entry.names[m]] = entry.items[m].text;
+      }
       continue;
     }
     const stored_tensor tensor = checked(name, entry, data_bytes);

@@ -103,7 +103,7 @@ class run {
 
   void describe() {
     const run_shape s = options_.shape();
-    std::printf("GPT-2 of %.1f M parameters, %s%s, %s\n", double(model_.layout().total) / 1e6,
+    std::printf("GPT-2 of %.1f M parameters, %s%s, %s\n", double(model_.layout().count()) / 1e6,
                 options_.type.c_str(), model_.fuses_gelu() ? ", gelu in the products" : "",
                 device_.is_simulated() ? "in the simulator" : "on a GPU");
     std::printf("%lld tokens an update: %lld × %lld × %lld; %lld sequences to train on\n",

@@ -47,7 +47,8 @@ def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_pa
     model = make_checkpoint(tmp_path / "init").double()
     options = "--batch 2 --steps 10 --lr 0.02 --warmup 2 --epsilon 1e-4 --dtype float32".split()
     sizes = ["--length", LENGTH, "--total-batch", 4 * LENGTH, "--init", tmp_path / "init"]
-    succeeded(run_trainer("--train", path, "--out", out, *options, *sizes))
+    evaluation = ["--eval", path, "--eval-every", 10, "--eval-batches", 2]
+    succeeded(run_trainer("--train", path, "--out", out, *options, *sizes, *evaluation))
 
     first = {name: value.clone() for name, value in model.state_dict().items()}
     matrices = [p for p in model.parameters() if p.dim() > 1]
@@ -70,6 +71,8 @@ def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_pa
         assert math.isclose(float(column(out, "norm")[step]), float(norm), rel_tol=error)
         optimizer.step()
     assert losses[-1] < 0.7 * losses[0]
+    loss = cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+    assert [abs(float(got) - loss.item()) < 2**-17 for got in column(out, "eval_loss")] == [True]
     for name, value in checkpoint.load(out / "step-00000010", ops=TORCH_OPS).state_dict().items():
         want = model.state_dict()[name]
         assert (value.double() - want).norm() < error * (want - first[name]).norm(), name
