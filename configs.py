@@ -8,7 +8,6 @@ only, set THUNDERKITTENS_KERNELS or THUNDERKITTENS_ARCHITECTURES (comma-separate
 
 from dataclasses import dataclass
 
-
 @dataclass(frozen=True)
 class Kernel:
     """One family of kernels.
@@ -57,7 +56,8 @@ KERNELS: tuple[Kernel, ...] = (
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)
-"""The GPU architectures to build for, of `sm_80`, `sm_89`, `sm_90a`."""
+"""The GPU architectures to build for, of `sm_80`, `sm_86`, `sm_89`, `sm_90a`, `sm_100`, `sm_103`,
+`sm_120`, or `native`: of the GPUs of the machine that builds."""
 
 CXX_FLAGS: tuple[str, ...] = (
     "-std=c++20",
