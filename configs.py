@@ -8,6 +8,9 @@ only, set THUNDERKITTENS_KERNELS or THUNDERKITTENS_ARCHITECTURES (comma-separate
 
 from dataclasses import dataclass
 
+ALL_ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_103", "sm_120")
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One family of kernels.
@@ -31,7 +34,7 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
-    Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
+    Kernel(name="attention", ops=("attention",), architectures=ALL_ARCHITECTURES),
     Kernel(
         name="attention_decode",
         ops=("attention_decode", "cache_append"),

@@ -12,7 +12,7 @@ import configs
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "thunderkittens"
 
-KNOWN_ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_103", "sm_120")
+KNOWN_ARCHITECTURES = configs.ALL_ARCHITECTURES
 NATIVE = "native"  # the architecture of this machine's GPUs
 MINIMUM_TORCH = (2, 11)
 MINIMUM_CUDA = (12, 3)
