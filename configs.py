@@ -8,6 +8,8 @@ only, set THUNDERKITTENS_KERNELS or THUNDERKITTENS_ARCHITECTURES (comma-separate
 
 from dataclasses import dataclass
 
+ALL_ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_103", "sm_120")
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -32,7 +34,7 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
-    Kernel(name="attention", ops=("attention",), architectures=("sm_90a",)),
+    Kernel(name="attention", ops=("attention",), architectures=ALL_ARCHITECTURES),
     Kernel(
         name="attention_decode",
         ops=("attention_decode", "cache_append"),
@@ -57,7 +59,8 @@ KERNELS: tuple[Kernel, ...] = (
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)
-"""The GPU architectures to build for, of `sm_80`, `sm_89`, `sm_90a`."""
+"""The GPU architectures to build for, of `sm_80`, `sm_86`, `sm_89`, `sm_90a`, `sm_100`, `sm_103`,
+`sm_120`, or `native`: of the GPUs of the machine that builds."""
 
 CXX_FLAGS: tuple[str, ...] = (
     "-std=c++20",

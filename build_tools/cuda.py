@@ -8,6 +8,8 @@ from build_tools import compile, cxx, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 DEVICE_QUERY = "csrc/host/device.cu"
+# The first CUDA whose nvcc knows an architecture, where that is not the oldest that builds ours.
+FIRST_CUDA = {"sm_100": (12, 8), "sm_103": (12, 9), "sm_120": (12, 8)}
 
 
 def toolkit() -> tuple[toolchain.Cuda | None, str]:
@@ -48,8 +50,19 @@ def architectures(source: Path, wanted: tuple[str, ...]) -> list[str]:
 
 
 def kernel_jobs(cuda: toolchain.Cuda) -> list[compile.Job]:
-    """Returns the compilation of every selected kernel for every selected architecture."""
+    """Returns the compilation of every selected kernel for every selected architecture.
+
+    Raises:
+        BuildError: nvcc is too old for one of them.
+    """
     wanted = settings.selected_architectures()
+    for name in wanted:
+        first = FIRST_CUDA.get(name, settings.MINIMUM_CUDA)
+        if toolchain.version_tuple(cuda.version)[:2] < first:
+            raise BuildError(
+                f"THUNDERKITTENS_ARCHITECTURES: {name} needs CUDA {'.'.join(map(str, first))}, "
+                f"found {cuda.version} ({cuda.nvcc})"
+            )
     jobs = []
     for kernel in settings.selected_kernels():
         own = tuple(name for name in wanted if name in kernel.architectures)

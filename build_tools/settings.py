@@ -1,8 +1,10 @@
 """Where things are, and what the environment's variables ask for."""
 
 import difflib
+import functools
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import configs
@@ -10,7 +12,8 @@ import configs
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "thunderkittens"
 
-KNOWN_ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
+KNOWN_ARCHITECTURES = configs.ALL_ARCHITECTURES
+NATIVE = "native"  # the architecture of this machine's GPUs
 MINIMUM_TORCH = (2, 11)
 MINIMUM_CUDA = (12, 3)
 GIB_PER_JOB = 2  # what one compilation of a file that includes ATen may take
@@ -62,14 +65,60 @@ def selected_architectures() -> tuple[str, ...]:
     """Returns the GPU architectures to build for: THUNDERKITTENS_ARCHITECTURES, else configs.py.
 
     Raises:
-        BuildError: A name is no architecture that the kernels know.
+        BuildError: A name is no architecture that the kernels know, or "native" where no GPU is
+            found, or one that none of them runs on.
     """
     names = _list_from("THUNDERKITTENS_ARCHITECTURES") or list(configs.ARCHITECTURES)
+    if NATIVE in names:
+        names = [*(name for name in names if name != NATIVE), *_native_architectures()]
     for name in names:
         if name not in KNOWN_ARCHITECTURES:
-            known = dict.fromkeys(KNOWN_ARCHITECTURES)
+            known = dict.fromkeys((*KNOWN_ARCHITECTURES, NATIVE))
             raise BuildError(_unknown("THUNDERKITTENS_ARCHITECTURES", "architecture", name, known))
     return tuple(sorted(set(names), key=KNOWN_ARCHITECTURES.index))
+
+
+def architecture_of(capability: str) -> str:
+    """Returns the newest architecture whose binaries run on a GPU of a compute capability.
+
+    Within a major version they run on every later minor one; those of sm_90a on 9.0 alone.
+
+    Args:
+        capability: As "8.6".
+
+    Raises:
+        BuildError: There is none.
+    """
+    major, _, minor = capability.partition(".")
+    numbers = {name: int(name.removeprefix("sm_").rstrip("a")) for name in KNOWN_ARCHITECTURES}
+    fitting = [
+        name
+        for name, number in numbers.items()
+        if f"{number // 10}" == major and number % 10 <= int(minor)
+    ]
+    if not fitting:
+        raise BuildError(
+            f"THUNDERKITTENS_ARCHITECTURES: this machine's GPU has compute capability "
+            f"{capability}, which no architecture runs on (known: {', '.join(KNOWN_ARCHITECTURES)})"
+        )
+    return fitting[-1]
+
+
+@functools.cache
+def _native_architectures() -> tuple[str, ...]:
+    """Returns the architectures of this machine's GPUs, as NVIDIA's driver tells them."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = sorted(set(done.stdout.split()))
+    except (OSError, subprocess.CalledProcessError):
+        found = []
+    if not found:
+        raise BuildError(
+            "THUNDERKITTENS_ARCHITECTURES: native is the GPU of this machine, and nvidia-smi finds "
+            f"none; name architectures: {', '.join(KNOWN_ARCHITECTURES)}"
+        )
+    return tuple(architecture_of(capability) for capability in found)
 
 
 def cuda_mode() -> str:

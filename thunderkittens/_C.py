@@ -26,6 +26,7 @@ for _name in (
     getattr(_library, f"thunderkittens_{_name}").restype = ctypes.c_char_p
 _library.thunderkittens_why_not.restype = ctypes.c_char_p
 _library.thunderkittens_why_not.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_library.thunderkittens_takes_generic.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class Backend(enum.IntEnum):
@@ -35,6 +36,9 @@ class Backend(enum.IntEnum):
     torch = 1
     simulator = 2
     simulator_race = 3
+    auto_generic = 4
+    simulator_generic = 5
+    simulator_race_generic = 6
 
 
 _BACKENDS = tuple(Backend)
@@ -117,6 +121,11 @@ def why_not(op: str, device: int) -> str | None:
     if reason is None:
         raise KeyError(op)
     return reason.decode() or None
+
+
+def takes_generic(op: str, device: int) -> bool:
+    """Whether the op's kernel on that CUDA device is the generic one of two."""
+    return bool(_library.thunderkittens_takes_generic(op.encode(), device))
 
 
 def forget_warnings() -> None:

@@ -43,6 +43,9 @@ class backend(contextlib.ContextDecorator):
             conflicts. None leaves this thread's as it is.
         race: Simulator only: whether accesses to shared memory that nothing orders are errors too,
             under every policy; several times slower.
+        kernel: "generic": of an op that has two kernels, a specialised one for one architecture and
+            a generic one for all of them, the generic one; an op without one is torch's. None: the
+            specialised one where it runs. Not for "torch".
 
     Raises:
         ValueError: The name or an option is not one of those above, or is not for that name.
@@ -65,11 +68,14 @@ class backend(contextlib.ContextDecorator):
         trace: str | os.PathLike[str] | None = None,
         block: int | None = None,
         facts: str | os.PathLike[str] | None = None,
+        kernel: Literal["generic"] | None = None,
     ) -> None:
+        _check_kernel(name, kernel)
         files = {"trace": trace, "block": block, "facts": facts}
         _check_options(name, {"policy": policy, "seed": seed, "threads": threads, **files}, race)
         self.name = name
         self.race = race
+        self.kernel = kernel
         self._order: str | None = None  # None: leave the simulator's as it is
         if policy is not None or threads is not None:
             order = f"random:{seed or 0}" if policy == "random" else policy or "eager"
@@ -86,8 +92,8 @@ class backend(contextlib.ContextDecorator):
             if self._order is not None or self._files or self.race:
                 options = _options(library)
                 _configure(library, self._changed(options))
-        member = "simulator_race" if self.race else self.name
-        _C.set_backend(_C.Backend.__members__[member])
+        words = [self.name, "race" if self.race else None, self.kernel]
+        _C.set_backend(_C.Backend.__members__["_".join(filter(None, words))])
         self._entered.previous.append((previous, options))
         return self
 
@@ -151,6 +157,13 @@ def _check_options(name: object, options: dict[str, object], race: object) -> No
         refuse("seed", "None unless policy is 'random'", options["seed"])
     if options["block"] is not None and options["trace"] is None:
         refuse("block", "None without trace", options["block"])
+
+
+def _check_kernel(name: object, kernel: object) -> None:
+    if kernel is not None and (not isinstance(kernel, str) or kernel != "generic"):
+        raise ValueError(f"backend: kernel must be None or 'generic', got {kernel!r}")
+    if kernel is not None and name == "torch":
+        raise ValueError(f"backend: kernel must be None for 'torch', got {kernel!r}")
 
 
 def _configure(library: ctypes.CDLL, options: str) -> None:

@@ -131,7 +131,8 @@ def _ops() -> list[dict[str, Any]]:
         for index in range(max(count, 1)):
             reason = _C.why_not(op, index)
             name = f"cuda:{index}" if count else "cuda"
-            devices[name] = f"torch ({reason})" if reason else "our kernel"
+            ours = "our generic kernel" if _C.takes_generic(op, index) else "our kernel"
+            devices[name] = f"torch ({reason})" if reason else ours
         if "simulator" in built or _loader.SIMULATOR.is_file():
             devices["simulator"] = "our kernel"
         ops.append({"op": op, "architectures": built, "devices": devices})

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 
 #include "binding/strict.h"
 
@@ -22,14 +23,24 @@ std::vector<const kernel*>& kernels() {
   return list;
 }
 
+bool is_generic() { return thread_backend >= backend::automatic_generic; }
+bool is_race() {
+  return thread_backend == backend::simulator_race ||
+         thread_backend == backend::simulator_race_generic;
+}
+bool is_simulator() {
+  return thread_backend == backend::simulator || thread_backend == backend::simulator_generic ||
+         is_race();
+}
+
 // Null where no build of the kernel runs on it.
 const device* device_of(const kernel& k, int index) {
-  const device* const found = kittens::host::find_device(index);
+  const device* const found = kittens::host::find_device(index, is_generic());
   return found != nullptr && k.launchers->find(*found) != nullptr ? found : nullptr;
 }
 
 std::string why_no_kernel(const kernel& k, int index) {
-  const device* const found = kittens::host::find_device(index);
+  const device* const found = kittens::host::find_device(index, is_generic());
   return found == nullptr ? kittens::host::why_no_device(index) : k.launchers->why_not(*found);
 }
 
@@ -60,6 +71,16 @@ void warn_or_raise(const kernel& wanted, std::string_view reason) {
   }
 }
 
+decision kernel_decision(const kernel& wanted, const device& on, std::string_view why) {
+  if (thread_explanation != nullptr) {
+    std::string reason(why);
+    if (wanted.launchers->takes_generic(on)) reason += "; it is the generic kernel";
+    const char* const name = on.is_simulated() ? "simulator" : "cuda";
+    *thread_explanation = {std::string(wanted.op), name, std::move(reason), {}};
+  }
+  return {&wanted, &on, thread_explanation != nullptr};
+}
+
 decision torch_decision(const kernel& wanted, std::string_view reason, bool fallback) {
   if (fallback) warn_or_raise(wanted, reason);
   if (thread_explanation != nullptr) {
@@ -70,20 +91,18 @@ decision torch_decision(const kernel& wanted, std::string_view reason, bool fall
 
 decision simulator_decision(const kernel& wanted, c10::Device tensors,
                             std::string_view unsupported) {
-  static constexpr device kPlain = kittens::host::simulated_device(),
-                          kRace = kittens::host::simulated_device(/*race=*/true);
+  using kittens::host::simulated_device;
+  static constexpr device kDevices[2][2] = {
+      {simulated_device(false, false), simulated_device(false, true)},
+      {simulated_device(true, false), simulated_device(true, true)}};
   TORCH_CHECK_VALUE(tensors.is_cpu(), wanted.op,
                     ": tensors must be on the cpu under backend('simulator'), got ", tensors);
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
-  const device& simulator = thread_backend == backend::simulator_race ? kRace : kPlain;
+  const device& simulator = kDevices[is_race()][is_generic()];
   if (wanted.launchers->find(simulator) == nullptr) {
     return torch_decision(wanted, wanted.launchers->why_not(simulator), true);
   }
-  if (thread_explanation != nullptr) {
-    *thread_explanation = {
-        std::string(wanted.op), "simulator", "backend('simulator') is active", {}};
-  }
-  return {&wanted, &simulator, thread_explanation != nullptr};
+  return kernel_decision(wanted, simulator, "backend('simulator') is active");
 }
 
 }  // namespace
@@ -107,9 +126,7 @@ decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsu
   if (thread_backend == backend::torch) {
     return torch_decision(wanted, "backend('torch') is active", false);
   }
-  if (thread_backend == backend::simulator || thread_backend == backend::simulator_race) {
-    return simulator_decision(wanted, tensors, unsupported);
-  }
+  if (is_simulator()) return simulator_decision(wanted, tensors, unsupported);
   if (!tensors.is_cuda()) {
     const bool cpu = tensors.is_cpu();
     return torch_decision(wanted, cpu ? "the tensors are on the cpu" : "the tensors hold no data",
@@ -118,10 +135,7 @@ decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsu
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
   const device* const gpu = device_of(wanted, tensors.index());
   if (gpu == nullptr) return torch_decision(wanted, why_no_kernel(wanted, tensors.index()), true);
-  if (thread_explanation != nullptr) {
-    *thread_explanation = {std::string(wanted.op), "cuda", "a kernel was built for this GPU", {}};
-  }
-  return {&wanted, gpu, thread_explanation != nullptr};
+  return kernel_decision(wanted, *gpu, "a kernel was built for this GPU");
 }
 
 decision leave_to_torch(const kernel& wanted, std::string_view reason) {
@@ -141,6 +155,11 @@ void forget_warnings() {
 
 std::string why_not(const kernel& wanted, int cuda_device) {
   return device_of(wanted, cuda_device) != nullptr ? "" : why_no_kernel(wanted, cuda_device);
+}
+
+bool takes_generic(const kernel& wanted, int cuda_device) {
+  const device* const found = device_of(wanted, cuda_device);
+  return found != nullptr && wanted.launchers->takes_generic(*found);
 }
 
 }  // namespace thunderkittens

@@ -8,6 +8,9 @@
 // - simulator: the kernels compiled for the CPU, for CPU tensors only; simulator_race: the same,
 //   built for the simulator's race mode.
 //
+// - …_generic: the same, and of an op that has two kernels the generic one, which is for every
+//   architecture, even where there is a specialised one. An op that has none is ATen's.
+//
 // ATen serving a CPU tensor under auto is the CPU path. ATen serving a call that a kernel was
 // wanted for is a fallback: it warns once per reason, or raises under THUNDERKITTENS_STRICT=1.
 #pragma once
@@ -23,7 +26,15 @@
 
 namespace thunderkittens {
 
-enum class backend : int8_t { automatic, torch, simulator, simulator_race };
+enum class backend : int8_t {
+  automatic,
+  torch,
+  simulator,
+  simulator_race,
+  automatic_generic,
+  simulator_generic,
+  simulator_race_generic,
+};
 
 // The calling thread's choice. Autograd runs a backward on another thread, so a node saves the
 // backend of its forward and restores it with `backend_scope`.
@@ -93,7 +104,9 @@ explanation* explaining();  // null: not explaining
 // ---- Tests and the command line -----------------------------------------------------------------
 
 KITTENS_EXPORT void forget_warnings();
-// Why no build of the kernel runs on that CUDA device; "" when one does.
+// Why no build of the kernel runs on that CUDA device; "" when one does. And whether that is the
+// generic one of two.
 KITTENS_EXPORT std::string why_not(const kernel& wanted, int cuda_device);
+KITTENS_EXPORT bool takes_generic(const kernel& wanted, int cuda_device);
 
 }  // namespace thunderkittens

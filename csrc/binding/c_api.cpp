@@ -80,7 +80,7 @@ std::string describe(const tk::registered_op& op) {
 
 std::string architectures(const tk::kernel& k) {
   return joined("[]", kittens::host::kAllArchitectures, [&](kittens::host::architecture a) {
-    const bool built = k.launchers != nullptr && k.launchers->find(a) != nullptr;
+    const bool built = k.launchers != nullptr && k.launchers->is_built_for(a);
     return built ? as_json(kittens::host::name(a)) : "";
   });
 }
@@ -172,6 +172,14 @@ KITTENS_EXPORT const char* thunderkittens_why_not(const char* op, int device) {
     return reason.c_str();
   }
   return nullptr;
+}
+
+// Whether the kernel of the op on that CUDA device is the generic one of two.
+KITTENS_EXPORT int thunderkittens_takes_generic(const char* op, int device) {
+  for (const tk::kernel* k : tk::all_kernels()) {
+    if (k->op == op) return tk::takes_generic(*k, device);
+  }
+  return 0;
 }
 
 KITTENS_EXPORT void thunderkittens_forget_warnings() { tk::forget_warnings(); }

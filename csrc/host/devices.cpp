@@ -9,7 +9,7 @@ namespace {
 
 struct answer {
   bool found = false;
-  device value;
+  device value, generic;
   std::string why_not;
 };
 
@@ -25,7 +25,7 @@ device_table& table() {
 }
 
 const answer& ask(int index) {
-  static const answer kNoQuery{false, {}, "no CUDA kernel is built in"};
+  static const answer kNoQuery{false, {}, {}, "no CUDA kernel is built in"};
   device_table& t = table();
   const cuda_queries* const queries = t.queries;
   if (queries == nullptr) return kNoQuery;
@@ -35,6 +35,8 @@ const answer& ask(int index) {
   if (is_new) {
     a.found = queries->find_device(index, a.value, a.why_not);
     a.value.index = index;
+    a.generic = a.value;
+    a.generic.generic = true;
   }
   return a;
 }
@@ -43,9 +45,9 @@ const answer& ask(int index) {
 
 void set_cuda_queries(const cuda_queries& queries) { table().queries = &queries; }
 
-const device* find_device(int index) {
+const device* find_device(int index, bool generic) {
   const answer& a = ask(index);
-  return a.found ? &a.value : nullptr;
+  return !a.found ? nullptr : generic ? &a.generic : &a.value;
 }
 
 std::string why_no_device(int index) { return ask(index).why_not; }

@@ -1,5 +1,6 @@
 #include "kittens/host/launchers.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -20,25 +21,51 @@ launcher_table& table() {
 
 }  // namespace
 
-launcher op_launchers::find(const device& d) const {
+launcher op_launchers::find(const device& d, kernel_kind kind) const {
+  if (entered_twice) return nullptr;
   if (d.is_simulated())
-    return find(d.race ? architecture::simulator_race : architecture::simulator);
-  if (d.major == 9 && d.minor == 0) return find(architecture::sm90a);
-  if (d.major != 8) return nullptr;
-  const launcher newer = d.minor >= 9 ? find(architecture::sm89) : nullptr;
-  return newer != nullptr ? newer : find(architecture::sm80);
+    return find(d.race ? architecture::simulator_race : architecture::simulator, kind);
+  launcher newest = nullptr;
+  for (const architecture a : kAllArchitectures) {  // in the order of their capabilities
+    const architecture_facts& facts = facts_of(a);
+    const bool runs = facts.major == d.major && facts.minor <= d.minor &&
+                      (a != architecture::sm90a || d.minor == 0);
+    if (const launcher f = find(a, kind); runs && f != nullptr) newest = f;
+  }
+  return newest;
+}
+
+launcher op_launchers::find(const device& d) const {
+  const launcher specialised = d.generic ? nullptr : find(d, kernel_kind::specialised);
+  if (specialised != nullptr) return specialised;
+  return d.generic || !generic_on_request ? find(d, kernel_kind::generic) : nullptr;
+}
+
+bool op_launchers::takes_generic(const device& d) const {
+  const launcher found = find(d);
+  if (found == nullptr || found != find(d, kernel_kind::generic)) return false;
+  const of_kind& specialised = by_kind[static_cast<size_t>(kernel_kind::specialised)];
+  return std::any_of(specialised.begin(), specialised.end(),
+                     [](const auto& f) { return f != nullptr; });
 }
 
 std::string op_launchers::why_not(const device& d) const {
+  if (entered_twice) return "two kernels of one kind were entered for one architecture";
+  if (d.generic && find(d, kernel_kind::specialised) != nullptr) {
+    return "it has no generic kernel for this device";
+  }
   if (d.is_simulated()) return "the simulator has no kernel of this op";
   std::string built;
   for (const architecture a : kAllArchitectures) {
-    if (a >= architecture::simulator || find(a) == nullptr) continue;
+    if (a >= architecture::simulator || !is_built_for(a)) continue;
     built += (built.empty() ? "" : ", ") + std::string(name(a));
   }
   if (built.empty()) return "not built: select it in configs.py";
-  return "the GPU is sm_" + std::to_string(d.major) + std::to_string(d.minor) + "; built for " +
-         built;
+  const std::string gpu = "the GPU is sm_" + std::to_string(d.major) + std::to_string(d.minor);
+  if (find(d, kernel_kind::generic) == nullptr) return gpu + "; built for " + built;
+  return gpu +
+         ", whose generic kernel has not been run on a GPU yet: backend('auto', "
+         "kernel='generic') takes it";
 }
 
 op_launchers& launchers(std::string_view name) {
@@ -48,8 +75,13 @@ op_launchers& launchers(std::string_view name) {
   return found != t.ops.end() ? found->second : t.ops[std::string(name)];
 }
 
-void add_launcher(std::string_view name, architecture a, launcher f) {
-  launchers(name).by_architecture[static_cast<size_t>(a)] = f;
+void add_launcher(std::string_view name, architecture a, kernel_kind kind, launcher f,
+                  bool generic_on_request) {
+  op_launchers& entry = launchers(name);
+  if (generic_on_request) entry.generic_on_request = true;
+  launcher none = nullptr;
+  auto& place = entry.by_kind[static_cast<size_t>(kind)][static_cast<size_t>(a)];
+  if (!place.compare_exchange_strong(none, f)) entry.entered_twice = true;
 }
 
 std::vector<std::string> all_ops() {

@@ -1,11 +1,12 @@
 """configs.py is complete, and what the environment's variables ask for is understood."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 import configs
-from build_tools import cuda, settings
+from build_tools import cuda, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 FAMILIES = sorted(path.name for path in (ROOT / "csrc" / "kernels").iterdir() if path.is_dir())
@@ -60,6 +61,69 @@ def test_unknown_architecture_suggests_the_nearest(monkeypatch):
 def test_architectures_are_ordered_and_unique(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "sm_90a,sm_80,sm_90a")
     assert settings.selected_architectures() == ("sm_80", "sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ("8.0", "sm_80"),
+        ("8.6", "sm_86"),
+        ("8.7", "sm_86"),  # Orin, on which its binaries run
+        ("8.9", "sm_89"),
+        ("9.0", "sm_90a"),
+        ("10.0", "sm_100"),
+        ("10.3", "sm_103"),
+        ("12.0", "sm_120"),
+        ("12.1", "sm_120"),
+    ],
+)
+def test_the_newest_architecture_of_a_gpu(capability, architecture):
+    assert settings.architecture_of(capability) == architecture
+
+
+@pytest.mark.parametrize("capability", ["7.5", "11.0"])
+def test_a_gpu_that_no_architecture_runs_on(capability):
+    with pytest.raises(BuildError, match=f"compute capability {capability}, which no architecture"):
+        settings.architecture_of(capability)
+
+
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """What nvidia-smi is to print; a machine without one until then."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "native,sm_90a")
+    settings._native_architectures.cache_clear()
+
+    def prints(text):
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\necho '{text}'\n")
+        tool.chmod(0o755)
+
+    yield prints
+    settings._native_architectures.cache_clear()
+
+
+def test_native_is_the_gpus_of_this_machine(driver):
+    driver("8.6\n9.0\n8.6")
+    assert settings.selected_architectures() == ("sm_86", "sm_90a")
+
+
+@pytest.mark.parametrize("says", [None, ""])
+def test_native_without_a_gpu(driver, says):
+    if says is not None:
+        driver(says)
+    with pytest.raises(BuildError, match="nvidia-smi finds none; name architectures: sm_80, sm_86"):
+        settings.selected_architectures()
+
+
+def test_an_architecture_needs_a_toolkit_that_knows_it(monkeypatch):
+    old = toolchain.Cuda("/opt/nvcc", "12.3.107", Path("include"), Path("libcudart.so"), "PATH")
+    monkeypatch.setenv("THUNDERKITTENS_KERNELS", "activation")
+    monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "sm_80,sm_120")
+    with pytest.raises(BuildError, match=r"sm_120 needs CUDA 12.8, found 12.3.107 \(/opt/nvcc\)"):
+        cuda.kernel_jobs(old)
+    monkeypatch.setenv("THUNDERKITTENS_ARCHITECTURES", "sm_80")
+    assert cuda.kernel_jobs(old)
 
 
 def test_sm90_sources_are_for_sm90a_alone():

@@ -27,6 +27,15 @@ def test_context_nests_and_restores():
     assert active() == "auto"
 
 
+def test_the_generic_kernel_is_a_part_of_the_choice():
+    with thunderkittens.backend("auto", kernel="generic"):
+        assert active() == "auto_generic"
+        with thunderkittens.backend("auto"):
+            assert active() == "auto"
+        assert active() == "auto_generic"
+    assert active() == "auto"
+
+
 def test_context_restores_after_an_error():
     with pytest.raises(ZeroDivisionError), thunderkittens.backend("torch"):
         raise ZeroDivisionError
@@ -139,6 +148,9 @@ def test_choice_belongs_to_the_thread():
             ("torch", {"race": True}),
             "race must be False for 'torch', being an option of 'simulator'",
         ),
+        (("auto", {"kernel": "wgmma"}), "kernel must be None or 'generic', got 'wgmma'"),
+        (("simulator", {"kernel": ["generic"]}), r"kernel must be None or .*, got \['generic'\]"),
+        (("torch", {"kernel": "generic"}), "kernel must be None for 'torch', got 'generic'"),
         (("simulator_race",), "backend: name must be one of 'auto', 'torch', 'simulator', got"),
     ],
 )

@@ -151,23 +151,26 @@ def attention(
         Torch computes the other gradients, with the same bits on every run. But on a GPU, for D of
         q and v alike and no window, softcap, sinks, packing, padding and gradient of lse, it is
         torch's FlashAttention, whose dq is the same only under
-        torch.use_deterministic_algorithms(True).
+        torch.use_deterministic_algorithms(True). Under `backend(…, kernel="generic")` a generic
+        kernel takes the same calls, forward, on every GPU since Ampere that it is built for; it has
+        not been run on one yet. Widths are 64, 96, 128 and 256 there, and gradients torch's.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
         rounds the softmax's weights to q's dtype before they meet v, and up to head dimension 128
-        divides o by the sum of the rounded ones; lse takes them unrounded. Exponents may be above
-        0, but a row that overflows, or has a logit from 1e7 on, is computed again with its maximum,
-        whatever the rows beside it: right for every logit and every q·k that float32 holds. Under
-        autocast q, k and v take its dtype; the backward computes in that of the forward, also where
-        it is called inside autocast. The kernel's o and lse are the same bits on every run, and so
-        are its gradients; o may differ in its last bits where lse is returned too. For gradients
-        the weights, and ds, are rounded to q's dtype; dq is added up in integers, in units of 2⁻²⁹
-        of what bounds its row, max |v| max |k| |do| of a head: v with rows 1000 times larger than
-        the others may cost dq more than those roundings, from 4096 keys on. A NaN or an infinity in
-        v spoils the rows that see it, and, as in torch's own attention, may spoil rows that the
-        mask keeps from it: their weight for it is 0, and 0 · NaN is NaN. So may one in q, do or k
-        spoil dk and dv of keys that the mask keeps from it; dq of other rows it never does.
+        divides o by the sum of the rounded ones (the generic one does not); lse takes them
+        unrounded. Exponents may be above 0, but a row that overflows, or has a logit from 1e7 on,
+        is computed again with its maximum, whatever the rows beside it: right for every logit and
+        every q·k that float32 holds. Under autocast q, k and v take its dtype; the backward
+        computes in that of the forward, also where it is called inside autocast. The kernel's o and
+        lse are the same bits on every run, and so are its gradients; o may differ in its last bits
+        where lse is returned too. For gradients the weights, and ds, are rounded to q's dtype; dq
+        is added up in integers, in units of 2⁻²⁹ of what bounds its row, max |v| max |k| |do| of a
+        head: v with rows 1000 times larger than the others may cost dq more than those roundings,
+        from 4096 keys on. A NaN or an infinity in v spoils the rows that see it, and, as in torch's
+        own attention, may spoil rows that the mask keeps from it: their weight for it is 0, and 0 ·
+        NaN is NaN. So may one in q, do or k spoil dk and dv of keys that the mask keeps from it; dq
+        of other rows it never does.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh and attention_backward.cuh are the kernels,

@@ -144,7 +144,7 @@ struct attention_backward_params {
 };
 
 inline constexpr kittens::host::kernel_entry<attention_forward_params> kAttentionForward{
-    "attention_forward"};
+    "attention_forward", /*generic_on_request=*/true};
 inline constexpr kittens::host::kernel_entry<attention_backward_params> kAttentionBackward{
     "attention_backward"};
 

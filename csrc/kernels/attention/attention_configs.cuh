@@ -1,5 +1,6 @@
 // Which kernels attention's forward has, and which heads each takes: data, from which
-// attention_sm90.cu makes the kernels and chooses among them. Figures: benchmarks/attention.md.
+// attention_sm90.cu and attention_generic.cu make the kernels and choose among them. Figures of the
+// former: benchmarks/attention.md.
 #pragma once
 
 #include <kittens.cuh>
@@ -54,5 +55,30 @@ constexpr const attention_form& forward_form(int64_t width, bool capped) {
   }
   return kForwardForms[kForwardFormCount - 1];
 }
+
+// The forms of the generic kernel (attention_generic.cuh). Four warps have `row_tiles` · 16 queries
+// each. With two of them, keys and values are read from shared memory half as often; they take 224
+// registers a thread at head dimension 128.
+struct attention_generic_form {
+  const char* name;
+  int head_dim;             // D and Dv are at most this; columns that are not there are zeros
+  int row_tiles;            // of a warp, of 16 rows each
+  int keys;                 // of a block
+  int stages;               // blocks of keys and values
+  bool queries_are_loaded;  // once, into registers; else from shared memory for each block
+
+  constexpr bool takes(int64_t width) const { return width <= head_dim; }
+};
+
+// clang-format off
+inline constexpr attention_generic_form kGenericForms[] = {
+    // name  head_dim row_tiles keys stages queries_are_loaded
+    {"64",         64,        2,  64,     2, true},
+    {"96",         96,        2,  64,     2, false},
+    {"128",       128,        2,  32,     2, false},
+    {"256",       256,        1,  32,     2, false},
+};
+// clang-format on
+inline constexpr int kGenericFormCount = sizeof(kGenericForms) / sizeof(kGenericForms[0]);
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

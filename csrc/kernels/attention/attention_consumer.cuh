@@ -22,8 +22,8 @@ class attention_consumer {
       tile = read();
       if (tile.m == attention_item::kEnd) break;
       const int again = detail::uniform(shared.items[number % 2].again);
-      const key_blocks all = key_blocks::of(p, tile, tile.m * Config::rows, Config::rows);
-      key_blocks mine = key_blocks::of(p, tile, warpgroup_row(), 64);
+      const key_blocks all = key_blocks::of<Config>(p, tile, tile.m * Config::rows, Config::rows);
+      key_blocks mine = key_blocks::of<Config>(p, tile, warpgroup_row(), 64);
       if (mine.first == mine.end) mine.first = mine.end = all.end;
       if (again > 0) mine.end_fixed = mine.first_fixed = mine.first;
       const bool was_fixed = Config::fixed_reference && mine.first < mine.end_fixed;

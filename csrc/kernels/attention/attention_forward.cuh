@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
     warpgroup::lower_registers<Config::producer_registers>();
     if (arch::warp_id() == 0 && arch::elect_one()) {
       if (p.sequences != kNotPacked) {
-        attention_producer(p, s, packed_walk(p)).produce();
+        attention_producer(p, s, packed_walk<Config>(p)).produce();
       } else {
-        attention_producer(p, s, dense_walk(p)).produce();
+        attention_producer(p, s, dense_walk<Config>(p)).produce();
       }
     }
   } else {

@@ -56,31 +56,17 @@ attention_key_ranges key_ranges_of(const P& p) {
   return {{p.seqused_k, p.int64_seqused_k}, {p.leftpad_k, p.int64_leftpad_k}};
 }
 
-template <class Config>
-void launch_attention_forward(const attention_forward_params& p, host::stream s) {
-  using T = typename Config::type;
-  const int64_t D = p.head_dim, Dv = p.value_dim;
-  const attention_strides o_strides{p.rows * p.heads * Dv, p.heads * Dv, Dv};
+// What every kernel is told of a call, whose tiles have `rows` rows. Returns how many tiles there
+// are.
+inline int64_t set_arguments(attention_arguments& t, const attention_forward_params& p, int rows) {
   const bool packed = p.cu_seqlens_q != nullptr;
   // Of packed sequences, each but one has a tile at most that is not full.
-  const int64_t row_tiles =
-      (p.rows + Config::rows - 1) / Config::rows + (packed ? p.sequences + 1 : 0);
+  const int64_t row_tiles = (p.rows + rows - 1) / rows + (packed ? p.sequences + 1 : 0);
   const int64_t tiles = row_tiles * p.heads * p.batch;
   if (tiles > std::numeric_limits<int>::max()) {
-    throw host::error("attention_forward: at most 2147483647 tiles of " +
-                      std::to_string(Config::rows) + " rows, got " + std::to_string(tiles));
+    throw host::error("attention_forward: at most 2147483647 tiles of " + std::to_string(rows) +
+                      " rows, got " + std::to_string(tiles));
   }
-  const auto set = [&]<class Tile>(tma_sequence_map<Tile>& map, const void* data, int64_t length,
-                                   int64_t heads, int64_t width, const attention_strides& strides) {
-    const gl<T> view = attention_view<T>(data, p.batch, length, heads, width, strides);
-    map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
-  };
-  attention_forward_arguments<Config> t{};
-  set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
-  t.k = key_map<typename Config::k_tile>(p, packed, p.k, D, p.k_strides, t.k_step);
-  t.v = key_map<typename Config::k_tile>(p, packed, p.v, Dv, p.v_strides, t.v_step);
-  set(t.o, p.o, p.rows, p.heads, Dv, o_strides);
-  t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.lse = {p.lse, p.batch, p.heads, 1, p.rows, p.heads * p.rows, p.rows, p.rows};
   t.sinks = p.sinks;
   const bool differ = p.left < p.keys || p.right < p.rows;  // in length, under a mask
@@ -99,6 +85,32 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
   t.scale = p.softcap > 0 ? p.softcap : p.scale;
   t.scale_log2 = t.scale * kLog2e;
   t.key_ranges = key_ranges_of(p);
+  return tiles;
+}
+
+// o lies without gaps.
+inline attention_strides output_strides(const attention_forward_params& p) {
+  return {p.rows * p.heads * p.value_dim, p.heads * p.value_dim, p.value_dim};
+}
+
+template <class Config>
+void launch_attention_forward(const attention_forward_params& p, host::stream s) {
+  using T = typename Config::type;
+  const int64_t D = p.head_dim, Dv = p.value_dim;
+  const attention_strides o_strides = output_strides(p);
+  const bool packed = p.cu_seqlens_q != nullptr;
+  attention_forward_arguments<Config> t{};
+  const int64_t tiles = set_arguments(t, p, Config::rows);
+  const auto set = [&]<class Tile>(tma_sequence_map<Tile>& map, const void* data, int64_t length,
+                                   int64_t heads, int64_t width, const attention_strides& strides) {
+    const gl<T> view = attention_view<T>(data, p.batch, length, heads, width, strides);
+    map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+  };
+  set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
+  t.k = key_map<typename Config::k_tile>(p, packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<typename Config::k_tile>(p, packed, p.v, Dv, p.v_strides, t.v_step);
+  set(t.o, p.o, p.rows, p.heads, Dv, o_strides);
+  t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.flat_keys = packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
   const int64_t blocks = std::min<int64_t>(tiles, host::multiprocessors());
   host::launch(attention_forward<Config>,

@@ -1,5 +1,6 @@
-// attention, forward: what producer and consumers share. A configuration of the kernel, its shared
-// memory and tensors; a tile, and the blocks of keys that its rows see. (attention_forward.cuh)
+// attention, forward: a tile, what is known of its call, and the blocks of keys that its rows see;
+// and what producer and consumers of the kernel for Hopper share: its configuration, shared memory
+// and tensors. (attention_forward.cuh)
 #pragma once
 
 #include "kernels/attention/attention_configs.cuh"
@@ -94,13 +95,10 @@ struct attention_key_ranges {
 
 inline constexpr int kNotPacked = -1;
 
-template <class Config>
-struct attention_forward_arguments {
-  tma_sequence_map<typename Config::q_tile> q, o;
-  tma_sequence_map<typename Config::k_tile> k, v;
-  gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
-  gl<float> lse;                     // [B, Hq, 1, Sq]; data is null when it is not wanted
-  const float* sinks;                // [Hq], or null
+// What a kernel is told of a call, beside where q, k, v and o are.
+struct attention_arguments {
+  gl<float> lse;       // [B, Hq, 1, Sq]; data is null when it is not wanted
+  const float* sinks;  // [Hq], or null
   tile_scheduler tiles;
   int rows, keys;  // Sq, Sk; of packed sequences, all together
   sequence_ends q_ends, k_ends;
@@ -112,6 +110,13 @@ struct attention_forward_arguments {
   float scale_log2;  // … in units of log₂
   // Of batches that are not packed.
   attention_key_ranges key_ranges;
+};
+
+template <class Config>
+struct attention_forward_arguments : attention_arguments {
+  tma_sequence_map<typename Config::q_tile> q, o;
+  tma_sequence_map<typename Config::k_tile> k, v;
+  gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
   // Whether TMA finds keys and values as the rows of one sequence, which they are if they are
   // packed or have bounds; and then, how many there are from a batch's first one to the next one's.
   bool flat_keys;
@@ -136,8 +141,8 @@ struct key_blocks {
 
   // For `count` rows of the tile's sequence, from `row` on.
   template <class Config>
-  KITTENS_DEVICE static key_blocks of(const attention_forward_arguments<Config>& p,
-                                      const attention_tile& tile, int row, int count) {
+  KITTENS_DEVICE static key_blocks of(const attention_arguments& p, const attention_tile& tile,
+                                      int row, int count) {
     constexpr int N = Config::keys;
     const int last = least(row + count, tile.rows) - 1;
     const int diagonal = row + tile.keys - tile.rows;  // of the first row

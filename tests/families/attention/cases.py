@@ -10,6 +10,7 @@ import torch
 import thunderkittens
 from tests.families.attention.layouts import LAYOUTS, lay_out
 from tests.families.attention.reference import Reference
+from thunderkittens import _C
 from thunderkittens.testing import memory
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -46,6 +47,7 @@ class Case:
         cu_seqlens_k: The same of keys.
         seqused_k: As given to the op, of each batch; empty for none.
         leftpad_k: The same.
+        generic: Whether `run_case` takes the generic kernel, in the simulator.
     """
 
     rows: int
@@ -68,6 +70,7 @@ class Case:
     cu_seqlens_k: tuple[int, ...] = ()
     seqused_k: tuple[int, ...] = ()
     leftpad_k: tuple[int, ...] = ()
+    generic: bool = False
 
     def __str__(self) -> str:
         parts = [f"{self.rows}x{self.keys}", SHORT[self.dtype], f"d{self.head_dim}"]
@@ -303,13 +306,18 @@ EXAMPLE = Case(230, 600, key_heads=6)  # of `make sim`: 12 tiles, for 4 blocks
 BUDGETS = {
     "attention, full": Case(230, 300, group=2),
     "attention, causal": Case(130, 130, True, head_dim=128),
+    "attention, generic kernel": Case(130, 170, True, head_dim=128, generic=True),
 }
 SMALL = "--rows 64 --keys 64 --key-heads 1"  # options of `make sim`, for its tests
 
 
 def run_case(case: Case, inputs) -> tuple[torch.Tensor, torch.Tensor]:
     """The call of a case, by the backend in force."""
-    return forward(case, *inputs)
+    if not case.generic:
+        return forward(case, *inputs)
+    race = "race" in _C.backend().name
+    with thunderkittens.backend("simulator", kernel="generic", race=race):
+        return forward(case, *inputs)
 
 
 def check_case(case: Case, inputs, results) -> None:

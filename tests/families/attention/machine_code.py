@@ -2,6 +2,7 @@
 
 SOURCES = (
     "csrc/kernels/attention/attention_sm90",
+    "csrc/kernels/attention/attention_generic",
     "csrc/kernels/attention/attention_backward_sm90",
 )
 # Launched programmatically.
@@ -30,3 +31,5 @@ SPILLS = {
     for (head_dim, capped), most in _SPILLS.items()
     for dtype in ("bf16", "half")
 }
+# Compiled for other architectures, too.
+GENERIC_FORMS = ("tests/families/attention/programs/attention_generic_forms.cu",)

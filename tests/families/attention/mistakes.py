@@ -7,6 +7,7 @@ from tests.tools.planted import Mistake
 PV = "issue_pv(weights, shared.v[v_at.stage]);"  # the product of a step
 planted = partial(Mistake, file="kernels/attention/attention_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_producer.cuh")
+in_walk = partial(Mistake, file="kernels/attention/attention_walk.cuh")
 in_kernel = partial(Mistake, file="kernels/attention/attention_forward.cuh")
 in_tile = partial(Mistake, file="kernels/attention/attention_tile.cuh")
 in_scheduler = partial(Mistake, file="kittens/pipeline/tile_scheduler.cuh")
@@ -291,7 +292,7 @@ BOUNDS = (
         "const int end = keys;",
         WRONG_NUMBERS,
     ),
-    in_producer(
+    in_walk(
         "the_diagonal_ends_before_the_last_key",
         "return {m, head, batch, 0, first, p.rows, end - first};",
         "return {m, head, batch, 0, first, p.rows, end - first - 1};",

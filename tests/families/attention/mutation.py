@@ -4,15 +4,18 @@ from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
+GENERIC = tuple(Program("attention", "attention_generic", (f"CONFIGS={i}",)) for i in (0, 1))
 BLOCKS = Program("attention", "attention_blocks")
 BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
 NARROW, CAPPED, WIDE = BACKWARD
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
+    "kernels/attention/attention_generic.cuh": GENERIC,
     "kernels/attention/attention_producer.cuh": PROGRAMS,
     "kernels/attention/attention_softmax.cuh": PROGRAMS,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
+    "kernels/attention/attention_walk.cuh": PROGRAMS,
     "kernels/attention/attention_backward.cuh": BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
@@ -29,11 +32,13 @@ LEFT_OUT = {}
 HOST_SIDE = (
     "kernels/attention/attention_configs.cuh",
     "kernels/attention/attention_launch.cuh",
+    "kernels/attention/attention_generic_launch.cuh",
     "kernels/attention/attention_backward_launch.cuh",
 )
 
-TILE, PRODUCER = "attention_tile.cuh", "attention_producer.cuh"
+TILE, PRODUCER, WALK = "attention_tile.cuh", "attention_producer.cuh", "attention_walk.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
+OF_GENERIC = "attention_generic.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
@@ -178,11 +183,9 @@ LISTED: tuple[Listed, ...] = (
         "of an item that is the end, nothing else is read",
     ),
     Listed(TILE, "attention_key_ranges::of", "argument 1/2 less", NO_KEYS),
-    Listed(
-        PRODUCER, "packed_walk::valid", "bound shifted|term more", "a sequence more, of no rows"
-    ),
-    Listed(PRODUCER, "packed_walk::tile", "branch less", NO_KEYS),
-    Listed(PRODUCER, "packed_walk::row_tiles", "term less", "one tile more, which has no rows"),
+    Listed(WALK, "packed_walk::valid", "bound shifted|term more", "a sequence more, of no rows"),
+    Listed(WALK, "packed_walk::tile", "branch less", NO_KEYS),
+    Listed(WALK, "packed_walk::row_tiles", "term less", "one tile more, which has no rows"),
     Listed(
         PRODUCER,
         "attention_producer::choose",
@@ -230,7 +233,23 @@ LISTED: tuple[Listed, ...] = (
         "guard (1|5)/5 always",
         "each lane of the warp stores the same there",
     ),
-    Listed(PRODUCER, "packed_walk::enter", "branch less", "fewer keys than none are none"),
+    Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
+    Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
+    Listed(OF_GENERIC, "attention_generic_config", "start double", "eight warps are right, too"),
+    Listed(OF_GENERIC, "for_each_piece", "term more", "17 / 2 is 8, too"),
+    Listed(
+        OF_GENERIC,
+        "attention_generic_block::compute",
+        "guard 2/2 always|bound 5/5 shifted|edge more",
+        "a block that the warp's rows do not see is hidden, and changes nothing",
+    ),
+    Listed(OF_GENERIC, "attention_generic_block::store_lse", "argument 2/2 .*", NO_COLUMN),
+    Listed(
+        OF_GENERIC,
+        "attention_generic_block::store_lse",
+        "limit 1/3 less|equality 2/2 negated|limit 2/3 more",
+        SHARER,
+    ),
     Listed(
         "attention_backward_bounds.cuh",
         "attention_backward_bounds",

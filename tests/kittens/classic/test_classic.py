@@ -34,7 +34,7 @@ KERNELS = {
 COMPILED = [
     (name, architecture)
     for name in KERNELS
-    for architecture in settings.KNOWN_ARCHITECTURES
+    for architecture in ("sm_80", "sm_89", "sm_90a", "sm_120")
     if name not in ("classic_manual", "h100_attention", "manual") or architecture == "sm_90a"
 ]
 WORDS = {

@@ -13,6 +13,8 @@ namespace {
 cudaError_t pending = cudaSuccess;    // read by cudaGetLastError
 cudaError_t of_launch = cudaSuccess;  // what the next launch meets
 int launched = 0, programmatic = 0;   // launches that were taken, and the programmatic ones
+int block_shared = 227 * 1024;        // bytes, of the device
+int allowed = 0;                      // bytes of shared memory, of the kernel
 int failed = 0;
 
 void check(bool ok, int line, const char* what) {
@@ -60,16 +62,20 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 227 * 1024;
+  *value = block_shared;
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   std::memset(attributes, 0, sizeof *attributes);
   attributes->ptxVersion = 90;
   attributes->maxThreadsPerBlock = 192;
+  attributes->sharedSizeBytes = 1024;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+  allowed = value;
+  return cudaSuccess;
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
   if (of_launch != cudaSuccess) return pending = of_launch;
   ++launched;
@@ -117,6 +123,17 @@ void our_own_error_is_ours_alone() {
                  "block x must be 1 to 192, got 256"));
 }
 
+void a_block_has_as_much_shared_memory_as_the_device() {
+  block_shared = 99 * 1024;  // of an sm_89
+  const int most = 98 * 1024;  // beside what the kernel has of its own
+  CHECK(contains(launch({.grid = {1}, .block = {32}, .shared_bytes = most + 1}),
+                 "kernel(int): shared_bytes must be 0 to 100352 on this GPU, got 100353"));
+  CHECK(allowed == 0);
+  CHECK(launch({.grid = {1}, .block = {32}, .shared_bytes = most}).empty());
+  CHECK(allowed == most);
+  CHECK(contains(launch({.grid = {1}, .block = {32}, .shared_bytes = most + 1}), "got 100353"));
+}
+
 void launches_are_programmatic_unless_the_environment_says_no(bool wanted) {
   programmatic = 0;
   CHECK(launch({.grid = {1}, .block = {32}, .programmatic = true}).empty());
@@ -131,6 +148,7 @@ int main(int, char** arguments) {
   an_error_that_somebody_left_is_not_ours();
   an_error_that_ended_the_context_stays();
   our_own_error_is_ours_alone();
+  a_block_has_as_much_shared_memory_as_the_device();
   launches_are_programmatic_unless_the_environment_says_no(std::string(arguments[1]) == "pdl");
   return failed == 0 ? 0 : 1;
 }

@@ -125,9 +125,11 @@ KITTENS_LAUNCHER(kFills, launch_fills);
 TEST(a_launcher_is_found_by_its_entry_and_architecture) {
   host::op_launchers& entry = host::launchers("test_fills");
   CHECK(&entry == &host::launchers("test_fills"));
-  CHECK(entry.find(host::architecture::sm89) == nullptr);
-  CHECK(host::launchers("no_such_op").find(host::architecture::KITTENS_TARGET) == nullptr);
-  const host::launcher found = entry.find(host::architecture::KITTENS_TARGET);
+  CHECK(!entry.is_built_for(host::architecture::sm89));
+  CHECK(!host::launchers("no_such_op").is_built_for(host::architecture::KITTENS_TARGET));
+  CHECK(entry.is_built_for(host::architecture::KITTENS_TARGET));
+  const host::launcher found =
+      entry.find(host::architecture::KITTENS_TARGET, host::kernel_kind::generic);
   CHECK(found != nullptr);
   const buffer<int> out(32);
   const parameters p{out.data(), 5};
@@ -164,22 +166,101 @@ TEST(a_handle_says_why_there_is_none) {
               "test_nowhere: not built: select it in configs.py");
 }
 
+// A launcher that is never called.
+host::launcher launch(int number) {
+  return reinterpret_cast<host::launcher>(static_cast<intptr_t>(number));
+}
+using host::architecture;
+constexpr auto kSpecialised = host::kernel_kind::specialised, kGeneric = host::kernel_kind::generic;
+
 // A binary runs on later devices of its major version; sm_90a on 9.0 alone.
 TEST(a_device_gets_the_newest_build_that_runs_there) {
-  const auto launch = [](int number) {
-    return reinterpret_cast<host::launcher>(static_cast<intptr_t>(number));
-  };
-  host::add_launcher("test_builds", host::architecture::sm80, launch(80));
+  host::add_launcher("test_builds", architecture::sm80, kGeneric, launch(80));
   host::op_launchers& entry = host::launchers("test_builds");
   CHECK(entry.find(gpu(8, 0)) == launch(80) && entry.find(gpu(8, 9)) == launch(80));
   CHECK(entry.find(gpu(9, 0)) == nullptr);
   CHECK_EQUAL(entry.why_not(gpu(9, 0)), "the GPU is sm_90; built for sm_80");
-  host::add_launcher("test_builds", host::architecture::sm89, launch(89));
-  host::add_launcher("test_builds", host::architecture::sm90a, launch(90));
+  host::add_launcher("test_builds", architecture::sm89, kGeneric, launch(89));
+  host::add_launcher("test_builds", architecture::sm90a, kGeneric, launch(90));
   CHECK(entry.find(gpu(8, 6)) == launch(80) && entry.find(gpu(8, 9)) == launch(89));
-  CHECK(entry.find(gpu(9, 0)) == launch(90));
+  CHECK(entry.find(gpu(9, 0)) == launch(90) && entry.find(gpu(9, 1)) == nullptr);
   CHECK(entry.find(gpu(10, 0)) == nullptr && entry.find(gpu(7, 5)) == nullptr);
   CHECK_EQUAL(entry.why_not(gpu(10, 0)), "the GPU is sm_100; built for sm_80, sm_89, sm_90a");
+  host::add_launcher("test_builds", architecture::sm100, kGeneric, launch(100));
+  CHECK(entry.find(gpu(10, 3)) == launch(100) && entry.find(gpu(12, 0)) == nullptr);
+}
+
+constexpr host::device wanting_generic(host::device d) {
+  d.generic = true;
+  return d;
+}
+
+TEST(the_kind_of_a_launcher_is_that_of_its_file) {
+  CHECK(host::kind_of("csrc/kernels/norm/norm_sm90.cu") == kSpecialised);
+  CHECK(host::kind_of("csrc/kernels/norm/norm.cu") == kGeneric);
+  CHECK(host::kind_of("csrc/kernels/norm_sm90.cu/norm.cu") == kGeneric);
+}
+
+TEST(a_specialised_launcher_goes_first) {
+  host::add_launcher("test_kinds", architecture::sm90a, kGeneric, launch(1));
+  host::add_launcher("test_kinds", architecture::sm80, kGeneric, launch(2));
+  host::op_launchers& entry = host::launchers("test_kinds");
+  CHECK(entry.find(gpu(9, 0)) == launch(1) && !entry.takes_generic(gpu(9, 0)));  // of one kind
+  host::add_launcher("test_kinds", architecture::sm90a, kSpecialised, launch(3));
+  CHECK(entry.find(gpu(9, 0)) == launch(3) && !entry.takes_generic(gpu(9, 0)));
+  CHECK(entry.find(wanting_generic(gpu(9, 0))) == launch(1));
+  CHECK(entry.takes_generic(wanting_generic(gpu(9, 0))));
+  CHECK(entry.find(gpu(8, 6)) == launch(2) && entry.takes_generic(gpu(8, 6)));
+  CHECK(!entry.takes_generic(gpu(12, 0)));
+}
+
+TEST(a_generic_launcher_that_is_missing_is_not_replaced) {
+  host::add_launcher("test_special", architecture::sm90a, kSpecialised, launch(1));
+  host::op_launchers& entry = host::launchers("test_special");
+  CHECK(entry.find(gpu(9, 0)) == launch(1));
+  CHECK(entry.find(wanting_generic(gpu(9, 0))) == nullptr);
+  CHECK_EQUAL(entry.why_not(wanting_generic(gpu(9, 0))),
+              "it has no generic kernel for this device");
+  CHECK_EQUAL(entry.why_not(wanting_generic(gpu(8, 0))), "the GPU is sm_80; built for sm_90a");
+}
+
+TEST(a_generic_launcher_may_wait_to_be_asked_for) {
+  host::add_launcher("test_request", architecture::sm80, kGeneric, launch(1), true);
+  host::add_launcher("test_request", architecture::sm90a, kSpecialised, launch(2), true);
+  host::op_launchers& entry = host::launchers("test_request");
+  CHECK(entry.find(gpu(9, 0)) == launch(2));
+  CHECK(entry.find(gpu(8, 6)) == nullptr);
+  CHECK(entry.find(wanting_generic(gpu(8, 6))) == launch(1));
+  CHECK_EQUAL(entry.why_not(gpu(8, 6)),
+              "the GPU is sm_86, whose generic kernel has not been run on a GPU yet: "
+              "backend('auto', kernel='generic') takes it");
+  CHECK_EQUAL(entry.why_not(gpu(12, 0)), "the GPU is sm_120; built for sm_80, sm_90a");
+}
+
+TEST(a_second_launcher_of_a_kind_is_refused) {
+  host::add_launcher("test_twice", architecture::sm80, kGeneric, launch(1));
+  host::add_launcher("test_twice", architecture::sm80, kSpecialised, launch(2));
+  host::add_launcher("test_twice", architecture::sm89, kGeneric, launch(3));
+  host::op_launchers& entry = host::launchers("test_twice");
+  CHECK(entry.find(gpu(8, 0)) == launch(2));
+  host::add_launcher("test_twice", architecture::sm80, kGeneric, launch(4));
+  CHECK(entry.find(gpu(8, 0)) == nullptr && entry.find(gpu(8, 9)) == nullptr);
+  const host::kernel_handle twice(host::kernel_entry<parameters>{"test_twice"});
+  CHECK_EQUAL(error_of([&] { twice.on(gpu(8, 0)); }),
+              "test_twice: two kernels of one kind were entered for one architecture");
+}
+
+TEST(shared_memory_of_architectures) {
+  CHECK_EQUAL(host::facts_of(architecture::sm80).block_shared_kb, 163);
+  CHECK(host::fits_every_architecture(99 * 1024));
+  CHECK(!host::fits_every_architecture(99 * 1024 + 1));
+  for (const architecture a : host::kAllArchitectures) {
+    const host::architecture_facts& facts = host::facts_of(a);
+    CHECK_EQUAL(facts.multiprocessor_shared_kb, facts.block_shared_kb + 1);
+    if (a >= architecture::simulator) continue;
+    const std::string number = std::to_string(facts.major) + std::to_string(facts.minor);
+    CHECK_EQUAL("sm_" + number + (number == "90" ? "a" : ""), host::name(a));
+  }
 }
 #endif
 
@@ -213,7 +294,9 @@ TEST(the_device_query_is_asked_once_for_each_index) {
     CHECK_EQUAL(host::find_device(0)->multiprocessors, 132);
     CHECK_EQUAL(host::find_device(0)->index, 0);
     CHECK_EQUAL(host::why_no_device(0), "");
-    CHECK(host::find_device(1) == nullptr);
+    CHECK(!host::find_device(0)->generic && host::find_device(0, true)->generic);
+    CHECK_EQUAL(host::find_device(0, true)->major, 9);
+    CHECK(host::find_device(1) == nullptr && host::find_device(1, true) == nullptr);
     CHECK_EQUAL(host::why_no_device(1), "there is one device");
   }
   CHECK_EQUAL(queries, 2);

@@ -17,6 +17,10 @@
 //   // norm_plan.cpp
 //   static const kittens::host::kernel_handle forward(kLayerNormForward);
 //   forward.on(device).launch(params, stream);
+//
+// An entry has one launcher of each kind for an architecture: a specialised one, of a file named
+// `*_sm90.cu`, and a generic one, of any other. The specialised one is launched, unless the device
+// asks for generic kernels.
 #pragma once
 
 #include <array>
@@ -32,33 +36,59 @@
 
 namespace kittens::host {
 
+enum class kernel_kind { specialised, generic };
+
+// Of the file that enters a launcher.
+constexpr kernel_kind kind_of(std::string_view file) {
+  return file.ends_with("_sm90.cu") ? kernel_kind::specialised : kernel_kind::generic;
+}
+
 // The name of an entry of the table, whose launchers take `Params`.
 template <class Params>
 struct kernel_entry {
   using params = Params;
   std::string_view name;
+  // Whether its generic kernels have not been run on a GPU yet: then they are launched for those
+  // devices alone that ask for them.
+  bool generic_on_request = false;
 };
 
 using launcher = void (*)(const void* params, stream s);  // throws kittens::host::error
 
 // An entry. Its types are those of its name: kernel_handle and KITTENS_LAUNCHER see to that.
 struct op_launchers {
-  // Index: architecture. Null where the op is not built. Atomic, because a library with more
+  // By kind and architecture. Null where the op is not built. Atomic, because a library with more
   // launchers may be loaded while ops run.
-  std::array<std::atomic<launcher>, kAllArchitectures.size()> by_architecture{};
+  using of_kind = std::array<std::atomic<launcher>, kAllArchitectures.size()>;
+  std::array<of_kind, 2> by_kind{};
+  std::atomic<bool> generic_on_request = false;
+  // Whether a second launcher of a kind was entered for an architecture. There is no telling which
+  // one is meant, so that none is found any more.
+  std::atomic<bool> entered_twice = false;
   std::atomic<uint64_t> launches = 0;
 
-  launcher find(architecture a) const { return by_architecture[static_cast<size_t>(a)]; }
-  // The build that runs on a device, null without one: within one major version a binary runs on
-  // every later minor one, and sm_90a runs on 9.0 alone.
+  launcher find(architecture a, kernel_kind kind) const {
+    return by_kind[static_cast<size_t>(kind)][static_cast<size_t>(a)];
+  }
+  bool is_built_for(architecture a) const {
+    return find(a, kernel_kind::specialised) != nullptr || find(a, kernel_kind::generic) != nullptr;
+  }
+  // Of the build of that kind that runs on a device, null without one: within one major version a
+  // binary runs on every later minor one, and sm_90a runs on 9.0 alone.
+  KITTENS_EXPORT launcher find(const device& d, kernel_kind kind) const;
+  // Of the kind that the device gets.
   KITTENS_EXPORT launcher find(const device& d) const;
+  // Whether that is a generic kernel, where there is, on this architecture or another one, a
+  // specialised kernel too.
+  KITTENS_EXPORT bool takes_generic(const device& d) const;
   // Why there is none, in a few words.
   KITTENS_EXPORT std::string why_not(const device& d) const;
 };
 
 // The entry of that name, made at its first use. The reference stays valid; keep it.
 KITTENS_EXPORT op_launchers& launchers(std::string_view name);
-KITTENS_EXPORT void add_launcher(std::string_view name, architecture a, launcher f);
+KITTENS_EXPORT void add_launcher(std::string_view name, architecture a, kernel_kind kind,
+                                 launcher f, bool generic_on_request = false);
 // The entries' names, in alphabetical order.
 KITTENS_EXPORT std::vector<std::string> all_ops();
 
@@ -140,13 +170,17 @@ void launch_erased(const void* params, stream s) {
 }
 
 struct entered_launcher {
-  entered_launcher(std::string_view name, architecture a, launcher f) { add_launcher(name, a, f); }
+  template <class Params>
+  entered_launcher(const kernel_entry<Params>& entry, architecture a, kernel_kind kind,
+                   launcher f) {
+    add_launcher(entry.name, a, kind, f, entry.generic_on_request);
+  }
 };
 
 }  // namespace detail
 }  // namespace kittens::host
 
-// KITTENS_TARGET names the architecture that a file is being compiled for (sm80, sm89, sm90a,
+// KITTENS_TARGET names the architecture that a file is being compiled for (sm80, sm90a, …,
 // simulator, simulator_race). The build gives it; without it the file is for whom its compiler
 // compiles.
 #if !defined(KITTENS_TARGET) && !defined(__CUDACC__)
@@ -160,6 +194,6 @@ struct entered_launcher {
 // kernel_entry<Params>.
 #define KITTENS_LAUNCHER(entry, ...)                                                           \
   static const ::kittens::host::detail::entered_launcher KITTENS_JOIN(entered_, __COUNTER__) { \
-    entry.name, ::kittens::host::architecture::KITTENS_TARGET,                                 \
+    entry, ::kittens::host::architecture::KITTENS_TARGET, ::kittens::host::kind_of(__FILE__),  \
         &::kittens::host::detail::launch_erased<decltype(entry)::params, __VA_ARGS__>          \
   }

@@ -13,11 +13,11 @@ using online_config = attention_forward_config<bf16, 192, false, true>;
 
 template <class Config>
 blocks find(const shape& of, int row, int count) {
-  attention_forward_arguments<Config> p{};
+  attention_arguments p{};
   p.left = of.left;
   p.right = of.right;
   const attention_tile tile{0, 0, 0, 0, 0, of.rows, of.keys};
-  const key_blocks b = key_blocks::of(p, tile, row, count);
+  const key_blocks b = key_blocks::of<Config>(p, tile, row, count);
   return {b.first, b.end, b.first_fixed, b.end_fixed, b.low_half, b.high_half};
 }
 

@@ -116,7 +116,7 @@ struct kernel_facts {
   int device = 0;
   int static_shared = 0;  // bytes
   bool may_be_programmatic = false;
-  bool has_large_shared = false;  // it was told that it may use more than 48 KB
+  int64_t most_shared = kDefaultSharedBytes;  // dynamic, that it was told it may use
 };
 
 inline kernel_facts& facts_of(const void* kernel) {
@@ -138,15 +138,19 @@ inline kernel_facts& facts_of(const void* kernel) {
 // A kernel may use more than 48 KB of shared memory only after it is told so. It is told the
 // device's maximum, so that the order of its launches does not matter, and two threads that do this
 // at once write the same.
-inline void allow_large_shared_memory(const void* kernel, kernel_facts& facts) {
-  if (facts.has_large_shared) return;
+inline void allow_large_shared_memory(const void* kernel, kernel_facts& facts, int64_t wanted) {
+  if (wanted <= facts.most_shared) return;
   int limit = 0;
   check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, facts.device),
         kernel, "cannot find the shared memory of the device");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             limit - facts.static_shared),
-        kernel, "cannot raise the shared memory limit");
-  facts.has_large_shared = true;
+  limit -= facts.static_shared;
+  if (wanted > limit) {
+    refuse(kernel, "shared_bytes must be 0 to " + std::to_string(limit) + " on this GPU, got " +
+                       std::to_string(wanted));
+  }
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit), kernel,
+        "cannot raise the shared memory limit");
+  facts.most_shared = limit;
 }
 
 inline dim3 to_dim3(const dim& d) {
@@ -177,7 +181,7 @@ void launch(void (*kernel)(P...), const launch_config& config, stream s,
   const bool has_large_shared = config.shared_bytes > detail::kDefaultSharedBytes;
   if (has_large_shared || config.programmatic) {
     detail::kernel_facts& facts = detail::facts_of(function);
-    if (has_large_shared) detail::allow_large_shared_memory(function, facts);
+    detail::allow_large_shared_memory(function, facts, config.shared_bytes);
     if (config.programmatic && facts.may_be_programmatic) {
       cudaLaunchAttribute& programmatic = attributes[launch_config.numAttrs++];
       programmatic.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -1,0 +1,31 @@
+"""Calls of attention in the simulator, of each of its kernels: test_attention_gpu.py's in small."""
+
+from tests.families.attention import cases, layouts
+from tests.families.attention.cases import BF16, FP16, Case
+
+LENGTHS = (1, 63, 64, 65, 127, 128, 129, 191, 192, 193)
+# Each length with itself, and some where rows and keys differ: few keys, few rows, rows that see no
+# key, a block of keys that all rows see.
+PAIRS = [
+    *((n, n) for n in LENGTHS),
+    *((1, 193), (193, 1), (65, 129), (129, 65), (64, 192), (192, 64), (130, 257), (257, 130)),
+]
+ALL = [
+    *cases.rotate(PAIRS),
+    *(Case(65, 65, True, layout=x, group=2, batch=2) for x in layouts.LAYOUTS),
+    *(Case(20, 40, r == "peaked", head_dim=128, dtype=FP16, regime=r) for r in cases.REGIMES[1:]),
+    Case(70, 90, True, group=2, key_heads=3, batch=2),  # more tiles than blocks
+    Case(66, 66, scale=0.4),
+]
+RANDOM = cases.random(seed=1, count=64, longest=130, widest=128)
+POLICIES = (
+    {"policy": "lazy"},
+    {"policy": "random", "seed": 1},
+    {"policy": "random", "seed": 2},
+)
+OF_EACH_KIND = [
+    Case(193, 193, False, 1, 64, BF16),
+    Case(193, 193, True, 1, 128, FP16),
+    Case(65, 129, True, 4, 64, BF16),
+    Case(70, 200, False, 2, 128, BF16, key_heads=2),
+]

@@ -1,0 +1,225 @@
+"""attention's generic kernel, lane by lane on the CPU: judged by what the specialised one is."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.attention import cases, layouts, logits, padded_lists, softmax
+from tests.families.attention.cases import BF16, FP16, FP32, Case
+from tests.families.attention.simulator_lists import ALL, OF_EACH_KIND, POLICIES, RANDOM
+from thunderkittens import _C, _loader
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = pytest.mark.skipif(
+    not _loader.SIMULATOR.is_file(),
+    reason="the simulator is not built (python -m build_tools simulator)",
+)
+
+WIDTHS = (72, 96, 128, 192, 256)  # beside 64 and 128, which ALL has: 96 and 256, and some between
+# Of each kernel, whole and ragged tiles of it, and blocks that rows skip.
+OF_EACH_WIDTH = [
+    Case(n, n + 30, causal, 2, width, dtype, value_dim=width - 8 * (n == 70))
+    for width in WIDTHS
+    for n, causal, dtype in ((64, False, BF16), (70, True, FP16))
+]
+PADDED = [*padded_lists.padded(70, 150), *padded_lists.wide(70, 150)]
+POLICY_CASES = [*OF_EACH_KIND, PADDED[2], PADDED[-1], Case(70, 130, True, 2, 96)]
+FAR = [case for case in logits.FAR if case.exponent in (23, 24, 30, 127)]
+
+
+def generic(**options) -> thunderkittens.backend:
+    return thunderkittens.backend("simulator", kernel="generic", **options)
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernel."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+def launches() -> int:
+    return _C.launch_counts()["attention_forward"]
+
+
+@pytest.mark.parametrize("case", [*ALL, *OF_EACH_WIDTH, *PADDED], ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours."""
+    tensors = cases.make(case)
+    before = launches()
+    with generic():
+        results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
+    assert launches() == before + 2
+    cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.filterwarnings("ignore:attention. computed by torch")
+@pytest.mark.parametrize("case", RANDOM, ids=str)
+def test_random_cases(case, monkeypatch):
+    """The kernel computes those that `explain` says it takes, torch the others; all are right."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+    tensors = cases.make(case)
+    before = launches()
+    with generic():
+        taken = cases.kernel_takes(case, *tensors)
+        results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
+    assert launches() == before + 2 * taken
+    cases.Reference(case, *tensors).check(*results)
+
+
+@pytest.mark.parametrize("case", POLICY_CASES, ids=str)
+def test_policies_agree(case):
+    """The order of threads, blocks and asynchronous copies changes no bit."""
+    tensors = cases.make(case)
+    with generic(threads=1):
+        want = cases.forward(case, *tensors)
+    for options in POLICIES:
+        with generic(**options):
+            got = cases.forward(case, *tensors)
+        assert all(map(memory.bits_equal, got, want)), options
+
+
+@pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
+@pytest.mark.parametrize("case", POLICY_CASES, ids=str)
+def test_no_races(case):
+    """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
+    tensors = cases.make(case)
+    with generic():
+        want = cases.forward(case, *tensors)
+    for options in ({"policy": "lazy"}, {"policy": "random", "seed": 3}):
+        with generic(race=True, **options):
+            got = cases.forward(case, *tensors)
+        assert all(map(memory.bits_equal, got, want)), options
+
+
+@pytest.mark.parametrize("width", [64, 96, 128, 256])
+def test_no_bank_conflicts(width, tmp_path):
+    """Of copies, ldmatrix, the output's way through shared memory, and at the tensors' ends."""
+    facts = tmp_path / "facts.json"
+    with generic(facts=facts):
+        cases.forward(Case(70, 100, True, 2, width), *cases.make(Case(70, 100, True, 2, width)))
+    (launch,) = json.loads(facts.read_text())["launches"]
+    assert launch["kernel"].startswith("attention_generic"), launch["kernel"]
+    assert launch["total"]["wavefronts"] == launch["total"]["passes"] > 0
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_strides_change_no_bit(layout):
+    with generic():
+        cases.check_layout(Case(33, 33, group=2, key_heads=2, batch=2, layout=layout), "cpu")
+        cases.check_layout(Case(1, 1, layout=layout), "cpu")
+
+
+@pytest.mark.parametrize("case", OF_EACH_KIND[1:3], ids=str)
+def test_not_finite(case):
+    with generic():
+        cases.check_not_finite(case, "cpu")
+
+
+def test_without_lse():
+    case = Case(65, 70, True)
+    tensors = cases.make(case)
+    with generic():
+        o = thunderkittens.attention(*tensors, causal=True)
+        again, _ = cases.forward(case, *tensors)
+    assert memory.bits_equal(o, again)
+
+
+@pytest.mark.parametrize("case", FAR, ids=str)
+def test_rows_whose_logits_are_large(case):
+    with generic():
+        logits.check_far(case, "cpu")
+
+
+@pytest.mark.parametrize("case", logits.RISING[::4], ids=str)
+def test_rows_whose_large_logits_rise(case):
+    with generic():
+        logits.check_rising(case, "cpu")
+
+
+@pytest.mark.parametrize(("cap", "dtype"), [(1e-6, BF16), (30.0, FP16), (1e4, BF16), (1e6, FP16)])
+def test_softcap(cap, dtype):
+    with generic():
+        logits.check_softcap(cap, dtype, "cpu", 64)
+        logits.check_softcap_of_many_keys(cap, dtype, "cpu", 64)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+@pytest.mark.parametrize("family", softmax.FAMILIES, ids=str)
+def test_errors_are_those_of_a_running_maximum(family, dtype):
+    with generic():
+        softmax.check_family(family, dtype, "cpu", rows=64, keys=400, width=128)
+
+
+@pytest.mark.parametrize("by", [9, 60, 500])
+def test_rows_that_jump(by):
+    with generic():
+        softmax.check_jump(by, FP16, "cpu", keys=200, large=True, width=96)
+
+
+def test_sinks_alone():
+    with generic():
+        softmax.check_sinks_alone("cpu", rows=64, keys=300)
+
+
+# ---- Which kernel --------------------------------------------------------------------------------
+
+
+def test_the_specialised_kernel_is_taken_unless_the_generic_one_is_asked_for():
+    tensors = cases.make(Case(9, 9))
+    with thunderkittens.backend("simulator"):
+        assert thunderkittens.explain("attention", *tensors).reason == (
+            "backend('simulator') is active"
+        )
+    with generic():
+        assert thunderkittens.explain("attention", *tensors).reason == (
+            "backend('simulator') is active; it is the generic kernel"
+        )
+        # Of an op that has one kernel for all architectures, that one.
+        found = thunderkittens.explain("layer_norm", torch.ones(2, 8))
+    assert str(found) == "layer_norm: simulator (backend('simulator') is active)"
+
+
+def test_there_is_no_generic_backward_yet(monkeypatch):
+    """It is torch's, said beforehand and when it happens, and from the kernel's o and lse."""
+    case = Case(20, 24, True, 2, sinks=FP32)
+    q, k, v, sinks = cases.make(case)
+    dout, dlse = cases.incoming(case, "cpu", with_lse=True)
+    reason = "it has no generic kernel for this device"
+    with generic():
+        found = thunderkittens.explain("attention", q.clone().requires_grad_(), k, v)
+        assert found.notes == (f"its backward is computed by torch: {reason}",)
+        with pytest.raises(RuntimeError, match=f"attention_backward: computed by torch: {reason}"):
+            cases.gradients(case, q, k, v, dout, dlse, [sinks])
+        monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+        _C.forget_warnings()
+        before = launches()
+        with pytest.warns(UserWarning, match=f"attention_backward: computed by torch: {reason}"):
+            got = cases.gradients(case, q, k, v, dout, dlse, [sinks])
+    assert launches() == before + 1
+    cases.Reference(case, q, k, v, sinks).check_gradients(dout, dlse, *got)
+
+
+def test_a_backward_has_the_kernels_of_its_forward(monkeypatch):
+    """Also outside of the context that chose them."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
+    case = Case(20, 24)
+    leaves = [t.requires_grad_() for t in cases.make(case)]
+    with generic():
+        o = thunderkittens.attention(*leaves)
+    _C.forget_warnings()
+    with pytest.warns(
+        UserWarning, match="attention_backward: computed by torch: it has no generic"
+    ):
+        o.sum().backward()
+
+
+def test_a_case_of_budgets_runs_the_generic_kernel(tmp_path):
+    case = dataclasses.replace(Case(9, 9), generic=True)
+    facts = tmp_path / "facts.json"
+    with thunderkittens.backend("simulator", facts=facts):
+        cases.run_case(case, cases.make(case))
+    (launch,) = json.loads(facts.read_text())["launches"]
+    assert launch["kernel"].startswith("attention_generic")

@@ -1,0 +1,31 @@
+"""What ptxas says of generic kernels for other architectures than the one whose table is kept."""
+
+import pytest
+
+from build_tools import compile, cuda, resources
+from build_tools.settings import ROOT
+from tests.tools import families
+
+# Sources with kernels of each form, relative to the repository.
+FORMS = [
+    source
+    for module in families.each("machine_code.py")
+    for source in getattr(module, "GENERIC_FORMS", ())
+]
+ARCHITECTURES = ("sm_80", "sm_89", "sm_120")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("source", FORMS)
+def test_generic_kernels_spill_nowhere(toolkit, source, architecture):
+    """Nor do they need more shared memory than there is: a static_assert beside their launch."""
+    path = (ROOT / source).relative_to(ROOT)
+    (result,) = compile.run([cuda.job(toolkit, path, architecture)], "Compiling generic kernels")
+    report = result.job.log_path.read_text()
+    found = resources.kernels(report)
+    assert found, "ptxas reported no kernel"
+    assert f"'{architecture}'" in report
+    assert not resources.complaints(report)
+    assert not [kernel for kernel in found if kernel.static], (
+        "shared memory beside what is asserted"
+    )
