@@ -2,9 +2,8 @@
 // that makes the mean exact. What an element gets follows from the seed, the step, the number of
 // its parameter and its own number alone.
 //
-// Philox 4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011). The counter is i / 4 (two words), the step, and twice the parameter's number; one more for
-// a second set. Word i % 4 is element i's: its lower half for the parameter, its upper one for the
+// Philox's counter is i / 4 (two words), the step, and twice the parameter's number; one more for a
+// second set. Word i % 4 is element i's: its lower half for the parameter, its upper one for the
 // first moment; the second moment has the lower half of the second set.
 #pragma once
 
@@ -14,30 +13,11 @@
 #include <cstdint>
 
 #include "kernels/adamw/adamw.h"
+#include "kittens/ops/random.cuh"
 
 namespace thunderkittens::adamw_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
-
-inline constexpr int kPhiloxRounds = 7;
-
-struct four_words {
-  uint32_t word[4];
-};
-
-KITTENS_DEVICE four_words philox(uint64_t seed, four_words counter) {
-  uint32_t key[2] = {uint32_t(seed), uint32_t(seed >> 32)};
-  four_words c = counter;
-#pragma unroll
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    const uint64_t a = uint64_t(0xD2511F53u) * c.word[0], b = uint64_t(0xCD9E8D57u) * c.word[2];
-    c = {{uint32_t(b >> 32) ^ c.word[1] ^ key[0], uint32_t(b),
-          uint32_t(a >> 32) ^ c.word[3] ^ key[1], uint32_t(a)}};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return c;
-}
 
 // The numbers of one parameter in one step.
 struct rounding_numbers {
@@ -52,12 +32,9 @@ struct rounding_numbers {
     for (int i = 0; i < N; i += kWords) {
       const auto quad = uint64_t(first + i) / 4;
       const four_words four =
-          philox(seed, {{uint32_t(quad), uint32_t(quad >> 32), step, 2 * parameter + set}});
+          philox4x32(seed, {{uint32_t(quad), uint32_t(quad >> 32), step, 2 * parameter + set}});
       if constexpr (N == 1) {
-        const int which = static_cast<int>(first & 3);
-        const uint32_t low = which & 1 ? four.word[1] : four.word[0];
-        const uint32_t high = which & 1 ? four.word[3] : four.word[2];
-        words[0] = which & 2 ? high : low;
+        words[0] = four.at(first);
       } else {
         static_assert(N % 4 == 0);
 #pragma unroll

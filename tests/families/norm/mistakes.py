@@ -197,11 +197,12 @@ MISTAKES = (
         "for (int step = lanes; step > 0; step >>= 1)",
         WRONG,
     ),
-    in_dropout(
+    Mistake(
         "the_generator_stops_a_round_early",
-        "kPhiloxRounds = 7",
-        "kPhiloxRounds = 6",
+        "kRounds = 7",
+        "kRounds = 6",
         r"sum:",
+        file="kittens/ops/random.cuh",
     ),
     in_dropout(
         "neighbours_share_a_number",
