@@ -45,6 +45,12 @@ TEST(without_dq) {
 TEST(outliers) {
   check<bf16>({.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1, .loud = 500});
 }
+TEST(an_outlier_in_the_second_block_of_keys) {  // whose bound an odd lane finds
+  problem is{.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1};
+  is.loud = 500;
+  is.loud_key = 150;
+  check<bf16>(is);
+}
 TEST(a_row_of_nan) {
   problem is{.batch = 1, .rows = 30, .keys = 40, .heads = 2, .key_heads = 2};
   is.nan_row = 7;

@@ -24,7 +24,8 @@ struct problem {
   int64_t left = kAll, right = kAll;
   bool dynamic = false, dlse = false, sinks = false, dq = true;
   int64_t head_dim = 64, value_dim = 64;
-  float loud = 1;        // by how much key 1 of v, and the gradient of row 1, is larger than others
+  float loud = 1;        // by how much a key of v, and the gradient of row 1, is larger than others
+  int64_t loud_key = 1;  // which
   int64_t nan_row = -1;  // whose gradient is NaN
   float quiet = 1;       // what v and the gradient of o are multiplied by
   float softcap = 0;
@@ -277,7 +278,7 @@ void check(const problem& is) {
   in.dlse = normal_values<float>(rows, 5, 0, 3);
   in.sinks = normal_values<float>(is.heads, 6, 6, 2);  // as much as a few keys
   for (int64_t i = 0; i < static_cast<int64_t>(in.v.size()); ++i) {
-    const bool loud = i / is.value_dim / is.key_heads % is.keys == 1;
+    const bool loud = i / is.value_dim / is.key_heads % is.keys == is.loud_key;
     times(in.v[i], is.quiet * (loud ? is.loud : 1));
   }
   for (int64_t i = 0; i < static_cast<int64_t>(in.d_o.size()); ++i) {
