@@ -57,8 +57,8 @@ constexpr const attention_form& forward_form(int64_t width, bool capped) {
 }
 
 // The forms of the generic kernel (attention_generic.cuh). Four warps have `row_tiles` · 16 queries
-// each. With two of them, keys and values are read from shared memory half as often; they take 224
-// registers a thread at head dimension 128.
+// each. With two of them, keys and values are read from shared memory half as often; at head
+// dimension 128 they would spill.
 struct attention_generic_form {
   const char* name;
   int head_dim;             // D and Dv are at most this; columns that are not there are zeros
@@ -74,8 +74,8 @@ struct attention_generic_form {
 inline constexpr attention_generic_form kGenericForms[] = {
     // name  head_dim row_tiles keys stages queries_are_loaded
     {"64",         64,        2,  64,     2, true},
-    {"96",         96,        2,  64,     2, false},
-    {"128",       128,        2,  32,     2, false},
+    {"96",         96,        2,  32,     2, false},
+    {"128",       128,        1,  64,     2, false},
     {"256",       256,        1,  32,     2, false},
 };
 // clang-format on

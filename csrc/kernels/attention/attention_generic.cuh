@@ -22,6 +22,7 @@
 
 #include "kernels/attention/attention_softmax.cuh"
 #include "kernels/attention/attention_walk.cuh"
+#include "thunderkittens/kernels/attention.h"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 

@@ -1,5 +1,7 @@
 // The forms of attention's generic kernel in bf16, for ptxas of any architecture: fp16 differs in
 // one word of its products.
+#include <utility>
+
 #include "kernels/attention/attention_generic_launch.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
