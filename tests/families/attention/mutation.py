@@ -243,6 +243,12 @@ LISTED: tuple[Listed, ...] = (
         "guard 2/2 always|bound 5/5 shifted|edge more",
         "a block that the warp's rows do not see is hidden, and changes nothing",
     ),
+    Listed(
+        OF_GENERIC,
+        "attention_generic_block::finish",
+        "barrier 1/2 deleted",
+        "ldmatrix reads for all lanes at once",
+    ),
     Listed(OF_GENERIC, "attention_generic_block::store_lse", "argument 2/2 .*", NO_COLUMN),
     Listed(
         OF_GENERIC,
