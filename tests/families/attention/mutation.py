@@ -242,6 +242,7 @@ LISTED: tuple[Listed, ...] = (
         "guard 2/2 always|bound 5/5 shifted",
         "a block that the warp's rows do not see is hidden, and changes nothing",
     ),
+    Listed(OF_GENERIC, "attention_generic_block", "length less", "there nobody reads an element"),
     Listed(
         OF_GENERIC,
         "attention_generic_block::finish",
