@@ -235,13 +235,19 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
     Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
-    Listed(OF_GENERIC, "attention_generic_config", "start double", "eight warps are right, too"),
     Listed(OF_GENERIC, "for_each_piece", "term more", "17 / 2 is 8, too"),
     Listed(
         OF_GENERIC,
         "attention_generic_block::compute",
-        "guard 2/2 always|bound 5/5 shifted|edge more",
+        "guard 2/2 always|bound 5/5 shifted",
         "a block that the warp's rows do not see is hidden, and changes nothing",
+    ),
+    Listed(OF_GENERIC, "attention_generic_block", "length less", "there nobody reads an element"),
+    Listed(
+        OF_GENERIC,
+        "attention_generic_block::finish",
+        "barrier 1/2 deleted",
+        "ldmatrix reads for all lanes at once",
     ),
     Listed(OF_GENERIC, "attention_generic_block::store_lse", "argument 2/2 .*", NO_COLUMN),
     Listed(
