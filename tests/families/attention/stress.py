@@ -41,6 +41,12 @@ def problems() -> list[Problem]:
         case(1023, 2047, head_dim=256, causal=True, **grouped),
         case(1500, 1500, head_dim=256, softcap=20.0, dtype=FP16, **whole),
     ]
+    generic = [
+        case(2047, 2047, generic=True, **whole),
+        case(2047, 2047, head_dim=96, causal=True, dtype=FP16, generic=True, **grouped),
+        case(3000, 3010, head_dim=128, causal=True, group=2, key_heads=4, generic=True, **packed),
+        case(1023, 2047, head_dim=256, window_left=300, generic=True, **whole),
+    ]
     wide = {"key_heads": 4, "batch": 2}
     gradients = [
         case(1023, 1023, **whole),
@@ -52,6 +58,7 @@ def problems() -> list[Problem]:
     ]
     return [
         *(Problem("attention_forward", each, cases) for each in some),
+        *(Problem("attention_generic", each, cases) for each in generic),
         *(Problem("attention_backward", each, gradient_checks) for each in gradients),
     ]
 

@@ -35,5 +35,11 @@ LISTED: tuple[Listed, ...] = (
         "subscript 1/2 next",
         "turned by all of its lanes it is what it was, once more",
     ),
+    Listed(
+        "based_attention/based_attention_features.cuh",
+        "feature_column::row",
+        "limit 1/2 more",
+        "the formula gives a column that is nothing a negative row, too",
+    ),
     Listed("based_attention/based_attention_sums.cuh", "key_sums::store", "limit more", SAME),
 )

@@ -197,13 +197,6 @@ MISTAKES = (
         "for (int step = lanes; step > 0; step >>= 1)",
         WRONG,
     ),
-    Mistake(
-        "the_generator_stops_a_round_early",
-        "kRounds = 7",
-        "kRounds = 6",
-        r"sum:",
-        file="kittens/ops/random.cuh",
-    ),
     in_dropout(
         "neighbours_share_a_number",
         "numbers.word[j] >= drop_below",
