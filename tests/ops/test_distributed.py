@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from build_tools.settings import ROOT
 from thunderkittens._loader import PACKAGE
 
 IMPORTED_FIRST = """
@@ -27,7 +28,7 @@ def _in_two_processes(device: str, folder) -> None:
     processes = [
         subprocess.Popen(
             [*command, str(rank), str(folder / "meeting")],
-            cwd=PACKAGE.parent,
+            cwd=ROOT,  # where the tests are; the package may be installed elsewhere
             env=os.environ | {"THUNDERKITTENS_STRICT": "0"},  # float32 attention is torch's
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from thunderkittens._loader import PACKAGE
+from build_tools.settings import ROOT
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
@@ -15,7 +15,7 @@ def test_two_processes(tmp_path):
     processes = [
         subprocess.Popen(
             [*command, str(rank), str(tmp_path / "meeting")],
-            cwd=PACKAGE.parent,
+            cwd=ROOT,  # where the tests are; the package may be installed elsewhere
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
