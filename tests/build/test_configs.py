@@ -68,7 +68,6 @@ def test_architectures_are_ordered_and_unique(monkeypatch):
     [
         ("8.0", "sm_80"),
         ("8.6", "sm_86"),
-        ("8.7", "sm_86"),  # Orin, on which its binaries run
         ("8.9", "sm_89"),
         ("9.0", "sm_90a"),
         ("10.0", "sm_100"),

@@ -10,6 +10,7 @@ from tests.families.attention import cases, gradients_reference, training
 from tests.families.attention import gradient_checks as checks
 from tests.families.attention import gradient_lists as lists
 from tests.families.attention.cases import BF16, FP16, FP32, Case
+from tests.families.attention.simulator_lists import POLICIES
 from thunderkittens import _loader
 from thunderkittens.testing import memory
 
@@ -38,11 +39,6 @@ KINDS = [
         for dynamic in (False, True)
     ),
 ]
-POLICIES = (
-    {"policy": "lazy"},
-    {"policy": "random", "seed": 1},
-    {"policy": "random", "seed": 2},
-)
 OF_EACH_KIND = [
     Case(129, 257, False, 1, 64, BF16),
     Case(193, 193, True, 2, 64, FP16),
