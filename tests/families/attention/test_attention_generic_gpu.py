@@ -4,12 +4,10 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases
+from tests.families.attention import cases, forward_checks
 from tests.families.attention.cases import BF16, FP16, Case
 from tests.families.attention.simulator_lists import ALL
 from tests.tools.run_to_run import check_same_bits
-from thunderkittens import _C
-from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -30,20 +28,14 @@ def generic(monkeypatch):
 
 @pytest.mark.parametrize("case", [*ALL, *LARGE], ids=str)
 def test_against_float64(case):
-    tensors = cases.make(case, "cuda")
-    before = _C.launch_counts()["attention_forward"]
-    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
-    assert _C.launch_counts()["attention_forward"] == before + 2
-    cases.Reference(case, *tensors).check(*results)
+    forward_checks.check_numbers(case, "cuda")
 
 
 @pytest.mark.filterwarnings("ignore:attention. computed by torch")
 @pytest.mark.parametrize("case", RANDOM, ids=str)
 def test_random_cases(case, monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
-    tensors = cases.make(case, "cuda")
-    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
-    cases.Reference(case, *tensors).check(*results)
+    forward_checks.check_any(case, "cuda", gradients=False)
 
 
 @pytest.mark.parametrize("case", LARGE, ids=str)

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, layouts
+from tests.families.attention import cases, forward_checks, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
+from tests.families.attention.forward_checks import launches
 from tests.tools.growing_memory import check_memory_does_not_grow
 from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
-from thunderkittens.testing import assert_close, check_memory, memory, tolerance
+from thunderkittens.testing import assert_close, memory, tolerance
 
 pytestmark = pytest.mark.gpu
 
@@ -64,31 +65,16 @@ def fallbacks(strict, monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
 
 
-def launches(entry: str = "attention_forward") -> int:
-    return _C.launch_counts()[entry]
-
-
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
-    """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
-    tensors = cases.make(case, "cuda")
-    before = launches()
-    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
-    assert launches() == before + 2
-    cases.Reference(case, *tensors).check(*results)
+    forward_checks.check_numbers(case, "cuda")
 
 
 @pytest.mark.filterwarnings("ignore:attention(_backward)?. computed by torch")
 @pytest.mark.usefixtures("fallbacks")
 @pytest.mark.parametrize("case", RANDOM, ids=str)
 def test_random_cases(case):
-    """The kernel computes those that `explain` says it takes, torch the others; all are right."""
-    tensors = cases.make(case, "cuda")
-    taken, before = cases.kernel_takes(case, *tensors), launches()
-    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
-    cases.check_gradients(case, "cuda", with_lse=True)
-    assert launches() == before + 3 * taken
-    cases.Reference(case, *tensors).check(*results)
+    forward_checks.check_any(case, "cuda")
 
 
 @pytest.mark.usefixtures("fallbacks")

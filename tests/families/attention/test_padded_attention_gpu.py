@@ -6,11 +6,10 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, padded_lists
+from tests.families.attention import cases, forward_checks, padded_lists
 from tests.families.attention import gradient_checks as checks
 from tests.families.attention.cases import Case
-from thunderkittens import _C
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.gpu
 
@@ -31,12 +30,7 @@ def strict(monkeypatch):
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
-    """Right, within its tensors, and the same bits with other neighbours."""
-    tensors = cases.make(case, "cuda")
-    before = _C.launch_counts()["attention_forward"]
-    results = check_memory(lambda *t: cases.forward(case, *t), *tensors)
-    assert _C.launch_counts()["attention_forward"] == before + 2
-    cases.Reference(case, *tensors).check(*results)
+    forward_checks.check_numbers(case, "cuda")
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
