@@ -5,6 +5,8 @@
 
 #if CONFIGS == 0
 
+#include "attention_cases.h"
+
 TEST(rows_overflow_in_a_dynamic_schedule) {
   check<bf16>({.batch = 1,
                .rows = 100,
@@ -107,36 +109,15 @@ TEST(causal_with_a_first_block_less_one_key) { check<bf16>({1, 193, 319, 1, 1, k
 TEST(causal_with_whole_blocks) { check<bf16>({1, 193, 320, 1, 1, kAll, 0}); }
 TEST(causal_with_whole_blocks_of_a_tile) { check<bf16>({1, 193, 385, 1, 1, kAll, 0}); }
 TEST(causal_with_rows_that_see_nothing) { check<bf16>({1, 400, 150, 1, 1, kAll, 0}); }
-TEST(one_short_tile) { check<bf16>({1, 5, 7, 1, 1, kAll, kAll, false}); }
 TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
 TEST(window_of_whole_blocks) { check<bf16>({1, 193, 640, 1, 1, 384, 63}); }
 TEST(window_less_one_key) { check<bf16>({1, 193, 640, 1, 1, 383, 62}); }
 TEST(window_from_the_second_half_of_a_block) { check<bf16>({1, 129, 640, 1, 1, 320, 0}); }
-TEST(window_of_one_key) { check<bf16>({1, 130, 130, 1, 1, 0, 0}); }
 TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
-// Rows and keys before the first sequence and behind the last one; one without rows, one without
-// keys, one of a tile and a row.
-TEST(packed_sequences) {
-  check_packed({.batch = 1, .rows = 320, .keys = 410, .heads = 2, .key_heads = 1, .dynamic = true},
-               {{4, 70, 70, 263, 298}, {3, 53, 80, 400, 400}});
-  check_packed({.batch = 1,
-                .rows = 200,
-                .keys = 300,
-                .heads = 2,
-                .key_heads = 1,
-                .right = 0,
-                .dynamic = true,
-                .value_dim = 40},
-               {{0, 130, 200}, {0, 150, 300}});
-}
 TEST(packed_sequences_that_are_none_or_one) {
   const problem is{.batch = 1, .rows = 20, .keys = 30, .heads = 1, .key_heads = 1, .dynamic = true};
   check_packed(is, {{4}, {3}});
   check_packed(is, {{0, 20}, {0, 30}});
-}
-TEST(packed_sequences_past_all_rows) {
-  check_packed({.batch = 1, .rows = 50, .keys = 90, .heads = 1, .key_heads = 1, .dynamic = true},
-               {{0, 30, 30, 50}, {0, 70, 70, 90}}, {{-3, 30, 20, 60}, {-2, 70, 60, 900}});
 }
 // One block has most of them: tiles that are done again, with others after them that see nothing.
 TEST(packed_rows_overflow) {
