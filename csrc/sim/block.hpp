@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "sim/api.hpp"
@@ -44,6 +45,10 @@ class block {
   void await_copy(const void* copy, const copy_origin& from);
   void forget_copy(const void* copy);
 
+  // A thread of it has fenced for a tensor map in global memory.
+  void fence_tensor_map(const void* map) { fenced_maps_.insert(map); }
+  bool has_fenced(const void* map) const { return fenced_maps_.count(map) > 0; }
+
   const position& place() const { return place_; }
   int rank() const { return rank_; }
   int alive() const { return alive_; }  // threads that have not exited
@@ -70,6 +75,7 @@ class block {
   register_pool registers_;
   mbarrier_table mbarriers_;
   std::map<const void*, copy_origin> copies_;  // under way to it, or from it
+  std::set<const void*> fenced_maps_;
 };
 
 // The file of a path.

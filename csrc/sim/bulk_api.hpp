@@ -35,6 +35,7 @@ struct coordinates {
   int at[tensor_map::kMaxRank] = {};  // innermost first
 };
 
+void fence_tensor_map(const tensor_map* map);
 void tma_load(void* dst, const tensor_map* map, void* full, const coordinates& c, call_site site);
 void tma_load_multicast(void* dst, const tensor_map* map, void* full, uint16_t blocks,
                         const coordinates& c, call_site site);

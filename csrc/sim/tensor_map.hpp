@@ -18,7 +18,8 @@ struct alignas(64) tensor_map {
   int64_t stride_bytes[kMaxRank - 1] = {};  // of dimensions 1 …
   uint16_t box[kMaxRank] = {};              // elements
   uint8_t rank = 0;
-  uint8_t swizzle_bytes = 0;  // 0, 32, 64 or 128
+  uint8_t swizzle_bytes = 0;      // 0, 32, 64 or 128
+  bool in_global_memory = false;  // and not a kernel's parameter
 };
 static_assert(sizeof(tensor_map) == 128);
 

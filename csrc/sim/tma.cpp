@@ -33,6 +33,12 @@ tensor_box find_box(const char* name, const tensor_map* map, const coordinates& 
            "bytes",
            name, self->thread, static_cast<const void*>(map), alignof(tensor_map));
   }
+  if (map->in_global_memory && !b.has_fenced(map)) {
+    b.fail("TENSOR MAP", site,
+           "%s by thread %d: the map is in global memory, and its block has not called "
+           "fence_tensor_map: what was there before may be used",
+           name, self->thread);
+  }
   if (c.count != map->rank) {
     b.fail("TENSOR MAP", site, "%s by thread %d: %d coordinates for a tensor of %d dimensions",
            name, self->thread, c.count, int{map->rank});
@@ -163,6 +169,8 @@ void tma_store_add(const tensor_map* map, const void* src, const coordinates& c,
 void tma_prefetch(const tensor_map* map, const coordinates& c, call_site site) {
   find_box("tma_prefetch", map, c, site);
 }
+
+void fence_tensor_map(const tensor_map* map) { block::running().fence_tensor_map(map); }
 
 void tma_prefetch_map(const tensor_map* map, call_site site) {
   const int rank = is_tensor_map(map) ? map->rank : 0;

@@ -353,4 +353,22 @@ TEST(coordinates_of_another_rank) {
                  "is no tensor map of encode_tensor_map");
 }
 
+__global__ void prefetches(const arch::tensor_map* map, int fencing_block) {
+  if (arch::block_x() == fencing_block) arch::fence_tensor_map(map);
+  arch::tma_prefetch(map, 0, 0);
+}
+
+// Each block fences for itself.
+TEST(map_in_global_memory_without_a_fence) {
+  const buffer<uint8_t> tensor(16 * 128);
+  arch::tensor_map* const map =
+      host::tensor_map_on_device(host::encode_tensor_map(matrix_of(tensor.data(), 16)));
+  run(prefetches, {.grid = {1}, .block = {1}}, map, 0);
+  for (const int fencing_block : {-1, 0}) {
+    CHECK_CONTAINS(report_of(prefetches, {.grid = {2}, .block = {1}}, map, fencing_block),
+                   "the map is in global memory, and its block has not called fence_tensor_map");
+  }
+  delete map;
+}
+
 }  // namespace

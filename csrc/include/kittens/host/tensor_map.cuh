@@ -3,10 +3,11 @@
 //   arch::tensor_map map = encode_tensor_map({.data = x, .kind = dtype::bfloat16, .rank = 2,
 //                                             .extent = {cols, rows}, .stride_bytes = {2 * cols},
 //                                             .box = {64, 128}, .swizzle_bytes = 128});
-//   arch::tensor_map* p = tensor_map_on_device(map);   a copy in the device's memory, for kernels
-//   that
-//                                                      take a pointer: cudaFree's to give back
-//   dtype_of<T>   the host's name of float, __half or __nv_bfloat16
+//   arch::tensor_map* p = tensor_map_on_device(map);
+//
+// tensor_map_on_device: a copy in global memory, for kernels that take a pointer, of which a block
+// uses it behind arch::fence_tensor_map alone; cudaFree's to give back. dtype_of<T>: the host's
+// name of float, __half or __nv_bfloat16.
 //
 // Throws kittens::host::error, which says what is wrong, when the hardware cannot take it. Needs no
 // library but CUDA's runtime, through which it finds the driver's function.

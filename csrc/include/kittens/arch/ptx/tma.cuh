@@ -102,6 +102,12 @@ KITTENS_DEVICE void tma_prefetch(const tensor_map* map, C... c) {
 #undef KITTENS_OF_RANK
 #undef KITTENS_COORDINATES
 
+// PTX ISA, membar / fence: the generic address is of .global, in which kernels' parameters lie,
+// too.
+KITTENS_DEVICE void fence_tensor_map(const tensor_map* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+
 KITTENS_DEVICE void tma_prefetch_map(const tensor_map* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

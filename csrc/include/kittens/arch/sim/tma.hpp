@@ -68,6 +68,8 @@ KITTENS_DEVICE void tma_prefetch(detail::located<const tensor_map> map, C... c) 
   sim::stay_on_stack();
 }
 
+KITTENS_DEVICE void fence_tensor_map(const tensor_map* map) { sim::fence_tensor_map(map); }
+
 KITTENS_DEVICE void tma_prefetch_map(const tensor_map* map, KITTENS_CALL_SITE) {
   sim::tma_prefetch_map(map, site);
   sim::stay_on_stack();

@@ -24,7 +24,9 @@ inline arch::tensor_map encode_tensor_map(const tensor_map_request& r) {
 
 // delete's to give back, for there is no cudaFree.
 inline arch::tensor_map* tensor_map_on_device(const arch::tensor_map& map) {
-  return new arch::tensor_map(map);
+  auto* const copy = new arch::tensor_map(map);
+  copy->in_global_memory = true;
+  return copy;
 }
 
 }  // namespace kittens::host
