@@ -38,7 +38,8 @@ def run(tier: int | None, arguments: list[str]) -> int:
     what = f"tier {tier} ({TIERS[tier]})" if tier else "every tier that this machine can run"
     print(f"Running {what}", flush=True)
     selection = [f"--tier={tier}"] if tier else []
-    command = [sys.executable, "-m", "pytest", "-q", *_processes(tier), *selection, *arguments]
+    options = ["-q", "--cached-results", *_processes(tier), *selection]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     variables = {results.SINCE: str(time.time()), **environment.variables()}
     status = subprocess.run(command, cwd=ROOT, env=variables).returncode
     if tier is None and not arguments:

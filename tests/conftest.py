@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import configs
-from tests.tools import durations
+from tests.tools import cached_results, durations
 
 TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
@@ -40,11 +40,13 @@ GPU_TIER, SIMULATOR_TIER = 5, 3
 
 def pytest_addoption(parser):
     parser.addoption("--tier", type=int, choices=range(1, 6), help="run one tier of tests")
+    cached_results.add_options(parser)
 
 
 def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, 2 // workers))
+    cached_results.begin(config)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -53,6 +55,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.tier(tier_of(item)))
         if item.get_closest_marker("gpu") is not None and no_gpu():
             item.add_marker(pytest.mark.skip(reason=no_gpu()))
+    cached_results.leave_out(config, items)
     durations.order(items)
     wanted = config.getoption("--tier")
     if wanted is None:
@@ -98,10 +101,29 @@ def pytest_runtest_makereport(item, call):
         report.sections.append(("reproduce", f"python -m pytest '{item.nodeid}'"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Of xdist: a process has ended."""
+    cached_results.hear(node.config, getattr(node, "workeroutput", {}))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """That all tests have passed before is no failure."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and cached_results.count(session.config):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def pytest_terminal_summary(terminalreporter):
     """Where the time went: what a family costs is to be seen at each run."""
-    seconds = durations.of_files(terminalreporter.stats)
-    durations.keep(terminalreporter.config, seconds)
+    config, stats = terminalreporter.config, terminalreporter.stats
+    seconds = durations.of_files(stats)
+    durations.keep(config, cached_results.whole(config, seconds))
+    cached_results.keep(config, stats)
+    cached = cached_results.count(config)
+    if cached:
+        terminalreporter.write_line(
+            f"{cached} tests not run: they passed with the same files (ARGS=--no-cached-results)"
+        )
     longest = sorted(seconds.items(), key=lambda item: -item[1])[:25]
     if sum(seconds.values()) < 60:
         return

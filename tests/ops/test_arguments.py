@@ -8,56 +8,16 @@ import torch
 
 import configs
 import thunderkittens
+from tests.ops.described import TABLES, accepted, arguments_in, good
 from thunderkittens import _C
 
-OF_BATCHES = ("seqused_k", "leftpad_k")  # which packed sequences do not have
-SIZES = {"*": 3, "N": 8, "O": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv": 6}
-# Phi: based_features of D
-SIZES |= {"Tq": 5, "Tk": 7, "B1": 3, "N1": 9, "M1": 5, "T": 16, "Phi": 45, "F2": 8, "W64": 64}
-OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}  # the rest: float16 for float32
-NUMBERS = {
-    "eps": 1e-5,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "dropout_p": 0.5,
-    "scale": 0.5,
-    "softcap": 0.0,
-    "max_seqlen_q": 3,
-    "max_seqlen_k": 4,
-}
-OTHER_SIZE = 4  # of a dimension that a new op brings along
-TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
-
-
-def good(table) -> dict:
-    """Arguments that the op accepts, by name."""
-    return {a["name"]: accepted(a) for a in arguments_of(table)}
-
-
-def arguments_of(table):
-    """Those that its calls may have."""
-    packed = table["variant"] == "packed"
-    return [a for a in table["arguments"] if not (packed and a["name"] in OF_BATCHES)]
-
-
-def accepted(argument):
-    """A value that the table allows."""
-    if argument["kind"] == "tensor":
-        shape = [SIZES.get(name, OTHER_SIZE) for name in argument["shape"].split(",")]
-        if argument["dtype"] == "index":
-            return torch.zeros(shape, dtype=torch.int32)
-        return torch.randn(shape)
-    if argument["kind"] == "boolean":
-        return False
-    if argument["kind"] == "word":
-        return argument["words"][-1]
-    default = max(argument["minimum"], 0) + 1  # an allowed number, if a new op brings one along
-    return NUMBERS.get(argument["name"], int(default) if argument["kind"] == "integer" else default)
+# The rest: float16 for float32.
+OTHER_DTYPE = {"floating": torch.int32, "index": torch.float32}
 
 
 def bad(table):
     """(what is wrong, argument, its refused value, exception, what the message says it got)."""
-    for index, argument in enumerate(arguments_of(table)):
+    for index, argument in enumerate(arguments_in(table)):
         if argument["kind"] == "tensor":
             yield from bad_tensors(table, argument, index == 0)
         elif argument["kind"] == "number":

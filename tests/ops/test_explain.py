@@ -8,7 +8,7 @@ import torch
 
 import configs
 import thunderkittens
-from tests.ops.test_mistakes import arguments_of
+from tests.ops.described import arguments_of
 from thunderkittens import _C, _explain
 
 

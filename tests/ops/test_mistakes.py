@@ -8,7 +8,7 @@ import torch
 
 import configs
 import thunderkittens
-from tests.ops.test_arguments import TABLES, good
+from tests.ops.described import arguments_of
 from tests.tools import families
 from thunderkittens.ops import _mistakes
 
@@ -31,19 +31,7 @@ WRONG_TYPES = {
     for module in families.each("calls.py")
     for sentence, call in getattr(module, "WRONG_TYPES", {}).items()
 }
-MORE_ARGUMENTS = {  # that a function has and its op's table lacks
-    op: arguments
-    for module in families.each("calls.py")
-    for op, arguments in getattr(module, "MORE_ARGUMENTS", {}).items()
-}
 KEYWORDS = [(op, name) for op in OPS for name in _mistakes._ELSEWHERE.get(op, {})]
-
-
-def arguments_of(op: str) -> dict:
-    """Of a call that works, those that the function has."""
-    parameters = inspect.signature(getattr(thunderkittens, op)).parameters
-    more = MORE_ARGUMENTS.get(op, {})
-    return {name: value for name, value in good(TABLES[op]).items() if name in parameters} | more
 
 
 def check_message(message: str) -> None:

@@ -9,6 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import thunderkittens
 from tests.families.mamba2 import cases
 from tests.families.mamba2.cases import BF16, FP16, FP32, FP64, Case
+from tests.families.mamba2.leaves import call, leaves_of
 from thunderkittens.testing import check_memory
 
 ALL = [
@@ -24,17 +25,6 @@ ALL = [
     Case(dtype=FP16, dt_dtype=FP32),
 ]
 TINY = Case(1, 6, 2, 1, 2, 3, FP64, z=True)
-
-
-def leaves_of(case: Case):
-    """The inputs that may have a gradient, as leaves that have one."""
-    inputs = cases.make(case)[:9]
-    return [None if t is None else t.detach().clone().requires_grad_() for t in inputs]
-
-
-def call(case: Case, *tensors):
-    """The op, of all that `cases.make` makes but the gradients."""
-    return thunderkittens.mamba2(*tensors[:5], **cases.keywords(case, *tensors[5:9]))
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

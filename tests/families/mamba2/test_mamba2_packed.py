@@ -7,7 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import thunderkittens
 from tests.families.mamba2 import cases
 from tests.families.mamba2.cases import BF16, FP32, FP64, Case
-from tests.families.mamba2.test_mamba2 import call, leaves_of
+from tests.families.mamba2.leaves import call, leaves_of
 from tests.tools.in_simulator import needs_simulator
 from thunderkittens import nn
 
