@@ -49,7 +49,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="adamw", ops=("adamw",)),
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
     Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
-    Kernel(name="based_attention", ops=("based_attention",), architectures=("sm_90a",)),
+    Kernel(name="based_attention", ops=("based_attention", "based_attention_step")),
     Kernel(
         name="hedgehog_attention",
         ops=("hedgehog_attention", "hedgehog_attention_step"),

@@ -20,11 +20,8 @@ if _loader.load():
     from thunderkittens.ops.adamw import adamw
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.attention_decode import attention_decode
-    from thunderkittens.ops.based_attention import (
-        based_attention,
-        based_attention_step,
-        based_features,
-    )
+    from thunderkittens.ops.based_attention import based_attention, based_features
+    from thunderkittens.ops.based_attention_step import based_attention_step
     from thunderkittens.ops.cache_append import cache_append
     from thunderkittens.ops.cross_entropy import cross_entropy, linear_cross_entropy
     from thunderkittens.ops.flash_attention import register_flash_attention

@@ -15,7 +15,7 @@ from thunderkittens.ops.scaled_dot_product_attention import by_attention, why_to
 
 _NOTES = {"attention": note_of_layout}  # on calls that are legal, and perhaps not meant
 _COMPOSED = "scaled_dot_product_attention"  # in Python, of an op of another name
-_OF_TORCH = ("based_attention_step", "based_features")  # in Python, of torch's ops
+_OF_TORCH = ("based_features",)  # in Python, of torch's ops
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,6 +84,11 @@ class Number:
         error = self.value.abs() * b.error + b.value.abs() * self.error + self.error * b.error
         return self._made(self.value * b.value, error)
 
+    def __truediv__(self, other: Number) -> Number:
+        value, low = self.value / other.value, other.value.abs() - other.error
+        error = (self.error + value.abs() * other.error) / low
+        return self._made(value, torch.where(low > 0, error, math.inf))
+
     def plus(self, error: Tensor | float) -> Number:
         """The same number, further off."""
         return Number(self.arithmetic, self.value, self.error + error)

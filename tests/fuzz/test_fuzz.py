@@ -25,7 +25,7 @@ FUNCTIONS = [
 ]
 NO_OPS = {"register_flash_attention"}  # which computes nothing: torch calls `attention` through it
 NO_OPS |= {name for name in FUNCTIONS if name.endswith("_log_decay")}  # of no tensors
-NO_OPS |= {"based_features", "based_attention_step"}  # of torch's own ops
+NO_OPS |= {"based_features"}  # of torch's own ops
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from thunderkittens.nn._options import check_numbers, check_sizes
-from thunderkittens.ops.based_attention import based_attention, based_attention_step
+from thunderkittens.ops.based_attention import based_attention
+from thunderkittens.ops.based_attention_step import based_attention_step
 
 _State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 

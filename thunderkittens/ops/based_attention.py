@@ -139,7 +139,7 @@ def based_attention(
         raise TypeError(
             f"based_attention: output_final_state must be True or False, got {output_final_state!r}"
         )
-    state, sums = _parts("based_attention", "initial_state", initial_state, normalize)
+    state, sums = parts_of("based_attention", "initial_state", initial_state, normalize)
     ops = torch.ops.thunderkittens
     try:
         if not output_final_state:
@@ -191,80 +191,7 @@ def based_features(x: Tensor, *, scale: float | None = None) -> Tensor:
     return torch.cat([x.new_ones(*x.shape[:-1], 1), scale**0.5 * x, products], -1)
 
 
-def based_attention_step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    state: _State,
-    *,
-    scale: float | None = None,
-    normalize: bool = True,
-    eps: float = 1e-12,
-) -> Tensor:
-    """One more token of `based_attention`: adds it to the state in place, and attends to all.
-
-    S += φ(k) vᵀ, z += φ(k), o = φ(q)ᵀ S / (φ(q) · z + eps), with φ as `based_features` gives it;
-    without `normalize` o = φ(q)ᵀ S.
-
-    Args:
-        q: [B, H, D], float32, float16, bfloat16 or float64.
-        k: [B, H, D], q's dtype.
-        v: [B, H, V], q's dtype.
-        state: (S, z), [B, H, F, V] and [B, H, F], float32 (float64 for float64), as
-            `based_attention` returns it, changed in place; without `normalize` S alone.
-        scale: Of the scores, above 0; None for 1 / sqrt(D).
-        normalize: Divide by the sum of the weights.
-        eps: Added to the sum of the weights.
-
-    Returns:
-        o, [B, H, V], q's dtype.
-
-    Raises:
-        ValueError: A shape or a number is not as above.
-        TypeError: A dtype is not as above, or the state is no pair where there is `normalize`, no
-            tensor where there is none.
-
-    Backends:
-        torch computes it, on all devices; it reads the state twice and writes it once.
-
-    Example:
-        >>> import torch, thunderkittens
-        >>> q, k, v = torch.randn(3, 1, 5, 2, 16).unbind()
-        >>> o, state = thunderkittens.based_attention(q, k, v, output_final_state=True)
-        >>> next_q, next_k, next_v = torch.randn(3, 1, 2, 16).unbind()
-        >>> thunderkittens.based_attention_step(next_q, next_k, next_v, state).shape
-        torch.Size([1, 2, 16])
-    """
-    op = "based_attention_step"
-    s, z = _parts(op, "state", state, normalize)
-    if s is None:
-        raise TypeError(f"{op}: state must be given, got None")
-    scale = _checked_scale(op, scale, q.shape[-1])
-    exact = torch.float64 if q.dtype == torch.float64 else torch.float32
-    features = 1 + q.shape[-1] + q.shape[-1] * (q.shape[-1] + 1) // 2
-    rows = tuple(q.shape[:-1])
-    for name, t, shape, dtype in (
-        ("k", k, tuple(q.shape), q.dtype),
-        ("v", v, (*rows, v.shape[-1]), q.dtype),
-        ("state", s, (*rows, features, v.shape[-1]), exact),
-        ("the state's sums", z, (*rows, features), exact),
-    ):
-        if t is None:
-            continue
-        if tuple(t.shape) != shape:
-            raise ValueError(f"{op}: {name} must have shape {[*shape]}, got {[*t.shape]}")
-        if t.dtype != dtype:
-            raise TypeError(f"{op}: {name} must be {dtype}, got {t.dtype}")
-    of_q, of_k = (based_features(t.to(exact), scale=scale) for t in (q, k))
-    s += of_k.unsqueeze(-1) * v.to(exact).unsqueeze(-2)
-    o = (of_q.unsqueeze(-2) @ s).squeeze(-2)
-    if z is not None:
-        z += of_k
-        o = o / ((of_q * z).sum(-1, keepdim=True) + eps)
-    return o.to(v.dtype)
-
-
-def _parts(
+def parts_of(
     op: str, name: str, state: _State | None, normalize: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """The state and its sums, of what a caller gave."""

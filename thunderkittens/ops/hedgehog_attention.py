@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+from thunderkittens.ops._views import writes_views
 
 _hedgehog_attention: Callable[..., Tensor] = torch.ops.thunderkittens.hedgehog_attention.default
 _hedgehog_attention_forward: Callable[..., tuple[Tensor, Tensor, Tensor]] = (
@@ -14,6 +15,9 @@ _hedgehog_attention_forward: Callable[..., tuple[Tensor, Tensor, Tensor]] = (
 )
 _hedgehog_attention_step: Callable[..., Tensor] = (
     torch.ops.thunderkittens.hedgehog_attention_step.default
+)
+_functional_step: Callable[..., tuple[Tensor, ...]] = (
+    torch.ops.thunderkittens.hedgehog_attention_step_functional.default
 )
 _WINDOW = 64  # tokens
 
@@ -300,10 +304,14 @@ def hedgehog_attention_step(
     kv_state, k_state, k_cache, v_cache, length = _fields(
         "hedgehog_attention_step: state", "a HedgehogState", state
     )
+    written = (k_cache, v_cache, kv_state, k_state, length)
     try:
-        return _hedgehog_attention_step(
-            k_cache, v_cache, kv_state, k_state, length, q, k, v, q_map, k_map, alpha, beta
-        )
+        if writes_views(*written):
+            y, *updated = _functional_step(*written, q, k, v, q_map, k_map, alpha, beta)
+            for tensor, new in zip(written, updated, strict=True):
+                tensor.copy_(new)
+            return y
+        return _hedgehog_attention_step(*written, q, k, v, q_map, k_map, alpha, beta)
     except RuntimeError as error:
         refuse_types("hedgehog_attention_step", error)
         raise

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+from thunderkittens.ops._views import writes_views
 
 _ops = torch.ops.thunderkittens
 _linear_attention_step: Callable[..., Tensor] = _ops.linear_attention_step.default
@@ -86,9 +87,7 @@ def linear_attention_step(
         if isinstance(log_decay, Tensor) and log_decay.dim() == 1:
             log_decay = log_decay.expand(v.shape[0], -1)
         options = (log_decay, scale, state_indices)
-        if torch.compiler.is_compiling() and state._base is not None:
-            # Inductor loses where a view that an op writes begins, if sizes are dynamic
-            # (pytorch/pytorch#198068). It knows what copy_ writes.
+        if writes_views(state):
             o, updated = _functional(q, k, v, state, *options)
             state.copy_(updated)
             return o

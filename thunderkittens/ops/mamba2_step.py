@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
+from thunderkittens.ops._views import writes_views
 
-_mamba2_step: Callable[..., Tensor] = torch.ops.thunderkittens.mamba2_step.default
+_ops = torch.ops.thunderkittens
+_mamba2_step: Callable[..., Tensor] = _ops.mamba2_step.default
+_functional: Callable[..., tuple[Tensor, Tensor]] = _ops.mamba2_step_functional.default
 
 
 def mamba2_step(
@@ -76,8 +79,13 @@ def mamba2_step(
     """
     if _foreign:
         refuse_keywords("mamba2_step", _foreign)
+    given = (x, dt, A, B, C, state, D, z, dt_bias, dt_softplus, state_indices)
     try:
-        return _mamba2_step(x, dt, A, B, C, state, D, z, dt_bias, dt_softplus, state_indices)
+        if writes_views(state):
+            y, updated = _functional(*given)
+            state.copy_(updated)
+            return y
+        return _mamba2_step(*given)
     except RuntimeError as error:
         refuse_types("mamba2_step", error)
         raise

@@ -49,7 +49,14 @@ struct based_attention_params {
   dtype type;
 };
 
+struct based_attention_step_params {
+  based_attention_step_problem problem;
+  based_attention_step_tensors tensors;
+};
+
 inline constexpr kittens::host::kernel_entry<based_attention_params> kBasedAttention{
     "based_attention"};
+inline constexpr kittens::host::kernel_entry<based_attention_step_params> kBasedAttentionStep{
+    "based_attention_step"};
 
 }  // namespace thunderkittens

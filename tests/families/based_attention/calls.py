@@ -5,7 +5,7 @@ import torch
 import thunderkittens
 from tests.tools.calls import Call, Recorded
 
-based_attention = thunderkittens.based_attention
+based_attention, step = thunderkittens.based_attention, thunderkittens.based_attention_step
 QKV = ((1, 70, 2, 8), (1, 70, 2, 8), (1, 70, 2, 24))
 STATES = ((1, 2, 45, 24), (1, 2, 45))
 
@@ -38,12 +38,16 @@ RECORDED = (
         saved_inputs=(0, 1, 2),
     ),
 )
-X = torch.ones(1, 2, 1, 8)
+MORE_ARGUMENTS = {"based_attention_step": {"normalize": False}}
+X, S, Z = torch.ones(1, 2, 1, 8), torch.zeros(2, 1, 45, 8), torch.zeros(2, 1, 45)
 WRONG_TYPES = {
     "based_attention: scale must be a number or None, got str '1'": (
         lambda: based_attention(X, X, X, scale="1")
     ),
     "based_attention: eps must be a number, got str '1'": lambda: based_attention(X, X, X, eps="1"),
+    "based_attention_step: eps must be a number, got str '1'": (
+        lambda: step(X[0], X[0], X[0], (S, Z), eps="1")
+    ),
     "based_attention: initial_state must be a pair (S, z) with normalize, got Tensor": (
         lambda: based_attention(X, X, X, initial_state=X)
     ),

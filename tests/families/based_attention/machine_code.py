@@ -1,7 +1,10 @@
 """What tests/ptxas looks for in the machine code of based_attention's kernel."""
 
-SOURCES = ("csrc/kernels/based_attention/based_attention_sm90",)
-DEPENDENT = ()  # launched programmatically
+SOURCES = (
+    "csrc/kernels/based_attention/based_attention_sm90",
+    "csrc/kernels/based_attention/based_attention_step",
+)
+DEPENDENT = ("based_attention_step",)  # launched programmatically
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"based_attention": "o"}
 # Bytes of spill loads, at most, of the passes that give gradients, whose accumulators fill their

@@ -1,9 +1,10 @@
 """Mutation of based_attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, Listed
+from tests.mutation.listing import NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("based_attention", "based_attention")
+STEP = Program("based_attention", "based_attention_step")
 TARGETS = {
     f"kernels/based_attention/based_attention{part}.cuh": (PROGRAM,)
     for part in (
@@ -16,13 +17,32 @@ TARGETS = {
         "_tile",
         "_walk",
     )
-}
+} | {"kernels/based_attention/based_attention_step.cuh": (STEP,)}
 LEFT_OUT = {
+    "kernels/based_attention/based_attention_step.cuh": ("min_blocks",),
     "kernels/based_attention/based_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
 }
-HOST_SIDE = ("kernels/based_attention/based_attention_launch.cuh",)
+HOST_SIDE = (
+    "kernels/based_attention/based_attention_launch.cuh",
+    "kernels/based_attention/based_attention_step_launch.cuh",
+)
+
+STEP_KERNEL = "based_attention_step.cuh"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(STEP_KERNEL, "based_attention_step_config", "start double", TUNING),
+    Listed(STEP_KERNEL, "step_feature::step_feature", "argument (1|2)/2 more", "below 0 is none"),
+    Listed(STEP_KERNEL, "based_step::load_runs", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(STEP_KERNEL, "based_step::update_runs", "branch more", "of a row that is not there"),
+    Listed(STEP_KERNEL, "based_step::make_features", "limit more", SAME),
+    Listed(STEP_KERNEL, "based_step::store_output", "term more", "48 leads to no other lane"),
+    Listed(STEP_KERNEL, "based_step::run", "bound (1|4)/6 shifted", "a pass more, of nothing"),
+    Listed(
+        STEP_KERNEL,
+        "based_step::run",
+        "guard always|bound (5|6)/6 shifted|limit (less|more)",
+        "what was loaded ahead is loaded once more",
+    ),
     Listed(
         "based_attention/based_attention_contraction.cuh",
         "feature_contraction::turn_back",

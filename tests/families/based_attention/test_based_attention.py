@@ -82,24 +82,6 @@ def test_a_sequence_resumes_from_its_state(at, normalize):
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("dtype", [FP64, BF16])
-def test_step_goes_on_where_a_sequence_ends(normalize, dtype):
-    case = Case(2, 70, 2, 8, 16, dtype, normalize)
-    q, k, v, state, sums, *_ = cases.make(case)
-    whole, *last = cases.call(case, q, k, v, state, sums)
-    _, *states = cases.call(case, q[:, :67], k[:, :67], v[:, :67], state, sums)
-    for t in range(67, 70):
-        o = thunderkittens.based_attention_step(
-            *(x[:, t] for x in (q, k, v)),
-            tuple(states) if normalize else states[0],
-            normalize=normalize,
-        )
-        assert o.dtype == dtype
-        torch.testing.assert_close(o, whole[:, t])
-    torch.testing.assert_close(states, last)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("states", [False, True])
 def test_gradcheck(normalize, states):
     case = Case(1, 65, 1, 2, 2, FP64, normalize, states)  # two chunks; most of the cost is S
@@ -236,16 +218,3 @@ def test_refuses_what_does_not_fit():
         based(q, q, q, initial_state=state)
     with pytest.raises(TypeError, match="must be a tensor without normalize, got tuple"):
         based(q, q, q, initial_state=(state, sums), normalize=False)
-
-
-def test_step_refuses_what_does_not_fit():
-    step, q = thunderkittens.based_attention_step, torch.randn(1, 2, 8)
-    state, sums = torch.zeros(1, 2, 45, 8), torch.zeros(1, 2, 45)
-    with pytest.raises(ValueError, match=r"k must have shape \[1, 2, 8\], got \[1, 2, 7\]"):
-        step(q, q[..., :7], q, (state, sums))
-    with pytest.raises(ValueError, match=r"state must have shape \[1, 2, 45, 8\], got"):
-        step(q, q, q, (state[..., :7], sums))
-    with pytest.raises(TypeError, match="state must be torch.float32, got torch.float16"):
-        step(q, q, q, (state.half(), sums))
-    with pytest.raises(TypeError, match="state must be given, got None"):
-        step(q, q, q, None)

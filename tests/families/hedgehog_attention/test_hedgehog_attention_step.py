@@ -113,6 +113,29 @@ def test_compiles_and_counts_versions():
     assert all(t._version > v for t, v in zip(mine, versions, strict=True))
 
 
+def test_compiled_states_may_be_views():
+    """Of one tensor of all layers, of sizes that change: Inductor loses where one begins."""
+
+    def call(*tensors):
+        return thunderkittens.hedgehog_attention_step(
+            *tensors[:5],
+            alpha=tensors[5],
+            beta=tensors[6],
+            state=HedgehogState(*(t[1] for t in tensors[7:])),
+        )
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, dynamic=True)
+    for batch in (2, 3):
+        tokens, fixed, state = steps.make(small(FP32, length=1, before=64, batch=batch))
+        layers = [torch.stack([torch.zeros_like(t), t]) for t in state]
+        runs = []
+        for function in (call, compiled):
+            own = [t.clone() for t in layers]
+            runs.append([function(*(t[:, 0] for t in tokens), *fixed, *own), *own])
+        torch.testing.assert_close(*reversed(runs))
+
+
 def test_refuses_what_does_not_fit():
     tokens, fixed, state = steps.make(small(FP32, length=1))
     q, k, v = (t[:, 0] for t in tokens)

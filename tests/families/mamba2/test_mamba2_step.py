@@ -76,6 +76,25 @@ def test_compiles_without_a_break():
         torch.testing.assert_close(got, want)
 
 
+def test_compiled_states_may_be_views():
+    """Of one tensor of all layers, of sizes that change: Inductor loses where one begins."""
+
+    def call(x, dt, A, B, layers):
+        return thunderkittens.mamba2_step(x, dt, A, B, B, layers[1])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, dynamic=True)
+    for batch in (3, 5):
+        x, dt, A = torch.randn(batch, 4, 16), torch.rand(batch, 4), -torch.rand(4)
+        B, layers = torch.randn(batch, 1, 8), torch.randn(2, batch, 4, 16, 8)
+        runs = []
+        for function in (call, compiled):
+            own = layers.clone()
+            runs.append((function(x, dt, A, B, own), own))
+        for want, got in zip(*runs, strict=True):
+            torch.testing.assert_close(got, want)
+
+
 def test_refuses_what_does_not_fit():
     x, dt, A = torch.zeros(2, 4, 8), torch.zeros(2, 4), torch.zeros(4)
     B, state = torch.zeros(2, 1, 16), torch.zeros(2, 4, 8, 16)

@@ -19,6 +19,7 @@
 namespace thunderkittens {
 
 struct based_attention_params;
+struct based_attention_step_params;
 
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
 struct based_attention_strides {
@@ -86,7 +87,38 @@ struct based_attention_backward_plan
   int64_t segment_chunks = 0;
 };
 
+// One token: the state and the sums take in φ(k) vᵀ and φ(k), and y is of what they are then.
+//
+// fp32, bf16 and fp16; key width 1 … 16, any value width. Elements of a state's row, and of a
+// head's sums, are 1 apart.
+struct based_attention_step_problem {
+  struct strides {
+    int64_t batch, head, element;
+  };
+
+  int64_t batch, heads, key_width, value_width;
+  strides q_strides, k_strides, v_strides;
+  int64_t state_stride, state_head_stride, state_row_stride;  // of a batch, a head, a feature
+  int64_t sums_stride, sums_head_stride;
+  double scale, eps;
+  bool normalize;
+  dtype type;  // of q, k, v and o
+};
+
+struct based_attention_step_tensors {
+  const void* q;  // [batch, heads, key_width] of `type`
+  const void* k;  // the same
+  const void* v;  // [batch, heads, value_width] of `type`
+  void* o;        // the same, contiguous
+  float* state;   // [batch, heads, F, value_width], updated
+  float* sums;    // [batch, heads, F], updated; with `normalize` alone
+};
+
+using based_attention_step_plan =
+    plain_plan<based_attention_step_problem, based_attention_step_params>;
+
 // Why no kernel computes this, whatever the device; "" when one does.
+KITTENS_EXPORT std::string why_unsupported(const based_attention_step_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const based_attention_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const based_attention_backward_problem& problem);
 
@@ -95,7 +127,13 @@ KITTENS_EXPORT based_attention_plan plan(const based_attention_problem& problem,
 KITTENS_EXPORT based_attention_backward_plan plan(const based_attention_backward_problem& problem,
                                                   const device& d);
 
+KITTENS_EXPORT based_attention_step_plan plan(const based_attention_step_problem& problem,
+                                              const device& d);
+
 // On the plan's device, which has to be the current one.
+KITTENS_EXPORT void launch(const based_attention_step_plan& plan,
+                           const based_attention_step_tensors& tensors, const workspace& work,
+                           stream s);
 KITTENS_EXPORT void launch(const based_attention_plan& plan, const based_attention_tensors& tensors,
                            const workspace& work, stream s);
 KITTENS_EXPORT void launch(const based_attention_backward_plan& plan,

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "binding/autocast.h"
+#include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -201,8 +202,13 @@ struct hedgehog_attention_step {
   }
 };
 
-const register_ops<hedgehog_attention_step> registered_hedgehog_attention_step;
+using hedgehog_attention_step_functional = functional_form<hedgehog_attention_step>;
+
+const register_ops<hedgehog_attention_step, hedgehog_attention_step_functional>
+    registered_hedgehog_attention_step;
 const register_autocast<hedgehog_attention_step> registered_hedgehog_attention_step_autocast;
+const register_autocast<hedgehog_attention_step_functional>
+    registered_hedgehog_attention_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

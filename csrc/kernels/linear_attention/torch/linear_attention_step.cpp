@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "binding/autocast.h"
+#include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/op.h"
@@ -203,24 +204,7 @@ struct linear_attention_step {
   static auto in_autocast(const auto&... args) { return with_autocast(args...); }
 };
 
-// The same with a copy of the states, for where nothing may be written in place.
-struct linear_attention_step_functional {
-  static constexpr const char* name = "linear_attention_step_functional";
-  static constexpr const char* called = "linear_attention_step";
-  static constexpr divisibility relation{"H", "Hk"};
-  static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{like("o", "v"), like("updated", "state")};
-  static constexpr std::string_view kNoGradient = kInPlace;
-
-  static void check_options(const auto&... args) { check_state({args...}); }
-  static bool is_by_row(const auto&...) { return false; }  // states are of all tokens
-  static std::array<Tensor, 2> compute(const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const Tensor& state, const auto&... options) {
-    const Tensor updated = state.clone(at::MemoryFormat::Contiguous);
-    return {compute_step({q, k, v, updated, options...}), updated};
-  }
-  static auto in_autocast(const auto&... args) { return with_autocast(args...); }
-};
+using linear_attention_step_functional = functional_form<linear_attention_step>;
 
 const register_ops<linear_attention_step, linear_attention_step_functional>
     registered_linear_attention_step;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "binding/autocast.h"
+#include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/op.h"
@@ -217,8 +218,11 @@ struct mamba2_step {
   }
 };
 
-const register_ops<mamba2_step> registered_mamba2_step;
+using mamba2_step_functional = functional_form<mamba2_step>;
+
+const register_ops<mamba2_step, mamba2_step_functional> registered_mamba2_step;
 const register_autocast<mamba2_step> registered_mamba2_step_autocast;
+const register_autocast<mamba2_step_functional> registered_mamba2_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens
