@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 
-#include "attention.h"
+#include "kernels.h"
 
 template <auto kernel>
 torch::Tensor run(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {

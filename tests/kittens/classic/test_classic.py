@@ -25,6 +25,10 @@ KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
     "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
+    "demo_3": ROOT / "demos/custom_kernel/load_store_compute_finish.cu",  # sm_90a alone, from here
+    "demo_4": ROOT / "demos/custom_kernel/flash_attention_3.cu",
+    "demo_gemm": ROOT / "demos/custom_kernel/gemm.cu",
+    "demo_linear_attention": ROOT / "demos/custom_kernel/linear_attention.cu",
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
