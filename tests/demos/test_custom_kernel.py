@@ -169,7 +169,7 @@ def test_a_run_says_what_is_wrong_and_what_is_not_there(monkeypatch):
     assert said[3].startswith("attention.cu right: largest difference from float64 0.")
     assert said[4].startswith("flash_attention_2.cu WRONG: largest difference from float64 ")
     assert said[5] == "attention.cu 1.000 ms 0.00 TFLOP/s"
-    assert said[7].startswith("FlashAttention-2 not here: ")
+    assert said[8].startswith("cuDNN not here: ")
 
 
 def test_a_picture_of_what_is_printed(monkeypatch, tmp_path, capsys):

@@ -25,21 +25,23 @@ KERNELS = {
     "attention": FOLDER / "attention.cu",
     "demo": ROOT / "demos/custom_kernel/attention.cu",
     "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
-    "demo_3": ROOT / "demos/custom_kernel/load_store_compute_finish.cu",  # sm_90a alone, from here
+    "demo_3": ROOT / "demos/custom_kernel/load_store_compute_finish.cu",  # for sm_90a alone, to …
     "demo_4": ROOT / "demos/custom_kernel/flash_attention_3.cu",
     "demo_gemm": ROOT / "demos/custom_kernel/gemm.cu",
-    "demo_linear_attention": ROOT / "demos/custom_kernel/linear_attention.cu",
+    "demo_linear_attention": ROOT / "demos/custom_kernel/linear_attention.cu",  # … here
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
     "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
+DEMOS = [name for name in KERNELS if name.startswith("demo")]
+SM90A_ALONE = (*DEMOS[2:], "classic_manual", "h100_attention", "manual")
 COMPILED = [
     (name, architecture)
     for name in KERNELS
     for architecture in ("sm_80", "sm_89", "sm_90a", "sm_120")
-    if name not in ("classic_manual", "h100_attention", "manual") or architecture == "sm_90a"
+    if name not in SM90A_ALONE or architecture == "sm_90a"
 ]
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
@@ -167,7 +169,7 @@ def test_right_in_the_simulator(name, simulate):
         assert not outcome.failed, outcome.report
 
 
-@pytest.mark.parametrize("name", ["demo", "demo_2"])
+@pytest.mark.parametrize("name", DEMOS)
 def test_the_demos_have_no_bank_conflicts(name, headers, tmp_path):
     """A pass over shared memory without a conflict is one wavefront (csrc/sim/facts.hpp)."""
     source, facts = f"check_{name}.cu", tmp_path / "facts.json"
@@ -188,9 +190,22 @@ def test_right_on_the_gpu(name):
     assert not outcome.failed, outcome.report
 
 
-def test_the_demo_is_under_100_lines_and_needs_one_header_of_ours():
-    for name in ("attention", "demo", "demo_2", "projection"):
+def test_the_kernels_are_short_and_need_our_headers_alone():
+    for name in ("attention", "projection", *DEMOS):
         text = KERNELS[name].read_text()
-        includes = set(re.findall(r"#include (.+)", text)) - {'"attention.h"'}
-        assert includes == {"<kittens.cuh>"}, name
-        assert len(text.splitlines()) < 100, name
+        includes = set(re.findall(r"#include (.+)", text)) - {'"kernels.h"'}
+        launched = {"<kittens/host/launch.cuh>"} if name in SM90A_ALONE else set()
+        assert includes == {"<kittens.cuh>"} | launched, name
+        lines = {"demo_3": 120, "demo_4": 150}.get(name, 100)
+        assert len(text.splitlines()) < lines, name
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_the_demos_timelines_have_the_kernels_rows(name, headers):
+    """If a change is meant, `python -m tests.kittens.classic.timelines` draws them anew."""
+    from tests.kittens.classic import timelines
+
+    job = simulator_job(headers, f"check_{name}.cu", name)
+    drawn = timelines.draw(name, simulator.build_programs([job])[0])
+    kept = timelines.path_of(name).read_text()
+    assert re.findall(r"<text.+</text>", kept) == re.findall(r"<text.+</text>", drawn)
