@@ -5,6 +5,7 @@ The kernels themselves are tested by tests/kittens/classic, in the simulator and
 
 import functools
 import os
+import re
 import sys
 import types
 import xml.etree.ElementTree
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import custom_kernel as program
 import pytest
+import timelines
 import torch
 from kernel_cases import all_cases
 
@@ -182,6 +184,27 @@ def test_a_picture_of_what_is_printed(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == lines
     words = " ".join(xml.etree.ElementTree.parse(path).getroot().itertext()).replace("\xa0", " ")
     assert "attention: right" in words and "[not markup]" in words and "████" in words
+
+
+@pytest.mark.tier(3)
+@pytest.mark.parametrize("name", timelines.PICTURES)
+def test_a_timeline_has_the_rows_of_its_kernel(name):
+    """If a change is meant, `python -m tests.demos.timelines` draws them anew."""
+    try:
+        drawn = timelines.draw(name)
+    except settings.BuildError as reason:
+        pytest.skip(str(reason))
+    kept = (timelines.FOLDER / f"{name}.svg").read_text()
+    assert re.findall("<text.+</text>", kept) == re.findall("<text.+</text>", drawn)
+
+
+def test_each_kernel_has_a_timeline_and_is_in_the_readme():
+    sources = {path.stem for path in program.FOLDER.glob("*.cu")}
+    listed = {*program.SOURCES, *program.SM90A_SOURCES} - {"binding.cpp"}
+    assert sources == set(timelines.PICTURES) == {Path(name).stem for name in listed}
+    readme = (program.FOLDER / "README.md").read_text()
+    for name in sources:
+        assert f"]({name}.cu)" in readme and f"]({name}.svg)" in readme, name
 
 
 @pytest.mark.tier(4)

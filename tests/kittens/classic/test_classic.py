@@ -21,22 +21,19 @@ from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
 MANUAL, CLASSIC_MANUAL = ROOT / "docs/tiles.md", ROOT / "docs/classic.md"
+LAUNCHES = "<kittens/host/launch.cuh>"  # of the demos, those that are for sm_90a alone
+DEMOS = {f"demo_{path.stem}": path for path in (ROOT / "demos/custom_kernel").glob("*.cu")}
 KERNELS = {
+    **DEMOS,
     "attention": FOLDER / "attention.cu",
-    "demo": ROOT / "demos/custom_kernel/attention.cu",
-    "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
-    "demo_3": ROOT / "demos/custom_kernel/load_store_compute_finish.cu",  # for sm_90a alone, to …
-    "demo_4": ROOT / "demos/custom_kernel/flash_attention_3.cu",
-    "demo_gemm": ROOT / "demos/custom_kernel/gemm.cu",
-    "demo_linear_attention": ROOT / "demos/custom_kernel/linear_attention.cu",  # … here
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
     "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
-DEMOS = [name for name in KERNELS if name.startswith("demo")]
-SM90A_ALONE = (*DEMOS[2:], "classic_manual", "h100_attention", "manual")
+SM90A_ALONE = {name for name, path in DEMOS.items() if LAUNCHES in path.read_text()}
+SM90A_ALONE |= {"classic_manual", "h100_attention", "manual"}
 COMPILED = [
     (name, architecture)
     for name in KERNELS
@@ -194,18 +191,6 @@ def test_the_kernels_are_short_and_need_our_headers_alone():
     for name in ("attention", "projection", *DEMOS):
         text = KERNELS[name].read_text()
         includes = set(re.findall(r"#include (.+)", text)) - {'"kernels.h"'}
-        launched = {"<kittens/host/launch.cuh>"} if name in SM90A_ALONE else set()
-        assert includes == {"<kittens.cuh>"} | launched, name
-        lines = {"demo_3": 120, "demo_4": 150}.get(name, 100)
-        assert len(text.splitlines()) < lines, name
-
-
-@pytest.mark.parametrize("name", DEMOS)
-def test_the_demos_timelines_have_the_kernels_rows(name, headers):
-    """If a change is meant, `python -m tests.kittens.classic.timelines` draws them anew."""
-    from tests.kittens.classic import timelines
-
-    job = simulator_job(headers, f"check_{name}.cu", name)
-    drawn = timelines.draw(name, simulator.build_programs([job])[0])
-    kept = timelines.path_of(name).read_text()
-    assert re.findall(r"<text.+</text>", kept) == re.findall(r"<text.+</text>", drawn)
+        assert includes == {"<kittens.cuh>", *([LAUNCHES] if name in SM90A_ALONE else [])}, name
+        lines = {"demo_load_store_compute_finish": 120, "demo_flash_attention_3": 150}
+        assert len(text.splitlines()) < lines.get(name, 100), name

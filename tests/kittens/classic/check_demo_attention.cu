@@ -1,4 +1,4 @@
-// The kernel of demos/custom_kernel against float64.
+// The first kernel of demos/custom_kernel against float64.
 #include "classic.h"
 
 #include KITTENS_CLASSIC_KERNEL
