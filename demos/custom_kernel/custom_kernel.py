@@ -83,7 +83,8 @@ def compile_extension() -> ModuleType:
     os.environ["CUDA_HOME"] = str(toolkit)  # read when the next line is imported
     from torch.utils.cpp_extension import get_default_build_root, load
 
-    build = Path(get_default_build_root()) / f"thunderkittens_kernels_{torch.__version__}"
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
+    build = Path(root) / f"thunderkittens_kernels_{torch.__version__}"
     build.mkdir(parents=True, exist_ok=True)
     number = f"{major}{minor}" + ("a" if major == 9 else "")
     sources = (*SOURCES, *SM90A_SOURCES) if major == 9 else SOURCES
