@@ -18,6 +18,8 @@ import torch
 from kernel_cases import all_cases
 
 from build_tools import settings, toolchain
+from tests.kittens.classic import test_classic
+from tests.ptxas import machine_code, proxy_order
 
 
 def nothing_found(*_args, **_options):
@@ -205,6 +207,30 @@ def test_each_kernel_has_a_timeline_and_is_in_the_readme():
     readme = (program.FOLDER / "README.md").read_text()
     for name in sources:
         assert f"]({name}.cu)" in readme and f"]({name}.svg)" in readme, name
+
+
+# Of each kernel, from which byte of its shared memory on TMA loads nothing; None: not known.
+LOADED = {
+    "load_store_compute_finish": 4 * 2 * 64 * 64 * 2,  # stages of keys and values, then o
+    "flash_attention_3": None,  # o takes q's place, when all has been loaded
+    "gemm": 4 * (128 + 256) * 64 * 2,  # stages of a and b, then c
+    "linear_attention": 3 * 3 * 64 * 64 * 2,  # stages of q, k and v, then the state
+}
+
+
+@pytest.mark.tier(4)
+@pytest.mark.parametrize("name", LOADED)
+def test_in_the_machine_code_threads_fence_and_meet_before_they_arrive(name):
+    """As tests/ptxas/test_proxy_order.py has it of the package's kernels."""
+    toolkit, reason = toolchain.find_cuda(None)
+    if toolkit is None:
+        pytest.skip(reason)
+    result = test_classic.compiled(toolkit, f"demo_{name}", "sm_90a")
+    code = machine_code.disassembled(toolchain.find_cuobjdump(toolkit), result.output)
+    assert len(code) == (4 if name == "flash_attention_3" else 1)
+    for sass in code.values():
+        assert proxy_order.copies(sass)
+        assert not proxy_order.findings(sass, LOADED[name])
 
 
 @pytest.mark.tier(4)

@@ -92,6 +92,25 @@ def with_kernel(job: compile.Job, name: str, for_simulator: bool) -> compile.Job
     return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
 
 
+def compiled(toolkit: toolchain.Cuda, name: str, architecture: str) -> compile.Result:
+    """Compiles a kernel as README says, `nvcc -std=c++20 -I include_dir()`."""
+    number, source = architecture.removeprefix("sm_"), source_of(name, for_simulator=False)
+    includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
+    target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
+    job = compile.Job(
+        name=f"tests/kittens/classic/{name}.{architecture}",
+        command=(
+            *(toolkit.nvcc, "-std=c++20", *target, *includes),
+            *("-c", str(source), "-o", "{output}"),
+        ),
+        tool=f"nvcc {toolkit.version}",
+        strict=("-Werror", "all-warnings"),
+        log=".ptxas.txt",
+    )
+    (result,) = compile.run([job], f"{name} for {architecture}")
+    return result
+
+
 @pytest.fixture(scope="module")
 def toolkit() -> toolchain.Cuda:
     found, reason = toolchain.find_cuda(None)
@@ -102,28 +121,10 @@ def toolkit() -> toolchain.Cuda:
 
 @pytest.fixture(scope="module")
 def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
-    """Compiles a kernel for an architecture as README says, `nvcc -std=c++20 -I include_dir()`.
-
-    Gives what ptxas says of it.
-    """
-    sources = {name: str(source_of(name, for_simulator=False)) for name in KERNELS}
+    """Compiles a kernel for an architecture, and gives what ptxas says of it."""
 
     def run(name: str, architecture: str) -> str:
-        number = architecture.removeprefix("sm_")
-        includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
-        target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
-        job = compile.Job(
-            name=f"tests/kittens/classic/{name}.{architecture}",
-            command=(
-                *(toolkit.nvcc, "-std=c++20", *target, *includes),
-                *("-c", sources[name], "-o", "{output}"),
-            ),
-            tool=f"nvcc {toolkit.version}",
-            strict=("-Werror", "all-warnings"),
-            log=".ptxas.txt",
-        )
-        compile.run([job], f"{name} for {architecture}")
-        return job.log_path.read_text()
+        return compiled(toolkit, name, architecture).job.log_path.read_text()
 
     with called_ahead(request, run, "name", "architecture") as ahead:
         yield ahead
