@@ -4,7 +4,7 @@
 // values into shared memory, 16 each; then every warp walks over them, 16 at a time, with a running
 // maximum and a running sum per row, and an o that is always the right one for the keys seen so
 // far.
-#include "attention.h"
+#include "kernels.h"
 
 #include <kittens.cuh>
 
@@ -67,12 +67,11 @@ __global__ void __launch_bounds__(kWarps * 32)
   store(o + rows, o_rows, 64);
 }
 
-cudaError_t attention(const void* q, const void* k, const void* v, void* o, int heads, int length,
-                      cudaStream_t stream) {
-  const dim3 blocks(length / (kWarps * 16), heads);
+cudaError_t attention(const attention_tensors& x, cudaStream_t stream) {
+  const dim3 blocks(x.length / (kWarps * 16), x.heads);
   constexpr int kSharedBytes = 2 * kWarps * sizeof(st_bf_1x4<>);
   attention_kernel<<<blocks, kWarps * 32, kSharedBytes, stream>>>(
-      static_cast<const bf16*>(q), static_cast<const bf16*>(k), static_cast<const bf16*>(v),
-      static_cast<bf16*>(o), length);
+      static_cast<const bf16*>(x.q), static_cast<const bf16*>(x.k), static_cast<const bf16*>(x.v),
+      static_cast<bf16*>(x.o), x.length);
   return cudaGetLastError();
 }

@@ -1,11 +1,10 @@
-"""Compiles two kernels of its own, written on kittens, and checks them against torch.
+"""Compiles kernels of its own, written on kittens, and checks them against float64 and peers.
 
-    python demos/custom_kernel/custom_kernel.py
-    python demos/custom_kernel/custom_kernel.py --heads 32 --length 8192
+    python -m demos.custom_kernel
+    python -m demos.custom_kernel --heads 32 --length 8192
 
-attention.cu is a FlashAttention in under 100 lines, and flash_attention_2.cu one that overlaps its
-copies; torch's own extension loader compiles them for the GPU that is there. The reference is
-softmax(q kᵀ / 8) v in float64.
+A ladder of attentions, a product of matrices and a linear attention; torch's own extension loader
+compiles them for the GPU that is there, those for sm_90a alone only for that.
 
 Exit codes: 0 good; 1 a kernel is wrong; 2 bad arguments, or something is missing.
 """
@@ -19,13 +18,22 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import torch
+from kernel_cases import Case, all_cases
 from torch import Tensor
 
 import thunderkittens
 
 FOLDER = Path(__file__).resolve().parent
-SOURCES = ("attention.cu", "flash_attention_2.cu", "binding.cpp")
+SOURCES = ("binding.cpp", "attention.cu", "flash_attention_2.cu")
+SM90A_SOURCES = (
+    "load_store_compute_finish.cu",
+    "flash_attention_3.cu",
+    "linear_attention.cu",
+    "gemm.cu",
+)
 
 
 class MissingError(Exception):
@@ -37,18 +45,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="custom_kernel", description=__doc__.split("\n")[0])
     parser.add_argument("--heads", type=int, default=16, help="1 to 65535 (default: 16)")
     parser.add_argument("--length", type=int, default=2048, help="a multiple of 64 (default: 2048)")
+    parser.add_argument(
+        "--size", type=int, default=8192, help="of the product, a multiple of 8 (default: 8192)"
+    )
     parser.add_argument("--svg", type=Path, help="a file: what is printed, as a picture")
     options = parser.parse_args(arguments)
     if not 1 <= options.heads <= 65535:
         parser.error(f"--heads must be 1 to 65535, got {options.heads}")
     if not 64 <= options.length <= 1 << 24 or options.length % 64:
         parser.error(f"--length must be a multiple of 64 from 64 to 2^24, got {options.length}")
+    if not 8 <= options.size <= 1 << 16 or options.size % 8:
+        parser.error(f"--size must be a multiple of 8 from 8 to 65536, got {options.size}")
     try:
         extension = compile_extension()
     except MissingError as error:
         print(f"custom_kernel: {error}", file=sys.stderr)
         return 2
-    good, lines = demo(extension, options.heads, options.length)
+    good, lines = demo(extension, options.heads, options.length, options.size)
     print("\n".join(lines))
     if options.svg:
         draw(lines, options.svg)
@@ -70,14 +83,17 @@ def compile_extension() -> ModuleType:
     os.environ["CUDA_HOME"] = str(toolkit)  # read when the next line is imported
     from torch.utils.cpp_extension import get_default_build_root, load
 
-    build = Path(get_default_build_root()) / f"thunderkittens_attention_{torch.__version__}"
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
+    build = Path(root) / f"thunderkittens_kernels_{torch.__version__}"
     build.mkdir(parents=True, exist_ok=True)
     number = f"{major}{minor}" + ("a" if major == 9 else "")
+    sources = (*SOURCES, *SM90A_SOURCES) if major == 9 else SOURCES
+    defines = ["-DDEMO_SM90A"] if major == 9 else []
     return load(
-        name="thunderkittens_attention",
-        sources=[str(FOLDER / name) for name in SOURCES],
+        name="thunderkittens_kernels",
+        sources=[str(FOLDER / name) for name in sources],
         extra_include_paths=[thunderkittens.include_dir()],
-        extra_cflags=["-std=c++20", "-O2"],
+        extra_cflags=["-std=c++20", "-O2", *defines],
         extra_cuda_cflags=["-std=c++20", "-O3", f"-gencode=arch=compute_{number},code=sm_{number}"],
         extra_ldflags=[f"-L{runtime_library(toolkit, build)}"],
         build_directory=str(build),
@@ -113,18 +129,6 @@ def runtime_library(toolkit: Path, build: Path) -> Path:
     raise MissingError(f"found no libcudart.so in {toolkit}, needed to link")
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns one head's output in float64, and how far a kernel's may be from it.
-
-    The kernels round the weights to bf16, and in the end the output: each time by at most 2⁻⁸ of
-    Σ weight · |v|. What float32 adds (sums of 64 products, exp, a rescaling of every 16 or 64 keys)
-    is small beside that: a twentieth is left for it.
-    """
-    q, k, v = (x.double() for x in (q, k, v))
-    weights = torch.softmax(q @ k.mT / 8, dim=-1)
-    return weights @ v, 1.05 * 2**-7 * (weights @ v.abs())
-
-
 def milliseconds(function, *arguments: Tensor) -> float:
     """Returns how long a call takes on the GPU: the median of 20, after 3 to warm up."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(23)]
@@ -136,40 +140,37 @@ def milliseconds(function, *arguments: Tensor) -> float:
     return sorted(start.elapsed_time(end) for start, end in events[3:])[10]
 
 
-def demo(extension: ModuleType, heads: int, length: int) -> tuple[bool, list[str]]:
+def demo(extension: ModuleType, heads: int, length: int, size: int) -> tuple[bool, list[str]]:
     """Runs the kernels; returns whether they are right, and how far from float64 and how fast."""
-    torch.manual_seed(0)
-    shape = (heads, length, 64)
-    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    kernels = {
-        "attention.cu": extension.attention,
-        "flash_attention_2.cu": extension.flash_attention_2,
-    }
-    lines = [f"attention of {shape} on {torch.cuda.get_device_name()}"]
-    good = True
-    for name, kernel in kernels.items():
-        worst = difference(kernel, q, k, v)
-        good = good and worst <= 1.0
-        lines.append(
-            f"{name:<20} {'right' if worst <= 1.0 else 'WRONG'}: largest difference from float64 "
-            f"{worst:.2f} of what rounding to bf16 allows"
-        )
-    tflops = 4 * heads * length**2 * 64 / 1e9
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    calls = {**kernels, "torch's own": lambda *x: sdpa(*(t[None] for t in x))}
-    for name, call in calls.items():
-        time = milliseconds(call, q, k, v)
-        rate = tflops / time
-        lines.append(f"{name:<20} {time:8.3f} ms {rate:8.1f} TFLOP/s  {'█' * round(rate / 16)}")
+    lines, good = [f"on {torch.cuda.get_device_name()}"], True
+    for case in all_cases(extension, heads, length, size):
+        lines += ["", case.title]
+        for name, kernel in case.kernels.items():
+            worst = difference(case, kernel)
+            good = good and worst <= 1.0
+            lines.append(
+                f"{name:<28} {'right' if worst <= 1.0 else 'WRONG'}: largest difference from "
+                f"float64 {worst:.2f} of what rounding allows"
+            )
+        for name, call in {**case.kernels, **case.peers}.items():
+            try:
+                time = milliseconds(call, *case.tensors)
+            except RuntimeError as error:
+                if name in case.kernels:
+                    raise
+                lines.append(f"{name:<28} not here: {str(error).splitlines()[0]}")
+                continue
+            lines.append(f"{name:<28} {time:9.3f} ms {case.work / time / 1e9:8.2f} {case.unit}")
     return good, lines
 
 
-def difference(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> float:
+def difference(case: Case, kernel: Callable[..., Tensor]) -> float:
     """Returns how far a kernel is from float64, of what it may be."""
-    o, worst = kernel(q, k, v), 0.0
-    for head in range(len(q)):  # one at a time: float64 scores are large
-        expected, bound = reference(q[head], k[head], v[head])
-        worst = max(worst, float(((o[head] - expected).abs() / bound).nan_to_num(torch.inf).max()))
+    result, worst = kernel(*case.tensors), 0.0
+    for place, expected, bound in case.reference(*case.tensors):
+        error = (result[place] - expected).abs()
+        ratio = torch.where(error == 0, 0.0, error / bound)  # both are 0 where v is
+        worst = max(worst, float(ratio.nan_to_num(torch.inf).max()))
     return worst
 
 

@@ -3,7 +3,7 @@
 // cores work on these.
 #include <kittens.cuh>
 
-#include "attention.h"
+#include "kernels.h"
 
 using namespace kittens;
 
@@ -78,14 +78,13 @@ __global__ void __launch_bounds__(kWarps * 32)
   store(o, o_rows, mine);  // past the last row: nothing
 }
 
-cudaError_t flash_attention_2(const void* q, const void* k, const void* v, void* o, int heads,
-                              int length, cudaStream_t stream) {
-  const auto view = [&]<class T>(T* x) {
-    return gl<T>{x, 1, heads, length, 64, 0, int64_t{length} * 64, 64};
+cudaError_t flash_attention_2(const attention_tensors& x, cudaStream_t stream) {
+  const auto view = [&]<class T>(T* data) {
+    return gl<T>{data, 1, x.heads, x.length, 64, 0, int64_t{x.length} * 64, 64};
   };
-  const dim3 blocks((length + kWarps * 32 - 1) / (kWarps * 32), heads);
+  const dim3 blocks((x.length + kWarps * 32 - 1) / (kWarps * 32), x.heads);
   flash_attention_2_kernel<<<blocks, kWarps * 32, 2 * sizeof(stage), stream>>>(
-      view(static_cast<const bf16*>(q)), view(static_cast<const bf16*>(k)),
-      view(static_cast<const bf16*>(v)), view(static_cast<bf16*>(o)));
+      view(static_cast<const bf16*>(x.q)), view(static_cast<const bf16*>(x.k)),
+      view(static_cast<const bf16*>(x.v)), view(static_cast<bf16*>(x.o)));
   return cudaGetLastError();
 }

@@ -133,7 +133,9 @@ def test_a_wheel_says_what_it_is_for(wheel):
     assert tags["Root-Is-Purelib"] == "false"
 
 
-@pytest.mark.parametrize(("nvcc", "local"), [("13.0.88", "cu130"), ("12.9.1", "cu129"), ("", "cpu")])
+@pytest.mark.parametrize(
+    ("nvcc", "local"), [("13.0.88", "cu130"), ("12.9.1", "cu129"), ("", "cpu")]
+)
 def test_version_of_a_build(monkeypatch, nvcc, local):
     torch = toolchain.Torch(Path(), "2.17.3a0+git1234", "13.0")
     monkeypatch.setattr(toolchain, "find_torch", lambda: torch)

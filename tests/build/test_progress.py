@@ -56,7 +56,14 @@ def test_files_whose_seconds_are_recorded_are_there():
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "5 s"), (33, "35 s"), (57, "1 min"), (160, "2 min 40 s"), (599, "10 min"), (700, "12 min")],
+    [
+        (0, "5 s"),
+        (33, "35 s"),
+        (57, "1 min"),
+        (160, "2 min 40 s"),
+        (599, "10 min"),
+        (700, "12 min"),
+    ],
 )
 def test_duration(seconds, words):
     assert progress.duration(seconds) == words
@@ -139,7 +146,9 @@ def test_time_left_is_in_the_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("THUNDERKITTENS_BUILD_DIR", str(tmp_path))
     monkeypatch.setenv("THUNDERKITTENS_JOBS", "1")
     copy = ("cp", str(ROOT / "setup.py"), "{output}")
-    several = [Job(n, copy, "", depends=False, strict=(), shared=False) for n in ("one", "two", "three")]
+    several = [
+        Job(n, copy, "", depends=False, strict=(), shared=False) for n in ("one", "two", "three")
+    ]
     compile.run(several, "Copying")
     lines = capsys.readouterr().out.splitlines()
     assert ["left" in line for line in lines] == [False, True, True, False]

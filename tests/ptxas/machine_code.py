@@ -40,12 +40,13 @@ def functions_of(
     names = [name for name in names if sources is None or name in sources]
     objects = compile.run([jobs[name] for name in names], resources.TITLE)
     with ThreadPoolExecutor(settings.jobs()) as pool:
-        found = pool.map(functools.partial(_disassembled, tool), [one.output for one in objects])
+        found = pool.map(functools.partial(disassembled, tool), [one.output for one in objects])
         return dict(zip(names, found, strict=True))
 
 
 @functools.cache  # the objects of a session stay as they are
-def _disassembled(tool: str, path: Path) -> dict[str, str]:
+def disassembled(tool: str, path: Path) -> dict[str, str]:
+    """The SASS of each kernel of an object, by its symbol; `tool`: a cuobjdump."""
     command = [tool, "-sass", str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     listing = "\n".join(LISTED.findall(text))

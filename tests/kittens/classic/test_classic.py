@@ -21,21 +21,24 @@ from tests.tools.ahead import called_ahead
 
 FOLDER = Path(__file__).parent
 MANUAL, CLASSIC_MANUAL = ROOT / "docs/tiles.md", ROOT / "docs/classic.md"
+LAUNCHES = "<kittens/host/launch.cuh>"  # of the demos, those that are for sm_90a alone
+DEMOS = {f"demo_{path.stem}": path for path in (ROOT / "demos/custom_kernel").glob("*.cu")}
 KERNELS = {
+    **DEMOS,
     "attention": FOLDER / "attention.cu",
-    "demo": ROOT / "demos/custom_kernel/attention.cu",
-    "demo_2": ROOT / "demos/custom_kernel/flash_attention_2.cu",
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
     "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
+SM90A_ALONE = {name for name, path in DEMOS.items() if LAUNCHES in path.read_text()}
+SM90A_ALONE |= {"classic_manual", "h100_attention", "manual"}
 COMPILED = [
     (name, architecture)
     for name in KERNELS
     for architecture in ("sm_80", "sm_89", "sm_90a", "sm_120")
-    if name not in ("classic_manual", "h100_attention", "manual") or architecture == "sm_90a"
+    if name not in SM90A_ALONE or architecture == "sm_90a"
 ]
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
@@ -89,6 +92,25 @@ def with_kernel(job: compile.Job, name: str, for_simulator: bool) -> compile.Job
     return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
 
 
+def compiled(toolkit: toolchain.Cuda, name: str, architecture: str) -> compile.Result:
+    """Compiles a kernel as README says, `nvcc -std=c++20 -I include_dir()`."""
+    number, source = architecture.removeprefix("sm_"), source_of(name, for_simulator=False)
+    includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
+    target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
+    job = compile.Job(
+        name=f"tests/kittens/classic/{name}.{architecture}",
+        command=(
+            *(toolkit.nvcc, "-std=c++20", *target, *includes),
+            *("-c", str(source), "-o", "{output}"),
+        ),
+        tool=f"nvcc {toolkit.version}",
+        strict=("-Werror", "all-warnings"),
+        log=".ptxas.txt",
+    )
+    (result,) = compile.run([job], f"{name} for {architecture}")
+    return result
+
+
 @pytest.fixture(scope="module")
 def toolkit() -> toolchain.Cuda:
     found, reason = toolchain.find_cuda(None)
@@ -99,28 +121,10 @@ def toolkit() -> toolchain.Cuda:
 
 @pytest.fixture(scope="module")
 def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
-    """Compiles a kernel for an architecture as README says, `nvcc -std=c++20 -I include_dir()`.
-
-    Gives what ptxas says of it.
-    """
-    sources = {name: str(source_of(name, for_simulator=False)) for name in KERNELS}
+    """Compiles a kernel for an architecture, and gives what ptxas says of it."""
 
     def run(name: str, architecture: str) -> str:
-        number = architecture.removeprefix("sm_")
-        includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
-        target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
-        job = compile.Job(
-            name=f"tests/kittens/classic/{name}.{architecture}",
-            command=(
-                *(toolkit.nvcc, "-std=c++20", *target, *includes),
-                *("-c", sources[name], "-o", "{output}"),
-            ),
-            tool=f"nvcc {toolkit.version}",
-            strict=("-Werror", "all-warnings"),
-            log=".ptxas.txt",
-        )
-        compile.run([job], f"{name} for {architecture}")
-        return job.log_path.read_text()
+        return compiled(toolkit, name, architecture).job.log_path.read_text()
 
     with called_ahead(request, run, "name", "architecture") as ahead:
         yield ahead
@@ -163,7 +167,7 @@ def test_right_in_the_simulator(name, simulate):
         assert not outcome.failed, outcome.report
 
 
-@pytest.mark.parametrize("name", ["demo", "demo_2"])
+@pytest.mark.parametrize("name", DEMOS)
 def test_the_demos_have_no_bank_conflicts(name, headers, tmp_path):
     """A pass over shared memory without a conflict is one wavefront (csrc/sim/facts.hpp)."""
     source, facts = f"check_{name}.cu", tmp_path / "facts.json"
@@ -184,9 +188,10 @@ def test_right_on_the_gpu(name):
     assert not outcome.failed, outcome.report
 
 
-def test_the_demo_is_under_100_lines_and_needs_one_header_of_ours():
-    for name in ("attention", "demo", "demo_2", "projection"):
+def test_the_kernels_are_short_and_need_our_headers_alone():
+    for name in ("attention", "projection", *DEMOS):
         text = KERNELS[name].read_text()
-        includes = set(re.findall(r"#include (.+)", text)) - {'"attention.h"'}
-        assert includes == {"<kittens.cuh>"}, name
-        assert len(text.splitlines()) < 100, name
+        includes = set(re.findall(r"#include (.+)", text)) - {'"kernels.h"'}
+        assert includes == {"<kittens.cuh>", *([LAUNCHES] if name in SM90A_ALONE else [])}, name
+        lines = {"demo_load_store_compute_finish": 120, "demo_flash_attention_3": 150}
+        assert len(text.splitlines()) < lines.get(name, 100), name

@@ -8,7 +8,7 @@ using namespace kittens::testing;
 namespace {
 
 void run_demo(const bf16* q, const bf16* k, const bf16* v, bf16* o, int heads, int n) {
-  CHECK_EQUAL(int{flash_attention_2(q, k, v, o, heads, n, nullptr)}, int{cudaSuccess});
+  CHECK_EQUAL(int{flash_attention_2({q, k, v, o, heads, n}, nullptr)}, int{cudaSuccess});
 }
 
 }  // namespace
