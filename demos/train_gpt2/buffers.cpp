@@ -7,7 +7,7 @@ namespace gpt2 {
 using kittens::host::bytes_of;
 
 buffers::buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
-                 int64_t workspace_bytes, int64_t most_counters, const device& d)
+                 const extents& more, const device& d)
     : layers(c.layers),
       parameter_memory(d, place::device),
       gradient_memory(d, place::device),
@@ -23,15 +23,21 @@ buffers::buffers(const config& c, const parameters& p, const run_shape& shape, d
   state_memory.allocate([&] {
     exp_avg = state_memory.take<float>(p.total);
     exp_avg_sq = state_memory.take<float>(p.total);
-    master = type == dtype::float32 ? nullptr : state_memory.take<float>(p.total);
+    master = more.master ? state_memory.take<float>(p.total) : nullptr;
   });
   activation_memory.allocate([&] { lay_out_activations(c, shape, element); });
   workspace_memory.allocate([&] {
-    workspace = workspace_memory.take_bytes(workspace_bytes);
-    counters = workspace_memory.take<int>(most_counters);
+    workspace = workspace_memory.take_bytes(more.workspace_bytes);
+    counters = workspace_memory.take<int>(more.counters);
     tokens = workspace_memory.take<int>(shape.micro_steps * token_batch::ints(shape.rows()));
-    results = workspace_memory.take<float>(shape.micro_steps + 1);
+    results = workspace_memory.take<float>(result_floats(shape.micro_steps));
     row_weight = workspace_memory.take<float>(1);
+    learning_rate = workspace_memory.take<float>(1);
+    updates = workspace_memory.take<float>(2);
+    update_norm = workspace_memory.take<float>(1);
+    for (outlier_window* const w : {&loss_window, &norm_window}) {
+      *w = {workspace_memory.take<float>(more.outlier_window), workspace_memory.take<int>(1)};
+    }
   });
 }
 

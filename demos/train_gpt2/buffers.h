@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "memory.h"
+#include "outliers.h"
 #include "parameters.h"
 
 namespace gpt2 {
@@ -26,9 +27,24 @@ struct layer_activations {
   float *mean1, *rstd1, *lse, *mean2, *rstd2;
 };
 
+// Sizes that follow from how it is computed.
+struct extents {
+  int64_t workspace_bytes, counters;
+  int64_t outlier_window;
+  bool master;  // weights are roundings of float32 ones
+};
+
+// What a step has to tell the host, in floats.
+constexpr int64_t result_floats(int64_t micro_steps) {
+  return micro_steps + int64_t{sizeof(verdict) / sizeof(float)};
+}
+inline verdict* verdict_in(float* results, int64_t micro_steps) {
+  return reinterpret_cast<verdict*>(results + micro_steps);
+}
+
 struct buffers {
   buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
-          int64_t workspace_bytes, int64_t most_counters, const device& d);
+          const extents& more, const device& d);
 
   // kind: parameters
   void* weights;  // [p.total]
@@ -51,8 +67,13 @@ struct buffers {
   void* workspace;
   int* counters;      // zero between launches
   int* tokens;        // micro_steps token batches
-  float* results;     // [micro_steps + 1]: the sum of the losses of each, and the gradients' norm
+  float* results;     // [result_floats]: the sum of the losses of each, and a verdict
   float* row_weight;  // [1]: of a row's loss in the mean
+  // What an update reads and changes, so that its launches are the same at every step.
+  float* learning_rate;  // [1]
+  float* updates;        // [2]: how many were made, of the matrices and of the vectors
+  float* update_norm;    // [1]: the gradients', or infinity: none is made
+  outlier_window loss_window, norm_window;
 
   arena parameter_memory, gradient_memory, state_memory, activation_memory, workspace_memory;
 

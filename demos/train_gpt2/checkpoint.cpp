@@ -80,7 +80,7 @@ std::vector<float> read_all(const safetensors& file, const std::string& prefix,
 }
 
 int64_t whole_number(const std::string& path, const std::map<std::string, std::string>& metadata,
-                     const char* name) {
+                     const std::string& name) {
   const auto found = metadata.find(name);
   const std::string text = found == metadata.end() ? "" : found->second;
   if (text.empty() || text.size() > 15 ||
@@ -88,6 +88,48 @@ int64_t whole_number(const std::string& path, const std::map<std::string, std::s
     throw error(path + ": must say " + name + " as a whole number, got \"" + text + "\"");
   }
   return std::strtoll(text.c_str(), nullptr, 10);
+}
+
+// The windows of outliers: where each is in memory, and its name in a file.
+struct named_window {
+  const char* name;
+  outlier_window at;
+};
+std::vector<named_window> windows_of(model& m) {
+  return {{"outliers.losses", m.memory().loss_window}, {"outliers.norms", m.memory().norm_window}};
+}
+
+// What a checkpoint has of them: their values, whose addresses go into `tensors`, and counts.
+std::vector<std::vector<float>> save_windows(model& m, queue& q, std::vector<float_tensor>& tensors,
+                                             std::map<std::string, std::string>& metadata) {
+  const int64_t size = m.outliers().window;
+  std::vector<std::vector<float>> kept;
+  for (const named_window& w : windows_of(m)) {
+    kept.push_back(download(q, w.at.values, size));
+    tensors.push_back({w.name, {size}, kept.back().data()});
+    int seen = 0;
+    q.download(&seen, w.at.seen, sizeof(seen));
+    q.synchronise();
+    metadata[w.name] = std::to_string(seen);
+  }
+  return kept;
+}
+
+void load_windows(const safetensors& file, const std::string& path, model& m, queue& q) {
+  const int64_t size = m.outliers().window;
+  for (const named_window& w : windows_of(m)) {
+    std::vector<float> values(size);
+    file.read(w.name, {size}, values.data());
+    const int64_t seen = whole_number(path, file.metadata(), w.name);
+    if (seen >= 2 * size) {
+      throw error(path + ": " + w.name + " must be below " + std::to_string(2 * size) + ", got " +
+                  std::to_string(seen));
+    }
+    const int stored = static_cast<int>(seen);
+    q.upload(w.at.values, values.data(), size * int64_t{sizeof(float)});
+    q.upload(w.at.seen, &stored, sizeof(stored));
+    q.synchronise();  // before the values go
+  }
 }
 
 }  // namespace
@@ -160,7 +202,7 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
   });
   write_text(partial + "/config.json", config_text(m.sizes()));
   {
-    const std::vector<float> weights = download(q, m.exact_weights(), p.total);
+    const std::vector<float> weights = m.exact_weights();
     std::vector<float_tensor> tensors;
     append(tensors, "", p, weights);
     write_safetensors(partial + "/model.safetensors", {}, tensors);
@@ -173,6 +215,8 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
   std::map<std::string, std::string> metadata = done.facts;
   metadata["step"] = std::to_string(done.step);
   metadata["sequences"] = std::to_string(done.sequences);
+  metadata["skipped"] = std::to_string(done.skipped);
+  const auto kept = save_windows(m, q, tensors, metadata);
   write_safetensors(partial + "/training.safetensors", metadata, tensors);
   on_disk([&] {
     fs::rename(partial, folder);
@@ -188,6 +232,11 @@ void load_checkpoint(const std::string& folder, progress& done, model& m, queue&
   const safetensors file(path);
   done.step = whole_number(path, file.metadata(), "step");
   done.sequences = whole_number(path, file.metadata(), "sequences");
+  done.skipped = whole_number(path, file.metadata(), "skipped");
+  if (done.skipped > done.step) {
+    throw error(path + ": cannot have skipped " + std::to_string(done.skipped) + " of " +
+                std::to_string(done.step) + " steps");
+  }
   for (const auto& [name, value] : done.facts) {
     const auto found = file.metadata().find(name);
     const std::string saved = found == file.metadata().end() ? "" : found->second;
@@ -200,6 +249,10 @@ void load_checkpoint(const std::string& folder, progress& done, model& m, queue&
   const int64_t bytes = p.total * int64_t{sizeof(float)};
   q.upload(m.memory().exp_avg, average.data(), bytes);
   q.upload(m.memory().exp_avg_sq, squares.data(), bytes);
+  const auto updates = static_cast<float>(done.step - done.skipped);
+  const float both[] = {updates, updates};
+  q.upload(m.memory().updates, both, sizeof(both));
+  load_windows(file, path, m, q);
   m.set_weights(read_weights(folder, p));
 }
 

@@ -1,6 +1,7 @@
 #include "log.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -11,10 +12,17 @@
 namespace gpt2 {
 namespace {
 
-constexpr const char* kHeader = "step,loss,norm,lr,ms,tokens_per_second,eval_loss\n";
+constexpr const char* kHeader =
+    "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,eval_loss\n";
 
 double tokens_per_second(const step_report& r) {
   return double(r.tokens) / (r.milliseconds / 1000);
+}
+
+std::string number_or_nothing(double x) {
+  char text[32] = "";
+  if (!std::isnan(x)) std::snprintf(text, sizeof(text), "%.9g", x);
+  return text;
 }
 
 }  // namespace
@@ -42,18 +50,19 @@ run_log::~run_log() {
 }
 
 void run_log::add(const step_report& r) {
-  std::fprintf(file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,\n", static_cast<long long>(r.step), r.loss,
-               r.norm, r.rate, r.milliseconds, tokens_per_second(r));
+  std::fprintf(file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,%s,%s,%d,\n", static_cast<long long>(r.step),
+               r.loss, r.norm, r.rate, r.milliseconds, tokens_per_second(r),
+               number_or_nothing(r.loss_z).c_str(), number_or_nothing(r.norm_z).c_str(), r.skipped);
 }
 
 void run_log::add_evaluation(int64_t step, double loss) {
-  std::fprintf(file_, "%lld,,,,,,%.9g\n", static_cast<long long>(step), loss);
+  std::fprintf(file_, "%lld,,,,,,,,,%.9g\n", static_cast<long long>(step), loss);
 }
 
 void print(const step_report& r) {
-  std::printf("step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.1f ms  %.0f tokens/s\n",
+  std::printf("step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.1f ms  %.0f tokens/s%s\n",
               static_cast<long long>(r.step), static_cast<long long>(r.steps), r.loss, r.norm,
-              r.rate, r.milliseconds, tokens_per_second(r));
+              r.rate, r.milliseconds, tokens_per_second(r), r.skipped ? "  skipped" : "");
   std::fflush(stdout);
 }
 

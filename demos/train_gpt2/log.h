@@ -9,11 +9,13 @@ namespace gpt2 {
 struct step_report {
   int64_t step, steps;  // step: from 1
   double loss, norm, rate, milliseconds;
+  double loss_z, norm_z;  // NaN: none
+  bool skipped;           // no update was made
   int64_t tokens;
 };
 
-// log.csv of a run: step, loss, norm, lr, ms, tokens_per_second, eval_loss. An evaluation has a row
-// of its own.
+// log.csv of a run: step, loss, norm, lr, ms, tokens_per_second, loss_z, norm_z, skipped,
+// eval_loss. An evaluation has a row of its own; what there is none of is empty.
 class run_log {
  public:
   // Rows of steps behind `step`, from which the run goes on, are dropped.

@@ -60,26 +60,30 @@ tk::cross_entropy_forward_problem loss_problem(const config& c, const run_shape&
           .type = type};
 }
 
-tk::adamw_problem adamw_problem_of(const adamw_options& o, int64_t elements, double decay,
+tk::adamw_problem adamw_problem_of(const update_options& o, int64_t elements, double decay,
                                    dtype type) {
   return {.sizes = {elements},
           .type = type,
           .moments = dtype::float32,
-          .master_weights = type != dtype::float32,
+          .master_weights = type != dtype::float32 && !o.stochastic_rounding,
           .beta1 = o.beta1,
           .beta2 = o.beta2,
           .eps = o.epsilon,
           .weight_decay = decay,
-          .max_norm = o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity()};
+          .max_norm = o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity(),
+          .skip_nonfinite = true,
+          .stochastic_rounding = type != dtype::float32 && o.stochastic_rounding,
+          .seed = o.seed};
 }
 
 }  // namespace
 
-model::model(const config& c, const run_shape& shape, dtype type, const adamw_options& options,
+model::model(const config& c, const run_shape& shape, dtype type, const update_options& options,
              const device& d, queue& q)
     : config_(c),
       shape_(shape),
       type_(type),
+      outliers_(options.outliers),
       queue_(q),
       parameters_(c),
       offsets_(offsets_of(c, parameters_)),
@@ -87,13 +91,17 @@ model::model(const config& c, const run_shape& shape, dtype type, const adamw_op
       products_(d, type) {
   plan_ops(options, d);
   plan_products();
-  memory_.emplace(c, parameters_, shape, type, workspace_bytes(), most_counters(), d);
+  const extents more{.workspace_bytes = workspace_bytes(),
+                     .counters = most_counters(),
+                     .outlier_window = outliers_.window,
+                     .master = plans_->adamw_matrices.problem.master_weights};
+  memory_.emplace(c, parameters_, shape, type, more, d);
   const float row_weight = 1.0f / static_cast<float>(shape.rows() * shape.micro_steps);
   queue_.upload(memory_->row_weight, &row_weight, sizeof(row_weight));
   queue_.synchronise();
 }
 
-void model::plan_ops(const adamw_options& options, const device& d) {
+void model::plan_ops(const update_options& options, const device& d) {
   const int64_t rows = shape_.rows(), width = config_.width, hidden = 4 * width;
   tk::norm_forward_problem norm{.op = tk::norm_op::add_layer_norm,
                                 .rows = rows,
@@ -209,36 +217,61 @@ int64_t model::most_counters() const {
   return most;
 }
 
-void model::update(double learning_rate, int64_t step) {
+void model::update() {
   buffers& m = *memory_;
-  float* const norm = m.results + shape_.micro_steps;
+  verdict* const said = verdict_in(m.results, shape_.micro_steps);
   const void* const all[] = {m.gradients};
-  tk::launch(plans_->grad_norm, {.grads = all, .norm = norm}, work(), queue_.handle());
+  tk::launch(plans_->grad_norm, {.grads = all, .norm = &said->norm}, work(), queue_.handle());
+  judge({shape_.micro_steps, shape_.micro_steps * shape_.rows(), outliers_},
+        {.losses = m.results,
+         .said = said,
+         .update_norm = m.update_norm,
+         .of_losses = m.loss_window,
+         .of_norms = m.norm_window},
+        queue_.handle());
   int64_t offset = 0;
-  for (tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
-    plan->problem.lr = learning_rate;
-    plan->problem.step = static_cast<double>(step);
+  uint32_t number = 0;
+  for (const tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
     const tk::adamw_addresses addresses[] = {
         {.grad = gradient(offset),
          .param = weight(offset),
          .exp_avg = m.exp_avg + offset,
          .exp_avg_sq = m.exp_avg_sq + offset,
-         .master = m.master != nullptr ? m.master + offset : nullptr}};
-    tk::launch(*plan, {.parameters = addresses, .grad_norm = norm}, work(), queue_.handle());
+         .master = m.master != nullptr ? m.master + offset : nullptr,
+         .step = m.updates + number,
+         .number = number}};
+    tk::launch(*plan, {.parameters = addresses, .lr = m.learning_rate, .grad_norm = m.update_norm},
+               work(), queue_.handle());
     offset = parameters_.matrices;
+    ++number;
   }
 }
 
-float* model::exact_weights() {
-  return memory_->master != nullptr ? memory_->master : static_cast<float*>(memory_->weights);
+std::vector<float> model::exact_weights() {
+  std::vector<float> values(parameters_.total);
+  const buffers& m = *memory_;
+  if (type_ == dtype::float32 || m.master != nullptr) {
+    const void* const from = m.master != nullptr ? m.master : m.weights;
+    queue_.download(values.data(), from, parameters_.total * int64_t{sizeof(float)});
+    queue_.synchronise();
+    return values;
+  }
+  std::vector<bfloat16> rounded(parameters_.total);
+  queue_.download(rounded.data(), m.weights, parameters_.total * int64_t{sizeof(bfloat16)});
+  queue_.synchronise();
+  for (int64_t i = 0; i < parameters_.total; ++i) values[i] = static_cast<float>(rounded[i]);
+  return values;
 }
 
 void model::set_weights(const std::vector<float>& values) {
+  const buffers& m = *memory_;
   const std::vector<bfloat16> rounded(values.begin(), values.end());
-  queue_.upload(exact_weights(), values.data(), parameters_.total * int64_t{sizeof(float)});
-  if (memory_->master != nullptr) {
-    queue_.upload(memory_->weights, rounded.data(), parameters_.total * int64_t{sizeof(bfloat16)});
+  if (m.master != nullptr) {
+    queue_.upload(m.master, values.data(), parameters_.total * int64_t{sizeof(float)});
   }
+  const void* const from =
+      type_ == dtype::float32 ? static_cast<const void*>(values.data()) : rounded.data();
+  queue_.upload(m.weights, from, parameters_.total * kittens::host::bytes_of(type_));
   queue_.synchronise();  // before the vectors go
 }
 

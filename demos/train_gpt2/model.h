@@ -23,9 +23,13 @@ namespace gpt2 {
 
 namespace tk = thunderkittens;
 
-struct adamw_options {
+struct update_options {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip = 1.0;  // the largest norm of the gradients; 0: any
+  // bfloat16 weights have no float32 masters: an update rounds them up or down at random.
+  bool stochastic_rounding = false;
+  uint64_t seed = 0;  // of that
+  outlier_options outliers;
 };
 
 // Where a layer's parameters lie, in elements.
@@ -35,29 +39,31 @@ struct layer_offsets {
 
 class model {
  public:
-  model(const config& c, const run_shape& shape, dtype type, const adamw_options& options,
+  model(const config& c, const run_shape& shape, dtype type, const update_options& options,
         const device& d, queue& q);
 
   // Forward and backward of micro-batch `number`, whose tokens are there; gradients are added up
   // from number 0 on.
   void train(int64_t number);
-  // AdamW on the summed gradients, clipped. `step`: of this update, from 1.
-  void update(double learning_rate, int64_t step);
+  // AdamW on the summed gradients, clipped, at the learning rate that is in memory; or nothing, if
+  // the step is an outlier or its gradients are not finite. It counts the updates.
+  void update();
   // The sum of the losses of micro-batch 0.
   void evaluate();
 
   const parameters& layout() const { return parameters_; }
   buffers& memory() { return *memory_; }
-  // Weights in float32: the master weights where there are some.
-  float* exact_weights();
-  // Rounds the master weights to `weights`, as after an update; on the host, at the start.
+  // The weights that updates change, the master weights where there are some. Waits for them.
+  std::vector<float> exact_weights();
+  // Sets them, and `weights` to what they are rounded to the nearest.
   void set_weights(const std::vector<float>& values);
   const config& sizes() const { return config_; }
   const run_shape& shape() const { return shape_; }
+  const outlier_options& outliers() const { return outliers_; }
   bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
 
  private:
-  void plan_ops(const adamw_options& options, const device& d);
+  void plan_ops(const update_options& options, const device& d);
   void plan_products();
   int64_t workspace_bytes() const;
   int64_t most_counters() const;
@@ -86,6 +92,7 @@ class model {
   config config_;
   run_shape shape_;
   dtype type_;
+  outlier_options outliers_;
   queue& queue_;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;

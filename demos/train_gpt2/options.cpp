@@ -38,10 +38,13 @@ std::vector<option> table(options& o) {
        0,
        0,
        {"bfloat16", "float32"}},
+      {"stochastic-rounding", "", "of bfloat16: no master weights, updates are rounded at random",
+       &o.update.stochastic_rounding},
       {"steps", "N", "updates of the whole run", &o.steps, 0, kMost},
       {"batch", "N", "sequences at once", &o.batch, 1, 1 << 20},
       {"total-batch", "N", "tokens of an update (default: those of a batch)", &o.total_batch, 0,
        kMost},
+      {"graph", "", "launch a step as one CUDA graph, recorded at the start", &o.graph},
       {"recompute", "", "compute gelu again in the backward: less memory", &o.recompute},
       {"lr", "X", "the highest learning rate", &o.rate.highest, 0, 1e6},
       {"schedule",
@@ -54,12 +57,18 @@ std::vector<option> table(options& o) {
       {"warmup", "N", "steps in which the rate rises", &o.rate.warmup, 0, kMost},
       {"last-lr", "X", "the last rate, as a share of the highest", &o.rate.last, 0, 1},
       {"decay-share", "X", "of wsd: the share of the steps that decays", &o.rate.decay_share, 0, 1},
-      {"weight-decay", "X", "of matrices", &o.adamw.weight_decay, 0, 1e6},
-      {"beta1", "X", "of AdamW", &o.adamw.beta1, 0, 0.999999},
-      {"beta2", "X", "of AdamW", &o.adamw.beta2, 0, 0.999999},
-      {"epsilon", "X", "of AdamW", &o.adamw.epsilon, 1e-20, 1},
-      {"clip", "X", "the largest norm of the gradients; 0: any", &o.adamw.clip, 0, 1e30},
-      {"seed", "N", "of the first weights and the order of the data", &o.seed, 0, kMost},
+      {"weight-decay", "X", "of matrices", &o.update.weight_decay, 0, 1e6},
+      {"beta1", "X", "of AdamW", &o.update.beta1, 0, 0.999999},
+      {"beta2", "X", "of AdamW", &o.update.beta2, 0, 0.999999},
+      {"epsilon", "X", "of AdamW", &o.update.epsilon, 1e-20, 1},
+      {"clip", "X", "the largest norm of the gradients; 0: any", &o.update.clip, 0, 1e30},
+      {"skip-loss-z", "X", "no update where the loss is so many deviations high; 0: any",
+       &o.update.outliers.loss_z, 0, 1e6},
+      {"skip-norm-z", "X", "the same of the gradients' norm", &o.update.outliers.norm_z, 0, 1e6},
+      {"outlier-window", "N", "steps whose mean and deviation these are", &o.update.outliers.window,
+       2, 1 << 16},
+      {"seed", "N", "of the first weights, the order of the data, and what is random", &o.seed, 0,
+       kMost},
       {"out", "FOLDER", "where checkpoints and log.csv go", &o.out},
       {"resume", "", "go on from the newest checkpoint in --out", &o.resume},
       {"log-every", "N", "steps between lines", &o.log_every, 1, kMost},
@@ -107,6 +116,10 @@ void set(const option& one, const std::string& text) {
 void check(options& o) {
   if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
   o.sizes.positions = o.length;
+  o.update.seed = static_cast<uint64_t>(o.seed);
+  if (o.update.stochastic_rounding && o.element() == dtype::float32) {
+    throw error("--stochastic-rounding is of bfloat16 weights, got --dtype float32");
+  }
   const int64_t at_once = o.batch * o.length;
   if (o.total_batch == 0) o.total_batch = at_once;
   if (o.total_batch % at_once != 0) {

@@ -19,11 +19,11 @@ struct options {
   // Recipe
   int64_t steps = 1000, batch = 8, length = 1024, total_batch = 0;
   schedule rate;
-  adamw_options adamw;
+  update_options update;
   int64_t seed = 0;
   // Run
   std::string out = "runs/train_gpt2";
-  bool recompute = false, resume = false, help = false;
+  bool recompute = false, graph = false, resume = false, help = false;
   int64_t device = 0, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
   int64_t keep = 2;
 

@@ -44,16 +44,21 @@ class run {
         sorter_(config_.vocabulary),
         device_(device_of(o.device)),
         queue_(device_),
-        model_(config_, o.shape(), o.element(), o.adamw, device_, queue_),
+        model_(config_, o.shape(), o.element(), o.update, device_, queue_),
         staging_(device_, place::host) {
     if (!o.evaluation.empty()) evaluation_.emplace(o.evaluation, o.length, config_.vocabulary);
     if (!o.tokenizer.empty()) mapped_file(o.tokenizer);  // it is there
     staging_.allocate([&] {
       for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
-      for (float*& results : results_) results = staging_.take<float>(o.shape().micro_steps + 1);
+      for (float*& rate : rates_) rate = staging_.take<float>(1);
+      for (float*& results : results_) {
+        results = staging_.take<float>(result_floats(o.shape().micro_steps));
+      }
     });
     done_.facts = {{"dtype", o.type},
                    {"length", std::to_string(o.length)},
+                   {"outlier-window", std::to_string(o.update.outliers.window)},
+                   {"rounding", o.update.stochastic_rounding ? "stochastic" : "to the nearest"},
                    {"seed", std::to_string(o.seed)},
                    {"total-batch", std::to_string(o.total_batch)},
                    {"tokens", std::to_string(data_.tokens())}};
@@ -64,6 +69,7 @@ class run {
     } else {
       model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
     }
+    if (o.graph) graph_.emplace(queue_, [this] { compute_step(); });
     log_.emplace(o.out, done_.step);
     describe();
   }
@@ -90,6 +96,10 @@ class run {
     }
     report();
     if (done_.step > first) save();
+    if (done_.skipped > 0) {
+      std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
+                  static_cast<long long>(done_.step));
+    }
     std::printf("%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
                 static_cast<long long>(done_.step - first),
                 static_cast<long long>(in_loop.allocations),
@@ -125,6 +135,13 @@ class run {
     sorter_.sort(batch, rows());
   }
 
+  // The kernels of an update. What changes from one to the next, tokens and learning rate, is in
+  // the device's memory.
+  void compute_step() {
+    for (int64_t i = 0; i < options_.shape().micro_steps; ++i) model_.train(i);
+    model_.update();
+  }
+
   // One update, launched: its tokens, whose memory no step before the last reads any more, its
   // kernels, and the copy of its results.
   void launch_step() {
@@ -135,10 +152,11 @@ class run {
             [&](int64_t sequence) { return order_.at(done_.sequences + sequence); });
     }
     queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
-    for (int64_t i = 0; i < micro_steps; ++i) model_.train(i);
-    model_.update(options_.rate.at(done_.step, options_.steps), done_.step + 1);
+    *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
+    queue_.upload(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    graph_ ? graph_->launch() : compute_step();
     queue_.download(results_[parity], model_.memory().results,
-                    (micro_steps + 1) * int64_t{sizeof(float)});
+                    result_floats(micro_steps) * int64_t{sizeof(float)});
     queue_.mark(parity);
     ++done_.step;
     done_.sequences += micro_steps * options_.batch;
@@ -150,19 +168,24 @@ class run {
     const int parity = static_cast<int>(reported_ % queue::kMarks);
     const clock::time_point now = queue_.wait(parity);
     const int64_t micro_steps = options_.shape().micro_steps;
+    const verdict& said = *verdict_in(results_[parity], micro_steps);
     double loss = 0;
     for (int64_t i = 0; i < micro_steps; ++i) loss += results_[parity][i];
     const step_report r{.step = reported_ + 1,
                         .steps = options_.steps,
                         .loss = loss / double(rows() * micro_steps),
-                        .norm = results_[parity][micro_steps],
+                        .norm = said.norm,
                         .rate = options_.rate.at(reported_, options_.steps),
                         .milliseconds = milliseconds(now - last_report_),
+                        .loss_z = said.loss_z,
+                        .norm_z = said.norm_z,
+                        .skipped = said.skipped != 0,
                         .tokens = options_.total_batch};
     last_report_ = now;
     ++reported_;
+    done_.skipped += r.skipped;
     log_->add(r);
-    if (r.step % options_.log_every == 0 || r.step == options_.steps) {
+    if (r.step % options_.log_every == 0 || r.step == options_.steps || r.skipped) {
       print(r);
       log_->flush();
     }
@@ -210,8 +233,10 @@ class run {
   model model_;
   arena staging_;
   int* tokens_[queue::kMarks];
+  float* rates_[queue::kMarks];
   float* results_[queue::kMarks];
   progress done_;
+  std::optional<recording> graph_;
   std::optional<run_log> log_;
   int64_t reported_ = 0;  // steps whose numbers have come
   clock::time_point last_report_;

@@ -6,7 +6,8 @@
 // `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the first micro-batch; the
 // gradients of all as gradient.<parameter>; `results`, the sum of the losses of each and the
 // gradients' norm; the parameters after two updates by these gradients, at the learning rates 0.01
-// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>.
+// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>; `verdict`, of a third
+// one, behind a window of two.
 #include <cstdio>
 #include <cstdlib>
 
@@ -74,7 +75,8 @@ void run(char** arguments) {
   const config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
                  number(arguments[8]), number(arguments[9])};
   const run_shape shape{number(arguments[10]), c.positions, number(arguments[11])};
-  const adamw_options options{.clip = std::strtod(arguments[12], nullptr)};
+  const update_options options{.clip = std::strtod(arguments[12], nullptr),
+                               .outliers = {.window = 2}};
   queue q(d);
   model m(c, shape, type, options, d, q);
   std::vector<float> weights(m.layout().total, 0.0f);
@@ -83,7 +85,7 @@ void run(char** arguments) {
   load_tokens(m, q, in);
 
   tensors out;
-  out.values.reserve(3 + 3 * m.layout().all.size());
+  out.values.reserve(4 + 3 * m.layout().all.size());
   m.evaluate();
   const int64_t padded = c.padded_vocabulary();
   out.add("logits", {shape.rows(), padded},
@@ -97,16 +99,24 @@ void run(char** arguments) {
   for (const parameter& p : m.layout().all) {
     out.add("gradient." + p.name, p.shape, part(gradients, p));
   }
-  m.update(0.01, 1);
-  out.add("results", {shape.micro_steps + 1},
-          download(q, dtype::float32, m.memory().results, shape.micro_steps + 1));
-  m.update(0.02, 2);
-  const std::vector<float> exact = download(q, dtype::float32, m.exact_weights(), m.layout().total);
+  const auto update = [&](float rate) {
+    q.upload(m.memory().learning_rate, &rate, sizeof(rate));
+    m.update();
+    q.synchronise();  // before the rate goes
+  };
+  update(0.01f);
+  const int64_t results = result_floats(shape.micro_steps);
+  out.add("results", {results}, download(q, dtype::float32, m.memory().results, results));
+  update(0.02f);
+  const std::vector<float> exact = m.exact_weights();
   const std::vector<float> rounded = download(q, type, m.memory().weights, m.layout().total);
   for (const parameter& p : m.layout().all) {
     out.add("updated." + p.name, p.shape, part(exact, p));
     out.add("rounded." + p.name, p.shape, part(rounded, p));
   }
+  update(0);
+  out.add("verdict", {4},
+          download(q, dtype::float32, m.memory().results + shape.micro_steps, 4));
   write_safetensors(arguments[2], {}, out.named);
 }
 
