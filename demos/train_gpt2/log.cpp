@@ -7,13 +7,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "speed.h"
 #include "thunderkittens/kernels/common.h"
 
 namespace gpt2 {
 namespace {
 
 constexpr const char* kHeader =
-    "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,eval_loss\n";
+    "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,"
+    "share_of_peak,eval_loss\n";
 
 double tokens_per_second(const step_report& r) {
   return double(r.tokens) / (r.milliseconds / 1000);
@@ -50,19 +52,27 @@ run_log::~run_log() {
 }
 
 void run_log::add(const step_report& r) {
-  std::fprintf(file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,%s,%s,%d,\n", static_cast<long long>(r.step),
-               r.loss, r.norm, r.rate, r.milliseconds, tokens_per_second(r),
-               number_or_nothing(r.loss_z).c_str(), number_or_nothing(r.norm_z).c_str(), r.skipped);
+  std::fprintf(
+      file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,%s,%s,%d,%s,\n", static_cast<long long>(r.step), r.loss,
+      r.norm, r.rate, r.milliseconds, tokens_per_second(r), number_or_nothing(r.loss_z).c_str(),
+      number_or_nothing(r.norm_z).c_str(), r.skipped, number_or_nothing(r.share_of_peak).c_str());
 }
 
 void run_log::add_evaluation(int64_t step, double loss) {
-  std::fprintf(file_, "%lld,,,,,,,,,%.9g\n", static_cast<long long>(step), loss);
+  std::fprintf(file_, "%lld,,,,,,,,,,%.9g\n", static_cast<long long>(step), loss);
 }
 
 void print(const step_report& r) {
-  std::printf("step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.1f ms  %.0f tokens/s%s\n",
-              static_cast<long long>(r.step), static_cast<long long>(r.steps), r.loss, r.norm,
-              r.rate, r.milliseconds, tokens_per_second(r), r.skipped ? "  skipped" : "");
+  char share[32] = "–";
+  if (!std::isnan(r.share_of_peak)) {
+    std::snprintf(share, sizeof(share), "%.1f %%", 100 * r.share_of_peak);
+  }
+  std::printf(
+      "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.1f ms  %.0f tokens/s  %s of peak  "
+      "%s left%s\n",
+      static_cast<long long>(r.step), static_cast<long long>(r.steps), r.loss, r.norm, r.rate,
+      r.milliseconds, tokens_per_second(r), share, shown_time(r.seconds_left).c_str(),
+      r.skipped ? "  skipped" : "");
   std::fflush(stdout);
 }
 

@@ -11,11 +11,13 @@ struct step_report {
   double loss, norm, rate, milliseconds;
   double loss_z, norm_z;  // NaN: none
   bool skipped;           // no update was made
+  double share_of_peak;   // of the GPU's FLOP/s; NaN: unknown
+  double seconds_left;
   int64_t tokens;
 };
 
 // log.csv of a run: step, loss, norm, lr, ms, tokens_per_second, loss_z, norm_z, skipped,
-// eval_loss. An evaluation has a row of its own; what there is none of is empty.
+// share_of_peak, eval_loss. An evaluation has a row of its own; what there is none of is empty.
 class run_log {
  public:
   // Rows of steps behind `step`, from which the run goes on, are dropped.

@@ -13,6 +13,7 @@
 #include "data.h"
 #include "log.h"
 #include "options.h"
+#include "speed.h"
 
 namespace gpt2 {
 namespace {
@@ -45,7 +46,8 @@ class run {
         device_(device_of(o.device)),
         queue_(device_),
         model_(config_, o.shape(), o.element(), o.update, device_, queue_),
-        staging_(device_, place::host) {
+        staging_(device_, place::host),
+        speed_(flops_per_token(config_, o.length), name_of(device_), o.element()) {
     if (!o.evaluation.empty()) evaluation_.emplace(o.evaluation, o.length, config_.vocabulary);
     if (!o.tokenizer.empty()) mapped_file(o.tokenizer);  // it is there
     staging_.allocate([&] {
@@ -120,6 +122,7 @@ class run {
                 static_cast<long long>(options_.total_batch), static_cast<long long>(s.micro_steps),
                 static_cast<long long>(s.batch), static_cast<long long>(s.length),
                 static_cast<long long>(data_.sequences()));
+    std::fputs(speed_.description().c_str(), stdout);
     std::fputs(model_.memory().description().c_str(), stdout);
     std::fflush(stdout);
   }
@@ -171,15 +174,19 @@ class run {
     const verdict& said = *verdict_in(results_[parity], micro_steps);
     double loss = 0;
     for (int64_t i = 0; i < micro_steps; ++i) loss += results_[parity][i];
+    const double took = milliseconds(now - last_report_);
+    speed_.add(took);
     const step_report r{.step = reported_ + 1,
                         .steps = options_.steps,
                         .loss = loss / double(rows() * micro_steps),
                         .norm = said.norm,
                         .rate = options_.rate.at(reported_, options_.steps),
-                        .milliseconds = milliseconds(now - last_report_),
+                        .milliseconds = took,
                         .loss_z = said.loss_z,
                         .norm_z = said.norm_z,
                         .skipped = said.skipped != 0,
+                        .share_of_peak = speed_.share_of_peak(options_.total_batch, took),
+                        .seconds_left = speed_.seconds_left(options_.steps - reported_ - 1),
                         .tokens = options_.total_batch};
     last_report_ = now;
     ++reported_;
@@ -238,6 +245,7 @@ class run {
   progress done_;
   std::optional<recording> graph_;
   std::optional<run_log> log_;
+  speedometer speed_;
   int64_t reported_ = 0;  // steps whose numbers have come
   clock::time_point last_report_;
 };
