@@ -1,31 +1,15 @@
 // Causal attention in float32, forward and backward: a warp for each row, its lanes over the head
 // dimension. For float32 training alone, where exactness counts and not speed: every score is
 // computed again in the backward, and none is stored.
-#include "kernels.h"
+#include "lane_values.cuh"
 
 #include <kittens/host/ceil_div.h>
-#include <kittens.cuh>
 #include <kittens/host/launch.cuh>
-
-#include <cmath>
 
 namespace gpt2 {
 namespace {
 
-using namespace kittens;
-
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kMost = attention_fp32::kMostHeadDim / 32;  // elements of a row that a lane has
-
-struct lane_values {
-  float at[kMost];
-};
-
-KITTENS_DEVICE float warp_sum(float value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += arch::shuffle_xor(value, mask);
-  return value;
-}
 
 // Which row a warp has: of batch b, head h, at position t. Not `inside`: none.
 struct place {
@@ -49,61 +33,17 @@ struct place {
   }
 };
 
-KITTENS_DEVICE void load(lane_values& values, const float* row, int64_t head_dim) {
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    const int d = i * 32 + arch::lane_id();
-    values.at[i] = d < head_dim ? arch::load_global(row + d) : 0.0f;
-  }
-}
-
-KITTENS_DEVICE void store(float* row, const lane_values& values, int64_t head_dim) {
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    const int d = i * 32 + arch::lane_id();
-    if (d < head_dim) arch::store_global(row + d, values.at[i]);
-  }
-}
-
-KITTENS_DEVICE float dot(const lane_values& a, const lane_values& b) {
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) sum = arch::fma(a.at[i], b.at[i], sum);
-  return warp_sum(sum);
-}
-
-// sum = a · sum + b · x
-KITTENS_DEVICE void combine(lane_values& sum, float a, float b, const lane_values& x) {
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) sum.at[i] = arch::fma(b, x.at[i], a * sum.at[i]);
-}
-
-KITTENS_DEVICE float scale_of(const attention_fp32& p) {
-  return 1.0f / sqrtf(static_cast<float>(p.head_dim));
-}
-
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(attention_fp32 p, attention_fp32_tensors tensors) {
   const place at(p);
   if (!at.inside) return;
-  lane_values q, k, v, o{};
+  lane_values q, o;
   load(q, tensors.q + at.offset(p, at.t, p.stride), p.head_dim);
-  float maximum = -INFINITY, total = 0;
-  for (int64_t j = 0; j <= at.t; ++j) {
-    load(k, tensors.k + at.offset(p, j, p.stride), p.head_dim);
-    load(v, tensors.v + at.offset(p, j, p.stride), p.head_dim);
-    const float score = dot(q, k) * scale_of(p);
-    const float larger = fmaxf(maximum, score);
-    const float old = expf(maximum - larger), weight = expf(score - larger);
-    total = total * old + weight;
-    combine(o, old, weight, v);
-    maximum = larger;
-  }
-  combine(o, 1.0f / total, 0.0f, o);
+  const int64_t first = at.offset(p, 0, p.stride);
+  const float lse =
+      attend(o, q, tensors.k + first, tensors.v + first, p.stride, at.t + 1, p.head_dim);
   store(tensors.o + at.offset(p, at.t, p.heads * p.head_dim), o, p.head_dim);
-  if (arch::lane_id() == 0) {
-    arch::store_global(tensors.lse + at.number(p, at.t), maximum + logf(total));
-  }
+  if (arch::lane_id() == 0) arch::store_global(tensors.lse + at.number(p, at.t), lse);
 }
 
 // dq of a row, and its delta = Σ do ∘ o, which the other kernel reads.
@@ -120,8 +60,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t j = 0; j <= at.t; ++j) {
     load(k, tensors.k + at.offset(p, j, p.stride), p.head_dim);
     load(v, tensors.v + at.offset(p, j, p.stride), p.head_dim);
-    const float weight = expf(dot(q, k) * scale_of(p) - lse);
-    combine(dq, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p), k);
+    const float weight = expf(dot(q, k) * scale_of(p.head_dim) - lse);
+    combine(dq, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p.head_dim), k);
   }
   store(tensors.dq + row, dq, p.head_dim);
   if (arch::lane_id() == 0) arch::store_global(tensors.delta + at.number(p, at.t), delta);
@@ -141,9 +81,9 @@ __global__ void __launch_bounds__(kThreads)
     load(d_o, tensors.d_o + at.offset(p, i, width), p.head_dim);
     const float lse = arch::load_global(tensors.lse + at.number(p, i));
     const float delta = arch::load_global(tensors.delta + at.number(p, i));
-    const float weight = expf(dot(q, k) * scale_of(p) - lse);
+    const float weight = expf(dot(q, k) * scale_of(p.head_dim) - lse);
     combine(dv, 1.0f, weight, d_o);
-    combine(dk, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p), q);
+    combine(dk, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p.head_dim), q);
   }
   store(tensors.dk + at.offset(p, at.t, width), dk, p.head_dim);
   store(tensors.dv + at.offset(p, at.t, width), dv, p.head_dim);

@@ -56,13 +56,6 @@ std::vector<fs::path> checkpoints(const std::string& out) {
   return found;
 }
 
-std::vector<float> download(queue& q, const float* from, int64_t count) {
-  std::vector<float> values(count);
-  q.download(values.data(), from, count * int64_t{sizeof(float)});
-  q.synchronise();
-  return values;
-}
-
 void append(std::vector<float_tensor>& tensors, const std::string& prefix, const parameters& p,
             const std::vector<float>& values) {
   for (const parameter& one : p.all) {
@@ -105,7 +98,7 @@ std::vector<std::vector<float>> save_windows(model& m, queue& q, std::vector<flo
   const int64_t size = m.outliers().window;
   std::vector<std::vector<float>> kept;
   for (const named_window& w : windows_of(m)) {
-    kept.push_back(download(q, w.at.values, size));
+    kept.push_back(to_host(q, dtype::float32, w.at.values, size));
     tensors.push_back({w.name, {size}, kept.back().data()});
     int seen = 0;
     q.download(&seen, w.at.seen, sizeof(seen));
@@ -207,8 +200,8 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
     append(tensors, "", p, weights);
     write_safetensors(partial + "/model.safetensors", {}, tensors);
   }
-  const std::vector<float> average = download(q, m.memory().exp_avg, p.total);
-  const std::vector<float> squares = download(q, m.memory().exp_avg_sq, p.total);
+  const std::vector<float> average = to_host(q, dtype::float32, m.memory().exp_avg, p.total);
+  const std::vector<float> squares = to_host(q, dtype::float32, m.memory().exp_avg_sq, p.total);
   std::vector<float_tensor> tensors;
   append(tensors, "exp_avg.", p, average);
   append(tensors, "exp_avg_sq.", p, squares);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kHeader =
     "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,"
-    "share_of_peak,eval_loss\n";
+    "share_of_peak,eval_loss,hellaswag\n";
 
 double tokens_per_second(const step_report& r) {
   return double(r.tokens) / (r.milliseconds / 1000);
@@ -29,7 +29,7 @@ std::string number_or_nothing(double x) {
 
 }  // namespace
 
-run_log::run_log(const std::string& out, int64_t step) {
+run_log::run_log(const std::string& out, int64_t step, bool again) {
   std::error_code failed;
   std::filesystem::create_directories(out, failed);
   const std::string path = out + "/log.csv";
@@ -37,6 +37,8 @@ run_log::run_log(const std::string& out, int64_t step) {
   std::ifstream before(path);
   while (step > 0 && std::getline(before, line)) {
     const int64_t number = std::strtoll(line.c_str(), nullptr, 10);
+    const bool is_evaluation = line.find(",,") == line.find(',');
+    if (again && number == step && is_evaluation) continue;
     if (number >= 1 && number <= step) kept += line + "\n";
   }
   before.close();
@@ -52,14 +54,16 @@ run_log::~run_log() {
 }
 
 void run_log::add(const step_report& r) {
-  std::fprintf(
-      file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,%s,%s,%d,%s,\n", static_cast<long long>(r.step), r.loss,
-      r.norm, r.rate, r.milliseconds, tokens_per_second(r), number_or_nothing(r.loss_z).c_str(),
-      number_or_nothing(r.norm_z).c_str(), r.skipped, number_or_nothing(r.share_of_peak).c_str());
+  std::fprintf(file_, "%lld,%.9g,%.9g,%.9g,%.3f,%.1f,%s,%s,%d,%s,,\n",
+               static_cast<long long>(r.step), r.loss, r.norm, r.rate, r.milliseconds,
+               tokens_per_second(r), number_or_nothing(r.loss_z).c_str(),
+               number_or_nothing(r.norm_z).c_str(), r.skipped,
+               number_or_nothing(r.share_of_peak).c_str());
 }
 
-void run_log::add_evaluation(int64_t step, double loss) {
-  std::fprintf(file_, "%lld,,,,,,,,,,%.9g\n", static_cast<long long>(step), loss);
+void run_log::add_evaluation(int64_t step, double loss, double answered) {
+  std::fprintf(file_, "%lld,,,,,,,,,,%s,%s\n", static_cast<long long>(step),
+               number_or_nothing(loss).c_str(), number_or_nothing(answered).c_str());
 }
 
 void print(const step_report& r) {

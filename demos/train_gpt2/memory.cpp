@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "bfloat16.h"
+
 #ifdef WITH_CUDA
 #include <cuda_runtime.h>
 #endif
@@ -140,6 +142,20 @@ void queue::synchronise() {
 #ifdef WITH_CUDA
   if (!simulated_) check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "waiting");
 #endif
+}
+
+std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count) {
+  std::vector<float> values(count);
+  if (type == dtype::float32) {
+    q.download(values.data(), from, count * int64_t{sizeof(float)});
+    q.synchronise();
+    return values;
+  }
+  std::vector<bfloat16> stored(count);
+  q.download(stored.data(), from, count * int64_t{sizeof(bfloat16)});
+  q.synchronise();
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
+  return values;
 }
 
 #ifdef WITH_CUDA

@@ -8,12 +8,14 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "thunderkittens/kernels/common.h"
 
 namespace gpt2 {
 
 using thunderkittens::device;
+using thunderkittens::dtype;
 using thunderkittens::error;
 using thunderkittens::stream;
 using clock = std::chrono::steady_clock;
@@ -99,6 +101,9 @@ class queue {
   [[maybe_unused]] void* marks_[kMarks] = {};  // CUDA's events
   clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
 };
+
+// What `count` elements on the device are, in float32. Waits for the queue.
+std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count);
 
 // Launches on a queue, recorded once and launched as one, any number of times: a CUDA graph. All
 // that changes from one time to the next has to be in device memory. Beside the simulator, where

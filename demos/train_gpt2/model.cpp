@@ -248,19 +248,10 @@ void model::update() {
 }
 
 std::vector<float> model::exact_weights() {
-  std::vector<float> values(parameters_.total);
-  const buffers& m = *memory_;
-  if (type_ == dtype::float32 || m.master != nullptr) {
-    const void* const from = m.master != nullptr ? m.master : m.weights;
-    queue_.download(values.data(), from, parameters_.total * int64_t{sizeof(float)});
-    queue_.synchronise();
-    return values;
+  if (memory_->master != nullptr) {
+    return to_host(queue_, dtype::float32, memory_->master, parameters_.total);
   }
-  std::vector<bfloat16> rounded(parameters_.total);
-  queue_.download(rounded.data(), m.weights, parameters_.total * int64_t{sizeof(bfloat16)});
-  queue_.synchronise();
-  for (int64_t i = 0; i < parameters_.total; ++i) values[i] = static_cast<float>(rounded[i]);
-  return values;
+  return to_host(queue_, type_, memory_->weights, parameters_.total);
 }
 
 void model::set_weights(const std::vector<float>& values) {

@@ -60,6 +60,14 @@ class model {
   const config& sizes() const { return config_; }
   const run_shape& shape() const { return shape_; }
   const outlier_options& outliers() const { return outliers_; }
+  dtype type() const { return type_; }
+  const layer_offsets& offsets(size_t layer) const { return offsets_[layer]; }
+  int64_t last_norm() const { return last_norm_; }
+  // Addresses: of a weight, and of an element of something of the model's type.
+  void* weight(int64_t offset) const { return at(memory_->weights, offset); }
+  void* at(void* base, int64_t elements) const {
+    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
+  }
   bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
 
  private:
@@ -83,11 +91,7 @@ class model {
     products_.run(product, o, memory_->workspace, queue_.handle());
   }
   tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
-  void* weight(int64_t offset) const { return at(memory_->weights, offset); }
   void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
-  void* at(void* base, int64_t elements) const {
-    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
-  }
 
   config config_;
   run_shape shape_;

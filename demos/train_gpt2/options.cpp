@@ -24,7 +24,10 @@ std::vector<option> table(options& o) {
   return {
       {"train", "PATH", "tokens to train on: a .bin file, or a folder: all in it", &o.train},
       {"eval", "PATH", "tokens to evaluate on", &o.evaluation},
-      {"tokenizer", "FILE", "a tokenizer.json, which is put into checkpoints", &o.tokenizer},
+      {"hellaswag", "FILE", "questions to answer, a .bin file of llm.c's or prepare's",
+       &o.hellaswag},
+      {"tokenizer", "FILE", "a tokenizer.json: put into checkpoints; it turns samples into text",
+       &o.tokenizer},
       {"init", "FOLDER", "begin with the GPT-2 of a checkpoint, whose sizes hold", &o.init},
       {"vocabulary", "N", "tokens that there are", &o.sizes.vocabulary, 1, 1 << 20},
       {"layers", "N", "blocks", &o.sizes.layers, 1, 256},
@@ -72,8 +75,19 @@ std::vector<option> table(options& o) {
       {"out", "FOLDER", "where checkpoints and log.csv go", &o.out},
       {"resume", "", "go on from the newest checkpoint in --out", &o.resume},
       {"log-every", "N", "steps between lines", &o.log_every, 1, kMost},
-      {"eval-every", "N", "steps between evaluations", &o.eval_every, 1, kMost},
+      {"eval-every", "N", "steps between evaluations; the last is always made", &o.eval_every, 1,
+       kMost},
       {"eval-batches", "N", "batches of an evaluation", &o.eval_batches, 1, kMost},
+      {"sample", "N", "tokens of a sample of the model's text; 0: none", &o.sampling.tokens, 0,
+       1 << 20},
+      {"sample-every", "N", "steps between samples; the last is always made", &o.sample_every, 1,
+       kMost},
+      {"prompt", "LIST", "of token numbers, by commas (default: the first token of --train)",
+       &o.prompt},
+      {"temperature", "X", "of samples; 0: the most probable token", &o.sampling.temperature, 0,
+       100},
+      {"top-k", "N", "samples are of so many most probable tokens; 0: of all", &o.sampling.top_k, 0,
+       1 << 20},
       {"save-every", "N", "steps between checkpoints; the last is always saved", &o.save_every, 1,
        kMost},
       {"keep", "N", "checkpoints to keep", &o.keep, 1, 1 << 20},
@@ -113,9 +127,26 @@ void set(const option& one, const std::string& text) {
   *std::get<std::string*>(one.to) = text;
 }
 
+std::vector<int> parse_tokens(const std::string& text) {
+  std::vector<int> tokens;
+  const char* at = text.c_str();
+  while (*at != '\0') {
+    char* end = nullptr;
+    const long long token = std::strtoll(at, &end, 10);
+    const bool more = *end == ',' && end[1] != '\0';
+    if (end == at || token < 0 || token >= 1 << 20 || (!more && *end != '\0')) {
+      throw error("--prompt must be numbers of tokens, with commas between them, got " + text);
+    }
+    tokens.push_back(static_cast<int>(token));
+    at = end + more;
+  }
+  return tokens;
+}
+
 void check(options& o) {
   if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
   o.sizes.positions = o.length;
+  o.sampling.prompt = parse_tokens(o.prompt);
   o.update.seed = static_cast<uint64_t>(o.seed);
   if (o.update.stochastic_rounding && o.element() == dtype::float32) {
     throw error("--stochastic-rounding is of bfloat16 weights, got --dtype float32");

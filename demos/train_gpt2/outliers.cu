@@ -2,21 +2,13 @@
 #include "outliers.h"
 
 #include <cfloat>
-#include <cmath>
 
-#include <kittens.cuh>
 #include <kittens/host/launch.cuh>
+
+#include "lane_values.cuh"
 
 namespace gpt2 {
 namespace {
-
-using namespace kittens;
-
-KITTENS_DEVICE float warp_sum(float value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += arch::shuffle_xor(value, mask);
-  return value;
-}
 
 // Puts a value into its window; its z there, NaN where there is none.
 KITTENS_DEVICE float enter(const outlier_window& w, int size, float value) {

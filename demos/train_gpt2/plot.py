@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from models import drawing
 
 Curve = tuple[list[float], list[float]]
-COLUMNS = ("loss", "eval_loss", "norm", "lr", "tokens_per_second")
+COLUMNS = ("loss", "eval_loss", "norm", "lr", "tokens_per_second", "hellaswag")
 
 
 def read(log: Path) -> dict[str, Curve]:
@@ -55,12 +55,16 @@ def panels(curves: dict[str, Curve]) -> list[drawing.Panel]:
     losses = {"training": curves["loss"]}
     if curves["eval_loss"][0]:
         losses["held out"] = curves["eval_loss"]
-    return [
+    drawn = [
         drawing.Panel("step", "loss (nats a token)", losses),
         drawing.Panel("step", "norm of the gradients", {"norm": curves["norm"]}),
         drawing.Panel("step", "learning rate", {"rate": curves["lr"]}),
         drawing.Panel("step", "tokens a second", {"speed": curves["tokens_per_second"]}),
     ]
+    if curves["hellaswag"][0]:
+        answered = {"answered": curves["hellaswag"]}
+        drawn.append(drawing.Panel("step", "share of questions answered", answered))
+    return drawn
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,6 +11,7 @@
 
 #include "checkpoint.h"
 #include "data.h"
+#include "examination.h"
 #include "log.h"
 #include "options.h"
 #include "speed.h"
@@ -46,10 +47,9 @@ class run {
         device_(device_of(o.device)),
         queue_(device_),
         model_(config_, o.shape(), o.element(), o.update, device_, queue_),
+        examination_(o, config_, device_, model_, queue_, data_.first_token()),
         staging_(device_, place::host),
         speed_(flops_per_token(config_, o.length), name_of(device_), o.element()) {
-    if (!o.evaluation.empty()) evaluation_.emplace(o.evaluation, o.length, config_.vocabulary);
-    if (!o.tokenizer.empty()) mapped_file(o.tokenizer);  // it is there
     staging_.allocate([&] {
       for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
       for (float*& rate : rates_) rate = staging_.take<float>(1);
@@ -72,7 +72,8 @@ class run {
       model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
     }
     if (o.graph) graph_.emplace(queue_, [this] { compute_step(); });
-    log_.emplace(o.out, done_.step);
+    const bool again = done_.step == o.steps && examination_.is_due(done_.step, true);
+    log_.emplace(o.out, done_.step, again);
     describe();
   }
 
@@ -87,16 +88,18 @@ class run {
       if (done_.step > reported_ + 1) report();
       in_loop.allocations += count().allocations - before.allocations;
       in_loop.synchronisations += count().synchronisations - before.synchronisations;
-      const bool last = done_.step == options_.steps;
-      const bool evaluates = evaluation_ && (last || done_.step % options_.eval_every == 0);
+      const bool examines = done_.step < options_.steps && examination_.is_due(done_.step, false);
       const bool saves = done_.step % options_.save_every == 0;
-      if (!evaluates && !saves) continue;
+      if (!examines && !saves) continue;
       report();
-      if (evaluates) evaluate();
+      if (examines) examination_.run(done_.step, false, *log_);
       if (saves) save();
       last_report_ = clock::now();
     }
     report();
+    if (!interrupted && examination_.is_due(done_.step, true)) {
+      examination_.run(done_.step, true, *log_);
+    }
     if (done_.step > first) save();
     if (done_.skipped > 0) {
       std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
@@ -123,19 +126,8 @@ class run {
                 static_cast<long long>(s.batch), static_cast<long long>(s.length),
                 static_cast<long long>(data_.sequences()));
     std::fputs(speed_.description().c_str(), stdout);
-    std::fputs(model_.memory().description().c_str(), stdout);
+    std::fputs((model_.memory().description() + examination_.description()).c_str(), stdout);
     std::fflush(stdout);
-  }
-
-  // Sequences of micro-batch `number` of what is staged for a step; `sequence(i)`: the i-th.
-  template <class F>
-  void stage(const dataset& from, int* tokens, int64_t number, const F& sequence) {
-    int* const batch = tokens + number * token_batch::ints(rows());
-    for (int64_t b = 0; b < options_.batch; ++b) {
-      const int64_t at = b * options_.length;
-      from.read(sequence(number * options_.batch + b), batch + at, batch + rows() + at);
-    }
-    sorter_.sort(batch, rows());
   }
 
   // The kernels of an update. What changes from one to the next, tokens and learning rate, is in
@@ -151,8 +143,9 @@ class run {
     const int parity = static_cast<int>(done_.step % queue::kMarks);
     const int64_t micro_steps = options_.shape().micro_steps;
     for (int64_t i = 0; i < micro_steps; ++i) {
-      stage(data_, tokens_[parity], i,
-            [&](int64_t sequence) { return order_.at(done_.sequences + sequence); });
+      sorter_.fill(
+          tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
+          [&](int64_t number) { return order_.at(done_.sequences + i * options_.batch + number); });
     }
     queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
     *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
@@ -205,25 +198,6 @@ class run {
     return std::chrono::duration<double, std::milli>(d).count();
   }
 
-  // The mean loss of the first sequences of --eval.
-  void evaluate() {
-    double sum = 0;
-    for (int64_t i = 0; i < options_.eval_batches; ++i) {
-      stage(*evaluation_, tokens_[0], 0, [&](int64_t sequence) {
-        return (i * options_.batch + sequence) % evaluation_->sequences();
-      });
-      queue_.upload(model_.memory().tokens, tokens_[0],
-                    token_batch::ints(rows()) * int64_t{sizeof(int)});
-      model_.evaluate();
-      queue_.download(results_[0], model_.memory().results, sizeof(float));
-      queue_.synchronise();
-      sum += results_[0][0];
-    }
-    const double loss = sum / double(rows() * options_.eval_batches);
-    std::printf("step %lld  evaluation loss %.4f\n", static_cast<long long>(done_.step), loss);
-    log_->add_evaluation(done_.step, loss);
-  }
-
   void save() {
     save_checkpoint(options_.out, done_, model_, queue_, options_.tokenizer, options_.keep);
     log_->flush();
@@ -232,12 +206,12 @@ class run {
   options options_;
   config config_;
   dataset data_;
-  std::optional<dataset> evaluation_;
   shuffled order_;
   batch_sorter sorter_;
   device device_;
   queue queue_;
   model model_;
+  examination examination_;
   arena staging_;
   int* tokens_[queue::kMarks];
   float* rates_[queue::kMarks];

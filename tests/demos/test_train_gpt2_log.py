@@ -4,9 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from trainers import SMALL, column, rows, succeeded
+from trainers import SMALL, build, column, rows, succeeded
 
-from build_tools import settings, simulator, train
 from demos.train_gpt2 import plot
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -15,9 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 @pytest.fixture(scope="module")
 def say():
     """Runs the program of the speed's functions; returns what it prints."""
-    if not (settings.PACKAGE / "lib" / simulator.LIBRARY).is_file():
-        pytest.skip("the simulator is not built")
-    program = train.build_program(Path("tests/demos/train_gpt2_speed.cpp"), None, settings.PACKAGE)
+    program = build(Path("tests/demos/train_gpt2_speed.cpp"), "simulator")
 
     def run(*arguments: object) -> str:
         command = [program, *map(str, arguments)]
@@ -90,13 +87,16 @@ def test_its_log_is_drawn(run_trainer, tokens_file, tmp_path, capsys):
     assert (tmp_path / "new" / "a.png").read_bytes().startswith(PNG)
 
 
-HEADER = "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,share_of_peak,eval_loss\n"
-ROW = "1,4.5,1.25,0.1,2,300,,,0,,\n"
+HEADER = (
+    "step,loss,norm,lr,ms,tokens_per_second,loss_z,norm_z,skipped,share_of_peak,eval_loss,"
+    "hellaswag\n"
+)
+ROW = "1,4.5,1.25,0.1,2,300,,,0,,,\n"
 DAMAGED = {
     "empty": (b"", "it has no column step"),
     "other": (b"step,loss\n1,2\n", "it has no column eval_loss"),
     "no steps": (HEADER.encode(), "has no step yet"),
-    "words": ((HEADER + ROW + "2,many,1,1,1,1,,,0,,\n").encode(), "line 3: loss is no number"),
+    "words": ((HEADER + ROW + "2,many,1,1,1,1,,,0,,,\n").encode(), "line 3: loss is no number"),
     "bytes": (b"\xff\xfe" + HEADER.encode(), "log.csv: is no text"),
 }
 
@@ -115,6 +115,11 @@ def test_damaged_logs_are_refused(tmp_path, capsys, damage):
 def test_a_log_that_is_not_there_is_refused(tmp_path, capsys):
     assert plot.main([str(tmp_path / "log.csv")]) == 1
     assert str(tmp_path / "log.csv") in capsys.readouterr().err
+
+
+def test_answers_have_a_diagram_where_there_are_some():
+    curves = {name: ([1.0], [2.0]) for name in plot.COLUMNS}
+    assert [list(panel.curves) for panel in plot.panels(curves)][-1] == ["answered"]
 
 
 def test_a_line_that_is_cut_off_counts_not(tmp_path):

@@ -10,13 +10,10 @@ import torch
 from models.gpt2 import GPT2, TORCH_OPS, Config
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-
-from build_tools import cuda, settings, simulator, train
-from build_tools.settings import BuildError
+from trainers import DTYPES, build
 
 CONFIG = Config(vocab_size=97, n_positions=40, n_embd=64, n_layer=2, n_head=2)
 BATCH, MICRO_STEPS, CLIP = 2, 2, 0.5
-DTYPES = {"float32": (torch.float32, 2**-24), "bfloat16": (torch.bfloat16, 2**-9)}  # unit roundoff
 
 # A gradient passes through the roundings of the forward and the backward: per block the norms, the
 # products, the scores, their exponentials and sums, gelu, the additions, ten or so, and three times
@@ -43,26 +40,13 @@ def relative_bound(where: str, dtype: str) -> float:
 SOURCE = Path("tests/demos/train_gpt2_probe.cpp")
 
 
-def build(where: str) -> Path:
-    """The program in the simulator, in its race mode, or for the GPU."""
-    if where == "gpu":
-        try:
-            return train.build_program(SOURCE, cuda.tests_toolkit(), settings.PACKAGE)
-        except BuildError as error:
-            pytest.skip(str(error))
-    library = {"simulator": simulator.LIBRARY, "race": simulator.RACE_LIBRARY}[where]
-    if not (settings.PACKAGE / "lib" / library).is_file():
-        pytest.skip("the simulator is not built")
-    return train.build_program(SOURCE, None, settings.PACKAGE, race=where == "race")
-
-
 def run(where: str, folder: Path, dtype: str) -> None:
     """From in.safetensors to out.safetensors."""
     sizes = (97, CONFIG.n_positions, 64, 2, 2, BATCH, MICRO_STEPS, CLIP)
     files = (folder / "in.safetensors", folder / "out.safetensors")
     variables = {"KITTENS_SIM": "random:5,race"} if where == "race" else {}
     done = subprocess.run(
-        [*map(str, (build(where), *files, where, dtype, *sizes))],
+        [*map(str, (build(SOURCE, where), *files, where, dtype, *sizes))],
         capture_output=True,
         text=True,
         timeout=120,

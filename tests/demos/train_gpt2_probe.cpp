@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bfloat16.h"
 #include "data.h"
 #include "model.h"
 
@@ -28,20 +27,6 @@ struct tensors {
     named.push_back({name, std::move(shape), values.back().data()});
   }
 };
-
-std::vector<float> download(queue& q, dtype type, const void* from, int64_t count) {
-  std::vector<float> values(count);
-  if (type == dtype::float32) {
-    q.download(values.data(), from, count * 4);
-    q.synchronise();
-    return values;
-  }
-  std::vector<bfloat16> stored(count);
-  q.download(stored.data(), from, count * 2);
-  q.synchronise();
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
-  return values;
-}
 
 void load_tokens(model& m, queue& q, const safetensors& in) {
   const run_shape& s = m.shape();
@@ -89,9 +74,9 @@ void run(char** arguments) {
   m.evaluate();
   const int64_t padded = c.padded_vocabulary();
   out.add("logits", {shape.rows(), padded},
-          download(q, type, m.memory().logits, shape.rows() * padded));
+          to_host(q, type, m.memory().logits, shape.rows() * padded));
   for (int64_t i = 0; i < shape.micro_steps; ++i) m.train(i);
-  const std::vector<float> gradients = download(q, type, m.memory().gradients, m.layout().total);
+  const std::vector<float> gradients = to_host(q, type, m.memory().gradients, m.layout().total);
   const auto part = [](const std::vector<float>& all, const parameter& p) {
     const auto first = all.begin() + p.offset;
     return std::vector<float>(first, first + p.elements());
@@ -106,17 +91,17 @@ void run(char** arguments) {
   };
   update(0.01f);
   const int64_t results = result_floats(shape.micro_steps);
-  out.add("results", {results}, download(q, dtype::float32, m.memory().results, results));
+  out.add("results", {results}, to_host(q, dtype::float32, m.memory().results, results));
   update(0.02f);
   const std::vector<float> exact = m.exact_weights();
-  const std::vector<float> rounded = download(q, type, m.memory().weights, m.layout().total);
+  const std::vector<float> rounded = to_host(q, type, m.memory().weights, m.layout().total);
   for (const parameter& p : m.layout().all) {
     out.add("updated." + p.name, p.shape, part(exact, p));
     out.add("rounded." + p.name, p.shape, part(rounded, p));
   }
   update(0);
   out.add("verdict", {4},
-          download(q, dtype::float32, m.memory().results + shape.micro_steps, 4));
+          to_host(q, dtype::float32, m.memory().results + shape.micro_steps, 4));
   write_safetensors(arguments[2], {}, out.named);
 }
 

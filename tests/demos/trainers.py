@@ -6,18 +6,35 @@ import struct
 import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 from models import checkpoint
 from models.gpt2 import GPT2, TORCH_OPS, Config
 
+from build_tools import cuda, settings, simulator, train
+from build_tools.settings import BuildError
 from demos.train_gpt2 import prepare
 
 VOCABULARY, LENGTH = 61, 16
+DTYPES = {"float32": (torch.float32, 2**-24), "bfloat16": (torch.bfloat16, 2**-9)}  # unit roundoff
 CONFIG = Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
 SMALL = (
     f"--vocabulary {VOCABULARY} --layers 1 --heads 1 --width 16 --length {LENGTH} --batch 2 "
     "--lr 0.01 --dtype float32"
 ).split()
+
+
+def build(source: Path, where: str) -> Path:
+    """A program on the trainer's parts: in the simulator, in its race mode, or for the GPU."""
+    if where == "gpu":
+        try:
+            return train.build_program(source, cuda.tests_toolkit(), settings.PACKAGE)
+        except BuildError as error:
+            pytest.skip(str(error))
+    library = {"simulator": simulator.LIBRARY, "race": simulator.RACE_LIBRARY}[where]
+    if not (settings.PACKAGE / "lib" / library).is_file():
+        pytest.skip("the simulator is not built")
+    return train.build_program(source, None, settings.PACKAGE, race=where == "race")
 
 
 def write_tokens(path: Path, tokens: torch.Tensor, vocabulary: int = VOCABULARY) -> Path:
@@ -35,14 +52,21 @@ def read_tokens(path: Path) -> torch.Tensor:
     return tokens
 
 
-def make_checkpoint(folder: Path) -> GPT2:
-    """A checkpoint of transformers' names, and its model."""
+def make_checkpoint(folder: Path, config: Config = CONFIG, deviation: float = 0.0) -> GPT2:
+    """A checkpoint of transformers' names, and its model.
+
+    Its weights are GPT-2's first ones; or of a deviation where all terms of the formula count, and
+    logits differ.
+    """
     torch.manual_seed(5)
-    model = GPT2(CONFIG, TORCH_OPS)
+    model = GPT2(config, TORCH_OPS)
     model.initialize()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters() if deviation else ():
+            parameter.normal_(float("ln_" in name and name.endswith("weight")), deviation)
     names = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     folder.mkdir()
-    entries = {name: getattr(CONFIG, name) for name in names}
+    entries = {name: getattr(config, name) for name in names}
     checkpoint.write_json(folder / "config.json", {"model_type": "gpt2", **entries})
     checkpoint.write_tensors(folder / "model.safetensors", model.state_dict())
     return model
