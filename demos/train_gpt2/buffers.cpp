@@ -81,25 +81,28 @@ void buffers::lay_out_activations(const config& c, const run_shape& shape, int64
   delta = per_head();
 }
 
-std::string buffers::description() const {
+std::string buffers::description(int64_t sampling_bytes) const {
   const struct {
     const char *kind, *holds;
-    const arena& memory;
+    int64_t bytes;
   } rows[] = {
-      {"parameters", "weights", parameter_memory},
-      {"gradients", "of all weights", gradient_memory},
-      {"optimizer state", master == nullptr ? "moments" : "moments, master weights", state_memory},
-      {"activations", "of every layer, logits, their gradients", activation_memory},
-      {"workspace", "of kernels, tokens, results", workspace_memory},
+      {"parameters", "weights", parameter_memory.bytes()},
+      {"gradients", "of all weights", gradient_memory.bytes()},
+      {"optimizer state", master == nullptr ? "moments" : "moments, master weights",
+       state_memory.bytes()},
+      {"activations", "of every layer, logits, their gradients", activation_memory.bytes()},
+      {"workspace", "of kernels, tokens, results", workspace_memory.bytes()},
+      {"sampling", "keys and values, a token's activations", sampling_bytes},
   };
   std::string text;
   char line[128];
   int64_t total = 0;
   for (const auto& row : rows) {
+    if (row.bytes == 0) continue;
     std::snprintf(line, sizeof(line), "%-16s %10.1f MiB  %s\n", row.kind,
-                  double(row.memory.bytes()) / (1 << 20), row.holds);
+                  double(row.bytes) / (1 << 20), row.holds);
     text += line;
-    total += row.memory.bytes();
+    total += row.bytes;
   }
   std::snprintf(line, sizeof(line), "%-16s %10.1f MiB\n", "device memory",
                 double(total) / (1 << 20));

@@ -77,8 +77,8 @@ struct buffers {
 
   arena parameter_memory, gradient_memory, state_memory, activation_memory, workspace_memory;
 
-  // A table of the kinds and their sizes.
-  std::string description() const;
+  // A table of the kinds and their sizes; with a sampler's bytes, where there is one.
+  std::string description(int64_t sampling_bytes) const;
 
  private:
   void lay_out_activations(const config& c, const run_shape& shape, int64_t element);

@@ -57,17 +57,8 @@ void examination::run(int64_t step, bool last, run_log& log) {
 }
 
 std::string examination::description() const {
-  std::string text;
-  if (sampler_) {
-    char line[96];
-    std::snprintf(line, sizeof(line), "%-16s %10.1f MiB  keys, values, a token's activations\n",
-                  "sampling", double(sampler_->bytes()) / (1 << 20));
-    text = line;
-    if (text_ && !text_->speaks()) {
-      text += options_.tokenizer + ": its decoder is not ByteLevel: samples are numbers\n";
-    }
-  }
-  return text;
+  if (!sampler_ || !text_ || text_->speaks()) return "";
+  return options_.tokenizer + ": its decoder is not ByteLevel: samples are numbers\n";
 }
 
 // The losses of the batch that is staged, on the device.

@@ -26,7 +26,8 @@ class examination {
   // Finds it out, prints and logs it. Waits for the device.
   void run(int64_t step, bool last, run_log& log);
 
-  // Lines of what it has allocated on the device, and what is worth saying.
+  int64_t sampling_bytes() const { return sampler_ ? sampler_->bytes() : 0; }
+  // A line where samples cannot be text, or none.
   std::string description() const;
 
  private:

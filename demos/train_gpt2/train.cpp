@@ -126,7 +126,8 @@ class run {
                 static_cast<long long>(s.batch), static_cast<long long>(s.length),
                 static_cast<long long>(data_.sequences()));
     std::fputs(speed_.description().c_str(), stdout);
-    std::fputs((model_.memory().description() + examination_.description()).c_str(), stdout);
+    const std::string memory = model_.memory().description(examination_.sampling_bytes());
+    std::fputs((memory + examination_.description()).c_str(), stdout);
     std::fflush(stdout);
   }
 

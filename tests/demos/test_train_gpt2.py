@@ -17,6 +17,7 @@ from trainers import (
     LENGTH,
     SMALL,
     VOCABULARY,
+    build,
     column,
     make_checkpoint,
     read_tokens,
@@ -271,6 +272,21 @@ def test_wide_tokens_are_read_as_well(run_trainer, tokens_file, tmp_path):
 
 
 # ---- For a GPU ----------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_graph_computes_the_same_bits(tokens_file, tmp_path, dtype):
+    """Of steps that differ in tokens and learning rate, of which some make no update."""
+    program = build(train.MAIN, "gpu")
+    more = ["--train", tokens_file, *SMALL, "--dtype", dtype, "--total-batch", 4 * LENGTH]
+    more += "--steps 6 --warmup 2 --outlier-window 2 --skip-norm-z 0.5 --sample 5".split()
+    for name, graph in (("launches", []), ("graph", ["--graph"])):
+        command = [program, *more, "--out", tmp_path / name, *graph]
+        text = succeeded(subprocess.run([*map(str, command)], capture_output=True, text=True))
+        assert "6 steps, in whose loop 0 allocations and 0 synchronisations" in text
+    assert {"0", "1"} == set(column(tmp_path / "graph", "skipped"))
+    assert outcome(tmp_path / "graph", 6) == outcome(tmp_path / "launches", 6)
 
 
 def test_it_compiles_and_links_for_a_gpu():
