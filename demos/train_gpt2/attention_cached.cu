@@ -10,10 +10,11 @@ namespace {
 
 template <class T>
 __global__ void __launch_bounds__(32) cached_kernel(cached_attention p, cached_tensors t) {
-  const int64_t width = p.heads * p.head_dim, head = arch::block_x() * p.head_dim;
+  const int64_t width = p.key_heads * p.head_dim, head = arch::block_x() * p.head_dim;
+  const int64_t key_head = arch::block_x() / (p.heads / p.key_heads) * p.head_dim;
   lane_values q, o;
   load(q, static_cast<const T*>(t.q) + head, p.head_dim);
-  attend(o, q, static_cast<const T*>(t.k) + head, static_cast<const T*>(t.v) + head, width,
+  attend(o, q, static_cast<const T*>(t.k) + key_head, static_cast<const T*>(t.v) + key_head, width,
          arch::load_global(t.keys), p.head_dim);
   store(static_cast<T*>(t.o) + head, o, p.head_dim);
 }

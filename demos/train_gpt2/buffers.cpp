@@ -1,6 +1,8 @@
 #include "buffers.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace gpt2 {
 
@@ -32,6 +34,9 @@ buffers::buffers(const config& c, const parameters& p, const run_shape& shape, d
     tokens = workspace_memory.take<int>(shape.micro_steps * token_batch::ints(shape.rows()));
     results = workspace_memory.take<float>(result_floats(shape.micro_steps));
     row_weight = workspace_memory.take<float>(1);
+    const int64_t angles = c.is_llama ? shape.length * c.head_dim() / 2 : 0;
+    cos = workspace_memory.take<float>(angles);
+    sin = workspace_memory.take<float>(angles);
     learning_rate = workspace_memory.take<float>(1);
     updates = workspace_memory.take<float>(2);
     update_norm = workspace_memory.take<float>(1);
@@ -42,42 +47,49 @@ buffers::buffers(const config& c, const parameters& p, const run_shape& shape, d
 }
 
 void buffers::lay_out_activations(const config& c, const run_shape& shape, int64_t element) {
-  const int64_t rows = shape.rows();
+  const int64_t rows = shape.rows(), hidden = c.mlp_width();
   arena& memory = activation_memory;
   const auto matrix = [&](int64_t width) { return memory.take_bytes(rows * width * element); };
   const auto statistic = [&] { return memory.take<float>(rows); };
+  const auto mean = [&]() -> float* { return c.is_llama ? nullptr : statistic(); };
   const auto per_head = [&] { return memory.take<float>(rows * c.heads); };
-  void* const shared = shape.recompute ? matrix(4 * c.width) : nullptr;
+  void* const shared = shape.recompute ? matrix(hidden) : nullptr;
   for (layer_activations& l : layers) {
     l = {.normal1 = matrix(c.width),
-         .qkv = matrix(3 * c.width),
+         .qkv = matrix(c.qkv_width()),
          .attended = matrix(c.width),
          .middle = matrix(c.width),
          .normal2 = matrix(c.width),
-         .hidden = matrix(4 * c.width),
+         .hidden = matrix(c.mlp_parts() * hidden),
          .output = matrix(c.width),
-         .activated = shape.recompute ? shared : matrix(4 * c.width),
-         .mean1 = statistic(),
+         .activated = shape.recompute ? shared : matrix(hidden),
+         .mean1 = mean(),
          .rstd1 = statistic(),
          .lse = per_head(),
-         .mean2 = statistic(),
+         .mean2 = mean(),
          .rstd2 = statistic()};
   }
   embedded = matrix(c.width);
   branch = matrix(c.width);
   last_normal = matrix(c.width);
-  last_mean = statistic();
+  last_mean = mean();
   last_rstd = statistic();
   logits = matrix(c.padded_vocabulary());
   losses = statistic();
   dnormal = matrix(c.width);
   for (void*& one : dstream) one = matrix(c.width);
   // A layer's MLP is done with dhidden before its attention begins.
-  dhidden = memory.take_bytes(0);
-  dattended = matrix(c.width);
-  dq = matrix(c.width);
-  dk = matrix(c.width);
-  dv = matrix(c.width);
+  const int64_t of_mlp = (c.is_llama ? 3 : 1) * hidden, of_attention = c.width + c.qkv_width();
+  dhidden = matrix(std::max(of_mlp, of_attention));
+  void* next = dhidden;
+  const auto inside = [&](int64_t width) -> void* {
+    if (dhidden == nullptr) return nullptr;  // not there yet
+    return std::exchange(next, static_cast<std::byte*>(next) + rows * width * element);
+  };
+  dattended = inside(c.width);
+  dq = inside(c.width);
+  dk = inside(c.key_width());
+  dv = inside(c.key_width());
   delta = per_head();
 }
 

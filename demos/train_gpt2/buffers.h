@@ -13,17 +13,19 @@ namespace gpt2 {
 // What one micro-batch is, and how many are a step.
 struct run_shape {
   int64_t batch, length, micro_steps = 1;
-  bool recompute =
-      false;  // gelu, in the backward: one layer's memory for it instead of all layers'
+  // gelu or SwiGLU, in the backward: one layer's memory for it instead of all layers'
+  bool recompute = false;
 
   int64_t rows() const { return batch * length; }
 };
 
 // What the forward of a layer leaves for its backward: [rows, …] of the model's dtype, statistics
-// in float32.
+// in float32. Of Llama's shape q and k are turned, hidden is gate and up in one row, and there are
+// no means.
 struct layer_activations {
   void *normal1, *qkv, *attended, *middle, *normal2, *hidden, *output;
-  void* activated;  // gelu of hidden: where it is computed again, the same memory for all layers
+  void* activated;  // gelu of hidden, or SwiGLU: where it is computed again, the same memory for
+                    // all layers
   float *mean1, *rstd1, *lse, *mean2, *rstd2;
 };
 
@@ -58,17 +60,20 @@ struct buffers {
   std::vector<layer_activations> layers;
   void *embedded, *branch, *last_normal;  // [rows, width]; branch: what is to be added next
   float *last_mean, *last_rstd;
-  void* logits;                              // [rows, padded vocabulary]: then their gradients
-  float* losses;                             // [rows]
-  void *dnormal, *dstream[2];                // [rows, width]
-  void *dhidden, *dattended, *dq, *dk, *dv;  // dhidden, [rows, 4 · width], is where the others lie
-  float* delta;                              // [batch, heads, length]
+  void* logits;                // [rows, padded vocabulary]: then their gradients
+  float* losses;               // [rows]
+  void *dnormal, *dstream[2];  // [rows, width]
+  // dhidden is where dattended, dq, dk and dv lie: of each part of the MLP [rows, mlp_width], and
+  // of Llama's shape one more, of what is activated.
+  void *dhidden, *dattended, *dq, *dk, *dv;
+  float* delta;  // [batch, heads, length]
   // kind: workspace
   void* workspace;
   int* counters;      // zero between launches
   int* tokens;        // micro_steps token batches
   float* results;     // [result_floats]: the sum of the losses of each, and a verdict
   float* row_weight;  // [1]: of a row's loss in the mean
+  float *cos, *sin;   // [length, head_dim / 2], of Llama's shape
   // What an update reads and changes, so that its launches are the same at every step.
   float* learning_rate;  // [1]
   float* updates;        // [2]: how many were made, of the matrices and of the vectors

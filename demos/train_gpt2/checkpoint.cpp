@@ -1,7 +1,6 @@
 #include "checkpoint.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -21,26 +20,6 @@ void on_disk(const F& f) {
   } catch (const fs::filesystem_error& why) {
     throw error(why.path1().string() + ": " + why.code().message());
   }
-}
-
-std::string config_text(const config& c) {
-  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", c.vocabulary},
-                                                   {"n_positions", c.positions},
-                                                   {"n_embd", c.width},
-                                                   {"n_layer", c.layers},
-                                                   {"n_head", c.heads}};
-  std::string text =
-      "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-      "  \"activation_function\": \"gelu_new\",\n  \"tie_word_embeddings\": true,\n"
-      "  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0,\n";
-  for (const auto& [name, size] : sizes) {
-    text += "  \"" + std::string(name) + "\": " + std::to_string(size) + ",\n";
-  }
-  // No token is special here: transformers' own would be 50256, whatever the vocabulary.
-  text += "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n";
-  char epsilon[48];
-  std::snprintf(epsilon, sizeof(epsilon), "  \"layer_norm_epsilon\": %.9g\n}\n", double(c.epsilon));
-  return text + epsilon;
 }
 
 std::vector<fs::path> checkpoints(const std::string& out) {
@@ -126,48 +105,6 @@ void load_windows(const safetensors& file, const std::string& path, model& m, qu
 }
 
 }  // namespace
-
-config read_config(const std::string& folder) {
-  const mapped_file file(folder + "/config.json");
-  json entries;
-  try {
-    entries = json::parse(file.text());
-  } catch (const error& why) {
-    file.refuse(why.what());
-  }
-  const auto text = [&](const char* name, const std::string& otherwise) {
-    const json* const found = entries.find(name);
-    return found == nullptr ? otherwise : found->text;
-  };
-  const auto size = [&](const char* name) {
-    const json* const found = entries.find(name);
-    const double value = found == nullptr ? -1 : found->number;
-    if (!(value >= 1 && value <= 1 << 20 && value == std::floor(value))) {
-      file.refuse(std::string(name) + " must be a whole number of 1 to 1048576");
-    }
-    return int64_t(value);
-  };
-  if (text("model_type", "") != "gpt2") file.refuse("model_type must be gpt2");
-  const std::string gelu = text("activation_function", "gelu_new");
-  if (gelu != "gelu_new" && gelu != "gelu_pytorch_tanh") {
-    file.refuse("activation_function must be gelu_new, got " + gelu);
-  }
-  config c{size("vocab_size"), size("n_positions"), size("n_embd"), size("n_layer"),
-           size("n_head")};
-  if (const json* inner = entries.find("n_inner");
-      inner != nullptr && inner->is == json::kind::number && inner->number != 4.0 * c.width) {
-    file.refuse("n_inner must be four times n_embd");
-  }
-  if (const json* tied = entries.find("tie_word_embeddings"); tied != nullptr && !tied->flag) {
-    file.refuse("tie_word_embeddings must be true");
-  }
-  if (const json* epsilon = entries.find("layer_norm_epsilon")) {
-    c.epsilon = static_cast<float>(epsilon->number);
-    if (!(c.epsilon > 0 && c.epsilon < 1)) file.refuse("layer_norm_epsilon must be in 0 … 1");
-  }
-  if (const std::string why = why_not(c); !why.empty()) file.refuse(why);
-  return c;
-}
 
 std::vector<float> read_weights(const std::string& folder, const parameters& p) {
   return read_all(safetensors(folder + "/model.safetensors"), "", p);

@@ -23,8 +23,11 @@ struct progress {
   std::map<std::string, std::string> facts;  // seed, dtype, …: a run goes on only with the same
 };
 
-// GPT-2's sizes in a folder's config.json. Throws error where it is not a GPT-2 of this formula.
+// A model's sizes in a folder's config.json, and what is written there. Throws error where it is
+// not one of these formulas.
 config read_config(const std::string& folder);
+std::string config_text(const config& c);
+
 // The model of a folder, in float32 at its offsets.
 std::vector<float> read_weights(const std::string& folder, const parameters& p);
 

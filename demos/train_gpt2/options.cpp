@@ -28,11 +28,24 @@ std::vector<option> table(options& o) {
        &o.hellaswag},
       {"tokenizer", "FILE", "a tokenizer.json: put into checkpoints; it turns samples into text",
        &o.tokenizer},
-      {"init", "FOLDER", "begin with the GPT-2 of a checkpoint, whose sizes hold", &o.init},
+      {"init", "FOLDER", "begin with the model of a checkpoint, whose kind and sizes hold",
+       &o.init},
+      {"model",
+       "KIND",
+       "gpt2, or llama: RMSNorm, rotary embeddings, SwiGLU, no biases",
+       &o.kind,
+       0,
+       0,
+       {"gpt2", "llama"}},
       {"vocabulary", "N", "tokens that there are", &o.sizes.vocabulary, 1, 1 << 20},
       {"layers", "N", "blocks", &o.sizes.layers, 1, 256},
       {"heads", "N", "attention heads of a block", &o.sizes.heads, 1, 1024},
       {"width", "N", "of the residual stream", &o.sizes.width, 8, 1 << 14},
+      {"key-heads", "N", "of llama: heads of keys and values; 0: as many as heads",
+       &o.sizes.key_heads, 0, 1024},
+      {"hidden", "N", "of llama: the MLP's width; 0: 8/3 of the width", &o.sizes.hidden, 0,
+       1 << 16},
+      {"theta", "X", "of llama: the rotary embeddings' base", &o.sizes.theta, 1, 1e12},
       {"length", "N", "tokens of a sequence, and positions", &o.length, 1, 1 << 20},
       {"dtype",
        "TYPE",
@@ -146,6 +159,10 @@ std::vector<int> parse_tokens(const std::string& text) {
 void check(options& o) {
   if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
   o.sizes.positions = o.length;
+  o.sizes.is_llama = o.kind == "llama";
+  if (!o.sizes.is_llama && (o.sizes.key_heads > 0 || o.sizes.hidden > 0)) {
+    throw error("--key-heads and --hidden are of --model llama, got --model gpt2");
+  }
   o.sampling.prompt = parse_tokens(o.prompt);
   o.update.seed = static_cast<uint64_t>(o.seed);
   if (o.update.stochastic_rounding && o.element() == dtype::float32) {
@@ -187,7 +204,7 @@ options parse_options(int count, char** arguments) {
 
 std::string help() {
   options o;
-  std::string text = "Trains a GPT-2 without Python and PyTorch.\n\n";
+  std::string text = "Trains a GPT-2, or a model of Llama's shape, without Python and PyTorch.\n\n";
   for (const option& one : table(o)) {
     std::string standard;
     if (const auto* to = std::get_if<int64_t*>(&one.to)) standard = std::to_string(**to);

@@ -15,7 +15,8 @@ struct options {
   std::string train, evaluation, hellaswag, tokenizer;
   // Model
   std::string init;  // a checkpoint to begin with
-  config sizes;      // positions: those of the checkpoint, else --length
+  std::string kind = "gpt2";
+  config sizes;  // positions: those of the checkpoint, else --length
   std::string type = "bfloat16";
   // Recipe
   int64_t steps = 1000, batch = 8, length = 1024, total_batch = 0;

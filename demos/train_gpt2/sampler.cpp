@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "rotary_tables.h"
+
 namespace gpt2 {
 
 using kittens::host::bytes_of;
@@ -40,46 +42,75 @@ sampler::sampler(model& m, const device& d, queue& q)
       memory_(d, place::device),
       caches_(config_.layers) {
   plan_ops(d);
+  plan_attention(d);
   plan_products();
   memory_.allocate([&] { lay_out(); });
+  fill_tables();
 }
 
 void sampler::plan_ops(const device& d) {
-  const int64_t width = config_.width, hidden = 4 * width;
+  const int64_t width = config_.width, hidden = config_.mlp_width();
   const dtype type = model_.type();
-  tk::norm_forward_problem norm{.op = tk::norm_op::add_layer_norm,
-                                .rows = 1,
-                                .width = width,
-                                .x_rows = {width},
-                                .residual_stride = width,
-                                .eps = config_.epsilon,
-                                .type = type};
+  const bool llama = config_.is_llama;
+  tk::norm_forward_problem norm{
+      .op = llama ? tk::norm_op::add_rms_norm : tk::norm_op::add_layer_norm,
+      .rows = 1,
+      .width = width,
+      .x_rows = {width},
+      .residual_stride = width,
+      .eps = config_.epsilon,
+      .type = type};
   tk::norm_forward_problem first_norm = norm;
-  first_norm.op = tk::norm_op::layer_norm;
-  // A cache without pages: of one sequence.
+  first_norm.op = llama ? tk::norm_op::rms_norm : tk::norm_op::layer_norm;
+  plans_.emplace(plans{.first_norm = tk::plan(first_norm, d), .norm = tk::plan(norm, d)});
+  if (llama) {
+    const auto silu = tk::activation::silu;
+    plans_->swiglu =
+        tk::plan(tk::gated_forward_problem{silu, 1, hidden, 2 * hidden, 2 * hidden, type}, d);
+  } else {
+    const auto gelu = tk::activation::gelu_tanh;
+    plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, 1, hidden, hidden, type}, d);
+  }
+}
+
+void sampler::plan_attention(const device& d) {
+  const int64_t width = config_.width, keys = config_.key_width(), qkv = config_.qkv_width();
   const int64_t positions = config_.positions, head_dim = config_.head_dim();
-  const tk::decode_strides in_cache{positions * width, width, head_dim};
-  const tk::decode_strides in_qkv{3 * width, 3 * width, head_dim};
+  const int64_t key_heads = config_.heads_of_keys();
+  const dtype type = model_.type();
+  // A cache without pages: of one sequence.
+  const tk::decode_strides in_cache{positions * keys, keys, head_dim};
+  const tk::decode_strides in_qkv{qkv, qkv, head_dim};
   const tk::decode_cache cache{1, positions, in_cache, in_cache};
   const tk::cache_append_problem append{.batch = 1,
                                         .tokens = 1,
-                                        .key_heads = config_.heads,
+                                        .key_heads = key_heads,
                                         .head_dim = head_dim,
                                         .k_strides = in_qkv,
                                         .v_strides = in_qkv,
                                         .cache = cache,
                                         .type = type};
-  plans_.emplace(plans{
-      .first_norm = tk::plan(first_norm, d),
-      .norm = tk::plan(norm, d),
-      .gelu =
-          tk::plan(tk::gelu_forward_problem{tk::activation::gelu_tanh, 1, hidden, hidden, type}, d),
-      .append = tk::plan(append, d),
-  });
+  plans_->append = tk::plan(append, d);
+  if (config_.is_llama) {
+    const tk::rotary_strides row{qkv, qkv, head_dim};
+    plans_->rotary = tk::plan(tk::rotary_problem{.batch = 1,
+                                                 .tokens = 1,
+                                                 .width = head_dim,
+                                                 .rotated = head_dim,
+                                                 .q = {config_.heads, row, row},
+                                                 .k = {key_heads, row, row},
+                                                 .table_rows = positions,
+                                                 .cos_stride = head_dim / 2,
+                                                 .sin_stride = head_dim / 2,
+                                                 .in_place = true,
+                                                 .type = type,
+                                                 .table_type = dtype::float32},
+                              d);
+  }
   const tk::attention_decode_problem attention{.batch = 1,
                                                .queries = 1,
                                                .heads = config_.heads,
-                                               .key_heads = config_.heads,
+                                               .key_heads = key_heads,
                                                .head_dim = head_dim,
                                                .q_strides = in_qkv,
                                                .o_strides = {width, width, head_dim},
@@ -90,46 +121,57 @@ void sampler::plan_ops(const device& d) {
 }
 
 void sampler::plan_products() {
-  const int64_t width = config_.width;
-  const auto plan = [&](int64_t in, int64_t out) {
+  const int64_t width = config_.width, hidden = config_.mlp_width();
+  // `outer`: the weight is [out, in].
+  const auto plan = [&](bool outer, int64_t in, int64_t out, epilogue after) {
     return products_.plan({.m = 1,
                            .n = out,
                            .k = in,
+                           .transposed_b = outer,
                            .a_stride = in,
-                           .b_stride = out,
+                           .b_stride = outer ? in : out,
                            .c_stride = out,
-                           .after = epilogue::bias});
+                           .after = after});
   };
-  qkv_ = plan(width, 3 * width);
-  proj_ = plan(width, width);
-  fc_ = plan(width, 4 * width);
-  fc_proj_ = plan(4 * width, width);
-  logits_product_ = products_.plan({.m = 1,
-                                    .n = config_.padded_vocabulary(),
-                                    .k = width,
-                                    .transposed_b = true,
-                                    .a_stride = width,
-                                    .b_stride = width,
-                                    .c_stride = config_.padded_vocabulary()});
+  const bool llama = config_.is_llama;
+  const epilogue bias = llama ? epilogue::none : epilogue::bias;
+  qkv_ = plan(llama, width, config_.qkv_width(), bias);
+  proj_ = plan(llama, width, width, bias);
+  fc_ = plan(llama, width, config_.mlp_parts() * hidden, bias);
+  fc_proj_ = plan(llama, hidden, width, bias);
+  logits_product_ = plan(true, width, config_.padded_vocabulary(), epilogue::none);
 }
 
 void sampler::lay_out() {
-  const int64_t width = config_.width, element = bytes_of(model_.type());
+  const int64_t width = config_.width, hidden = config_.mlp_width();
+  const int64_t element = bytes_of(model_.type());
   const auto take = [&](int64_t elements) { return memory_.take_bytes(elements * element); };
   for (layer_cache& cache : caches_) {
-    cache = {take(config_.positions * width), take(config_.positions * width)};
+    const int64_t size = config_.positions * config_.key_width();
+    cache = {take(size), take(size)};
   }
   for (void*& row : stream_) row = take(width);
   normal_ = take(width);
-  qkv_row_ = take(3 * width);
+  qkv_row_ = take(config_.qkv_width());
   attended_ = take(width);
   branch_ = take(width);
-  hidden_ = take(4 * width);
-  activated_ = take(4 * width);
+  hidden_ = take(config_.mlp_parts() * hidden);
+  activated_ = take(hidden);
   logits_row_ = take(config_.padded_vocabulary());
   const int64_t attention = plans_->attention ? plans_->attention->workspace.bytes : 0;
   workspace_ = memory_.take_bytes(std::max(products_.workspace_bytes(), attention));
-  step_ = memory_.take<int>(2);
+  const int64_t angles = config_.is_llama ? config_.positions * config_.head_dim() / 2 : 0;
+  cos_ = memory_.take<float>(angles);
+  sin_ = memory_.take<float>(angles);
+  step_ = memory_.take<int>(3);
+}
+
+void sampler::fill_tables() {
+  const rotary_tables tables(config_, config_.is_llama ? config_.positions : 0);
+  const auto bytes = int64_t(tables.cos.size() * sizeof(float));
+  queue_.upload(cos_, tables.cos.data(), bytes);
+  queue_.upload(sin_, tables.sin.data(), bytes);
+  queue_.synchronise();  // before they go
 }
 
 void sampler::multiply(int product, const void* a, int64_t weight, void* c, int64_t bias) {
@@ -141,9 +183,21 @@ void sampler::multiply(int product, const void* a, int64_t weight, void* c, int6
 void sampler::attend(const layer_cache& cache) {
   const stream s = queue_.handle();
   const int* const keys = step_ + 1;
-  tk::launch(plans_->append,
-             {.k = model_.at(qkv_row_, config_.width),
-              .v = model_.at(qkv_row_, 2 * config_.width),
+  void* const k = model_.at(qkv_row_, config_.width);
+  if (plans_->rotary) {
+    tk::launch(*plans_->rotary,
+               {.q = qkv_row_,
+                .q_out = qkv_row_,
+                .k = k,
+                .k_out = k,
+                .cos = cos_,
+                .sin = sin_,
+                .offsets = step_ + 2},
+               {}, s);
+  }
+  tk::launch(*plans_->append,
+             {.k = k,
+              .v = model_.at(k, config_.key_width()),
               .k_cache = cache.k,
               .v_cache = cache.v,
               .seqlens = keys,
@@ -159,24 +213,31 @@ void sampler::attend(const layer_cache& cache) {
                        .table = nullptr},
                       {.memory = workspace_}, s);
   }
-  attention_cached({config_.heads, config_.head_dim(), model_.type()},
+  attention_cached({config_.heads, config_.heads_of_keys(), config_.head_dim(), model_.type()},
                    {qkv_row_, cache.k, cache.v, attended_, keys}, s);
+}
+
+void sampler::activate() {
+  const stream s = queue_.handle();
+  if (plans_->gelu) return tk::launch(*plans_->gelu, {.x = hidden_, .y = activated_}, {}, s);
+  void* const up = model_.at(hidden_, config_.mlp_width());
+  tk::launch(*plans_->swiglu, {.gate = hidden_, .up = up, .y = activated_}, {}, s);
 }
 
 std::vector<float> sampler::logits(int token, int64_t position) {
   const stream s = queue_.handle();
   const int64_t width = config_.width;
-  const int step[] = {token, static_cast<int>(position) + 1};
+  const int step[] = {token, static_cast<int>(position) + 1, static_cast<int>(position)};
   queue_.upload(step_, step, sizeof(step));
   const int64_t wpe = config_.padded_vocabulary() * width + position * width;
-  embed({1, 1, width, model_.type()}, {.inputs = step_}, model_.weight(0), model_.weight(wpe),
-        stream_[0], s);
+  embed({1, 1, width, model_.type()}, {.inputs = step_}, model_.weight(0),
+        config_.is_llama ? nullptr : model_.weight(wpe), stream_[0], s);
   const auto norm = [&](bool first, int64_t at) {
     tk::launch(first ? plans_->first_norm : plans_->norm,
                {.x = first ? stream_[0] : branch_,
                 .residual = first ? nullptr : stream_[0],
                 .weight = model_.weight(at),
-                .bias = model_.weight(at + width),
+                .bias = model_.weight(model_.bias_of_norm(at)),
                 .y = normal_,
                 .sum = first ? nullptr : stream_[1]},
                {}, s);
@@ -190,7 +251,7 @@ std::vector<float> sampler::logits(int token, int64_t position) {
     multiply(proj_, attended_, w.proj, branch_, w.proj_bias);
     norm(false, w.norm2);
     multiply(fc_, normal_, w.fc, hidden_, w.fc_bias);
-    tk::launch(plans_->gelu, {.x = hidden_, .y = activated_}, {}, s);
+    activate();
     multiply(fc_proj_, activated_, w.fc_proj, branch_, w.fc_proj_bias);
   }
   norm(false, model_.last_norm());

@@ -39,13 +39,16 @@ class sampler {
 
  private:
   struct layer_cache {
-    void *k, *v;  // [positions, width]
+    void *k, *v;  // [positions, heads of keys, head_dim]
   };
 
   void plan_ops(const device& d);
+  void plan_attention(const device& d);
   void plan_products();
   void lay_out();
+  void fill_tables();
   void attend(const layer_cache& cache);
+  void activate();
   void multiply(int product, const void* a, int64_t weight, void* c, int64_t bias);
 
   model& model_;
@@ -55,8 +58,10 @@ class sampler {
   int qkv_, proj_, fc_, fc_proj_, logits_product_;
   struct plans {
     tk::norm_forward_plan first_norm, norm;
-    tk::gelu_forward_plan gelu;
-    tk::cache_append_plan append;
+    std::optional<tk::gelu_forward_plan> gelu;
+    std::optional<tk::gated_forward_plan> swiglu;
+    std::optional<tk::rotary_plan> rotary;
+    std::optional<tk::cache_append_plan> append;
     std::optional<tk::attention_decode_plan> attention;
   };
   std::optional<plans> plans_;
@@ -66,7 +71,8 @@ class sampler {
   // One row each.
   void *stream_[2], *normal_, *qkv_row_, *attended_, *branch_, *hidden_, *activated_, *logits_row_;
   void* workspace_;
-  int* step_;  // [2]: the token, and how many keys there are
+  float *cos_, *sin_;  // [positions, head_dim / 2], of Llama's shape
+  int* step_;          // [3]: the token, how many keys there are, its position
 };
 
 }  // namespace gpt2

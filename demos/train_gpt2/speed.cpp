@@ -23,7 +23,9 @@ constexpr chip kChips[] = {
 
 double flops_per_token(const config& c, int64_t length) {
   const auto width = static_cast<double>(c.width), layers = static_cast<double>(c.layers);
-  const double weights = double(c.vocabulary) * width + layers * 12 * width * width;
+  const double mlp = double(c.mlp_parts() + 1) * double(c.mlp_width());
+  const double block = width * (double(c.qkv_width()) + width + mlp);
+  const double weights = double(c.vocabulary) * width + layers * block;
   return 6 * weights + 6 * layers * double(length) * width;
 }
 

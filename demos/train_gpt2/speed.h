@@ -14,11 +14,12 @@ using thunderkittens::dtype;
 
 // Of forward and backward, a token of a sequence of that length:
 //
-//   6 · (vocabulary · width + layers · 12 · width²)  +  6 · layers · length · width
+//   6 · (vocabulary · width + layers · block)  +  6 · layers · length · width
 //
-// A weight is multiplied with once in the forward and twice in the backward, two operations each
-// time. A token sees half of its sequence on average, by two products, three times. What is padded
-// or computed again does not count.
+// where a block has so many weights in its matrices: of GPT-2 12 · width². A weight is multiplied
+// with once in the forward and twice in the backward, two operations each time. A token sees half
+// of its sequence on average, by two products, three times. What is padded or computed again does
+// not count.
 double flops_per_token(const config& c, int64_t length);
 
 // Dense FLOP/s of the tensor cores, of bfloat16, or of TF32 where the type is float32, as the

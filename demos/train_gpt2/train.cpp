@@ -1,4 +1,5 @@
-// Trains a GPT-2 without Python and PyTorch. README.md says how; --help lists the options.
+// Trains a GPT-2, or a model of Llama's shape, without Python and PyTorch. README.md says how;
+// --help lists the options.
 //
 // The host is a step ahead: it launches a step, then waits for the numbers of the one before, which
 // by then is done or all but done. So the device never waits for the host, and within the loop
@@ -118,8 +119,9 @@ class run {
 
   void describe() {
     const run_shape s = options_.shape();
-    std::printf("GPT-2 of %.1f M parameters, %s%s, %s\n", double(model_.layout().count()) / 1e6,
-                options_.type.c_str(), model_.fuses_gelu() ? ", gelu in the products" : "",
+    std::printf("%s of %.1f M parameters, %s%s, %s\n", config_.is_llama ? "Llama's shape" : "GPT-2",
+                double(model_.layout().count()) / 1e6, options_.type.c_str(),
+                model_.fuses_gelu() ? ", gelu in the products" : "",
                 device_.is_simulated() ? "in the simulator" : "on a GPU");
     std::printf("%lld tokens an update: %lld × %lld × %lld; %lld sequences to train on\n",
                 static_cast<long long>(options_.total_batch), static_cast<long long>(s.micro_steps),

@@ -5,7 +5,6 @@ import math
 import re
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from trainers import (
     build,
     column,
     make_checkpoint,
+    outcome,
     read_tokens,
     refused,
     rows,
@@ -141,14 +141,6 @@ def test_an_epoch_is_every_sequence_of_all_files_in_an_order_of_its_own(
 
 
 # ---- The same bits ------------------------------------------------------------------------------
-
-
-def outcome(out: Path, step: int) -> list[object]:
-    """What a run came to: its checkpoint's bytes, and its losses and norms."""
-    folder = out / f"step-{step:08d}"
-    files = [(folder / name).read_bytes() for name in ("model.safetensors", "training.safetensors")]
-    names = ("loss", "norm", "loss_z", "norm_z", "skipped", "eval_loss")
-    return [*files, *(column(out, name) for name in names)]
 
 
 @pytest.mark.parametrize(

@@ -2,30 +2,25 @@
 
 import json
 import math
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from models.gpt2 import GPT2, Config
-from safetensors.torch import load_file
 from trainers import (
     CONFIG,
     DTYPES,
+    PROMPT,
     SMALL,
     VOCABULARY,
-    build,
+    logits_of,
     make_checkpoint,
     read_tokens,
     refused,
+    sampled_roundoff,
     succeeded,
     write_tokens,
 )
-
-SOURCE = Path("tests/demos/train_gpt2_sampler.cpp")
-PROMPT = [3, 41, 7, 7, 60, 0, 12, 33, 58, 1, 2, 19]
 
 # ---- Logits -------------------------------------------------------------------------------------
 
@@ -33,16 +28,6 @@ PROMPT = [3, 41, 7, 7, 60, 0, 12, 33, 58, 1, 2, 19]
 SHAPES = [("float32", 32, 2), ("bfloat16", 32, 4), ("bfloat16", 128, 2)]
 CASES = [("simulator", *shape) for shape in SHAPES]
 CASES += [pytest.param("gpu", *shape, marks=pytest.mark.gpu) for shape in SHAPES]
-# A sum of float32 rounds as often as it is long; in TF32, which a GPU multiplies in, factors have
-# 11 bits.
-ROUNDOFF = {("simulator", "float32"): 2**-24 * math.sqrt(4 * 32), ("gpu", "float32"): 2**-11}
-
-
-def logits_of(where: str, folder: Path, dtype: str, variables: str = "") -> torch.Tensor:
-    command = [build(SOURCE, where), folder, where, dtype, folder / "out.safetensors", *PROMPT]
-    environment = os.environ | ({"KITTENS_SIM": variables} if variables else {})
-    succeeded(subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment))
-    return load_file(folder / "out.safetensors")["logits"]
 
 
 @pytest.mark.parametrize(("where", "dtype", "width", "heads"), CASES)
@@ -55,10 +40,9 @@ def test_logits_over_the_cache_are_pytorchs_over_the_whole(tmp_path, where, dtyp
         for parameter in model.parameters():
             parameter.copy_(parameter.to(DTYPES[dtype][0]))
         want = model.double()(torch.tensor([PROMPT]))[0]
-    roundoff = ROUNDOFF.get((where, dtype), DTYPES[dtype][1])
     got = logits_of(where, tmp_path / "model", dtype)
     assert got.shape == want.shape
-    bound = roundoff * math.sqrt(10 * config.n_layer + 1)
+    bound = sampled_roundoff(where, dtype) * math.sqrt(10 * config.n_layer + 1)
     assert (got.double() - want).norm() < bound * want.norm()
     if where == "gpu":
         return

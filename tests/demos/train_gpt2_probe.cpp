@@ -1,8 +1,9 @@
 // What the trainer computes of one step, for tests/demos/test_train_gpt2.py to compare.
 //
 //   probe IN OUT WHERE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
+//         [KEY_HEADS HIDDEN]
 //
-// WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
+// The last two: a model of Llama's shape. // WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
 // `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the first micro-batch; the
 // gradients of all as gradient.<parameter>; `results`, the sum of the losses of each and the
 // gradients' norm; the parameters after two updates by these gradients, at the learning rates 0.01
@@ -57,8 +58,13 @@ void run(char** arguments) {
   const bool race = std::string(arguments[3]) == "race";
   const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
-  const config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
-                 number(arguments[8]), number(arguments[9])};
+  config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
+           number(arguments[8]), number(arguments[9])};
+  if (arguments[13] != nullptr) {
+    c.is_llama = true;
+    c.key_heads = number(arguments[13]);
+    c.hidden = number(arguments[14]);
+  }
   const run_shape shape{number(arguments[10]), c.positions, number(arguments[11])};
   const update_options options{.clip = std::strtod(arguments[12], nullptr),
                                .outliers = {.window = 2}};
@@ -108,7 +114,7 @@ void run(char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 13) return 2;
+  if (count != 13 && count != 15) return 2;
   try {
     run(arguments);
   } catch (const error& why) {

@@ -1,6 +1,8 @@
 """What the tests of the trainer without Python and torch share: sizes, tokens, a checkpoint."""
 
 import csv
+import math
+import os
 import re
 import struct
 import subprocess
@@ -10,6 +12,7 @@ import pytest
 import torch
 from models import checkpoint
 from models.gpt2 import GPT2, TORCH_OPS, Config
+from safetensors.torch import load_file
 
 from build_tools import cuda, settings, simulator, train
 from build_tools.settings import BuildError
@@ -17,6 +20,7 @@ from demos.train_gpt2 import prepare
 
 VOCABULARY, LENGTH = 61, 16
 DTYPES = {"float32": (torch.float32, 2**-24), "bfloat16": (torch.bfloat16, 2**-9)}  # unit roundoff
+PROMPT = [3, 41, 7, 7, 60, 0, 12, 33, 58, 1, 2, 19]
 CONFIG = Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
 SMALL = (
     f"--vocabulary {VOCABULARY} --layers 1 --heads 1 --width 16 --length {LENGTH} --batch 2 "
@@ -81,6 +85,14 @@ def column(out: Path, name: str) -> list[str]:
     return [row[name] for row in rows(out) if row[name]]
 
 
+def outcome(out: Path, step: int) -> list[object]:
+    """What a run came to: its checkpoint's bytes, and its losses and norms."""
+    folder = out / f"step-{step:08d}"
+    files = [(folder / name).read_bytes() for name in ("model.safetensors", "training.safetensors")]
+    names = ("loss", "norm", "loss_z", "norm_z", "skipped", "eval_loss")
+    return [*files, *(column(out, name) for name in names)]
+
+
 def succeeded(done: subprocess.CompletedProcess) -> str:
     """Its output."""
     assert done.returncode == 0, done.stderr
@@ -92,3 +104,23 @@ def refused(done: subprocess.CompletedProcess, *parts: object) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.fullmatch(r"train_gpt2: [^\n]+\n", done.stderr), done.stderr
     assert all(str(part) in done.stderr for part in parts), done.stderr
+
+
+def logits_of(where: str, folder: Path, dtype: str, variables: str = "") -> torch.Tensor:
+    """What the sampler has behind each token of PROMPT, of a checkpoint's model."""
+    source = Path("tests/demos/train_gpt2_sampler.cpp")
+    command = [build(source, where), folder, where, dtype, folder / "out.safetensors", *PROMPT]
+    environment = os.environ | ({"KITTENS_SIM": variables} if variables else {})
+    succeeded(subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment))
+    return load_file(folder / "out.safetensors")["logits"]
+
+
+def sampled_roundoff(where: str, dtype: str) -> float:
+    """Of one rounding in the sampler, for widths of 32 where it is float32.
+
+    A sum of float32 rounds as often as it is long, 4 * 32; in TF32, which a GPU multiplies in,
+    factors have 11 bits.
+    """
+    if dtype == "bfloat16":
+        return DTYPES[dtype][1]
+    return 2**-11 if where == "gpu" else 2**-24 * math.sqrt(4 * 32)
