@@ -30,7 +30,7 @@ examination::examination(const options& o, const config& c, const device& d, mod
       throw error("--sample and --prompt must be at most the model's positions and one, " +
                   std::to_string(c.positions + 1) + ", got " + std::to_string(whole));
     }
-    sampler_.emplace(m, d, q);
+    sampler_.emplace(m, whole - 1, d, q);  // the last token goes through no model
   }
   if (held_out_ || questions_) {
     staging_.allocate([&] { tokens_ = staging_.take<int>(token_batch::ints(rows_)); });

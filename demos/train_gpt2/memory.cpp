@@ -107,6 +107,7 @@ queue::~queue() {
 }
 
 void queue::copy(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool up) {
+  if (bytes == 0) return;
   if (simulated_) {
     std::memcpy(to, from, bytes);
     return;

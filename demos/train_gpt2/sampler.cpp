@@ -34,10 +34,11 @@ int draw(const std::vector<float>& logits, const sampling_options& o, random_num
   return tokens[std::min<int64_t>(found - sums.begin(), int64_t(tokens.size()) - 1)];
 }
 
-sampler::sampler(model& m, const device& d, queue& q)
+sampler::sampler(model& m, int64_t positions, const device& d, queue& q)
     : model_(m),
       queue_(q),
       config_(m.sizes()),
+      positions_(positions),
       products_(d, m.type()),
       memory_(d, place::device),
       caches_(config_.layers) {
@@ -75,13 +76,13 @@ void sampler::plan_ops(const device& d) {
 
 void sampler::plan_attention(const device& d) {
   const int64_t width = config_.width, keys = config_.key_width(), qkv = config_.qkv_width();
-  const int64_t positions = config_.positions, head_dim = config_.head_dim();
+  const int64_t head_dim = config_.head_dim();
   const int64_t key_heads = config_.heads_of_keys();
   const dtype type = model_.type();
   // A cache without pages: of one sequence.
-  const tk::decode_strides in_cache{positions * keys, keys, head_dim};
+  const tk::decode_strides in_cache{positions_ * keys, keys, head_dim};
   const tk::decode_strides in_qkv{qkv, qkv, head_dim};
-  const tk::decode_cache cache{1, positions, in_cache, in_cache};
+  const tk::decode_cache cache{1, positions_, in_cache, in_cache};
   const tk::cache_append_problem append{.batch = 1,
                                         .tokens = 1,
                                         .key_heads = key_heads,
@@ -99,7 +100,7 @@ void sampler::plan_attention(const device& d) {
                                                  .rotated = head_dim,
                                                  .q = {config_.heads, row, row},
                                                  .k = {key_heads, row, row},
-                                                 .table_rows = positions,
+                                                 .table_rows = positions_,
                                                  .cos_stride = head_dim / 2,
                                                  .sin_stride = head_dim / 2,
                                                  .in_place = true,
@@ -147,7 +148,7 @@ void sampler::lay_out() {
   const int64_t element = bytes_of(model_.type());
   const auto take = [&](int64_t elements) { return memory_.take_bytes(elements * element); };
   for (layer_cache& cache : caches_) {
-    const int64_t size = config_.positions * config_.key_width();
+    const int64_t size = positions_ * config_.key_width();
     cache = {take(size), take(size)};
   }
   for (void*& row : stream_) row = take(width);
@@ -160,14 +161,14 @@ void sampler::lay_out() {
   logits_row_ = take(config_.padded_vocabulary());
   const int64_t attention = plans_->attention ? plans_->attention->workspace.bytes : 0;
   workspace_ = memory_.take_bytes(std::max(products_.workspace_bytes(), attention));
-  const int64_t angles = config_.is_llama ? config_.positions * config_.head_dim() / 2 : 0;
+  const int64_t angles = config_.is_llama ? positions_ * config_.head_dim() / 2 : 0;
   cos_ = memory_.take<float>(angles);
   sin_ = memory_.take<float>(angles);
   step_ = memory_.take<int>(3);
 }
 
 void sampler::fill_tables() {
-  const rotary_tables tables(config_, config_.is_llama ? config_.positions : 0);
+  const rotary_tables tables(config_, config_.is_llama ? positions_ : 0);
   const auto bytes = int64_t(tables.cos.size() * sizeof(float));
   queue_.upload(cos_, tables.cos.data(), bytes);
   queue_.upload(sin_, tables.sin.data(), bytes);

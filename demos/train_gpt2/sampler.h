@@ -26,8 +26,8 @@ int draw(const std::vector<float>& logits, const sampling_options& o, random_num
 // is what its kernel takes; else of attention_cached.
 class sampler {
  public:
-  // The model's weights are read where they lie.
-  sampler(model& m, const device& d, queue& q);
+  // Of as many positions, at most the model's. Its weights are read where they lie.
+  sampler(model& m, int64_t positions, const device& d, queue& q);
 
   // [vocabulary], of what comes behind `token` at `position`, whose predecessors have been passed
   // to it one after another. Waits for the device.
@@ -54,6 +54,7 @@ class sampler {
   model& model_;
   queue& queue_;
   config config_;
+  int64_t positions_;
   products products_;
   int qkv_, proj_, fc_, fc_proj_, logits_product_;
   struct plans {

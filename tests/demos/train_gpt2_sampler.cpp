@@ -23,9 +23,9 @@ void run(int count, char** arguments) {
   queue q(d);
   model m(c, {.batch = 1, .length = 8}, type, {}, d, q);
   m.set_weights(read_weights(arguments[1], m.layout()));
-  sampler s(m, d, q);
-  std::vector<float> all;
   const int64_t tokens = count - 5;
+  sampler s(m, tokens, d, q);
+  std::vector<float> all;
   for (int64_t i = 0; i < tokens; ++i) {
     const std::vector<float> logits = s.logits(std::atoi(arguments[5 + i]), i);
     all.insert(all.end(), logits.begin(), logits.end());
