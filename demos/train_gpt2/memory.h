@@ -119,7 +119,7 @@ class recording {
   void launch();
 
  private:
-  queue& queue_;
+  [[maybe_unused]] queue& queue_;
   std::function<void()> work_;
   [[maybe_unused]] void* graph_ = nullptr;  // CUDA's, executable
 };
