@@ -29,7 +29,8 @@ def draw(png: Path, panels: Sequence[Panel], columns: int = 2) -> str:
     for i, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, i + 1, xlabel=panel.x, ylabel=panel.y)
         for name, (xs, ys) in panel.curves.items():
-            axes.plot(xs, ys, "o-" if panel.log else "-", label=name, markersize=3, linewidth=1.4)
+            line = "o-" if panel.log or len(xs) == 1 else "-"  # a point has no line
+            axes.plot(xs, ys, line, label=name, markersize=3, linewidth=1.4)
         for number, (name, y) in enumerate((panel.levels or {}).items(), len(panel.curves)):
             axes.axhline(y, linestyle=":", color=f"C{number}", label=name)
         if panel.log:

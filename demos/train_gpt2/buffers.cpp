@@ -1,13 +1,15 @@
 #include "buffers.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace gpt2 {
 
 using kittens::host::bytes_of;
 
 buffers::buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
-                 int64_t workspace_bytes, int64_t most_counters, const device& d)
+                 const extents& more, const device& d)
     : layers(c.layers),
       parameter_memory(d, place::device),
       gradient_memory(d, place::device),
@@ -23,77 +25,96 @@ buffers::buffers(const config& c, const parameters& p, const run_shape& shape, d
   state_memory.allocate([&] {
     exp_avg = state_memory.take<float>(p.total);
     exp_avg_sq = state_memory.take<float>(p.total);
-    master = type == dtype::float32 ? nullptr : state_memory.take<float>(p.total);
+    master = more.master ? state_memory.take<float>(p.total) : nullptr;
   });
   activation_memory.allocate([&] { lay_out_activations(c, shape, element); });
   workspace_memory.allocate([&] {
-    workspace = workspace_memory.take_bytes(workspace_bytes);
-    counters = workspace_memory.take<int>(most_counters);
+    workspace = workspace_memory.take_bytes(more.workspace_bytes);
+    counters = workspace_memory.take<int>(more.counters);
     tokens = workspace_memory.take<int>(shape.micro_steps * token_batch::ints(shape.rows()));
-    results = workspace_memory.take<float>(shape.micro_steps + 1);
+    results = workspace_memory.take<float>(result_floats(shape.micro_steps));
     row_weight = workspace_memory.take<float>(1);
+    const int64_t angles = c.is_llama ? shape.length * c.head_dim() / 2 : 0;
+    cos = workspace_memory.take<float>(angles);
+    sin = workspace_memory.take<float>(angles);
+    learning_rate = workspace_memory.take<float>(1);
+    updates = workspace_memory.take<float>(2);
+    update_norm = workspace_memory.take<float>(1);
+    for (outlier_window* const w : {&loss_window, &norm_window}) {
+      *w = {workspace_memory.take<float>(more.outlier_window), workspace_memory.take<int>(1)};
+    }
   });
 }
 
 void buffers::lay_out_activations(const config& c, const run_shape& shape, int64_t element) {
-  const int64_t rows = shape.rows();
+  const int64_t rows = shape.rows(), hidden = c.mlp_width();
   arena& memory = activation_memory;
   const auto matrix = [&](int64_t width) { return memory.take_bytes(rows * width * element); };
   const auto statistic = [&] { return memory.take<float>(rows); };
+  const auto mean = [&]() -> float* { return c.is_llama ? nullptr : statistic(); };
   const auto per_head = [&] { return memory.take<float>(rows * c.heads); };
-  void* const shared = shape.recompute ? matrix(4 * c.width) : nullptr;
+  void* const shared = shape.recompute ? matrix(hidden) : nullptr;
   for (layer_activations& l : layers) {
     l = {.normal1 = matrix(c.width),
-         .qkv = matrix(3 * c.width),
+         .qkv = matrix(c.qkv_width()),
          .attended = matrix(c.width),
          .middle = matrix(c.width),
          .normal2 = matrix(c.width),
-         .hidden = matrix(4 * c.width),
+         .hidden = matrix(c.mlp_parts() * hidden),
          .output = matrix(c.width),
-         .activated = shape.recompute ? shared : matrix(4 * c.width),
-         .mean1 = statistic(),
+         .activated = shape.recompute ? shared : matrix(hidden),
+         .mean1 = mean(),
          .rstd1 = statistic(),
          .lse = per_head(),
-         .mean2 = statistic(),
+         .mean2 = mean(),
          .rstd2 = statistic()};
   }
   embedded = matrix(c.width);
   branch = matrix(c.width);
   last_normal = matrix(c.width);
-  last_mean = statistic();
+  last_mean = mean();
   last_rstd = statistic();
   logits = matrix(c.padded_vocabulary());
   losses = statistic();
   dnormal = matrix(c.width);
   for (void*& one : dstream) one = matrix(c.width);
   // A layer's MLP is done with dhidden before its attention begins.
-  dhidden = memory.take_bytes(0);
-  dattended = matrix(c.width);
-  dq = matrix(c.width);
-  dk = matrix(c.width);
-  dv = matrix(c.width);
+  const int64_t of_mlp = (c.is_llama ? 3 : 1) * hidden, of_attention = c.width + c.qkv_width();
+  dhidden = matrix(std::max(of_mlp, of_attention));
+  void* next = dhidden;
+  const auto inside = [&](int64_t width) -> void* {
+    if (dhidden == nullptr) return nullptr;  // not there yet
+    return std::exchange(next, static_cast<std::byte*>(next) + rows * width * element);
+  };
+  dattended = inside(c.width);
+  dq = inside(c.width);
+  dk = inside(c.key_width());
+  dv = inside(c.key_width());
   delta = per_head();
 }
 
-std::string buffers::description() const {
+std::string buffers::description(int64_t sampling_bytes) const {
   const struct {
     const char *kind, *holds;
-    const arena& memory;
+    int64_t bytes;
   } rows[] = {
-      {"parameters", "weights", parameter_memory},
-      {"gradients", "of all weights", gradient_memory},
-      {"optimizer state", master == nullptr ? "moments" : "moments, master weights", state_memory},
-      {"activations", "of every layer, logits, their gradients", activation_memory},
-      {"workspace", "of kernels, tokens, results", workspace_memory},
+      {"parameters", "weights", parameter_memory.bytes()},
+      {"gradients", "of all weights", gradient_memory.bytes()},
+      {"optimizer state", master == nullptr ? "moments" : "moments, master weights",
+       state_memory.bytes()},
+      {"activations", "of every layer, logits, their gradients", activation_memory.bytes()},
+      {"workspace", "of kernels, tokens, results", workspace_memory.bytes()},
+      {"sampling", "keys and values, a token's activations", sampling_bytes},
   };
   std::string text;
   char line[128];
   int64_t total = 0;
   for (const auto& row : rows) {
+    if (row.bytes == 0) continue;
     std::snprintf(line, sizeof(line), "%-16s %10.1f MiB  %s\n", row.kind,
-                  double(row.memory.bytes()) / (1 << 20), row.holds);
+                  double(row.bytes) / (1 << 20), row.holds);
     text += line;
-    total += row.memory.bytes();
+    total += row.bytes;
   }
   std::snprintf(line, sizeof(line), "%-16s %10.1f MiB\n", "device memory",
                 double(total) / (1 << 20));

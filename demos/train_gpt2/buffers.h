@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "memory.h"
+#include "outliers.h"
 #include "parameters.h"
 
 namespace gpt2 {
@@ -12,23 +13,40 @@ namespace gpt2 {
 // What one micro-batch is, and how many are a step.
 struct run_shape {
   int64_t batch, length, micro_steps = 1;
-  bool recompute =
-      false;  // gelu, in the backward: one layer's memory for it instead of all layers'
+  // gelu or SwiGLU, in the backward: one layer's memory for it instead of all layers'
+  bool recompute = false;
 
   int64_t rows() const { return batch * length; }
 };
 
 // What the forward of a layer leaves for its backward: [rows, …] of the model's dtype, statistics
-// in float32.
+// in float32. Of Llama's shape q and k are turned, hidden is gate and up in one row, and there are
+// no means.
 struct layer_activations {
   void *normal1, *qkv, *attended, *middle, *normal2, *hidden, *output;
-  void* activated;  // gelu of hidden: where it is computed again, the same memory for all layers
+  void* activated;  // gelu of hidden, or SwiGLU: where it is computed again, the same memory for
+                    // all layers
   float *mean1, *rstd1, *lse, *mean2, *rstd2;
 };
 
+// Sizes that follow from how it is computed.
+struct extents {
+  int64_t workspace_bytes, counters;
+  int64_t outlier_window;
+  bool master;  // weights are roundings of float32 ones
+};
+
+// What a step has to tell the host, in floats.
+constexpr int64_t result_floats(int64_t micro_steps) {
+  return micro_steps + int64_t{sizeof(verdict) / sizeof(float)};
+}
+inline verdict* verdict_in(float* results, int64_t micro_steps) {
+  return reinterpret_cast<verdict*>(results + micro_steps);
+}
+
 struct buffers {
   buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
-          int64_t workspace_bytes, int64_t most_counters, const device& d);
+          const extents& more, const device& d);
 
   // kind: parameters
   void* weights;  // [p.total]
@@ -42,22 +60,30 @@ struct buffers {
   std::vector<layer_activations> layers;
   void *embedded, *branch, *last_normal;  // [rows, width]; branch: what is to be added next
   float *last_mean, *last_rstd;
-  void* logits;                              // [rows, padded vocabulary]: then their gradients
-  float* losses;                             // [rows]
-  void *dnormal, *dstream[2];                // [rows, width]
-  void *dhidden, *dattended, *dq, *dk, *dv;  // dhidden, [rows, 4 · width], is where the others lie
-  float* delta;                              // [batch, heads, length]
+  void* logits;                // [rows, padded vocabulary]: then their gradients
+  float* losses;               // [rows]
+  void *dnormal, *dstream[2];  // [rows, width]
+  // dhidden is where dattended, dq, dk and dv lie: of each part of the MLP [rows, mlp_width], and
+  // of Llama's shape one more, of what is activated.
+  void *dhidden, *dattended, *dq, *dk, *dv;
+  float* delta;  // [batch, heads, length]
   // kind: workspace
   void* workspace;
   int* counters;      // zero between launches
   int* tokens;        // micro_steps token batches
-  float* results;     // [micro_steps + 1]: the sum of the losses of each, and the gradients' norm
+  float* results;     // [result_floats]: the sum of the losses of each, and a verdict
   float* row_weight;  // [1]: of a row's loss in the mean
+  float *cos, *sin;   // [length, head_dim / 2], of Llama's shape
+  // What an update reads and changes, so that its launches are the same at every step.
+  float* learning_rate;  // [1]
+  float* updates;        // [2]: how many were made, of the matrices and of the vectors
+  float* update_norm;    // [1]: the gradients', or infinity: none is made
+  outlier_window loss_window, norm_window;
 
   arena parameter_memory, gradient_memory, state_memory, activation_memory, workspace_memory;
 
-  // A table of the kinds and their sizes.
-  std::string description() const;
+  // A table of the kinds and their sizes; with a sampler's bytes, where there is one.
+  std::string description(int64_t sampling_bytes) const;
 
  private:
   void lay_out_activations(const config& c, const run_shape& shape, int64_t element);

@@ -1,7 +1,6 @@
 #include "checkpoint.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -23,26 +22,6 @@ void on_disk(const F& f) {
   }
 }
 
-std::string config_text(const config& c) {
-  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", c.vocabulary},
-                                                   {"n_positions", c.positions},
-                                                   {"n_embd", c.width},
-                                                   {"n_layer", c.layers},
-                                                   {"n_head", c.heads}};
-  std::string text =
-      "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-      "  \"activation_function\": \"gelu_new\",\n  \"tie_word_embeddings\": true,\n"
-      "  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0,\n";
-  for (const auto& [name, size] : sizes) {
-    text += "  \"" + std::string(name) + "\": " + std::to_string(size) + ",\n";
-  }
-  // No token is special here: transformers' own would be 50256, whatever the vocabulary.
-  text += "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n";
-  char epsilon[48];
-  std::snprintf(epsilon, sizeof(epsilon), "  \"layer_norm_epsilon\": %.9g\n}\n", double(c.epsilon));
-  return text + epsilon;
-}
-
 std::vector<fs::path> checkpoints(const std::string& out) {
   std::vector<fs::path> found;
   if (!fs::is_directory(out)) return found;
@@ -54,13 +33,6 @@ std::vector<fs::path> checkpoints(const std::string& out) {
   }
   std::sort(found.begin(), found.end());
   return found;
-}
-
-std::vector<float> download(queue& q, const float* from, int64_t count) {
-  std::vector<float> values(count);
-  q.download(values.data(), from, count * int64_t{sizeof(float)});
-  q.synchronise();
-  return values;
 }
 
 void append(std::vector<float_tensor>& tensors, const std::string& prefix, const parameters& p,
@@ -80,7 +52,7 @@ std::vector<float> read_all(const safetensors& file, const std::string& prefix,
 }
 
 int64_t whole_number(const std::string& path, const std::map<std::string, std::string>& metadata,
-                     const char* name) {
+                     const std::string& name) {
   const auto found = metadata.find(name);
   const std::string text = found == metadata.end() ? "" : found->second;
   if (text.empty() || text.size() > 15 ||
@@ -90,49 +62,49 @@ int64_t whole_number(const std::string& path, const std::map<std::string, std::s
   return std::strtoll(text.c_str(), nullptr, 10);
 }
 
-}  // namespace
-
-config read_config(const std::string& folder) {
-  const mapped_file file(folder + "/config.json");
-  json entries;
-  try {
-    entries = json::parse(file.text());
-  } catch (const error& why) {
-    file.refuse(why.what());
-  }
-  const auto text = [&](const char* name, const std::string& otherwise) {
-    const json* const found = entries.find(name);
-    return found == nullptr ? otherwise : found->text;
-  };
-  const auto size = [&](const char* name) {
-    const json* const found = entries.find(name);
-    const double value = found == nullptr ? -1 : found->number;
-    if (!(value >= 1 && value <= 1 << 20 && value == std::floor(value))) {
-      file.refuse(std::string(name) + " must be a whole number of 1 to 1048576");
-    }
-    return int64_t(value);
-  };
-  if (text("model_type", "") != "gpt2") file.refuse("model_type must be gpt2");
-  const std::string gelu = text("activation_function", "gelu_new");
-  if (gelu != "gelu_new" && gelu != "gelu_pytorch_tanh") {
-    file.refuse("activation_function must be gelu_new, got " + gelu);
-  }
-  config c{size("vocab_size"), size("n_positions"), size("n_embd"), size("n_layer"),
-           size("n_head")};
-  if (const json* inner = entries.find("n_inner");
-      inner != nullptr && inner->is == json::kind::number && inner->number != 4.0 * c.width) {
-    file.refuse("n_inner must be four times n_embd");
-  }
-  if (const json* tied = entries.find("tie_word_embeddings"); tied != nullptr && !tied->flag) {
-    file.refuse("tie_word_embeddings must be true");
-  }
-  if (const json* epsilon = entries.find("layer_norm_epsilon")) {
-    c.epsilon = static_cast<float>(epsilon->number);
-    if (!(c.epsilon > 0 && c.epsilon < 1)) file.refuse("layer_norm_epsilon must be in 0 … 1");
-  }
-  if (const std::string why = why_not(c); !why.empty()) file.refuse(why);
-  return c;
+// The windows of outliers: where each is in memory, and its name in a file.
+struct named_window {
+  const char* name;
+  outlier_window at;
+};
+std::vector<named_window> windows_of(model& m) {
+  return {{"outliers.losses", m.memory().loss_window}, {"outliers.norms", m.memory().norm_window}};
 }
+
+// What a checkpoint has of them: their values, whose addresses go into `tensors`, and counts.
+std::vector<std::vector<float>> save_windows(model& m, queue& q, std::vector<float_tensor>& tensors,
+                                             std::map<std::string, std::string>& metadata) {
+  const int64_t size = m.outliers().window;
+  std::vector<std::vector<float>> kept;
+  for (const named_window& w : windows_of(m)) {
+    kept.push_back(to_host(q, dtype::float32, w.at.values, size));
+    tensors.push_back({w.name, {size}, kept.back().data()});
+    int seen = 0;
+    q.download(&seen, w.at.seen, sizeof(seen));
+    q.synchronise();
+    metadata[w.name] = std::to_string(seen);
+  }
+  return kept;
+}
+
+void load_windows(const safetensors& file, const std::string& path, model& m, queue& q) {
+  const int64_t size = m.outliers().window;
+  for (const named_window& w : windows_of(m)) {
+    std::vector<float> values(size);
+    file.read(w.name, {size}, values.data());
+    const int64_t seen = whole_number(path, file.metadata(), w.name);
+    if (seen >= 2 * size) {
+      throw error(path + ": " + w.name + " must be below " + std::to_string(2 * size) + ", got " +
+                  std::to_string(seen));
+    }
+    const int stored = static_cast<int>(seen);
+    q.upload(w.at.values, values.data(), size * int64_t{sizeof(float)});
+    q.upload(w.at.seen, &stored, sizeof(stored));
+    q.synchronise();  // before the values go
+  }
+}
+
+}  // namespace
 
 std::vector<float> read_weights(const std::string& folder, const parameters& p) {
   return read_all(safetensors(folder + "/model.safetensors"), "", p);
@@ -160,19 +132,21 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
   });
   write_text(partial + "/config.json", config_text(m.sizes()));
   {
-    const std::vector<float> weights = download(q, m.exact_weights(), p.total);
+    const std::vector<float> weights = m.exact_weights();
     std::vector<float_tensor> tensors;
     append(tensors, "", p, weights);
     write_safetensors(partial + "/model.safetensors", {}, tensors);
   }
-  const std::vector<float> average = download(q, m.memory().exp_avg, p.total);
-  const std::vector<float> squares = download(q, m.memory().exp_avg_sq, p.total);
+  const std::vector<float> average = to_host(q, dtype::float32, m.memory().exp_avg, p.total);
+  const std::vector<float> squares = to_host(q, dtype::float32, m.memory().exp_avg_sq, p.total);
   std::vector<float_tensor> tensors;
   append(tensors, "exp_avg.", p, average);
   append(tensors, "exp_avg_sq.", p, squares);
   std::map<std::string, std::string> metadata = done.facts;
   metadata["step"] = std::to_string(done.step);
   metadata["sequences"] = std::to_string(done.sequences);
+  metadata["skipped"] = std::to_string(done.skipped);
+  const auto kept = save_windows(m, q, tensors, metadata);
   write_safetensors(partial + "/training.safetensors", metadata, tensors);
   on_disk([&] {
     fs::rename(partial, folder);
@@ -188,6 +162,11 @@ void load_checkpoint(const std::string& folder, progress& done, model& m, queue&
   const safetensors file(path);
   done.step = whole_number(path, file.metadata(), "step");
   done.sequences = whole_number(path, file.metadata(), "sequences");
+  done.skipped = whole_number(path, file.metadata(), "skipped");
+  if (done.skipped > done.step) {
+    throw error(path + ": cannot have skipped " + std::to_string(done.skipped) + " of " +
+                std::to_string(done.step) + " steps");
+  }
   for (const auto& [name, value] : done.facts) {
     const auto found = file.metadata().find(name);
     const std::string saved = found == file.metadata().end() ? "" : found->second;
@@ -200,6 +179,10 @@ void load_checkpoint(const std::string& folder, progress& done, model& m, queue&
   const int64_t bytes = p.total * int64_t{sizeof(float)};
   q.upload(m.memory().exp_avg, average.data(), bytes);
   q.upload(m.memory().exp_avg_sq, squares.data(), bytes);
+  const auto updates = static_cast<float>(done.step - done.skipped);
+  const float both[] = {updates, updates};
+  q.upload(m.memory().updates, both, sizeof(both));
+  load_windows(file, path, m, q);
   m.set_weights(read_weights(folder, p));
 }
 

@@ -2,8 +2,8 @@
 //
 //   step-00000100/
 //     config.json  model.safetensors  [tokenizer.json]    the model, in float32
-//     training.safetensors    exp_avg.<parameter>, exp_avg_sq.<parameter>; in its metadata the
-//     step,
+//     training.safetensors    exp_avg.<parameter>, exp_avg_sq.<parameter>, and the last losses and
+//                             norms, outliers.losses and outliers.norms; in its metadata the step,
 //                             the position in the data, and what the run must agree with
 //
 // A folder appears whole, by a rename.
@@ -19,11 +19,15 @@ namespace gpt2 {
 // What a run knows beside its tensors.
 struct progress {
   int64_t step = 0, sequences = 0;           // done so far
+  int64_t skipped = 0;                       // steps without an update
   std::map<std::string, std::string> facts;  // seed, dtype, …: a run goes on only with the same
 };
 
-// GPT-2's sizes in a folder's config.json. Throws error where it is not a GPT-2 of this formula.
+// A model's sizes in a folder's config.json, and what is written there. Throws error where it is
+// not one of these formulas.
 config read_config(const std::string& folder);
+std::string config_text(const config& c);
+
 // The model of a folder, in float32 at its offsets.
 std::vector<float> read_weights(const std::string& folder, const parameters& p);
 
@@ -34,7 +38,8 @@ bool has_checkpoints(const std::string& out);
 // Writes one, and removes all but the newest `keep`. Waits for the device.
 void save_checkpoint(const std::string& out, const progress& done, model& m, queue& q,
                      const std::string& tokenizer, int64_t keep);
-// Sets weights and moments, and the numbers of `done`, whose facts must be the saved ones.
+// Sets weights, moments, and the windows of outliers; and the numbers of `done`, whose facts must
+// be the saved ones.
 void load_checkpoint(const std::string& folder, progress& done, model& m, queue& q);
 
 }  // namespace gpt2

@@ -80,6 +80,11 @@ int64_t dataset::tokens() const {
                          [](int64_t sum, const token_file& f) { return sum + f.tokens(); });
 }
 
+int dataset::first_token() const {
+  const auto has_some = [](const token_file& f) { return f.tokens() > 0; };
+  return std::find_if(files_.begin(), files_.end(), has_some)->token(0, vocabulary_);
+}
+
 void dataset::read(int64_t sequence, int* inputs, int* targets) const {
   const auto behind = std::upper_bound(first_.begin(), first_.end(), sequence);
   const size_t number = behind - first_.begin() - 1;

@@ -34,6 +34,8 @@ class dataset {
 
   int64_t sequences() const { return first_.back(); }
   int64_t tokens() const;
+  int64_t length() const { return length_; }
+  int first_token() const;
   void read(int64_t sequence, int* inputs, int* targets) const;
 
  private:
@@ -63,6 +65,15 @@ class batch_sorter {
   explicit batch_sorter(int64_t vocabulary) : number_of_(vocabulary, -1) {}
 
   void sort(int* batch, int64_t rows);
+  // Puts inputs and targets there, too: sequences number_of(0) … number_of(count − 1) of a dataset.
+  template <class F>
+  void fill(int* batch, int64_t count, const dataset& from, const F& number_of) {
+    const int64_t length = from.length(), rows = count * length;
+    for (int64_t b = 0; b < count; ++b) {
+      from.read(number_of(b), batch + b * length, batch + rows + b * length);
+    }
+    sort(batch, rows);
+  }
 
  private:
   std::vector<int> number_of_;  // of a token among the distinct ones; −1: it is not there

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -101,11 +102,53 @@ class json_reader {
     std::string value;
     while (peek() != '"') {
       if (at_ >= text_.size()) refuse();
-      if (peek() == '\\' && at_ + 1 < text_.size() && std::strchr("\"\\/", text_[at_ + 1])) ++at_;
-      value += text_[at_++];
+      if (peek() == '\\') {
+        escape(value);
+      } else {
+        value += text_[at_++];
+      }
     }
     ++at_;
     return value;
+  }
+
+  void escape(std::string& value) {
+    constexpr std::string_view kNames = "\"\\/bfnrt", kCharacters = "\"\\/\b\f\n\r\t";
+    ++at_;
+    if (peek() != 'u') {
+      const size_t which = kNames.find(peek());
+      if (peek() == '\0' || which == std::string_view::npos) refuse();
+      value += kCharacters[which];
+      ++at_;
+      return;
+    }
+    uint32_t code = hexadecimal();
+    if (code >> 10 == 0xd800 >> 10 && text_.substr(at_, 2) == "\\u") {  // the first half of a pair
+      ++at_;
+      code = 0x10000 + ((code & 0x3ff) << 10) + (hexadecimal() & 0x3ff);
+    }
+    append(value, code);
+  }
+
+  // The four digits behind the u that is next.
+  uint32_t hexadecimal() {
+    uint32_t code = 0;
+    ++at_;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const size_t digit = kDigits.find(static_cast<char>(std::tolower(peek())));
+      if (peek() == '\0' || digit == std::string_view::npos) refuse();
+      code = code << 4 | static_cast<uint32_t>(digit);
+    }
+    return code;
+  }
+
+  static void append(std::string& value, uint32_t code) {
+    const auto put = [&](uint32_t bits) { value += static_cast<char>(bits); };
+    if (code < 0x80) return put(code);
+    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes
+    put((0xff00u >> (more + 1) & 0xffu) | code >> 6 * more);
+    for (int i = more - 1; i >= 0; --i) put(0x80u | (code >> 6 * i & 63u));
   }
 
   double number() {

@@ -39,7 +39,7 @@ class mapped_file {
   int64_t bytes_ = 0;
 };
 
-// A value of JSON. Of strings, \u escapes are kept as they are: nothing here needs them.
+// A value of JSON. Strings are UTF-8.
 struct json {
   enum class kind { null, boolean, number, text, list, object };
 

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   if (row >= e.batch * e.length) return;
   float values[kRun<T>];
   load(values, wte + int64_t{arch::load_global(tokens + row)} * e.width + column);
-  add_loaded(values, wpe + row % e.length * e.width + column);
+  if (wpe != nullptr) add_loaded(values, wpe + row % e.length * e.width + column);
   store(x + row * e.width + column, values);
 }
 
@@ -190,6 +190,7 @@ void embed_backward(const embedding& e, const token_batch& batch, const void* dx
                                      .block = {kThreads},
                                      .shared_bytes = kSharedBytes<T>};
     host::launch(embed_backward_kernel<T>, config, s, e.width, batch, from, static_cast<T*>(dwte));
+    if (dwpe == nullptr) return;
     host::launch(position_backward_kernel<T>, one_thread_each(e.length * e.width / kRun<T>), s, e,
                  from, static_cast<T*>(dwpe), accumulate);
   });

@@ -37,7 +37,7 @@ struct embedding {
   dtype type;
 };
 
-// x[b, t] = wte[inputs[b, t]] + wpe[t]
+// x[b, t] = wte[inputs[b, t]] + wpe[t];   without wpe and dwpe, which may be null: no positions
 void embed(const embedding& e, const token_batch& batch, const void* wte, const void* wpe, void* x,
            stream s);
 // dwte[token] += Σ dx over its rows;   dwpe[t] = Σ_b dx[b, t], or the same added to it
@@ -58,13 +58,13 @@ void column_sums(const column_sums_problem& p, const void* x, void* sums, bool a
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);
 
-// Causal attention in float32, for what the op's kernel does not take: exact and slow, a warp a
-// row. q, k, v: [batch, length, heads, head_dim], rows `stride` apart, as slices of a fused qkv;
-// o, d_o, dq, dk, dv the same, contiguous; lse, delta: [batch, heads, length].
-struct attention_fp32 {
-  static constexpr int64_t kMostHeadDim = 256;
+inline constexpr int64_t kMostHeadDim = 256;  // of both kinds of plain attention
 
-  int64_t batch, length, heads, head_dim, stride;
+// Causal attention in float32, for what the op's kernel does not take: exact and slow, a warp a
+// row. q: [batch, length, heads, head_dim], k, v: of key_heads, rows `stride` apart, as slices of a
+// fused qkv; o, d_o, dq, dk, dv the same, contiguous; lse, delta: [batch, heads, length].
+struct attention_fp32 {
+  int64_t batch, length, heads, key_heads, head_dim, stride;
 };
 struct attention_fp32_tensors {
   const float *q, *k, *v;
@@ -74,5 +74,18 @@ struct attention_fp32_tensors {
 };
 void attention_forward(const attention_fp32& p, const attention_fp32_tensors& t, stream s);
 void attention_backward(const attention_fp32& p, const attention_fp32_tensors& t, stream s);
+
+// o [heads, head_dim] of one token's q, over as many rows of k and v, [positions, key_heads,
+// head_dim], as the device says: the token's own is the last.
+struct cached_attention {
+  int64_t heads, key_heads, head_dim;
+  dtype type;
+};
+struct cached_tensors {
+  const void *q, *k, *v;
+  void* o;
+  const int* keys;  // [1]
+};
+void attention_cached(const cached_attention& p, const cached_tensors& t, stream s);
 
 }  // namespace gpt2

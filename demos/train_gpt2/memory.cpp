@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "bfloat16.h"
+
 #ifdef WITH_CUDA
 #include <cuda_runtime.h>
 #endif
@@ -26,6 +28,17 @@ device device_of([[maybe_unused]] int64_t index) {
 #else
   return thunderkittens::simulated_device();
 #endif
+}
+
+std::string name_of([[maybe_unused]] const device& d) {
+#ifdef WITH_CUDA
+  cudaDeviceProp properties{};
+  if (!d.is_simulated()) {
+    check(cudaGetDeviceProperties(&properties, d.index), "asking for the device's name");
+    return properties.name;
+  }
+#endif
+  return "";
 }
 
 counters& count() {
@@ -94,6 +107,7 @@ queue::~queue() {
 }
 
 void queue::copy(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool up) {
+  if (bytes == 0) return;
   if (simulated_) {
     std::memcpy(to, from, bytes);
     return;
@@ -129,6 +143,73 @@ void queue::synchronise() {
 #ifdef WITH_CUDA
   if (!simulated_) check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "waiting");
 #endif
+}
+
+std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count) {
+  std::vector<float> values(count);
+  if (type == dtype::float32) {
+    q.download(values.data(), from, count * int64_t{sizeof(float)});
+    q.synchronise();
+    return values;
+  }
+  std::vector<bfloat16> stored(count);
+  q.download(stored.data(), from, count * int64_t{sizeof(bfloat16)});
+  q.synchronise();
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
+  return values;
+}
+
+#ifdef WITH_CUDA
+namespace {
+
+// What `work` launches on the stream, as a graph. The mode is relaxed, for a kernel is loaded when
+// it is launched for the first time, which allocates.
+cudaGraph_t record(cudaStream_t s, const std::function<void()>& work) {
+  check(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), "recording a graph");
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(s, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(s, &graph), "recording a graph");
+  return graph;
+}
+
+}  // namespace
+#endif
+
+recording::recording(queue& q, std::function<void()> work) : queue_(q), work_(std::move(work)) {
+#ifdef WITH_CUDA
+  if (q.is_simulated()) return;
+  const auto s = static_cast<cudaStream_t>(q.handle());
+  const cudaGraph_t graph = record(s, work_);
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "making a graph executable");
+  graph_ = executable;
+  ++count().allocations;
+  check(cudaGraphUpload(executable, s), "uploading a graph");
+#endif
+}
+
+recording::~recording() {
+#ifdef WITH_CUDA
+  if (graph_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
+#endif
+}
+
+void recording::launch() {
+#ifdef WITH_CUDA
+  if (graph_ != nullptr) {
+    const auto s = static_cast<cudaStream_t>(queue_.handle());
+    return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), s), "launching a graph");
+  }
+#endif
+  work_();
 }
 
 }  // namespace gpt2

@@ -5,14 +5,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "thunderkittens/kernels/common.h"
 
 namespace gpt2 {
 
 using thunderkittens::device;
+using thunderkittens::dtype;
 using thunderkittens::error;
 using thunderkittens::stream;
 using clock = std::chrono::steady_clock;
@@ -21,9 +24,13 @@ using clock = std::chrono::steady_clock;
 // is none.
 device device_of(int64_t index);
 
+// What the maker calls it; "" of the simulator.
+std::string name_of(const device& d);
+
 // Since the program's start.
 struct counters {
-  int64_t allocations = 0;       // of device memory, and of the host's that the device copies from
+  int64_t allocations = 0;       // of device memory, and of the host's that the device copies from;
+                                 // a recording is one
   int64_t synchronisations = 0;  // with all work of the stream
 };
 counters& count();
@@ -76,6 +83,7 @@ class queue {
   ~queue();
 
   stream handle() const { return stream_; }
+  bool is_simulated() const { return simulated_; }
   // Asynchronous where the host's memory is pinned.
   void upload(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, true); }
   void download(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, false); }
@@ -92,6 +100,28 @@ class queue {
   stream stream_ = nullptr;
   [[maybe_unused]] void* marks_[kMarks] = {};  // CUDA's events
   clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
+};
+
+// What `count` elements on the device are, in float32. Waits for the queue.
+std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count);
+
+// Launches on a queue, recorded once and launched as one, any number of times: a CUDA graph. All
+// that changes from one time to the next has to be in device memory. Beside the simulator, where
+// there is nothing to record, `work` itself is called.
+class recording {
+ public:
+  // Calls `work`, whose launches are recorded and not made.
+  recording(queue& q, std::function<void()> work);
+  recording(const recording&) = delete;
+  recording& operator=(const recording&) = delete;
+  ~recording();
+
+  void launch();
+
+ private:
+  [[maybe_unused]] queue& queue_;
+  std::function<void()> work_;
+  [[maybe_unused]] void* graph_ = nullptr;  // CUDA's, executable
 };
 
 }  // namespace gpt2

@@ -6,37 +6,54 @@
 #include <limits>
 
 #include "bfloat16.h"
+#include "rotary_tables.h"
 
 namespace gpt2 {
 namespace {
 
+layer_offsets gpt2_offsets(const parameters& p, int64_t layer) {
+  const auto of = [&](const char* name) {
+    return p.find("h." + std::to_string(layer) + "." + name).offset;
+  };
+  return {.norm1 = of("ln_1.weight"),
+          .qkv = of("attn.c_attn.weight"),
+          .qkv_bias = of("attn.c_attn.bias"),
+          .proj = of("attn.c_proj.weight"),
+          .proj_bias = of("attn.c_proj.bias"),
+          .norm2 = of("ln_2.weight"),
+          .fc = of("mlp.c_fc.weight"),
+          .fc_bias = of("mlp.c_fc.bias"),
+          .fc_proj = of("mlp.c_proj.weight"),
+          .fc_proj_bias = of("mlp.c_proj.bias")};
+}
+
+layer_offsets llama_offsets(const parameters& p, int64_t layer) {
+  const auto of = [&](const char* name) {
+    return p.find("model.layers." + std::to_string(layer) + "." + name).offset;
+  };
+  return {.norm1 = of("input_layernorm.weight"),
+          .qkv = of("self_attn.q_proj.weight"),
+          .proj = of("self_attn.o_proj.weight"),
+          .norm2 = of("post_attention_layernorm.weight"),
+          .fc = of("mlp.gate_proj.weight"),
+          .fc_proj = of("mlp.down_proj.weight")};
+}
+
 std::vector<layer_offsets> offsets_of(const config& c, const parameters& p) {
   std::vector<layer_offsets> offsets;
-  for (int64_t l = 0; l < c.layers; ++l) {
-    const auto of = [&](const char* name) {
-      return p.find("h." + std::to_string(l) + "." + name).offset;
-    };
-    offsets.push_back({.norm1 = of("ln_1.weight"),
-                       .qkv = of("attn.c_attn.weight"),
-                       .qkv_bias = of("attn.c_attn.bias"),
-                       .proj = of("attn.c_proj.weight"),
-                       .proj_bias = of("attn.c_proj.bias"),
-                       .norm2 = of("ln_2.weight"),
-                       .fc = of("mlp.c_fc.weight"),
-                       .fc_bias = of("mlp.c_fc.bias"),
-                       .fc_proj = of("mlp.c_proj.weight"),
-                       .fc_proj_bias = of("mlp.c_proj.bias")});
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    offsets.push_back(c.is_llama ? llama_offsets(p, layer) : gpt2_offsets(p, layer));
   }
   return offsets;
 }
 
 tk::attention_forward_problem attention_problem(const config& c, const run_shape& s, dtype type) {
-  const tk::attention_strides strides{s.length * 3 * c.width, 3 * c.width, c.head_dim()};
+  const tk::attention_strides strides{s.length * c.qkv_width(), c.qkv_width(), c.head_dim()};
   return {.batch = s.batch,
           .rows = s.length,
           .keys = s.length,
           .heads = c.heads,
-          .key_heads = c.heads,
+          .key_heads = c.heads_of_keys(),
           .head_dim = c.head_dim(),
           .value_dim = c.head_dim(),
           .q_strides = strides,
@@ -60,42 +77,61 @@ tk::cross_entropy_forward_problem loss_problem(const config& c, const run_shape&
           .type = type};
 }
 
-tk::adamw_problem adamw_problem_of(const adamw_options& o, int64_t elements, double decay,
+tk::adamw_problem adamw_problem_of(const update_options& o, int64_t elements, double decay,
                                    dtype type) {
   return {.sizes = {elements},
           .type = type,
           .moments = dtype::float32,
-          .master_weights = type != dtype::float32,
+          .master_weights = type != dtype::float32 && !o.stochastic_rounding,
           .beta1 = o.beta1,
           .beta2 = o.beta2,
           .eps = o.epsilon,
           .weight_decay = decay,
-          .max_norm = o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity()};
+          .max_norm = o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity(),
+          .skip_nonfinite = true,
+          .stochastic_rounding = type != dtype::float32 && o.stochastic_rounding,
+          .seed = o.seed};
 }
 
 }  // namespace
 
-model::model(const config& c, const run_shape& shape, dtype type, const adamw_options& options,
+model::model(const config& c, const run_shape& shape, dtype type, const update_options& options,
              const device& d, queue& q)
     : config_(c),
       shape_(shape),
       type_(type),
+      outliers_(options.outliers),
       queue_(q),
       parameters_(c),
       offsets_(offsets_of(c, parameters_)),
-      last_norm_(parameters_.find("ln_f.weight").offset),
+      last_norm_(parameters_.find(c.is_llama ? "model.norm.weight" : "ln_f.weight").offset),
       products_(d, type) {
   plan_ops(options, d);
+  plan_attention(d);
   plan_products();
-  memory_.emplace(c, parameters_, shape, type, workspace_bytes(), most_counters(), d);
-  const float row_weight = 1.0f / static_cast<float>(shape.rows() * shape.micro_steps);
-  queue_.upload(memory_->row_weight, &row_weight, sizeof(row_weight));
-  queue_.synchronise();
+  const extents more{.workspace_bytes = workspace_bytes(),
+                     .counters = most_counters(),
+                     .outlier_window = outliers_.window,
+                     .master = plans_->adamw_matrices.problem.master_weights};
+  memory_.emplace(c, parameters_, shape, type, more, d);
+  fill_constants();
 }
 
-void model::plan_ops(const adamw_options& options, const device& d) {
-  const int64_t rows = shape_.rows(), width = config_.width, hidden = 4 * width;
-  tk::norm_forward_problem norm{.op = tk::norm_op::add_layer_norm,
+void model::fill_constants() {
+  const float row_weight = 1.0f / static_cast<float>(shape_.rows() * shape_.micro_steps);
+  queue_.upload(memory_->row_weight, &row_weight, sizeof(row_weight));
+  const rotary_tables tables(config_, config_.is_llama ? shape_.length : 0);
+  const auto bytes = int64_t(tables.cos.size() * sizeof(float));
+  queue_.upload(memory_->cos, tables.cos.data(), bytes);
+  queue_.upload(memory_->sin, tables.sin.data(), bytes);
+  queue_.synchronise();  // before all that goes
+}
+
+void model::plan_ops(const update_options& options, const device& d) {
+  const int64_t rows = shape_.rows(), width = config_.width, hidden = config_.mlp_width();
+  const bool llama = config_.is_llama;
+  const auto add_norm = llama ? tk::norm_op::add_rms_norm : tk::norm_op::add_layer_norm;
+  tk::norm_forward_problem norm{.op = add_norm,
                                 .rows = rows,
                                 .width = width,
                                 .x_rows = {width},
@@ -103,23 +139,19 @@ void model::plan_ops(const adamw_options& options, const device& d) {
                                 .eps = config_.epsilon,
                                 .type = type_};
   tk::norm_forward_problem first_norm = norm;
-  first_norm.op = tk::norm_op::layer_norm;
-  const tk::norm_backward_problem norm_backward{.op = tk::norm_op::add_layer_norm,
+  first_norm.op = llama ? tk::norm_op::rms_norm : tk::norm_op::layer_norm;
+  const tk::norm_backward_problem norm_backward{.op = add_norm,
                                                 .rows = rows,
                                                 .width = width,
                                                 .dy_rows = {width},
                                                 .x_rows = {width},
                                                 .dsum_stride = width,
                                                 .type = type_};
-  const auto gelu = tk::activation::gelu_tanh;
   const int64_t matrices = parameters_.matrices, vectors = parameters_.total - matrices;
   plans_.emplace(plans{
       .first_norm = tk::plan(first_norm, d),
       .norm = tk::plan(norm, d),
       .norm_backward = tk::plan(norm_backward, d),
-      .gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d),
-      .gelu_backward =
-          tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d),
       .loss = tk::plan(loss_problem(config_, shape_, type_, false), d),
       .loss_and_gradient = tk::plan(loss_problem(config_, shape_, type_, true), d),
       .total = tk::plan(tk::cross_entropy_total_problem{rows, -100, false, false}, d),
@@ -128,73 +160,58 @@ void model::plan_ops(const adamw_options& options, const device& d) {
           tk::plan(adamw_problem_of(options, matrices, options.weight_decay, type_), d),
       .adamw_vectors = tk::plan(adamw_problem_of(options, vectors, 0.0, type_), d),
   });
+  if (!llama) {
+    const auto gelu = tk::activation::gelu_tanh;
+    plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
+    plans_->gelu_backward =
+        tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
+    return;
+  }
+  const auto silu = tk::activation::silu;
+  const int64_t stride = 2 * hidden;  // of gate and up, which are one row
+  plans_->swiglu =
+      tk::plan(tk::gated_forward_problem{silu, rows, hidden, stride, stride, type_}, d);
+  plans_->swiglu_backward =
+      tk::plan(tk::gated_backward_problem{silu, rows, hidden, hidden, stride, stride, type_}, d);
+}
+
+void model::plan_attention(const device& d) {
+  const int64_t width = config_.width, length = shape_.length, dim = config_.head_dim();
+  if (config_.is_llama) {
+    const auto rows_of = [&](int64_t heads, int64_t row) {
+      const tk::rotary_strides strides{length * row, row, dim};
+      return tk::rotary_heads{heads, strides, strides};
+    };
+    const int64_t keys = config_.heads_of_keys(), qkv = config_.qkv_width();
+    tk::rotary_problem problem{.batch = shape_.batch,
+                               .tokens = length,
+                               .width = dim,
+                               .rotated = dim,
+                               .q = rows_of(config_.heads, qkv),
+                               .k = rows_of(keys, qkv),
+                               .table_rows = length,
+                               .cos_stride = dim / 2,
+                               .sin_stride = dim / 2,
+                               .in_place = true,
+                               .type = type_,
+                               .table_type = dtype::float32};
+    plans_->rotary = tk::plan(problem, d);
+    problem.q = rows_of(config_.heads, width);  // the gradients, which are contiguous
+    problem.k = rows_of(keys, config_.key_width());
+    problem.conjugate = true;
+    plans_->rotary_backward = tk::plan(problem, d);
+  }
   if (type_ == dtype::float32) return;  // attention_fp32.cu
   const tk::attention_forward_problem attention = attention_problem(config_, shape_, type_);
-  const tk::attention_strides contiguous{shape_.length * width, width, config_.head_dim()};
+  const tk::attention_strides contiguous{length * width, width, dim};
   plans_->attention = tk::plan(attention, d);
   plans_->attention_backward =
       tk::plan(tk::attention_backward_problem{attention, contiguous, contiguous}, d);
 }
 
-// The rows of a product are those of the micro-batch, or of a weight, whose gradient sums over
-// them.
-void model::plan_products() {
-  const int64_t rows = shape_.rows(), width = config_.width, hidden = 4 * width;
-  const int64_t vocabulary = config_.padded_vocabulary();
-  // y [rows, out] = x [rows, in] · w [in, out]
-  const auto plan_forward = [&](int64_t in, int64_t out, epilogue after) {
-    return products_.plan({.m = rows,
-                           .n = out,
-                           .k = in,
-                           .a_stride = in,
-                           .b_stride = out,
-                           .c_stride = out,
-                           .after = after});
-  };
-  // dx [rows, in] = dy [rows, out] · wᵀ, and dw [in, out] = xᵀ · dy; of `out` columns of a w, whose
-  // rows are `stride` apart.
-  const auto plan_input = [&](int64_t in, int64_t out, int64_t stride, epilogue after) {
-    return products_.plan({.m = rows,
-                           .n = in,
-                           .k = out,
-                           .transposed_b = true,
-                           .a_stride = out,
-                           .b_stride = stride,
-                           .c_stride = in,
-                           .after = after});
-  };
-  const auto plan_weight = [&](int64_t in, int64_t out, int64_t stride) {
-    return products_.plan({.m = in,
-                           .n = out,
-                           .k = rows,
-                           .transposed_a = true,
-                           .a_stride = in,
-                           .b_stride = out,
-                           .c_stride = stride});
-  };
-  qkv_ = plan_forward(width, 3 * width, epilogue::bias);
-  proj_ = plan_forward(width, width, epilogue::bias);
-  fc_ = plan_forward(width, hidden, epilogue::bias);
-  // Where gelu is computed again by the op, the op computes it the first time, too: the same bits.
-  fc_gelu_ = shape_.recompute ? products::kNone : plan_forward(width, hidden, epilogue::bias_gelu);
-  fc_proj_ = plan_forward(hidden, width, epilogue::bias);
-  d_qkv_part_ = plan_input(width, width, 3 * width, epilogue::none);
-  d_proj_ = plan_input(width, width, width, epilogue::none);
-  d_fc_ = plan_input(width, hidden, hidden, epilogue::none);
-  d_fc_proj_ = plan_input(hidden, width, width, epilogue::none);
-  d_fc_proj_gelu_ = plan_input(hidden, width, width, epilogue::dgelu);
-  w_qkv_part_ = plan_weight(width, width, 3 * width);
-  w_proj_ = plan_weight(width, width, width);
-  w_fc_ = plan_weight(width, hidden, hidden);
-  w_fc_proj_ = plan_weight(hidden, width, width);
-  // The classifier's weight is wte, [vocabulary, width]: logits = x · wteᵀ.
-  logits_ = plan_input(vocabulary, width, width, epilogue::none);
-  d_logits_ = plan_forward(vocabulary, width, epilogue::none);
-  w_logits_ = plan_weight(vocabulary, width, width);
-}
-
 int64_t model::workspace_bytes() const {
-  const column_sums_problem widest{shape_.rows(), 4 * config_.width, type_};
+  const column_sums_problem widest{shape_.rows(),
+                                   std::max(config_.mlp_width(), config_.qkv_width()), type_};
   int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
   most = std::max(most, plans_->norm_backward.workspace.bytes);
   most = std::max(most, plans_->grad_norm.workspace.bytes);
@@ -209,36 +226,52 @@ int64_t model::most_counters() const {
   return most;
 }
 
-void model::update(double learning_rate, int64_t step) {
+void model::update() {
   buffers& m = *memory_;
-  float* const norm = m.results + shape_.micro_steps;
+  verdict* const said = verdict_in(m.results, shape_.micro_steps);
   const void* const all[] = {m.gradients};
-  tk::launch(plans_->grad_norm, {.grads = all, .norm = norm}, work(), queue_.handle());
+  tk::launch(plans_->grad_norm, {.grads = all, .norm = &said->norm}, work(), queue_.handle());
+  judge({shape_.micro_steps, shape_.micro_steps * shape_.rows(), outliers_},
+        {.losses = m.results,
+         .said = said,
+         .update_norm = m.update_norm,
+         .of_losses = m.loss_window,
+         .of_norms = m.norm_window},
+        queue_.handle());
   int64_t offset = 0;
-  for (tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
-    plan->problem.lr = learning_rate;
-    plan->problem.step = static_cast<double>(step);
+  uint32_t number = 0;
+  for (const tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
     const tk::adamw_addresses addresses[] = {
         {.grad = gradient(offset),
          .param = weight(offset),
          .exp_avg = m.exp_avg + offset,
          .exp_avg_sq = m.exp_avg_sq + offset,
-         .master = m.master != nullptr ? m.master + offset : nullptr}};
-    tk::launch(*plan, {.parameters = addresses, .grad_norm = norm}, work(), queue_.handle());
+         .master = m.master != nullptr ? m.master + offset : nullptr,
+         .step = m.updates + number,
+         .number = number}};
+    tk::launch(*plan, {.parameters = addresses, .lr = m.learning_rate, .grad_norm = m.update_norm},
+               work(), queue_.handle());
     offset = parameters_.matrices;
+    ++number;
   }
 }
 
-float* model::exact_weights() {
-  return memory_->master != nullptr ? memory_->master : static_cast<float*>(memory_->weights);
+std::vector<float> model::exact_weights() {
+  if (memory_->master != nullptr) {
+    return to_host(queue_, dtype::float32, memory_->master, parameters_.total);
+  }
+  return to_host(queue_, type_, memory_->weights, parameters_.total);
 }
 
 void model::set_weights(const std::vector<float>& values) {
+  const buffers& m = *memory_;
   const std::vector<bfloat16> rounded(values.begin(), values.end());
-  queue_.upload(exact_weights(), values.data(), parameters_.total * int64_t{sizeof(float)});
-  if (memory_->master != nullptr) {
-    queue_.upload(memory_->weights, rounded.data(), parameters_.total * int64_t{sizeof(bfloat16)});
+  if (m.master != nullptr) {
+    queue_.upload(m.master, values.data(), parameters_.total * int64_t{sizeof(float)});
   }
+  const void* const from =
+      type_ == dtype::float32 ? static_cast<const void*>(values.data()) : rounded.data();
+  queue_.upload(m.weights, from, parameters_.total * kittens::host::bytes_of(type_));
   queue_.synchronise();  // before the vectors go
 }
 

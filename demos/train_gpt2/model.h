@@ -1,8 +1,12 @@
-// GPT-2, and a step of its training: forward, backward, AdamW.
+// GPT-2, or a model of Llama's shape, and a step of its training: forward, backward, AdamW.
 //
 //   x = wte[token] + wpe[position]
-//   for each block:   x = x + attention(layer_norm(x));   x = x + mlp(layer_norm(x))
-//   logits = layer_norm(x) · wteᵀ,   loss = mean cross entropy of the next token
+//   for each block:   x = x + attention(norm(x));   x = x + mlp(norm(x))
+//   logits = norm(x) · wteᵀ,   loss = mean cross entropy of the next token
+//
+// GPT-2 has layer_norm, mlp(x) = gelu(x · w) · w', and a bias at every product. Llama's shape has
+// rms_norm, mlp(x) = swiglu(x · w, x · w'') · w', no biases, instead of wpe q and k turned by their
+// positions, and fewer heads of k and v.
 //
 // What is added to x, the addition and the norm behind it are one launch; so are a loss and its
 // gradient, which replaces the logits. All functions are asynchronous, and allocate nothing but the
@@ -18,74 +22,111 @@
 #include "thunderkittens/kernels/attention.h"
 #include "thunderkittens/kernels/cross_entropy.h"
 #include "thunderkittens/kernels/norm.h"
+#include "thunderkittens/kernels/rotary.h"
 
 namespace gpt2 {
 
 namespace tk = thunderkittens;
 
-struct adamw_options {
+struct update_options {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip = 1.0;  // the largest norm of the gradients; 0: any
+  // bfloat16 weights have no float32 masters: an update rounds them up or down at random.
+  bool stochastic_rounding = false;
+  uint64_t seed = 0;  // of that
+  outlier_options outliers;
 };
 
-// Where a layer's parameters lie, in elements.
+// Where a layer's parameters lie, in elements; kNoParameter: it has none. Of Llama's shape qkv
+// begins with q_proj, fc with gate_proj.
+inline constexpr int64_t kNoParameter = -1;
 struct layer_offsets {
-  int64_t norm1, qkv, qkv_bias, proj, proj_bias, norm2, fc, fc_bias, fc_proj, fc_proj_bias;
+  int64_t norm1, qkv, qkv_bias = kNoParameter, proj, proj_bias = kNoParameter;
+  int64_t norm2, fc, fc_bias = kNoParameter, fc_proj, fc_proj_bias = kNoParameter;
 };
 
 class model {
  public:
-  model(const config& c, const run_shape& shape, dtype type, const adamw_options& options,
+  model(const config& c, const run_shape& shape, dtype type, const update_options& options,
         const device& d, queue& q);
 
   // Forward and backward of micro-batch `number`, whose tokens are there; gradients are added up
   // from number 0 on.
   void train(int64_t number);
-  // AdamW on the summed gradients, clipped. `step`: of this update, from 1.
-  void update(double learning_rate, int64_t step);
+  // AdamW on the summed gradients, clipped, at the learning rate that is in memory; or nothing, if
+  // the step is an outlier or its gradients are not finite. It counts the updates.
+  void update();
   // The sum of the losses of micro-batch 0.
   void evaluate();
 
   const parameters& layout() const { return parameters_; }
   buffers& memory() { return *memory_; }
-  // Weights in float32: the master weights where there are some.
-  float* exact_weights();
-  // Rounds the master weights to `weights`, as after an update; on the host, at the start.
+  // The weights that updates change, the master weights where there are some. Waits for them.
+  std::vector<float> exact_weights();
+  // Sets them, and `weights` to what they are rounded to the nearest.
   void set_weights(const std::vector<float>& values);
   const config& sizes() const { return config_; }
   const run_shape& shape() const { return shape_; }
+  const outlier_options& outliers() const { return outliers_; }
+  dtype type() const { return type_; }
+  const layer_offsets& offsets(size_t layer) const { return offsets_[layer]; }
+  int64_t last_norm() const { return last_norm_; }
+  // Addresses: of a weight, and of an element of something of the model's type.
+  void* weight(int64_t offset) const {
+    return offset == kNoParameter ? nullptr : at(memory_->weights, offset);
+  }
+  // Of a norm's bias, behind its weight: null where it has none.
+  int64_t bias_of_norm(int64_t norm) const {
+    return config_.is_llama ? kNoParameter : norm + config_.width;
+  }
+  void* at(void* base, int64_t elements) const {
+    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
+  }
   bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
 
  private:
-  void plan_ops(const adamw_options& options, const device& d);
+  void plan_ops(const update_options& options, const device& d);
+  void plan_attention(const device& d);
   void plan_products();
+  void fill_constants();
   int64_t workspace_bytes() const;
   int64_t most_counters() const;
 
   void forward(const token_batch& batch);
   void forward_attention(const layer_activations& l);
   void forward_mlp(const layer_activations& l, const layer_offsets& w);
+  void activate(const layer_activations& l);
   void losses(const token_batch& batch, int64_t number, bool gradient);
   void backward(const token_batch& batch, bool accumulate);
   void backward_mlp(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_attention(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
-  void sum_columns(const column_sums_problem& p, const void* x, int64_t offset, bool accumulate);
+  void backward_activation(const layer_activations& l);
+  // The gradient of a bias, where there is one.
+  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
 
   void multiply(int product, const operands& o) {
     products_.run(product, o, memory_->workspace, queue_.handle());
   }
-  tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
-  void* weight(int64_t offset) const { return at(memory_->weights, offset); }
-  void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
-  void* at(void* base, int64_t elements) const {
-    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
+  // The gradient of a weight, by what goes in and the gradient of what comes out.
+  void multiply_weight(int product, const void* x, const void* dy, int64_t offset,
+                       bool accumulate) {
+    const void* const a = config_.is_llama ? dy : x;
+    const void* const b = config_.is_llama ? x : dy;
+    multiply(product, {.a = a, .b = b, .c = gradient(offset), .accumulate = accumulate});
   }
+  // Where a part of a weight lies, that of the outputs from number `first` on.
+  int64_t part_of(int64_t weight, int64_t first, int64_t in) const {
+    return weight + (config_.is_llama ? first * in : first);
+  }
+  tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
+  void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
 
   config config_;
   run_shape shape_;
   dtype type_;
+  outlier_options outliers_;
   queue& queue_;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;
@@ -94,16 +135,19 @@ class model {
 
   // Products: of the forward, of its inputs' gradients, of the weights' gradients.
   int qkv_, proj_, fc_, fc_gelu_, fc_proj_, logits_;
-  int d_qkv_part_, d_proj_, d_fc_, d_fc_proj_, d_fc_proj_gelu_, d_logits_;
-  int w_qkv_part_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
+  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_fc_proj_gelu_, d_logits_;
+  int w_q_, w_key_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
 
   struct plans {
     tk::norm_forward_plan first_norm, norm;
     tk::norm_backward_plan norm_backward;
     std::optional<tk::attention_forward_plan> attention;  // not of float32
     std::optional<tk::attention_backward_plan> attention_backward;
-    tk::gelu_forward_plan gelu;
-    tk::gelu_backward_plan gelu_backward;
+    std::optional<tk::gelu_forward_plan> gelu;
+    std::optional<tk::gelu_backward_plan> gelu_backward;
+    std::optional<tk::gated_forward_plan> swiglu;
+    std::optional<tk::gated_backward_plan> swiglu_backward;
+    std::optional<tk::rotary_plan> rotary, rotary_backward;
     tk::cross_entropy_forward_plan loss, loss_and_gradient;
     tk::cross_entropy_total_plan total;
     tk::grad_norm_plan grad_norm;

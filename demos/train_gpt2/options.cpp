@@ -24,12 +24,28 @@ std::vector<option> table(options& o) {
   return {
       {"train", "PATH", "tokens to train on: a .bin file, or a folder: all in it", &o.train},
       {"eval", "PATH", "tokens to evaluate on", &o.evaluation},
-      {"tokenizer", "FILE", "a tokenizer.json, which is put into checkpoints", &o.tokenizer},
-      {"init", "FOLDER", "begin with the GPT-2 of a checkpoint, whose sizes hold", &o.init},
+      {"hellaswag", "FILE", "questions to answer, a .bin file of llm.c's or prepare's",
+       &o.hellaswag},
+      {"tokenizer", "FILE", "a tokenizer.json: put into checkpoints; it turns samples into text",
+       &o.tokenizer},
+      {"init", "FOLDER", "begin with the model of a checkpoint, whose kind and sizes hold",
+       &o.init},
+      {"model",
+       "KIND",
+       "gpt2, or llama: RMSNorm, rotary embeddings, SwiGLU, no biases",
+       &o.kind,
+       0,
+       0,
+       {"gpt2", "llama"}},
       {"vocabulary", "N", "tokens that there are", &o.sizes.vocabulary, 1, 1 << 20},
       {"layers", "N", "blocks", &o.sizes.layers, 1, 256},
       {"heads", "N", "attention heads of a block", &o.sizes.heads, 1, 1024},
       {"width", "N", "of the residual stream", &o.sizes.width, 8, 1 << 14},
+      {"key-heads", "N", "of llama: heads of keys and values; 0: as many as heads",
+       &o.sizes.key_heads, 0, 1024},
+      {"hidden", "N", "of llama: the MLP's width; 0: 8/3 of the width", &o.sizes.hidden, 0,
+       1 << 16},
+      {"theta", "X", "of llama: the rotary embeddings' base", &o.sizes.theta, 1, 1e12},
       {"length", "N", "tokens of a sequence, and positions", &o.length, 1, 1 << 20},
       {"dtype",
        "TYPE",
@@ -38,10 +54,13 @@ std::vector<option> table(options& o) {
        0,
        0,
        {"bfloat16", "float32"}},
+      {"stochastic-rounding", "", "of bfloat16: no master weights, updates are rounded at random",
+       &o.update.stochastic_rounding},
       {"steps", "N", "updates of the whole run", &o.steps, 0, kMost},
       {"batch", "N", "sequences at once", &o.batch, 1, 1 << 20},
       {"total-batch", "N", "tokens of an update (default: those of a batch)", &o.total_batch, 0,
        kMost},
+      {"graph", "", "launch a step as one CUDA graph, recorded at the start", &o.graph},
       {"recompute", "", "compute gelu again in the backward: less memory", &o.recompute},
       {"lr", "X", "the highest learning rate", &o.rate.highest, 0, 1e6},
       {"schedule",
@@ -54,17 +73,34 @@ std::vector<option> table(options& o) {
       {"warmup", "N", "steps in which the rate rises", &o.rate.warmup, 0, kMost},
       {"last-lr", "X", "the last rate, as a share of the highest", &o.rate.last, 0, 1},
       {"decay-share", "X", "of wsd: the share of the steps that decays", &o.rate.decay_share, 0, 1},
-      {"weight-decay", "X", "of matrices", &o.adamw.weight_decay, 0, 1e6},
-      {"beta1", "X", "of AdamW", &o.adamw.beta1, 0, 0.999999},
-      {"beta2", "X", "of AdamW", &o.adamw.beta2, 0, 0.999999},
-      {"epsilon", "X", "of AdamW", &o.adamw.epsilon, 1e-20, 1},
-      {"clip", "X", "the largest norm of the gradients; 0: any", &o.adamw.clip, 0, 1e30},
-      {"seed", "N", "of the first weights and the order of the data", &o.seed, 0, kMost},
+      {"weight-decay", "X", "of matrices", &o.update.weight_decay, 0, 1e6},
+      {"beta1", "X", "of AdamW", &o.update.beta1, 0, 0.999999},
+      {"beta2", "X", "of AdamW", &o.update.beta2, 0, 0.999999},
+      {"epsilon", "X", "of AdamW", &o.update.epsilon, 1e-20, 1},
+      {"clip", "X", "the largest norm of the gradients; 0: any", &o.update.clip, 0, 1e30},
+      {"skip-loss-z", "X", "no update where the loss is so many deviations high; 0: any",
+       &o.update.outliers.loss_z, 0, 1e6},
+      {"skip-norm-z", "X", "the same of the gradients' norm", &o.update.outliers.norm_z, 0, 1e6},
+      {"outlier-window", "N", "steps whose mean and deviation these are", &o.update.outliers.window,
+       2, 1 << 16},
+      {"seed", "N", "of the first weights, the order of the data, and what is random", &o.seed, 0,
+       kMost},
       {"out", "FOLDER", "where checkpoints and log.csv go", &o.out},
       {"resume", "", "go on from the newest checkpoint in --out", &o.resume},
       {"log-every", "N", "steps between lines", &o.log_every, 1, kMost},
-      {"eval-every", "N", "steps between evaluations", &o.eval_every, 1, kMost},
+      {"eval-every", "N", "steps between evaluations; the last is always made", &o.eval_every, 1,
+       kMost},
       {"eval-batches", "N", "batches of an evaluation", &o.eval_batches, 1, kMost},
+      {"sample", "N", "tokens of a sample of the model's text; 0: none", &o.sampling.tokens, 0,
+       1 << 20},
+      {"sample-every", "N", "steps between samples; the last is always made", &o.sample_every, 1,
+       kMost},
+      {"prompt", "LIST", "of token numbers, by commas (default: the first token of --train)",
+       &o.prompt},
+      {"temperature", "X", "of samples; 0: the most probable token", &o.sampling.temperature, 0,
+       100},
+      {"top-k", "N", "samples are of so many most probable tokens; 0: of all", &o.sampling.top_k, 0,
+       1 << 20},
       {"save-every", "N", "steps between checkpoints; the last is always saved", &o.save_every, 1,
        kMost},
       {"keep", "N", "checkpoints to keep", &o.keep, 1, 1 << 20},
@@ -104,9 +140,34 @@ void set(const option& one, const std::string& text) {
   *std::get<std::string*>(one.to) = text;
 }
 
+std::vector<int> parse_tokens(const std::string& text) {
+  std::vector<int> tokens;
+  const char* at = text.c_str();
+  while (*at != '\0') {
+    char* end = nullptr;
+    const long long token = std::strtoll(at, &end, 10);
+    const bool more = *end == ',' && end[1] != '\0';
+    if (end == at || token < 0 || token >= 1 << 20 || (!more && *end != '\0')) {
+      throw error("--prompt must be numbers of tokens, with commas between them, got " + text);
+    }
+    tokens.push_back(static_cast<int>(token));
+    at = end + more;
+  }
+  return tokens;
+}
+
 void check(options& o) {
   if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
   o.sizes.positions = o.length;
+  o.sizes.is_llama = o.kind == "llama";
+  if (!o.sizes.is_llama && (o.sizes.key_heads > 0 || o.sizes.hidden > 0)) {
+    throw error("--key-heads and --hidden are of --model llama, got --model gpt2");
+  }
+  o.sampling.prompt = parse_tokens(o.prompt);
+  o.update.seed = static_cast<uint64_t>(o.seed);
+  if (o.update.stochastic_rounding && o.element() == dtype::float32) {
+    throw error("--stochastic-rounding is of bfloat16 weights, got --dtype float32");
+  }
   const int64_t at_once = o.batch * o.length;
   if (o.total_batch == 0) o.total_batch = at_once;
   if (o.total_batch % at_once != 0) {
@@ -143,7 +204,7 @@ options parse_options(int count, char** arguments) {
 
 std::string help() {
   options o;
-  std::string text = "Trains a GPT-2 without Python and PyTorch.\n\n";
+  std::string text = "Trains a GPT-2, or a model of Llama's shape, without Python and PyTorch.\n\n";
   for (const option& one : table(o)) {
     std::string standard;
     if (const auto* to = std::get_if<int64_t*>(&one.to)) standard = std::to_string(**to);

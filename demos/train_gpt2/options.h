@@ -5,27 +5,33 @@
 #include <string>
 
 #include "model.h"
+#include "sampler.h"
 #include "schedule.h"
 
 namespace gpt2 {
 
 struct options {
   // Data
-  std::string train, evaluation, tokenizer;
+  std::string train, evaluation, hellaswag, tokenizer;
   // Model
   std::string init;  // a checkpoint to begin with
-  config sizes;      // positions: those of the checkpoint, else --length
+  std::string kind = "gpt2";
+  config sizes;  // positions: those of the checkpoint, else --length
   std::string type = "bfloat16";
   // Recipe
   int64_t steps = 1000, batch = 8, length = 1024, total_batch = 0;
   schedule rate;
-  adamw_options adamw;
+  update_options update;
   int64_t seed = 0;
   // Run
   std::string out = "runs/train_gpt2";
-  bool recompute = false, resume = false, help = false;
+  bool recompute = false, graph = false, resume = false, help = false;
   int64_t device = 0, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
   int64_t keep = 2;
+  // Samples
+  sampling_options sampling;  // its prompt is filled in: the tokens of `prompt`
+  std::string prompt;
+  int64_t sample_every = 250;
 
   dtype element() const { return type == "float32" ? dtype::float32 : dtype::bfloat16; }
   run_shape shape() const { return {batch, length, total_batch / (batch * length), recompute}; }

@@ -1,4 +1,5 @@
-// Trains a GPT-2 without Python and PyTorch. README.md says how; --help lists the options.
+// Trains a GPT-2, or a model of Llama's shape, without Python and PyTorch. README.md says how;
+// --help lists the options.
 //
 // The host is a step ahead: it launches a step, then waits for the numbers of the one before, which
 // by then is done or all but done. So the device never waits for the host, and within the loop
@@ -11,8 +12,10 @@
 
 #include "checkpoint.h"
 #include "data.h"
+#include "examination.h"
 #include "log.h"
 #include "options.h"
+#include "speed.h"
 
 namespace gpt2 {
 namespace {
@@ -44,16 +47,21 @@ class run {
         sorter_(config_.vocabulary),
         device_(device_of(o.device)),
         queue_(device_),
-        model_(config_, o.shape(), o.element(), o.adamw, device_, queue_),
-        staging_(device_, place::host) {
-    if (!o.evaluation.empty()) evaluation_.emplace(o.evaluation, o.length, config_.vocabulary);
-    if (!o.tokenizer.empty()) mapped_file(o.tokenizer);  // it is there
+        model_(config_, o.shape(), o.element(), o.update, device_, queue_),
+        examination_(o, config_, device_, model_, queue_, data_.first_token()),
+        staging_(device_, place::host),
+        speed_(flops_per_token(config_, o.length), name_of(device_), o.element()) {
     staging_.allocate([&] {
       for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
-      for (float*& results : results_) results = staging_.take<float>(o.shape().micro_steps + 1);
+      for (float*& rate : rates_) rate = staging_.take<float>(1);
+      for (float*& results : results_) {
+        results = staging_.take<float>(result_floats(o.shape().micro_steps));
+      }
     });
     done_.facts = {{"dtype", o.type},
                    {"length", std::to_string(o.length)},
+                   {"outlier-window", std::to_string(o.update.outliers.window)},
+                   {"rounding", o.update.stochastic_rounding ? "stochastic" : "to the nearest"},
                    {"seed", std::to_string(o.seed)},
                    {"total-batch", std::to_string(o.total_batch)},
                    {"tokens", std::to_string(data_.tokens())}};
@@ -64,7 +72,9 @@ class run {
     } else {
       model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
     }
-    log_.emplace(o.out, done_.step);
+    if (o.graph) graph_.emplace(queue_, [this] { compute_step(); });
+    const bool again = done_.step == o.steps && examination_.is_due(done_.step, true);
+    log_.emplace(o.out, done_.step, again);
     describe();
   }
 
@@ -79,17 +89,23 @@ class run {
       if (done_.step > reported_ + 1) report();
       in_loop.allocations += count().allocations - before.allocations;
       in_loop.synchronisations += count().synchronisations - before.synchronisations;
-      const bool last = done_.step == options_.steps;
-      const bool evaluates = evaluation_ && (last || done_.step % options_.eval_every == 0);
+      const bool examines = done_.step < options_.steps && examination_.is_due(done_.step, false);
       const bool saves = done_.step % options_.save_every == 0;
-      if (!evaluates && !saves) continue;
+      if (!examines && !saves) continue;
       report();
-      if (evaluates) evaluate();
+      if (examines) examination_.run(done_.step, false, *log_);
       if (saves) save();
       last_report_ = clock::now();
     }
     report();
+    if (!interrupted && examination_.is_due(done_.step, true)) {
+      examination_.run(done_.step, true, *log_);
+    }
     if (done_.step > first) save();
+    if (done_.skipped > 0) {
+      std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
+                  static_cast<long long>(done_.step));
+    }
     std::printf("%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
                 static_cast<long long>(done_.step - first),
                 static_cast<long long>(in_loop.allocations),
@@ -103,26 +119,25 @@ class run {
 
   void describe() {
     const run_shape s = options_.shape();
-    std::printf("GPT-2 of %.1f M parameters, %s%s, %s\n", double(model_.layout().count()) / 1e6,
-                options_.type.c_str(), model_.fuses_gelu() ? ", gelu in the products" : "",
+    std::printf("%s of %.1f M parameters, %s%s, %s\n", config_.is_llama ? "Llama's shape" : "GPT-2",
+                double(model_.layout().count()) / 1e6, options_.type.c_str(),
+                model_.fuses_gelu() ? ", gelu in the products" : "",
                 device_.is_simulated() ? "in the simulator" : "on a GPU");
     std::printf("%lld tokens an update: %lld × %lld × %lld; %lld sequences to train on\n",
                 static_cast<long long>(options_.total_batch), static_cast<long long>(s.micro_steps),
                 static_cast<long long>(s.batch), static_cast<long long>(s.length),
                 static_cast<long long>(data_.sequences()));
-    std::fputs(model_.memory().description().c_str(), stdout);
+    std::fputs(speed_.description().c_str(), stdout);
+    const std::string memory = model_.memory().description(examination_.sampling_bytes());
+    std::fputs((memory + examination_.description()).c_str(), stdout);
     std::fflush(stdout);
   }
 
-  // Sequences of micro-batch `number` of what is staged for a step; `sequence(i)`: the i-th.
-  template <class F>
-  void stage(const dataset& from, int* tokens, int64_t number, const F& sequence) {
-    int* const batch = tokens + number * token_batch::ints(rows());
-    for (int64_t b = 0; b < options_.batch; ++b) {
-      const int64_t at = b * options_.length;
-      from.read(sequence(number * options_.batch + b), batch + at, batch + rows() + at);
-    }
-    sorter_.sort(batch, rows());
+  // The kernels of an update. What changes from one to the next, tokens and learning rate, is in
+  // the device's memory.
+  void compute_step() {
+    for (int64_t i = 0; i < options_.shape().micro_steps; ++i) model_.train(i);
+    model_.update();
   }
 
   // One update, launched: its tokens, whose memory no step before the last reads any more, its
@@ -131,14 +146,16 @@ class run {
     const int parity = static_cast<int>(done_.step % queue::kMarks);
     const int64_t micro_steps = options_.shape().micro_steps;
     for (int64_t i = 0; i < micro_steps; ++i) {
-      stage(data_, tokens_[parity], i,
-            [&](int64_t sequence) { return order_.at(done_.sequences + sequence); });
+      sorter_.fill(
+          tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
+          [&](int64_t number) { return order_.at(done_.sequences + i * options_.batch + number); });
     }
     queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
-    for (int64_t i = 0; i < micro_steps; ++i) model_.train(i);
-    model_.update(options_.rate.at(done_.step, options_.steps), done_.step + 1);
+    *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
+    queue_.upload(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    graph_ ? graph_->launch() : compute_step();
     queue_.download(results_[parity], model_.memory().results,
-                    (micro_steps + 1) * int64_t{sizeof(float)});
+                    result_floats(micro_steps) * int64_t{sizeof(float)});
     queue_.mark(parity);
     ++done_.step;
     done_.sequences += micro_steps * options_.batch;
@@ -150,19 +167,28 @@ class run {
     const int parity = static_cast<int>(reported_ % queue::kMarks);
     const clock::time_point now = queue_.wait(parity);
     const int64_t micro_steps = options_.shape().micro_steps;
+    const verdict& said = *verdict_in(results_[parity], micro_steps);
     double loss = 0;
     for (int64_t i = 0; i < micro_steps; ++i) loss += results_[parity][i];
+    const double took = milliseconds(now - last_report_);
+    speed_.add(took);
     const step_report r{.step = reported_ + 1,
                         .steps = options_.steps,
                         .loss = loss / double(rows() * micro_steps),
-                        .norm = results_[parity][micro_steps],
+                        .norm = said.norm,
                         .rate = options_.rate.at(reported_, options_.steps),
-                        .milliseconds = milliseconds(now - last_report_),
+                        .milliseconds = took,
+                        .loss_z = said.loss_z,
+                        .norm_z = said.norm_z,
+                        .skipped = said.skipped != 0,
+                        .share_of_peak = speed_.share_of_peak(options_.total_batch, took),
+                        .seconds_left = speed_.seconds_left(options_.steps - reported_ - 1),
                         .tokens = options_.total_batch};
     last_report_ = now;
     ++reported_;
+    done_.skipped += r.skipped;
     log_->add(r);
-    if (r.step % options_.log_every == 0 || r.step == options_.steps) {
+    if (r.step % options_.log_every == 0 || r.step == options_.steps || r.skipped) {
       print(r);
       log_->flush();
     }
@@ -175,25 +201,6 @@ class run {
     return std::chrono::duration<double, std::milli>(d).count();
   }
 
-  // The mean loss of the first sequences of --eval.
-  void evaluate() {
-    double sum = 0;
-    for (int64_t i = 0; i < options_.eval_batches; ++i) {
-      stage(*evaluation_, tokens_[0], 0, [&](int64_t sequence) {
-        return (i * options_.batch + sequence) % evaluation_->sequences();
-      });
-      queue_.upload(model_.memory().tokens, tokens_[0],
-                    token_batch::ints(rows()) * int64_t{sizeof(int)});
-      model_.evaluate();
-      queue_.download(results_[0], model_.memory().results, sizeof(float));
-      queue_.synchronise();
-      sum += results_[0][0];
-    }
-    const double loss = sum / double(rows() * options_.eval_batches);
-    std::printf("step %lld  evaluation loss %.4f\n", static_cast<long long>(done_.step), loss);
-    log_->add_evaluation(done_.step, loss);
-  }
-
   void save() {
     save_checkpoint(options_.out, done_, model_, queue_, options_.tokenizer, options_.keep);
     log_->flush();
@@ -202,17 +209,20 @@ class run {
   options options_;
   config config_;
   dataset data_;
-  std::optional<dataset> evaluation_;
   shuffled order_;
   batch_sorter sorter_;
   device device_;
   queue queue_;
   model model_;
+  examination examination_;
   arena staging_;
   int* tokens_[queue::kMarks];
+  float* rates_[queue::kMarks];
   float* results_[queue::kMarks];
   progress done_;
+  std::optional<recording> graph_;
   std::optional<run_log> log_;
+  speedometer speed_;
   int64_t reported_ = 0;  // steps whose numbers have come
   clock::time_point last_report_;
 };

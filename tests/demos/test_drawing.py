@@ -16,6 +16,16 @@ def test_panels_are_a_png(tmp_path):
         png.unlink()
 
 
+def test_a_single_point_is_seen(tmp_path):
+    """A line of one point has no length: of another height, it is another picture."""
+    contents = []
+    for height in (1.5, 2.5):
+        curves = {"a": ([1, 2, 4], [3.0, 2.0, 1.0]), "b": ([2], [height])}
+        assert draw(tmp_path / "a.png", [Panel("x", "y", curves)]) == ""
+        contents.append((tmp_path / "a.png").read_bytes())
+    assert contents[0] != contents[1]
+
+
 def test_without_matplotlib_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "pip install matplotlib" in draw(tmp_path / "a.png", [Panel("x", "y", CURVES)])

@@ -5,7 +5,6 @@ import math
 import re
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +16,10 @@ from trainers import (
     LENGTH,
     SMALL,
     VOCABULARY,
+    build,
     column,
     make_checkpoint,
+    outcome,
     read_tokens,
     refused,
     rows,
@@ -142,22 +143,24 @@ def test_an_epoch_is_every_sequence_of_all_files_in_an_order_of_its_own(
 # ---- The same bits ------------------------------------------------------------------------------
 
 
-def outcome(out: Path, step: int) -> list[object]:
-    """What a run came to: its checkpoint's bytes, and its losses and norms."""
-    folder = out / f"step-{step:08d}"
-    files = [(folder / name).read_bytes() for name in ("model.safetensors", "training.safetensors")]
-    return [*files, column(out, "loss"), column(out, "norm"), column(out, "eval_loss")]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_resumed_and_a_second_run_have_the_same_bits(run_trainer, tokens_file, tmp_path, dtype):
-    more = [*SMALL, "--dtype", dtype, "--total-batch", 4 * LENGTH, "--eval", tokens_file]
+@pytest.mark.parametrize(
+    "recipe",
+    ["--dtype float32", "--dtype bfloat16", "--dtype bfloat16 --stochastic-rounding"],
+    ids=["float32", "bfloat16", "stochastic"],
+)
+def test_a_resumed_and_a_second_run_have_the_same_bits(run_trainer, tokens_file, tmp_path, recipe):
+    """The second one's updates are recorded; of some steps there is none, for they are outliers."""
+    more = [*SMALL, *recipe.split(), "--total-batch", 4 * LENGTH, "--eval", tokens_file]
+    more += "--outlier-window 2 --skip-norm-z 0.5".split()
     more += "--eval-batches 2 --eval-every 2 --save-every 3 --steps 6 --warmup 2 --keep 9".split()
     whole, again, parts = (tmp_path / name for name in ("whole", "again", "parts"))
     text = succeeded(run_trainer("--train", tokens_file, "--out", whole, *more))
     assert "6 steps, in whose loop 0 allocations and 0 synchronisations" in text
     assert [row["step"] for row in rows(whole)] == ["1", "2", "2", "3", "4", "4", "5", "6", "6"]
-    succeeded(run_trainer("--train", tokens_file, "--out", again, *more, KITTENS_SIM="random:7"))
+    assert 0 < len(column(whole, "norm_z")) < 6 and {"0", "1"} == set(column(whole, "skipped"))
+    again_options = ["--train", tokens_file, "--out", again, *more, "--graph"]
+    text = succeeded(run_trainer(*again_options, KITTENS_SIM="random:7"))
+    assert "6 steps, in whose loop 0 allocations and 0 synchronisations" in text
     assert outcome(again, 6) == outcome(whole, 6)
 
     whole.rename(parts)  # as if it had stopped behind its fifth step: the third is the last saved
@@ -261,6 +264,21 @@ def test_wide_tokens_are_read_as_well(run_trainer, tokens_file, tmp_path):
 
 
 # ---- For a GPU ----------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_graph_computes_the_same_bits(tokens_file, tmp_path, dtype):
+    """Of steps that differ in tokens and learning rate, of which some make no update."""
+    program = build(train.MAIN, "gpu")
+    more = ["--train", tokens_file, *SMALL, "--dtype", dtype, "--total-batch", 4 * LENGTH]
+    more += "--steps 6 --warmup 2 --outlier-window 2 --skip-norm-z 0.5 --sample 5".split()
+    for name, graph in (("launches", []), ("graph", ["--graph"])):
+        command = [program, *more, "--out", tmp_path / name, *graph]
+        text = succeeded(subprocess.run([*map(str, command)], capture_output=True, text=True))
+        assert "6 steps, in whose loop 0 allocations and 0 synchronisations" in text
+    assert {"0", "1"} == set(column(tmp_path / "graph", "skipped"))
+    assert outcome(tmp_path / "graph", 6) == outcome(tmp_path / "launches", 6)
 
 
 def test_it_compiles_and_links_for_a_gpu():

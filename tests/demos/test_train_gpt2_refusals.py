@@ -86,7 +86,7 @@ def test_weights_that_are_not_finite_are_refused(run_trainer, tokens_file, tmp_p
 
 
 DAMAGED_CONFIGS = {
-    "model_type": ("llama", "model_type must be gpt2"),
+    "model_type": ("bert", "model_type must be gpt2 or llama, got bert"),
     "n_embd": (-3, "n_embd must be a whole number"),
     "n_layer": (1.5, "n_layer must be a whole number"),
     "n_head": (5, "a multiple of the heads"),

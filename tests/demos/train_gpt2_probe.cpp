@@ -1,16 +1,17 @@
 // What the trainer computes of one step, for tests/demos/test_train_gpt2.py to compare.
 //
 //   probe IN OUT WHERE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
+//         [KEY_HEADS HIDDEN]
 //
-// WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
+// The last two: a model of Llama's shape. // WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
 // `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the first micro-batch; the
 // gradients of all as gradient.<parameter>; `results`, the sum of the losses of each and the
 // gradients' norm; the parameters after two updates by these gradients, at the learning rates 0.01
-// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>.
+// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>; `verdict`, of a third
+// one, behind a window of two.
 #include <cstdio>
 #include <cstdlib>
 
-#include "bfloat16.h"
 #include "data.h"
 #include "model.h"
 
@@ -27,20 +28,6 @@ struct tensors {
     named.push_back({name, std::move(shape), values.back().data()});
   }
 };
-
-std::vector<float> download(queue& q, dtype type, const void* from, int64_t count) {
-  std::vector<float> values(count);
-  if (type == dtype::float32) {
-    q.download(values.data(), from, count * 4);
-    q.synchronise();
-    return values;
-  }
-  std::vector<bfloat16> stored(count);
-  q.download(stored.data(), from, count * 2);
-  q.synchronise();
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
-  return values;
-}
 
 void load_tokens(model& m, queue& q, const safetensors& in) {
   const run_shape& s = m.shape();
@@ -71,10 +58,16 @@ void run(char** arguments) {
   const bool race = std::string(arguments[3]) == "race";
   const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
-  const config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
-                 number(arguments[8]), number(arguments[9])};
+  config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
+           number(arguments[8]), number(arguments[9])};
+  if (arguments[13] != nullptr) {
+    c.is_llama = true;
+    c.key_heads = number(arguments[13]);
+    c.hidden = number(arguments[14]);
+  }
   const run_shape shape{number(arguments[10]), c.positions, number(arguments[11])};
-  const adamw_options options{.clip = std::strtod(arguments[12], nullptr)};
+  const update_options options{.clip = std::strtod(arguments[12], nullptr),
+                               .outliers = {.window = 2}};
   queue q(d);
   model m(c, shape, type, options, d, q);
   std::vector<float> weights(m.layout().total, 0.0f);
@@ -83,13 +76,13 @@ void run(char** arguments) {
   load_tokens(m, q, in);
 
   tensors out;
-  out.values.reserve(3 + 3 * m.layout().all.size());
+  out.values.reserve(4 + 3 * m.layout().all.size());
   m.evaluate();
   const int64_t padded = c.padded_vocabulary();
   out.add("logits", {shape.rows(), padded},
-          download(q, type, m.memory().logits, shape.rows() * padded));
+          to_host(q, type, m.memory().logits, shape.rows() * padded));
   for (int64_t i = 0; i < shape.micro_steps; ++i) m.train(i);
-  const std::vector<float> gradients = download(q, type, m.memory().gradients, m.layout().total);
+  const std::vector<float> gradients = to_host(q, type, m.memory().gradients, m.layout().total);
   const auto part = [](const std::vector<float>& all, const parameter& p) {
     const auto first = all.begin() + p.offset;
     return std::vector<float>(first, first + p.elements());
@@ -97,23 +90,31 @@ void run(char** arguments) {
   for (const parameter& p : m.layout().all) {
     out.add("gradient." + p.name, p.shape, part(gradients, p));
   }
-  m.update(0.01, 1);
-  out.add("results", {shape.micro_steps + 1},
-          download(q, dtype::float32, m.memory().results, shape.micro_steps + 1));
-  m.update(0.02, 2);
-  const std::vector<float> exact = download(q, dtype::float32, m.exact_weights(), m.layout().total);
-  const std::vector<float> rounded = download(q, type, m.memory().weights, m.layout().total);
+  const auto update = [&](float rate) {
+    q.upload(m.memory().learning_rate, &rate, sizeof(rate));
+    m.update();
+    q.synchronise();  // before the rate goes
+  };
+  update(0.01f);
+  const int64_t results = result_floats(shape.micro_steps);
+  out.add("results", {results}, to_host(q, dtype::float32, m.memory().results, results));
+  update(0.02f);
+  const std::vector<float> exact = m.exact_weights();
+  const std::vector<float> rounded = to_host(q, type, m.memory().weights, m.layout().total);
   for (const parameter& p : m.layout().all) {
     out.add("updated." + p.name, p.shape, part(exact, p));
     out.add("rounded." + p.name, p.shape, part(rounded, p));
   }
+  update(0);
+  out.add("verdict", {4},
+          to_host(q, dtype::float32, m.memory().results + shape.micro_steps, 4));
   write_safetensors(arguments[2], {}, out.named);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 13) return 2;
+  if (count != 13 && count != 15) return 2;
   try {
     run(arguments);
   } catch (const error& why) {

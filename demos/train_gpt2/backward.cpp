@@ -1,0 +1,152 @@
+// Gradients.
+#include "model.h"
+
+namespace gpt2 {
+
+// dstream[0] has the gradient of the stream behind a block, dstream[1] that of its middle.
+void model::backward(const token_batch& batch, bool accumulate) {
+  buffers& m = *memory_;
+  multiply(d_logits_, {.a = m.logits, .b = weight(0), .c = m.dnormal});
+  multiply(w_logits_,
+           {.a = m.logits, .b = m.last_normal, .c = gradient(0), .accumulate = accumulate});
+  backward_norm(m.layers.back().output, m.last_mean, m.last_rstd, last_norm_, true, accumulate);
+  for (size_t i = m.layers.size(); i-- > 0;) {
+    const layer_activations& l = m.layers[i];
+    backward_mlp(l, offsets_[i], accumulate);
+    backward_norm(l.middle, l.mean2, l.rstd2, offsets_[i].norm2, false, accumulate);
+    backward_attention(l, offsets_[i], accumulate);
+    backward_norm(i > 0 ? m.layers[i - 1].output : m.embedded, l.mean1, l.rstd1, offsets_[i].norm1,
+                  false, accumulate);
+  }
+  const stream s = queue_.handle();
+  void* const dwpe =
+      config_.is_llama ? nullptr : gradient(config_.padded_vocabulary() * config_.width);
+  embed_backward({shape_.batch, shape_.length, config_.width, type_}, batch, m.dstream[0],
+                 gradient(0), dwpe, accumulate, s);
+  if (accumulate) {
+    add(type_, parameters_.total - parameters_.norms, m.norm_gradients, gradient(parameters_.norms),
+        s);
+  }
+}
+
+// dnormal, and what arrives at the stream itself but behind the last block (`first`), to the
+// gradient of the stream in front of the norm, in dstream[0].
+void model::backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
+                          bool first, bool accumulate) {
+  buffers& m = *memory_;
+  if (!first) std::swap(m.dstream[0], m.dstream[1]);
+  // The op writes its gradients; those of later micro-batches are added behind all of them.
+  void* const dweight =
+      accumulate ? at(m.norm_gradients, offset - parameters_.norms) : gradient(offset);
+  tk::launch(plans_->norm_backward,
+             {.dy = m.dnormal,
+              .x = x,
+              .dsum = first ? nullptr : m.dstream[1],
+              .weight = weight(offset),
+              .mean = mean,
+              .rstd = rstd,
+              .dx = m.dstream[0],
+              .dweight = dweight,
+              .dbias = config_.is_llama ? nullptr : at(dweight, config_.width)},
+             work(), queue_.handle());
+}
+
+void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
+  if (config_.is_llama) return;
+  column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
+              queue_.handle());
+}
+
+// From the gradient of what is activated, which is in dhidden, to that of the hidden layer.
+void model::backward_activation(const layer_activations& l) {
+  void* const d = memory_->dhidden;
+  if (plans_->gelu_backward) {
+    return tk::launch(*plans_->gelu_backward, {.dy = d, .x = l.hidden, .dx = d}, {},
+                      queue_.handle());
+  }
+  const int64_t hidden = config_.mlp_width(), size = shape_.rows() * hidden;
+  tk::launch(*plans_->swiglu_backward,
+             {.dy = at(d, 2 * size),
+              .gate = l.hidden,
+              .up = at(l.hidden, hidden),
+              .dgate = d,
+              .dup = at(d, size)},
+             {}, queue_.handle());
+}
+
+void model::backward_mlp(const layer_activations& l, const layer_offsets& w, bool accumulate) {
+  buffers& m = *memory_;
+  const int64_t width = config_.width, hidden = config_.mlp_width();
+  const void* const dy = m.dstream[0];
+  if (shape_.recompute) activate(l);
+  sum_columns(width, dy, w.fc_proj_bias, accumulate);
+  multiply_weight(w_fc_proj_, l.activated, dy, w.fc_proj, accumulate);
+  operands to_hidden{.a = dy, .b = weight(w.fc_proj), .c = m.dhidden};
+  if (d_fc_proj_gelu_ != products::kNone) {
+    to_hidden.extra = l.hidden;
+    multiply(d_fc_proj_gelu_, to_hidden);
+  } else {
+    if (config_.is_llama) to_hidden.c = at(m.dhidden, 2 * shape_.rows() * hidden);
+    multiply(d_fc_proj_, to_hidden);
+    backward_activation(l);
+  }
+  sum_columns(hidden, m.dhidden, w.fc_bias, accumulate);
+  for (int64_t part = 0; part < config_.mlp_parts(); ++part) {
+    const void* const d = at(m.dhidden, part * shape_.rows() * hidden);
+    const int64_t fc = part_of(w.fc, part * hidden, width);
+    multiply_weight(w_fc_, l.normal2, d, fc, accumulate);
+    multiply(d_fc_, {.a = d, .b = weight(fc), .c = m.dnormal, .accumulate = part > 0});
+  }
+}
+
+void model::backward_attention(const layer_activations& l, const layer_offsets& w,
+                               bool accumulate) {
+  buffers& m = *memory_;
+  const int64_t width = config_.width, keys = config_.key_width();
+  const void* const dy = m.dstream[0];
+  sum_columns(width, dy, w.proj_bias, accumulate);
+  multiply_weight(w_proj_, l.attended, dy, w.proj, accumulate);
+  multiply(d_proj_, {.a = dy, .b = weight(w.proj), .c = m.dattended});
+  void* const k = at(l.qkv, width);
+  void* const v = at(k, keys);
+  if (plans_->attention) {
+    tk::launch(*plans_->attention_backward,
+               {.q = l.qkv,
+                .k = k,
+                .v = v,
+                .o = l.attended,
+                .d_o = m.dattended,
+                .lse = l.lse,
+                .dq = m.dq,
+                .dk = m.dk,
+                .dv = m.dv},
+               work(), queue_.handle());
+  } else {
+    const auto f = [](void* p) { return static_cast<float*>(p); };
+    attention_backward({shape_.batch, shape_.length, config_.heads, config_.heads_of_keys(),
+                        config_.head_dim(), config_.qkv_width()},
+                       {f(l.qkv), f(k), f(v), f(l.attended), l.lse, f(m.dattended), m.delta,
+                        f(m.dq), f(m.dk), f(m.dv)},
+                       queue_.handle());
+  }
+  if (plans_->rotary_backward) {
+    tk::launch(*plans_->rotary_backward,
+               {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
+               queue_.handle());
+  }
+  // The op's gradients are three matrices, the weight is one: a product for each part of it.
+  const struct {
+    const void* d;
+    int64_t first, size;
+  } parts[] = {{m.dq, 0, width}, {m.dk, width, keys}, {m.dv, width + keys, keys}};
+  for (const auto& part : parts) {
+    const bool is_q = part.first == 0;
+    const int64_t qkv = part_of(w.qkv, part.first, width);
+    sum_columns(part.size, part.d, w.qkv_bias + part.first, accumulate);
+    multiply_weight(is_q ? w_q_ : w_key_, l.normal1, part.d, qkv, accumulate);
+    multiply(is_q ? d_q_ : d_key_,
+             {.a = part.d, .b = weight(qkv), .c = m.dnormal, .accumulate = !is_q});
+  }
+}
+
+}  // namespace gpt2
