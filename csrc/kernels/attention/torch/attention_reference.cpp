@@ -100,10 +100,10 @@ two_tensors packed_by_sequence(const attention_call& c) {
 
 // ---- Torch's fused attention --------------------------------------------------------------------
 
-// Causal rows behind keys that all of them see, as the next tokens of a prompt have. On a CPU torch's
-// fused attention takes a mask (512 rows of 4 heads, float32, one core: 1,024 keys in 6.4 ms, by the
-// formula 28; 3,500 in 24, by the formula 39). On a GPU not all its kernels do. Gradients are the
-// formula's.
+// Causal rows behind keys that all of them see, as the next tokens of a prompt have. On a CPU
+// torch's fused attention takes a mask (512 rows of 4 heads, float32, one core: 1,024 keys in 6.4
+// ms, by the formula 28; 3,500 in 24, by the formula 39). On a GPU not all its kernels do.
+// Gradients are the formula's.
 bool fused_by_mask(const attention_call& c) {
   const auto is_recorded = [](const Tensor& t) {
     return at::GradMode::is_enabled() && t.requires_grad();
@@ -158,14 +158,13 @@ Tensor fused(const attention_call& c) {
   const Tensor rows = operand_of_torch(c.q), keys = operand_of_torch(c.k),
                values = operand_of_torch(c.v);
   const Tensor q = rows.transpose(1, 2), k = keys.transpose(1, 2), v = values.transpose(1, 2);
-  const Tensor heads =
-      decodes_by_flash(rows, keys, values)
-          ? std::get<0>(at::_scaled_dot_product_flash_attention(
-                q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
-                c.scale))
-          : at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
-                                             /*is_causal=*/c.causal && !one_row && !mask, c.scale,
-                                             grouped);
+  const Tensor heads = decodes_by_flash(rows, keys, values)
+                           ? std::get<0>(at::_scaled_dot_product_flash_attention(
+                                 q, k, v, /*dropout_p=*/0.0, /*is_causal=*/false,
+                                 /*return_debug_mask=*/false, c.scale))
+                           : at::scaled_dot_product_attention(
+                                 q, k, v, mask, /*dropout_p=*/0.0,
+                                 /*is_causal=*/c.causal && !one_row && !mask, c.scale, grouped);
   const Tensor o = heads.transpose(1, 2).contiguous();
   if (o.requires_grad() && o.is_cuda() && !is_stand_in(o)) {
     o.grad_fn()->add_pre_hook(std::make_unique<readable_by_torch>());
