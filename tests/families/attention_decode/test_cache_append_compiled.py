@@ -55,3 +55,29 @@ def test_views_of_one_tensor(backend, name, made, dynamic):
             results.append(function(k, v, *given, seqlens))
         torch.testing.assert_close(again, whole, rtol=0, atol=1e-6 if rotated else 0)
         torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("mode", ["inference", "autocast"])
+@torch._inductor.config.patch(force_disable_caches=True)
+def test_views_under_other_modes(mode):
+    """Inference mode, where a tensor does not know that it is a view; and the dtype of a cache."""
+    inference = mode == "inference"
+    context = torch.inference_mode() if inference else torch.autocast("cpu", torch.bfloat16)
+    dtype = torch.float32 if inference else torch.bfloat16
+    torch._dynamo.reset()
+    compiled = torch.compile(cache_append, fullgraph=True)
+    with context:
+        whole, (k, v) = torch.zeros(2, 3, 8, 2, 4, dtype=dtype), torch.randn(2, 3, 1, 2, 4)
+        again, seqlens = whole.clone(), torch.tensor([1, 9, 8])
+        cache_append(k, v, whole[0], whole[1], seqlens)
+        compiled(k, v, again[0], again[1], seqlens)
+    assert whole.count_nonzero() > 0
+    assert torch.equal(again, whole)
+
+
+def test_a_gradient_is_refused_there_too():
+    torch._dynamo.reset()
+    compiled = torch.compile(cache_append, fullgraph=True, backend="aot_eager")
+    whole, k = torch.zeros(2, 3, 8, 2, 4), torch.randn(3, 1, 2, 4, requires_grad=True)
+    with pytest.raises(Exception, match="cache_append: k must not require a gradient"):
+        compiled(k, k.detach(), whole[0], whole[1], torch.tensor([1, 2, 3]))
