@@ -2,7 +2,7 @@
 
 cache = Cache.paged(model, rows=2, capacity=100, page=64, pages=5)
 pages = Pages(5)
-cache.give(0, pages.take(cache.pages_for(80)))  # row 0 has place for 80 tokens
+cache.give(0, cache.in_pages(pages.take(cache.pages_for(80))))  # row 0 has place for 80 tokens
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from models.llama import Llama
+from models.transfer import sent
 
 PAGE = 64
 """Tokens of a page, where nobody says otherwise."""
@@ -62,10 +63,28 @@ class Cache:
         """How many pages so many tokens take."""
         return -(-tokens // self.shape[1])
 
-    def give(self, row: int, pages: Sequence[int]) -> None:
-        """Lets a row lie in these pages, in their order."""
-        entries = torch.tensor(pages, dtype=torch.int32)
-        self.table[row, : len(pages)].copy_(entries)
+    def in_pages(self, pages: Sequence[int]) -> "Cache":
+        """A row in these pages, in their order, which is none of this cache's own."""
+        return Cache(self.layers, sent([pages], torch.int32, self.table.device))
+
+    def give(self, row: int, other: "Cache") -> None:
+        """Lets a row lie where the one row of another cache of the same pages does."""
+        self.table[row, : other.table.shape[1]].copy_(other.table[0])
+
+    def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of row 0 from token `first` or somewhat before it to before `end`.
+
+        [1, tokens, Hk, D] each; of pages a copy.
+        """
+        if self.table is None:
+            return tuple(cache[:1, first:end] for cache in self.layers[layer])
+        page = self.shape[1]
+        begin = first // page
+        pages = self.table[0, begin : self.pages_for(end)]
+        return tuple(
+            cache.index_select(0, pages).flatten(0, 1)[None, : end - begin * page]
+            for cache in self.layers[layer]
+        )
 
 
 class Pages:

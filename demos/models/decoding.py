@@ -9,90 +9,22 @@ need no padding, and one that has ended costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-import thunderkittens as tk
 from models.cache import Cache
-from models.llama import Config, Llama, rotary_tables
+from models.cached_attention import OneToken, Packed
+from models.llama import Llama, rotary_tables
 from models.sampling import Sampling, choose, uniforms
+from models.transfer import fetched
 
 Result = TypeVar("Result")
 
 
 class DecodingError(ValueError):
     """Prompts cannot be gone on from; the message is one sentence."""
-
-
-class Packed:
-    """Attention of sequences that lie one behind the other, whole; an `Attend`.
-
-    `lengths` are those of the sequences. With a cache, keys and values are left there, those of
-    sequence i in row i. `on_layer` is called before each layer, with its number.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        lengths: Sequence[int],
-        device: torch.device,
-        cache: Cache | None = None,
-        on_layer: Callable[[int], None] | None = None,
-    ):
-        self.longest, self.cache, self.on_layer = max(lengths), cache, on_layer
-        self.windows = [_window(size) for size in config.windows]
-        self.cos, self.sin = rotary_tables(config, self.longest, device)
-        self.bounds = [0, *accumulate(lengths)]
-        self.cu_seqlens = torch.tensor(self.bounds, dtype=torch.int32, device=device)
-        self.lengths = self.cu_seqlens.diff()
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Turned by their positions, stored, and causal within their sequence."""
-        if self.on_layer is not None:
-            self.on_layer(layer)
-        packing = {"cu_seqlens": self.cu_seqlens, "max_seqlen": self.longest}
-        q, k = tk.rotary(q, k, self.cos, self.sin, inplace=True, **packing)
-        if self.cache is not None:
-            self._store(layer, k, v)
-        options = {"causal": True, "window": self.windows[layer]}
-        if len(self.bounds) == 2:
-            return tk.attention(q[None], k[None], v[None], **options)[0]
-        for side in ("q", "k"):
-            options |= {f"cu_seqlens_{side}": self.cu_seqlens, f"max_seqlen_{side}": self.longest}
-        return tk.attention(q, k, v, **options)
-
-    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
-        for row, (begin, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False)):
-            if begin < end:
-                own, new = self.cache.rows(row, row + 1), (k[None, begin:end], v[None, begin:end])
-                lengths = self.lengths[row : row + 1]
-                tk.cache_append(*new, *own.layers[layer], lengths, own.table)
-
-
-class OneToken:
-    """Attention of one new token of each row over the cache; an `Attend`.
-
-    `lengths`, int32 [rows], count the new tokens. A row of length 0 is left alone, and gives 0.
-    """
-
-    def __init__(
-        self, config: Config, lengths: Tensor, tables: tuple[Tensor, Tensor], cache: Cache
-    ):
-        self.lengths, self.positions, self.cache = lengths, lengths - 1, cache
-        self.cos, self.sin = tables
-        self.windows = [_window(size) for size in config.windows]
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q turned; k turned and stored with v; and attention to what the row has stored so far."""
-        keys, values = self.cache.layers[layer]
-        pages, turn = {"page_table": self.cache.table}, {"cos": self.cos, "sin": self.sin}
-        tk.cache_append(k[:, None], v[:, None], keys, values, self.lengths, **pages, **turn)
-        q, _ = tk.rotary(q[:, None], None, **turn, offsets=self.positions)
-        options = {"seqlens": self.lengths, "window": self.windows[layer], **pages}
-        return tk.attention_decode(q, keys, values, **options)[:, 0]
 
 
 class Decoder:
@@ -131,10 +63,8 @@ class Decoder:
         self._uniforms = torch.zeros(capacity + 1, rows, dtype=torch.float64, device=device)
         self._count = torch.zeros(1, dtype=torch.int64, device=device)  # tokens that were chosen
         self._graph = None
-        if device.type == "cuda":
-            self._slots = torch.zeros(2, rows, dtype=torch.int64, pin_memory=True)
-            if graph:
-                self._capture()
+        if device.type == "cuda" and graph:
+            self._capture()
 
     @torch.inference_mode()
     def generate(
@@ -159,12 +89,12 @@ class Decoder:
             if self.sampling.temperature != 0:
                 self._uniforms[:limit].copy_(uniforms(limit, self.rows, seed))
             self._advance(self.prefill(prompts, on_layer))
-            coming = self._fetch(0)
+            coming = fetched(self.tokens)
             for count in range(1, limit + 1):
                 ready = coming
                 if count < limit:
                     self.step()
-                    coming = self._fetch(count)
+                    coming = fetched(self.tokens)
                 tokens = ready()
                 yield [token if on else None for token, on in zip(tokens, going, strict=True)]
                 going = [
@@ -264,21 +194,6 @@ class Decoder:
         self._graph, _ = captured(self._step, self.model.device)
         self._count.zero_()
 
-    def _fetch(self, count: int) -> Callable[[], list[int]]:
-        """Starts the newest tokens' way to the host; the result waits for them."""
-        if self.model.device.type != "cuda":
-            tokens = self.tokens.tolist()
-            return lambda: tokens
-        slot, event = self._slots[count % 2], torch.cuda.Event()
-        slot.copy_(self.tokens, non_blocking=True)
-        event.record()
-
-        def wait() -> list[int]:
-            event.synchronize()
-            return slot.tolist()
-
-        return wait
-
 
 @torch.inference_mode()
 def full_logits(
@@ -310,8 +225,3 @@ def captured(
         with torch.cuda.graph(graph, pool=pool):
             result = step()
     return graph, result
-
-
-def _window(size: int | None) -> tuple[int, int] | None:
-    """A window in our terms, how many tokens are seen to the left of one's own."""
-    return None if size is None else (size - 1, 0)

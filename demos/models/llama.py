@@ -5,7 +5,7 @@
     logits = rms_norm(x) @ headᵀ                                             logits: [N, vocab_size]
 
 The rows of x are tokens, of any number of sequences: a packed prompt or one new token of each. Only
-attention has to know which, so it is an argument of `forward` (demos/models/decoding.py has both).
+attention has to know which, so it is an argument of `forward` (demos/models/cached_attention.py).
 The projections of q, k and v are one product, and so are those of gate and up.
 """
 

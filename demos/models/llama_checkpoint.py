@@ -18,6 +18,7 @@ from models.checkpoint import CONFIG, WEIGHTS, CheckpointError, read_json
 from models.llama import Config, Llama
 
 INDEX = "model.safetensors.index.json"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 _MOST_TENSORS = 1 << 16
 
@@ -74,17 +75,16 @@ def load(
         _check_names(tensors, shapes, config, folder)
         for name, shape in shapes.items():
             _check_tensor(*tensors[name], name, shape)
+        if HEAD in tensors and config.tie_word_embeddings:
+            _check_tie(tensors, shapes[EMBEDDING])
         if dtype is None:
-            path, file = tensors["model.embed_tokens.weight"]
-            dtype = _DTYPES[file.get_slice("model.embed_tokens.weight").get_dtype()]
+            path, file = tensors[EMBEDDING]
+            dtype = _DTYPES[file.get_slice(EMBEDDING).get_dtype()]
         model = model.to(dtype).to_empty(device=device).requires_grad_(False)
         done, total = 0, sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize
         for name, destination in views(model).items():
             path, file = tensors[name]
-            try:
-                destination.copy_(file.get_tensor(name))
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path}: {name} cannot be read ({error})") from error
+            destination.copy_(_read(path, file, name))
             if not bool(torch.isfinite(destination).all()):
                 raise CheckpointError(f"{path}: {name} holds values that are not finite")
             done += destination.nbytes
@@ -130,8 +130,9 @@ def _files(folder: Path) -> list[Path]:
         raise CheckpointError(f"{index}: weight_map must name the files of tensors")
     names = sorted({str(name) for name in places.values()})
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{index}: {name!r} is not the name of a file of the folder")
+        named = name.isprintable() and len(name) < 200 and Path(name).name == name
+        if not named or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{index}: {name!a:.80} is not the name of a file of the folder")
         if not (folder / name).is_file():
             raise CheckpointError(f"{index}: there is no file {name}")
     return [folder / name for name in names]
@@ -168,9 +169,26 @@ def _check_names(tensors: dict, shapes: dict, config: Config, folder: Path) -> N
 
 def _is_idle(name: str, config: Config) -> bool:
     """Whether a tensor says nothing: tables that are computed, the head that is the embedding."""
-    if name == "lm_head.weight":
+    if name == HEAD:
         return config.tie_word_embeddings
     return name.endswith("rotary_emb.inv_freq")
+
+
+def _check_tie(tensors: dict, shape: tuple[int, ...]) -> None:
+    """A head that is there is the embedding: transformers would compute with another, too."""
+    path, file = tensors[HEAD]
+    _check_tensor(path, file, HEAD, shape)
+    if not torch.equal(_read(path, file, HEAD), _read(*tensors[EMBEDDING], EMBEDDING)):
+        raise CheckpointError(
+            f"{path}: {HEAD} must be {EMBEDDING}, as tie_word_embeddings of {CONFIG} says"
+        )
+
+
+def _read(path: Path, file: safe_open, name: str) -> Tensor:
+    try:
+        return file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: {name} cannot be read ({error})") from error
 
 
 def _check_tensor(path: Path, file: safe_open, name: str, shape: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@ that models/llama.py does not compute is refused.
 """
 
 import dataclasses
-import math
+import sys
 from pathlib import Path
 
 from models.checkpoint import CONFIG, CheckpointError, read_json
@@ -28,6 +28,13 @@ _ONLY = {  # entries that change the formula, and the values that the model comp
     "quantization_config": (None,),
     "partial_rotary_factor": (1.0,),
 }
+_LARGEST = sys.float_info.max  # an integer of a file can be above it
+_STRETCHED = (  # what rope of type llama3 has
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+)
 
 
 def read_config(folder: Path) -> tuple[Config, dict]:
@@ -112,25 +119,30 @@ def _sizes(entries: dict, path: Path) -> dict[str, int]:
 
 def _rope(entries: dict, path: Path) -> Rope:
     """The rotary embedding, from entries of either form: rope_parameters, or the older two."""
-    form = "rope_parameters" if entries.get("rope_parameters") is not None else "rope_scaling"
-    options = entries.get(form)
-    options = {} if options is None else options
+    forms = [form for form in ("rope_parameters", "rope_scaling") if entries.get(form) is not None]
+    form = forms[0] if forms else "rope_scaling"
+    options = entries[form] if forms else {}
     if not isinstance(options, dict):
-        raise CheckpointError(f"{path}: {form} must be an object, got {options!r}")
+        raise CheckpointError(f"{path}: {form} must be an object, got {options!r:.80}")
+    if len(forms) == 2 and entries[forms[1]] != options:
+        raise CheckpointError(f"{path}: rope_parameters and rope_scaling must be the same")
     kind = options.get("rope_type", options.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise CheckpointError(f"{path}: rope_type must be 'default' or 'llama3', got {kind!r}")
     if options.get("partial_rotary_factor", 1.0) != 1.0:
         raise CheckpointError(f"{path}: partial_rotary_factor must be 1.0")
+    others = {*options} - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+    if others := sorted(others - {*_STRETCHED} if kind == "llama3" else others):
+        raise CheckpointError(f"{path}: {form} of type {kind!r} has no {others[0]!r:.80}")
     default = entries.get("rope_theta", 10000.0)
     theta = _number({"rope_theta": default} | options, "rope_theta", 10000.0, path, least=1.0)
     if kind == "default":
         return Rope(theta)
     factor, low, high = (
         _number(options, name, None, path, least=least)
-        for name, least in (("factor", 1.0), ("low_freq_factor", 0.0), ("high_freq_factor", 0.0))
+        for name, least in zip(_STRETCHED[:3], (1.0, 0.0, 0.0), strict=True)
     )
-    original = options.get("original_max_position_embeddings")
+    original = options.get(_STRETCHED[3])
     limit = _LIMITS["max_position_embeddings"]
     if type(original) is not int or not 1 <= original <= limit:
         raise CheckpointError(
@@ -183,6 +195,6 @@ def _number(
     entries: dict, name: str, default: float | None, path: Path, least: float = 0.0
 ) -> float:
     value = entries.get(name, default)
-    if type(value) not in (int, float) or not (math.isfinite(value) and value >= least):
+    if type(value) not in (int, float) or not least <= value <= _LARGEST:  # nor NaN
         raise CheckpointError(f"{path}: {name} must be a number from {least} on, got {value!r}")
     return float(value)

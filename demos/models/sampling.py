@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from models.transfer import sent
+
 _UNITS = 2.0**40  # of a probability: sums of integers do not depend on their order
 
 
@@ -79,6 +81,6 @@ def choose_each(logits: Tensor, samplings: Sequence[Sampling], uniform: Tensor) 
     else:
         chosen = torch.empty(len(samplings), dtype=torch.int64, device=logits.device)
         for sampling, rows in groups.items():
-            index = torch.tensor(rows, device=logits.device)
+            index = sent(rows, torch.int64, logits.device)
             chosen[index] = choose(logits[index], sampling, uniform[index])
     return chosen.clamp(min=0, max=logits.shape[-1] - 1)

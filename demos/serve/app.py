@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from engine import Closed, Engine, QueueFull, Request
+from engine import Engine
 from fastapi import FastAPI
 from fastapi import Request as Http
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -21,6 +21,7 @@ from protocol import (
     event,
     read_completion,
 )
+from request import Closed, QueueFull, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect

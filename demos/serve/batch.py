@@ -1,21 +1,37 @@
 """The texts that are under way: a row each, over one paged cache; a step gives each a token.
 
     batch = Batch(model, rows=16, capacity=4096, page=64, pages=512)
-    logits = batch.add([1, 5, 7], pages=[3])          # a prompt joins
-    batch.tokens[:1] = logits.argmax(-1); batch.step()  # a step of all
-    batch.remove(0)                                   # a text leaves
+    prompt = batch.begin([1, 5, 7], pages=[3])
+    logits = batch.read(prompt, 512)                  # up to 512 of its tokens; None: not yet all
+    batch.add(prompt, logits.argmax(-1))              # it joins, with its first token
+    logits = batch.step()                             # a step of all
+    batch.go_on(logits.argmax(-1)); batch.remove(0)   # their next tokens; a text leaves
 
 Rows are kept dense: the last one takes the place of a row that leaves, which moves its entries of
-the page table and no key. On a GPU a step is of 1, 2, 4, 8 … rows, each captured in a CUDA graph.
+the page table and no key. On a GPU a step is of 1, 2, 4, 8 … rows, each captured in a CUDA graph,
+and nothing here waits for it.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from models.cache import Cache
-from models.decoding import OneToken, Packed, captured
+from models.cached_attention import Chunk, OneToken
+from models.decoding import captured
 from models.llama import Llama, rotary_tables
+from models.transfer import sent
 from torch import Tensor
+
+
+@dataclass(eq=False)
+class Prompt:
+    """A prompt on its way into pages of its own; it has no row until it is whole."""
+
+    tokens: Sequence[int]
+    cache: Cache  # a row in these pages
+    read: int = 0  # how many of the tokens are there
 
 
 class Batch:
@@ -43,19 +59,36 @@ class Batch:
         if on_gpu and graph:
             self._capture()
 
+    def begin(self, tokens: Sequence[int], pages: Sequence[int]) -> Prompt:
+        """A prompt that is to lie in these pages, of which nothing is read yet."""
+        return Prompt(tokens, self.cache.in_pages(pages))
+
     @torch.inference_mode()
-    def add(self, prompt: list[int], pages: list[int]) -> Tensor:
-        """Reads a prompt into these pages, row `used` from now on; the logits behind it, [1, V]."""
-        row, device = self.used, self.model.device
-        self.cache.give(row, pages)
-        own = self.cache.rows(row, row + 1)
-        packed = Packed(self.model.config, [len(prompt)], device, own)
-        last = packed.cu_seqlens[1:] - 1
-        logits = self.model(torch.tensor(prompt, device=device), packed, last)
-        self.lengths[row] = len(prompt)
+    def read(self, prompt: Prompt, most: int) -> Tensor | None:
+        """Reads up to so many further tokens; behind the last one the logits, [1, V]."""
+        first, end = prompt.read, min(prompt.read + most, len(prompt.tokens))
+        whole, device = end == len(prompt.tokens), self.model.device
+        tokens = sent(prompt.tokens[first:end], torch.int64, device)
+        attend = Chunk(self.model.config, first, end, self.tables, prompt.cache)
+        last = sent([end - first - 1] if whole else [], torch.int64, device)
+        logits = self.model(tokens, attend, last)
+        prompt.read = end
+        return logits if whole else None
+
+    @torch.inference_mode()
+    def add(self, prompt: Prompt, token: Tensor) -> None:
+        """Row `used` is from now on that of a prompt that has been read, and of its first token."""
+        row = self.used
+        self.cache.give(row, prompt.cache)
+        self.tokens[row : row + 1].copy_(token)
+        self.lengths[row] = prompt.read
         self._active[row] = 1
         self.used += 1
-        return logits
+
+    @torch.inference_mode()
+    def go_on(self, tokens: Tensor) -> None:
+        """These are the newest tokens [used], which the next step takes."""
+        self.tokens[: self.used].copy_(tokens)
 
     @torch.inference_mode()
     def remove(self, row: int) -> None:

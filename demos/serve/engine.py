@@ -4,70 +4,48 @@
     engine.start()
     engine.submit(Request([1, 5, 7], 20, on_token=print, on_end=print))
 
-One thread computes. A turn of it: who was cancelled leaves; the queue's first request joins, if
-there is a row and all pages that it can come to need, and its prompt is read; then each row goes on
-by a token. Pages are reserved whole, so that nobody who has begun ever waits or is put out, and the
-first in the queue is not overtaken, so that everybody's turn comes.
+One thread computes. A turn of it: who was cancelled leaves; of the prompt of the queue's first, if
+there is a row and all pages that it can come to need, up to `chunk` tokens are read; then each row
+goes on by a token. So a long prompt holds nobody up for longer than a chunk of it takes. Pages are
+reserved whole, so that nobody who has begun ever waits or is put out, and the first in the queue is
+not overtaken, so that everybody's turn comes.
+
+On a GPU the thread queues a step before it looks at the tokens of the one before: they stay on the
+device for the next step, and a copy comes to the host meanwhile. So the device need not wait for
+the host. A text that ended by its token has then been in one step too many, and what that gave is
+dropped; one that ends by its length leaves with its last step.
 """
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import torch
-from batch import Batch
+from batch import Batch, Prompt
 from metrics import Metrics
 from models.cache import Pages
-from models.sampling import Sampling, choose_each, uniforms
+from models.sampling import choose_each, uniforms
+from models.transfer import fetched, sent
+from request import Closed, QueueFull, Request
 from torch import Tensor
 
 import thunderkittens
 
+CHUNK = 512
+"""Tokens of a prompt that are read between two steps, where nobody says otherwise."""
 
-class Refusal(Exception):
-    """A request that cannot be taken now; the message is one sentence."""
-
-
-class QueueFull(Refusal):
-    """As many requests wait as may."""
-
-
-class Closed(Refusal):
-    """No request is taken any more."""
-
-
-@dataclass(eq=False)
-class Request:
-    """A prompt, how to go on, and whom to tell. The callbacks are called by the engine's thread.
-
-    `on_token` gets each token, one that ends the text included; `on_end` is called once, last, with
-    an outcome: "stop", "length", "error" or what it was cancelled with.
-    """
-
-    prompt: Sequence[int]
-    limit: int
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    on_token: Callable[[int], None] = lambda token: None
-    on_end: Callable[[str], None] = lambda outcome: None
-    pages: list[int] = field(default_factory=list, init=False)
-    uniforms: list[float] = field(default_factory=list, init=False)
-    count: int = field(default=0, init=False)  # tokens that were generated
-    since: float = field(default=0.0, init=False)  # when it came, or its latest token
-
-    @property
-    def places(self) -> int:
-        """Tokens that the cache may come to hold: the last one is given out, and needs no place."""
-        return len(self.prompt) + self.limit - 1
+Chosen = tuple[list[Request], Callable[[], list[int]]]
+"""Requests, and how to wait for the token that was chosen for each."""
 
 
 class Engine:
     """Requests on a batch. All methods but `turn` may be called by any thread.
 
-    `queue` is how many may wait; `ends` are the tokens that end a text (None: the model's).
-    `on_failure` is called if the model fails, when all requests have ended with "error".
+    `queue` is how many may wait; `ends` are the tokens that end a text (None: the model's); `chunk`
+    is how many tokens of a prompt are read between two steps; `lag` is how many results of the
+    device stay there while the next is queued (None: 1 on a GPU, 0 on a CPU). `on_failure` is
+    called if the model fails, when all requests have ended with "error".
     """
 
     def __init__(
@@ -76,22 +54,28 @@ class Engine:
         queue: int,
         ends: Sequence[int] | None = None,
         *,
+        chunk: int = CHUNK,
+        lag: int | None = None,
         metrics: Metrics | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ):
-        self.batch, self.queue, self.on_failure = batch, queue, on_failure
+        self.batch, self.queue, self.chunk, self.on_failure = batch, queue, chunk, on_failure
+        self.lag = int(batch.model.device.type == "cuda") if lag is None else lag
         self.ends = frozenset(batch.model.config.ends if ends is None else ends)
         self.metrics = metrics or Metrics()
         self.pages = Pages(batch.cache.shape[0])
         self.failure: Exception | None = None
         self._changed = threading.Condition()  # guards the four below
         self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []  # row by row; written by the engine's thread alone
+        self._begun: set[Request] = set()  # that have not ended
         self._leaving: dict[Request, str] = {}
         self._deadline: float | None = None  # no request is taken any more, none goes on behind it
+        self._reading: tuple[Request, Prompt] | None = None  # who joins next
+        self._running: list[Request] = []  # row by row
+        self._under_way: deque[Chosen] = deque()
         self._thread: threading.Thread | None = None
         self.metrics.waiting.set_function(lambda: len(self._waiting))
-        self.metrics.running.set_function(lambda: len(self._running))
+        self.metrics.running.set_function(lambda: len(self._begun))
         self.metrics.pages_used.set_function(lambda: self.pages.used)
         self.metrics.pages_free.set_function(lambda: self.pages.free)
 
@@ -99,6 +83,11 @@ class Engine:
     def closed(self) -> bool:
         """Whether no request is taken any more."""
         return self._deadline is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a request that has not ended."""
+        return bool(self._waiting or self._begun)
 
     def start(self, backend: str = "auto") -> None:
         """Starts the thread, which computes on this backend of the ops."""
@@ -128,7 +117,7 @@ class Engine:
     def cancel(self, request: Request, outcome: str = "cancelled") -> None:
         """Ends a request, before the next step at the latest; one that has ended is left alone."""
         with self._changed:
-            if request in self._running:
+            if request in self._begun:
                 self._leaving.setdefault(request, outcome)
                 self._changed.notify()
                 return
@@ -151,7 +140,7 @@ class Engine:
 
     @torch.inference_mode()
     def turn(self) -> None:
-        """Those who leave; one who joins; a step of all."""
+        """Those who leave; a chunk of a prompt; a step of all."""
         with self._changed:
             leaving, self._leaving = self._leaving, {}
             late = self._deadline is not None and time.monotonic() >= self._deadline
@@ -159,9 +148,11 @@ class Engine:
             self._leave(request, outcome)
         if late:
             self._end_all()
-        self._admit()
+        self._read()
         if self._running:
-            self._next(0, self.batch.step())
+            self._choose(0, self.batch.step())
+        if not self._running:  # so that no step follows
+            self._give_out(0)
 
     def _run(self, backend: str) -> None:
         try:
@@ -177,10 +168,8 @@ class Engine:
     def _has_work(self) -> bool:
         """Waits for something to do; False if nothing will come."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._waiting or self._running or self._deadline is not None
-            )
-            return bool(self._waiting or self._running)
+            self._changed.wait_for(lambda: self.busy or self._deadline is not None)
+            return self.busy
 
     def _check(self, request: Request) -> None:
         vocabulary = self.batch.model.config.vocab_size
@@ -199,7 +188,7 @@ class Engine:
             )
 
     def _admit(self) -> None:
-        """Lets the first of the queue join and reads its prompt, if there is place for it."""
+        """Lets the first of the queue begin, if there is place for it."""
         with self._changed:
             if not self._waiting or len(self._running) == self.batch.rows:
                 return
@@ -208,61 +197,114 @@ class Engine:
             if pages is None:
                 return
             request.pages = pages
-            self._running.append(self._waiting.popleft())
+            self._begun.add(self._waiting.popleft())
+        self._reading = request, self.batch.begin(request.prompt, pages)
+
+    def _read(self) -> None:
+        """Reads a chunk of a prompt, who joins the batch behind the last one, with a token."""
+        if self._reading is None:
+            self._admit()
+        if self._reading is None:
+            return
+        request, prompt = self._reading
+        before = prompt.read
         try:
-            logits = self.batch.add(request.prompt, pages)
+            logits = self.batch.read(prompt, self.chunk)
         except torch.OutOfMemoryError:  # of this prompt alone: the others go on
             self._leave(request, "error")
             return
-        self.metrics.prompt_tokens.inc(len(request.prompt))
-        self._next(self.batch.used - 1, logits)
+        self.metrics.prompt_tokens.inc(prompt.read - before)
+        if logits is not None:
+            self._reading = None
+            self._running.append(request)
+            self._choose(len(self._running) - 1, logits, prompt)
 
-    def _next(self, first: int, logits: Tensor) -> None:
-        """Chooses a token for each row from `first` on, and ends those that are done."""
+    def _choose(self, first: int, logits: Tensor, joins: Prompt | None = None) -> None:
+        """Queues the choice of a token for each row from `first` on, and its way to the host.
+
+        Who has its last token leaves the batch, and its pages are free: whoever gets them writes
+        behind all that is queued.
+        """
         requests = self._running[first:]
         samplings = [request.sampling for request in requests]
         numbers = [r.uniforms[r.count] if r.uniforms else 0.0 for r in requests]
-        uniform = torch.tensor(numbers, dtype=torch.float64, device=logits.device)
-        chosen = choose_each(logits, samplings, uniform)
-        self.batch.tokens[first : first + len(requests)].copy_(chosen)
+        chosen = choose_each(logits, samplings, sent(numbers, torch.float64, logits.device))
+        if joins is None:
+            self.batch.go_on(chosen)
+        else:
+            self.batch.add(joins, chosen)
+        self._under_way.append((requests, fetched(chosen)))
+        for request in requests:
+            request.count += 1
+            if request.count == request.limit:
+                self._vacate(request)
+        self._give_out(self.lag)
+
+    def _give_out(self, keep: int) -> None:
+        """Gives out tokens, but for the last `keep` results of the device, and ends who is done."""
+        while len(self._under_way) > keep:
+            requests, tokens = self._under_way.popleft()
+            for request, token in zip(requests, tokens(), strict=True):
+                if request in self._begun:  # and has not ended with the token before
+                    self._give(request, token)
+
+    def _give(self, request: Request, token: int) -> None:
+        """Gives out a request's next token."""
         now = time.monotonic()
-        for request, token in zip(requests, chosen.tolist(), strict=True):
-            seconds = self.metrics.following if request.count else self.metrics.first
-            seconds.observe(now - request.since)
-            self.metrics.tokens.inc()
-            request.count, request.since = request.count + 1, now
-            request.on_token(token)
-            if token in self.ends:
-                self._leave(request, "stop")
-            elif request.count == request.limit:
-                self._leave(request, "length")
+        seconds = self.metrics.following if request.given else self.metrics.first
+        seconds.observe(now - request.since)
+        if request.given:
+            request.longest = max(request.longest, now - request.since)
+        self.metrics.tokens.inc()
+        request.given, request.since = request.given + 1, now
+        request.on_token(token)
+        if token in self.ends:
+            self._leave(request, "stop")
+        elif request.given == request.limit:
+            self._leave(request, "length")
 
     def _leave(self, request: Request, outcome: str) -> None:
-        """Takes a request out of the batch, if it is still there, and frees its pages."""
+        """Ends a request that has begun, if it has not ended yet."""
         with self._changed:
-            if request not in self._running:
+            if request not in self._begun:
                 return
+            self._begun.remove(request)
+            self._leaving.pop(request, None)
+        self._vacate(request)
+        self._tell(request, outcome)
+
+    def _vacate(self, request: Request) -> None:
+        """Takes a request out of the batch, if it is still there, and frees its pages."""
+        if self._reading is not None and self._reading[0] is request:
+            self._reading = None
+        elif request in self._running:
             row = self._running.index(request)
             self._running[row] = self._running[-1]
             self._running.pop()
-            self._leaving.pop(request, None)
-        if row < self.batch.used:
             self.batch.remove(row)
+        self._free(request)
+
+    def _free(self, request: Request) -> None:
+        """Frees the pages that a request has, if any."""
         self.pages.put_back(request.pages)
-        self._tell(request, outcome)
+        request.pages = []
 
     def _end_all(self) -> None:
         """Ends all requests with an error, after `close`. The batch is left as it is."""
         with self._changed:
-            running, waiting = [*self._running], [*self._waiting]
-            self._running.clear()
+            requests = [*self._begun, *self._waiting]
+            self._begun.clear()
             self._waiting.clear()
             self._leaving.clear()
-        for request in running:
-            self.pages.put_back(request.pages)
-        for request in running + waiting:
+        self._reading = None
+        self._running.clear()
+        self._under_way.clear()
+        for request in requests:
+            self._free(request)
             self._tell(request, "error")
 
     def _tell(self, request: Request, outcome: str) -> None:
         self.metrics.ended(outcome)
+        if request.longest > 0:
+            self.metrics.longest.observe(request.longest)
         request.on_end(outcome)

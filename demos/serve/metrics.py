@@ -21,7 +21,7 @@ class Metrics:
         for outcome in OUTCOMES:
             self.requests.labels(outcome)  # all are there from the start, at 0
         self.waiting = Gauge("queue_length", "Requests that wait to join the batch.", **options)
-        self.running = Gauge("running", "Requests in the batch.", **options)
+        self.running = Gauge("running", "Requests that have begun and not ended.", **options)
         self.pages_used = Gauge("pages_used", "Pages of the cache that texts hold.", **options)
         self.pages_free = Gauge("pages_free", "Pages of the cache that are free.", **options)
         self.prompt_tokens = Counter("prompt_tokens", "Tokens of prompts read.", **options)
@@ -35,6 +35,12 @@ class Metrics:
         self.following = Histogram(
             "time_per_token_seconds",
             "From a request's token to its next.",
+            buckets=_SECONDS,
+            **options,
+        )
+        self.longest = Histogram(
+            "longest_time_per_token_seconds",
+            "The longest of these of each request, when it ends.",
             buckets=_SECONDS,
             **options,
         )

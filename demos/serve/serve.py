@@ -25,7 +25,7 @@ import torch
 import uvicorn
 from app import Service, make_app
 from batch import Batch
-from engine import Engine
+from engine import CHUNK, Engine
 from models import checkpoint
 from models.cache import PAGE
 from models.command_line import number, text
@@ -50,6 +50,8 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         "--page", type=number(int, 1, 1 << 16), default=PAGE, help="tokens of a page"
     )
     parser.add_argument("--pages", type=count, help="of the cache (default: for a full batch)")
+    chunk = "tokens of a prompt between two steps"
+    parser.add_argument("--prefill-chunk", type=count, default=CHUNK, help=chunk)
     parser.add_argument("--queue", type=count, default=256, help="requests that may wait")
     parser.add_argument("--max-prompt-tokens", type=count, help="of a request (default: --context)")
     parser.add_argument("--max-tokens", type=count, help="of an answer (default: --context)")
@@ -99,7 +101,8 @@ def make_engine(options: argparse.Namespace, config: Config, console: Console) -
         batch = Batch(model, options.batch, context, options.page, pages)
         for line in served_by(model, batch.cache):
             console.print(line, markup=False)
-    return Engine(batch, options.queue, () if options.random else None)
+    ends = () if options.random else None
+    return Engine(batch, options.queue, ends, chunk=options.prefill_chunk)
 
 
 def bound(host: str, port: int) -> socket.socket:

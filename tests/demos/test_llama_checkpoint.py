@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 
 import pytest
 import torch
@@ -87,6 +88,40 @@ def test_what_says_nothing_may_be_there(tmp_path):
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     save_file(tensors, folder / "model.safetensors")
     assert same(loaded(folder), expected)
+
+
+@pytest.mark.parametrize("change", [lambda t: t + 1e-3, lambda t: t[:-1].clone()])
+def test_a_head_that_is_not_the_embedding_it_is_said_to_be(tmp_path, change):
+    """transformers takes it for the head then, whatever the config says."""
+    folder = shutil.copytree(made("qwen2")[1], tmp_path / "tied")
+    tensors = as_one_file(folder)
+    tensors["lm_head.weight"] = change(tensors["model.embed_tokens.weight"])
+    save_file(tensors, folder / "model.safetensors")
+    expect_error(folder, "lm_head.weight must be ")
+
+
+def test_a_head_that_is_missing(folder):
+    change(folder, "lm_head.weight", lambda value: None)
+    expect_error(folder, r"there is no tensor lm_head\.weight$")
+
+
+def test_sizes_that_the_index_says_count_for_nothing(folder):
+    expected = loaded(folder)
+    edit(folder / INDEX, metadata={"total_size": 10**30})
+    assert same(loaded(folder), expected)
+
+
+@pytest.mark.parametrize("field", ["shape", "data_offsets"])
+def test_sizes_that_a_file_lies_about(folder, field):
+    """A header that speaks of an exabyte: nothing is allocated for it."""
+    path = file_of(folder, NORM)
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header[NORM][field] = [1 << 58] if field == "shape" else [0, 1 << 60]
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+    expect_error(folder, "not a safetensors file")
 
 
 def test_the_older_form_of_rope(folder):
@@ -180,6 +215,10 @@ def test_truncated_files(folder, keep):
         ({"a": "config.json"}, "not the name of a file of the folder"),
         ({"a": 3}, "not the name of a file of the folder"),
         ({"a": "gone.safetensors"}, r"there is no file gone\.safetensors"),
+        ({"a": "a\nb.safetensors"}, "not the name of a file of the folder"),
+        ({"a": "a\0b.safetensors"}, "not the name of a file of the folder"),
+        ({"a": "\ud800.safetensors"}, "not the name of a file of the folder"),
+        ({"a": "x" * 300 + ".safetensors"}, "not the name of a file of the folder"),
     ],
 )
 def test_damaged_indices(folder, weight_map, message):
@@ -226,6 +265,15 @@ def test_missing_pieces(folder, tmp_path):
         {"rope_parameters": 7},
         {"rope_parameters": {"rope_theta": 0.5}},
         {"rope_parameters": {"partial_rotary_factor": 0.5}},
+        {"rope_parameters": {"rope_theta": 10**400}},
+        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0}}},
+        {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2, 3]}},
+        {"rope_scaling": {"type": "linear", "factor": 4.0}},  # beside rope_parameters
+        *(
+            {"rope_parameters": None, "rope_scaling": {key: kind, "factor": 4.0}}
+            for key in ("type", "rope_type", "name")
+            for kind in ("linear", "dynamic", "yarn", "longrope")
+        ),
         {"model_type": "mistral", "sliding_window": 0},
         {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["full"]},
     ],

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from llamas import made
-from models import decoding
+from models import cached_attention
 from models.decoding import Decoder
 from models.sampling import Sampling
 
@@ -105,9 +105,9 @@ def test_random_weights_need_no_files_and_json_may_be_all_that_is_printed(run_pr
 @pytest.mark.parametrize("fault", ["rotary", "window"])
 def test_compare_fails_on_a_wrong_op(folder, monkeypatch, capsys, fault):
     if fault == "rotary":
-        monkeypatch.setattr(decoding.tk, "rotary", lambda q, k, *tables, **options: (q, k))
+        monkeypatch.setattr(cached_attention.tk, "rotary", lambda q, k, *tables, **options: (q, k))
     else:
-        monkeypatch.setattr(decoding, "_window", lambda size: (0, 0))
+        monkeypatch.setattr(cached_attention, "_window", lambda size: (0, 0))
     options = ["--prompt", "def add_1_2(x):\n    return", "--tokens", "12", "--compare"]
     assert program.main(["--model", str(folder), *options, "--device", "cpu"]) == 1
     assert "1 different" in capsys.readouterr().out

@@ -52,6 +52,7 @@ def run_server(start_program, tokenizer, tmp_path_factory):
 def server(run_server):
     """For most tests: 8 rows, and pages for about 4 of the longest texts."""
     options = ["--batch", 8, "--context", 120, "--page", 16, "--pages", 32, "--max-body", 4000]
+    options += ["--prefill-chunk", 16]
     return run_server(*options, "--max-tokens", 80, "--max-prompt-tokens", 100)
 
 

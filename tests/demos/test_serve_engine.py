@@ -11,95 +11,23 @@ pytest.importorskip("prometheus_client")
 
 import batch as batch_module
 from batch import Batch, buckets
-from engine import Closed, Engine, QueueFull, Request
+from engine import Engine
+from engines import VOCABULARY, Asked, check_idle, check_pages, drawn, make_engine
 from models.cache import Pages
-from models.sampling import Sampling
-from served import SAMPLINGS, alone, check_likeliest, in_bfloat16, model
-
-PAGE, VOCABULARY = 4, 101
+from request import Closed, QueueFull
+from served import SAMPLINGS, check_likeliest, in_bfloat16
 
 
-def make_engine(rows=4, pages=20, queue=100, capacity=60, **options):
-    return Engine(Batch(model(), rows, capacity, PAGE, pages), queue, **options)
-
-
-class Asked(Request):
-    """A request that notes what it is told."""
-
-    def __init__(self, prompt, limit, sampling=None, seed=0):
-        super().__init__(prompt, limit, sampling or Sampling(), seed, self.note, self.end)
-        self.got, self.outcomes, self.over = [], [], threading.Event()
-
-    def note(self, token):
-        assert not self.outcomes, "a token behind the end"
-        self.got.append(token)
-
-    def end(self, outcome):
-        self.outcomes.append(outcome)
-        self.over.set()
-
-    def alone(self):
-        return alone(model(), self.prompt, self.limit, self.sampling, self.seed)
-
-    def check(self):
-        """It has ended once, and got all that it gets alone, or the beginning if it was ended."""
-        (outcome,) = self.outcomes
-        tokens = self.alone()
-        if outcome in ("stop", "length"):
-            assert self.got == tokens
-            assert (outcome == "stop") == (tokens[-1] in model().config.ends)
-        else:
-            assert self.got == tokens[: len(self.got)]
-
-
-def drawn(rng, longest=25, most=16):
-    prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, longest))]
-    return Asked(prompt, rng.randint(1, most), rng.choice(SAMPLINGS), rng.randrange(2**63))
-
-
-def check_pages(engine):
-    """Every page is free or that of one request, and the table says so."""
-    requests, table = engine._running, engine.batch.cache.table
-    held = [page for request in requests for page in request.pages]
-    assert len({*held}) == len(held) == engine.pages.used
-    assert engine.pages.used + engine.pages.free == engine.pages.count
-    assert len(requests) == engine.batch.used <= engine.batch.rows
-    lengths = engine.batch.lengths.tolist()
-    assert all(length == 0 for length in lengths[len(requests) :])
-    assert engine.batch._active.tolist() == [row < len(requests) for row in range(len(lengths))]
-    for row, request in enumerate(requests):
-        assert len(request.pages) == -(-request.places // PAGE)
-        assert table[row, : len(request.pages)].tolist() == request.pages
-        assert lengths[row] == len(request.prompt) + request.count - 1
-
-
-def count_of(engine, outcome):
-    return engine.metrics.registry.get_sample_value("serve_requests_total", {"outcome": outcome})
-
-
-def check_idle(engine, requests):
-    """Nothing is held, and the metrics add up to what happened."""
-    check_pages(engine)
-    assert engine.pages.used == 0 and engine.pages.free == engine.pages.count
-    assert sorted(engine.pages.take(engine.pages.count)) == [*range(engine.pages.count)]
-    outcomes = [outcome for request in requests for outcome in request.outcomes]
-    for outcome in ("stop", "length", "cancelled", "error"):
-        assert count_of(engine, outcome) == outcomes.count(outcome)
-    value = engine.metrics.registry.get_sample_value
-    assert value("serve_generated_tokens_total") == sum(len(r.got) for r in requests)
-    begun = sum(bool(r.got) for r in requests)
-    assert value("serve_time_to_first_token_seconds_count") == begun
-    following = sum(len(r.got) for r in requests) - begun
-    assert value("serve_time_per_token_seconds_count") == following
-    assert value("serve_queue_length") == value("serve_running") == 0
-
-
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(8))
 def test_any_schedule_loses_nothing_and_leaks_nothing(number):
-    """Requests that come, and are cancelled, at any turn; pages are short, so that some wait."""
+    """Requests that come, and are cancelled, at any turn; pages are short, so that some wait.
+
+    Prompts are read in chunks, and tokens looked at when up to two results have followed them.
+    """
     rng = random.Random(number)
-    engine, asked = make_engine(rng.choice([1, 3, 5]), rng.randint(11, 24)), []
-    while len(asked) < 25 or engine._waiting or engine._running:
+    options = {"lag": number % 3, "chunk": rng.choice([1, 3, 8, 25])}
+    engine, asked = make_engine(rng.choice([1, 3, 5]), rng.randint(11, 24), **options), []
+    while len(asked) < 25 or engine.busy:
         for _ in range(rng.choice([0, 0, 1, 3]) if len(asked) < 25 else 0):
             asked.append(drawn(rng))
             engine.submit(asked[-1])
@@ -150,7 +78,7 @@ def test_a_request_that_needs_all_pages_waits_and_is_not_overtaken():
     first, whole, small = Asked([1] * 8, 9), Asked([2] * 20, 21), Asked([3], 2)
     for request in (first, whole, small):
         engine.submit(request)
-    while engine._waiting or engine._running:
+    while engine.busy:
         engine.turn()
         assert first.outcomes or not whole.got
         assert whole.outcomes or not small.got
@@ -163,11 +91,11 @@ def test_the_pages_of_a_request_that_is_cancelled_are_free_at_the_next_turn():
     stays, goes = Asked([1, 2, 3], 40), Asked([4] * 20, 30)
     engine.submit(stays), engine.submit(goes)
     engine.turn(), engine.turn(), engine.turn()
-    held = engine.pages.used
+    held, its = engine.pages.used, len(goes.pages)
     engine.cancel(goes), engine.cancel(goes)
     engine.turn()
-    assert goes.got and goes.outcomes == ["cancelled"]
-    assert engine.pages.used == held - len(goes.pages) == len(stays.pages)
+    assert goes.got and goes.outcomes == ["cancelled"] and not goes.pages
+    assert engine.pages.used == held - its == len(stays.pages)
     engine.cancel(goes)
     waits = Asked([5], 3)
     engine.submit(waits)
@@ -186,7 +114,7 @@ def test_a_full_queue_refuses_and_takes_again():
         engine.submit(asked[2])
     engine.turn()
     engine.submit(asked[3])
-    while engine._running or engine._waiting:
+    while engine.busy:
         engine.turn()
     assert [bool(request.got) for request in asked] == [True, True, False, True]
 
@@ -257,17 +185,17 @@ def test_when_the_model_fails_all_requests_end(monkeypatch):
 def test_a_prompt_that_memory_is_too_small_for_ends_alone(monkeypatch):
     engine = make_engine()
     asked = [Asked([n, n], 9) for n in range(3)]
-    add = engine.batch.add
+    read = engine.batch.read
 
-    def failing(prompt, pages):
-        if prompt == [1, 1]:
+    def failing(prompt, most):
+        if prompt.tokens == [1, 1]:
             raise torch.OutOfMemoryError
-        return add(prompt, pages)
+        return read(prompt, most)
 
-    monkeypatch.setattr(engine.batch, "add", failing)
+    monkeypatch.setattr(engine.batch, "read", failing)
     for request in asked:
         engine.submit(request)
-    while engine._running or engine._waiting:
+    while engine.busy:
         engine.turn()
         check_pages(engine)
     assert asked[1].outcomes == ["error"]
@@ -334,7 +262,7 @@ def test_steps_of_more_rows_than_have_a_text(monkeypatch):
     for _ in range(12):
         asked.append(drawn(rng))
         engine.submit(asked[-1])
-    while engine._running or engine._waiting:
+    while engine.busy:
         engine.turn()
         check_pages(engine)
     for request in asked:
@@ -355,7 +283,7 @@ def test_captured_steps_are_those_without_graphs(sampling):
             prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 60))]
             asked.append(Asked(prompt, rng.randint(1, 40), sampling, rng.randrange(2**63)))
             engine.submit(asked[-1])
-        while engine._running or engine._waiting:
+        while engine.busy:
             engine.turn()
         assert engine.pages.used == 0
         runs.append([request.got for request in asked])

@@ -169,8 +169,9 @@ def attention(
         head: v with rows 1000 times larger than the others may cost dq more than those roundings,
         from 4096 keys on. A NaN or an infinity in v spoils the rows that see it, and, as in torch's
         own attention, may spoil rows that the mask keeps from it: their weight for it is 0, and 0 ·
-        NaN is NaN. So may one in q, do or k spoil dk and dv of keys that the mask keeps from it; dq
-        of other rows it never does.
+        NaN is NaN. (On a CPU one in k, too, where causal rows are fewer than keys.) So may one in
+        q, do or k spoil dk and dv of keys that the mask keeps from it; dq of other rows it never
+        does.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh and attention_backward.cuh are the kernels,

@@ -9,6 +9,7 @@ from torch import Tensor
 from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
 
 _append: Callable[..., None] = torch.ops.thunderkittens.cache_append.default
+_append_traced: Callable[..., None] = torch.ops.thunderkittens.cache_append.traced
 
 
 def cache_append(
@@ -63,8 +64,10 @@ def cache_append(
         bytes at a time where addresses, strides, D and R/2 are multiples of 16 bytes, else single
         elements.
 
-        Under `torch.compile` give caches that are tensors of their own: of views of one tensor that
-        an op writes, Inductor may lose where they begin (pytorch/pytorch#198068).
+        Under `torch.compile` a cache that is a view, and begins inside of its tensor's memory, as
+        one layer's of all layers', is written by torch's ops: of views that other ops write,
+        Inductor loses where they begin (pytorch/pytorch#198068). Of a view made in the compiled
+        function it may copy the whole; caches that are tensors of their own are the kernel's.
 
     Numerics:
         Turned in float32 (float64 for float64), rounded once; what is not turned keeps its bits.
@@ -84,7 +87,8 @@ def cache_append(
     if _foreign:
         refuse_keywords("cache_append", _foreign)
     try:
-        _append(k, v, k_cache, v_cache, seqlens, page_table, cos, sin)
+        append = _append_traced if torch.compiler.is_compiling() else _append
+        append(k, v, k_cache, v_cache, seqlens, page_table, cos, sin)
     except RuntimeError as error:
         refuse_types("cache_append", error)
         raise

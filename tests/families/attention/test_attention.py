@@ -115,6 +115,19 @@ def test_head_map(heads, lse):
     torch.testing.assert_close(o[0] if lse else o, want.expand(2, 3, heads[0], 8))
 
 
+@pytest.mark.parametrize("dtype", [FP64, FP32, FP16, BF16], ids=str)
+@pytest.mark.parametrize(("sq", "sk"), [(2, 3), (5, 37), (16, 17)])
+def test_causal_rows_behind_keys(sq, sk, dtype):
+    """The next tokens of a prompt: by torch's fused attention where no gradient is wanted."""
+    q, k, v = make(sq=sq, sk=sk, d=16, dv=16, dtype=dtype)
+    for wanted in (False, True):
+        with torch.profiler.profile(acc_events=True) as profile:
+            o = thunderkittens.attention(q, k, v.requires_grad_(wanted), causal=True)
+        ran = {event.name for event in profile.events()}
+        assert ("aten::_scaled_dot_product_flash_attention_for_cpu" in ran) != wanted
+        check(q, k, v.detach(), o.detach(), causal=True)
+
+
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"softcap": 1.0}], ids=str)
 def test_strides(options):
     """Other strides, the same bits."""

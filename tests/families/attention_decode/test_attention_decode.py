@@ -83,7 +83,7 @@ def test_compiles_as_a_whole_graph(paged):
     q, k, v = torch.randn(2, 1, 4, 64), torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2, 64)
     compiled = torch.compile(step, fullgraph=True)
     for lengths in ([3, 30], [32, 1]):
-        # Not views of one tensor, of which Inductor loses where they begin: cache_append says so.
+        # Tensors of their own: test_cache_append_compiled has views.
         caches = [torch.randn(shape), torch.randn(shape)]
         again, seqlens = [t.clone() for t in caches], torch.tensor(lengths)
         outs = [torch.zeros_like(q), torch.zeros_like(q)]

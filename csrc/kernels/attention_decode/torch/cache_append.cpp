@@ -22,7 +22,12 @@ struct append_call {
   const optional_tensor &page_table, &cos, &sin;
 
   cache_operand cache() const { return {k_cache, v_cache, seqlens, page_table}; }
-  bool is_turned() const { return cos && cos->size(1) > 0; }
+  bool is_turned() const { return cos && !TORCH_GUARD_OR_FALSE(cos->sym_size(1).sym_eq(0)); }
+  bool has_nothing_to_do() const {
+    return TORCH_GUARD_OR_FALSE(k.sym_numel().sym_eq(0)) ||
+           TORCH_GUARD_OR_FALSE(k_cache.sym_numel().sym_eq(0)) ||
+           (page_table && TORCH_GUARD_OR_FALSE(page_table->sym_size(1).sym_eq(0)));
+  }
 };
 
 // ---- Checks -------------------------------------------------------------------------------------
@@ -93,36 +98,43 @@ void check_writable(const append_call& c) {
 }
 
 // ---- ATen ---------------------------------------------------------------------------------------
+//
+// Sizes may be symbols: under torch.compile.
 
 // k turned by the angles of its positions, [B, N]
 Tensor turned(const append_call& c, const Tensor& positions) {
   const at::ScalarType type = c.k.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const int64_t half = c.cos->size(1);
-  const Tensor rows = positions.clamp(0, c.cos->size(0) - 1).flatten();
+  const SymInt half = c.cos->sym_size(1);
+  const Tensor rows = positions.clamp(0, at::Scalar(c.cos->sym_size(0) - 1)).flatten();
   const auto of_tokens = [&](const Tensor& table) {
-    return table.index_select(0, rows).to(type).view({c.k.size(0), c.k.size(1), 1, half});
+    const Tensor chosen = table.index_select(0, rows).to(type);
+    return chosen.view_symint({c.k.sym_size(0), c.k.sym_size(1), 1, half});
   };
   const Tensor cos = of_tokens(*c.cos), sin = of_tokens(*c.sin), k = c.k.to(type);
-  const Tensor a = k.narrow(-1, 0, half), b = k.narrow(-1, half, half);
-  const Tensor rest = k.narrow(-1, 2 * half, k.size(-1) - 2 * half);
+  const Tensor a = k.narrow_symint(-1, 0, half), b = k.narrow_symint(-1, half, half);
+  const Tensor rest = k.narrow_symint(-1, 2 * half, k.sym_size(-1) - 2 * half);
   return at::cat({a * cos - b * sin, a * sin + b * cos, rest}, -1).to(c.k.scalar_type());
 }
 
 // A token that has no place writes what the first that has one writes, or, if none has, what is
 // there: so nothing is read back from the device.
 void append_by_aten(const append_call& c) {
-  const int64_t tokens = c.k.size(1), capacity = c.cache().capacity(), page = c.k_cache.size(1);
+  const SymInt of_page = c.k_cache.sym_size(1);
+  const SymInt most = c.page_table ? c.page_table->sym_size(1) * of_page : of_page;
+  const at::Scalar tokens(c.k.sym_size(1)), page(of_page), capacity(most), last(most - 1);
   const auto options = c.k.options().dtype(at::kLong);
   const Tensor lengths = c.seqlens.to(at::kLong).unsqueeze(1);
   // (From one that an int64 does not hold nothing is subtracted.)
-  const Tensor positions = lengths.clamp_min(-capacity) - tokens + at::arange(tokens, options);
+  const Tensor positions =
+      lengths.clamp_min(at::Scalar(-most)) - tokens + at::arange(tokens, options);
   Tensor there = (positions >= 0).logical_and(positions < capacity);
-  const Tensor inside = positions.clamp(0, capacity - 1);
-  Tensor pages = at::arange(c.k.size(0), options).unsqueeze(1).expand_as(inside);
+  const Tensor inside = positions.clamp(0, last);
+  Tensor pages = at::arange(at::Scalar(c.k.sym_size(0)), options).unsqueeze(1).expand_as(inside);
   if (c.page_table) {
+    const SymInt count = c.k_cache.sym_size(0);
     pages = c.page_table->to(at::kLong).gather(1, inside.floor_divide(page));
-    there = there.logical_and(pages >= 0).logical_and(pages < c.k_cache.size(0));
-    pages = pages.clamp(0, c.k_cache.size(0) - 1);
+    there = there.logical_and(pages >= 0).logical_and(pages < at::Scalar(count));
+    pages = pages.clamp(0, at::Scalar(count - 1));
   }
   const Tensor flat = there.flatten();
   const Tensor first = flat.to(at::kByte).argmax().view({1}), any = flat.any();
@@ -204,14 +216,17 @@ void append_by_kernel(const decision& d, const append_call& given) {
          k.device());
 }
 
-void append(const append_call& c) {
-  if (c.cos && c.cos->size(1) > 0 && has_full_width(c)) {  // of equal halves the first
-    const int64_t pairs = c.cos->size(1) / 2;
-    const optional_tensor cos = c.cos->narrow(1, 0, pairs), sin = c.sin->narrow(1, 0, pairs);
-    return append({c.k, c.v, c.k_cache, c.v_cache, c.seqlens, c.page_table, cos, sin});
-  }
-  const bool nothing_to_do = c.k.numel() == 0 || c.cache().is_empty();
-  if (nothing_to_do && explaining() == nullptr) return;
+// By `next`, of whose tables of equal halves there is the first.
+void append(const append_call& c, void (*next)(const append_call&)) {
+  if (!c.is_turned() || !has_full_width(c)) return next(c);
+  const SymInt pairs = c.cos->sym_size(1) / 2;
+  const optional_tensor cos = c.cos->narrow_symint(1, 0, pairs),
+                        sin = c.sin->narrow_symint(1, 0, pairs);
+  next({c.k, c.v, c.k_cache, c.v_cache, c.seqlens, c.page_table, cos, sin});
+}
+
+void append_as_decided(const append_call& c) {
+  if (c.has_nothing_to_do() && explaining() == nullptr) return;
   const decision d = decide(kCacheAppendKernel, c.k.device(), why_torch(c));
   if (d.explained) return;
   d.on == nullptr ? append_by_aten(c) : append_by_kernel(d, c);
@@ -242,7 +257,7 @@ struct cache_append {
   static void compute(const auto&... args) {
     const append_call c{args...};
     check_writable(c);
-    append(c);
+    append(c, append_as_decided);
   }
   // The dtype of a cache stays what it is.
   static auto in_autocast(const auto& next, const auto&, const Tensor& k, const Tensor& v,
@@ -254,6 +269,52 @@ struct cache_append {
 
 const register_ops<cache_append> registered_cache_append;
 const register_autocast<cache_append> registered_cache_append_autocast;
+
+// ---- Under torch.compile ------------------------------------------------------------------------
+//
+// Inductor loses where a cache begins that is a view:
+//
+//   made in the graph, of symbolic sizes: aten.sym_storage_offset is 0 there for a view that
+//   Inductor has not laid out (pytorch/pytorch#198068), and the op writes to the tensor's beginning
+//   two inputs, of one tensor: its reinplacing pass takes but one of the arguments that an op
+//   writes as it is, if they have a storage in common; the other is copied by
+//   clone_preserve_strides, from the storage's beginning; but Inductor counts from the input's own,
+//   so what is written, and written back, lies behind it
+//
+// It knows what ATen's ops write. So they append where a cache begins inside of its storage.
+
+using functions_of_append = functions<cache_append, true>;
+
+bool begins_inside(const Tensor& t) {
+  return !TORCH_GUARD_OR_FALSE(t.sym_storage_offset().sym_eq(0));
+}
+
+void append_traced(const auto&... args) {
+  const append_call c{args...};
+  if ((!begins_inside(c.k_cache) && !begins_inside(c.v_cache)) || records_gradient(args...)) {
+    return functions_of_append::handle().call(args...);
+  }
+  if (keys_of(args...).has_any(c10::autocast_dispatch_keyset)) {
+    const without_autocast guard;
+    return cache_append::in_autocast([](const auto&... cast) { append_traced(cast...); }, nullptr,
+                                     args...);
+  }
+  check_call<cache_append>(args...);
+  if (!c.has_nothing_to_do()) append(c, append_by_aten);
+}
+
+const int registered_cache_append_traced = [] {
+  constexpr const char* kName = "cache_append.traced";
+  define(schema(kName, kDescription<cache_append>, written_arguments<cache_append>()));
+  implement(
+      kName, {c10::DispatchKey::CompositeImplicitAutograd},
+      +[](const Tensor& k, const Tensor& v, const Tensor& k_cache, const Tensor& v_cache,
+          const Tensor& seqlens, const optional_tensor& page_table, const optional_tensor& cos,
+          const optional_tensor& sin) {
+        append_traced(k, v, k_cache, v_cache, seqlens, page_table, cos, sin);
+      });
+  return 0;
+}();
 
 }  // namespace
 }  // namespace thunderkittens
