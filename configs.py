@@ -26,7 +26,7 @@ class Kernel:
 
     name: str
     ops: tuple[str, ...]
-    architectures: tuple[str, ...] = ("sm_80", "sm_89", "sm_90a")
+    architectures: tuple[str, ...] = ALL_ARCHITECTURES
     selected: bool = True
     uses: tuple[str, ...] = ()
 
@@ -34,7 +34,7 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
-    Kernel(name="attention", ops=("attention",), architectures=ALL_ARCHITECTURES),
+    Kernel(name="attention", ops=("attention",)),
     Kernel(
         name="attention_decode",
         ops=("attention_decode", "cache_append"),
@@ -50,11 +50,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),
     Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
     Kernel(name="based_attention", ops=("based_attention", "based_attention_step")),
-    Kernel(
-        name="hedgehog_attention",
-        ops=("hedgehog_attention", "hedgehog_attention_step"),
-        architectures=("sm_90a",),
-    ),
+    Kernel(name="hedgehog_attention", ops=("hedgehog_attention", "hedgehog_attention_step")),
     Kernel(name="linear", ops=("linear",), architectures=("sm_90a",)),
 )
 

@@ -194,7 +194,8 @@ KITTENS_DEVICE void count_step(const adamw_update_params& p, bool skipped) {
 // Grid: as many blocks as fit at once, or as there are chunks. The last chunk is the first: its
 // gradients are what the norm has read last, and may still be in the L2.
 template <class Config>
-__global__ void __launch_bounds__(Config::threads, Config::min_blocks)
+__global__ void __launch_bounds__(Config::threads,
+                                  arch::min_blocks(Config::threads, Config::min_blocks))
     adamw_update(const __grid_constant__ adamw_update_params p) {
   begin_dependent_grid();
   const float norm = p.norm != nullptr ? arch::load_global(p.norm) : 0.0f;

@@ -4,6 +4,7 @@ import re
 
 SOURCES = ("csrc/kernels/activation/swiglu",)  # with each kernel in some of its forms
 DEPENDENT = ("activation_forward", "activation_backward")  # launched programmatically
+GENERIC_FORMS = ("csrc/kernels/activation/gelu.cu",)  # compiled for other architectures too
 # As symbols name the kernels of aligned rows. In how many places a kernel loads a row, and by how
 # many loads a thread: two of each input.
 ROW_LOADS = {

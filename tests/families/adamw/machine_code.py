@@ -2,3 +2,4 @@
 
 SOURCES = ("csrc/kernels/adamw/adamw",)
 DEPENDENT = ("adamw_norm", "adamw_update")  # launched programmatically
+GENERIC_FORMS = ("csrc/kernels/adamw/adamw.cu",)  # compiled for other architectures too

@@ -5,6 +5,9 @@ SOURCES = (
     "csrc/kernels/based_attention/based_attention_step",
 )
 DEPENDENT = ("based_attention_step",)  # launched programmatically
+GENERIC_FORMS = (
+    "csrc/kernels/based_attention/based_attention_step.cu",
+)  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"based_attention": "o"}
 # Bytes of spill loads, at most, of the passes that give gradients, whose accumulators fill their

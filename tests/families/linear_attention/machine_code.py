@@ -5,6 +5,9 @@ SOURCES = (
     "csrc/kernels/linear_attention/linear_attention_step",
 )
 DEPENDENT = ("linear_attention_step",)  # launched programmatically
+GENERIC_FORMS = (
+    "csrc/kernels/linear_attention/linear_attention_step.cu",
+)  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"linear_attention_chunkwise": "decay"}
 # Bytes of spill loads, at most: of mamba2's weights, whose registers are not left.

@@ -2,3 +2,4 @@
 
 SOURCES = ("csrc/kernels/mamba2/mamba2_gates", "csrc/kernels/mamba2/mamba2_step")
 DEPENDENT = ("mamba2_step",)  # launched programmatically
+GENERIC_FORMS = ("csrc/kernels/mamba2/mamba2_step.cu",)  # compiled for other architectures too

@@ -2,3 +2,4 @@
 
 SOURCES = ("csrc/kernels/rotary/rotary",)
 DEPENDENT = ("rotary",)  # launched programmatically
+GENERIC_FORMS = ("csrc/kernels/rotary/rotary.cu",)  # compiled for other architectures too
