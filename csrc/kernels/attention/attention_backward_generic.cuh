@@ -273,8 +273,8 @@ class attention_backward_generic_block {
     const int of_ds = fragment_index<true, factor_tile>();
 #pragma unroll
     for (int column = 0; column < Config::dq_columns; column += Config::dq_step) {
-      const int of_k = detail::moved_index<key_tile>(fragment_index<true, key_tile>(), 0,
-                                                     dq_column() + column);
+      const int of_k =
+          detail::moved_index<key_tile>(fragment_index<true, key_tile>(), 0, dq_column() + column);
       rt_fl<kBase, Config::dq_step> dq;
       zero(dq);
 #pragma unroll

@@ -79,8 +79,7 @@ void set_call(attention_backward_call<Config::rows>& t, const attention_backward
   t.dq = reinterpret_cast<attention_dq_part*>(p.workspace + layout.dq);
   t.dq_factors = reinterpret_cast<float*>(p.workspace + layout.dq_factors);
   // The first keys are those that most rows see under a causal mask.
-  t.tiles = {int(key_blocks), int(p.key_heads), int(p.batch), false,
-             int(together),   p.tile_counter};
+  t.tiles = {int(key_blocks), int(p.key_heads), int(p.batch), false, int(together), p.tile_counter};
   t.sequences = sequences_of(p, layout);
   t.row_blocks_of_head = int(layout.row_blocks * (layout.rows / kRows));
   t.heads = int(p.heads);

@@ -8,15 +8,20 @@ GENERIC = tuple(Program("attention", "attention_generic", (f"CONFIGS={i}",)) for
 BLOCKS = Program("attention", "attention_blocks")
 BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
 NARROW, CAPPED, WIDE = BACKWARD
+GENERIC_BACKWARD = tuple(
+    Program("attention", "attention_backward_generic", (f"CONFIGS={i}",)) for i in range(3)
+)
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
     "kernels/attention/attention_generic.cuh": GENERIC,
+    "kernels/attention/attention_generic_tile.cuh": (*GENERIC, *GENERIC_BACKWARD),
     "kernels/attention/attention_producer.cuh": PROGRAMS,
     "kernels/attention/attention_softmax.cuh": PROGRAMS,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
     "kernels/attention/attention_walk.cuh": PROGRAMS,
     "kernels/attention/attention_backward.cuh": BACKWARD,
+    "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_bounds.cuh": BACKWARD,
@@ -34,11 +39,13 @@ HOST_SIDE = (
     "kernels/attention/attention_launch.cuh",
     "kernels/attention/attention_generic_launch.cuh",
     "kernels/attention/attention_backward_launch.cuh",
+    "kernels/attention/attention_backward_generic_launch.cuh",
+    "kernels/attention/attention_backward_rows_launch.cuh",
 )
 
 TILE, PRODUCER, WALK = "attention_tile.cuh", "attention_producer.cuh", "attention_walk.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
-OF_GENERIC = "attention_generic.cuh"
+OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
@@ -235,7 +242,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
     Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
-    Listed(OF_GENERIC, "for_each_piece", "term more", "17 / 2 is 8, too"),
+    Listed(OF_GENERIC_TILE, "for_each_piece", "term more", "17 / 2 is 8, too"),
     Listed(
         OF_GENERIC,
         "attention_generic_block::compute",
