@@ -11,7 +11,9 @@ from tests.families.attention.gradient_checks import run, tensors_of
 # What tests/tools/budgets.py measures.
 BUDGETS = {
     "attention backward, generic kernel": Case(70, 150, True, 2, 128, generic=True),
-    "attention backward, generic kernel of large heads": Case(40, 70, False, 1, 256, FP16, generic=True),
+    "attention backward, generic kernel of large heads": Case(
+        40, 70, False, 1, 256, FP16, generic=True
+    ),
 }
 
 
