@@ -1,4 +1,4 @@
-"""attention's gradients by the generic kernel, on a GPU of any architecture that it is built for."""
+"""attention's gradients by the generic kernel, on a GPU of any architecture it is built for."""
 
 import pytest
 

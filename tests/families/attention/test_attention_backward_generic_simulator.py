@@ -1,5 +1,8 @@
-"""attention's gradients by the generic kernel, lane by lane on the CPU: what the kernel for Hopper is
-judged by. (With it, where calls are of the backward alone: test_attention_backward_simulator.py.)"""
+"""attention's gradients by the generic kernel, lane by lane on the CPU.
+
+Judged by what the kernel for Hopper is. Calls of the backward alone are asked of both:
+test_attention_backward_simulator.py.
+"""
 
 import dataclasses
 import json

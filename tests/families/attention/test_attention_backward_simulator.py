@@ -11,7 +11,9 @@ import torch
 import thunderkittens
 from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
-from thunderkittens import _C, _loader
+from tests.families.attention.forward_checks import launches
+from tests.families.attention.simulator_lists import POLICIES
+from thunderkittens import _loader
 from thunderkittens.testing import check_memory, memory
 
 pytestmark = pytest.mark.skipif(
@@ -75,11 +77,6 @@ OF_EACH_KIND = [
     Case(200, 310, True, 2, 64, **packed((2, 2, 130, 200), (0, 64, 64, 300)), sinks=FP32),
     Case(140, 150, True, 1, 256, **packed((0, 30, 140), (1, 20, 150))),
 ]
-POLICIES = (
-    {"policy": "lazy"},
-    {"policy": "random", "seed": 1},
-    {"policy": "random", "seed": 2},
-)
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +89,6 @@ def strict(monkeypatch):
 def simulator(request) -> Callable[..., thunderkittens.backend]:
     """The backend, of either kernel, with options."""
     return functools.partial(thunderkittens.backend, "simulator", kernel=request.param)
-
-
-def launches() -> int:
-    return _C.launch_counts()["attention_backward"]
 
 
 @dataclasses.dataclass
@@ -155,14 +148,14 @@ def equal(got, want) -> bool:
 def test_against_float64(simulator, index, case):
     """Right, within its tensors, the same bits with other neighbours, and by the kernel."""
     problem = Problem.make(case, with_lse=index % 2 == 1)
-    before = launches()
+    before = launches("attention_backward")
 
     def run(dout, *tensors):
         return dataclasses.replace(problem, tensors=list(tensors)).backward(dout=dout)
 
     with simulator():
         got = check_memory(run, problem.dout, *problem.tensors)
-    assert launches() == before + 2
+    assert launches("attention_backward") == before + 2
     assert all(t.is_contiguous() for t in got)
     problem.check(got)
 
@@ -373,7 +366,7 @@ def test_fallback_says_why(simulator):
 
     q, k, lse = zeros(1), zeros(2**29), torch.zeros(1, 1, 1).expand(1, 512, 1)
     reason = f"1 batches of 512 heads of 1 queries and {2**29} keys are too many"
-    before = launches()
+    before = launches("attention_backward")
     with simulator():
         leaf = q.detach().requires_grad_()
         found = str(thunderkittens.explain("attention", leaf, k, k))
@@ -382,7 +375,7 @@ def test_fallback_says_why(simulator):
             torch.ops.thunderkittens.attention_backward(
                 q, None, q, k, k, q, lse, False, None, ALL_NEEDED
             )
-    assert launches() == before
+    assert launches("attention_backward") == before
 
 
 @pytest.mark.parametrize(
