@@ -32,6 +32,8 @@
 // Source: Dao, FlashAttention-2 (2023).
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention/attention_backward_dq.cuh"
 #include "kernels/attention/attention_backward_softmax.cuh"
 #include "kernels/attention/attention_generic_tile.cuh"
@@ -54,7 +56,7 @@ struct attention_backward_generic_config {
   // there are 16 rows, columns; those that it computes at a time.
   static constexpr int score_rows = rows / halves, columns = head_dim / halves;
   static constexpr int row_groups = rows / kBase, dq_columns = head_dim * row_groups / warps;
-  static constexpr int dq_step = dq_columns < 64 ? dq_columns : 64;
+  static constexpr int dq_step = std::min(dq_columns, 64);
 
   using key_tile = st<T, keys, head_dim>;        // k, v; and then dk, dv
   using row_tile = st<T, rows, head_dim>;        // q, do
@@ -144,8 +146,8 @@ class attention_backward_generic_block {
     if (pair < Config::rows / 2) {
       arch::cp_async<16>(&shared.row_block[stage].pairs[pair], &p.row_blocks[at.block].pairs[pair]);
     }
-    arch::cp_async_commit();
   }
+  // The last copies of a step: one group has them all.
   KITTENS_DEVICE void load_gradients(const walk& at) {
     load_rows<Config::threads>(shared.d_o, rows_of(p.d_o, at));
     arch::cp_async_commit();

@@ -67,9 +67,12 @@ KITTENS_DEVICE void load_rows(Tile& dst, const attention_rows<T>& src) {
   });
 }
 
+// A tile, once all have written it. (By another expression for the thread's number than load_rows
+// has, or the compiler keeps what it has computed there in registers until here: up to 40.)
 template <int Threads, class T, class Tile>
 KITTENS_DEVICE void store_rows(const attention_rows<T>& dst, const Tile& src) {
-  for_each_piece<Tile, Threads>(arch::thread_id() % Threads, [&](int row, int col) {
+  const int thread = arch::warp_id() % (Threads / kWarp) * kWarp + arch::lane_id();
+  for_each_piece<Tile, Threads>(thread, [&](int row, int col) {
     if (!dst.has(row, col)) return;
     const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(&src(row, col)));
     arch::store_global(reinterpret_cast<uint4*>(dst.at(row, col)), piece);

@@ -43,8 +43,8 @@ MISTAKES = (
     planted(
         "the_output_is_read_before_all_lanes_have_written_it",
         "    arch::sync_warp();\n#pragma unroll\n    for (int r = 0; r < kTiles; ++r) {\n"
-        "      const auto to",
-        "#pragma unroll\n    for (int r = 0; r < kTiles; ++r) {\n      const auto to",
+        "      store_rows",
+        "#pragma unroll\n    for (int r = 0; r < kTiles; ++r) {\n      store_rows",
         r"RACE at [^\n]*",
     ),
     in_backward(

@@ -46,6 +46,7 @@ HOST_SIDE = (
 TILE, PRODUCER, WALK = "attention_tile.cuh", "attention_producer.cuh", "attention_walk.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.cuh"
+OF_BACKWARD = "attention_backward_generic.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
@@ -53,6 +54,7 @@ ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
+SPARE = "a tile more, which nobody asks for"
 ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
@@ -262,6 +264,37 @@ LISTED: tuple[Listed, ...] = (
         "attention_generic_block::store_lse",
         "limit 1/3 less|equality 2/2 negated|limit 2/3 more",
         SHARER,
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_config",
+        "bound shifted|limit less",
+        "through shared memory p and ds come out the same, and slower",
+    ),
+    Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::step",
+        "guard 5/5 always",
+        "nobody reads a dq that was not wanted: it costs a product",
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::dq_pairs_of",
+        "term (2|3|5)/6 less",
+        "of multiples of 32 below 256, 64 or 63 makes no difference there",
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::add_dq",
+        "guard always",
+        "who looks without need finds all finite",
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic",
+        "guard never|bound shifted",
+        "a tile of no keys, which adds zeros up and stores nothing",
     ),
     Listed(
         "attention_backward_bounds.cuh",
