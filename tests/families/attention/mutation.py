@@ -54,6 +54,7 @@ ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
+ALL_FINITE = "who looks without need finds all finite"
 SPARE = "a tile more, which nobody asks for"
 ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
@@ -284,12 +285,8 @@ LISTED: tuple[Listed, ...] = (
         "term (2|3|5)/6 less",
         "of multiples of 32 below 256, 64 or 63 makes no difference there",
     ),
-    Listed(
-        OF_BACKWARD,
-        "attention_backward_generic_block::add_dq",
-        "guard always",
-        "who looks without need finds all finite",
-    ),
+    Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
+    Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::add_dq", "guard always", ALL_FINITE),
     Listed(
         OF_BACKWARD,
         "attention_backward_generic",
