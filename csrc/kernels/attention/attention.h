@@ -68,13 +68,12 @@ struct attention_flat_rows {
 struct attention_backward_layout {
   static constexpr int64_t kBoundsBytes = 16;  // of attention_key_bounds
   static constexpr int64_t kKeysOfBounds = 128;
+  static constexpr int64_t kLeastKeys = 32;  // of a tile, of all kernels
 
   bool packed;
   int64_t width;  // D and Dv with zeros: 64, 128 or 256
   int64_t rows;   // of a block of queries
-  int64_t keys;   // of a tile
-  // Of a head. (Of packed sequences, the numbers of blocks: attention_sequences.)
-  int64_t row_blocks, key_blocks, bounds_of_head;
+  int64_t row_blocks, bounds_of_head;
   // In bytes from the start of the workspace.
   int64_t dq;                  // [batch, heads, row blocks] of `rows` × `width` int32
   int64_t records;             // [batch, heads, row blocks] of attention_row_block
@@ -88,9 +87,7 @@ struct attention_backward_layout {
       : packed(p.packed),
         width(padded(std::max(p.head_dim, p.value_dim))),
         rows(width == 64 ? 128 : 64),
-        keys(width == 256 ? 64 : 128),
         row_blocks(blocks(p, p.rows, rows)),
-        key_blocks(blocks(p, p.keys, keys)),
         bounds_of_head((p.keys + kKeysOfBounds - 1) / kKeysOfBounds) {
     const int64_t padded_rows = p.batch * p.heads * row_blocks * rows;
     const int64_t starts_bytes = packed ? (p.sequences + 3 + 3) / 4 * 16 : 0;
@@ -103,12 +100,12 @@ struct attention_backward_layout {
     bytes = k_starts + starts_bytes;
   }
 
-  // The widths that there are kernels for; others take the next one, and TMA fills up with zeros.
+  // The widths that there are kernels for; others take the next one, and loads fill up with zeros.
   static constexpr int64_t padded(int64_t width) {
     return width <= 64 ? 64 : width <= 128 ? 128 : 256;
   }
-
- private:
+  // Of a head, of `each` of its rows or keys. (Of packed sequences, the numbers of blocks:
+  // attention_sequences.)
   template <class P>
   static constexpr int64_t blocks(const P& p, int64_t length, int64_t each) {
     return p.packed ? length / each + p.sequences + 2 : (length + each - 1) / each;
@@ -146,6 +143,6 @@ struct attention_backward_params {
 inline constexpr kittens::host::kernel_entry<attention_forward_params> kAttentionForward{
     "attention_forward", /*generic_on_request=*/true};
 inline constexpr kittens::host::kernel_entry<attention_backward_params> kAttentionBackward{
-    "attention_backward"};
+    "attention_backward", /*generic_on_request=*/true};
 
 }  // namespace thunderkittens

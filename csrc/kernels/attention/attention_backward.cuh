@@ -1,5 +1,5 @@
 // attention, backward: the products. Before them the rows' delta and lse are made ready, after them
-// dq is converted (attention_backward_launch.cuh: all kernels, in order).
+// dq is converted (attention_backward_rows_launch.cuh: all kernels, in order).
 //
 // A tile is 128 keys of a key head (64 of wide heads), whose dk and dv stay in the registers of two
 // consumers while the blocks of queries that see them go by, of all the heads that share them:

@@ -41,7 +41,7 @@ class attention_backward_consumer {
   static constexpr int kBarrier = 1;  // one a consumer, and one of all
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
-  const attention_backward_softmax<Config> softmax;
+  const attention_backward_softmax<Config::rows, Config::capped> softmax;
   attention_backward_tile tile;
   cursor<1> kv_at;
   cursor<Config::stages> at;
@@ -84,7 +84,7 @@ class attention_backward_consumer {
   KITTENS_DEVICE void store_dq(const rt_fl<16, 64>& dq) {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
-    dq_rows.add(p.dq[dq_block * Config::parts + W], dq);
+    dq_rows.add(p.dq[dq_block * Config::parts + W].pairs[arch::warp_id() % 4], dq);
     if (dq_rows.is_checked()) attention_dq_rows::mark_not_finite(dq_rows_of(dq_block), dq);
   }
   KITTENS_DEVICE float* dq_rows_of(int64_t block) const {

@@ -24,11 +24,12 @@ struct attention_dq_rows {
     return {arch::load_global(place), arch::load_global(place + 8)};
   }
 
-  // Adds dq up. Whether some of it may not be finite is for mark_not_finite.
-  KITTENS_DEVICE void add(attention_dq_part& to, const rt_fl<16, 64>& dq) const {
-    uint64_t (&pairs)[16][32] = to.pairs[arch::warp_id() % 4];
+  // Adds dq up, whole warps' columns of a part, from `pairs` on. Whether some of it may not be
+  // finite is for mark_not_finite.
+  template <int Columns>
+  KITTENS_DEVICE void add(uint64_t (*pairs)[32], const rt_fl<16, Columns>& dq) const {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < Columns / 4; ++i) {
       const float factor = fabsf(factors[i % 2]);
       const int x = arch::round_to_int(dq.data[0][2 * i] * factor);
       const int y = arch::round_to_int(dq.data[0][2 * i + 1] * factor);
@@ -37,12 +38,13 @@ struct attention_dq_rows {
   }
   KITTENS_DEVICE bool is_checked() const { return factors[0] < 0.0f || factors[1] < 0.0f; }
   // Integers do not hold what is not finite: the row's factor does.
-  KITTENS_DEVICE static void mark_not_finite(float* place, const rt_fl<16, 64>& dq) {
+  template <int Columns>
+  KITTENS_DEVICE static void mark_not_finite(float* place, const rt_fl<16, Columns>& dq) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       bool finite = true;
 #pragma unroll
-      for (int i = 2 * half; i < 32; i += 4) {
+      for (int i = 2 * half; i < Columns / 2; i += 4) {
         finite = finite && fabsf(dq.data[0][i]) <= FLT_MAX && fabsf(dq.data[0][i + 1]) <= FLT_MAX;
       }
       if (!finite) arch::store_global(place + 8 * half, NAN);

@@ -1,68 +1,12 @@
-// attention: how a configuration of the backward's kernels is launched.
-//
-//   starts    of packed sequences, where they start
-//   bounds    the largest |v|₂ and |k| of each tile of keys
-//   prepare   of each row delta, lse and what takes its dq to integers; zeroes dq
-//   (main)    attention_backward: dk, dv, and dq in integers
-//   finish    dq
-//   sinks     the sinks' gradient
+// attention: how a configuration of the backward's kernel for Hopper is launched.
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward.cuh"
-#include "kernels/attention/attention_launch.cuh"
-#include "kittens/host/launch.cuh"
+#include "kernels/attention/attention_backward_rows_launch.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
-
-inline constexpr int64_t kKeyHeadsTogether = 8;  // whose tiles a dynamic schedule mixes
-
-inline attention_sequences sequences_of(const attention_backward_params& p,
-                                        const attention_backward_layout& layout) {
-  const int right = int(std::min(p.right, p.rows));
-  if (!layout.packed) {
-    return {int(p.rows), int(p.keys), right, nullptr, nullptr, 1, key_ranges_of(p)};
-  }
-  const auto starts = [&](int64_t at) { return reinterpret_cast<const int*>(p.workspace + at); };
-  return {
-      int(p.rows),          int(p.keys), right, starts(layout.q_starts), starts(layout.k_starts),
-      int(p.sequences + 2), {}};
-}
-
-template <class Config>
-attention_rows_arguments<typename Config::type> rows_arguments(
-    const attention_backward_params& p, const attention_backward_layout& layout) {
-  using T = typename Config::type;
-  const auto rows_of = [](const void* data, const attention_strides& of) {
-    return head_rows<T>{static_cast<const T*>(data), of.batch, of.row, of.head};
-  };
-  return {
-      .o = rows_of(p.o, p.o_strides),
-      .d_o = rows_of(p.d_o, p.do_strides),
-      .k = rows_of(p.k, p.k_strides),
-      .v = rows_of(p.v, p.v_strides),
-      .dq = static_cast<T*>(p.dq),
-      .lse = p.lse,
-      .dlse = p.dlse,
-      .sinks = p.sinks,
-      .dsinks = p.dsinks,
-      .row_blocks = p.workspace + layout.records,
-      .dq_factors = reinterpret_cast<float*>(p.workspace + layout.dq_factors),
-      .parts = reinterpret_cast<attention_dq_part*>(p.workspace + layout.dq),
-      .bounds = reinterpret_cast<attention_key_bounds*>(p.workspace + layout.bounds),
-      .sequences = sequences_of(p, layout),
-      .batch = int(p.batch),
-      .heads = int(p.heads),
-      .key_heads = int(p.key_heads),
-      .head_dim = int(p.head_dim),
-      .value_dim = int(p.value_dim),
-      .row_blocks_of_head = int(layout.row_blocks),
-      .bounds_of_head = int(layout.bounds_of_head),
-      .scale = p.scale,
-  };
-}
 
 template <class Config>
 attention_backward_arguments<Config> main_arguments(const attention_backward_params& p,
@@ -77,9 +21,8 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
   };
   const attention_strides dk_strides{p.keys * p.key_heads * D, p.key_heads * D, D};
   const attention_strides dv_strides{p.keys * p.key_heads * Dv, p.key_heads * Dv, Dv};
-  const int64_t together =
-      p.tile_counter == nullptr ? 1 : std::min(kKeyHeadsTogether, p.key_heads * p.batch);
   attention_backward_arguments<Config> t{};
+  set_call<Config>(t, p, layout);
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
   set(t.d_o, p.d_o, p.rows, p.heads, Dv, p.do_strides);
   using key_tile = typename Config::key_tile;
@@ -88,68 +31,21 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
   t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
   t.dk = key_map<key_tile>(p, layout.packed, p.dk, D, dk_strides, keys);
   t.dv = key_map<key_tile>(p, layout.packed, p.dv, Dv, dv_strides, keys);
-  t.row_blocks =
-      reinterpret_cast<const attention_row_block<Config::rows>*>(p.workspace + layout.records);
-  t.dq = reinterpret_cast<attention_dq_part*>(p.workspace + layout.dq);
-  t.dq_factors = reinterpret_cast<float*>(p.workspace + layout.dq_factors);
-  // The first keys are those that most rows see under a causal mask.
-  t.tiles = {int(layout.key_blocks), int(p.key_heads), int(p.batch), false,
-             int(together),          p.tile_counter};
-  t.sequences = sequences_of(p, layout);
-  t.row_blocks_of_head = int(layout.row_blocks);
-  t.heads = int(p.heads);
-  t.heads_per_key = int(p.heads / p.key_heads);
-  t.left = int(std::min(p.left, p.keys));
-  t.right = int(std::min(p.right, p.rows));
-  t.softcap = attention_softcap::of(p.scale, p.softcap);
-  t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * kLog2e;
-  t.dk_scale = p.scale;
   t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
   return t;
-}
-
-inline void launch_starts(const attention_backward_params& p,
-                          const attention_backward_layout& layout, host::stream s) {
-  host::launch_programmatic(attention_backward_starts, {{1}, {kStartsThreads}}, s,
-                            attention_starts_arguments{
-                                .q = {p.cu_seqlens_q, p.int64_seqlens_q},
-                                .k = {p.cu_seqlens_k, p.int64_seqlens_k},
-                                .rows = int(p.rows),
-                                .keys = int(p.keys),
-                                .count = int(p.sequences + 1),
-                                .q_starts = reinterpret_cast<int*>(p.workspace + layout.q_starts),
-                                .k_starts = reinterpret_cast<int*>(p.workspace + layout.k_starts)});
 }
 
 template <class Config>
 void launch_attention_backward(const attention_backward_params& p,
                                const attention_backward_layout& layout, host::stream s) {
-  static_assert(sizeof(attention_key_bounds) == attention_backward_layout::kBoundsBytes);
-  static_assert(kKeysOfBounds == attention_backward_layout::kKeysOfBounds);
-  constexpr int64_t kOfWarps = kRowThreads / 32 * sizeof(attention_key_bounds);
-  const auto rows = rows_arguments<Config>(p, layout);
-  const int64_t row_blocks = layout.row_blocks * p.heads * p.batch;
-  const int64_t tiles = layout.key_blocks * p.key_heads * p.batch;
-  const int64_t bounds = layout.bounds_of_head * p.key_heads * p.batch;
-  if (layout.packed) launch_starts(p, layout, s);
-  host::launch_programmatic(attention_backward_bounds<Config>, {{bounds}, {kRowThreads}, kOfWarps},
-                            s, rows);
-  host::launch_programmatic(attention_backward_prepare<Config>,
-                            {{row_blocks}, {kRowThreads}, kOfWarps}, s, rows);
-  host::launch_programmatic(attention_backward<Config>,
-                            {{std::min<int64_t>(tiles, host::multiprocessors())},
-                             {Config::threads},
-                             sizeof(attention_backward_shared<Config>)},
-                            s, main_arguments<Config>(p, layout));
-  if (p.dq != nullptr) {
-    host::launch_programmatic(attention_backward_finish<Config>, {{row_blocks}, {kRowThreads}}, s,
-                              rows);
-  }
-  if (p.dsinks != nullptr) {
-    host::launch_programmatic(attention_backward_sinks<Config>,
-                              {{p.heads}, {kSinkThreads}, kSinkThreads / 32 * sizeof(float)}, s,
-                              rows);
-  }
+  launch_around<typename Config::rows_config>(p, layout, s, [&] {
+    const auto t = main_arguments<Config>(p, layout);
+    host::launch_programmatic(attention_backward<Config>,
+                              {{std::min<int64_t>(t.tiles.count(), host::multiprocessors())},
+                               {Config::threads},
+                               sizeof(attention_backward_shared<Config>)},
+                              s, t);
+  });
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

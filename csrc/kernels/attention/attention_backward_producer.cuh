@@ -16,13 +16,9 @@ class attention_backward_producer {
   // One thread.
   KITTENS_DEVICE void produce() {
     for (; walk.valid(); walk.next()) {
-      const tile_place place = walk.place();
-      const int i = p.sequences.template of_key_block<Config::keys>(place.m);
-      const int n = place.m - p.sequences.template first_key_block<Config::keys>(i);
-      const attention_sequence at = p.sequences.at(i, place.batch);
-      if (n * Config::keys >= at.keys) continue;  // a number of no block
-      load({n, place.head, place.batch, at.q_start, at.k_start, at.rows, at.keys,
-            p.sequences.template first_row_block<Config::rows>(i)});
+      const attention_backward_tile tile =
+          p.template tile_at<Config::keys, Config::rows>(walk.place());
+      if (tile.n * Config::keys < tile.keys) load(tile);  // else a number of no block
     }
     shared.kv_ring.wait_empty(kv_at);
     shared.tile = {.n = attention_backward_tile::kEnd};  // all of it: the consumers read all

@@ -103,7 +103,8 @@ inline constexpr int kStartsThreads = 64;
 
 // One block, a warp for each of q and k: 0, cu_seqlens, and the length, each at least what came
 // before it, and at most the length.
-__global__ void __launch_bounds__(kStartsThreads)
+template <int Threads>
+__global__ void __launch_bounds__(Threads)
     attention_backward_starts(const __grid_constant__ attention_starts_arguments p) {
   begin_dependent_grid();
   const bool of_q = arch::warp_id() == 0;

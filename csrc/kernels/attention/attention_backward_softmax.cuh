@@ -8,20 +8,20 @@
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 // [keys, rows]: 16 keys of a warp, any rows of a block.
-template <class Config>
+template <int Rows, bool Capped>
 struct attention_backward_softmax {
   static constexpr float kHidden = -std::numeric_limits<float>::infinity();
-  using row_pair = attention_row_block<Config::rows>::row_pair;
+  using row_pair = attention_row_block<Rows>::row_pair;
 
-  const attention_backward_arguments<Config>& p;
+  const attention_backward_call<Rows>& p;
 
   // s becomes p; with a softcap, its tanh. From `key` and `row` of the tile's sequence on.
   template <class S>
   KITTENS_DEVICE void softmax(S& s, const attention_backward_tile& tile, int key, int row,
                               const row_pair* rows) const {
-    if constexpr (Config::capped) p.softcap.cap(s);
+    if constexpr (Capped) p.softcap.cap(s);
     mask(s, tile, key, row);
-    if constexpr (!Config::capped) {
+    if constexpr (!Capped) {
       each_number(s, rows,
                   [&](int i, float lse, float) { s.data[0][i] = weight(s.data[0][i], lse); });
     }
@@ -32,7 +32,7 @@ struct attention_backward_softmax {
     each_number(s, rows, [&](int i, float lse, float delta) {
       float& x = s.data[0][i];
       float& gradient = dp.data[0][i];
-      if constexpr (Config::capped) {
+      if constexpr (Capped) {
         const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
         x = weight(x, lse);
         gradient = x * slope * (gradient - delta);

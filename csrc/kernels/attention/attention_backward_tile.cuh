@@ -1,35 +1,43 @@
-// attention, backward: what producer and consumers share. A configuration of the kernel, its shared
-// memory and tensors; a tile, and the blocks of queries that see its keys. (attention_backward.cuh)
+// attention, backward: a tile, what is known of its call, and the blocks of queries that see its
+// keys; and what producer and consumers of the kernel for Hopper share: its configuration, shared
+// memory and tensors. (attention_backward.cuh)
 #pragma once
 
 #include "kernels/attention/attention_backward_sequences.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-template <class T, int HeadDim, bool Capped>
-struct attention_backward_config {
+// What the kernels before and after the products are made for.
+template <class T, int HeadDim>
+struct attention_backward_rows_config {
   using type = T;
-  static constexpr int head_dim = HeadDim;  // D and Dv are at most this; TMA fills up with zeros
-  static constexpr bool capped = Capped;    // whether there is a softcap
+  static constexpr int head_dim = HeadDim;  // D and Dv are at most this
   static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256);
+  static constexpr int rows = HeadDim == 64 ? 128 : 64;  // of a block of queries
+  // Lanes that share a row of do, k or v, eight elements each.
+  static constexpr int row_lanes = HeadDim / 8;
+  // Of a block's dq, 64 × 64 each: 64 of its rows, or 64 of its columns.
+  static constexpr int parts = rows * HeadDim / (64 * 64);
+};
+
+template <class T, int HeadDim, bool Capped>
+struct attention_backward_config : attention_backward_rows_config<T, HeadDim> {
+  using rows_config = attention_backward_rows_config<T, HeadDim>;
+  using rows_config::rows;
+  static constexpr bool capped = Capped;  // whether there is a softcap
   static constexpr int consumers = 2;
   // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
   // and dp of 64 rows take 64. Beyond, both share 64 keys: attention_backward_wide_consumer.
   static constexpr bool wide = HeadDim > 128;
   static constexpr int key_tiles = wide ? 1 : consumers;
-  static constexpr int keys = 64 * key_tiles;            // of a tile
-  static constexpr int rows = HeadDim == 64 ? 128 : 64;  // of a block of queries
+  static constexpr int keys = 64 * key_tiles;  // of a tile
   static constexpr int stages = 2, ds_stages = 2;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
-  // Lanes that share a row of do, k or v, eight elements each, before and after the products.
-  static constexpr int row_lanes = HeadDim / 8;
 
   using key_tile = st<T, 64, HeadDim>;    // k, v; and then dk, dv
   using row_tile = st<T, rows, HeadDim>;  // q, do
   using ds_tile = st<T, 64, rows>;        // dsᵀ of 64 keys; wide: that, and pᵀ
-  // Of a block's dq, 64 × 64 each: 64 of its rows, or 64 of its columns.
-  static constexpr int parts = rows * HeadDim / (64 * 64);
 };
 
 // What the kernel reads of the rows of a block, one record a block and head.
@@ -87,13 +95,13 @@ struct attention_backward_shared {
   }
 };
 
-template <class Config>
-struct attention_backward_arguments {
-  tma_sequence_map<typename Config::row_tile> q, d_o;
-  tma_sequence_map<typename Config::key_tile> k, v, dk, dv;
-  const attention_row_block<Config::rows>* row_blocks;  // [B, Hq, row blocks]
-  attention_dq_part* dq;                                // [B, Hq, row blocks, parts]
-  float* dq_factors;                                    // [B, Hq, row blocks, rows]
+// What a kernel is told of a call, beside where its tensors are. Its blocks of queries have `Rows`
+// rows.
+template <int Rows>
+struct attention_backward_call {
+  const attention_row_block<Rows>* row_blocks;  // [B, Hq, row blocks]
+  attention_dq_part* dq;                        // [B, Hq, row blocks, parts]
+  float* dq_factors;                            // [B, Hq, row blocks, rows]
   tile_scheduler tiles;
   attention_sequences sequences;
   int row_blocks_of_head;
@@ -102,13 +110,31 @@ struct attention_backward_arguments {
   attention_softcap softcap;
   float scale_log2;  // what takes s, or tanh of the capped s, to logits, in units of log₂
   float dk_scale;    // softmax scale
-  bool flat_keys;    // as the forward's
-  int k_step, v_step;
 
+  // The tile of a place: of `Keys` keys. Of a number of no block, n · Keys is at least its keys.
+  // Records lie by blocks of `RecordRows` rows.
+  template <int Keys, int RecordRows>
+  KITTENS_DEVICE attention_backward_tile tile_at(const tile_place& place) const {
+    const int i = sequences.template of_key_block<Keys>(place.m);
+    const int n = place.m - sequences.template first_key_block<Keys>(i);
+    const attention_sequence at = sequences.at(i, place.batch);
+    const int first = sequences.template first_row_block<RecordRows>(i) * (RecordRows / Rows);
+    return {n, place.head, place.batch, at.q_start, at.k_start, at.rows, at.keys, first};
+  }
   // The number of a block of queries, of all.
   KITTENS_DEVICE int64_t block_of(const attention_backward_tile& tile, int head, int m) const {
     return (int64_t{tile.batch} * heads + head) * row_blocks_of_head + tile.first_row_block + m;
   }
+};
+
+template <class Config>
+struct attention_backward_arguments : attention_backward_call<Config::rows> {
+  using attention_backward_call<Config::rows>::sequences;
+  tma_sequence_map<typename Config::row_tile> q, d_o;
+  tma_sequence_map<typename Config::key_tile> k, v, dk, dv;
+  bool flat_keys;  // as the forward's
+  int k_step, v_step;
+
   // Where TMA finds the sequence of a tile, and the first row that sees a key there.
   KITTENS_DEVICE sequence_origin q_origin(const attention_backward_tile& tile) const {
     return sequences.packed() ? sequence_origin::packed(tile.q_start, tile.rows)
@@ -129,7 +155,7 @@ struct query_blocks {
   int first, end;
 
   template <class Config>
-  KITTENS_DEVICE static query_blocks of(const attention_backward_arguments<Config>& p,
+  KITTENS_DEVICE static query_blocks of(const attention_backward_call<Config::rows>& p,
                                         const attention_backward_tile& tile) {
     const int first_key = tile.n * Config::keys;
     const int last_key = least(first_key + Config::keys, tile.keys) - 1;
@@ -152,9 +178,9 @@ struct query_blocks_walk {
   int m, head;    // number m of the head's blocks
   int64_t block;  // its number, of all
 
-  KITTENS_DEVICE query_blocks_walk(const attention_backward_arguments<Config>& p,
+  KITTENS_DEVICE query_blocks_walk(const attention_backward_call<Config::rows>& p,
                                    const attention_backward_tile& tile)
-      : blocks(query_blocks::of(p, tile)) {
+      : blocks(query_blocks::of<Config>(p, tile)) {
     const int of_head = blocks.end - blocks.first;
     left = of_head * p.heads_per_key;
     m = blocks.first;

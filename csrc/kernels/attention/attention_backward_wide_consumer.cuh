@@ -45,7 +45,7 @@ class attention_backward_wide_consumer {
   using scores = rt_fl<16, kRows>;  // [keys, rows]: s and p, dp and ds
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
-  const attention_backward_softmax<Config> softmax;
+  const attention_backward_softmax<Config::rows, Config::capped> softmax;
   attention_backward_tile tile;
   cursor<1> kv_at;
   cursor<Config::stages> at;  // of the block whose scores are computed next
@@ -104,7 +104,8 @@ class attention_backward_wide_consumer {
   }
   KITTENS_DEVICE void add_dq(const rt_fl<16, 64>& dq, const attention_dq_rows& rows, int64_t block,
                              int half) {
-    rows.add(p.dq[block * Config::parts + W * (Config::parts / 2) + half], dq);
+    const int64_t part = block * Config::parts + W * (Config::parts / 2) + half;
+    rows.add(p.dq[part].pairs[arch::warp_id() % 4], dq);
     if (rows.is_checked()) {
       attention_dq_rows::mark_not_finite(attention_dq_rows::place(p, block, 0), dq);
     }

@@ -81,4 +81,30 @@ inline constexpr attention_generic_form kGenericForms[] = {
 // clang-format on
 inline constexpr int kGenericFormCount = sizeof(kGenericForms) / sizeof(kGenericForms[0]);
 
+// The forms of the backward's generic kernel (attention_backward_generic.cuh), of the widths that
+// attention_backward_layout has. Eight warps have 16 keys each; or, of heads above 128, four, of
+// which two share 16 keys.
+struct attention_backward_generic_form {
+  int head_dim;  // D and Dv are at most this; columns that are not there are zeros
+  int keys;      // of a tile
+  int rows;      // of a block of queries
+  int halves;    // warps that share their keys
+};
+
+// clang-format off
+inline constexpr attention_backward_generic_form kBackwardGenericForms[] = {
+    // head_dim keys rows halves
+    {        64, 128,  64,     1},
+    {       128, 128,  32,     1},
+    {       256,  32,  32,     2},
+};
+// clang-format on
+
+constexpr const attention_backward_generic_form& backward_generic_form(int head_dim) {
+  for (const attention_backward_generic_form& form : kBackwardGenericForms) {
+    if (head_dim <= form.head_dim) return form;
+  }
+  return kBackwardGenericForms[2];
+}
+
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

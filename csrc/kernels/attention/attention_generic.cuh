@@ -10,9 +10,7 @@
 // for its own part, and the barrier behind that shows the block to all; it also tells that all have
 // read the stage of the block before, into which the next one is then loaded.
 //
-// Shared memory is swizzled (types/shared_tile.cuh): copies, ldmatrix and the output, which takes
-// the queries' place on its way, have no bank conflicts. Behind a tensor's last row and column the
-// copies write zeros and read nothing.
+// The output takes the queries' place in shared memory on its way.
 //
 // Rounding: as the kernel of heads above 128 (attention_forward.cuh): p is rounded to the type of v
 // for the product, and o divided by the sum of p before rounding.
@@ -20,9 +18,9 @@
 // Source: Dao, FlashAttention-2 (2023).
 #pragma once
 
+#include "kernels/attention/attention_generic_tile.cuh"
 #include "kernels/attention/attention_softmax.cuh"
 #include "kernels/attention/attention_walk.cuh"
-#include "thunderkittens/kernels/attention.h"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -47,63 +45,12 @@ struct attention_generic_shared {
   typename Config::k_tile k[Config::stages], v[Config::stages];
 };
 
-// Some rows of a tensor: what there is of them.
-template <class T>
-struct attention_rows {
-  T* data;         // the first one
-  int64_t stride;  // in elements
-  int count, width;
-
-  KITTENS_DEVICE bool has(int row, int col) const { return row < count && col < width; }
-  KITTENS_DEVICE T* at(int row, int col) const { return data + row * stride + col; }
-  KITTENS_DEVICE attention_rows from(int row) const {
-    return {at(row, 0), stride, count - row, width};
-  }
-};
-
-// Where those of all heads and batches are.
-template <class T>
-struct attention_operand {
-  T* data;
-  attention_strides strides;
-  int width;
-
-  KITTENS_DEVICE attention_rows<T> rows(int batch, int head, int first, int count) const {
-    return {data + batch * strides.batch + head * strides.head + first * strides.row, strides.row,
-            count, width};
-  }
-};
-
 template <class Config>
 struct attention_generic_arguments : attention_arguments {
   attention_operand<const typename Config::type> q, k, v;
   attention_operand<typename Config::type> o;
   bool capped;
 };
-
-// Calls f(row, col) for each 16 bytes of a tile that are this thread's. Of eight neighbouring
-// threads none has the banks of another, in chunks of 64 bytes either.
-template <class Tile, int Threads, class F>
-KITTENS_DEVICE void for_each_piece(int thread, F f) {
-  constexpr int kElements = 16 / sizeof(typename Tile::dtype),
-                kPieces = Tile::chunk_cols / kElements;
-  static_assert(Tile::num_elements % (kElements * Threads) == 0, "each thread has as many");
-#pragma unroll
-  for (int first = 0; first < Tile::num_elements / kElements; first += Threads) {
-    const unsigned n = static_cast<unsigned>(first + thread);
-    const unsigned chunk = n / (kPieces * Tile::rows);
-    f(n / kPieces % Tile::rows, chunk * Tile::chunk_cols + n % kPieces * kElements);
-  }
-}
-
-// Starts the copies of a tile.
-template <int Threads, class Tile, class T>
-KITTENS_DEVICE void load_rows(Tile& dst, const attention_rows<T>& src) {
-  for_each_piece<Tile, Threads>(arch::thread_id() % Threads, [&](int row, int col) {
-    const bool there = src.has(row, col);
-    arch::cp_async<16>(&dst(row, col), there ? src.at(row, col) : src.data, there);
-  });
-}
 
 template <class Config>
 class attention_generic_block {
@@ -114,7 +61,6 @@ class attention_generic_block {
   using output = rt_fl<kBase, Config::head_dim>;
   using weights = rt<T, kBase, Config::keys>;
   using column = typename attention_softmax<Config>::column;
-  using fragment = uint32_t[4];  // 16 × 16, as a product's left side
   static constexpr int kTiles = Config::row_tiles;
   static constexpr int kColTiles = Config::head_dim / kBase, kKeyTiles = Config::keys / kBase;
 
@@ -187,9 +133,8 @@ class attention_generic_block {
   }
 
   KITTENS_DEVICE void load_query(fragment& left, int r, int c) const {
-    const int from = detail::matrix_row<rt<T, kBase, kBase>, q_tile>(arch::lane_id());
     const q_tile& q = shared.q[arch::warp_id()][r];
-    arch::load_matrix<false>(left, &q.data[detail::moved_index<q_tile>(from, 0, c * kBase)]);
+    load_fragment<false>(left, q, fragment_index<false, q_tile>(), 0, c * kBase);
   }
 
   KITTENS_DEVICE void attend(int j, int stage) {
@@ -209,19 +154,9 @@ class attention_generic_block {
     add_values(w, shared.v[stage]);
   }
 
-  // Columns 16 · n and on of d, or of all rows' d, += left · right; `right` is the transpose of
-  // what the lanes have loaded.
-  template <class D>
-  KITTENS_DEVICE static void multiply(D& d, int n, const fragment& left, const fragment& right) {
-    float (&sums)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n]);
-    float (&next)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n + 4]);
-    arch::mma_m16n8k16<T>(sums, left, {right[0], right[2]}, sums);
-    arch::mma_m16n8k16<T>(next, left, {right[1], right[3]}, next);
-  }
-
   // s = q kᵀ
   KITTENS_DEVICE void score(scores (&s)[kTiles], const k_tile& k) const {
-    const int from = detail::matrix_row<rt<T, kBase, kBase>, k_tile>(arch::lane_id());
+    const int first = fragment_index<false, k_tile>();
 #pragma unroll
     for (int r = 0; r < kTiles; ++r) zero(s[r]);
 #pragma unroll
@@ -239,28 +174,25 @@ class attention_generic_block {
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
         fragment right;
-        arch::load_matrix<false>(right,
-                                 &k.data[detail::moved_index<k_tile>(from, n * kBase, c * kBase)]);
+        load_fragment<false>(right, k, first, n * kBase, c * kBase);
 #pragma unroll
-        for (int r = 0; r < kTiles; ++r) multiply(s[r], n, left[r], right);
+        for (int r = 0; r < kTiles; ++r) multiply<T>(s[r], n, left[r], right);
       }
     }
   }
 
   // o += p v
   KITTENS_DEVICE void add_values(const weights (&w)[kTiles], const k_tile& v) {
-    using columns = rt<T, kBase, kBase, ducks::rt_layout::col>;
-    const int from = detail::matrix_row<columns, k_tile>(arch::lane_id());
+    const int first = fragment_index<true, k_tile>();
 #pragma unroll
     for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (int c = 0; c < kColTiles; ++c) {
         fragment right;
-        arch::load_matrix<true>(right,
-                                &v.data[detail::moved_index<k_tile>(from, n * kBase, c * kBase)]);
+        load_fragment<true>(right, v, first, n * kBase, c * kBase);
 #pragma unroll
         for (int r = 0; r < kTiles; ++r) {
-          multiply(o[r], c, *reinterpret_cast<const fragment*>(&w[r].data[0][4 * n]), right);
+          multiply<T>(o[r], c, *reinterpret_cast<const fragment*>(&w[r].data[0][4 * n]), right);
         }
       }
     }
@@ -268,7 +200,6 @@ class attention_generic_block {
 
   KITTENS_DEVICE void finish() {
     const auto rows = p.o.rows(tile.batch, tile.head, tile.q_start, tile.rows).from(warp_row());
-    const int lane = arch::lane_id();
     arch::sync_warp();  // the queries have been read
 #pragma unroll
     for (int r = 0; r < kTiles; ++r) {
@@ -281,13 +212,7 @@ class attention_generic_block {
     arch::sync_warp();
 #pragma unroll
     for (int r = 0; r < kTiles; ++r) {
-      const auto to = rows.from(r * kBase);
-      for_each_piece<q_tile, kWarp>(lane, [&](int row, int col) {
-        if (!to.has(row, col)) return;
-        const T* const from = &shared.q[arch::warp_id()][r](row, col);
-        const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(from));
-        arch::store_global(reinterpret_cast<uint4*>(to.at(row, col)), piece);
-      });
+      store_rows<kWarp>(rows.from(r * kBase), shared.q[arch::warp_id()][r]);
     }
   }
 

@@ -54,10 +54,11 @@ std::string why_no_kernel(const attention_forward_problem& p) {
 // The backward's blocks of rows, and of keys, are counted in int, in the kernels and in their
 // grids.
 std::string why_too_many_blocks(const attention_forward_problem& p) {
-  const attention_backward_layout of(p);
+  using layout = attention_backward_layout;
   const int64_t row_limit = kMostTiles / std::max<int64_t>(1, p.heads * p.batch);
   const int64_t key_limit = kMostTiles / std::max<int64_t>(1, p.key_heads * p.batch);
-  if (of.row_blocks <= row_limit && of.key_blocks <= key_limit) return "";
+  const int64_t key_blocks = layout::blocks(p, p.keys, layout::kLeastKeys);
+  if (layout(p).row_blocks <= row_limit && key_blocks <= key_limit) return "";
   return text(p.batch, " batches of ", p.heads, " heads of ", p.rows, " queries and ", p.keys,
               " keys are too many");
 }

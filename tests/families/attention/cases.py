@@ -1,5 +1,6 @@
 """The problems on which attention's kernel is judged, on every backend."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -47,7 +48,7 @@ class Case:
         cu_seqlens_k: The same of keys.
         seqused_k: As given to the op, of each batch; empty for none.
         leftpad_k: The same.
-        generic: Whether `run_case` takes the generic kernel.
+        generic: Whether `run_case` takes the generic kernels.
     """
 
     rows: int
@@ -311,13 +312,18 @@ BUDGETS = {
 SMALL = "--rows 64 --keys 64 --key-heads 1"  # options of `make sim`, for its tests
 
 
-def run_case(case: Case, inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """The call of a case, by the backend in force."""
+def kernels_of(case: Case) -> contextlib.AbstractContextManager:
+    """Puts the backend in force that is; with generic kernels where the case has them."""
     if not case.generic:
-        return forward(case, *inputs)
+        return contextlib.nullcontext()
     now = _C.backend().name
     world = "simulator" if "simulator" in now else "auto"
-    with thunderkittens.backend(world, kernel="generic", race="race" in now):
+    return thunderkittens.backend(world, kernel="generic", race="race" in now)
+
+
+def run_case(case: Case, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """The call of a case, by the backend in force."""
+    with kernels_of(case):
         return forward(case, *inputs)
 
 

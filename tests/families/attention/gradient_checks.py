@@ -1,4 +1,4 @@
-"""What attention's gradients must be, on every backend; and their repeats, for tests/stress."""
+"""What attention's gradients must be, on every backend."""
 
 from __future__ import annotations
 
@@ -358,24 +358,3 @@ def check_no_double_backward(case: Case, device: str) -> None:
     first = torch.autograd.grad(o.float().square().sum(), leaves, create_graph=True)
     with pytest.raises(NotImplementedError, match="^attention: double backward is not supported"):
         sum(t.float().sum() for t in first).backward()
-
-
-# ---- For tests/stress ----------------------------------------------------------------------------
-
-
-def make(case: Case, device: str) -> list[Tensor]:
-    """The gradient of o, and q, k, v and so on."""
-    tensors, dout, _ = tensors_of(case, device, with_lse=False)
-    return [dout, *tensors]
-
-
-def run_case(case: Case, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients."""
-    return run(case, inputs[1:], inputs[0], None)
-
-
-def check_case(case: Case, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    """Asserts them against float64."""
-    dout, *tensors = inputs
-    found = gradients_reference.judged(case, tensors, dout, None)
-    gradients_reference.check(found, list(results))

@@ -4,10 +4,12 @@ SOURCES = (
     "csrc/kernels/attention/attention_sm90",
     "csrc/kernels/attention/attention_generic",
     "csrc/kernels/attention/attention_backward_sm90",
+    "csrc/kernels/attention/attention_backward_generic",
 )
 # Launched programmatically.
 DEPENDENT = (
     "attention_backward",
+    "attention_backward_generic",
     "attention_backward_starts",
     "attention_backward_bounds",
     "attention_backward_prepare",
@@ -32,4 +34,7 @@ SPILLS = {
     for dtype in ("bf16", "half")
 }
 # Compiled for other architectures, too.
-GENERIC_FORMS = ("tests/families/attention/programs/attention_generic_forms.cu",)
+GENERIC_FORMS = (
+    "tests/families/attention/programs/attention_generic_forms.cu",
+    "tests/families/attention/programs/attention_backward_generic_forms.cu",
+)

@@ -8,15 +8,20 @@ GENERIC = tuple(Program("attention", "attention_generic", (f"CONFIGS={i}",)) for
 BLOCKS = Program("attention", "attention_blocks")
 BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
 NARROW, CAPPED, WIDE = BACKWARD
+GENERIC_BACKWARD = tuple(
+    Program("attention", "attention_backward_generic", (f"CONFIGS={i}",)) for i in range(3)
+)
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
     "kernels/attention/attention_generic.cuh": GENERIC,
+    "kernels/attention/attention_generic_tile.cuh": (*GENERIC, *GENERIC_BACKWARD),
     "kernels/attention/attention_producer.cuh": PROGRAMS,
     "kernels/attention/attention_softmax.cuh": PROGRAMS,
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
     "kernels/attention/attention_walk.cuh": PROGRAMS,
     "kernels/attention/attention_backward.cuh": BACKWARD,
+    "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_bounds.cuh": BACKWARD,
@@ -34,11 +39,14 @@ HOST_SIDE = (
     "kernels/attention/attention_launch.cuh",
     "kernels/attention/attention_generic_launch.cuh",
     "kernels/attention/attention_backward_launch.cuh",
+    "kernels/attention/attention_backward_generic_launch.cuh",
+    "kernels/attention/attention_backward_rows_launch.cuh",
 )
 
 TILE, PRODUCER, WALK = "attention_tile.cuh", "attention_producer.cuh", "attention_walk.cuh"
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
-OF_GENERIC = "attention_generic.cuh"
+OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.cuh"
+OF_BACKWARD = "attention_backward_generic.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
@@ -46,6 +54,8 @@ ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
+ALL_FINITE = "who looks without need finds all finite"
+SPARE = "a tile more, which nobody asks for"
 ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
 NO_COLUMN = "row() does not look at the column"
@@ -235,7 +245,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
     Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
-    Listed(OF_GENERIC, "for_each_piece", "term more", "17 / 2 is 8, too"),
+    Listed(OF_GENERIC_TILE, "for_each_piece", "term more", "17 / 2 is 8, too"),
     Listed(
         OF_GENERIC,
         "attention_generic_block::compute",
@@ -255,6 +265,33 @@ LISTED: tuple[Listed, ...] = (
         "attention_generic_block::store_lse",
         "limit 1/3 less|equality 2/2 negated|limit 2/3 more",
         SHARER,
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_config",
+        "bound shifted|limit less",
+        "through shared memory p and ds come out the same, and slower",
+    ),
+    Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::step",
+        "guard 5/5 always",
+        "nobody reads a dq that was not wanted: it costs a product",
+    ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::dq_pairs_of",
+        "term (2|3|5)/6 less",
+        "of multiples of 32 below 256, 64 or 63 makes no difference there",
+    ),
+    Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
+    Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::add_dq", "guard always", ALL_FINITE),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic",
+        "guard never|bound shifted",
+        "a tile of no keys, which adds zeros up and stores nothing",
     ),
     Listed(
         "attention_backward_bounds.cuh",

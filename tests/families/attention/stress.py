@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tests.families.attention import cases, gradient_checks
+from tests.families.attention import cases, gradient_cases
 from tests.families.attention.cases import FP16, FP32
 from tests.stress.problem import Stress
 
@@ -56,10 +56,15 @@ def problems() -> list[Problem]:
         case(1023, 1023, head_dim=128, causal=True, sinks=FP32, **grouped),
         case(300, 2047, head_dim=128, causal=True, dtype=FP16, layout="shifted", **wide),
     ]
+    of_generic = [
+        *(dataclasses.replace(each, generic=True) for each in gradients),
+        case(500, 700, head_dim=256, causal=True, generic=True, **wide),
+    ]
     return [
         *(Problem("attention_forward", each, cases) for each in some),
         *(Problem("attention_generic", each, cases) for each in generic),
-        *(Problem("attention_backward", each, gradient_checks) for each in gradients),
+        *(Problem("attention_backward", each, gradient_cases) for each in gradients),
+        *(Problem("attention_backward_generic", each, gradient_cases) for each in of_generic),
     ]
 
 

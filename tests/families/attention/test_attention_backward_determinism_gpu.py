@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 
+from tests.families.attention import gradient_cases, gradients_reference, training
 from tests.families.attention import gradient_checks as checks
-from tests.families.attention import gradients_reference, training
 from tests.families.attention.cases import BF16, FP16, Case
 from tests.stress.problem import Stress
 from tests.stress.repeat import stress
@@ -33,7 +33,7 @@ def needs_our_kernel(case: Case) -> None:
 def test_a_thousand_runs(case):
     """Alone, and beside copies and products on another stream; and right."""
     needs_our_kernel(case)
-    outcome = stress(Stress("attention_backward", case, checks), repeats=1000, seconds=12.0)
+    outcome = stress(Stress("attention_backward", case, gradient_cases), repeats=1000, seconds=12.0)
     torch.cuda.empty_cache()
     assert outcome.good, str(outcome)
     assert outcome.alone == outcome.beside == 1000, str(outcome)
@@ -43,11 +43,11 @@ def test_a_thousand_runs(case):
 def test_deterministic_algorithms_change_nothing(case):
     """Where torch's ops would raise or warn, this one gives the bits that it gives anyway."""
     needs_our_kernel(case)
-    inputs = checks.make(case, "cuda")
-    want = checks.run_case(case, inputs)
+    inputs = gradient_cases.make(case, "cuda")
+    want = gradient_cases.run_case(case, inputs)
     with training.deterministic(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        got = checks.run_case(case, inputs)
+        got = gradient_cases.run_case(case, inputs)
     assert all(map(memory.bits_equal, got, want))
 
 

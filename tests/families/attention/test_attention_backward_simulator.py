@@ -1,7 +1,9 @@
-"""attention_backward's kernels, lane by lane on the CPU."""
+"""attention_backward's kernels, the one for Hopper and the generic one, lane by lane on the CPU."""
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ import torch
 import thunderkittens
 from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
-from thunderkittens import _C, _loader
+from tests.families.attention.forward_checks import launches
+from tests.families.attention.simulator_lists import POLICIES
+from thunderkittens import _loader
 from thunderkittens.testing import check_memory, memory
 
 pytestmark = pytest.mark.skipif(
@@ -73,11 +77,6 @@ OF_EACH_KIND = [
     Case(200, 310, True, 2, 64, **packed((2, 2, 130, 200), (0, 64, 64, 300)), sinks=FP32),
     Case(140, 150, True, 1, 256, **packed((0, 30, 140), (1, 20, 150))),
 ]
-POLICIES = (
-    {"policy": "lazy"},
-    {"policy": "random", "seed": 1},
-    {"policy": "random", "seed": 2},
-)
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +85,10 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-def launches() -> int:
-    return _C.launch_counts()["attention_backward"]
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def simulator(request) -> Callable[..., thunderkittens.backend]:
+    """The backend, of either kernel, with options."""
+    return functools.partial(thunderkittens.backend, "simulator", kernel=request.param)
 
 
 @dataclasses.dataclass
@@ -144,52 +145,52 @@ def equal(got, want) -> bool:
 
 
 @pytest.mark.parametrize(("index", "case"), list(enumerate(ALL)), ids=str)
-def test_against_float64(index, case):
+def test_against_float64(simulator, index, case):
     """Right, within its tensors, the same bits with other neighbours, and by the kernel."""
     problem = Problem.make(case, with_lse=index % 2 == 1)
-    before = launches()
+    before = launches("attention_backward")
 
     def run(dout, *tensors):
         return dataclasses.replace(problem, tensors=list(tensors)).backward(dout=dout)
 
-    with thunderkittens.backend("simulator"):
+    with simulator():
         got = check_memory(run, problem.dout, *problem.tensors)
-    assert launches() == before + 2
+    assert launches("attention_backward") == before + 2
     assert all(t.is_contiguous() for t in got)
     problem.check(got)
 
 
-def test_many_sequences():
+def test_many_sequences(simulator):
     """More than a warp finds the starts of at a time."""
     ends = (*range(281), 290)
     problem = Problem.make(Case(300, 300, True, 1, **packed(ends, ends)))
-    with thunderkittens.backend("simulator"):
+    with simulator():
         problem.check(problem.backward())
 
 
-def test_rows_that_see_no_key_are_zeros():
+def test_rows_that_see_no_key_are_zeros(simulator):
     """What comes in through their lse is dropped, be it NaN."""
     problem = Problem.make(Case(200, 60, True, 2, 64))
     spoilt = problem.dlse.clone()
     spoilt[..., :140] = math.nan
-    with thunderkittens.backend("simulator"):
+    with simulator():
         got, again = problem.backward(), problem.backward(dlse=spoilt)
     assert not got[0][:, :140].any() and bool(got[0][:, 140:].any())
     assert equal(again, got)
 
 
 @pytest.mark.parametrize("needs", [(1, 0, 0, 0), (0, 1, 0, 1), (0, 0, 1, 0), (1, 0, 1, 1)], ids=str)
-def test_gradients_that_are_needed(needs):
+def test_gradients_that_are_needed(simulator, needs):
     """The same bits as with all."""
     problem = Problem.make(Case(70, 90, True, 2, 64, sinks=BF16))
-    with thunderkittens.backend("simulator"):
+    with simulator():
         full, some = problem.backward(), problem.backward(list(map(bool, needs)))
     for t, want, need in zip(some, full, needs, strict=True):
         assert memory.bits_equal(t, want) if need else t.shape == (0,)
 
 
 @pytest.mark.parametrize("layout", [layout for layout in layouts.LAYOUTS if layout != "packed"])
-def test_strides_change_no_bit(layout):
+def test_strides_change_no_bit(simulator, layout):
     """Of the forward's tensors, of o, lse and of what comes in."""
     problem = Problem.make(Case(40, 66, True, 2, 64, batch=2))
     if layout == "expanded":
@@ -205,31 +206,31 @@ def test_strides_change_no_bit(layout):
     if layout == "expanded":
         o = problem.o
     twice = [t.repeat_interleave(2, -1)[..., ::2] for t in (problem.lse, problem.dlse)]
-    with thunderkittens.backend("simulator"):
+    with simulator():
         want = problem.backward()
         changed = dataclasses.replace(problem, tensors=moved, o=o, lse=twice[0])
         assert equal(changed.backward(dout=dout, dlse=twice[1]), want)
 
 
 @pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
-def test_policies_agree(case):
+def test_policies_agree(simulator, case):
     """The order of threads, blocks and asynchronous work changes no bit; nor does a repetition."""
     problem = Problem.make(case)
-    with thunderkittens.backend("simulator", threads=1):
+    with simulator(threads=1):
         want = problem.backward()
     for options in POLICIES:
-        with thunderkittens.backend("simulator", **options):
+        with simulator(**options):
             assert equal(problem.backward(), want), options
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR_RACE.is_file(), reason="race mode is not built")
 @pytest.mark.parametrize("case", OF_EACH_KIND, ids=str)
-def test_no_races(case):
+def test_no_races(simulator, case):
     """Nothing is left to chance in shared memory, and the numbers are those without race mode."""
     problem = Problem.make(case)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         want = problem.backward()
-    with thunderkittens.backend("simulator", policy="random", seed=3, race=True):
+    with simulator(policy="random", seed=3, race=True):
         assert equal(problem.backward(), want)
 
 
@@ -238,11 +239,11 @@ def test_no_races(case):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_a_row_that_is_not_finite_spoils_its_dq_alone(head_dim, value):
+def test_a_row_that_is_not_finite_spoils_its_dq_alone(simulator, head_dim, value):
     """Of q or dout. (It reaches dk and dv of all keys: those of a tile are one product.)"""
     case = Case(150, 140, True, 2, head_dim)
     problem = Problem.make(case)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         want = problem.backward()[0]
         spoilt = problem.dout.clone()
         spoilt[0, 100, 1, 5] = value
@@ -262,7 +263,7 @@ def test_a_row_that_is_not_finite_spoils_its_dq_alone(head_dim, value):
 @pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
 @pytest.mark.parametrize("which", ["k", "v"])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(head_dim, which, value):
+def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(simulator, head_dim, which, value):
     """Of its key head alone, and none in tiles that do not see it."""
     case = Case(300, 300, True, 1, head_dim, key_heads=2)
     problem = Problem.make(case)
@@ -270,7 +271,7 @@ def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(head_dim, which, v
     spoilt = [t.clone() for t in problem.tensors]
     spoilt[at][0, 270, 1, 5] = value
     again = Problem.of(case, spoilt, problem.dout, problem.dlse)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         want, dq = problem.backward()[0], again.backward()[0]
     assert not dq[0, 270:, 1].isfinite().any(-1).any()
     finite = dq[0, :, 1].isfinite().all(-1)
@@ -280,12 +281,12 @@ def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(head_dim, which, v
 
 
 @pytest.mark.parametrize("sink", [10.0, 25.0], ids=str)
-def test_a_sink_that_takes_nearly_all_weight(sink):
+def test_a_sink_that_takes_nearly_all_weight(simulator, sink):
     """What is left to the keys has gradients that are right relative to themselves."""
     case = Case(70, 90, False, 2, 64, sinks=FP32)
     tensors = [*cases.make(case)[:3], torch.tensor([sink, -sink])]
     problem = Problem.of(case, tensors, *cases.incoming(case, "cpu", with_lse=True))
-    with thunderkittens.backend("simulator"):
+    with simulator():
         got = problem.backward()
     problem.check(got)
     weights = math.exp(-sink)  # and dq grows with them, from sums of numbers of size 1
@@ -294,18 +295,18 @@ def test_a_sink_that_takes_nearly_all_weight(sink):
 
 @pytest.mark.parametrize("size", [10.0, 1000.0], ids=str)
 @pytest.mark.parametrize("which", ["v", "dout"])
-def test_outliers(which, size):
+def test_outliers(simulator, which, size):
     """A row of v or of dout that is much larger than the others."""
     problem = Problem.make(Case(130, 200, True, 2, 64), with_lse=False)
     t = problem.dout if which == "dout" else problem.tensors[2]
     t[:, 77] *= size
     again = Problem.of(problem.case, problem.tensors, problem.dout)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         again.check(again.backward())
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_sums_as_large_as_their_bound(head_dim):
+def test_sums_as_large_as_their_bound(simulator, head_dim):
     """Each row sees two keys, and their parts of dq add up: |dq| is |do| |v| |k|, or a third of it.
 
     The bound is that of a head's keys: one of them, another in each batch, is 1000 times larger.
@@ -321,17 +322,17 @@ def test_sums_as_large_as_their_bound(head_dim):
         v[batch, key] *= 1000
     problem = Problem.of(case, [t.to(BF16) for t in (q, k, v)], dout.to(BF16))
     delta = (problem.dout.float() * problem.o.float()).sum(-1).transpose(1, 2).contiguous()
-    with thunderkittens.backend("simulator"):
+    with simulator():
         for dlse in (None, delta):
             problem = dataclasses.replace(problem, dlse=dlse)
             problem.check(problem.backward())
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-20, 1e15, 1e30], ids=str)
-def test_gradients_of_any_size(size):
+def test_gradients_of_any_size(simulator, size):
     """Squares of which vanish or overflow."""
     problem = Problem.make(Case(70, 90, False, 1, 64), with_lse=False)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         want = problem.backward()
         got = problem.backward(dout=(problem.dout.float() * size).to(BF16))
     for t, other in zip(got[:3], want[:3], strict=True):
@@ -340,14 +341,14 @@ def test_gradients_of_any_size(size):
         torch.testing.assert_close(t.double(), other, rtol=0.1, atol=0.02 * size)
 
 
-def test_an_overflow_of_fp16_is_not_a_number():
+def test_an_overflow_of_fp16_is_not_a_number(simulator):
     """ds rounds to fp16: past its largest number dq is NaN, never the largest integer's."""
     problem = Problem.make(Case(40, 40, False, 1, 64, FP16), with_lse=False)
     problem.tensors[1] *= 1e-3
     problem.tensors[2] *= 300
     problem.dout[:, 7] *= 3000
     again = Problem.of(problem.case, problem.tensors, problem.dout)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         dq = again.backward()[0]
     assert dq[0, 7].isnan().all()
     dq[0, 7] = 0
@@ -357,7 +358,7 @@ def test_an_overflow_of_fp16_is_not_a_number():
 # ---- Which calls the kernel takes ----------------------------------------------------------------
 
 
-def test_fallback_says_why():
+def test_fallback_says_why(simulator):
     """Blocks are counted in int; of no memory, as each stride is 0."""
 
     def zeros(rows: int) -> torch.Tensor:
@@ -365,8 +366,8 @@ def test_fallback_says_why():
 
     q, k, lse = zeros(1), zeros(2**29), torch.zeros(1, 1, 1).expand(1, 512, 1)
     reason = f"1 batches of 512 heads of 1 queries and {2**29} keys are too many"
-    before = launches()
-    with thunderkittens.backend("simulator"):
+    before = launches("attention_backward")
+    with simulator():
         leaf = q.detach().requires_grad_()
         found = str(thunderkittens.explain("attention", leaf, k, k))
         assert found.endswith(f"its backward is computed by torch: {reason}")
@@ -374,7 +375,7 @@ def test_fallback_says_why():
             torch.ops.thunderkittens.attention_backward(
                 q, None, q, k, k, q, lse, False, None, ALL_NEEDED
             )
-    assert launches() == before
+    assert launches("attention_backward") == before
 
 
 @pytest.mark.parametrize(
@@ -387,10 +388,10 @@ def test_fallback_says_why():
     ],
     ids=str,
 )
-def test_no_other_call_of_the_forward_falls_back(change):
+def test_no_other_call_of_the_forward_falls_back(simulator, change):
     case = Case(6, 7, **change)
     q, *others = cases.make(case)
-    with thunderkittens.backend("simulator"):
+    with simulator():
         found = thunderkittens.explain(
             "attention", q.requires_grad_(), *others[:2], **cases.options(case, *others[2:])
         )

@@ -8,10 +8,9 @@ import torch
 
 import thunderkittens
 from tests.families.attention import cases, forward_checks, layouts, logits, padded_lists, softmax
-from tests.families.attention.cases import BF16, FP16, FP32, Case
-from tests.families.attention.forward_checks import launches
+from tests.families.attention.cases import BF16, FP16, Case
 from tests.families.attention.simulator_lists import ALL, OF_EACH_KIND, POLICIES, RANDOM
-from thunderkittens import _C, _loader
+from thunderkittens import _loader
 from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.skipif(
@@ -166,40 +165,6 @@ def test_the_specialised_kernel_is_taken_unless_the_generic_one_is_asked_for():
         # Of an op that has one kernel for all architectures, that one.
         found = thunderkittens.explain("gelu", torch.ones(2, 8))
     assert str(found) == "gelu: simulator (backend('simulator') is active)"
-
-
-def test_there_is_no_generic_backward_yet(monkeypatch):
-    """It is torch's, said beforehand and when it happens, and from the kernel's o and lse."""
-    case = Case(20, 24, True, 2, sinks=FP32)
-    q, k, v, sinks = cases.make(case)
-    dout, dlse = cases.incoming(case, "cpu", with_lse=True)
-    reason = "it has no generic kernel for this device"
-    with generic():
-        found = thunderkittens.explain("attention", q.clone().requires_grad_(), k, v)
-        assert found.notes == (f"its backward is computed by torch: {reason}",)
-        with pytest.raises(RuntimeError, match=f"attention_backward: computed by torch: {reason}"):
-            cases.gradients(case, q, k, v, dout, dlse, [sinks])
-        monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
-        _C.forget_warnings()
-        before = launches()
-        with pytest.warns(UserWarning, match=f"attention_backward: computed by torch: {reason}"):
-            got = cases.gradients(case, q, k, v, dout, dlse, [sinks])
-    assert launches() == before + 1
-    cases.Reference(case, q, k, v, sinks).check_gradients(dout, dlse, *got)
-
-
-def test_a_backward_has_the_kernels_of_its_forward(monkeypatch):
-    """Also outside of the context that chose them."""
-    monkeypatch.setenv("THUNDERKITTENS_STRICT", "0")
-    case = Case(20, 24)
-    leaves = [t.requires_grad_() for t in cases.make(case)]
-    with generic():
-        o = thunderkittens.attention(*leaves)
-    _C.forget_warnings()
-    with pytest.warns(
-        UserWarning, match="attention_backward: computed by torch: it has no generic"
-    ):
-        o.sum().backward()
 
 
 def test_a_case_of_budgets_runs_the_generic_kernel(tmp_path):

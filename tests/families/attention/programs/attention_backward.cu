@@ -19,7 +19,8 @@ void run_attention_backward(const attention_backward_params& p) {
 
 void run_starts(const int* ends, int count, int length, int* starts) {
   const sequence_ends of{ends, /*is_int64=*/false};
-  kittens::host::launch_programmatic(attention_backward_starts, {{1}, {kStartsThreads}}, nullptr,
+  kittens::host::launch_programmatic(attention_backward_starts<kStartsThreads>,
+                                     {{1}, {kStartsThreads}}, nullptr,
                                      attention_starts_arguments{.q = of,
                                                                 .k = of,
                                                                 .rows = length,

@@ -1,0 +1,2 @@
+// The generic kernel in the calls of attention_backward_cases.h.
+#include "attention_backward_cases.h"
