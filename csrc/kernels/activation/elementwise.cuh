@@ -250,14 +250,14 @@ KITTENS_DEVICE void elementwise(const operands_of<typename Config::function>& p)
 // Grid of both: blocks of Config::warps slices, groups · slices of them in all.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     activation_forward(const __grid_constant__ operands_of<typename Config::function> p) {
   begin_dependent_grid();
   elementwise<Config>(p);
 }
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     activation_backward(const __grid_constant__ operands_of<typename Config::function> p) {
   begin_dependent_grid();
   elementwise<Config>(p);

@@ -50,7 +50,7 @@ KITTENS_DEVICE float sum_of_squares(const adamw_chunk& c) {
 // Grid: at most kAdamwNormBlocks blocks.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     adamw_norm(const __grid_constant__ adamw_norm_params p) {
   begin_dependent_grid();
   float sum = 0;

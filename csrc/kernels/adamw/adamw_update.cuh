@@ -195,7 +195,7 @@ KITTENS_DEVICE void count_step(const adamw_update_params& p, bool skipped) {
 // gradients are what the norm has read last, and may still be in the L2.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     adamw_update(const __grid_constant__ adamw_update_params p) {
   begin_dependent_grid();
   const float norm = p.norm != nullptr ? arch::load_global(p.norm) : 0.0f;

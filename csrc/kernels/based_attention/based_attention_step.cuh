@@ -222,7 +222,7 @@ struct based_step {
 // Grid: batch · heads blocks. root_of_scale: √scale.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     based_attention_step(const __grid_constant__ based_attention_step_params params, float scale,
                          float root_of_scale, float eps) {
   begin_dependent_grid();

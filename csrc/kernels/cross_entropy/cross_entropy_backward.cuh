@@ -28,7 +28,7 @@ KITTENS_DEVICE float scaled(float value, float factor) {
 // its rows in turn.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     cross_entropy_backward(const __grid_constant__ cross_entropy_backward_params p) {
   begin_dependent_grid();
   using T = typename Config::type;

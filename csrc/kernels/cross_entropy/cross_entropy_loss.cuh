@@ -53,7 +53,7 @@ KITTENS_DEVICE void include_vectors(near_sums& sums, const typename Config::type
 // Grid: a block a row.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     cross_entropy_loss(const __grid_constant__ cross_entropy_forward_params p) {
   begin_dependent_grid();
   using T = typename Config::type;

@@ -261,7 +261,7 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
 // Grid: a block a row, of as many warps as the row needs; or (a cluster's blocks, rows).
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads,
-                                  arch::min_blocks(Config::max_threads, Config::min_blocks))
+                                  arch::min_blocks<Config::max_threads, Config::min_blocks>)
     cross_entropy_rows(const __grid_constant__ cross_entropy_forward_params p) {
   begin_dependent_grid();
   const place_in_rows<Config> place;

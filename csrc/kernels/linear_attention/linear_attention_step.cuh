@@ -190,7 +190,7 @@ KITTENS_DEVICE void store_output(linear_attention_step_shared<Config>& shared,
 // Grid: batch · heads · (V / 32, rounded up) blocks. share: heads that read one of q and k.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     linear_attention_step(const __grid_constant__ linear_attention_step_params params, int share,
                           float scale) {
   begin_dependent_grid();

@@ -137,7 +137,7 @@ KITTENS_DEVICE void store_narrow_partial(const norm_backward_params& p,
 // Grid: partial_rows blocks, whether or not a weight gradient is wanted.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     norm_backward_narrow(const __grid_constant__ norm_backward_params p, narrow_layout layout) {
   using T = typename Config::type;
   constexpr int kRows = Config::rows, kSums = Config::sums;

@@ -271,7 +271,7 @@ KITTENS_DEVICE void norm_row(const norm_forward_params& p, const row_layout& lay
 // Grid: a block for each row, or, of rows of one warp, for every Config::rows.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads,
-                                  arch::min_blocks(Config::max_threads, Config::min_blocks))
+                                  arch::min_blocks<Config::max_threads, Config::min_blocks>)
     norm_forward(const __grid_constant__ norm_forward_params p, row_layout layout) {
   begin_dependent_grid();
   const bool alone = Config::rows > 1 && layout.warps == 1;

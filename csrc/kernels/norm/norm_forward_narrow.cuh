@@ -104,7 +104,7 @@ KITTENS_DEVICE void scale_narrow(typename Config::values& d, const row_moments& 
 // Grid: blocks of Config::threads / lanes rows.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
-                                  arch::min_blocks(Config::threads, Config::min_blocks))
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     norm_forward_narrow(const __grid_constant__ norm_forward_params p, narrow_layout layout) {
   begin_dependent_grid();
   using T = typename Config::type;

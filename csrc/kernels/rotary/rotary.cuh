@@ -249,7 +249,7 @@ struct unit_in_heads {
 // Grid: (batch · chunks, any number) blocks.
 template <class Config>
 __global__ void __launch_bounds__(Config::max_threads,
-                                  arch::min_blocks(Config::max_threads, Config::min_blocks))
+                                  arch::min_blocks<Config::max_threads, Config::min_blocks>)
     rotary(const __grid_constant__ rotary_params p, rotary_layout layout) {
   begin_dependent_grid();
   const int place = layout.units.quotient(arch::thread_id());

@@ -16,4 +16,6 @@ LEFT_OUT = {
     f"{_FOLDER}/adamw_update.cuh": ("min_blocks",),
 }
 HOST_SIDE = (f"{_FOLDER}/adamw_launch.cuh",)
-LISTED: tuple[Listed, ...] = ()
+LISTED: tuple[Listed, ...] = (
+    Listed("adamw_table.cuh", "ends_last", "start (less|more)", "lane 0's alone is read"),
+)

@@ -6,8 +6,6 @@ SOURCES = (
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step",
 )
 DEPENDENT = ()  # launched programmatically
-    "csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",
-)  # compiled for other architectures too
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
 ORDINARY_FROM = {
     "hedgehog_attention_forward": "features",

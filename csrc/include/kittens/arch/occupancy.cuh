@@ -1,9 +1,8 @@
 // What a multiprocessor has room for, where architectures differ.
 //
-//   int min_blocks(threads, blocks)   for __launch_bounds__(threads, min_blocks(threads, blocks)):
-//   of
-//                                     the blocks that are wanted, those whose threads there is room
-//                                     for. ptxas refuses more
+//   min_blocks<Threads, Blocks>   of the blocks that are wanted, those whose threads there is room
+//                                 for: the second argument of __launch_bounds__, whose first is
+//                                 Threads. ptxas refuses more
 //
 // 2048 threads; on sm_86, sm_89 and sm_120 1536 (CUDA C++ Programming Guide, Compute Capabilities).
 // All of these have 65536 registers, so what fits 2048 threads of so many registers fits 1536.
@@ -18,8 +17,8 @@ inline constexpr int kMultiprocessorThreads = 1536;
 inline constexpr int kMultiprocessorThreads = 2048;
 #endif
 
-constexpr int min_blocks(int threads, int blocks) {
-  return threads * blocks <= kMultiprocessorThreads ? blocks : kMultiprocessorThreads / threads;
-}
+template <int Threads, int Blocks>
+inline constexpr int min_blocks =
+    Blocks <= kMultiprocessorThreads / Threads ? Blocks : kMultiprocessorThreads / Threads;
 
 }  // namespace kittens::arch
