@@ -41,4 +41,10 @@ LISTED: tuple[Listed, ...] = (
         "equality 2/2 negated",
         "what either block's threads begin with is added up",
     ),
+    Listed(
+        f"{_FOLDER}_gradient_base.cuh",
+        "gradient_base::signals",
+        "limit 1/2 more",
+        "129 is a multiple of 129: one thread of each warpgroup, as before",
+    ),
 )
