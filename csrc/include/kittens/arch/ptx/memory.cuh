@@ -1,9 +1,12 @@
 // arch/memory.cuh on the device.
 //
-// Plain accesses are left to the compiler, which may then order and combine them; the assumption
-// about the address space makes it choose ld.shared / ld.global where it cannot see the pointer's
-// origin. Stores of 16 bytes to global memory are not: of several plain ones, nvcc 13.0 makes four
-// st.global.u32 out of the first.
+// Plain accesses are left to the compiler, which may then order and combine them; a pointer that is
+// converted to an address of its state space and back makes it choose ld.shared / ld.global where
+// it cannot see the pointer's origin. __builtin_assume(__isShared(p)) would say the same, but nvcc
+// 13.0 takes it to be false now and then, and leaves out the code behind it without a word, as it
+// did half of based_attention_step (cf. github.com/NVIDIA/cccl, issues 10901 and 11028;
+// tests/ptxas/test_address_spaces.py). Stores of 16 bytes to global memory are not plain: of
+// several such, nvcc 13.0 makes four st.global.u32 out of the first.
 #pragma once
 
 #include <cstdint>
@@ -114,12 +117,21 @@ KITTENS_DEVICE V as_vector(const access<sizeof(V)>& a) {
 #undef KITTENS_EVICT_LAST_LOAD
 #undef KITTENS_STREAMING_STORE
 
+template <class V>
+KITTENS_DEVICE V* in_global(V* p) {
+  return static_cast<V*>(__cvta_global_to_generic(__cvta_generic_to_global(p)));
+}
+
+template <class V>
+KITTENS_DEVICE V* in_shared(V* p) {
+  return static_cast<V*>(__cvta_shared_to_generic(__cvta_generic_to_shared(p)));
+}
+
 }  // namespace detail
 
 template <memory_vector V>
 KITTENS_DEVICE V load_global(const V* p) {
-  __builtin_assume(__isGlobal(p));
-  return *p;
+  return *detail::in_global(p);
 }
 
 template <memory_vector V>
@@ -129,8 +141,7 @@ KITTENS_DEVICE void store_global(V* p, std::type_identity_t<V> v, bool predicate
     memcpy(&a, &v, sizeof(V));
     detail::store_16_bytes(p, a, predicate);
   } else {
-    __builtin_assume(__isGlobal(p));
-    if (predicate) *p = v;
+    if (predicate) *detail::in_global(p) = v;
   }
 }
 
@@ -157,14 +168,12 @@ KITTENS_DEVICE void store_global_streaming(V* p, std::type_identity_t<V> v) {
 
 template <memory_vector V>
 KITTENS_DEVICE V load_shared(const V* p) {
-  __builtin_assume(__isShared(p));
-  return *p;
+  return *detail::in_shared(p);
 }
 
 template <memory_vector V>
 KITTENS_DEVICE void store_shared(V* p, std::type_identity_t<V> v) {
-  __builtin_assume(__isShared(p));
-  *p = v;
+  *detail::in_shared(p) = v;
 }
 
 // PTX ISA, Data Movement and Conversion Instructions: prefetch, prefetchu.
