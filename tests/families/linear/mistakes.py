@@ -113,10 +113,10 @@ MISTAKES = (
         WRONG,
     ),
     in_linear(
-        "squares_of_other_rows_count",
-        "      if (arch::lane_id() % 4 == 0) {",
-        "      if (arch::lane_id() % 4 == 1) {",
-        ".",
+        "squares_of_every_other_pair",
+        "      sum += arch::shuffle_xor(sum, 1);\n",
+        "",
+        WRONG,
     ),
     in_linear(
         "blocks_have_the_groups_of_the_first",
