@@ -21,6 +21,7 @@
 #include <kittens.cuh>
 
 #include "kernels/linear/linear.h"
+#include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
@@ -149,16 +150,11 @@ struct linear_norm {
     const T* const from = static_cast<const T*>(p.tensors.norm_weight);
 #pragma unroll
     for (int i = 0; i < weight.chunks; ++i) {
-      float pair[2];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const int col = step * kStep + weight.first(i, arch::lane_id()) + k;
-        pair[k] = col < p.in_features ? convert<float>(arch::load_global(from + col)) : 0.0f;
-      }
-      weight.data[i].set(pair);
+      const int col = step * kStep + weight.first(i, arch::lane_id());
+      detail::run_access<T, 2>::load(weight.data[i], from + col, col < p.in_features);
     }
   }
-  KITTENS_DEVICE void apply(x_rows& x) {
+  KITTENS_DEVICE void add_squares(const x_rows& x) {
 #pragma unroll
     for (int t = 0; t < x.line_tiles; ++t) {
 #pragma unroll
@@ -168,7 +164,17 @@ struct linear_norm {
         squares[pair % 2] = fmaf(a, a, fmaf(b, b, squares[pair % 2]));
       }
     }
-    mul_col(x, x, weight);
+  }
+  // Pair by pair: by floats, as mul_col, the kernel would wait for it.
+  KITTENS_DEVICE void multiply(x_rows& x) const {
+#pragma unroll
+    for (int t = 0; t < x.line_tiles; ++t) {
+#pragma unroll
+      for (int pair = 0; pair < x.kPairs; ++pair) {
+        uint32_t& word = x.data[0][t * x.kPairs + pair];
+        word = multiply_pairs<T>(word, weight.data[2 * t + pair / 2].words[0]);
+      }
+    }
   }
   // Each row's sum of this warp.
   KITTENS_DEVICE void share(linear_shared<Config>& shared) const {
@@ -278,11 +284,11 @@ __global__ __launch_bounds__(kWarps* kWarp,
   arch::sync_warp();
 
   linear_sums<Config> sums;
+  linear_norm<Config> norm;
   cursor<Config::stages> at;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
     sums.clear();
-    linear_norm<Config> norm;
     for (int step = arch::warp_id(); step < p.steps; step += kWarps, at.advance()) {
       linear_factors<Config> factors;
       if (normalized) norm.load_weight(p, step);  // it comes while the step does
@@ -294,11 +300,14 @@ __global__ __launch_bounds__(kWarps* kWarp,
         request(ring[at.stage], full[at.stage], p, mine, next);
       }
       next.advance(p);
-      if (normalized) norm.apply(factors.x);
+      if (normalized) {
+        if (pass == 0) norm.add_squares(factors.x);
+        norm.multiply(factors.x);
+      }
       sums.add(factors, tiles);
     }
     sums.share(shared, tiles);
-    if (normalized) norm.share(shared);
+    if (normalized && pass == 0) norm.share(shared);
     group<kWarps>::sync(1);
     write_columns(shared, p, mine.first_of(pass), groups);
     group<kWarps>::sync(1);  // before the next pass's sums

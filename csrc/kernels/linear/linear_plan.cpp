@@ -19,6 +19,9 @@ std::string why_unsupported(const linear_problem& p) {
   if (p.normalized && p.type == dtype::float16) {
     return "float16, whose products with the norm's weight may overflow, is normalized by torch";
   }
+  if (p.normalized && p.in_features % 2 != 0) {
+    return text("the norm of an odd number of columns, ", p.in_features, ", is computed by torch");
+  }
   if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
   if (p.in_features == 0) return "there are no products to add up";
   if (p.in_features > kMost || p.out_features > kMost) {

@@ -96,6 +96,7 @@ def options() -> list[Case]:
         Case((10,), 1000, 88, bias=True, activation="swiglu", norm=0.5),
         Case((4,), 264, 40, x_layout="odd", norm=1e-6, offset=3.0),
         Case((3,), 2048, 40, norm=0.0, small=2.0**-60),
+        Case((5,), 520, 700, norm=1e-6),  # several passes
     ]
 
 

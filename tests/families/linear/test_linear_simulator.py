@@ -76,6 +76,24 @@ def test_float16_with_a_norm_is_torchs():
         thunderkittens.linear(x, weight, norm=(norm_weight.half(), 1e-6))
 
 
+def test_the_norms_weight_may_be_anywhere():
+    x, weight, _, _, norm_weight = cases.make(Case((2,), 72, 40, norm=1e-6))
+    moved = torch.cat([norm_weight[:1], norm_weight])[1:]
+    assert moved.data_ptr() % 4 == 2
+    with thunderkittens.backend("simulator"):
+        want = thunderkittens.linear(x, weight, norm=(norm_weight, 1e-6))
+        assert memory.bits_equal(thunderkittens.linear(x, weight, norm=(moved, 1e-6)), want)
+
+
+def test_an_odd_number_of_columns_with_a_norm_is_torchs():
+    x, weight, norm_weight = (torch.ones(s).bfloat16() for s in ((2, 9), (1, 9), (9,)))
+    with (
+        thunderkittens.backend("simulator"),
+        pytest.raises(RuntimeError, match="the norm of an odd number of columns, 9, is computed"),
+    ):
+        thunderkittens.linear(x, weight, norm=(norm_weight, 1e-6))
+
+
 def test_more_rows_are_torchs_without_a_word():
     x, weight = torch.randn(cases.MOST + 1, 64).bfloat16(), torch.randn(8, 64).bfloat16()
     with thunderkittens.backend("simulator"):

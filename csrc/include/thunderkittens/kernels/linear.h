@@ -18,7 +18,7 @@ namespace thunderkittens {
 struct linear_params;
 
 // bf16 and, not normalized, fp16; 1 … kMostRows rows. Rows of x and of the weight start at
-// multiples of 16 bytes.
+// multiples of 16 bytes; normalized, in_features is even, and norm_weight at a multiple of 4 bytes.
 struct linear_problem {
   static constexpr int64_t kMostRows = 16;
 

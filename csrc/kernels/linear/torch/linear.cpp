@@ -113,7 +113,8 @@ Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_
   const auto address = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
   const Tensor x = rows_of(c, problem), y = c.empty_result();
   const Tensor bias = contiguous(c.bias), residual = contiguous(c.residual);
-  const Tensor norm_weight = contiguous(c.norm_weight);
+  Tensor norm_weight = contiguous(c.norm_weight);
+  if (reinterpret_cast<uintptr_t>(address(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
   problem.x_stride = problem.rows == 1 ? problem.in_features : x.stride(0);
   launch(d, problem,
          linear_tensors{
