@@ -21,9 +21,11 @@ void model::backward(const token_batch& batch, bool accumulate) {
   const stream s = queue_.handle();
   void* const dwpe =
       config_.is_llama ? nullptr : gradient(config_.padded_vocabulary() * config_.width);
+  begin("embedding's gradient", config_.is_llama ? 1 : 2);
   embed_backward({shape_.batch, shape_.length, config_.width, type_}, batch, m.dstream[0],
                  gradient(0), dwpe, accumulate, s);
   if (accumulate) {
+    begin("addition of gradients", 0);
     add(type_, parameters_.total - parameters_.norms, m.norm_gradients, gradient(parameters_.norms),
         s);
   }
@@ -38,6 +40,7 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
   // The op writes its gradients; those of later micro-batches are added behind all of them.
   void* const dweight =
       accumulate ? at(m.norm_gradients, offset - parameters_.norms) : gradient(offset);
+  begin("norm's gradient", first ? 3 : 4);
   tk::launch(plans_->norm_backward,
              {.dy = m.dnormal,
               .x = x,
@@ -53,6 +56,7 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
 
 void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
   if (config_.is_llama) return;
+  begin("bias' gradient", share_of(width));
   column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
               queue_.handle());
 }
@@ -60,7 +64,10 @@ void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accum
 // From the gradient of what is activated, which is in dhidden, to that of the hidden layer.
 void model::backward_activation(const layer_activations& l) {
   void* const d = memory_->dhidden;
-  if (plans_->gelu_backward) {
+  const bool gelu = plans_->gelu_backward.has_value();
+  begin(gelu ? "gelu's gradient" : "swiglu's gradient",
+        (gelu ? 3 : 5) * share_of(config_.mlp_width()));
+  if (gelu) {
     return tk::launch(*plans_->gelu_backward, {.dy = d, .x = l.hidden, .dx = d}, {},
                       queue_.handle());
   }
@@ -109,6 +116,8 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   multiply(d_proj_, {.a = dy, .b = weight(w.proj), .c = m.dattended});
   void* const k = at(l.qkv, width);
   void* const v = at(k, keys);
+  // q, o, their gradients, and the same of k and v; five products for the forward's two.
+  begin("attention's gradient", 4 * (1 + share_of(keys)), 2.5 * attention_flops());
   if (plans_->attention) {
     tk::launch(*plans_->attention_backward,
                {.q = l.qkv,
@@ -130,6 +139,7 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                        queue_.handle());
   }
   if (plans_->rotary_backward) {
+    begin("rotary's gradient", 2 * (1 + share_of(keys)));
     tk::launch(*plans_->rotary_backward,
                {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());

@@ -145,6 +145,42 @@ void queue::synchronise() {
 #endif
 }
 
+stopwatch::~stopwatch() {
+#ifdef WITH_CUDA
+  for (void* event : events_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+#endif
+}
+
+void stopwatch::take() {
+#ifdef WITH_CUDA
+  if (!queue_.is_simulated()) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "creating an event");
+    events_.push_back(event);
+    return check(cudaEventRecord(event, static_cast<cudaStream_t>(queue_.handle())),
+                 "recording an event");
+  }
+#endif
+  times_.push_back(clock::now());
+}
+
+std::vector<double> stopwatch::milliseconds() const {
+  std::vector<double> between;
+  for (size_t i = 1; i < times_.size(); ++i) {
+    between.push_back(std::chrono::duration<double, std::milli>(times_[i] - times_[i - 1]).count());
+  }
+#ifdef WITH_CUDA
+  for (size_t i = 1; i < events_.size(); ++i) {
+    float took = 0;
+    check(cudaEventElapsedTime(&took, static_cast<cudaEvent_t>(events_[i - 1]),
+                               static_cast<cudaEvent_t>(events_[i])),
+          "the time between events");
+    between.push_back(took);
+  }
+#endif
+  return between;
+}
+
 std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count) {
   std::vector<float> values(count);
   if (type == dtype::float32) {

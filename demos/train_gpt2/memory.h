@@ -102,6 +102,24 @@ class queue {
   clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
 };
 
+// The times between points in a queue's work.
+class stopwatch {
+ public:
+  explicit stopwatch(queue& q) : queue_(q) {}
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+  ~stopwatch();
+
+  void take();  // a point
+  // From each point to the next, once the work is done.
+  std::vector<double> milliseconds() const;
+
+ private:
+  queue& queue_;
+  std::vector<void*> events_;             // CUDA's
+  std::vector<clock::time_point> times_;  // in the simulator
+};
+
 // What `count` elements on the device are, in float32. Waits for the queue.
 std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count);
 

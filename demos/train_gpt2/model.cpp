@@ -229,6 +229,9 @@ int64_t model::most_counters() const {
 void model::update() {
   buffers& m = *memory_;
   verdict* const said = verdict_in(m.results, shape_.micro_steps);
+  // Of all parameters: gradients; and gradient, weight, moments and master weight, in and out.
+  const double all_matrices = double(parameters_.total) / double(shape_.rows() * config_.width);
+  begin("norm of the gradients", all_matrices);
   const void* const all[] = {m.gradients};
   tk::launch(plans_->grad_norm, {.grads = all, .norm = &said->norm}, work(), queue_.handle());
   judge({shape_.micro_steps, shape_.micro_steps * shape_.rows(), outliers_},
@@ -238,6 +241,8 @@ void model::update() {
          .of_losses = m.loss_window,
          .of_norms = m.norm_window},
         queue_.handle());
+  const double exact = 4.0 * (m.master != nullptr ? 6 : 4) / double(element());
+  begin("AdamW", all_matrices * (exact + (m.master != nullptr ? 2 : 3)));
   int64_t offset = 0;
   uint32_t number = 0;
   for (const tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {

@@ -17,6 +17,7 @@
 
 #include "buffers.h"
 #include "products.h"
+#include "profile.h"
 #include "thunderkittens/kernels/activation.h"
 #include "thunderkittens/kernels/adamw.h"
 #include "thunderkittens/kernels/attention.h"
@@ -56,6 +57,8 @@ class model {
   // AdamW on the summed gradients, clipped, at the learning rate that is in memory; or nothing, if
   // the step is an outlier or its gradients are not finite. It counts the updates.
   void update();
+  // Null, or what is told of each part of a step, train's and update's.
+  void watch(profile* p) { profile_ = p; }
   // The sum of the losses of micro-batch 0.
   void evaluate();
 
@@ -80,7 +83,7 @@ class model {
     return config_.is_llama ? kNoParameter : norm + config_.width;
   }
   void* at(void* base, int64_t elements) const {
-    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
+    return static_cast<std::byte*>(base) + elements * element();
   }
   bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
 
@@ -106,9 +109,18 @@ class model {
   // The gradient of a bias, where there is one.
   void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
 
-  void multiply(int product, const operands& o) {
-    products_.run(product, o, memory_->workspace, queue_.handle());
+  // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
+  void begin(const char* name, double matrices, double flops = 0) {
+    if (profile_ == nullptr) return;
+    profile_->begin({name, flops, matrices * double(shape_.rows() * config_.width * element())});
   }
+  // Of a matrix that is so wide, by one that is as wide as the stream.
+  double share_of(int64_t width) const { return double(width) / double(config_.width); }
+  // Of the forward, by two products, of which a causal mask leaves half.
+  double attention_flops() const {
+    return 2 * double(shape_.rows()) * double(shape_.length) * double(config_.width);
+  }
+  void multiply(int product, const operands& o);
   // The gradient of a weight, by what goes in and the gradient of what comes out.
   void multiply_weight(int product, const void* x, const void* dy, int64_t offset,
                        bool accumulate) {
@@ -120,6 +132,7 @@ class model {
   int64_t part_of(int64_t weight, int64_t first, int64_t in) const {
     return weight + (config_.is_llama ? first * in : first);
   }
+  int64_t element() const { return kittens::host::bytes_of(type_); }
   tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
   void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
 
@@ -128,6 +141,7 @@ class model {
   dtype type_;
   outlier_options outliers_;
   queue& queue_;
+  profile* profile_ = nullptr;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;
   int64_t last_norm_;

@@ -104,6 +104,8 @@ std::vector<option> table(options& o) {
       {"save-every", "N", "steps between checkpoints; the last is always saved", &o.save_every, 1,
        kMost},
       {"keep", "N", "checkpoints to keep", &o.keep, 1, 1 << 20},
+      {"profile", "N", "time the parts of the last N steps, also to profile.csv; 0: not",
+       &o.profile, 0, 1000},
       {"device", "N", "which GPU", &o.device, 0, 1024},
       {"help", "", "this list", &o.help},
   };
@@ -167,6 +169,9 @@ void check(options& o) {
   o.update.seed = static_cast<uint64_t>(o.seed);
   if (o.update.stochastic_rounding && o.element() == dtype::float32) {
     throw error("--stochastic-rounding is of bfloat16 weights, got --dtype float32");
+  }
+  if (o.profile > 0 && o.graph) {
+    throw error("--profile times launches one by one, which --graph makes as one: got both");
   }
   const int64_t at_once = o.batch * o.length;
   if (o.total_batch == 0) o.total_batch = at_once;

@@ -27,7 +27,7 @@ struct options {
   std::string out = "runs/train_gpt2";
   bool recompute = false, graph = false, resume = false, help = false;
   int64_t device = 0, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
-  int64_t keep = 2;
+  int64_t keep = 2, profile = 0;
   // Samples
   sampling_options sampling;  // its prompt is filled in: the tokens of `prompt`
   std::string prompt;

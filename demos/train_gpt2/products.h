@@ -22,6 +22,7 @@ enum class epilogue {
 // [n, k], c [m, n]. Strides: elements between rows. Sums are float32: of bfloat16 as they are, of
 // float32 rounded to TF32 by the tensor cores, and exact in the loops.
 struct product {
+  const char* name;  // in a profile
   int64_t m, n, k;
   bool transposed_a = false, transposed_b = false;
   int64_t a_stride, b_stride, c_stride;
@@ -46,6 +47,7 @@ class products {
   // How it is computed, once and for all; a number for `run`. kNone: not with this epilogue. Throws
   // error where it cannot be computed at all.
   int plan(const product& p);
+  const product& planned(int number) const;
   int64_t workspace_bytes() const;
   // Asynchronous; nothing is allocated.
   void run(int number, const operands& o, void* workspace, stream s) const;

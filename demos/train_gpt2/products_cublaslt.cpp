@@ -40,6 +40,7 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns
 }
 
 struct planned_product {
+  product what;
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
@@ -96,7 +97,7 @@ int products::plan(const product& p) {
   const bool is_float32 = own_->type == dtype::float32;
   const cudaDataType_t type = is_float32 ? CUDA_R_32F : CUDA_R_16BF;
   const auto compute = is_float32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  planned_product made;
+  planned_product made{.what = p};
   check(cublasLtMatmulDescCreate(&made.desc, compute, CUDA_R_32F), "describing");
   set(made.desc, CUBLASLT_MATMUL_DESC_TRANSA, p.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(made.desc, CUBLASLT_MATMUL_DESC_TRANSB, p.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -123,6 +124,8 @@ int products::plan(const product& p) {
   own_->planned.push_back(made);
   return static_cast<int>(own_->planned.size()) - 1;
 }
+
+const product& products::planned(int number) const { return own_->planned[number].what; }
 
 int64_t products::workspace_bytes() const { return kWorkspaceBytes; }
 

@@ -60,6 +60,8 @@ int products::plan(const product& p) {
   return static_cast<int>(own_->planned.size()) - 1;
 }
 
+const product& products::planned(int number) const { return own_->planned[number]; }
+
 int64_t products::workspace_bytes() const { return 0; }
 
 void products::run(int number, const operands& o, void*, stream) const {

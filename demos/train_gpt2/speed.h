@@ -27,6 +27,9 @@ double flops_per_token(const config& c, int64_t length);
 // which alone the trainer is compiled.
 double peak_flops(const std::string& name, dtype type);
 
+// Bytes/s of its memory, as the data sheets have it; 0: unknown.
+double peak_bytes(const std::string& name);
+
 // "40 s", "12 min", "3 h 05 min", "2 d 07 h"
 std::string shown_time(double seconds);
 

@@ -50,6 +50,7 @@ class run {
         model_(config_, o.shape(), o.element(), o.update, device_, queue_),
         examination_(o, config_, device_, model_, queue_, data_.first_token()),
         staging_(device_, place::host),
+        profile_(queue_),
         speed_(flops_per_token(config_, o.length), name_of(device_), o.element()) {
     staging_.allocate([&] {
       for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
@@ -102,6 +103,7 @@ class run {
       examination_.run(done_.step, true, *log_);
     }
     if (done_.step > first) save();
+    if (profile_.steps() > 0) show_profile();
     if (done_.skipped > 0) {
       std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
                   static_cast<long long>(done_.step));
@@ -153,7 +155,10 @@ class run {
     queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
     *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
     queue_.upload(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    const bool watched = done_.step >= options_.steps - options_.profile;
+    model_.watch(watched ? &profile_ : nullptr);
     graph_ ? graph_->launch() : compute_step();
+    if (watched) profile_.end_step();
     queue_.download(results_[parity], model_.memory().results,
                     result_floats(micro_steps) * int64_t{sizeof(float)});
     queue_.mark(parity);
@@ -197,6 +202,13 @@ class run {
     }
   }
 
+  void show_profile() {
+    const std::string chip = name_of(device_);
+    const double flops = peak_flops(chip, options_.element()), bytes = peak_bytes(chip);
+    std::fputs(profile_.table(flops, bytes).c_str(), stdout);
+    profile_.write(options_.out + "/profile.csv", flops, bytes);
+  }
+
   static double milliseconds(clock::duration d) {
     return std::chrono::duration<double, std::milli>(d).count();
   }
@@ -216,6 +228,7 @@ class run {
   model model_;
   examination examination_;
   arena staging_;
+  profile profile_;
   int* tokens_[queue::kMarks];
   float* rates_[queue::kMarks];
   float* results_[queue::kMarks];
