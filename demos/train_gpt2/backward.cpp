@@ -4,8 +4,11 @@
 namespace gpt2 {
 
 // dstream[0] has the gradient of the stream behind a block, dstream[1] that of its middle.
-void model::backward(const token_batch& batch, bool accumulate) {
+void model::backward(const token_batch& batch, bool accumulate, bool last) {
   buffers& m = *memory_;
+  const auto is_done = [&](size_t bucket) {
+    if (exchange_ && last) exchange_->sum_gradients(bucket, m.gradients);
+  };
   multiply(d_logits_, {.a = m.logits, .b = weight(0), .c = m.dnormal});
   multiply(w_logits_,
            {.a = m.logits, .b = m.last_normal, .c = gradient(0), .accumulate = accumulate});
@@ -17,6 +20,7 @@ void model::backward(const token_batch& batch, bool accumulate) {
     backward_attention(l, offsets_[i], accumulate);
     backward_norm(i > 0 ? m.layers[i - 1].output : m.embedded, l.mean1, l.rstd1, offsets_[i].norm1,
                   false, accumulate);
+    is_done(shards_.of_layer(i));
   }
   const stream s = queue_.handle();
   void* const dwpe =
@@ -29,6 +33,8 @@ void model::backward(const token_batch& batch, bool accumulate) {
     add(type_, parameters_.total - parameters_.norms, m.norm_gradients, gradient(parameters_.norms),
         s);
   }
+  is_done(shards_.of_embedding());
+  is_done(shards_.of_vectors());
 }
 
 // dnormal, and what arrives at the stream itself but behind the last block (`first`), to the

@@ -7,9 +7,10 @@ void model::train(int64_t number) {
   const int64_t rows = shape_.rows();
   const token_batch batch =
       token_batch::at(memory_->tokens + number * token_batch::ints(rows), rows);
+  if (exchange_ && number == 0) exchange_->gather_weights(memory_->weights);
   forward(batch);
   losses(batch, number, true);
-  backward(batch, number > 0);
+  backward(batch, number > 0, number + 1 == shape_.micro_steps);
 }
 
 void model::evaluate() {
@@ -22,6 +23,11 @@ void model::forward(const token_batch& batch) {
   buffers& m = *memory_;
   const stream s = queue_.handle();
   const int64_t wpe = config_.padded_vocabulary() * config_.width;
+  const auto await_weights = [&](size_t bucket) {
+    if (exchange_) exchange_->await_weights(bucket);
+  };
+  await_weights(shards_.of_vectors());
+  await_weights(shards_.of_embedding());
   begin("embedding", 2);
   embed({shape_.batch, shape_.length, config_.width, type_}, batch, weight(0),
         config_.is_llama ? nullptr : weight(wpe), m.embedded, s);
@@ -42,6 +48,7 @@ void model::forward(const token_batch& batch) {
   for (size_t i = 0; i < m.layers.size(); ++i) {
     const layer_activations& l = m.layers[i];
     const layer_offsets& w = offsets_[i];
+    await_weights(shards_.of_layer(i));
     multiply(qkv_, {.a = l.normal1, .b = weight(w.qkv), .c = l.qkv, .bias = weight(w.qkv_bias)});
     forward_attention(l);
     multiply(proj_,
@@ -141,7 +148,7 @@ void model::losses(const token_batch& batch, int64_t number, bool gradient) {
               .gradient = gradient ? m.logits : nullptr,
               .dloss = gradient ? m.row_weight : nullptr},
              {}, queue_.handle());
-  tk::launch(plans_->total, {.loss = m.losses, .total = m.results + number}, {}, queue_.handle());
+  tk::launch(plans_->total, {.loss = m.losses, .total = numbers() + number}, {}, queue_.handle());
 }
 
 }  // namespace gpt2

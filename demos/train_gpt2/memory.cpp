@@ -106,15 +106,15 @@ queue::~queue() {
 #endif
 }
 
-void queue::copy(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool up) {
+void queue::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
   if (simulated_) {
     std::memcpy(to, from, bytes);
     return;
   }
 #ifdef WITH_CUDA
-  const auto kind = up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
-  check(cudaMemcpyAsync(to, from, bytes, kind, static_cast<cudaStream_t>(stream_)), "a copy");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream_)),
+        "a copy");
 #endif
 }
 
@@ -142,6 +142,37 @@ void queue::synchronise() {
   ++count().synchronisations;
 #ifdef WITH_CUDA
   if (!simulated_) check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "waiting");
+#endif
+}
+
+void queue::follow([[maybe_unused]] const point& p) {
+#ifdef WITH_CUDA
+  if (simulated_) return;
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream_), static_cast<cudaEvent_t>(p.event_)),
+        "waiting for an event");
+#endif
+}
+
+point::point([[maybe_unused]] const device& d) {
+#ifdef WITH_CUDA
+  if (d.is_simulated()) return;
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  event_ = event;
+#endif
+}
+
+point::~point() {
+#ifdef WITH_CUDA
+  if (event_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+#endif
+}
+
+void point::put([[maybe_unused]] const queue& q) {
+#ifdef WITH_CUDA
+  if (event_ == nullptr) return;
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(q.handle())),
+        "recording an event");
 #endif
 }
 
@@ -184,12 +215,12 @@ std::vector<double> stopwatch::milliseconds() const {
 std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count) {
   std::vector<float> values(count);
   if (type == dtype::float32) {
-    q.download(values.data(), from, count * int64_t{sizeof(float)});
+    q.copy(values.data(), from, count * int64_t{sizeof(float)});
     q.synchronise();
     return values;
   }
   std::vector<bfloat16> stored(count);
-  q.download(stored.data(), from, count * int64_t{sizeof(bfloat16)});
+  q.copy(stored.data(), from, count * int64_t{sizeof(bfloat16)});
   q.synchronise();
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
   return values;

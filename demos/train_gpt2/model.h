@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "buffers.h"
+#include "exchange.h"
 #include "products.h"
 #include "profile.h"
 #include "thunderkittens/kernels/activation.h"
@@ -49,7 +50,7 @@ struct layer_offsets {
 class model {
  public:
   model(const config& c, const run_shape& shape, dtype type, const update_options& options,
-        const device& d, queue& q);
+        const device& d, queue& q, const nccl* between = nullptr);  // null: there is one rank
 
   // Forward and backward of micro-batch `number`, whose tokens are there; gradients are added up
   // from number 0 on.
@@ -62,12 +63,21 @@ class model {
   // The sum of the losses of micro-batch 0.
   void evaluate();
 
+  // Weights that others have updated come here ahead of the forward; this is for what else reads
+  // them. All ranks have to ask.
+  void complete_weights();
+
   const parameters& layout() const { return parameters_; }
+  const shards& parts() const { return shards_; }
   buffers& memory() { return *memory_; }
-  // The weights that updates change, the master weights where there are some. Waits for them.
+  // The weights that updates change, the master weights where there are some. Waits for them, and
+  // spoils gradients. All ranks have to ask, as below; rank 0 has them then, all others nothing.
   std::vector<float> exact_weights();
   // Sets them, and `weights` to what they are rounded to the nearest.
   void set_weights(const std::vector<float>& values);
+  // The same of a moment, exp_avg or exp_avg_sq.
+  std::vector<float> whole_state(const float* state);
+  void set_state(float* state, const std::vector<float>& values);
   const config& sizes() const { return config_; }
   const run_shape& shape() const { return shape_; }
   const outlier_options& outliers() const { return outliers_; }
@@ -89,6 +99,7 @@ class model {
 
  private:
   void plan_ops(const update_options& options, const device& d);
+  void plan_update(const update_options& options, const device& d);
   void plan_attention(const device& d);
   void plan_products();
   void fill_constants();
@@ -100,7 +111,9 @@ class model {
   void forward_mlp(const layer_activations& l, const layer_offsets& w);
   void activate(const layer_activations& l);
   void losses(const token_batch& batch, int64_t number, bool gradient);
-  void backward(const token_batch& batch, bool accumulate);
+  void backward(const token_batch& batch, bool accumulate, bool last);
+  // first: the number of the first piece, among all of the rank.
+  void update_pieces(const std::vector<piece>& pieces, const tk::adamw_plan& plan, size_t first);
   void backward_mlp(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_attention(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
@@ -133,6 +146,7 @@ class model {
     return weight + (config_.is_llama ? first * in : first);
   }
   int64_t element() const { return kittens::host::bytes_of(type_); }
+  float* numbers() const { return memory_->numbers + shape_.rank * results(shape_).numbers(); }
   tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
   void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
 
@@ -144,6 +158,7 @@ class model {
   profile* profile_ = nullptr;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;
+  shards shards_;
   int64_t last_norm_;
   products products_;
 
@@ -165,10 +180,11 @@ class model {
     tk::cross_entropy_forward_plan loss, loss_and_gradient;
     tk::cross_entropy_total_plan total;
     tk::grad_norm_plan grad_norm;
-    tk::adamw_plan adamw_matrices, adamw_vectors;
+    std::optional<tk::adamw_plan> adamw_matrices, adamw_vectors;  // if a rank has some
   };
   std::optional<plans> plans_;
   std::optional<buffers> memory_;
+  std::optional<exchange> exchange_;
 };
 
 }  // namespace gpt2

@@ -74,7 +74,7 @@ void speedometer::add(double milliseconds) {
 
 double speedometer::share_of_peak(int64_t tokens, double milliseconds) const {
   if (peak_ == 0) return std::numeric_limits<double>::quiet_NaN();
-  return flops_ * double(tokens) / (milliseconds / 1000) / peak_;
+  return flops_ * double(tokens) / (milliseconds / 1000) / (peak_ * count_of_);
 }
 
 double speedometer::seconds_left(int64_t steps) const {
