@@ -60,10 +60,11 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
              work(), queue_.handle());
 }
 
-void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
+void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate,
+                        int64_t matrices) {
   if (config_.is_llama) return;
-  begin("bias' gradient", share_of(width));
-  column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
+  begin("bias' gradient", double(matrices) * share_of(width));
+  column_sums({shape_.rows(), width, type_, matrices}, x, gradient(offset), accumulate, memory_->workspace,
               queue_.handle());
 }
 
@@ -150,6 +151,7 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());
   }
+  sum_columns(width, m.dq, w.qkv_bias, accumulate, 3);  // dk and dv lie behind dq
   // The op's gradients are three matrices, the weight is one: a product for each part of it.
   const struct {
     const void* d;
@@ -158,7 +160,6 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   for (const auto& part : parts) {
     const bool is_q = part.first == 0;
     const int64_t qkv = part_of(w.qkv, part.first, width);
-    sum_columns(part.size, part.d, w.qkv_bias + part.first, accumulate);
     multiply_weight(is_q ? w_q_ : w_key_, l.normal1, part.d, qkv, accumulate);
     multiply(is_q ? d_q_ : d_key_,
              {.a = part.d, .b = weight(qkv), .c = m.dnormal, .accumulate = !is_q});

@@ -35,13 +35,20 @@ KITTENS_DEVICE void store(T* to, const float (&values)[kRun<T>]) {
   detail::run_access<T, kRun<T>>::store(to, run, true);
 }
 
+template <class T>
+KITTENS_DEVICE void add_run(float (&values)[kRun<T>], const lane_run<T, kRun<T>>& run) {
+  float more[kRun<T>];
+  run.get(more);
+#pragma unroll
+  for (int e = 0; e < kRun<T>; ++e) values[e] += more[e];
+}
+
 // values += what is at `from`
 template <class T>
 KITTENS_DEVICE void add_loaded(float (&values)[kRun<T>], const T* from) {
-  float more[kRun<T>];
-  load(more, from);
-#pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) values[e] += more[e];
+  lane_run<T, kRun<T>> run;
+  detail::run_access<T, kRun<T>>::load(run, from, true);
+  add_run(values, run);
 }
 
 // Calls f(T{}) with the element type.
@@ -130,34 +137,58 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Sums of columns ----------------------------------------------------------------------------
 
-// Grid: (slices of a row, parts of the rows). Warp w of part p adds rows p · warps + w, …
+constexpr int kAhead = 8;  // rows that a warp has in flight
+
+// Grid: (slices of a row, parts of the rows, matrices). Warp w of a part adds its rows w, w + 8, …
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    column_sums_kernel(int64_t rows, int64_t width, const T* x, float* partial) {
+__global__ void __launch_bounds__(kThreads, 3)
+    column_sums_kernel(column_sums_problem p, const T* x, float* partial) {
   const int64_t column = int64_t{arch::block_x()} * kSlice<T> + arch::lane_id() * kRun<T>;
-  const bool inside = column < width;
+  const bool inside = column < p.width;
+  // The last rows first: what has written x has left them in the L2.
+  const int64_t part = p.parts() - 1 - arch::block_y(), matrix = arch::block_z();
+  const int64_t first = part * p.rows_of_part(), more = p.rows - first;
+  const int64_t end = first + (more < p.rows_of_part() ? more : p.rows_of_part());
+  int64_t row = first + arch::warp_id();
+  const T* from = x + (matrix * p.rows + row) * p.width + column;
   float sum[kRun<T>] = {};
-  const int64_t first = int64_t{arch::block_y()} * kWarps + arch::warp_id();
-  for (int64_t row = first; row < rows; row += int64_t{arch::grid_y()} * kWarps) {
-    if (inside) add_loaded(sum, x + row * width + column);
+  for (; inside && row + (kAhead - 1) * kWarps < end; row += kAhead * kWarps) {
+    lane_run<T, kRun<T>> runs[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      detail::run_access<T, kRun<T>>::load(runs[a], from + a * kWarps * p.width, true);
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) add_run(sum, runs[a]);
+    from += kAhead * kWarps * p.width;
   }
+  for (; inside && row < end; row += kWarps, from += kWarps * p.width) add_loaded(sum, from);
   add_warps(sum);
   if (arch::warp_id() != 0 || !inside) return;
 #pragma unroll
   for (int e = 0; e < kRun<T>; ++e) {
-    arch::store_global(partial + arch::block_y() * width + column + e, sum[e]);
+    arch::store_global(partial + (matrix * p.parts() + part) * p.width + column + e, sum[e]);
   }
 }
 
+// Grid: (groups of 32 columns, matrices). Warp w adds parts w, w + 8, … of a matrix.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    add_parts_kernel(int64_t width, int64_t parts, const float* partial, T* sums, bool accumulate) {
-  const int64_t column = thread_of_grid();
-  if (column >= width) return;
-  float sum = 0;
-  for (int64_t p = 0; p < parts; ++p) sum += arch::load_global(partial + p * width + column);
-  if (accumulate) sum += convert<float>(arch::load_global(sums + column));
-  arch::store_global(sums + column, convert<T>(sum));
+    add_parts_kernel(column_sums_problem p, const float* partial, T* sums, bool accumulate) {
+  const int64_t column = int64_t{arch::block_x()} * 32 + arch::lane_id();
+  const bool inside = column < p.width;
+  const int64_t matrix = arch::block_y();
+  const float* from = partial + (matrix * p.parts() + arch::warp_id()) * p.width + column;
+  float sum[1] = {};
+#pragma unroll 8
+  for (int64_t part = arch::warp_id(); part < p.parts(); part += kWarps, from += kWarps * p.width) {
+    if (inside) sum[0] += arch::load_global(from);
+  }
+  add_warps(sum);
+  if (arch::warp_id() != 0 || !inside) return;
+  T* const to = sums + matrix * p.width + column;
+  if (accumulate) sum[0] += convert<float>(arch::load_global(to));
+  arch::store_global(to, convert<T>(sum[0]));
 }
 
 template <class T>
@@ -196,19 +227,18 @@ void embed_backward(const embedding& e, const token_batch& batch, const void* dx
   });
 }
 
-int64_t column_sums_problem::parts() const { return std::min<int64_t>(32, ceil_div(rows, kWarps)); }
-
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s) {
   with_type(p.type, [&]<class T>(T) {
-    const host::launch_config config{.grid = {ceil_div(p.width, kSlice<T>), p.parts()},
+    const host::launch_config config{.grid = {ceil_div(p.width, kSlice<T>), p.parts(), p.matrices},
                                      .block = {kThreads},
                                      .shared_bytes = kSharedBytes<T>};
     auto* partial = static_cast<float*>(workspace);
-    host::launch(column_sums_kernel<T>, config, s, p.rows, p.width, static_cast<const T*>(x),
-                 partial);
-    host::launch(add_parts_kernel<T>, one_thread_each(p.width), s, p.width, p.parts(), partial,
-                 static_cast<T*>(sums), accumulate);
+    host::launch(column_sums_kernel<T>, config, s, p, static_cast<const T*>(x), partial);
+    const host::launch_config last{.grid = {ceil_div(p.width, 32), p.matrices},
+                                   .block = {kThreads},
+                                   .shared_bytes = kThreads * sizeof(float)};
+    host::launch(add_parts_kernel<T>, last, s, p, partial, static_cast<T*>(sums), accumulate);
   });
 }
 

@@ -1,5 +1,6 @@
-// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns, and the
-// attention of float32. Plain C++: kernels.cu and attention_fp32.cu have the device code.
+// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns, digests,
+// and the attention of float32. Plain C++: the device code is in kernels.cu, digest.cu and
+// attention_fp32.cu.
 //
 // Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.
 #pragma once
@@ -44,19 +45,32 @@ void embed(const embedding& e, const token_batch& batch, const void* wte, const 
 void embed_backward(const embedding& e, const token_batch& batch, const void* dx, void* dwte,
                     void* dwpe, bool accumulate, stream s);
 
-// sums[c] = Σ_r x[r, c], or the same added to it: a bias' gradient. In one order, whatever the GPU.
+// sums[m, c] = Σ_r x[m, r, c], or the same added to it: gradients of biases. In one order, whatever
+// the GPU.
 struct column_sums_problem {
   int64_t rows, width;
   dtype type;
+  int64_t matrices = 1;
 
-  int64_t parts() const;  // of the rows, which are added up apart
-  int64_t workspace_bytes() const { return parts() * width * 4; }
+  // The rows are added up in parts: enough to keep a GPU busy, few enough to be added up again.
+  constexpr int64_t rows_of_part() const { return rows > 256 * 256 ? (rows + 255) / 256 : 256; }
+  constexpr int64_t parts() const { return (rows + rows_of_part() - 1) / rows_of_part(); }
+  int64_t workspace_bytes() const { return matrices * parts() * width * 4; }
 };
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s);
 
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);
+
+// Σ parts, of 64 bits that run over, tells a matrix from any other.
+struct matrix {
+  const void* data;
+  int64_t rows, width, stride;  // stride: elements between rows
+  dtype type;
+};
+inline constexpr int64_t kDigestParts = 1 << 16;
+void digest(const matrix& m, uint64_t* parts, stream s);
 
 inline constexpr int64_t kMostHeadDim = 256;  // of both kinds of plain attention
 

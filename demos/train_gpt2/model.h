@@ -58,6 +58,9 @@ class model {
   // AdamW on the summed gradients, clipped, at the learning rate that is in memory; or nothing, if
   // the step is an outlier or its gradients are not finite. It counts the updates.
   void update();
+  // Takes the fastest ways of its products, by micro-batch 0, whose tokens are there; gradients are
+  // spoilt. Waits.
+  void choose_products();
   // Null, or what is told of each part of a step, train's and update's.
   void watch(profile* p) { profile_ = p; }
   // The sum of the losses of micro-batch 0.
@@ -120,7 +123,8 @@ class model {
                      bool first, bool accumulate);
   void backward_activation(const layer_activations& l);
   // The gradient of a bias, where there is one.
-  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
+  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate,
+                   int64_t matrices = 1);
 
   // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
   void begin(const char* name, double matrices, double flops = 0) {
@@ -156,6 +160,7 @@ class model {
   outlier_options outliers_;
   queue& queue_;
   profile* profile_ = nullptr;
+  bool chooses_ = false;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;
   shards shards_;

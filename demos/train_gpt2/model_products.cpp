@@ -83,7 +83,17 @@ void model::multiply(int number, const operands& o) {
     const double out = m * n * (1 + (o.accumulate ? 1 : 0) + (o.extra != nullptr ? 1 : 0));
     profile_->begin({p.name, 2 * m * n * k, (m * k + n * k + out) * double(element())});
   }
+  if (chooses_) return products_.choose(number, o, memory_->workspace, queue_.handle());
   products_.run(number, o, memory_->workspace, queue_.handle());
+}
+
+void model::choose_products() {
+  if (!products_.have_choice()) return;
+  chooses_ = true;
+  train(0);
+  chooses_ = false;
+  if (exchange_) exchange_->await_sums();
+  queue_.synchronise();
 }
 
 }  // namespace gpt2

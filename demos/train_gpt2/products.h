@@ -49,6 +49,12 @@ class products {
   int plan(const product& p);
   const product& planned(int number) const;
   int64_t workspace_bytes() const;
+  // Whether there may be several ways to compute one.
+  bool have_choice() const;
+  // Runs it in each of the ways that there are, and takes the fastest for good of those whose
+  // result has the same bits as that of the first: so a choice by time changes no result. Waits.
+  // What `accumulate` adds to is lost.
+  void choose(int number, const operands& o, void* workspace, stream s);
   // Asynchronous; nothing is allocated.
   void run(int number, const operands& o, void* workspace, stream s) const;
 

@@ -64,6 +64,12 @@ const product& products::planned(int number) const { return own_->planned[number
 
 int64_t products::workspace_bytes() const { return 0; }
 
+bool products::have_choice() const { return false; }
+
+void products::choose(int number, const operands& o, void* workspace, stream s) {
+  run(number, o, workspace, s);
+}
+
 void products::run(int number, const operands& o, void*, stream) const {
   const product& p = own_->planned[number];
   own_->type == dtype::float32 ? multiply<float>(p, o) : multiply<bfloat16>(p, o);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -50,6 +51,7 @@ class run {
         data_(o.train, o.length, config_.vocabulary),
         order_(data_.sequences(), static_cast<uint64_t>(o.seed)),
         sorter_(config_.vocabulary),
+        weights_(std::async(std::launch::async, [this] { return first_weights(); })),
         device_(device_of(o.device + o.rank)),
         queue_(device_),
         nccl_(all.count() > 1 ? std::make_unique<nccl>(o.nccl, all) : nullptr),
@@ -72,10 +74,12 @@ class run {
                    {"tokens", std::to_string(data_.tokens())}};
     if (o.resume) {
       load_checkpoint(newest_checkpoint(o.out), done_, model_, queue_);
-    } else if (!o.init.empty()) {
-      model_.set_weights(read_weights(o.init, model_.layout()));
     } else {
-      model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
+      model_.set_weights(weights_.get());
+    }
+    if (done_.step < o.steps) {
+      upload_tokens();
+      model_.choose_products();
     }
     if (o.graph) graph_.emplace(queue_, [this] { compute_step(); });
     const bool again = done_.step == o.steps && examination_.is_due(done_.step, true);
@@ -85,7 +89,7 @@ class run {
     describe();
   }
 
-  void go() {
+  void go(clock::time_point start) {
     last_report_ = clock::now();
     reported_ = done_.step;
     const int64_t first = done_.step;
@@ -94,6 +98,11 @@ class run {
       const counters before = count();
       launch_step();
       if (done_.step > reported_ + 1) report();
+      if (std::exchange(is_first_, false)) {
+        report();
+        std::printf("%.2f s from the start to the end of the first step\n",
+                    milliseconds(clock::now() - start) / 1000);
+      }
       in_loop.allocations += count().allocations - before.allocations;
       in_loop.synchronisations += count().synchronisations - before.synchronisations;
       const bool examines = done_.step < options_.steps && examination_.is_due(done_.step, false);
@@ -121,6 +130,12 @@ class run {
   }
 
  private:
+  std::vector<float> first_weights() const {
+    if (options_.resume) return {};
+    const parameters layout(config_);
+    if (!options_.init.empty()) return read_weights(options_.init, layout);
+    return first_values(layout, static_cast<uint64_t>(options_.seed));
+  }
   bool ends() { return ranks_.ends_at(done_.step, interrupted != 0); }
   int64_t rows() const { return options_.shape().rows(); }
   int64_t step_ints() const { return options_.shape().micro_steps * token_batch::ints(rows()); }
@@ -150,9 +165,8 @@ class run {
     model_.update();
   }
 
-  // One update, launched: its tokens, whose memory no step before the last reads any more, its
-  // kernels, and the copy of its results.
-  void launch_step() {
+  // Those of the next update, whose memory no step before the last reads any more.
+  void upload_tokens() {
     const int parity = static_cast<int>(done_.step % queue::kMarks);
     const int64_t micro_steps = options_.shape().micro_steps;
     const int64_t first = done_.sequences + options_.rank * micro_steps * options_.batch;
@@ -162,6 +176,12 @@ class run {
           [&](int64_t number) { return order_.at(first + i * options_.batch + number); });
     }
     queue_.copy(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
+  }
+
+  // One update, launched: its tokens, its kernels, and the copy of its results.
+  void launch_step() {
+    const int parity = static_cast<int>(done_.step % queue::kMarks);
+    upload_tokens();
     *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
     queue_.copy(model_.memory().learning_rate, rates_[parity], sizeof(float));
     const bool watched = done_.step >= options_.steps - options_.profile;
@@ -172,7 +192,7 @@ class run {
                 layout_.floats() * int64_t{sizeof(float)});
     queue_.mark(parity);
     ++done_.step;
-    done_.sequences += ranks_.count() * micro_steps * options_.batch;
+    done_.sequences += ranks_.count() * options_.shape().micro_steps * options_.batch;
   }
 
   // Of the step behind the last that was reported, once it is done; nothing where all were.
@@ -238,6 +258,7 @@ class run {
   dataset data_;
   shuffled order_;
   batch_sorter sorter_;
+  std::future<std::vector<float>> weights_;  // made while CUDA starts
   device device_;
   queue queue_;
   std::unique_ptr<nccl> nccl_;  // where there are several ranks
@@ -253,6 +274,7 @@ class run {
   std::optional<run_log> log_;  // rank 0's
   speedometer speed_;
   int64_t reported_ = 0;  // steps whose numbers have come
+  bool is_first_ = true;  // what comes is the first step
   int64_t saved_ = 0;     // the step of the last checkpoint
   clock::time_point last_report_;
 };
@@ -261,6 +283,7 @@ class run {
 }  // namespace gpt2
 
 int main(int count, char** arguments) {
+  const auto start = gpt2::clock::now();
   std::optional<gpt2::ranks> all;
   try {
     gpt2::options o = gpt2::parse_options(count, arguments);
@@ -268,7 +291,7 @@ int main(int count, char** arguments) {
     all.emplace(static_cast<int>(o.ranks));
     o.rank = all->rank();
     std::signal(SIGINT, [](int) { gpt2::interrupted = 1; });
-    gpt2::run(o, *all).go();
+    gpt2::run(o, *all).go(start);
   } catch (const std::exception& why) {
     if (!all || all->may_speak()) std::fprintf(stderr, "train_gpt2: %s\n", why.what());
     return 1;

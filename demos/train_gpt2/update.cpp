@@ -3,6 +3,7 @@
 
 #include "bfloat16.h"
 #include "model.h"
+#include "parallel.h"
 
 namespace gpt2 {
 
@@ -87,7 +88,10 @@ void model::set_state(float* state, const std::vector<float>& values) {
 void model::set_weights(const std::vector<float>& values) {
   const buffers& m = *memory_;
   if (m.master != nullptr) set_state(m.master, values);
-  const std::vector<bfloat16> rounded(values.begin(), values.end());
+  std::vector<bfloat16> rounded(type_ == dtype::float32 ? 0 : values.size());
+  in_parallel(int64_t(rounded.size()), [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) rounded[i] = bfloat16(values[i]);
+  });
   const void* const from =
       type_ == dtype::float32 ? static_cast<const void*>(values.data()) : rounded.data();
   queue_.copy(m.weights, from, parameters_.total * element());
