@@ -64,8 +64,8 @@ void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accum
                         int64_t matrices) {
   if (config_.is_llama) return;
   begin("bias' gradient", double(matrices) * share_of(width));
-  column_sums({shape_.rows(), width, type_, matrices}, x, gradient(offset), accumulate, memory_->workspace,
-              queue_.handle());
+  column_sums({shape_.rows(), width, type_, matrices}, x, gradient(offset), accumulate,
+              memory_->workspace, queue_.handle());
 }
 
 // From the gradient of what is activated, which is in dhidden, to that of the hidden layer.

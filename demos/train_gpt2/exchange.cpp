@@ -61,7 +61,7 @@ std::vector<float> exchange::whole_state(const float* state, void* memory, int64
       nccl_.gather_parts(parts, count, dtype::float32, computation_.handle());
       for (int64_t of = 0; rank == 0 && of < ranks; ++of) {
         computation_.copy(&values[b.offset + of * b.part + done], parts + of * count,
-                              count * int64_t{sizeof(float)});
+                          count * int64_t{sizeof(float)});
       }
       computation_.synchronise();
     }

@@ -1,5 +1,5 @@
-// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns, digests,
-// and the attention of float32. Plain C++: the device code is in kernels.cu, digest.cu and
+// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns,
+// digests, and the attention of float32. Plain C++: the device code is in kernels.cu, digest.cu and
 // attention_fp32.cu.
 //
 // Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.

@@ -29,8 +29,9 @@ struct nccl::functions {
   explicit functions(const std::string& path) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      throw thunderkittens::error("several ranks need NCCL, from CUDA's package nvidia-nccl or --nccl: " +
-                                  std::string(dlerror()));
+      throw thunderkittens::error(
+          "several ranks need NCCL, from CUDA's package nvidia-nccl or --nccl: " +
+          std::string(dlerror()));
     }
     const auto find = [&](auto& function, const char* name) {
       void* const found = dlsym(library, name);

@@ -107,7 +107,8 @@ std::vector<option> table(options& o) {
       {"profile", "N", "time the parts of the last N steps, also to profile.csv; 0: not",
        &o.profile, 0, 1000},
       {"device", "N", "which GPU; of several ranks the first one's", &o.device, 0, 1024},
-      {"ranks", "N", "processes, each with a GPU, that share an update's tokens", &o.ranks, 1, 1024},
+      {"ranks", "N", "processes, each with a GPU, that share an update's tokens", &o.ranks, 1,
+       1024},
       {"nccl", "FILE", "the library by which they do", &o.nccl},
       {"help", "", "this list", &o.help},
   };

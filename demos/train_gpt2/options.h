@@ -26,7 +26,8 @@ struct options {
   // Run
   std::string out = "runs/train_gpt2";
   bool recompute = false, graph = false, resume = false, help = false;
-  int64_t device = 0, ranks = 1, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
+  int64_t device = 0, ranks = 1, log_every = 1, eval_every = 250, eval_batches = 20,
+          save_every = 1000;
   int64_t keep = 2, profile = 0;
   std::string nccl = "libnccl.so.2";
   int rank = 0;  // no option: of several processes, which this is

@@ -41,7 +41,7 @@ struct judge_tensors {
   // [ranks, micro_steps + 1]: the sums of each rank's losses, and the norm of its gradients
   const float* numbers;
   verdict* said;
-  float* update_norm;   // [1]: the norm; infinity where no update is made, which adamw then skips
+  float* update_norm;  // [1]: the norm; infinity where no update is made, which adamw then skips
   outlier_window of_losses, of_norms;
 };
 void judge(const judge_problem& p, const judge_tensors& t, stream s);

@@ -37,8 +37,8 @@ void send_all(int signal) {
 }  // namespace
 
 ranks::ranks(int count) : count_(count) {
-  void* const memory = mmap(nullptr, sizeof(blackboard), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      mmap(nullptr, sizeof(blackboard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw error(std::string("sharing memory: ") + std::strerror(errno));
   shared_ = new (memory) blackboard;
   if (count == 1) return;

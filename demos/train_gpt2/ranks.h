@@ -10,9 +10,9 @@ namespace gpt2 {
 
 class ranks {
  public:
-  // Starts so many processes, and returns in each of them, before anything of the device is touched.
-  // In the process that starts them it does not return: it waits for them and exits, with 0 if all
-  // of them have. Of one rank there is nothing to start.
+  // Starts so many processes, and returns in each of them, before anything of the device is
+  // touched. In the process that starts them it does not return: it waits for them and exits, with
+  // 0 if all of them have. Of one rank there is nothing to start.
   explicit ranks(int count);
   ranks(const ranks&) = delete;
   ranks& operator=(const ranks&) = delete;

@@ -52,7 +52,7 @@ class speedometer {
   double flops_;
   std::string chip_;
   int count_of_;
-  double peak_;  // of one
+  double peak_;     // of one
   double sum_ = 0;  // of milliseconds
   int64_t count_ = 0;
   bool only_first_ = false;

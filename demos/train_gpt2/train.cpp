@@ -122,11 +122,10 @@ class run {
       std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
                   static_cast<long long>(done_.step));
     }
-    std::printf("%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
-                static_cast<long long>(done_.step - first),
-                static_cast<long long>(in_loop.allocations),
-                static_cast<long long>(in_loop.synchronisations),
-                whole ? "" : "; interrupted, and saved");
+    std::printf(
+        "%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
+        static_cast<long long>(done_.step - first), static_cast<long long>(in_loop.allocations),
+        static_cast<long long>(in_loop.synchronisations), whole ? "" : "; interrupted, and saved");
   }
 
  private:
@@ -149,9 +148,8 @@ class run {
     std::printf("%lld tokens an update: %s%lld × %lld × %lld; %lld sequences to train on\n",
                 static_cast<long long>(options_.total_batch),
                 s.ranks > 1 ? (std::to_string(s.ranks) + " ranks × ").c_str() : "",
-                static_cast<long long>(s.micro_steps),
-                static_cast<long long>(s.batch), static_cast<long long>(s.length),
-                static_cast<long long>(data_.sequences()));
+                static_cast<long long>(s.micro_steps), static_cast<long long>(s.batch),
+                static_cast<long long>(s.length), static_cast<long long>(data_.sequences()));
     std::fputs(speed_.description().c_str(), stdout);
     const std::string memory = model_.memory().description(examination_.sampling_bytes());
     std::fputs((memory + examination_.description()).c_str(), stdout);
@@ -171,9 +169,8 @@ class run {
     const int64_t micro_steps = options_.shape().micro_steps;
     const int64_t first = done_.sequences + options_.rank * micro_steps * options_.batch;
     for (int64_t i = 0; i < micro_steps; ++i) {
-      sorter_.fill(
-          tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
-          [&](int64_t number) { return order_.at(first + i * options_.batch + number); });
+      sorter_.fill(tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
+                   [&](int64_t number) { return order_.at(first + i * options_.batch + number); });
     }
     queue_.copy(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
   }
