@@ -17,7 +17,7 @@ from build_tools import compile, cxx, toolchain
 from build_tools.settings import ROOT
 
 # Of 3 ranks, no layer begins at a multiple of their parts.
-SIZES = "--layers 2 --width 40 --heads 5 --steps 5 --warmup 2".split()
+SIZES = "--vocabulary 130 --layers 2 --width 40 --heads 5 --steps 5 --warmup 2".split()
 STEP = "step-00000005"
 
 
@@ -127,7 +127,7 @@ def test_another_number_of_ranks_goes_on(train, tmp_path):
 def test_each_has_its_part_of_the_optimizers_state(train, tmp_path):
     bytes_of = []
     for ranks in (1, 4):
-        more = ["--batch", 1, "--width", 192, "--layers", 4, "--total-batch", 4 * LENGTH]
+        more = ["--batch", 1, "--width", 192, "--heads", 3, "--layers", 4, "--total-batch", 4 * LENGTH]
         text = succeeded(train(ranks, "--out", tmp_path / str(ranks), *more, "--steps", 1))
         line = next(line for line in text.splitlines() if line.startswith("optimizer state"))
         bytes_of.append(float(line.split()[2]))
