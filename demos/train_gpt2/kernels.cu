@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(kThreads, 3)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     add_parts_kernel(column_sums_problem p, const float* partial, T* sums, bool accumulate) {
+  begin_dependent_grid();
   const int64_t column = int64_t{arch::block_x()} * 32 + arch::lane_id();
   const bool inside = column < p.width;
   const int64_t matrix = arch::block_y();
@@ -238,7 +239,7 @@ void column_sums(const column_sums_problem& p, const void* x, void* sums, bool a
     const host::launch_config last{.grid = {ceil_div(p.width, 32), p.matrices},
                                    .block = {kThreads},
                                    .shared_bytes = kThreads * sizeof(float)};
-    host::launch(add_parts_kernel<T>, last, s, p, partial, static_cast<T*>(sums), accumulate);
+    host::launch_programmatic(add_parts_kernel<T>, last, s, p, partial, static_cast<T*>(sums), accumulate);
   });
 }
 

@@ -140,15 +140,22 @@ const parameter& parameters::find(const std::string& name) const {
 
 std::vector<float> first_values(const parameters& p, uint64_t seed) {
   std::vector<float> values(p.total, 0.0f);
-  // Value i has numbers 2 i and 2 i + 1, whoever computes it.
-  in_parallel(p.total, [&](int64_t from, int64_t to) {
+  // Values i and i + 1, of an even i, are a pair, of the numbers i and i + 1, whoever computes it.
+  // Sizes and offsets are even: widths are multiples of 8.
+  in_parallel(p.total / 2, [&](int64_t from, int64_t to) {
     for (const parameter& one : p.all) {
-      const int64_t first = std::max(from, one.offset);
-      const int64_t end = std::min(to, one.offset + one.elements());
+      const int64_t first = std::max(2 * from, one.offset);
+      const int64_t end = std::min(2 * to, one.offset + one.elements());
       if (first >= end) continue;
-      random_numbers random(seed, 2 * static_cast<uint64_t>(first));
-      for (int64_t i = first; i < end; ++i) {
-        values[i] = one.mean + (one.deviation > 0 ? one.deviation * random.normal() : 0.0f);
+      if (one.deviation == 0) {
+        std::fill(values.begin() + first, values.begin() + end, one.mean);
+        continue;
+      }
+      random_numbers random(seed, static_cast<uint64_t>(first));
+      for (int64_t i = first; i < end; i += 2) {
+        const auto [a, b] = random.normal_pair();
+        values[i] = one.mean + one.deviation * a;
+        values[i + 1] = one.mean + one.deviation * b;
       }
     }
   });

@@ -1,5 +1,6 @@
 // The update, and what it changes: by one rank all parameters, by several each its pieces.
 #include <algorithm>
+#include <future>
 
 #include "bfloat16.h"
 #include "model.h"
@@ -87,15 +88,21 @@ void model::set_state(float* state, const std::vector<float>& values) {
 
 void model::set_weights(const std::vector<float>& values) {
   const buffers& m = *memory_;
-  if (m.master != nullptr) set_state(m.master, values);
-  std::vector<bfloat16> rounded(type_ == dtype::float32 ? 0 : values.size());
-  in_parallel(int64_t(rounded.size()), [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) rounded[i] = bfloat16(values[i]);
+  if (type_ == dtype::float32) {
+    queue_.copy(m.weights, values.data(), parameters_.total * element());
+    return queue_.synchronise();  // before the values go
+  }
+  auto rounding = std::async(std::launch::async, [&] {
+    std::vector<bfloat16> rounded(values.size());
+    in_parallel(int64_t(rounded.size()), [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) rounded[i] = bfloat16(values[i]);
+    });
+    return rounded;
   });
-  const void* const from =
-      type_ == dtype::float32 ? static_cast<const void*>(values.data()) : rounded.data();
-  queue_.copy(m.weights, from, parameters_.total * element());
-  queue_.synchronise();  // before the vectors go
+  if (m.master != nullptr) set_state(m.master, values);
+  const std::vector<bfloat16> rounded = rounding.get();
+  queue_.copy(m.weights, rounded.data(), parameters_.total * element());
+  queue_.synchronise();  // before they go
 }
 
 }  // namespace gpt2
