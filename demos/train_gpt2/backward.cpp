@@ -68,16 +68,17 @@ void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accum
               memory_->workspace, queue_.handle());
 }
 
-// From the gradient of what is activated, which is in dhidden, to that of the hidden layer.
-void model::backward_activation(const layer_activations& l) {
+// From the gradient of what is activated, which is in dhidden, to that of the hidden layer, and its
+// bias'.
+void model::backward_activation(const layer_activations& l, const layer_offsets& w,
+                                bool accumulate) {
   void* const d = memory_->dhidden;
-  const bool gelu = plans_->gelu_backward.has_value();
-  begin(gelu ? "gelu's gradient" : "swiglu's gradient",
-        (gelu ? 3 : 5) * share_of(config_.mlp_width()));
-  if (gelu) {
-    return tk::launch(*plans_->gelu_backward, {.dy = d, .x = l.hidden, .dx = d}, {},
-                      queue_.handle());
+  if (!config_.is_llama) {
+    begin("gelu's and bias' gradient", 3 * share_of(config_.mlp_width()));
+    return gelu_backward({shape_.rows(), config_.mlp_width(), type_}, l.hidden, d,
+                         gradient(w.fc_bias), accumulate, memory_->workspace, queue_.handle());
   }
+  begin("swiglu's gradient", 5 * share_of(config_.mlp_width()));
   const int64_t hidden = config_.mlp_width(), size = shape_.rows() * hidden;
   tk::launch(*plans_->swiglu_backward,
              {.dy = at(d, 2 * size),
@@ -95,16 +96,10 @@ void model::backward_mlp(const layer_activations& l, const layer_offsets& w, boo
   if (shape_.recompute) activate(l);
   sum_columns(width, dy, w.fc_proj_bias, accumulate);
   multiply_weight(w_fc_proj_, l.activated, dy, w.fc_proj, accumulate);
-  operands to_hidden{.a = dy, .b = weight(w.fc_proj), .c = m.dhidden};
-  if (d_fc_proj_gelu_ != products::kNone) {
-    to_hidden.extra = l.hidden;
-    multiply(d_fc_proj_gelu_, to_hidden);
-  } else {
-    if (config_.is_llama) to_hidden.c = at(m.dhidden, 2 * shape_.rows() * hidden);
-    multiply(d_fc_proj_, to_hidden);
-    backward_activation(l);
-  }
-  sum_columns(hidden, m.dhidden, w.fc_bias, accumulate);
+  void* const d_activated =
+      config_.is_llama ? at(m.dhidden, 2 * shape_.rows() * hidden) : m.dhidden;
+  multiply(d_fc_proj_, {.a = dy, .b = weight(w.fc_proj), .c = d_activated});
+  backward_activation(l, w, accumulate);
   for (int64_t part = 0; part < config_.mlp_parts(); ++part) {
     const void* const d = at(m.dhidden, part * shape_.rows() * hidden);
     const int64_t fc = part_of(w.fc, part * hidden, width);

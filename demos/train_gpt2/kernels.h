@@ -1,6 +1,6 @@
 // The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns,
-// digests, and the attention of float32. Plain C++: the device code is in kernels.cu, digest.cu and
-// attention_fp32.cu.
+// digests, and the attention of float32. Plain C++: the device code is in kernels.cu,
+// column_sums.cu, digest.cu and attention_fp32.cu.
 //
 // Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.
 #pragma once
@@ -59,6 +59,10 @@ struct column_sums_problem {
 };
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s);
+
+// The same of gelu's gradient, in its tanh form: gradient ∘= gelu'(hidden), then its columns' sums.
+void gelu_backward(const column_sums_problem& p, const void* hidden, void* gradient, void* sums,
+                   bool accumulate, void* workspace, stream s);
 
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);

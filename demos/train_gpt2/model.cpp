@@ -178,8 +178,6 @@ void model::plan_ops(const update_options& options, const device& d) {
   if (!llama) {
     const auto gelu = tk::activation::gelu_tanh;
     plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
-    plans_->gelu_backward =
-        tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
     return;
   }
   const auto silu = tk::activation::silu;

@@ -121,7 +121,7 @@ class model {
   void backward_attention(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
-  void backward_activation(const layer_activations& l);
+  void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
   // The gradient of a bias, where there is one.
   void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate,
                    int64_t matrices = 1);
@@ -169,7 +169,7 @@ class model {
 
   // Products: of the forward, of its inputs' gradients, of the weights' gradients.
   int qkv_, proj_, fc_, fc_gelu_, fc_proj_, logits_;
-  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_fc_proj_gelu_, d_logits_;
+  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_logits_;
   int w_q_, w_key_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
 
   struct plans {
@@ -178,7 +178,6 @@ class model {
     std::optional<tk::attention_forward_plan> attention;  // not of float32
     std::optional<tk::attention_backward_plan> attention_backward;
     std::optional<tk::gelu_forward_plan> gelu;
-    std::optional<tk::gelu_backward_plan> gelu_backward;
     std::optional<tk::gated_forward_plan> swiglu;
     std::optional<tk::gated_backward_plan> swiglu_backward;
     std::optional<tk::rotary_plan> rotary, rotary_backward;

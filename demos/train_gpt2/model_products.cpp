@@ -61,9 +61,6 @@ void model::plan_products() {
   d_proj_ = plan_input("input gradient proj", llama, width, width, width, epilogue::none);
   d_fc_ = plan_input("input gradient fc", llama, width, hidden, all_hidden, epilogue::none);
   d_fc_proj_ = plan_input("input gradient fc_proj", llama, hidden, width, width, epilogue::none);
-  d_fc_proj_gelu_ =
-      gelu ? plan_input("input gradient fc_proj", llama, hidden, width, width, epilogue::dgelu)
-           : products::kNone;
   w_q_ = plan_weight("weight gradient q", llama, width, width, qkv);
   w_key_ = plan_weight("weight gradient kv", llama, width, keys, qkv);
   w_proj_ = plan_weight("weight gradient proj", llama, width, width, width);

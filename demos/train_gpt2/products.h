@@ -15,7 +15,6 @@ enum class epilogue {
   none,
   bias,       // + bias[n]
   bias_gelu,  // extra = a b + bias,   c = gelu(extra), its tanh form
-  dgelu,      // c = a b ∘ gelu'(extra)
 };
 
 // c = op(a) · op(b), of row-major matrices: a is [m, k], or [k, m] where transposed, b [k, n] or

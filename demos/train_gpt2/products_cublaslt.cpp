@@ -41,7 +41,6 @@ cublasLtEpilogue_t to_cublas(epilogue e) {
   switch (e) {
     case epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
     case epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case epilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
     default: return CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
@@ -165,7 +164,7 @@ int products::plan(const product& p) {
     set(made.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, some);
     set(made.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
   }
-  if (p.after == epilogue::bias_gelu || p.after == epilogue::dgelu) {
+  if (p.after == epilogue::bias_gelu) {
     set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, some);
     set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.c_stride);
   }
@@ -175,7 +174,7 @@ int products::plan(const product& p) {
   own_->find(made);
   if (made.algorithms.empty()) {
     made.destroy();
-    if (p.after == epilogue::bias_gelu || p.after == epilogue::dgelu) return kNone;
+    if (p.after == epilogue::bias_gelu) return kNone;
     throw error("cuBLASLt: no algorithm for a product of " + std::to_string(p.m) + " × " +
                 std::to_string(p.n) + " × " + std::to_string(p.k));
   }

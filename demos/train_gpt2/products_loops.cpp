@@ -55,7 +55,7 @@ products::products(const device&, dtype type) : own_(new implementation{type, {}
 products::~products() = default;
 
 int products::plan(const product& p) {
-  if (p.after == epilogue::bias_gelu || p.after == epilogue::dgelu) return kNone;
+  if (p.after == epilogue::bias_gelu) return kNone;
   own_->planned.push_back(p);
   return static_cast<int>(own_->planned.size()) - 1;
 }

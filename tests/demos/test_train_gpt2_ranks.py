@@ -127,7 +127,18 @@ def test_another_number_of_ranks_goes_on(train, tmp_path):
 def test_each_has_its_part_of_the_optimizers_state(train, tmp_path):
     bytes_of = []
     for ranks in (1, 4):
-        more = ["--batch", 1, "--width", 192, "--heads", 3, "--layers", 4, "--total-batch", 4 * LENGTH]
+        more = [
+            "--batch",
+            1,
+            "--width",
+            192,
+            "--heads",
+            3,
+            "--layers",
+            4,
+            "--total-batch",
+            4 * LENGTH,
+        ]
         text = succeeded(train(ranks, "--out", tmp_path / str(ranks), *more, "--steps", 1))
         line = next(line for line in text.splitlines() if line.startswith("optimizer state"))
         bytes_of.append(float(line.split()[2]))
