@@ -60,12 +60,11 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
              work(), queue_.handle());
 }
 
-void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate,
-                        int64_t matrices) {
+void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
   if (config_.is_llama) return;
-  begin("bias' gradient", double(matrices) * share_of(width));
-  column_sums({shape_.rows(), width, type_, matrices}, x, gradient(offset), accumulate,
-              memory_->workspace, queue_.handle());
+  begin("bias' gradient", share_of(width));
+  column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
+              queue_.handle());
 }
 
 // From the gradient of what is activated, which is in dhidden, to that of the hidden layer, and its
@@ -146,7 +145,12 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());
   }
-  sum_columns(width, m.dq, w.qkv_bias, accumulate, 3);  // dk and dv lie behind dq
+  sum_columns(width, m.dq, w.qkv_bias, accumulate);
+  if (!config_.is_llama) {
+    void* const dk_bias = gradient(w.qkv_bias + width);
+    key_value_bias_backward(type_, width, weight(w.proj), gradient(w.proj_bias), dk_bias,
+                            at(dk_bias, width), queue_.handle());
+  }
   // The op's gradients are three matrices, the weight is one: a product for each part of it.
   const struct {
     const void* d;

@@ -45,17 +45,15 @@ void embed(const embedding& e, const token_batch& batch, const void* wte, const 
 void embed_backward(const embedding& e, const token_batch& batch, const void* dx, void* dwte,
                     void* dwpe, bool accumulate, stream s);
 
-// sums[m, c] = Σ_r x[m, r, c], or the same added to it: gradients of biases. In one order, whatever
-// the GPU.
+// sums[c] = Σ_r x[r, c], or the same added to it: a bias' gradient. In one order, whatever the GPU.
 struct column_sums_problem {
   int64_t rows, width;
   dtype type;
-  int64_t matrices = 1;
 
   // The rows are added up in parts: enough to keep a GPU busy, few enough to be added up again.
   constexpr int64_t rows_of_part() const { return rows > 256 * 256 ? (rows + 255) / 256 : 256; }
   constexpr int64_t parts() const { return (rows + rows_of_part() - 1) / rows_of_part(); }
-  int64_t workspace_bytes() const { return matrices * parts() * width * 4; }
+  int64_t workspace_bytes() const { return parts() * width * 4; }
 };
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s);
@@ -63,6 +61,13 @@ void column_sums(const column_sums_problem& p, const void* x, void* sums, bool a
 // The same of gelu's gradient, in its tanh form: gradient ∘= gelu'(hidden), then its columns' sums.
 void gelu_backward(const column_sums_problem& p, const void* hidden, void* gradient, void* sums,
                    bool accumulate, void* workspace, stream s);
+
+// The gradients of the biases of k and v, [width], of which no matrix has to be added up: k's bias
+// adds the same to all scores of a row, which softmax does not see; v's comes whole to each row of
+// the attention's result, for a row's weights add up to 1, so that its gradient is that of the bias
+// behind `proj` [width, width], multiplied with it:   dk = 0,   dv = proj · dproj_bias
+void key_value_bias_backward(dtype type, int64_t width, const void* proj, const void* dproj_bias,
+                             void* dk, void* dv, stream s);
 
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);

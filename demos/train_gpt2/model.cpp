@@ -233,7 +233,7 @@ void model::plan_attention(const device& d) {
 }
 
 int64_t model::workspace_bytes() const {
-  const column_sums_problem widest{shape_.rows(), std::max(config_.mlp_width(), 3 * config_.width),
+  const column_sums_problem widest{shape_.rows(), std::max(config_.mlp_width(), config_.width),
                                    type_};
   int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
   most = std::max(most, plans_->norm_backward.workspace.bytes);

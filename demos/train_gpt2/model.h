@@ -123,8 +123,7 @@ class model {
                      bool first, bool accumulate);
   void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
   // The gradient of a bias, where there is one.
-  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate,
-                   int64_t matrices = 1);
+  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
 
   // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
   void begin(const char* name, double matrices, double flops = 0) {

@@ -1,10 +1,10 @@
 // The trainer's sums of columns, for tests/demos/test_train_gpt2_sums.py to compare.
 //
-//   sums IN OUT WHERE TYPE ROWS WIDTH MATRICES
+//   sums IN OUT WHERE TYPE ROWS WIDTH
 //
-// WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` [matrices, rows,
-// width], `hidden` as one of them, `before` [matrices, width]. OUT: `sums` of x, `added` to before;
-// of the first matrix behind gelu the `gradient`, and its `sums_behind_gelu`.
+// WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` and `hidden` [rows,
+// width], `before` [width]. OUT: `sums` of x, `added` to before; behind gelu its `gradient`, and
+// `sums_behind_gelu` of that.
 #include <cstdio>
 #include <cstdlib>
 
@@ -50,8 +50,7 @@ void run(char** arguments) {
   const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
   const int64_t rows = number(arguments[5]), width = number(arguments[6]);
-  const int64_t matrices = number(arguments[7]);
-  const column_sums_problem all{rows, width, type, matrices}, one{rows, width, type};
+  const column_sums_problem p{rows, width, type};
   queue q(d);
   const auto read = [&](const char* name, const std::vector<int64_t>& shape, on_device& to) {
     int64_t count = 1;
@@ -60,21 +59,21 @@ void run(char** arguments) {
     in.read(name, shape, values.data());
     to.set(values);
   };
-  on_device x(d, q, type, matrices * rows * width), hidden(d, q, type, rows * width);
-  on_device sums(d, q, type, matrices * width), behind(d, q, type, width);
-  on_device workspace(d, q, dtype::float32, all.workspace_bytes() / 4);
-  read("x", {matrices, rows, width}, x);
+  on_device x(d, q, type, rows * width), hidden(d, q, type, rows * width);
+  on_device sums(d, q, type, width), behind(d, q, type, width);
+  on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
+  read("x", {rows, width}, x);
   read("hidden", {rows, width}, hidden);
-  column_sums(all, x.data(), sums.data(), false, workspace.data(), q.handle());
+  column_sums(p, x.data(), sums.data(), false, workspace.data(), q.handle());
   const std::vector<float> whole = sums.values();
-  read("before", {matrices, width}, sums);
-  column_sums(all, x.data(), sums.data(), true, workspace.data(), q.handle());
+  read("before", {width}, sums);
+  column_sums(p, x.data(), sums.data(), true, workspace.data(), q.handle());
   const std::vector<float> added = sums.values();
-  gelu_backward(one, hidden.data(), x.data(), behind.data(), false, workspace.data(), q.handle());
+  gelu_backward(p, hidden.data(), x.data(), behind.data(), false, workspace.data(), q.handle());
   const std::vector<float> gradient = x.values(), of_it = behind.values();
   write_safetensors(arguments[2], {},
-                    {{"sums", {matrices, width}, whole.data()},
-                     {"added", {matrices, width}, added.data()},
+                    {{"sums", {width}, whole.data()},
+                     {"added", {width}, added.data()},
                      {"gradient", {rows, width}, gradient.data()},
                      {"sums_behind_gelu", {width}, of_it.data()}});
 }
@@ -82,7 +81,7 @@ void run(char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 8) return 2;
+  if (count != 7) return 2;
   try {
     run(arguments);
   } catch (const error& why) {
