@@ -95,7 +95,9 @@ struct products::implementation {
         handle, p.desc, p.b, p.a, p.c, p.c, preference, kMostAlgorithms, results, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return;
-    for (int i = 0; i < found; ++i) p.algorithms.push_back(results[i].algo);
+    for (int i = 0; i < found; ++i) {
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) p.algorithms.push_back(results[i].algo);
+    }
   }
 
   void run(const planned_product& p, const cublasLtMatmulAlgo_t& algorithm, const operands& o,
