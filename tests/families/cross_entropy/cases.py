@@ -176,7 +176,6 @@ BUDGETS = {
     "cross_entropy, clusters": Case(9001, (1,), BF16, ignored=0),
     "cross_entropy, streamed": Case(33001, (5,), BF16, dloss=0.5),
     "cross_entropy, two passes": Case(33001, (5,), BF16, dloss=0.5, generic=True),
-    "cross_entropy, few rows in two passes": Case(5000, (8,), BF16, generic=True),
 }
 SMALL = "--width 72 --leading 2,3 --no-narrow"  # options of `make sim`, for its tests
 
