@@ -59,6 +59,7 @@ NO_PLACE = "an element of no such place is looked for, and none is found"
 UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
 ANY_ROW = "any row's warp may add up, where all of them run"
+NO_LOOSE = "−2 is no place of a loose element either"
 ADDS_NOTHING = "with a factor of 0 nothing is added"
 
 LISTED: tuple[Listed, ...] = (
@@ -182,14 +183,16 @@ LISTED: tuple[Listed, ...] = (
     ),
     # The loss alone.
     Listed(LOSS, "cross_entropy_loss_config", "start (less|more)", TUNING),
-    Listed(LOSS, "include_vectors", "bound 1/6 shifted", "a step more, of no vectors"),
+    Listed(LOSS, "include_vectors", "start 1/5 less", TUNING),
+    Listed(LOSS, "include_vectors", "bound 1/7 shifted", "a step more, of no vectors"),
     Listed(LOSS, "cross_entropy_loss", "bound 1/2 shifted", UNWANTED),
     Listed(
         LOSS,
         "cross_entropy_loss",
-        "guard 2/6 always|equality 2/4 negated|limit 1/4 more",
+        "guard 2/5 always|equality 2/4 negated|limit 1/4 more",
         SAME_SUMS,
     ),
+    Listed(LOSS, "cross_entropy_loss", "branch more", NO_LOOSE),
     # Two passes.
     Listed(TWO_PASS, "cross_entropy_two_pass_config", "start double", TUNING),
     Listed(
@@ -203,7 +206,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(TWO_PASS, "walked_row::store_gradient", "limit 1/2 less", ONE_BY_ONE),
     Listed(TWO_PASS, "walked_row::store_zeros", "limit less", ONE_BY_ONE),
-    Listed(TWO_PASS, "walked_row::far", "branch more", "−2 is no place of a loose element either"),
+    Listed(TWO_PASS, "walked_row::far", "branch more", NO_LOOSE),
     Listed(TWO_PASS, "walk_over_row", "bound 1/2 shifted", UNWANTED),
     Listed(TWO_PASS, "walk_over_row", "limit 1/4 more", "any thread may"),
     Listed(
