@@ -28,7 +28,7 @@ NOISE = 2048  # rows and columns of the products that run beside
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Where the cases run: "cpu" or "cuda", the backend, the simulator's race mode, and the kernels."""
+    """Where the cases run, by which backend; race mode; and of two kernels the generic one."""
 
     device: str
     backend: str

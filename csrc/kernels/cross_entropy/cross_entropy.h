@@ -88,7 +88,7 @@ struct cross_entropy_backward_params {
 inline constexpr kittens::host::kernel_entry<cross_entropy_count_params> kCrossEntropyCount{
     "cross_entropy_count"};
 inline constexpr kittens::host::kernel_entry<cross_entropy_forward_params> kCrossEntropyForward{
-    "cross_entropy_forward", /*generic_on_request=*/true};
+    "cross_entropy_forward"};
 inline constexpr kittens::host::kernel_entry<cross_entropy_total_params> kCrossEntropyTotal{
     "cross_entropy_total"};
 inline constexpr kittens::host::kernel_entry<cross_entropy_backward_params> kCrossEntropyBackward{

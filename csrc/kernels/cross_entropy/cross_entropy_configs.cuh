@@ -48,14 +48,14 @@ inline constexpr forward_form kLossAlone{.name = "loss alone",
 inline constexpr forward_form kOneBlock{
     .name = "one block", .vectors = 8, .warps = 16, .to = 4096, .condition = when::no_total};
 
-// The first that takes the rows is launched. In two passes, what all blocks read again has to fit
-// in the L2 and the first-level caches: two rows of 128 KB a multiprocessor, or one that is longer.
+// The first that takes the rows is launched. In two passes a multiprocessor has one long row at a
+// time, so that what all blocks read again fits in the caches: 8192 × 50304 bf16 take 617 µs, and
+// 719 with two at a time (H100).
 inline constexpr auto kGenericForms = std::to_array<forward_form>({
     kOneWarp,
     kLossAlone,
     kOneBlock,
-    {.name = "two at a time", .kernel = forward_kernel::two_pass, .warps = 16, .to = 8192},
-    {.name = "one at a time", .kernel = forward_kernel::two_pass, .warps = 32},
+    {.name = "two passes", .kernel = forward_kernel::two_pass, .warps = 32},
 });
 
 // On Hopper. Those that are not for it alone are launched as generic ones, of the table above. Few

@@ -1,4 +1,4 @@
-"""What is repeated on a GPU of cross_entropy: rows that its ring streams, or that are read twice."""
+"""What is repeated on a GPU of cross_entropy: rows that its ring streams, or are read twice."""
 
 import dataclasses
 from collections.abc import Sequence
