@@ -49,8 +49,8 @@ inline constexpr forward_form kOneBlock{
     .name = "one block", .vectors = 8, .warps = 16, .to = 4096, .condition = when::no_total};
 
 // The first that takes the rows is launched. In two passes a multiprocessor has one long row at a
-// time, so that what all blocks read again fits in the caches: 8192 × 50304 bf16 take 617 µs, and
-// 719 with two at a time (H100).
+// time, so that what all blocks read again fits in the caches: 8192 × 50304 bf16 take 625 µs, and
+// 672 with two at a time (H100).
 inline constexpr auto kGenericForms = std::to_array<forward_form>({
     kOneWarp,
     kLossAlone,

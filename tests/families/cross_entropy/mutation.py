@@ -206,6 +206,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(TWO_PASS, "walked_row::store_gradient", "limit 1/2 less", ONE_BY_ONE),
     Listed(TWO_PASS, "walked_row::store_zeros", "limit less", ONE_BY_ONE),
+    Listed(TWO_PASS, "walked_row::store", "guard always", ONE_BY_ONE),
     Listed(TWO_PASS, "walked_row::far", "branch more", NO_LOOSE),
     Listed(TWO_PASS, "walk_over_row", "bound 1/2 shifted", UNWANTED),
     Listed(TWO_PASS, "walk_over_row", "limit 1/4 more", "any thread may"),
