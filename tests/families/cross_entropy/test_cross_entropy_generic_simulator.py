@@ -173,9 +173,9 @@ def test_a_row_is_read_twice_and_written_once(tmp_path):
         for each in json.loads(facts.read_text())["launches"]
         if each["kernel"] == "cross_entropy_two_pass"
     )
-    # Beside them: each row's target, its logit, and the loss.
+    # Beside them: a row's target, 8 bytes for each of 1024 threads; its logit; and the loss.
     total, of_rows = forward["total"], 3 * rows * width * 2
-    assert of_rows < total["global_bytes"] < of_rows * 1.02
+    assert 0 < total["global_bytes"] - of_rows - rows * 1024 * 8 < rows * 100
     assert of_rows // 32 < total["sectors"] < of_rows // 32 * 1.02
 
 
