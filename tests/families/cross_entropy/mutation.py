@@ -171,7 +171,7 @@ LISTED: tuple[Listed, ...] = (
         "bound shifted",
         "the next warp's first vectors are set to zero by this one, too",
     ),
-    Listed(ROWS, "work_on_row", "limit 2/3 more", SAME_SUMS),
+    Listed(ROWS, "work_on_row", "limit 2/4 more", SAME_SUMS),
     Listed(ROWS, "work_on_row", "bound 1/2 shifted", UNWANTED),
     Listed(ROWS, "cross_entropy_rows_config", "limit 2/3 more", "a row has one block, or up to 8"),
     Listed(ROWS, "combine", "bound 2/3 shifted", "a step more, of no warps"),

@@ -28,7 +28,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(_FILE, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(_FILE, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(_FILE, "linear", "subscript 2/5 next", "each warp has the semaphores of the next"),
-    Listed(_FILE, "linear", "limit (1|2)/2 more", ANY_LANE),
-    Listed(_FILE, "linear", "guard 6/6 always", "squares that nobody reads"),
+    Listed(_FILE, "linear", "limit (1|2)/4 more", ANY_LANE),
+    Listed(_FILE, "linear", "guard (6|7)/7 always", "squares that nobody reads"),
     Listed(_FILE, "linear", "barrier number (1|2)/2 more", ANY_BARRIER),
 )
