@@ -61,15 +61,23 @@ def _lines_of_one(tools: tuple[str, str], folder: Path, one: Path) -> set[tuple[
 
 
 def left_out(paths: Iterable[Path], lines: set[tuple[str, int]]) -> list[str]:
-    """The accesses of sources that are compiled at all, without an instruction."""
+    """The accesses of sources that are compiled at all, without an instruction.
+
+    Of accesses in lines that follow one another some may have none: where nvcc makes one of what
+    two branches have in common, it forgets lines. What is left out is left out as a whole.
+    """
     compiled = {path for path, _ in lines}
     found = []
     for path in paths:
         name = str(path.relative_to(ROOT))
-        for number, text in enumerate(path.read_text().splitlines(), 1):
-            code = NO_INSTRUCTION.sub("", text.partition("//")[0])
-            if name in compiled and ACCESS.search(code) and (name, number) not in lines:
-                found.append(f"{name}:{number}: {text.strip()}")
+        run: list[tuple[int, str]] = []
+        for number, text in enumerate([*path.read_text().splitlines(), ""], 1):
+            if ACCESS.search(NO_INSTRUCTION.sub("", text.partition("//")[0])):
+                run.append((number, text.strip()))
+                continue
+            if name in compiled and not any((name, number) in lines for number, _ in run):
+                found += [f"{name}:{number}: {text}" for number, text in run]
+            run = []
     return found
 
 
