@@ -49,7 +49,7 @@ OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.c
 OF_BACKWARD = "attention_backward_generic.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
-CONSUMER = "attention_backward_consumer.cuh"
+BACKWARD_CONSUMER = "attention_backward_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
 ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
@@ -288,13 +288,13 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
     Listed(
-        CONSUMER,
+        BACKWARD_CONSUMER,
         "attention_backward_consumer",
         "start 2/2 less",
         "the first block sets it before it is read",
     ),
     Listed(
-        CONSUMER,
+        BACKWARD_CONSUMER,
         "attention_backward_consumer::store_tile",
         "barrier number 1/2 more",
         ANY_BARRIER,
