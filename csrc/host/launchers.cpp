@@ -38,7 +38,7 @@ launcher op_launchers::find(const device& d, kernel_kind kind) const {
 launcher op_launchers::find(const device& d) const {
   const launcher specialised = d.generic ? nullptr : find(d, kernel_kind::specialised);
   if (specialised != nullptr) return specialised;
-  return d.generic || !generic_on_request ? find(d, kernel_kind::generic) : nullptr;
+  return find(d, kernel_kind::generic);
 }
 
 bool op_launchers::takes_generic(const device& d) const {
@@ -47,6 +47,11 @@ bool op_launchers::takes_generic(const device& d) const {
   const of_kind& specialised = by_kind[static_cast<size_t>(kernel_kind::specialised)];
   return std::any_of(specialised.begin(), specialised.end(),
                      [](const auto& f) { return f != nullptr; });
+}
+
+bool op_launchers::settles_for_generic(const device& d) const {
+  return !d.generic && find(d, kernel_kind::specialised) == nullptr &&
+         find(d, kernel_kind::generic) != nullptr;
 }
 
 std::string op_launchers::why_not(const device& d) const {
@@ -61,11 +66,8 @@ std::string op_launchers::why_not(const device& d) const {
     built += (built.empty() ? "" : ", ") + std::string(name(a));
   }
   if (built.empty()) return "not built: select it in configs.py";
-  const std::string gpu = "the GPU is sm_" + std::to_string(d.major) + std::to_string(d.minor);
-  if (find(d, kernel_kind::generic) == nullptr) return gpu + "; built for " + built;
-  return gpu +
-         ", whose generic kernel has not been run on a GPU yet: backend('auto', "
-         "kernel='generic') takes it";
+  return "the GPU is sm_" + std::to_string(d.major) + std::to_string(d.minor) + "; built for " +
+         built;
 }
 
 op_launchers& launchers(std::string_view name) {
@@ -75,10 +77,8 @@ op_launchers& launchers(std::string_view name) {
   return found != t.ops.end() ? found->second : t.ops[std::string(name)];
 }
 
-void add_launcher(std::string_view name, architecture a, kernel_kind kind, launcher f,
-                  bool generic_on_request) {
+void add_launcher(std::string_view name, architecture a, kernel_kind kind, launcher f) {
   op_launchers& entry = launchers(name);
-  if (generic_on_request) entry.generic_on_request = true;
   launcher none = nullptr;
   auto& place = entry.by_kind[static_cast<size_t>(kind)][static_cast<size_t>(a)];
   if (!place.compare_exchange_strong(none, f)) entry.entered_twice = true;

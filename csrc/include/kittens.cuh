@@ -16,6 +16,7 @@
 #include "kittens/ops/semaphore.cuh"
 #include "kittens/ops/shared/elementwise.cuh"
 #include "kittens/ops/shared/reduce_and_mask.cuh"
+#include "kittens/ops/shared/tile_mma_shared.cuh"
 #include "kittens/ops/tma.cuh"
 #include "kittens/ops/warpgroup_mma.cuh"
 #include "kittens/pipeline/ordered_barrier.cuh"

@@ -1,17 +1,17 @@
 // The same attention after FlashAttention-2: a warp has 32 rows of q, o is divided once, at the
-// end, and the copy engine of sm_80 (cp.async) brings the next 64 keys and values while the tensor
-// cores work on these.
+// end, the copy engine of sm_80 (cp.async) brings the next 64 keys and values while the tensor
+// cores work on these, and products take them from shared memory as they are.
 #include <kittens.cuh>
 
 #include "kernels.h"
 
 using namespace kittens;
 
-constexpr int kWarps = 4, kParts = 4;             // parts of 16 keys, one brought by each warp
+constexpr int kWarps = 4, kKeys = 64;
 constexpr float kScale = 0.125f * 1.4426950408f;  // 1 / √64; and exp(x) = 2^(x · log2 e)
 
 struct stage {
-  st_bf<16, 64> k[kParts], v[kParts];
+  st_bf<kKeys, 64> k, v;
 };
 
 __global__ void __launch_bounds__(kWarps * 32)
@@ -20,24 +20,23 @@ __global__ void __launch_bounds__(kWarps * 32)
   shared_allocator al((int*)&__shm[0]);
   auto& stages = al.allocate<stage, 2>();
 
-  const int head = blockIdx.y, steps = int(k.rows) / 64;
+  const int head = blockIdx.y, steps = int(k.rows) / kKeys;
   const coord mine = {.d = head, .r = int(blockIdx.x) * kWarps + warpid()};  // rows of q and o
   const auto ask = [&](int step) {
     if (step < steps) {
-      const coord at = {.d = head, .r = step * kParts + warpid()};
-      load_async(stages[step % 2].k[warpid()], k, at);
-      load_async(stages[step % 2].v[warpid()], v, at);
+      stage& next = stages[step % 2];
+      const int64_t row = step * kKeys;
+      group<kWarps>::load_async(next.k, k.row({.d = head, .r = row}), k.row_stride);
+      group<kWarps>::load_async(next.v, v.row({.d = head, .r = row}), v.row_stride);
     }
     load_async_commit();
   };
 
   rt_bf<32, 64> q_rows;
-  rt_bf<16, 64> k_rows;
-  rt_bf<16, 64, ducks::rt_layout::col> v_rows;
-  rt_fl<32, 16> scores[kParts];
-  rt_bf<32, 16> weights;
+  rt_fl<32, kKeys> scores;
+  rt_bf<32, kKeys> weights;
   rt_fl<32, 64> o_rows;
-  rt_fl<32, 64>::col_vec maximum, shrink, sum;  // one value per row
+  rt_fl<32, 64>::col_vec maximum, top, shrink, sum;  // one value per row
 
   ask(0);
   load(q_rows, q, mine);  // past the last row: zeros
@@ -46,32 +45,24 @@ __global__ void __launch_bounds__(kWarps * 32)
   zero(o_rows);
 
   for (int step = 0; step < steps; ++step) {
+    arch::cp_async_wait<0>();  // load_async_wait has a fence, too, which wgmma would need
+    __syncthreads();  // all have what they asked for, and none reads the step before any more
     ask(step + 1);
-    load_async_wait<1>();  // all that was asked for but the next step
-    __syncthreads();       // and by the other warps
     const stage& now = stages[step % 2];
 
+    mm_ABt(scores, q_rows, now.k);
     copy(shrink, maximum);
-    for (int part = 0; part < kParts; ++part) {
-      load(k_rows, now.k[part]);
-      mm_ABt(scores[part], q_rows, k_rows);
-      row_max(maximum, scores[part], maximum);
-    }
-    sub(shrink, shrink, maximum);
-    mul(shrink, shrink, kScale);
-    exp2(shrink, shrink);  // what all before is worth under the new maximum
+    row_max(maximum, scores, maximum);
+    mul(top, maximum, kScale);
+    map([](float x, float y) { return arch::exp2_approx(fmaf(x, kScale, -y)); }, shrink, shrink,
+        top);  // what all before is worth under the new maximum
     mul(sum, sum, shrink);
     mul_row(o_rows, o_rows, shrink);
-
-    for (int part = 0; part < kParts; ++part) {
-      map_rows([](float x, float top) { return arch::exp2_approx((x - top) * kScale); },
-               scores[part], scores[part], maximum);
-      partial_row_sum(sum, scores[part], sum);
-      copy(weights, scores[part]);
-      load(v_rows, now.v[part]);
-      mma_AB(o_rows, weights, v_rows, o_rows);
-    }
-    __syncthreads();  // nobody reads this stage any more
+    map_rows([](float x, float y) { return arch::exp2_approx(fmaf(x, kScale, -y)); }, scores,
+             scores, top);
+    partial_row_sum(sum, scores, sum);
+    copy(weights, scores);
+    mma_AB(o_rows, weights, now.v, o_rows);
   }
   finish_row_sum(sum);
   div_row(o_rows, o_rows, sum);

@@ -40,13 +40,10 @@ KITTENS_DEVICE void load_kv(const lscf_params& p, lscf_shared& s, cursor<kStages
 }
 
 KITTENS_DEVICE void compute(lscf_rows& r, const kv_tile& k, const kv_tile& v) {
-  rt_bf<64, 64> keys;
-  rt_bf<64, 64, ducks::rt_layout::col> values;
   rt_fl<32, 64> scores;
   rt_bf<32, 64> weights;
   rt_fl<32, 64>::col_vec shrink;  // to what it is worth under a new maximum
-  load(keys, k);
-  mm_ABt(scores, r.q, keys);
+  mm_ABt(scores, r.q, k);
   copy(shrink, r.top);
   row_max(r.top, scores, r.top);
   map([](float x, float y) { return arch::exp2_approx((x - y) * kScale); }, shrink, shrink, r.top);
@@ -56,8 +53,7 @@ KITTENS_DEVICE void compute(lscf_rows& r, const kv_tile& k, const kv_tile& v) {
   partial_row_sum(r.sum, scores, r.sum);
   copy(weights, scores);
   mul_row(r.o, r.o, shrink);
-  load(values, v);
-  mma_AB(r.o, weights, values, r.o);
+  mma_AB(r.o, weights, v, r.o);
 }
 
 KITTENS_DEVICE void finish(lscf_rows& r, o_tile& o) {

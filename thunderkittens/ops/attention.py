@@ -151,10 +151,11 @@ def attention(
         Torch computes the other gradients, with the same bits on every run. But on a GPU, for D of
         q and v alike and no window, softcap, sinks, packing, padding and gradient of lse, it is
         torch's FlashAttention, whose dq is the same only under
-        torch.use_deterministic_algorithms(True). Under `backend(…, kernel="generic")` generic
-        kernels take the same calls, forward and backward, on every GPU since Ampere that they are
-        built for; they have not been run on one yet. Widths are 64, 96, 128 and 256 there, and 64,
-        128 and 256 of gradients.
+        torch.use_deterministic_algorithms(True). On other GPUs since Ampere
+        that they are built for, and under `backend(…, kernel="generic")`, generic kernels take the
+        same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients; those
+        that torch's FlashAttention computes are left to it, which is faster, unless generic kernels
+        are asked for or torch.use_deterministic_algorithms is on.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel

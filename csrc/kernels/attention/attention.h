@@ -141,8 +141,8 @@ struct attention_backward_params {
 };
 
 inline constexpr kittens::host::kernel_entry<attention_forward_params> kAttentionForward{
-    "attention_forward", /*generic_on_request=*/true};
+    "attention_forward"};
 inline constexpr kittens::host::kernel_entry<attention_backward_params> kAttentionBackward{
-    "attention_backward", /*generic_on_request=*/true};
+    "attention_backward"};
 
 }  // namespace thunderkittens

@@ -196,10 +196,9 @@ class attention_backward_generic_block {
 
   // s = left right ᵀ, of this warp's keys and rows.
   KITTENS_DEVICE static void score(scores& s, const key_tile& left, const row_tile& right) {
-    const int of_keys =
-        fragment_index<false, key_tile>() + key_group() * kBase * key_tile::chunk_cols;
-    const int of_rows = fragment_index<false, row_tile>() +
-                        half_index() * Config::score_rows * row_tile::chunk_cols;
+    const int of_keys = left_index<false, key_tile>() + key_group() * kBase * key_tile::chunk_cols;
+    const int of_rows =
+        right_index<false, row_tile>() + half_index() * Config::score_rows * row_tile::chunk_cols;
     zero(s);
 #pragma unroll
     for (int c = 0; c < Config::head_dim; c += kBase) {
@@ -228,7 +227,7 @@ class attention_backward_generic_block {
   // d += left · right, of this warp's keys and columns.
   template <class Left>
   KITTENS_DEVICE static void add_product(gradient& d, const Left& left, const row_tile& right) {
-    const int first = detail::moved_index<row_tile>(fragment_index<true, row_tile>(), 0,
+    const int first = detail::moved_index<row_tile>(right_index<true, row_tile>(), 0,
                                                     half_index() * Config::columns);
 #pragma unroll
     for (int n = 0; n < Config::rows / kBase; ++n) {
@@ -250,7 +249,7 @@ class attention_backward_generic_block {
   KITTENS_DEVICE static void load_left(fragment& to, const factors& left, int n) {
     const int row = n * kBase;
     load_fragment<false>(to, left[key_group()][row / Config::score_rows],
-                         fragment_index<false, factor_tile>(), 0, row % Config::score_rows);
+                         left_index<false, factor_tile>(), 0, row % Config::score_rows);
   }
 
   // ---- dq = ds k. A warp has 16 rows, and some columns.
@@ -272,11 +271,11 @@ class attention_backward_generic_block {
 
   KITTENS_DEVICE void add_dq(int64_t block, const attention_dq_rows& rows, float* place) const {
     const int of_rows = dq_row() % Config::score_rows, part = dq_row() / Config::score_rows;
-    const int of_ds = fragment_index<true, factor_tile>();
+    const int of_ds = left_index<true, factor_tile>();
 #pragma unroll
     for (int column = 0; column < Config::dq_columns; column += Config::dq_step) {
       const int of_k =
-          detail::moved_index<key_tile>(fragment_index<true, key_tile>(), 0, dq_column() + column);
+          detail::moved_index<key_tile>(right_index<true, key_tile>(), 0, dq_column() + column);
       rt_fl<kBase, Config::dq_step> dq;
       zero(dq);
 #pragma unroll

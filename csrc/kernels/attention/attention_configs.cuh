@@ -57,14 +57,13 @@ constexpr const attention_form& forward_form(int64_t width, bool capped) {
 }
 
 // The forms of the generic kernel (attention_generic.cuh). Four warps have `row_tiles` · 16 queries
-// each. With two of them, keys and values are read from shared memory half as often; at head
-// dimension 128 they would spill.
+// each. With two of them, keys and values are read from shared memory half as often. Up to head
+// dimension 128 two blocks share a multiprocessor of sm_80 or sm_90.
 struct attention_generic_form {
   const char* name;
   int head_dim;             // D and Dv are at most this; columns that are not there are zeros
   int row_tiles;            // of a warp, of 16 rows each
   int keys;                 // of a block
-  int stages;               // blocks of keys and values
   bool queries_are_loaded;  // once, into registers; else from shared memory for each block
 
   constexpr bool takes(int64_t width) const { return width <= head_dim; }
@@ -72,11 +71,11 @@ struct attention_generic_form {
 
 // clang-format off
 inline constexpr attention_generic_form kGenericForms[] = {
-    // name  head_dim row_tiles keys stages queries_are_loaded
-    {"64",         64,        2,  64,     2, true},
-    {"96",         96,        2,  32,     2, false},
-    {"128",       128,        1,  64,     2, false},
-    {"256",       256,        1,  32,     2, false},
+    // name  head_dim row_tiles keys queries_are_loaded
+    {"64",         64,        2,  64, true},
+    {"96",         96,        2,  64, false},
+    {"128",       128,        2,  48, false},
+    {"256",       256,        1,  32, false},
 };
 // clang-format on
 inline constexpr int kGenericFormCount = sizeof(kGenericForms) / sizeof(kGenericForms[0]);

@@ -25,8 +25,8 @@ struct attention_rows {
 
   KITTENS_DEVICE bool has(int row, int col) const { return row < count && col < width; }
   KITTENS_DEVICE T* at(int row, int col) const { return data + row * stride + col; }
-  KITTENS_DEVICE attention_rows from(int row) const {
-    return {at(row, 0), stride, count - row, width};
+  KITTENS_DEVICE attention_rows from(int row, int col = 0) const {
+    return {at(row, col), stride, count - row, width - col};
   }
 };
 
@@ -43,27 +43,51 @@ struct attention_operand {
   }
 };
 
-// Calls f(row, col) for each 16 bytes of a tile that are this thread's. Of eight neighbouring
-// threads none has the banks of another, in chunks of 64 bytes either.
-template <class Tile, int Threads, class F>
-KITTENS_DEVICE void for_each_piece(int thread, F f) {
-  constexpr int kElements = 16 / sizeof(typename Tile::dtype),
-                kPieces = Tile::chunk_cols / kElements;
-  static_assert(Tile::num_elements % (kElements * Threads) == 0, "each thread has as many");
+// How threads share the pieces of 16 bytes of a tile: a thread stays in its place in the chunks'
+// rows, and goes down by `step` of them. Of eight neighbouring threads none has the banks of
+// another, in chunks of 64 bytes either.
+template <class Tile, int Threads>
+struct attention_pieces {
+  static constexpr int elements = 16 / sizeof(typename Tile::dtype);
+  static constexpr int of_a_row = Tile::chunk_cols / elements, step = Threads / of_a_row;
+  static_assert(Threads % of_a_row == 0 && Tile::rows % step == 0, "each thread has as many");
+
+  int row, col, index;  // of the thread's first one
+
+  KITTENS_DEVICE explicit attention_pieces(int thread)
+      : row(static_cast<int>(static_cast<unsigned>(thread) / of_a_row)),
+        col(static_cast<int>(static_cast<unsigned>(thread) % of_a_row) * elements),
+        index(Tile::index(row, col)) {}
+
+  // Calls f(rows, cols, index): how far down and to the right, and where in the tile.
+  template <class F>
+  KITTENS_DEVICE void for_each(F f) const {
 #pragma unroll
-  for (int first = 0; first < Tile::num_elements / kElements; first += Threads) {
-    const unsigned n = static_cast<unsigned>(first + thread);
-    const unsigned chunk = n / (kPieces * Tile::rows);
-    f(n / kPieces % Tile::rows, chunk * Tile::chunk_cols + n % kPieces * kElements);
+    for (int rows = 0; rows < Tile::rows; rows += step) {
+#pragma unroll
+      for (int cols = 0; cols < Tile::cols; cols += Tile::chunk_cols) {
+        f(rows, cols, detail::moved_index<Tile>(index, rows, cols));
+      }
+    }
   }
-}
+};
 
 // Starts the copies of a tile.
 template <int Threads, class Tile, class T>
 KITTENS_DEVICE void load_rows(Tile& dst, const attention_rows<T>& src) {
-  for_each_piece<Tile, Threads>(arch::thread_id() % Threads, [&](int row, int col) {
-    const bool there = src.has(row, col);
-    arch::cp_async<16>(&dst(row, col), there ? src.at(row, col) : src.data, there);
+  const attention_pieces<Tile, Threads> mine(arch::thread_id() % Threads);
+  const attention_rows<T> from = src.from(mine.row, mine.col);
+  mine.for_each([&](int rows, int cols, int index) {
+    arch::cp_async<16>(&dst.data[index], from.at(rows, cols), from.has(rows, cols));
+  });
+}
+// The same, where either all rows are there, or none: then zeros, without a branch.
+template <int Threads, class Tile, class T>
+KITTENS_DEVICE void load_all_rows(Tile& dst, const attention_rows<T>& src, bool there) {
+  const attention_pieces<Tile, Threads> mine(arch::thread_id() % Threads);
+  const attention_rows<T> from = src.from(mine.row, mine.col);
+  mine.for_each([&](int rows, int cols, int index) {
+    arch::cp_async<16>(&dst.data[index], from.at(rows, cols), there && cols < from.width);
   });
 }
 
@@ -72,20 +96,27 @@ KITTENS_DEVICE void load_rows(Tile& dst, const attention_rows<T>& src) {
 template <int Threads, class T, class Tile>
 KITTENS_DEVICE void store_rows(const attention_rows<T>& dst, const Tile& src) {
   const int thread = arch::warp_id() % (Threads / kWarp) * kWarp + arch::lane_id();
-  for_each_piece<Tile, Threads>(thread, [&](int row, int col) {
-    if (!dst.has(row, col)) return;
-    const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(&src(row, col)));
-    arch::store_global(reinterpret_cast<uint4*>(dst.at(row, col)), piece);
+  const attention_pieces<Tile, Threads> mine(thread);
+  mine.for_each([&](int rows, int cols, int index) {
+    if (!dst.has(mine.row + rows, mine.col + cols)) return;
+    const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(&src.data[index]));
+    arch::store_global(reinterpret_cast<uint4*>(dst.at(mine.row + rows, mine.col + cols)), piece);
   });
 }
 
 using fragment = uint32_t[4];  // 16 × 16: a product's left side, or its right side's columns
 
-// Where this lane points at, for the first fragment of a tile, or of its transpose.
+// Where this lane points at, for the first fragment of a tile, or of its transpose, on the left …
 template <bool Transposed, class Tile>
-KITTENS_DEVICE int fragment_index() {
+KITTENS_DEVICE int left_index() {
   using layout = std::conditional_t<Transposed, ducks::rt_layout::col, ducks::rt_layout::row>;
   return detail::matrix_row<rt<typename Tile::dtype, kBase, kBase, layout>, Tile>(arch::lane_id());
+}
+// … and on the right. There the second and third of the four matrices change places: mma.sync takes
+// two registers that are neighbours, ldmatrix fills four, and else each fragment costs four moves.
+template <bool Transposed, class Tile>
+KITTENS_DEVICE int right_index() {
+  return left_index<!Transposed, Tile>();
 }
 // The one `row` rows and `col` columns further.
 template <bool Transposed, class Tile>
@@ -99,8 +130,8 @@ template <class T, class D>
 KITTENS_DEVICE void multiply(D& d, int n, const fragment& left, const fragment& right) {
   float (&sums)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n]);
   float (&next)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n + 4]);
-  arch::mma_m16n8k16<T>(sums, left, {right[0], right[2]}, sums);
-  arch::mma_m16n8k16<T>(next, left, {right[1], right[3]}, next);
+  arch::mma_m16n8k16<T>(sums, left, {right[0], right[1]}, sums);
+  arch::mma_m16n8k16<T>(next, left, {right[2], right[3]}, next);
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -33,7 +33,7 @@ struct attention_mask {
 // and o, are the caller's. Config says
 //
 //   head_dim          how many columns o has
-//   fixed_reference   … and that a row's sum is in those behind them, from ones beside v
+//   ones_beside_v     … and that a row's sum is in those behind them
 //   sums              whether l, and so lse, is wanted
 //   capped            whether a softcap bounds s: no row is far then
 template <class Config>
@@ -62,23 +62,42 @@ struct attention_softmax {
   // key yet has m = −inf; its p is then exp2(−inf) = 0.
   template <class S>
   KITTENS_DEVICE void online(S& s, column& correction) {
-    const float c = scale_log2;
-    column top, old, reference;
+    column top;
     row_max(top, s);
-    copy(old, m);
-    max(m, m, top);
-    map([=](float x) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c); }, reference, m);
-    map([=](float x, float y) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c) - y; },
-        correction, old, reference);
-    if constexpr (!Config::capped) {  // the largest softcap is not far
-      if (any_is_far(reference, correction)) take_far_rows(s, old, reference, correction);
-    }
-    map([](float x) { return arch::exp2_approx(x); }, correction, correction);
+    raise(s, top, correction);
+  }
+
+  // The same for the rows whose `sum`, of `steady`, is large in a lane, or that are far. The others
+  // keep their m, and so their bits, whatever their neighbours are.
+  template <class S>
+  KITTENS_DEVICE void online_where_large(S& s, const column& sum, column& correction) {
+    const float c = scale_log2;
+    column moves, top;
+    map([=](float x, float y) { return serves(x * c) && y <= kLargeSum ? 0.0f : 1.0f; }, moves, m,
+        sum);
+    finish_row_sum(moves);
+    row_max(top, s);
+    map([](float x, float y, float z) { return z == 0.0f ? x : y; }, top, m, top, moves);
+    raise(s, top, correction);
+  }
+
+  // s → p between online steps, by the reference that these left, and `sum`, this lane's part of
+  // Σ p: of use where `is_steady`, and where the sum is not large.
+  template <class S>
+  KITTENS_DEVICE void steady(S& s, column& sum) const {
+    const float c = scale_log2;
+    column reference;
+    map([=](float x) { return arch::mul_rounded(x, c); }, reference, m);
     map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, reference);
-    if constexpr (Config::sums) {
-      mul(l, l, correction);
-      partial_row_sum(l, s, l);
-    }
+    zero(sum);
+    partial_row_sum(sum, s, sum);
+  }
+  // Whether both of this lane's rows have seen a key, and none is far.
+  KITTENS_DEVICE bool is_steady() const {
+    return serves(m.data[0].words[0] * scale_log2) && serves(m.data[1].words[0] * scale_log2);
+  }
+  KITTENS_DEVICE static bool is_large(const column& sum) {  // NaN is, too
+    return !(sum.data[0].words[0] <= kLargeSum && sum.data[1].words[0] <= kLargeSum);
   }
 
   // Before the fixed steps: m in units of log₂. A far row's p is 0 from here on, and
@@ -140,7 +159,7 @@ struct attention_softmax {
   template <class R, class O>
   KITTENS_DEVICE void finish(R& result, const O& o, const float* sinks, int head, bool was_fixed) {
     column inverse;
-    if constexpr (Config::fixed_reference) {
+    if constexpr (Config::ones_beside_v) {
       row_sums_of(inverse, o);
     } else {
       copy(inverse, l);
@@ -153,6 +172,30 @@ struct attention_softmax {
   }
 
  private:
+  // Whether a reference may stay while s changes: it is not far, and there is one.
+  KITTENS_DEVICE static bool serves(float reference) { return fabsf(reference) < kMaybeFar; }
+
+  // s → p by m, raised to at least `top`.
+  template <class S>
+  KITTENS_DEVICE void raise(S& s, const column& top, column& correction) {
+    const float c = scale_log2;
+    column old, reference;
+    copy(old, m);
+    max(m, m, top);
+    map([=](float x) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c); }, reference, m);
+    map([=](float x, float y) { return x == kHidden ? 0.0f : arch::mul_rounded(x, c) - y; },
+        correction, old, reference);
+    if constexpr (!Config::capped) {  // the largest softcap is not far
+      if (any_is_far(reference, correction)) take_far_rows(s, old, reference, correction);
+    }
+    map([](float x) { return arch::exp2_approx(x); }, correction, correction);
+    map_rows([=](float x, float y) { return arch::exp2_approx(fmaf(x, c, -y)); }, s, s, reference);
+    if constexpr (Config::sums) {
+      mul(l, l, correction);
+      partial_row_sum(l, s, l);
+    }
+  }
+
   // Whether a row of the warp's may be far, or may have been. `shift` is by how much its reference
   // has moved: below 2²³ both, so that the old one was below 2²⁴.
   KITTENS_DEVICE static bool any_is_far(const column& reference, const column& shift) {

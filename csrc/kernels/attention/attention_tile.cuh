@@ -28,6 +28,7 @@ struct attention_forward_config {
   static constexpr int producer_registers = form.producer_registers;
   static constexpr int consumer_registers = form.consumer_registers;
   static constexpr bool fixed_reference = form.reference == softmax_reference::fixed;
+  static constexpr bool ones_beside_v = fixed_reference;
   static_assert(
       sums || (fixed_reference && std::same_as<T, bf16>),
       "o is divided by l, where v has no column of ones; fp16's overflow shows in l alone");

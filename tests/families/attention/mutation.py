@@ -246,7 +246,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
     Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
-    Listed(OF_GENERIC_TILE, "for_each_piece", "term more", "17 / 2 is 8, too"),
     Listed(
         OF_GENERIC,
         "attention_generic_block::compute",

@@ -85,9 +85,25 @@ def with_maximum(s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def check_family(
-    family: Family, dtype: torch.dtype, device: str, rows: int, keys: int, width: int = 64
+    family: Family,
+    dtype: torch.dtype,
+    device: str,
+    rows: int,
+    keys: int,
+    width: int = 64,
+    *,
+    lags: bool = False,
 ) -> None:
-    """Asserts that errors are about those of a softmax with the maximum, and lse's small."""
+    """Asserts that errors are about those of a softmax with the maximum, and lse's small.
+
+    `lags`: the maximum may be an earlier block's, and weights are summed before they are rounded. A
+    weight that dominates a row is then rounded, which the maximum makes 1: beside the rounding of
+    the result there is a second one, so twice the mean square. All columns of a row have it in
+    common: of some 30 such rows, the mean square of a rounding's error scatters by 0.9 / √30, of
+    which three times are 0.5. And the largest is three times as large: half a unit in the result's
+    last place, and the weight's relative error, which at its largest is a whole such unit.
+    """
+    mean, largest = (math.sqrt(2 + 0.5), 3.0) if lags else (1.2, 1.6)
     q, k, v = inputs(logits(family, rows, keys), dtype, device, width)
     want, want_lse, s = exact(q, k, v, family.softcap)
     best = (with_maximum(s, v) - want).abs()
@@ -102,8 +118,8 @@ def check_family(
             off = (lse[0, 0].double() - want_lse).abs()
             assert (off <= 1e-5 + 1e-6 * want_lse.abs() + of_scores).all()
         error = (o[0, :, 0].double() - want).abs()
-        assert error.square().mean().sqrt() <= 1.2 * best.square().mean().sqrt() + 1e-7
-        assert error.max() <= 1.6 * best.max() + 1e-7
+        assert error.square().mean().sqrt() <= mean * best.square().mean().sqrt() + 1e-7
+        assert error.max() <= largest * best.max() + 1e-7
 
 
 def check_jump(

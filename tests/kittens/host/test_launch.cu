@@ -226,17 +226,16 @@ TEST(a_generic_launcher_that_is_missing_is_not_replaced) {
   CHECK_EQUAL(entry.why_not(wanting_generic(gpu(8, 0))), "the GPU is sm_80; built for sm_90a");
 }
 
-TEST(a_generic_launcher_may_wait_to_be_asked_for) {
-  host::add_launcher("test_request", architecture::sm80, kGeneric, launch(1), true);
-  host::add_launcher("test_request", architecture::sm90a, kSpecialised, launch(2), true);
-  host::op_launchers& entry = host::launchers("test_request");
-  CHECK(entry.find(gpu(9, 0)) == launch(2));
-  CHECK(entry.find(gpu(8, 6)) == nullptr);
-  CHECK(entry.find(wanting_generic(gpu(8, 6))) == launch(1));
-  CHECK_EQUAL(entry.why_not(gpu(8, 6)),
-              "the GPU is sm_86, whose generic kernel has not been run on a GPU yet: "
-              "backend('auto', kernel='generic') takes it");
-  CHECK_EQUAL(entry.why_not(gpu(12, 0)), "the GPU is sm_120; built for sm_80, sm_90a");
+TEST(a_device_settles_for_the_generic_launcher_that_it_has_not_asked_for) {
+  host::add_launcher("test_settling", architecture::sm80, kGeneric, launch(1));
+  host::add_launcher("test_settling", architecture::sm90a, kGeneric, launch(2));
+  host::add_launcher("test_settling", architecture::sm90a, kSpecialised, launch(3));
+  const host::op_launchers& entry = host::launchers("test_settling");
+  CHECK(entry.settles_for_generic(gpu(8, 6)));
+  CHECK(!entry.settles_for_generic(wanting_generic(gpu(8, 6))));
+  CHECK(!entry.settles_for_generic(gpu(9, 0)));
+  CHECK(!entry.settles_for_generic(wanting_generic(gpu(9, 0))));
+  CHECK(!entry.settles_for_generic(gpu(12, 0)));
 }
 
 TEST(a_second_launcher_of_a_kind_is_refused) {

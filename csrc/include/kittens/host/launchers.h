@@ -48,9 +48,6 @@ template <class Params>
 struct kernel_entry {
   using params = Params;
   std::string_view name;
-  // Whether its generic kernels have not been run on a GPU yet: then they are launched for those
-  // devices alone that ask for them.
-  bool generic_on_request = false;
 };
 
 using launcher = void (*)(const void* params, stream s);  // throws kittens::host::error
@@ -61,7 +58,6 @@ struct op_launchers {
   // launchers may be loaded while ops run.
   using of_kind = std::array<std::atomic<launcher>, kAllArchitectures.size()>;
   std::array<of_kind, 2> by_kind{};
-  std::atomic<bool> generic_on_request = false;
   // Whether a second launcher of a kind was entered for an architecture. There is no telling which
   // one is meant, so that none is found any more.
   std::atomic<bool> entered_twice = false;
@@ -81,6 +77,9 @@ struct op_launchers {
   // Whether that is a generic kernel, where there is, on this architecture or another one, a
   // specialised kernel too.
   KITTENS_EXPORT bool takes_generic(const device& d) const;
+  // Whether the device gets a generic kernel that it has not asked for, for want of a specialised
+  // one.
+  KITTENS_EXPORT bool settles_for_generic(const device& d) const;
   // Why there is none, in a few words.
   KITTENS_EXPORT std::string why_not(const device& d) const;
 };
@@ -88,7 +87,7 @@ struct op_launchers {
 // The entry of that name, made at its first use. The reference stays valid; keep it.
 KITTENS_EXPORT op_launchers& launchers(std::string_view name);
 KITTENS_EXPORT void add_launcher(std::string_view name, architecture a, kernel_kind kind,
-                                 launcher f, bool generic_on_request = false);
+                                 launcher f);
 // The entries' names, in alphabetical order.
 KITTENS_EXPORT std::vector<std::string> all_ops();
 
@@ -173,7 +172,7 @@ struct entered_launcher {
   template <class Params>
   entered_launcher(const kernel_entry<Params>& entry, architecture a, kernel_kind kind,
                    launcher f) {
-    add_launcher(entry.name, a, kind, f, entry.generic_on_request);
+    add_launcher(entry.name, a, kind, f);
   }
 };
 
