@@ -142,12 +142,6 @@ decision leave_to_torch(const kernel& wanted, std::string_view reason) {
   return torch_decision(wanted, reason, false);
 }
 
-bool settles_for_generic(const kernel& wanted, c10::Device tensors) {
-  if (thread_backend != backend::automatic || !tensors.is_cuda()) return false;
-  const device* const gpu = device_of(wanted, tensors.index());
-  return gpu != nullptr && wanted.launchers->settles_for_generic(*gpu);
-}
-
 void set_warning_handler(warning_handler handler) { tell = handler; }
 
 void begin_explaining(explanation* record) { thread_explanation = record; }

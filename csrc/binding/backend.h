@@ -101,10 +101,6 @@ KITTENS_EXPORT void begin_explaining(explanation* record);
 KITTENS_EXPORT void end_explaining();
 explanation* explaining();  // null: not explaining
 
-// Whether a call with such tensors gets a generic kernel that it has not asked for, for want of a
-// specialised one.
-bool settles_for_generic(const kernel& wanted, c10::Device tensors);
-
 // ---- Tests and the command line -----------------------------------------------------------------
 
 KITTENS_EXPORT void forget_warnings();

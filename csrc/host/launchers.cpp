@@ -49,11 +49,6 @@ bool op_launchers::takes_generic(const device& d) const {
                      [](const auto& f) { return f != nullptr; });
 }
 
-bool op_launchers::settles_for_generic(const device& d) const {
-  return !d.generic && find(d, kernel_kind::specialised) == nullptr &&
-         find(d, kernel_kind::generic) != nullptr;
-}
-
 std::string op_launchers::why_not(const device& d) const {
   if (entered_twice) return "two kernels of one kind were entered for one architecture";
   if (d.generic && find(d, kernel_kind::specialised) != nullptr) {

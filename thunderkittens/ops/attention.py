@@ -153,9 +153,7 @@ def attention(
         torch's FlashAttention, whose dq is the same only under
         torch.use_deterministic_algorithms(True). On other GPUs since Ampere
         that they are built for, and under `backend(…, kernel="generic")`, generic kernels take the
-        same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients; those
-        that torch's FlashAttention computes are left to it, which is faster, unless generic kernels
-        are asked for or torch.use_deterministic_algorithms is on.
+        same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel

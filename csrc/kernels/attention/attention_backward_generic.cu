@@ -12,7 +12,13 @@ template <class T>
 void launch_width(const attention_backward_params& p, kittens::host::stream s) {
   const attention_backward_layout layout(p);
   kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
-    launch_attention_backward_generic<attention_backward_generic_config<T, D>>(p, layout, s);
+    if (p.softcap > 0) {
+      launch_attention_backward_generic<attention_backward_generic_config<T, D, true>>(p, layout,
+                                                                                       s);
+    } else {
+      launch_attention_backward_generic<attention_backward_generic_config<T, D, false>>(p, layout,
+                                                                                        s);
+    }
   });
 }
 

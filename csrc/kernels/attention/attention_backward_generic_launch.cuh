@@ -12,7 +12,7 @@ void launch_attention_backward_generic(const attention_backward_params& p,
                                        const attention_backward_layout& layout, host::stream s) {
   using T = typename Config::type;
   using shared = attention_backward_generic_shared<Config>;
-  static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
+  static_assert(sizeof(shared) <= size_t{1024} * Config::form.shared_kb, "a block's shared memory");
   const int D = int(p.head_dim), Dv = int(p.value_dim);
   const auto of_keys = [&](int width) {
     return attention_strides{p.keys * p.key_heads * width, p.key_heads * width, width};
@@ -26,7 +26,6 @@ void launch_attention_backward_generic(const attention_backward_params& p,
   t.v = {static_cast<const T*>(p.v), p.v_strides, Dv};
   t.dk = {static_cast<T*>(p.dk), of_keys(D), D};
   t.dv = {static_cast<T*>(p.dv), of_keys(Dv), Dv};
-  t.capped = p.softcap > 0;
   t.needs_dq = p.dq != nullptr;
   launch_around<typename Config::rows_config>(p, layout, s, [&] {
     host::launch_programmatic(attention_backward_generic<Config>,

@@ -7,7 +7,7 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// [keys, rows]: 16 keys of a warp, any rows of a block.
+// [keys, rows]: a warp's keys, any rows of a block.
 template <int Rows, bool Capped>
 struct attention_backward_softmax {
   static constexpr float kHidden = -std::numeric_limits<float>::infinity();
@@ -22,16 +22,17 @@ struct attention_backward_softmax {
     if constexpr (Capped) p.softcap.cap(s);
     mask(s, tile, key, row);
     if constexpr (!Capped) {
-      each_number(s, rows,
-                  [&](int i, float lse, float) { s.data[0][i] = weight(s.data[0][i], lse); });
+      each_number(s, rows, [&](int line, int i, float lse, float) {
+        s.data[line][i] = weight(s.data[line][i], lse);
+      });
     }
   }
   // dp becomes ds, and s becomes p if it is not.
   template <class S>
   KITTENS_DEVICE void gradient(S& dp, S& s, const row_pair* rows) const {
-    each_number(s, rows, [&](int i, float lse, float delta) {
-      float& x = s.data[0][i];
-      float& gradient = dp.data[0][i];
+    each_number(s, rows, [&](int line, int i, float lse, float delta) {
+      float& x = s.data[line][i];
+      float& gradient = dp.data[line][i];
       if constexpr (Capped) {
         const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
         x = weight(x, lse);
@@ -54,16 +55,19 @@ struct attention_backward_softmax {
     triu(s, s, diagonal - p.right, kHidden);
     tril(s, s, diagonal + p.left, kHidden);
   }
-  // Calls f(i, lse, delta) of each of this lane's numbers, and of its row.
+  // Calls f(line, i, lse, delta) of each of this lane's numbers, and of its row.
   template <class S, class F>
   KITTENS_DEVICE static void each_number(const S&, const row_pair* rows, F f) {
 #pragma unroll
     for (int c = 0; c < S::cols / 8; ++c) {  // eight rows, two of this lane: one pair, one access
       const float4 pair = *reinterpret_cast<const float4*>(&rows[c * 4 + arch::lane_id() % 4]);
-      f(4 * c, pair.x, pair.z);
-      f(4 * c + 1, pair.y, pair.w);
-      f(4 * c + 2, pair.x, pair.z);
-      f(4 * c + 3, pair.y, pair.w);
+#pragma unroll
+      for (int line = 0; line < S::lines; ++line) {
+        f(line, 4 * c, pair.x, pair.z);
+        f(line, 4 * c + 1, pair.y, pair.w);
+        f(line, 4 * c + 2, pair.x, pair.z);
+        f(line, 4 * c + 3, pair.y, pair.w);
+      }
     }
   }
 };

@@ -81,29 +81,38 @@ inline constexpr attention_generic_form kGenericForms[] = {
 inline constexpr int kGenericFormCount = sizeof(kGenericForms) / sizeof(kGenericForms[0]);
 
 // The forms of the backward's generic kernel (attention_backward_generic.cuh), of the widths that
-// attention_backward_layout has. Eight warps have 16 keys each; or, of heads above 128, four, of
-// which two share 16 keys.
+// attention_backward_layout has. A warp with 32 keys reads shared memory less than one with 16,
+// and, where dk and dv are then too large for its registers, shares them with others; that takes
+// more shared memory than the architectures of 99 KB a block have.
 struct attention_backward_generic_form {
-  int head_dim;  // D and Dv are at most this; columns that are not there are zeros
-  int keys;      // of a tile
-  int rows;      // of a block of queries
-  int halves;    // warps that share their keys
+  int head_dim;         // D and Dv are at most this; columns that are not there are zeros
+  int shared_kb;        // that a block may have, at least
+  int keys;             // of a tile
+  int rows;             // of a block of queries
+  int key_tiles;        // of a warp, of 16 keys each
+  int sharers;          // warps that share their keys
+  int stages;           // of blocks of queries
+  int gradient_stages;  // … and of what do is there
 };
 
 // clang-format off
 inline constexpr attention_backward_generic_form kBackwardGenericForms[] = {
-    // head_dim keys rows halves
-    {        64, 128,  64,     1},
-    {       128, 128,  32,     1},
-    {       256,  32,  32,     2},
+    // head_dim shared_kb keys rows key_tiles sharers stages gradient_stages
+    {        64,      163, 128,  32,        2,      1,     2,              2},
+    {        64,       99, 128,  64,        1,      1,     2,              1},
+    {       128,      163, 128,  64,        2,      2,     2,              2},
+    {       128,       99, 128,  32,        1,      1,     2,              1},
+    {       256,      163,  64,  64,        2,      4,     1,              1},
+    {       256,       99,  32,  32,        1,      2,     1,              1},
 };
 // clang-format on
 
-constexpr const attention_backward_generic_form& backward_generic_form(int head_dim) {
-  for (const attention_backward_generic_form& form : kBackwardGenericForms) {
-    if (head_dim <= form.head_dim) return form;
-  }
-  return kBackwardGenericForms[2];
+// The form for a block that may have so much shared memory, of `head_dim`.
+constexpr const attention_backward_generic_form& backward_generic_form(int head_dim,
+                                                                       int shared_kb) {
+  const attention_backward_generic_form* form = kBackwardGenericForms;
+  while (form->head_dim < head_dim || form->shared_kb > shared_kb) ++form;
+  return *form;
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

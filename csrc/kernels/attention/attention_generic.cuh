@@ -247,7 +247,7 @@ class attention_generic_block {
         fragment right;
         load_fragment<false>(right, k, first, n * kBase, c * kBase);
 #pragma unroll
-        for (int r = 0; r < kTiles; ++r) multiply<T>(s[r], n, left[r], right);
+        for (int r = 0; r < kTiles; ++r) multiply<T>(s[r], 0, n, left[r], right);
       }
     }
   }
@@ -294,7 +294,7 @@ class attention_generic_block {
         load_fragment<true>(right, v, first, n * kBase, c * kBase);
 #pragma unroll
         for (int r = 0; r < kTiles; ++r) {
-          multiply<T>(o[r], c, *reinterpret_cast<const fragment*>(&w[r].data[0][4 * n]), right);
+          multiply<T>(o[r], 0, c, *reinterpret_cast<const fragment*>(&w[r].data[0][4 * n]), right);
         }
       }
     }

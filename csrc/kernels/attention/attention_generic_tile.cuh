@@ -124,12 +124,12 @@ KITTENS_DEVICE void load_fragment(fragment& to, const Tile& tile, int first, int
   arch::load_matrix<Transposed>(to, &tile.data[detail::moved_index<Tile>(first, row, col)]);
 }
 
-// Columns 16 · n and on of d += left · right. `right` is what lanes load of a tile whose rows are
-// the columns of the product, or of the transpose of one whose columns are.
+// Rows 16 · m and on, columns 16 · n and on, of d += left · right. `right` is what lanes load of a
+// tile whose rows are the columns of the product, or of the transpose of one whose columns are.
 template <class T, class D>
-KITTENS_DEVICE void multiply(D& d, int n, const fragment& left, const fragment& right) {
-  float (&sums)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n]);
-  float (&next)[4] = *reinterpret_cast<float (*)[4]>(&d.data[0][8 * n + 4]);
+KITTENS_DEVICE void multiply(D& d, int m, int n, const fragment& left, const fragment& right) {
+  float (&sums)[4] = *reinterpret_cast<float (*)[4]>(&d.data[m][8 * n]);
+  float (&next)[4] = *reinterpret_cast<float (*)[4]>(&d.data[m][8 * n + 4]);
   arch::mma_m16n8k16<T>(sums, left, {right[0], right[1]}, sums);
   arch::mma_m16n8k16<T>(next, left, {right[2], right[3]}, next);
 }

@@ -226,18 +226,6 @@ TEST(a_generic_launcher_that_is_missing_is_not_replaced) {
   CHECK_EQUAL(entry.why_not(wanting_generic(gpu(8, 0))), "the GPU is sm_80; built for sm_90a");
 }
 
-TEST(a_device_settles_for_the_generic_launcher_that_it_has_not_asked_for) {
-  host::add_launcher("test_settling", architecture::sm80, kGeneric, launch(1));
-  host::add_launcher("test_settling", architecture::sm90a, kGeneric, launch(2));
-  host::add_launcher("test_settling", architecture::sm90a, kSpecialised, launch(3));
-  const host::op_launchers& entry = host::launchers("test_settling");
-  CHECK(entry.settles_for_generic(gpu(8, 6)));
-  CHECK(!entry.settles_for_generic(wanting_generic(gpu(8, 6))));
-  CHECK(!entry.settles_for_generic(gpu(9, 0)));
-  CHECK(!entry.settles_for_generic(wanting_generic(gpu(9, 0))));
-  CHECK(!entry.settles_for_generic(gpu(12, 0)));
-}
-
 TEST(a_second_launcher_of_a_kind_is_refused) {
   host::add_launcher("test_twice", architecture::sm80, kGeneric, launch(1));
   host::add_launcher("test_twice", architecture::sm80, kSpecialised, launch(2));

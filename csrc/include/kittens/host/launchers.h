@@ -77,9 +77,6 @@ struct op_launchers {
   // Whether that is a generic kernel, where there is, on this architecture or another one, a
   // specialised kernel too.
   KITTENS_EXPORT bool takes_generic(const device& d) const;
-  // Whether the device gets a generic kernel that it has not asked for, for want of a specialised
-  // one.
-  KITTENS_EXPORT bool settles_for_generic(const device& d) const;
   // Why there is none, in a few words.
   KITTENS_EXPORT std::string why_not(const device& d) const;
 };

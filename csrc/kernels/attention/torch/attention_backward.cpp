@@ -1,7 +1,6 @@
 // attention's gradients: which of kernels and ATen computes them, and the kernels.
 #include "kernels/attention/torch/attention_backward.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 
 #include "binding/launch.h"
@@ -16,14 +15,6 @@ namespace {
 using at::Tensor;
 
 const kernel kAttentionBackwardKernel("attention_backward", kAttentionBackward);
-
-// Whether torch's FlashAttention computes the gradients where the kernel would be a generic one
-// that nobody has asked for. That takes 1.1 to 1.3 times as long (an H100;
-// benchmarks/attention.md), but adds dq up in the same order each time.
-bool prefers_flash(const attention_backward_call& b) {
-  return settles_for_generic(kAttentionBackwardKernel, b.o.device()) &&
-         !at::globalContext().deterministicAlgorithms() && flash_differentiates(b);
-}
 
 std::string why_torch(const attention_call& c) {
   if (c.q.scalar_type() == at::kDouble) return "float64 is computed by torch";
@@ -84,10 +75,7 @@ four_tensors attention_gradients(attention_backward_call b) {
   // Without rows or keys there is nothing to choose.
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
   const decision d =
-      !chooses ? decision()
-      : prefers_flash(b)
-          ? leave_to_torch(kAttentionBackwardKernel, "torch's FlashAttention is faster")
-          : decide(kAttentionBackwardKernel, c.q.device(), why_torch(c));
+      chooses ? decide(kAttentionBackwardKernel, c.q.device(), why_torch(c)) : decision();
   if (d.explained) return {};
   for (Tensor* t : {&c.q, &b.o, &b.dout}) *t = tma_operand(*t);
   for (Tensor* t : {&c.k, &c.v}) *t = key_operand(c, *t);
@@ -103,10 +91,6 @@ std::string who_differentiates(const device& on, const attention_forward_problem
   std::string reason = why_unsupported(attention_backward_problem{.forward = forward});
   if (reason.empty() && kAttentionBackwardKernel.launchers->find(on) == nullptr) {
     reason = kAttentionBackwardKernel.launchers->why_not(on);
-  }
-  if (reason.empty() && kAttentionBackwardKernel.launchers->settles_for_generic(on)) {
-    return "its backward is computed by torch's FlashAttention where that takes the call and "
-           "torch.use_deterministic_algorithms is off, else by the generic kernel";
   }
   return reason.empty() ? "its backward is computed by a kernel, too"
                         : "its backward is computed by torch: " + reason;

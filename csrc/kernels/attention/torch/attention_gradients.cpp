@@ -24,6 +24,15 @@ constexpr int64_t kMostScores = int64_t{1} << 26;
 
 // ---- Torch's FlashAttention ---------------------------------------------------------------------
 
+bool flash_differentiates(const attention_backward_call& b) {
+  constexpr int64_t kGrid = 65535;  // blocks in the second and third direction
+  const attention_call& c = b.forward;
+  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
+  if (c.window_left || c.window_right || b.dlse) return false;
+  return c.q.size(0) <= kGrid && c.q.size(2) <= kGrid && flash_takes(c.q, c.k, c.v) &&
+         c.k.size(1) > 0 && c.q.numel() > 0;
+}
+
 // Torch's own lse and masks are these: bottom-right causal, [B, Hq, Sq], natural logarithm; but
 // +inf for a row that sees no key. Query heads that share keys are summed up by torch.
 four_tensors flash_backward(const attention_backward_call& b) {
@@ -230,15 +239,6 @@ four_tensors by_formula(const attention_backward_call& b) {
 }
 
 }  // namespace
-
-bool flash_differentiates(const attention_backward_call& b) {
-  constexpr int64_t kGrid = 65535;  // blocks in the second and third direction
-  const attention_call& c = b.forward;
-  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
-  if (c.window_left || c.window_right || b.dlse) return false;
-  return c.q.size(0) <= kGrid && c.q.size(2) <= kGrid && flash_takes(c.q, c.k, c.v) &&
-         c.k.size(1) > 0 && c.q.numel() > 0;
-}
 
 four_tensors attention_backward_by_aten(const attention_backward_call& b) {
   if (flash_differentiates(b)) return flash_backward(b);

@@ -26,9 +26,6 @@ two_tensors attention_by_aten(const attention_call& c, bool wants_lse);
 // Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
 bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Whether they compute the gradients, too.
-bool flash_differentiates(const attention_backward_call& b);
-
 // dq, dk, dv and dsinks from o and lse, whatever computed those. What is not needed may be
 // undefined.
 four_tensors attention_backward_by_aten(const attention_backward_call& b);

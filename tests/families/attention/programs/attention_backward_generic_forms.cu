@@ -7,8 +7,11 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 template <int... Widths>
 void launch_all(const attention_backward_params& p) {
   const attention_backward_layout layout(p);
-  (launch_attention_backward_generic<attention_backward_generic_config<bf16, Widths>>(p, layout,
-                                                                                      nullptr),
+  (launch_attention_backward_generic<attention_backward_generic_config<bf16, Widths, false>>(
+       p, layout, nullptr),
+   ...);
+  (launch_attention_backward_generic<attention_backward_generic_config<bf16, Widths, true>>(
+       p, layout, nullptr),
    ...);
 }
 
