@@ -1,9 +1,8 @@
 """Two processes that train parameters of which each has a shard, and compare with whole ones.
 
-python -m tests.families.adamw.sharded_steps RANK FILE
+python -m tests.families.adamw.sharded_steps DEVICE RANK RANKS FILE
 """
 
-import os
 import sys
 
 import pytest
@@ -13,9 +12,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+from tests.tools import ranks
 from thunderkittens.optim import AdamW
 
-WORLD = 2
 SHAPES = ((5, 4), (7,), (6, 3), (4,))
 PLACEMENTS = (
     Shard(0),
@@ -36,12 +35,14 @@ def steps(params: list[nn.Parameter], grads: list[list[Tensor]], place) -> AdamW
     return optimizer
 
 
-def check(rank: int) -> None:
+def check(device: str) -> None:
     """Parameters, norms and states are those of one process."""
-    mesh = init_device_mesh("cpu", (WORLD,))
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
     generator = torch.Generator().manual_seed(0)
-    values = [torch.randn(shape, generator=generator) for shape in SHAPES]
-    grads = [[torch.randn(shape, generator=generator) for shape in SHAPES] for _ in range(3)]
+    values = [torch.randn(shape, generator=generator).to(device) for shape in SHAPES]
+    grads = [
+        [torch.randn(shape, generator=generator).to(device) for shape in SHAPES] for _ in range(3)
+    ]
 
     def place(i: int, t: Tensor) -> Tensor:
         placement = PLACEMENTS[i]
@@ -58,13 +59,14 @@ def check(rank: int) -> None:
     parts[0].grad = distribute_tensor(grads[0][0], mesh, [Replicate()])
     with pytest.raises(ValueError, match="AdamW: a gradient must be placed as its parameter"):
         two.step()
-    print(f"rank {rank}: all steps agree")
+
+
+def main(device: str, rank: str, size: str, file: str) -> None:
+    """Runs the check as one of the processes."""
+    ranks.begin(device, rank, size, file)
+    check(device)
+    ranks.end()
 
 
 if __name__ == "__main__":
-    number, meeting = int(sys.argv[1]), sys.argv[2]
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", f"file://{meeting}", rank=number, world_size=WORLD)
-    check(number)
-    sys.stdout.flush()
-    os._exit(0)  # without Python's shutdown, in which gloo's threads may crash
+    main(*sys.argv[1:])
