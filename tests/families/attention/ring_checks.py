@@ -18,6 +18,7 @@ from tests.families.attention.cases import BF16, FP32, FP64, Case
 from tests.tools import ranks
 from thunderkittens._loader import SIMULATOR
 from thunderkittens.distributed import ring_attention, shard_sequence, unshard_sequence
+from thunderkittens.distributed._ring import Ring, Shift
 
 Group = dist.ProcessGroup
 
@@ -142,6 +143,57 @@ def check_what_is_needed(group: Group, device: str) -> None:
         assert call(shares)[0].grad_fn is None
 
 
+def check_messages(group: Group, device: str) -> None:
+    """What travels, and that sums do so in float32."""
+    torch.manual_seed(0)
+    case = dataclasses.replace(SMALL, dtype=BF16)
+    shares = shares_of(case, cases.make(case, device), group)
+    sent: list[list[torch.dtype]] = []
+    shift = Ring.shift
+
+    def watched(ring: Ring, tensors: list[Tensor]) -> Shift:
+        sent.append([t.dtype for t in tensors])
+        return shift(ring, tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ring, "shift", watched)
+        o, _ = call(shares)
+        assert sent == [[BF16, BF16]] * (group.size() - 1)
+        sent.clear()
+        torch.autograd.grad(o, shares.given, torch.randn_like(o))
+    assert sent.count([BF16, BF16]) == group.size() - 1
+    assert sent.count([FP32, FP32]) == len(sent) - group.size() + 1 == group.size()
+
+
+def check_rows_of_no_sequence(group: Group, device: str) -> None:
+    """They see no key in any step."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(6, 2, 16, device=device, requires_grad=True) for _ in "qkv")
+    options = {"cu_seqlens": torch.tensor([0, 2, 4], device=device), "max_seqlen": 2}
+    for causal in (False, True):
+        o, lse = ring_attention(*(q, k, v), group=group, causal=causal, return_lse=True, **options)
+        assert bool((o[4:] == 0).all() and (lse[:, 4:] == -torch.inf).all())
+        assert bool(o[:4].isfinite().all() and lse[:, :4].isfinite().all())
+        for gradient in torch.autograd.grad(o, (q, k, v), torch.randn_like(o)):
+            assert bool((gradient[4:] == 0).all() and (gradient[:4] != 0).any())
+
+
+def check_backend_of_backward(group: Group, case: Case) -> None:
+    """It is that of the forward, wherever the backward is called."""
+    torch.manual_seed(0)
+    with thunderkittens.backend("simulator", threads=1):
+        tensors = cases.make(case)
+        assert cases.served_by(case, *tensors) == "simulator"
+        check(case, group, "cpu", with_lse=True)
+        shares = shares_of(case, tensors, group)
+        o, _ = call(shares)
+        do = torch.randn_like(o)
+        want = torch.autograd.grad(o, shares.given, do, retain_graph=True)
+    got = torch.autograd.grad(o, shares.given, do)
+    assert all(map(torch.equal, got, want))
+    assert cases.served_by(case, *tensors) == "torch"
+
+
 def check_autocast(group: Group, device: str) -> None:
     """q, k and v take autocast's dtype, in the backward too."""
     torch.manual_seed(0)
@@ -225,6 +277,8 @@ def check_all(group: Group, device: str) -> None:
         check(case, group, device, with_lse=i % 2 == 0)
     check_float64(group, device)
     check_what_is_needed(group, device)
+    check_messages(group, device)
+    check_rows_of_no_sequence(group, device)
     check_autocast(group, device)
     check_shards(group, device)
     check_mistakes(group, device)
@@ -242,11 +296,8 @@ def main(device: str, rank: str, size: str, file: str) -> None:
         if here in chosen:
             check_all(group, device.split(":")[0])
     if world == 4 and SIMULATOR.exists() and here < 2:
-        case = Case(128, 128, True, 2, 64, BF16)
-        with thunderkittens.backend("simulator", threads=1):
-            group = dist.new_group([0, 1], use_local_synchronization=True)
-            assert cases.served_by(case, *cases.make(case)) == "simulator"
-            check(case, group, "cpu", with_lse=True)
+        group = dist.new_group([0, 1], use_local_synchronization=True)
+        check_backend_of_backward(group, Case(128, 128, True, 2, 64, BF16))
     ranks.end()
 
 
