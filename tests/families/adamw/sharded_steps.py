@@ -5,14 +5,16 @@ python -m tests.families.adamw.sharded_steps DEVICE RANK RANKS FILE
 
 import sys
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
+import thunderkittens
 from tests.tools import ranks
+from thunderkittens import _C
+from thunderkittens._loader import SIMULATOR
 from thunderkittens.optim import AdamW
 
 SHAPES = ((5, 4), (7,), (6, 3), (4,))
@@ -56,9 +58,42 @@ def check(device: str) -> None:
         for want, got in ((p, q), (one.state[p]["exp_avg"], two.state[q]["exp_avg"])):
             full = got if PLACEMENTS[i] is None else got.full_tensor()
             torch.testing.assert_close(full.detach(), want.detach(), rtol=1e-5, atol=1e-7)
-    parts[0].grad = distribute_tensor(grads[0][0], mesh, [Replicate()])
-    with pytest.raises(ValueError, match="AdamW: a gradient must be placed as its parameter"):
-        two.step()
+    check_placed_otherwise(mesh, whole, parts, grads[0], one, two)
+    check_launches(mesh, values, grads)
+
+
+def check_placed_otherwise(mesh, whole, parts, grads, one: AdamW, two: AdamW) -> None:
+    """Gradients that are whole, or sums still to be made, as of tensor parallelism."""
+    here = dist.get_rank()
+    for p, q, grad in zip(whole, parts, grads, strict=True):
+        p.grad = q.grad = grad
+        if isinstance(q, DTensor):
+            shares = [grad * 0.25, grad * 0.75]
+            q.grad = DTensor.from_local(shares[here], mesh, [Partial()])
+    parts[0].grad = distribute_tensor(grads[0], mesh, [Replicate()])
+    one.step()
+    two.step()
+    torch.testing.assert_close(two.grad_norm, one.grad_norm, rtol=1e-6, atol=0)
+    assert parts[1].grad.placements == (Partial(),), "it stays what it is"
+    for p, q in zip(whole, parts, strict=True):
+        full = q.full_tensor() if isinstance(q, DTensor) else q
+        torch.testing.assert_close(full.detach(), p.detach(), rtol=1e-5, atol=1e-7)
+
+
+def check_launches(mesh, values, grads) -> None:
+    """All shards of a rank are one launch, and one for the norm."""
+    if not SIMULATOR.exists() and mesh.device_type == "cpu":
+        return
+    params = [nn.Parameter(distribute_tensor(v.clone(), mesh, [Shard(0)])) for v in values]
+    for p, grad in zip(params, grads[0], strict=True):
+        p.grad = distribute_tensor(grad, mesh, [Shard(0)])
+    optimizer = AdamW(params, max_norm=0.5)
+    optimizer.step()
+    with thunderkittens.backend("simulator" if mesh.device_type == "cpu" else "auto"):
+        before = _C.launch_counts()
+        optimizer.step()
+    launches = {op: n - before.get(op, 0) for op, n in _C.launch_counts().items()}
+    assert {op: n for op, n in launches.items() if n} == {"adamw_norm": 1, "adamw_update": 1}
 
 
 def main(device: str, rank: str, size: str, file: str) -> None:

@@ -1,0 +1,22 @@
+"""Training with torch.distributed: DDP, FSDP2, tensor, sequence and context parallelism.
+
+What is compared with one process is in tests/tools/parallel_training.py, which each process runs.
+"""
+
+import pytest
+import torch
+
+from tests.tools.ranks import run_ranks
+
+TRAINING = "tests.tools.parallel_training"
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
+def test_two_processes_on_the_cpu(tmp_path):
+    run_ranks(TRAINING, 2, tmp_path, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus(tmp_path):
+    run_ranks(TRAINING, 2, tmp_path, "cuda")
