@@ -23,14 +23,14 @@ assert op in DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
-def test_two_processes_on_the_cpu(tmp_path):
-    run_ranks("tests.tools.sharded", 2, tmp_path, "cpu")
+def test_two_processes_on_the_cpu():
+    run_ranks("tests.tools.sharded", 2, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus(tmp_path):
-    run_ranks("tests.tools.sharded", 2, tmp_path, "cuda")
+def test_two_gpus():
+    run_ranks("tests.tools.sharded", 2, "cuda")
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")

@@ -12,11 +12,11 @@ TRAINING = "tests.tools.parallel_training"
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
-def test_two_processes_on_the_cpu(tmp_path):
-    run_ranks(TRAINING, 2, tmp_path, "cpu")
+def test_two_processes_on_the_cpu():
+    run_ranks(TRAINING, 2, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus(tmp_path):
-    run_ranks(TRAINING, 2, tmp_path, "cuda")
+def test_two_gpus():
+    run_ranks(TRAINING, 2, "cuda")

@@ -1,6 +1,6 @@
 """Ranks that train a small Llama with our ops in every way of torch.distributed, against one alone.
 
-python -m tests.tools.parallel_training DEVICE RANK RANKS FILE
+python -m tests.tools.parallel_training DEVICE
 """
 
 import sys
@@ -228,9 +228,9 @@ def check_bfloat16(device: str, want: list[float]) -> None:
         assert abs(one - other) <= 2**-6 * other
 
 
-def main(device: str, rank: str, size: str, file: str) -> None:
+def main(device: str) -> None:
     """Runs all checks as one of the processes."""
-    ranks.begin(device, rank, size, file)
+    ranks.begin(device)
     want = train(alone(device), device, averages=False)
     assert want[0][-1] < want[0][0] + 1 and want[2][0] > 0.5, "clipping is to be at work"
     for way, averages in ((by_ddp, True), (by_fsdp, True), (by_tensors, False), (by_context, True)):

@@ -1,9 +1,9 @@
 """Programs that run as several ranks: started together, judged together, none left behind."""
 
 import os
+import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -13,22 +13,25 @@ from build_tools.settings import ROOT
 SAID = "all ranks agree"
 
 
-def run_ranks(module: str, ranks: int, folder: Path, *arguments: str, seconds: int = 300) -> None:
-    """Runs `python -m MODULE ARGUMENTS RANK RANKS FILE` for each rank; all have to end well.
+def run_ranks(module: str, ranks: int, *arguments: str, seconds: int = 300) -> None:
+    """Runs `python -m MODULE ARGUMENTS` for each rank; all have to end well.
 
     Args:
-        module: With a main that calls `begin` and `end`.
-        ranks: How many processes.
-        folder: Where they meet, at a file.
-        arguments: In front of those.
+        module: What says `SAID` at its end; `begin` and `end` are for its main.
+        ranks: How many processes, with torchrun's variables.
+        arguments: Of each.
         seconds: What it may take.
     """
-    command = [sys.executable, "-m", module, *arguments]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    alike = os.environ | meeting | {"THUNDERKITTENS_STRICT": "0"}  # float32 attention is torch's
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(ranks), str(folder / "meeting")],
+            [sys.executable, "-m", module, *arguments],
             cwd=ROOT,  # where the tests are; the package may be installed elsewhere
-            env=os.environ | {"THUNDERKITTENS_STRICT": "0"},  # float32 attention is torch's
+            env=alike | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -44,14 +47,15 @@ def run_ranks(module: str, ranks: int, folder: Path, *arguments: str, seconds: i
         assert p.returncode == 0 and SAID in text, text
 
 
-def begin(device: str, rank: str, ranks: str, file: str) -> None:
-    """Makes the group of all ranks: gloo on a CPU, NCCL on GPUs, one for each rank."""
+def begin(device: str) -> int:
+    """Makes the group of all ranks, gloo on a CPU, NCCL on GPUs, one for each; returns the rank."""
+    rank = int(os.environ["RANK"])
     if device == "cuda":
-        torch.cuda.set_device(int(rank))
+        torch.cuda.set_device(rank)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    backend = "gloo" if device == "cpu" else "nccl"
-    dist.init_process_group(backend, f"file://{file}", rank=int(rank), world_size=int(ranks))
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    return rank
 
 
 def end() -> None:

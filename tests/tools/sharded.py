@@ -1,6 +1,6 @@
 """Two processes that compute with DTensors and compare with one: started by tests of DTensor.
 
-python -m tests.tools.sharded DEVICE RANK RANKS FILE
+python -m tests.tools.sharded DEVICE
 """
 
 import sys
@@ -230,9 +230,9 @@ def check_linear_cross_entropy(check: Check, dtype: torch.dtype) -> None:
         check(f"linear {reduction}", call, *given, [loss], [rows, sum_, sum_])
 
 
-def main(device: str, rank: str, size: str, file: str) -> None:
+def main(device: str) -> None:
     """Runs all checks as one of the processes."""
-    ranks.begin(device, rank, size, file)
+    ranks.begin(device)
     check = Check(device)
     for dtype in BOUNDS:
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """Two processes that train parameters of which each has a shard, and compare with whole ones.
 
-python -m tests.families.adamw.sharded_steps DEVICE RANK RANKS FILE
+python -m tests.families.adamw.sharded_steps DEVICE
 """
 
 import sys
@@ -96,9 +96,9 @@ def check_launches(mesh, values, grads) -> None:
     assert {op: n for op, n in launches.items() if n} == {"adamw_norm": 1, "adamw_update": 1}
 
 
-def main(device: str, rank: str, size: str, file: str) -> None:
+def main(device: str) -> None:
     """Runs the check as one of the processes."""
-    ranks.begin(device, rank, size, file)
+    ranks.begin(device)
     check(device)
     ranks.end()
 

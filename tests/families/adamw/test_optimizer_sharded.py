@@ -9,11 +9,11 @@ STEPS = "tests.families.adamw.sharded_steps"
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
-def test_two_processes(tmp_path):
-    run_ranks(STEPS, 2, tmp_path, "cpu")
+def test_two_processes():
+    run_ranks(STEPS, 2, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus(tmp_path):
-    run_ranks(STEPS, 2, tmp_path, "cuda")
+def test_two_gpus():
+    run_ranks(STEPS, 2, "cuda")

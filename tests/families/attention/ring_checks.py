@@ -1,6 +1,6 @@
 """Ranks that share the sequences of attention, and compare with float64 on the whole ones.
 
-python -m tests.families.attention.ring_checks DEVICE RANK RANKS FILE
+python -m tests.families.attention.ring_checks DEVICE
 """
 
 import dataclasses
@@ -284,17 +284,14 @@ def check_all(group: Group, device: str) -> None:
     check_mistakes(group, device)
 
 
-def main(device: str, rank: str, size: str, file: str) -> None:
+def main(device: str) -> None:
     """Runs all checks as one of the processes: in groups of all sizes that there are."""
-    ranks.begin(device, rank, size, file)
-    here = int(rank)
-    device = device if device == "cpu" else f"cuda:{here}"
-    world = int(size)
+    here, world = ranks.begin(device), dist.get_world_size()
     members = [[0, 1], [2, 3], [0, 1, 2], [0, 1, 2, 3]] if world == 4 else [list(range(world))]
     for chosen in members:
         group = dist.new_group(chosen)
         if here in chosen:
-            check_all(group, device.split(":")[0])
+            check_all(group, device)
     if world == 4 and SIMULATOR.exists() and here < 2:
         group = dist.new_group([0, 1], use_local_synchronization=True)
         check_backend_of_backward(group, Case(128, 128, True, 2, 64, BF16))

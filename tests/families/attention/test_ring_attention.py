@@ -22,14 +22,14 @@ def alone():
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch has no torch.distributed")
-def test_four_processes_on_the_cpu(tmp_path):
-    run_ranks(CHECKS, 4, tmp_path, "cpu")
+def test_four_processes_on_the_cpu():
+    run_ranks(CHECKS, 4, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus(tmp_path):
-    run_ranks(CHECKS, 2, tmp_path, "cuda")
+def test_two_gpus():
+    run_ranks(CHECKS, 2, "cuda")
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch has no torch.distributed")
