@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import parallel
+import ranks
 import state
 from models.command_line import device, number, text
 
@@ -65,7 +66,8 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     options.micro_batch = min(options.micro_batch or options.batch, options.batch)
     if options.batch % options.micro_batch:
         parser.error(f"--batch {options.batch} is not divisible by --micro-batch")
-    options.ranks = int(os.environ.get("WORLD_SIZE", options.ranks))
+    if ranks.is_one():
+        options.ranks = int(os.environ["WORLD_SIZE"])
     if options.ranks > 1 and not options.parallel:
         parser.error(f"--ranks {options.ranks} need --parallel: {', '.join(parallel.WAYS)}")
     if wrong := parallel.why_not(options, options.ranks):

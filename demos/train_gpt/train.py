@@ -311,7 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     try:
         options = parse_options(arguments)
-        if options.ranks > 1 and not ranks.is_one():
+        if options.parallel and not ranks.is_one():
             return ranks.run_all(options.ranks, sys.argv[1:] if arguments is None else arguments)
         parallel.place(options)
         console.record = bool(options.svg)
