@@ -16,6 +16,11 @@ def test_two_processes_on_the_cpu():
     run_ranks(TRAINING, 2, "cpu")
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
+def test_fsdp_and_tensor_parallelism_of_four_processes():
+    run_ranks(TRAINING, 4, "cpu")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus():

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -58,7 +59,7 @@ def begin(device: str) -> int:
     return rank
 
 
-def end() -> None:
+def end() -> NoReturn:
     """Ends the process: without Python's shutdown.
 
     Gloo's threads live on, for torch still refers to the group; one that frees a tensor while
