@@ -8,7 +8,7 @@ from pathlib import Path
 import parallel
 import ranks
 import state
-from models.command_line import device, number, text
+from models.command_line import number, text
 
 # What a saved run does not go on with.
 RUN_ONLY = ("out", "resume", "device", "minutes", "export", "export_dtype", "compile", "svg")
@@ -39,7 +39,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group("run")
     group.add_argument("--out", type=Path, default=Path("runs/train_gpt"))
     group.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    group.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
+    group.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …")
     group.add_argument("--parallel", choices=parallel.WAYS, help="over several ranks; README.md")
     group.add_argument("--ranks", type=whole, default=1, help="processes, each with a GPU")
     group.add_argument("--compile", action="store_true", help="through torch.compile")
@@ -70,6 +70,10 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         options.ranks = int(os.environ["WORLD_SIZE"])
     if options.ranks > 1 and not options.parallel:
         parser.error(f"--ranks {options.ranks} need --parallel: {', '.join(parallel.WAYS)}")
-    if wrong := parallel.why_not(options, options.ranks):
+    if wrong := parallel.why_not(options):
         parser.error(wrong)
+    try:
+        options.device = parallel.device_of(options)
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        parser.error(f"argument --device: {error}")
     return options

@@ -10,11 +10,12 @@ A saved state is that of one process, so a run may go on in another way, or with
 
 import argparse
 import contextlib
-import os
 
+import ranks
 import torch
 import torch.distributed as dist
 from models import data
+from models.command_line import device
 from models.gpt2 import GPT2
 from torch import Tensor, nn
 
@@ -188,31 +189,42 @@ def team_of(options: argparse.Namespace) -> Team:
     return ways[options.parallel](options) if options.parallel else Team()
 
 
-def place(options: argparse.Namespace) -> None:
-    """Gives a rank its GPU: that of --device, and those behind it."""
-    if options.device.type == "cuda":
-        first = options.device.index or 0
-        options.device = torch.device("cuda", first + int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(options.device)
+def device_of(options: argparse.Namespace) -> torch.device:
+    """That of --device; a rank's is as many behind it as its number says.
+
+    Raises:
+        argparse.ArgumentTypeError: There is none.
+    """
+    name = options.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not (options.parallel and name.startswith("cuda")):
+        return device(name)
+    first, there = int(name.partition(":")[2] or 0), torch.cuda.device_count()
+    if first + (count := ranks.here(options.ranks)) > there:
+        raise argparse.ArgumentTypeError(
+            f"{name}: {count} ranks need a GPU each, got {there} in all"
+        )
+    if not ranks.is_one():
+        return torch.device("cuda", first)  # not used: who starts the ranks leaves GPUs alone
+    torch.cuda.set_device(first + ranks.local())
+    return device(f"cuda:{first + ranks.local()}")
 
 
-def why_not(options: argparse.Namespace, ranks: int) -> str:
+def why_not(options: argparse.Namespace) -> str:
     """What is wrong with the sizes for that way, or ""."""
-    if options.parallel in ("ddp", "fsdp") and options.micro_batch % ranks:
-        return f"--micro-batch {options.micro_batch} is not divisible by {ranks} ranks"
-    if options.parallel == "context" and options.length % (2 * ranks):
-        return f"--length {options.length} is not divisible into 2 chunks for each of {ranks} ranks"
+    count = options.ranks
+    if options.parallel in ("ddp", "fsdp") and options.micro_batch % count:
+        return f"--micro-batch {options.micro_batch} is not divisible by {count} ranks"
+    if options.parallel == "context" and options.length % (2 * count):
+        return f"--length {options.length} is not divisible into 2 chunks for each of {count} ranks"
     if options.parallel == "tensor":
-        if options.heads % ranks or options.length % ranks:
-            return f"--heads and --length must be divisible by {ranks} ranks"
+        if options.heads % count or options.length % count:
+            return f"--heads and --length must be divisible by {count} ranks"
         if options.dropout:
             return "--parallel tensor has no dropout: say --dropout 0"
     if options.parallel and options.compile:
         return "--compile is for one process, without --parallel"
-    if options.device.type == "cuda" and options.parallel:
-        there = torch.cuda.device_count() - (options.device.index or 0)
-        if there < ranks:
-            return f"--ranks {ranks}: there are {there} GPUs from --device on"
     return ""
 
 

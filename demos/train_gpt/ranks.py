@@ -24,6 +24,16 @@ def is_one() -> bool:
     return "RANK" in os.environ
 
 
+def local() -> int:
+    """The number of this rank among those of this machine."""
+    return int(os.environ["LOCAL_RANK"])
+
+
+def here(count: int) -> int:
+    """How many of all ranks run on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", count)) if is_one() else count
+
+
 def speaks() -> bool:
     """Whether this process is the one that prints: rank 0, or the only one."""
     return os.environ.get("RANK", "0") == "0"

@@ -313,7 +313,6 @@ def main(arguments: list[str] | None = None) -> int:
         options = parse_options(arguments)
         if options.parallel and not ranks.is_one():
             return ranks.run_all(options.ranks, sys.argv[1:] if arguments is None else arguments)
-        parallel.place(options)
         console.record = bool(options.svg)
         run = Run(options)
         stopped = train(run)
