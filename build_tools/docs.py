@@ -36,7 +36,13 @@ PICTURES = ("benchmarks/records/*.svg", "demos/**/*.png", "demos/**/*.svg", "doc
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 LEXERS = {".cpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".h": "cpp", ".py": "python"}
 CAPTIONS = {  # of the contents at the left: the pages below each; those of none are last
-    "Start": ("docs/getting_started", "docs/install", "docs/integrations", "docs/backends"),
+    "Start": (
+        "docs/getting_started",
+        "docs/install",
+        "docs/integrations",
+        "docs/backends",
+        "docs/distributed",
+    ),
     "Reference": ("reference/ops", "reference/modules", "reference/other", "reference/add-ons"),
     "Kernels of your own": ("docs/tiles", "docs/classic", "docs/simulator", "demos/cpp/README"),
     "Figures": ("benchmarks/RESULTS", "benchmarks/*"),
@@ -140,7 +146,7 @@ class _Pages:
 def _reference() -> dict[str, str]:
     """The pages of docstrings: ops, modules, what else is public, and add-ons where there are."""
     package = importlib.import_module("thunderkittens")
-    modules = ("nn", "optim")
+    modules = ("distributed", "nn", "optim")
     functions = {name: getattr(package, name) for name in package.__all__ if name not in modules}
     ops = {n: f for n, f in functions.items() if ".ops." in getattr(f, "__module__", "")}
     others = [n for n in functions if n not in ops and not n.startswith("__")]
@@ -166,6 +172,9 @@ def _reference() -> dict[str, str]:
     )
     pages["reference/modules"] += "\n## Optimizers\n\n" + _directives(
         "autoclass", [f"thunderkittens.optim.{n}" for n in package.optim.__all__], ":members:"
+    )
+    pages["reference/modules"] += "\n## Several GPUs\n\n" + _directives(
+        "autofunction", [f"thunderkittens.distributed.{n}" for n in package.distributed.__all__]
     )
     pages["reference/other"] = "# Other functions\n\n" + "".join(
         _directives(

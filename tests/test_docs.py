@@ -31,9 +31,9 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def public_modules() -> list[str]:
-    """`thunderkittens.ops.*` and `thunderkittens.nn.*`, packages included."""
+    """`thunderkittens.ops.*` and the like, packages included."""
     found = []
-    for name in ("thunderkittens.ops", "thunderkittens.nn"):
+    for name in ("thunderkittens.ops", "thunderkittens.nn", "thunderkittens.distributed"):
         package = importlib.import_module(name)
         found += [name, *(f"{name}.{m.name}" for m in pkgutil.iter_modules(package.__path__))]
     return found
@@ -64,9 +64,11 @@ def test_public_name_is_documented(name):
     assert inspect.getdoc(getattr(thunderkittens, name))
 
 
-def test_nn_names_are_documented():
-    for name in thunderkittens.nn.__all__:
-        assert inspect.getdoc(getattr(thunderkittens.nn, name)), name
+@pytest.mark.parametrize("module", ["nn", "optim", "distributed"])
+def test_names_of_modules_are_documented(module):
+    package = getattr(thunderkittens, module)
+    for name in package.__all__:
+        assert inspect.getdoc(getattr(package, name)), name
 
 
 WITH_PYTHON = [name for name in NAMES if blocks(ROOT / name, "python")]

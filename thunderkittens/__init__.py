@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from thunderkittens import _loader
 
 if _loader.load():
-    from thunderkittens import nn, optim
+    from thunderkittens import distributed, nn, optim
     from thunderkittens._backend import backend
     from thunderkittens._distributed import register_sharding_strategies
     from thunderkittens._explain import Explanation, explain
@@ -64,6 +64,7 @@ __all__ = [
     "based_features",
     "cache_append",
     "cross_entropy",
+    "distributed",
     "explain",
     "geglu",
     "gelu",

@@ -179,10 +179,13 @@ class Transformer(nn.Module):
         self.ln_f = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.embd_pdrop)
 
-    def forward(self, tokens: Tensor, cache: KVCache | None) -> Tensor:
-        """Tokens [B, S] to the last hidden state [B, S, n_embd]."""
-        start = cache.length if cache is not None else 0
-        positions = torch.arange(start, start + tokens.size(1), device=tokens.device)
+    def forward(
+        self, tokens: Tensor, cache: KVCache | None, positions: Tensor | None = None
+    ) -> Tensor:
+        """Tokens [B, S] to the last hidden state [B, S, n_embd]; positions [S], if others."""
+        if positions is None:
+            start = cache.length if cache is not None else 0
+            positions = torch.arange(start, start + tokens.size(1), device=tokens.device)
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
         for block in self.h:
             x = block(x, cache)
@@ -201,9 +204,11 @@ class GPT2(nn.Module):
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
-    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, cache: KVCache | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """Logits of every position, [B, S, vocab_size]; with a cache of the last one, [B, 1, …]."""
-        x = self.transformer(tokens, cache)
+        x = self.transformer(tokens, cache, positions)
         if cache is not None:
             x = x[:, -1:]
         tied = self.config.tie_word_embeddings

@@ -1,5 +1,3 @@
-import sys
+from demos.train_gpt.train import main, ranks
 
-from demos.train_gpt.train import main
-
-sys.exit(main())
+ranks.leave(main())

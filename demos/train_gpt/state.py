@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from models import checkpoint
 from models.gpt2 import GPT2
+from parallel import Team
 from tokenizers import Tokenizer
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -41,19 +42,25 @@ def read_facts(folder: Path) -> dict:
 
 
 def save(
-    out: Path, model: GPT2, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer, facts: dict
+    out: Path,
+    model: GPT2,
+    tokenizer: Tokenizer,
+    optimizer: torch.optim.Optimizer,
+    facts: dict,
+    team: Team,
 ) -> None:
-    """Writes out/step-…; `facts` go into training.json."""
-    folder = out / f"step-{facts['step']:06d}"
-    if folder.exists():
-        return
-    scratch = folder.with_suffix(".partial")
-    shutil.rmtree(scratch, ignore_errors=True)
-    checkpoint.save(scratch, model, tokenizer)
+    """Writes out/step-…; `facts` go into training.json. All ranks call it, and rank 0 writes."""
+    plain = team.plain(model)
     tensors = dict(_generators(model))
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state[parameter].items():
-            tensors[f"optimizer.{name}.{key}"] = value
+            tensors[f"optimizer.{name}.{key}"] = team.whole(name, value)
+    folder = out / f"step-{facts['step']:06d}"
+    if team.rank > 0 or folder.exists():
+        return
+    scratch = folder.with_suffix(".partial")
+    shutil.rmtree(scratch, ignore_errors=True)
+    checkpoint.save(scratch, plain, tokenizer)
     checkpoint.write_tensors(scratch / "training.safetensors", tensors)
     checkpoint.write_json(scratch / "training.json", {**facts, "device": _device(model).type})
     older = list(out.glob("step-*[0-9]"))
@@ -62,7 +69,7 @@ def save(
         shutil.rmtree(path, ignore_errors=True)
 
 
-def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer) -> dict:
+def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer, team: Team) -> dict:
     """Sets the optimizer and the random generators; returns the facts."""
     facts = read_facts(folder)
     device = _device(model).type
@@ -73,15 +80,17 @@ def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer) -> dict
         )
     shapes = {name: tuple(value.shape) for name, value in _generators(model).items()}
     for name, parameter in model.named_parameters():
-        shapes[f"optimizer.{name}.step"] = ()
+        shapes[f"optimizer.{name}.step"] = ()  # (and those of a DTensor are those of the whole)
         shapes |= {f"optimizer.{name}.{key}": tuple(parameter.shape) for key in _MOMENTS}
     path = folder / "training.safetensors"
     tensors = checkpoint.read_tensors(path, shapes, dtypes={"F32", "U8"})
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {
+        saved = {
             key: tensors[f"optimizer.{name}.{key}"].to(parameter.device)
             for key in ("step", *_MOMENTS)
         }
+        moments = {key: team.part(name, saved[key], parameter) for key in _MOMENTS}
+        optimizer.state[parameter] = {"step": saved["step"], **moments}
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], _device(model))

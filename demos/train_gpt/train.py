@@ -1,6 +1,7 @@
 """Trains a GPT-2-shaped language model on text, through thunderkittens ops.
 
     python -m demos.train_gpt --steps 2000 --out runs/python
+    python -m demos.train_gpt --parallel fsdp --ranks 2 --dropout 0 --out runs/two
 
 AdamW with decay groups, warmup and cosine, gradient clipping and accumulation; bfloat16 autocast on
 a GPU, float32 on a CPU. The folder --out gets
@@ -24,73 +25,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import curve
+import parallel
+import ranks
 import state
 import torch
 from models import checkpoint, data
-from models.command_line import device, number, picture, text
+from models.command_line import picture
 from models.gpt2 import GPT2, Config, generate
+from options import RUN_ONLY, parse_options
 from rich.console import Console
 from tokenizers import Tokenizer
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 
+import thunderkittens
 from thunderkittens.optim import AdamW
 
 HELD_OUT = 0.05  # the share of the text that is evaluated on
-RUN_ONLY = ("out", "resume", "device", "minutes", "export", "export_dtype", "compile", "svg")
-console = Console(highlight=False, soft_wrap=True)
-
-
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; with --resume, what it leaves out is as it was saved."""
-    parser = argparse.ArgumentParser(prog="train", description=__doc__.split("\n")[0])
-    whole, real = number(int, 1), number(float, 0.0)
-    group = parser.add_argument_group("text and model")
-    group.add_argument("--data", help="text file, folder or glob (default: the standard library)")
-    group.add_argument("--vocab", type=number(int, 257), default=4096, help="tokens to learn")
-    group.add_argument("--layers", type=whole, default=4)
-    group.add_argument("--heads", type=whole, default=4)
-    group.add_argument("--width", type=whole, default=256)
-    group.add_argument("--length", type=whole, default=512, help="tokens per sequence")
-    group = parser.add_argument_group("recipe")
-    group.add_argument("--steps", type=whole, default=2000)
-    group.add_argument("--batch", type=whole, default=64, help="sequences per step")
-    group.add_argument("--micro-batch", type=whole, help="sequences at once (default: --batch)")
-    group.add_argument("--lr", type=real, default=2e-3, help="the highest learning rate")
-    group.add_argument("--warmup", type=whole, default=100, help="steps")
-    group.add_argument("--weight-decay", type=real, default=0.1)
-    group.add_argument("--dropout", type=number(float, 0.0, 0.9), default=0.1)
-    group.add_argument("--clip", type=real, default=1.0, help="largest norm of the gradient")
-    group.add_argument("--seed", type=number(int, 0, 1 << 40), default=0)
-    group = parser.add_argument_group("run")
-    group.add_argument("--out", type=Path, default=Path("runs/train_gpt"))
-    group.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    group.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
-    group.add_argument("--compile", action="store_true", help="through torch.compile")
-    group.add_argument("--minutes", type=real, default=math.inf, help="save and stop after these")
-    group.add_argument("--log-every", type=whole, default=20, help="steps")
-    group.add_argument("--eval-every", type=whole, default=100, help="steps; saves as well")
-    group.add_argument("--eval-tokens", type=whole, default=1 << 17)
-    group.add_argument("--prompt", type=text, default="def ", help="of the sample texts")
-    group.add_argument("--export", type=Path, help="at the end, the best model goes here …")
-    group.add_argument("--export-dtype", default="float16", choices=("float16", "bfloat16"))
-    group.add_argument("--svg", type=Path, help="a file: what is printed, as a picture")
-    options = parser.parse_args(arguments)
-    if options.resume:
-        saved = state.read_facts(state.newest(options.out))["options"]
-        # As strings, so that they are checked like those of the command line.
-        parser.set_defaults(
-            **{name: value if value is None else str(value) for name, value in saved.items()}
-        )
-        options = parser.parse_args(arguments)
-    elif list(options.out.glob("step-*")):
-        parser.error(f"--out {options.out} holds a run: --resume it, or choose another folder")
-    if options.width % options.heads:
-        parser.error(f"--width {options.width} is not divisible by --heads {options.heads}")
-    options.micro_batch = min(options.micro_batch or options.batch, options.batch)
-    if options.batch % options.micro_batch:
-        parser.error(f"--batch {options.batch} is not divisible by --micro-batch")
-    return options
+console = Console(highlight=False, soft_wrap=True, quiet=not ranks.speaks())
 
 
 def learning_rate(step: int, options: argparse.Namespace) -> float:
@@ -101,10 +52,11 @@ def learning_rate(step: int, options: argparse.Namespace) -> float:
     return options.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
-def loss_of(model: GPT2, batch: Tensor) -> Tensor:
-    """Mean cross entropy of the next token; batch: [B, length + 1]."""
-    logits = model(batch[:, :-1])
-    return functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+def loss_of(
+    model: nn.Module, tokens: Tensor, targets: Tensor, positions: Tensor | None = None
+) -> Tensor:
+    """Mean cross entropy of the next token; tokens and targets: [B, length]."""
+    return thunderkittens.cross_entropy(model(tokens, positions=positions), targets)
 
 
 class Run:
@@ -112,6 +64,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self.options, self.device = options, options.device
+        self.team = parallel.team_of(options)
         torch.manual_seed(options.seed)
         self.step, self.best_loss, self.losses = 0, math.inf, []
         self.history: list[float] = []  # of all steps, but those that wait in `losses`
@@ -127,11 +80,13 @@ class Run:
             self.tokenizer = checkpoint.load_tokenizer(folder, config)
             self.model = checkpoint.load(folder, device=self.device)
         else:
-            (options.out / "log.jsonl").unlink(missing_ok=True)
-            self.tokenizer = data.train_tokenizer(train, options.vocab)
+            if self.team.rank == 0:
+                (options.out / "log.jsonl").unlink(missing_ok=True)
+            self.tokenizer = parallel.tokenizer_of_all(self.team, train, options.vocab)
             self.model = GPT2(new_config(options, self.tokenizer)).to(self.device)
             self.model.initialize()
         self.model.requires_grad_(True)
+        self.trained = self.team.prepare(self.model)
         self.optimizer = make_optimizer(self.model, options)
         train, held_out = (data.encode(self.tokenizer, texts) for texts in (train, held_out))
         self.text = hashlib.sha256(train.numpy().tobytes()).hexdigest()
@@ -160,7 +115,8 @@ class Run:
         function = torch.compile(loss_of)
         try:
             with self.autocast():
-                function(self.model.train(), self.batches[0][: self.options.micro_batch]).backward()
+                parts = self.team.parts(self.batches[0][: self.options.micro_batch])
+                function(self.model.train(), *parts).backward()
         except Exception as error:  # a missing C compiler, an unsupported GPU, …: slower, no more
             console.print(f"torch.compile: {str(error).splitlines()[0]}; going on without it")
             function = loss_of
@@ -168,16 +124,20 @@ class Run:
         return function
 
     def train_step(self) -> None:
-        """One step of the optimizer; its loss waits on the device until `flush`."""
+        """One step of the optimizer; this rank's loss waits on the device until `flush`."""
         options, total = self.options, torch.zeros((), device=self.device)
+        self.team.begin_step(options.seed, self.step)
         rate = learning_rate(self.step, options)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        for batch in self.batches[self.step].split(options.micro_batch):
-            with self.autocast():
-                loss = self.loss_of(self.model, batch) * (options.micro_batch / options.batch)
-            loss.backward()
-            total += loss.detach()
+        batches = self.batches[self.step].split(options.micro_batch)
+        for i, batch in enumerate(batches):
+            with self.team.accumulates(self.trained, i + 1 == len(batches)):
+                with self.autocast():
+                    loss = self.loss_of(self.trained, *self.team.parts(batch))
+                    loss = loss * (options.micro_batch / options.batch)
+                loss.backward()
+            total += self.team.whole("loss", loss.detach())
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -185,7 +145,8 @@ class Run:
 
     def flush(self) -> float:
         """Writes the waiting losses to the log; returns their mean."""
-        losses = torch.stack(self.losses).tolist() if self.losses else []
+        waiting = torch.stack(self.losses) if self.losses else torch.zeros(0, device=self.device)
+        losses = (self.team.total(waiting) / self.team.ranks).tolist()
         first = self.step - len(losses) + 1
         self.log(*({"step": first + i, "loss": loss} for i, loss in enumerate(losses)))
         self.losses = []
@@ -194,6 +155,8 @@ class Run:
 
     def log(self, *lines: dict) -> None:
         """Appends to log.jsonl."""
+        if self.team.rank > 0:
+            return
         self.options.out.mkdir(parents=True, exist_ok=True)
         with (self.options.out / "log.jsonl").open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -201,19 +164,24 @@ class Run:
     @torch.no_grad()
     def evaluate(self) -> float:
         """The loss on the held-out text; the best model so far is kept."""
-        loss = held_out_loss(self.model, self.held_out, self.autocast())
+        model = self.team.plain(self.model)
+        loss = held_out_loss(model, self.held_out, self.autocast(), self.team)
+        self.model.train()
         self.log({"step": self.step, "evaluation_loss": loss})
         if loss < self.best_loss:
             self.best_loss = loss
-            checkpoint.save(self.options.out / "best", self.model, self.tokenizer)
+            if self.team.rank == 0:
+                checkpoint.save(self.options.out / "best", model, self.tokenizer)
         return loss
 
     def sample(self, count: int = 96) -> str:
-        """What the model makes of --prompt."""
-        self.model.eval()
+        """What the model makes of --prompt, for rank 0 to print."""
+        model = self.team.plain(self.model).eval()
+        if self.team.rank > 0:
+            return ""
         end = self.tokenizer.token_to_id(checkpoint.END_OF_TEXT)
         prompt = self.tokenizer.encode(self.options.prompt).ids or [end]
-        stream = generate(self.model, prompt, temperature=0.7, top_k=50, seed=self.step)
+        stream = generate(model, prompt, temperature=0.7, top_k=50, seed=self.step)
         tokens = [token for _, (token, _) in zip(range(count), stream, strict=False)]
         self.model.train()
         return self.options.prompt + self.tokenizer.decode(tokens)
@@ -223,14 +191,16 @@ class Run:
         self.flush()
         kept = {key: value for key, value in vars(self.options).items() if key not in RUN_ONLY}
         facts = {"step": self.step, "best_loss": self.best_loss, "text": self.text, "options": kept}
-        state.save(self.options.out, self.model, self.tokenizer, self.optimizer, facts)
+        state.save(self.options.out, self.model, self.tokenizer, self.optimizer, facts, self.team)
 
     def restore(self, folder: Path) -> None:
         """Sets what `save` wrote: the next loss is that of a run that was never stopped."""
-        facts = state.restore(folder, self.model, self.optimizer)
+        facts = state.restore(folder, self.model, self.optimizer, self.team)
         if facts["text"] != self.text:
             raise checkpoint.CheckpointError(f"{folder}: --data is not the text of this run")
         self.step, self.best_loss = facts["step"], facts["best_loss"]
+        if self.team.rank > 0:
+            return
         log = self.options.out / "log.jsonl"
         lines = log.read_text().splitlines() if log.exists() else []
         kept = [f"{line}\n" for line in lines if step_of(line) <= self.step]
@@ -238,12 +208,12 @@ class Run:
         self.history = curve.read(log)["loss"][1]
 
     def export(self, folder: Path) -> None:
-        """Writes the best model in 16 bit, reads it back and evaluates it."""
+        """Writes the best model in 16 bit, reads it back and evaluates it; of rank 0."""
         best = self.options.out / "best"
         model = checkpoint.load(best)
         checkpoint.save(folder, model, self.tokenizer, getattr(torch, self.options.export_dtype))
         model = checkpoint.load(folder, device=self.device)
-        loss = held_out_loss(model, self.held_out, self.autocast())
+        loss = held_out_loss(model, self.held_out, self.autocast(), parallel.Team())
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         console.print(f"{folder}: {size / 1e6:.2f} MB, evaluation loss {loss:.4f}")
 
@@ -281,13 +251,17 @@ def make_optimizer(model: GPT2, options: argparse.Namespace) -> AdamW:
 
 
 @torch.no_grad()
-def held_out_loss(model: GPT2, batches: list[Tensor], autocast: torch.autocast) -> float:
-    """Mean loss over batches of held-out text."""
+def held_out_loss(
+    model: GPT2, batches: list[Tensor], autocast: torch.autocast, team: parallel.Team
+) -> float:
+    """Mean loss over batches of held-out text, of which each rank takes some."""
     model.eval()
+    total = torch.zeros((), device=batches[0].device)
     with autocast:
-        total = sum(loss_of(model, batch) * len(batch) for batch in batches)
+        for batch in batches[team.rank :: team.ranks]:
+            total += loss_of(model, batch[:, :-1], batch[:, 1:]) * len(batch)
     model.train()
-    return float(total) / sum(map(len, batches))
+    return float(team.total(total)) / sum(map(len, batches))
 
 
 def train(run: Run) -> bool:
@@ -300,9 +274,11 @@ def train(run: Run) -> bool:
         task = progress.add_task("compiling" if options.compile else "", total=options.steps)
         mark, mark_step, seconds = time.monotonic(), run.step, 0.0
         run.model.train()
-        while run.step < options.steps and not stop:
+        stops = bool(stop)
+        while run.step < options.steps and not stops:
             run.train_step()
-            last = run.step == options.steps or time.monotonic() > deadline
+            stops, late = run.team.agree(bool(stop), time.monotonic() > deadline)
+            last = run.step == options.steps or late
             evaluates = run.step % options.eval_every == 0 or last
             if run.step % options.log_every == 0 or evaluates:
                 loss = run.flush()
@@ -328,34 +304,51 @@ def train(run: Run) -> bool:
         console.print(curve.chart(run.history))
     signal.signal(signal.SIGINT, started)
     run.save()
-    return bool(stop)
+    return stops
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     try:
         options = parse_options(arguments)
+        if options.parallel and not ranks.is_one():
+            return ranks.run_all(options.ranks, sys.argv[1:] if arguments is None else arguments)
         console.record = bool(options.svg)
         run = Run(options)
         stopped = train(run)
-        missing = curve.draw(options.out / "log.jsonl", options.out / "loss.png")
-        if options.export:
-            run.export(options.export)
+        if run.team.rank == 0:
+            conclude(run)
     except (checkpoint.CheckpointError, data.DataError) as error:
-        print(f"train: {error}", file=sys.stderr)
-        return 2
+        return fail(str(error), 2)
     except (FloatingPointError, OSError) as error:  # the loss is no number; the disk is full, …
-        print(f"train: {error}", file=sys.stderr)
-        return 1
+        return fail(str(error), 1)
     except KeyboardInterrupt:
-        print("train: interrupted before the first step; nothing to save", file=sys.stderr)
-        return 130
+        return fail("interrupted before the first step; nothing to save", 130)
+    except RuntimeError as error:
+        if not ranks.is_of_another(error):
+            raise
+        return fail("another rank has ended", ranks.GONE)
+    return 130 if stopped else 0
+
+
+def fail(why: str, code: int) -> int:
+    """Says why, in one sentence, if this process is the one that speaks; returns the exit code."""
+    if ranks.speaks() and code != ranks.GONE:
+        print(f"train: {why}", file=sys.stderr)
+    return code
+
+
+def conclude(run: Run) -> None:
+    """What is made of a run at its end."""
+    options = run.options
+    missing = curve.draw(options.out / "log.jsonl", options.out / "loss.png")
+    if options.export:
+        run.export(options.export)
     console.print(f"saved in {options.out}; best evaluation loss {run.best_loss:.4f}")
     console.print(f"no loss.png: {missing}" if missing else f"drawn: {options.out / 'loss.png'}")
     if options.svg:
         picture(console, options.svg, "python -m demos.train_gpt")
-    return 130 if stopped else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ranks.leave(main())

@@ -3,14 +3,13 @@
 What is checked is in tests/tools/sharded.py, which each process runs.
 """
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from build_tools.settings import ROOT
+from tests.tools.ranks import run_ranks
 from thunderkittens._loader import PACKAGE
 
 IMPORTED_FIRST = """
@@ -23,37 +22,15 @@ assert op in DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
 """
 
 
-def _in_two_processes(device: str, folder) -> None:
-    command = [sys.executable, "-m", "tests.tools.sharded", device]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(folder / "meeting")],
-            cwd=ROOT,  # where the tests are; the package may be installed elsewhere
-            env=os.environ | {"THUNDERKITTENS_STRICT": "0"},  # float32 attention is torch's
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [p.communicate(timeout=300)[0] for p in processes]
-    finally:
-        for p in processes:
-            p.kill()
-    for p, text in zip(processes, said, strict=True):
-        assert p.returncode == 0 and "all shards agree" in text, text
-
-
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")
-def test_two_processes_on_the_cpu(tmp_path):
-    _in_two_processes("cpu", tmp_path)
+def test_two_processes_on_the_cpu():
+    run_ranks("tests.tools.sharded", 2, "cpu")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus(tmp_path):
-    _in_two_processes("cuda", tmp_path)
+def test_two_gpus():
+    run_ranks("tests.tools.sharded", 2, "cuda")
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed")

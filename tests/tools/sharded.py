@@ -1,9 +1,8 @@
 """Two processes that compute with DTensors and compare with one: started by tests of DTensor.
 
-python -m tests.tools.sharded CPU|CUDA RANK FILE
+python -m tests.tools.sharded DEVICE
 """
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -21,6 +20,7 @@ from torch.distributed.tensor import (
 )
 
 import thunderkittens
+from tests.tools import ranks
 from tests.tools.sharded_recurrences import (
     check_based_attention,
     check_hedgehog_attention,
@@ -29,7 +29,6 @@ from tests.tools.sharded_recurrences import (
     check_steps,
 )
 
-WORLD = 2
 # Dtype, and how far sums in another order may be apart, beside the largest element.
 BOUNDS = {torch.float32: 2e-5, torch.bfloat16: 2**-7}
 
@@ -39,7 +38,7 @@ class Check:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.mesh = init_device_mesh(device, (WORLD,))
+        self.mesh = init_device_mesh(device, (dist.get_world_size(),))
 
     def __call__(
         self,
@@ -231,13 +230,9 @@ def check_linear_cross_entropy(check: Check, dtype: torch.dtype) -> None:
         check(f"linear {reduction}", call, *given, [loss], [rows, sum_, sum_])
 
 
-def main(device: str, rank: str, file: str) -> None:
-    """Runs all checks as one of the processes, which meet at a file."""
-    backend = "gloo" if device == "cpu" else "nccl"
-    if device == "cuda":
-        torch.cuda.set_device(int(rank))
-    torch.set_num_threads(1)
-    dist.init_process_group(backend, f"file://{file}", rank=int(rank), world_size=WORLD)
+def main(device: str) -> None:
+    """Runs all checks as one of the processes."""
+    ranks.begin(device)
     check = Check(device)
     for dtype in BOUNDS:
         torch.manual_seed(0)
@@ -252,11 +247,7 @@ def main(device: str, rank: str, file: str) -> None:
             check_steps(check, dtype)
             check_rotary(check, dtype)
             check_linear_cross_entropy(check, dtype)
-    dist.destroy_process_group()
-    print("all shards agree", flush=True)
-    # Gloo's threads live on, for torch still refers to the group; one that frees a tensor while
-    # Python shuts down may abort the process (as in pytorch#190489). So Python does not.
-    os._exit(0)
+    ranks.end()
 
 
 if __name__ == "__main__":

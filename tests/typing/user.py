@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import assert_type
 
@@ -24,6 +25,20 @@ def attention(q: Tensor, wants_lse: bool) -> None:
     assert_type(tk.attention(q, q, q, softcap=30.0, return_lse=True), Pair)
     assert_type(tk.attention(q, q, q, return_lse=wants_lse), Tensor | Pair)
     assert_type(tk.scaled_dot_product_attention(q, q, q, is_causal=True), Tensor)
+
+
+def of_ranks(q: Tensor, wants_lse: bool) -> None:
+    """Of a group of one."""
+    store = dist.HashStore()  # type: ignore[attr-defined]  # torch exports it without saying so
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    ring = tk.distributed.ring_attention
+    share = tk.distributed.shard_sequence(q, causal=False)
+    assert_type(share, Tensor)
+    assert_type(tk.distributed.unshard_sequence(share, 1), Tensor)
+    assert_type(ring(q, q, q, causal=True, softcap=1.0), Tensor)
+    assert_type(ring(q, q, q, group=dist.group.WORLD, return_lse=True), Pair)
+    assert_type(ring(q, q, q, return_lse=wants_lse), Tensor | Pair)
+    dist.destroy_process_group()
 
 
 def norms(x: Tensor, residual: Tensor | None) -> None:
@@ -119,6 +134,7 @@ def main() -> None:
         norms(x, other)
     for wants_lse in (False, True):
         attention(q, wants_lse)
+        of_ranks(q, wants_lse)
     activations(x)
     rotary(q, q, table)
     losses(x, torch.tensor([1, 1]))

@@ -14,25 +14,44 @@ def local(t: Tensor) -> Tensor:
     return t.to_local() if _is_dtensor(t) else t  # type: ignore[attr-defined]
 
 
-def norm_of(params: list[Tensor]) -> Tensor:
+def local_gradient(p: Tensor) -> Tensor:
+    """The gradient of a parameter's shard on this rank.
+
+    One that is placed otherwise is redistributed: tensor parallelism leaves sums to be made, of
+    norms' weights for one, and gives gradients of a sharded embedding whole.
+
+    Raises:
+        ValueError: The parameter is a DTensor, and its gradient is not.
+    """
+    grad = p.grad
+    assert grad is not None
+    if not _is_dtensor(p):
+        return local(grad)
+    param: DTensor = p  # type: ignore[assignment]
+    if not _is_dtensor(grad):
+        raise ValueError("AdamW: the gradient of a DTensor must be one, got a plain tensor")
+    sharded: DTensor = grad  # type: ignore[assignment]
+    if sharded.placements != param.placements:
+        sharded = sharded.redistribute(placements=param.placements)
+    return sharded.to_local()
+
+
+def norm_of(params: list[Tensor], grads: list[Tensor]) -> Tensor:
     """The norm of the gradients of some parameters, [] of their device.
 
     Args:
-        params: With gradients, all on one device.
-
-    Raises:
-        ValueError: A gradient is sharded otherwise than its parameter.
+        params: All on one device.
+        grads: Of each what `local_gradient` gives.
     """
     shares: dict[Any, list[Tensor]] = {}  # by the dimensions of meshes over which they are sharded
-    for p in params:
-        assert p.grad is not None
-        shares.setdefault(_sharding(p), []).append(local(p.grad))
+    for p, grad in zip(params, grads, strict=True):
+        shares.setdefault(_sharding(p), []).append(grad)
     norm = torch.ops.thunderkittens.adamw_grad_norm
     if list(shares) == [None]:
         return norm(shares[None])  # type: ignore[no-any-return]
     squares = []
-    for sharding, grads in shares.items():
-        square = norm(grads).square()
+    for sharding, of_them in shares.items():
+        square = norm(of_them).square()
         if sharding is not None:
             mesh, dims = sharding
             for dim in dims:
@@ -43,15 +62,9 @@ def norm_of(params: list[Tensor]) -> Tensor:
 
 def _sharding(p: Tensor) -> tuple[Any, tuple[int, ...]] | None:
     """A mesh and its dimensions that shard the parameter; None: each rank has all of it."""
-    grad = p.grad
     if not _is_dtensor(p):
         return None
     param: DTensor = p  # type: ignore[assignment]
-    if not _is_dtensor(grad) or grad.placements != param.placements:  # type: ignore[union-attr]
-        got = getattr(grad, "placements", "a plain tensor")
-        raise ValueError(
-            f"AdamW: a gradient must be placed as its parameter, {param.placements}, got {got}"
-        )
     dims = tuple(i for i, place in enumerate(param.placements) if not place.is_replicate())
     return (param.device_mesh, dims) if dims else None
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunderkittens.optim._sharded import local, norm_of
+from thunderkittens.optim._sharded import local, local_gradient, norm_of
 
 _step: Callable[..., None] = torch.ops.thunderkittens.adamw_foreach.default
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -73,8 +73,9 @@ class AdamW(torch.optim.Optimizer):
         ValueError: An argument, or the state that is loaded, is not as above.
 
     DTensor:
-        Of parameters that are DTensors, as FSDP2 makes them, each rank updates its shards, and the
-        squared norm is all-reduced over the meshes' dimensions that shard them.
+        Of parameters that are DTensors, as FSDP2 and tensor parallelism make them, each rank
+        updates its shards in the same launches, and the squared norm is all-reduced over the
+        meshes' dimensions that shard them. Gradients that are placed otherwise are redistributed.
 
     Numerics:
         Those of `thunderkittens.adamw`. The norm is a sum of squares in float32, in an order that
@@ -183,20 +184,21 @@ class AdamW(torch.optim.Optimizer):
             What the closure returned; None without one.
 
         Raises:
-            ValueError: Gradients of several devices are to have one norm, or a gradient is sharded
-                otherwise than its parameter.
+            ValueError: Gradients of several devices are to have one norm, or the gradient of a
+                DTensor is a plain tensor.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         number = 0
-        trained: list[tuple[dict[str, Any], list[tuple[int, Tensor]]]] = []
+        trained: list[tuple[dict[str, Any], list[_Trained]]] = []
         for group in self.param_groups:
             numbered = enumerate(group["params"], number)
-            trained.append((group, [(i, p) for i, p in numbered if p.grad is not None]))
+            params = [_Trained(i, p, local_gradient(p)) for i, p in numbered if p.grad is not None]
+            trained.append((group, params))
             number += len(group["params"])
-        self._find_norm([p for _, params in trained for _, p in params])
+        self._find_norm([t for _, params in trained for t in params])
         counted = self.skipped_steps
         for group, params in trained:
             for alike in _by_device_and_master(params, self._masters):
@@ -207,38 +209,38 @@ class AdamW(torch.optim.Optimizer):
     def _masters(self, p: Tensor) -> bool:
         return self._options.master_weights and p.dtype in _HALVES
 
-    def _find_norm(self, params: list[Tensor]) -> None:
+    def _find_norm(self, params: "list[_Trained]") -> None:
         """Sets grad_norm, if the step needs it, and makes the counter of skipped steps."""
         options = self._options
         if not params or (options.max_norm is None and not options.skip_nonfinite):
             return
-        devices = {p.device for p in params}
+        devices = {t.param.device for t in params}
         if len(devices) > 1:
             names = ", ".join(sorted(map(str, devices)))
             _refuse("gradients that are clipped or skipped must be on one device", names)
-        self.grad_norm = norm_of(params)
+        self.grad_norm = norm_of([t.param for t in params], [t.grad for t in params])
         if options.skip_nonfinite and self.skipped_steps is None:
-            self.skipped_steps = torch.zeros((), dtype=torch.int32, device=params[0].device)
+            self.skipped_steps = torch.zeros((), dtype=torch.int32, device=params[0].param.device)
 
     def _update(
-        self, group: dict[str, Any], params: list[tuple[int, Tensor]], counted: Tensor | None
+        self, group: dict[str, Any], params: "list[_Trained]", counted: Tensor | None
     ) -> None:
         """Updates parameters of one group and device, all with master weights or all without."""
         options, lr = self._options, group["lr"]
         on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
-        states = [self._state_of(p) for _, p in params]
-        has_masters = self._masters(params[0][1])
-        first = params[0][1].device
+        states = [self._state_of(t.param) for t in params]
+        has_masters = self._masters(params[0].param)
+        first = params[0].param.device
         _step(
-            [local(p.grad) for _, p in params if p.grad is not None],
-            [local(p) for _, p in params],
+            [t.grad for t in params],
+            [local(t.param) for t in params],
             *([local(s[name]) for s in states] for name in _MOMENTS),
             [local(s["master_param"]) for s in states] if has_masters else [],
             [s["step"] for s in states],
             lr.to(first) if on_device else None,
             self.grad_norm,
             counted,
-            [i for i, _ in params],
+            [t.number for t in params],
             lr=0.0 if on_device else float(lr),
             beta1=group["betas"][0],
             beta2=group["betas"][1],
@@ -295,13 +297,22 @@ class AdamW(torch.optim.Optimizer):
                         state[name].copy_(torch.as_tensor(given[name]))
 
 
+@dataclasses.dataclass
+class _Trained:
+    """A parameter of this step: its place in the optimizer, and the gradient of its shard here."""
+
+    number: int
+    param: Tensor
+    grad: Tensor
+
+
 def _by_device_and_master(
-    params: list[tuple[int, Tensor]], has_master: Callable[[Tensor], bool]
-) -> Iterable[list[tuple[int, Tensor]]]:
+    params: list[_Trained], has_master: Callable[[Tensor], bool]
+) -> Iterable[list[_Trained]]:
     """What one call takes."""
-    found: dict[tuple[torch.device, bool], list[tuple[int, Tensor]]] = {}
-    for i, p in params:
-        found.setdefault((p.device, has_master(p)), []).append((i, p))
+    found: dict[tuple[torch.device, bool], list[_Trained]] = {}
+    for t in params:
+        found.setdefault((t.param.device, has_master(t.param)), []).append(t)
     return found.values()
 
 

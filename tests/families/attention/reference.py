@@ -71,11 +71,16 @@ class Reference:
         t = t.flatten(1, 2).transpose(1, 2)
         return t.squeeze(0) if self.case.packed else t
 
-    def check(self, o, lse=None) -> None:
-        """Asserts o and lse, element by element and row by row."""
+    def check(self, o, lse=None, parts=1) -> None:
+        """Asserts o and lse, element by element and row by row.
+
+        Of several parts of the keys each one's o is rounded, and joins the others in float32.
+        """
         want, spread = self.as_output(self.o), self.as_output(self.spread)
         assert (o.dtype, o.is_contiguous()) == (self.case.dtype, True)
         bound = tolerance.attention(want, spread, o.dtype, self.case.keys, self.score)
+        if parts > 1:
+            bound += (2 * tolerance.unit(o.dtype) + tolerance.accumulation(parts)) * spread
         assert_close(o, want, bound + self.as_output(self.lost), "o")
         if lse is None:
             return
@@ -85,12 +90,13 @@ class Reference:
         size = want.abs().nan_to_num(posinf=0.0)
         assert_close(lse, want, 1e-5 + 1e-6 * size + 8 * tolerance.unit(FP32) * self.score, "lse")
 
-    def check_gradients(self, dout, dlse, dq, dk, dv, dsinks=None) -> None:
+    def check_gradients(self, dout, dlse, dq, dk, dv, dsinks=None, parts=1) -> None:
         """Asserts the gradients that are not None.
 
         What rounds to 16 bits on the way: o (in Σ do ∘ o), the weights, ds, a query head's own part
-        of dk and dv, and the result: two units each of S, the same sums over absolute values. Near
-        zero the weights and ds are off by half of what is smallest.
+        of dk and dv, and the result: two units each of S, the same sums over absolute values; and
+        where there are several parts, each part's. Near zero the weights and ds are off by half of
+        what is smallest.
         """
         case, unit = self.case, tolerance.unit(self.case.dtype)
         rounding = 8 * tolerance.unit(FP32) * (4 + self.score)  # of a weight
@@ -118,12 +124,14 @@ class Reference:
             (dsinks, -self.over_rows(share * delta), self.over_rows(share * delta_size), "dsinks"),
         )
         fixed = self.fixed_point(dout, delta)
+        units = 6 if parts == 1 else 8
         slack = tolerance.accumulation(max(case.rows, case.keys) * case.group * case.batch)
         for got, want, total, name in wants:
             if got is None:
                 continue
             dtype = case.sinks if name == "dsinks" else case.dtype
-            bound = (6 * unit + slack + rounding) * total + 2 * tolerance.unit(dtype) * want.abs()
+            bound = (units * unit + slack + rounding) * total
+            bound += 2 * tolerance.unit(dtype) * want.abs()
             bound += fixed if name == "dq" else 0
             assert got.dtype == dtype, name
             assert_close(got, want, bound + tolerance.floor(dtype), name)
