@@ -1,7 +1,8 @@
-// linear: how its kernel is launched.
+// linear: how its kernel for Hopper is launched.
 #pragma once
 
 #include "kernels/linear/linear.cuh"
+#include "kernels/linear/linear_pass_launch.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
@@ -16,23 +17,17 @@ void launch_linear(const linear_params& params, host::stream s) {
     return gl<T>::matrix(static_cast<T*>(const_cast<void*>(data)), rows, p.in_features, stride);
   };
   const auto* weight = static_cast<const T*>(params.tensors.weight);
-  linear_arguments<Config> a{};
+  linear_tma_arguments<Config> a{};
   a.x = decltype(a.x)::of(matrix(params.tensors.x, p.rows, p.x_stride));
   a.weight = decltype(a.weight)::of(matrix(weight, p.out_features, p.weight_stride));
   if constexpr (Config::gated) {
     a.up = decltype(a.up)::of(
         matrix(weight + p.out_features * p.weight_stride, p.out_features, p.weight_stride));
   }
-  a.tensors = params.tensors;
-  a.norm_eps = float(p.norm_eps);
-  a.rows = int(p.rows);
-  a.steps = int(host::ceil_div(p.in_features, int64_t{kStep}));
-  a.out_features = int(p.out_features);
-  a.groups = int(host::ceil_div(p.out_features, int64_t{kGroup}));
-  a.in_features = int(p.in_features);
+  set_arguments<Config>(a, params);
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},
-                             .block = {kWarps * kWarp},
+                             .block = {Config::warps * kWarp},
                              .shared_bytes = sizeof(linear_shared<Config>)},
                             s, a);
 }
