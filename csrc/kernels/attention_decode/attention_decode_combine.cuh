@@ -1,24 +1,17 @@
-// attention_decode: adds up what several workers have of one item, and writes 0 for sequences
-// without keys. Each row is a team's, of one warp or, where items have many parts, of all of a
-// block's, which share them out.
+// attention_decode: adds up, row by row, what the warps of a block have of an item, and then what
+// several blocks have. Always in the same order.
 #pragma once
 
-#include "kernels/attention_decode/attention_decode.cuh"
+#include "kernels/attention_decode/attention_decode_item.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-inline constexpr int kCombineWarps = 8;
-// Parts that a warp has on their way at once. With 8 warps they are 72: 528 workers that share the
-// tiles of 8 items make 67 of each, which then cost one trip to memory.
-inline constexpr int kPartsAhead = 9;
+// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
+// have up to 18 of each, which then cost one trip to memory.
+inline constexpr int kPartsAhead = 18;
 
-template <class Config, int Warps>
-struct combine_shared {
-  float parts[Warps][Config::width];
-  float2 sums[Warps];
-};
-
-// What has been added up of one row: a run of columns of 2^(s − m) v, and l, the same without v.
+// What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
+// without v.
 template <int Run>
 struct combined_row {
   float m = -INFINITY, l = 0, o[Run] = {};
@@ -41,24 +34,50 @@ struct combined_row {
   }
 };
 
-// Of one row: the parts that a warp of a team of Warps has.
-template <class Config, int Warps, int Run>
-KITTENS_DEVICE combined_row<Run> combine_parts(const decode_arguments& p, const item_parts& parts,
-                                               int row) {
-  combined_row<Run> sum;
-  for (int from = arch::warp_id() % Warps; from < parts.count; from += Warps * kPartsAhead) {
+template <class Config>
+inline constexpr int kLaneRun = Config::width / kWarp;
+template <class Config>
+using decode_row = combined_row<kLaneRun<Config>>;
+
+// Of what the warps of the block have stored.
+template <class Config>
+KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config> (&parts)[kWarps],
+                                                int row) {
+  constexpr int kRun = kLaneRun<Config>;
+  float2 sums[kWarps];
+  lane_run<float, kRun> values[kWarps];
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    sums[w] = arch::load_shared(&parts[w].sums[row]);
+    detail::run_access<float, kRun>::load_shared(values[w],
+                                                 &parts[w].o[row][arch::lane_id() * kRun]);
+  }
+  decode_row<Config> sum;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum.m = fmaxf(sum.m, sums[w].x);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum.add(sums[w], values[w]);
+  return sum;
+}
+
+// Of what the blocks have stored.
+template <class Config>
+KITTENS_DEVICE decode_row<Config> combine_blocks(const decode_arguments& p, const split_item& item,
+                                                 int row) {
+  constexpr int kRun = kLaneRun<Config>;
+  decode_row<Config> sum;
+  for (int from = 0; from < item.parts; from += kPartsAhead) {
     float2 sums[kPartsAhead];
-    lane_run<float, Run> values[kPartsAhead];
+    lane_run<float, kRun> values[kPartsAhead];
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
-      const int part = from + i * Warps;
-      const int64_t at = int64_t{parts.slot(part)} * kRows + row;
+      const int part = from + i;
+      const bool there = part < item.parts;
+      const int64_t at = int64_t{item.slot(p, part)} * kRows + row;
       sums[i] = {-INFINITY, 0};
-      if (part < parts.count) {
-        sums[i] = arch::load_global(reinterpret_cast<const float2*>(p.sums) + at);
-      }
-      detail::run_access<float, Run>::load(
-          values[i], p.parts + at * Config::width + arch::lane_id() * Run, part < parts.count);
+      if (there) sums[i] = arch::load_global(reinterpret_cast<const float2*>(p.sums) + at);
+      detail::run_access<float, kRun>::load(
+          values[i], p.parts + at * Config::width + arch::lane_id() * kRun, there);
     }
     float most = sum.m;
 #pragma unroll
@@ -70,57 +89,36 @@ KITTENS_DEVICE combined_row<Run> combine_parts(const decode_arguments& p, const 
   return sum;
 }
 
-// Adds up what the warps of a block have; the first warp has all.
-template <class Config, int Warps, int Run>
-KITTENS_DEVICE void combine_warps(combine_shared<Config, Warps>& shared, combined_row<Run>& sum) {
-  using access = detail::run_access<float, Run>;
-  const int col = arch::lane_id() * Run;
-  lane_run<float, Run> values;
+template <class Config>
+KITTENS_DEVICE void store_part(const decode_arguments& p, int slot, int row,
+                               const decode_row<Config>& sum) {
+  constexpr int kRun = kLaneRun<Config>;
+  const int64_t at = int64_t{slot} * kRows + row;
+  lane_run<float, kRun> values;
   values.set(sum.o);
-  access::store_shared(&shared.parts[arch::warp_id()][col], values);
-  if (arch::lane_id() == 0) arch::store_shared(&shared.sums[arch::warp_id()], {sum.m, sum.l});
-  arch::sync_block();
-  if (arch::warp_id() != 0) return;
-#pragma unroll
-  for (int w = 1; w < Warps; ++w) {
-    const float2 sums = arch::load_shared(&shared.sums[w]);
-    access::load_shared(values, &shared.parts[w][col]);
-    sum.raise(fmaxf(sum.m, sums.x));
-    sum.add(sums, values);
+  detail::run_access<float, kRun>::store(p.parts + at * Config::width + arch::lane_id() * kRun,
+                                         values);
+  if (arch::lane_id() == 0) {
+    arch::store_global(reinterpret_cast<float2*>(p.sums) + at, {sum.m, sum.l});
   }
 }
 
-// Warps: of a team.
-template <class Config, int Warps>
-__global__ __launch_bounds__(kCombineWarps* kWarp) void attention_decode_combine(
-    const __grid_constant__ decode_arguments p) {
+// Divided, a sink's part of the sum added first.
+template <class Config>
+KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& item, int row,
+                                 decode_row<Config> sum) {
   using T = typename Config::type;
-  constexpr int kRun = Config::width / kWarp, kTeams = kCombineWarps / Warps;
-  begin_dependent_grid();
-  const int rows = smaller(kRows, p.rows());  // of an item; the last of a head may have fewer
-  const int64_t team = int64_t{arch::block_x()} * kTeams + arch::warp_id() / Warps;
-  const int64_t of_all = team / rows;
-  if (of_all >= p.batch * p.items()) return;
-  const int b = int(of_all) / p.items(), item = int(of_all) % p.items();
-  const int in_item = int(team % rows), row = item % p.row_tiles * kRows + in_item;
-  if (row >= p.rows()) return;
-  const item_parts parts = item_parts::of(p, b, item);
-  if (parts.count == 1) return;
-  auto sum = combine_parts<Config, Warps, kRun>(p, parts, in_item);
-  if constexpr (Warps > 1) {
-    static_assert(Warps == kCombineWarps, "the team is the block");
-    combine_warps(*reinterpret_cast<combine_shared<Config, Warps>*>(arch::dynamic_shared()), sum);
-    if (arch::warp_id() != 0) return;
-  }
-  const int head = item / p.row_tiles * p.group + row % p.group;
+  constexpr int kRun = kLaneRun<Config>;
+  const int of_head = item.first + row;  // token × head of the group
+  const int head = item.key_head * p.group + of_head % p.group;
   if (p.tensors.sinks != nullptr) {
     const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
     sum.raise(fmaxf(sum.m, sink));
     sum.l += arch::exp2_approx(sink - without_infinity(sum.m));
   }
   const float factor = sum.l == 0 ? 0.0f : 1.0f / sum.l;  // 0: no key
-  T* const out = static_cast<T*>(p.tensors.o) + b * p.o_strides.batch +
-                 row / p.group * p.o_strides.token + head * p.o_strides.head;
+  T* const out = static_cast<T*>(p.tensors.o) + item.b * p.o_strides.batch +
+                 of_head / p.group * p.o_strides.token + head * p.o_strides.head;
 #pragma unroll
   for (int i = 0; i < kRun; i += 2) {
     arch::store_global(reinterpret_cast<uint32_t*>(out + arch::lane_id() * kRun + i),

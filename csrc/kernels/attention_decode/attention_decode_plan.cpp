@@ -19,9 +19,9 @@ constexpr int64_t kMost = std::numeric_limits<int>::max();
 struct workspace_parts {
   int64_t parts, sums;
 
-  workspace_parts(const attention_decode_problem& p, int64_t workers)
-      : parts(2 * workers * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
-        sums(2 * workers * kDecodeRows * 2 * int64_t{sizeof(float)}) {}
+  workspace_parts(const attention_decode_problem& p, int64_t blocks)
+      : parts(2 * blocks * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
+        sums(2 * blocks * kDecodeRows * 2 * int64_t{sizeof(float)}) {}
   int64_t all() const { return parts + sums; }
 };
 
@@ -68,7 +68,7 @@ std::string why_unsupported(const cache_append_problem& p) {
 }
 
 // As many blocks as multiprocessors, for each takes most of the shared memory of one; fewer where
-// there are fewer tiles than workers even if all sequences fill their caches.
+// there are fewer tiles than their warps even if all sequences fill their caches.
 attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kAttentionDecode);
   refuse_unsupported(kernel.name(), p);
@@ -76,7 +76,7 @@ attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   const int64_t blocks =
       std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
-  plan.workspace.bytes = workspace_parts(p, blocks * kDecodeWarps).all();
+  plan.workspace = {.bytes = workspace_parts(p, blocks).all(), .counters = blocks};
   return plan;
 }
 
@@ -88,12 +88,13 @@ cache_append_plan plan(const cache_append_problem& p, const device& d) {
 
 void launch(const attention_decode_plan& plan, const attention_decode_tensors& t,
             const workspace& work, stream s) {
-  const workspace_parts bytes(plan.problem, int64_t{plan.blocks} * kDecodeWarps);
+  const workspace_parts bytes(plan.problem, plan.blocks);
   auto* const memory = static_cast<char*>(work.memory);
   plan.kernel.launch({.problem = plan.problem,
                       .tensors = t,
                       .parts = reinterpret_cast<float*>(memory),
                       .sums = reinterpret_cast<float*>(memory + bytes.parts),
+                      .counters = work.counters,
                       .blocks = plan.blocks},
                      s);
 }

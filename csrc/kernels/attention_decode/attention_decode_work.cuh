@@ -1,13 +1,14 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
-// worker (a warp) finds out by itself.
+// block finds out by itself.
 //
 //   item     a tile of 16 queries (token × head of the group) of one key head of one sequence
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
-//   column   2^abreast items of a sequence whose keys lie side by side, a worker each: what is read
+//   column   2^abreast items of a sequence whose keys lie side by side, a block each: what is read
 //            at once of a cache [.., token, key head, D] is one run of it
-//   worker   has, of its place in the columns, the tiles total · r / ranges …
-//            total · (r + 1) / ranges − 1 of all columns, r = worker / 2^abreast, which follow each
-//            other by sequence, key head and tile of queries
+//   range    an equal part of the tiles of all columns, which follow each other by sequence, key
+//            head and tile of queries; block i has range i / 2^abreast, at place i % 2^abreast of
+//            the columns, and its warps have the tiles of it in turn
+//   part     what a block has of an item that begins or ends in another one
 #pragma once
 
 #include <kittens.cuh>
@@ -24,15 +25,17 @@ struct decode_arguments {
   attention_decode_tensors tensors;
   float* parts;
   float* sums;
+  int* counters;
   decode_strides q_strides, o_strides, k_strides, v_strides;
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
   int left;              // at most the capacity
-  int workers, abreast;  // 2^abreast divides workers and items()
+  int blocks, abreast;   // 2^abreast divides blocks and items()
   float scale;           // of q · k: to powers of two, or to what tanh takes
   float softcap;         // times log2 e; 0: none
   bool paged;
+  bool tiles_are_runs;  // no tile lies in two pages
 
   // Of one sequence.
   KITTENS_DEVICE int items() const { return key_heads * row_tiles; }
@@ -63,59 +66,58 @@ KITTENS_DEVICE int tiles_of(const decode_arguments& p, int b) {
   return b < p.batch ? needed_keys::of(p, length_of(p, b)).tiles() : 0;
 }
 
-// Tiles of all columns, and of those of the sequences before one.
+// Tiles of all columns.
 struct tile_sums {
-  int all, before;
+  int all;
+  bool some_empty;  // a sequence without keys
 
   // All lanes call.
-  KITTENS_DEVICE static tile_sums of(const decode_arguments& p, int sequence) {
-    tile_sums sums{0, 0};
+  KITTENS_DEVICE static tile_sums of(const decode_arguments& p) {
+    int all = 0;
+    bool some_empty = false;
 #pragma unroll 4
     for (int b = arch::lane_id(); b < p.batch; b += kWarp) {
       const int tiles = tiles_of(p, b);
-      sums.all += tiles;
-      sums.before += b < sequence ? tiles : 0;
+      all += tiles;
+      some_empty |= tiles == 0;
     }
 #pragma unroll
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-      sums.all += arch::shuffle_xor(sums.all, mask);
-      sums.before += arch::shuffle_xor(sums.before, mask);
-    }
-    return {sums.all * p.columns(), sums.before * p.columns()};
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) all += arch::shuffle_xor(all, mask);
+    return {all * p.columns(), arch::vote_any(some_empty)};
   }
 };
 
 // At most as many ranges as tiles: each has some, and so a part of what lies between its ends.
 struct tile_ranges {
-  int ranges, total;
+  int ranges, each, longer;  // the first `longer` ranges have a tile more
 
   KITTENS_DEVICE static tile_ranges of(const decode_arguments& p, int total) {
-    return {smaller(p.workers >> p.abreast, total), total};
+    const int ranges = smaller(p.blocks >> p.abreast, total);
+    const int each = ranges == 0 ? 0 : total / ranges;
+    return {ranges, each, total - each * ranges};
   }
-  KITTENS_DEVICE int first_of(int range) const { return int(int64_t{total} * range / ranges); }
+  KITTENS_DEVICE int first_of(int range) const { return range * each + smaller(range, longer); }
   // The range that has a tile.
   KITTENS_DEVICE int owner_of(int tile) const {
-    return int(((int64_t{tile} + 1) * ranges - 1) / total);
+    const int behind = tile - longer * (each + 1);
+    return behind < 0 ? tile / (each + 1) : longer + behind / each;
   }
 };
 
-// Where the parts of an item lie, if it has more than one: the first worker's is its last, the
-// others' their first.
-struct item_parts {
-  int first, step, count;  // of the workers
+// An item: 16 rows, token × head of the group, of a key head; as many of them as exist.
+struct item_rows {
+  int b, key_head, first, count;
+};
 
-  // An item of a sequence. All lanes call.
-  KITTENS_DEVICE static item_parts of(const decode_arguments& p, int b, int item) {
-    const tile_sums sums = tile_sums::of(p, b);
-    const int tiles = tiles_of(p, b);
-    if (tiles == 0) return {0, 0, 0};
-    const tile_ranges all = tile_ranges::of(p, sums.all);
-    const int from = sums.before + (item >> p.abreast) * tiles;
-    const int first = all.owner_of(from), last = all.owner_of(from + tiles - 1);
-    const int step = 1 << p.abreast;
-    return {first * step + item % step, step, last - first + 1};
+// An item that several blocks have parts of.
+struct split_item {
+  item_rows rows;
+  int first, parts;  // blocks: the first, and how many, 2^abreast apart
+
+  // The first block has it last, the others first.
+  KITTENS_DEVICE int slot(const decode_arguments& p, int part) const {
+    return 2 * (first + (part << p.abreast)) + (part == 0 ? 1 : 0);
   }
-  KITTENS_DEVICE int slot(int i) const { return 2 * (first + i * step) + (i == 0 ? 1 : 0); }
 };
 
 // Goes through the tiles of all columns, at one place of each.
@@ -151,18 +153,25 @@ class tile_cursor {
     }
   }
 
-  KITTENS_DEVICE void advance(const decode_arguments& p) {
-    if (++tile < tiles) return;
-    tile = 0;
-    if (column + 1 < p.columns()) return enter_column(p, column + 1);
-    enter_column(p, 0);
-    tiles = 0;
-    while (tiles == 0 && b + 1 < p.batch) enter(p, b + 1);
+  // To a later tile, which is there.
+  KITTENS_DEVICE void advance(const decode_arguments& p, int by) {
+    tile += by;
+    while (tile >= tiles) {
+      tile -= tiles;
+      if (column + 1 < p.columns()) {
+        enter_column(p, column + 1);
+        continue;
+      }
+      enter_column(p, 0);
+      do enter(p, b + 1);
+      while (tiles == 0);
+    }
   }
 
-  KITTENS_DEVICE bool is_first() const { return tile == 0; }
-  KITTENS_DEVICE bool is_last() const { return tile == tiles - 1; }
   KITTENS_DEVICE int first_key() const { return (keys.first_tile() + tile) * kKeys; }
+  KITTENS_DEVICE item_rows rows(const decode_arguments& p) const {
+    return {b, key_head, first_row, smaller(kRows, p.rows() - first_row)};
+  }
 
  private:
   KITTENS_DEVICE void enter_column(const decode_arguments& p, int next) {

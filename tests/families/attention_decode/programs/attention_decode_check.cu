@@ -122,7 +122,6 @@ void check(const problem& is) {
   const buffer<bf16> q(qs), k(in.k), v(in.v), o(rows * kWidth);
   const buffer<int> lengths(is.lengths), table(in.table);
   const buffer<float> sinks(sink_values);
-  const int workers = is.blocks * kDecodeWarps;
   const decode_strides strides{int64_t{is.queries} * is.heads * kWidth, is.heads * kWidth, kWidth};
   const attention_decode_problem p{.batch = is.batch(),
                                    .queries = is.queries,
@@ -136,8 +135,9 @@ void check(const problem& is) {
                                    .softcap = is.softcap,
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
-  const buffer<float> parts(2 * workers * kDecodeRows * kWidth),
-      sums(2 * workers * kDecodeRows * 2);
+  const buffer<float> parts(2 * is.blocks * kDecodeRows * kWidth),
+      sums(2 * is.blocks * kDecodeRows * 2);
+  const buffer<int> counters(std::vector<int>(is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),
                    .k = k.data(),
@@ -148,6 +148,7 @@ void check(const problem& is) {
                    .sinks = is.sinks ? sinks.data() : nullptr},
        .parts = parts.data(),
        .sums = sums.data(),
+       .counters = counters.data(),
        .blocks = is.blocks});
   std::vector<double> want;
   const std::vector<double> queries = doubles(qs);

@@ -1,0 +1,220 @@
+// attention_decode: what a warp computes of an item.
+//
+//   s = scale · q kᵀ in powers of two, p = 2^(s − m), m the largest s so far; o += p v, l += p
+#pragma once
+
+#include "kernels/attention_decode/attention_decode_work.cuh"
+
+namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
+
+// T: bf16 or half. Width: of a head.
+template <class T, int Width>
+struct decode_config {
+  using type = T;
+  static constexpr int width = Width;
+  static constexpr int stages = 384 / Width;  // of a warp: 48 KB
+};
+
+// What one warp has of an item. Rows lie 8 banks apart.
+template <class Config>
+struct decode_part {
+  float o[kRows][Config::width + 8];  // Σ 2^(s − m) v
+  float2 sums[kRows];                 // m and Σ 2^(s − m)
+};
+
+KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
+
+// tanh within 9 · 2⁻²⁴ of itself: by a polynomial where 1 − 2 / (1 + e²ˣ) would cancel.
+KITTENS_DEVICE float tanh_of(float x) {
+  const float exp_2x = arch::exp2_approx(fabsf(x) * (2 * kLog2e));
+  const float large = fmaf(arch::reciprocal_approx(1.0f + exp_2x), -2.0f, 1.0f);
+  const float square = x * x;
+  float factor = fmaf(square, -0.046321902f, 0.1324665f);
+  factor = fmaf(factor, square, -0.33330485f);
+  factor = fmaf(factor, square, 1.0f);
+  return fabsf(x) < 0.45f ? x * factor : copysignf(large, x);
+}
+
+// The products of one warp: an item's queries, and what has been added up of it.
+template <class Config>
+class decode_item {
+  using T = typename Config::type;
+  using tile_type = st<T, kKeys, Config::width>;
+  static constexpr int kColTiles = Config::width / kBase, kKeyTiles = kKeys / kBase;
+
+ public:
+  KITTENS_DEVICE explicit decode_item(const decode_arguments& p) : p(p) {}
+
+  KITTENS_DEVICE void begin(const tile_cursor& at) {
+    const auto* q = static_cast<const T*>(p.tensors.q) + at.b * p.q_strides.batch;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of(at, half);
+      const bool exists = row < p.rows();
+      const int token = exists ? row / p.group : p.queries - 1;
+      const int head = at.key_head * p.group + (exists ? row % p.group : 0);
+      last[half] = at.keys.length - p.queries + token;
+      first[half] = last[half] - p.left;
+      const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        const T* pair = data + i * 8 + arch::lane_id() % 4 * 2;
+        queries[i / 2][i % 2 * 2 + half] =
+            exists ? arch::load_global(reinterpret_cast<const uint32_t*>(pair)) : 0;
+      }
+      m[half] = -INFINITY;
+      l[half] = 0;
+    }
+    // The keys that all of the tile's queries see.
+    const int end = smaller(at.first_row + kRows, p.rows());
+    seen_by_all = {at.keys.length - p.queries + (end - 1) / p.group - p.left,
+                   at.keys.length - p.queries + at.first_row / p.group + 1};
+#pragma unroll
+    for (int i = 0; i < 2 * kColTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[i][j] = 0;
+    }
+  }
+
+  // Of a tile of keys: their weights, as a product takes them.
+  KITTENS_DEVICE void weigh(uint32_t (&weights)[kKeyTiles][4], const tile_type& k, int first_key) {
+    float s[2 * kKeyTiles][4] = {};
+    score(s, k);
+    scale(s);
+    if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) {
+      mask(s, first_key);
+    }
+    soften(weights, s);
+  }
+
+  // o += p v
+  KITTENS_DEVICE void add_values(const uint32_t (&weights)[kKeyTiles][4], const tile_type& v) {
+    using columns = rt<T, kBase, kBase, ducks::rt_layout::col>;
+    const int from = detail::matrix_row<columns, tile_type>(arch::lane_id());
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (int c = 0; c < kColTiles; ++c) {
+        uint32_t words[4];
+        arch::load_matrix<true>(
+            words, &v.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
+        arch::mma_m16n8k16<T>(o[2 * c], weights[n], {words[0], words[2]}, o[2 * c]);
+        arch::mma_m16n8k16<T>(o[2 * c + 1], weights[n], {words[1], words[3]}, o[2 * c + 1]);
+      }
+    }
+  }
+
+  // Adds up l, of which each lane of a row has what its columns were.
+  KITTENS_DEVICE void add_up() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      l[half] += arch::shuffle_xor(l[half], 1);
+      l[half] += arch::shuffle_xor(l[half], 2);
+    }
+  }
+
+  // What has been added up of the rows that exist: where the block's warps meet.
+  KITTENS_DEVICE void store(decode_part<Config>& part, const tile_cursor& at) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row_of(at, half) >= p.rows()) continue;
+      const int row = arch::lane_id() / 4 + 8 * half;
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        arch::store_shared(
+            reinterpret_cast<float2*>(&part.o[row][i * 8 + arch::lane_id() % 4 * 2]),
+            {o[i][2 * half], o[i][2 * half + 1]});
+      }
+      if (arch::lane_id() % 4 == 0) arch::store_shared(&part.sums[row], {m[half], l[half]});
+    }
+  }
+
+ private:
+  // Of the rows that this lane holds: one in each half of the tile.
+  KITTENS_DEVICE int row_of(const tile_cursor& at, int half) const {
+    return at.first_row + arch::lane_id() / 4 + 8 * half;
+  }
+
+  // s = q kᵀ
+  KITTENS_DEVICE void score(float (&s)[2 * kKeyTiles][4], const tile_type& k) const {
+    using rows = rt<T, kBase, kBase>;
+    const int from = detail::matrix_row<rows, tile_type>(arch::lane_id());
+#pragma unroll
+    for (int c = 0; c < kColTiles; ++c) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+        uint32_t words[4];
+        arch::load_matrix<false>(
+            words, &k.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
+        arch::mma_m16n8k16<T>(s[2 * n], queries[c], {words[0], words[2]}, s[2 * n]);
+        arch::mma_m16n8k16<T>(s[2 * n + 1], queries[c], {words[1], words[3]}, s[2 * n + 1]);
+      }
+    }
+  }
+
+  KITTENS_DEVICE void scale(float (&s)[2 * kKeyTiles][4]) const {
+    const bool capped = p.softcap != 0;
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] *= p.scale;
+    }
+    if (!capped) return;
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = p.softcap * tanh_of(s[n][i]);
+    }
+  }
+
+  KITTENS_DEVICE void mask(float (&s)[2 * kKeyTiles][4], int first_key) const {
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = first_key + n * 8 + arch::lane_id() % 4 * 2 + i % 2;
+        if (key < first[i / 2] || key > last[i / 2]) s[n][i] = -INFINITY;
+      }
+    }
+  }
+
+  // The weights of a tile, as a product takes them; what has been added up is brought to their m.
+  KITTENS_DEVICE void soften(uint32_t (&weights)[kKeyTiles][4], float (&s)[2 * kKeyTiles][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = m[half];
+#pragma unroll
+      for (int n = 0; n < 2 * kKeyTiles; ++n) {
+        most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+      }
+      most = fmaxf(most, arch::shuffle_xor(most, 1));
+      most = fmaxf(most, arch::shuffle_xor(most, 2));
+      const float base = without_infinity(most);
+      const float decay = arch::exp2_approx(m[half] - base);
+      m[half] = most;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < 2 * kKeyTiles; ++n) {
+        s[n][2 * half] = arch::exp2_approx(s[n][2 * half] - base);
+        s[n][2 * half + 1] = arch::exp2_approx(s[n][2 * half + 1] - base);
+        sum += s[n][2 * half] + s[n][2 * half + 1];
+        weights[n / 2][n % 2 * 2 + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
+      }
+      l[half] = fmaf(l[half], decay, sum);
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        o[i][2 * half] *= decay;
+        o[i][2 * half + 1] *= decay;
+      }
+    }
+  }
+
+  const decode_arguments& p;
+  uint32_t queries[kColTiles][4];  // 16 × 16 each, as a product's left side
+  float o[2 * kColTiles][4];       // 16 × 8 each, as its result; so are scores
+  float m[2], l[2];                // of this lane's rows
+  int first[2], last[2];           // the keys that they see
+  needed_keys seen_by_all;
+};
+
+}  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET
