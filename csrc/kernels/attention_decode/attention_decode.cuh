@@ -14,7 +14,7 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 template <class Config>
 using decode_tile = st<typename Config::type, kKeys, Config::width>;
 
-// A block's first item, if it begins before, and its last, if it ends behind.
+// A team's first item, if it begins before its range, and its last, if it ends behind.
 inline constexpr int kSplitItems = 2;
 
 template <class Config>
@@ -25,7 +25,7 @@ template <class Config>
 struct decode_shared {
   decode_ring<Config> rings[kWarps];
   decode_part<Config> parts[kWarps];
-  split_item split[kSplitItems];
+  split_item split[kWarps][kSplitItems];
   int to_add[kSplitItems];  // whether this block adds the parts up
 };
 
@@ -38,30 +38,25 @@ class decode_loader {
   static constexpr int kRowsAtOnce = kWarp / kRuns;
 
  public:
-  // From the warp's first tile, at which the cursor is if there is one, to those before `end`.
+  // Of each `step` tiles from `at` on, which is the first of `left`, the one of this rank.
   KITTENS_DEVICE decode_loader(const decode_arguments& p, decode_ring<Config>& ring,
-                               const tile_cursor& at, int first, int end)
-      : p(p), ring(ring), at(at), next(first), end(end) {
-    if (next < end) look_up();
+                               const tile_cursor& at, const team_place& team, int left)
+      : p(p), ring(ring), at(at), step(team.step), left(left) {
+    go_on(team.rank);
   }
 
-  // Starts the copies of the next tile's keys.
-  KITTENS_DEVICE void request_keys() {
-    if (next < end) load(ring.k[stage], p.tensors.k, p.k_strides);
-    arch::cp_async_commit();  // of nothing, too: waits count groups
-  }
-  // … of its values, and goes on to the tile after it.
-  KITTENS_DEVICE void request_values() {
-    if (next < end) {
-      load(ring.v[stage], p.tensors.v, p.v_strides);
-      next += kWarps;
-      stage = stage + 1 == Config::stages ? 0 : stage + 1;
-      if (next < end) {
-        at.advance(p, kWarps);
-        look_up();
+  // Starts the copies of the next tile's keys, the next time of its values.
+  KITTENS_DEVICE void request() {
+    if (left > 0) {
+      load(values ? ring.v[stage] : ring.k[stage], values ? p.tensors.v : p.tensors.k,
+           values ? p.v_strides : p.k_strides);
+      values = !values;
+      if (!values) {
+        stage = stage + 1 == Config::stages ? 0 : stage + 1;
+        go_on(step);
       }
     }
-    arch::cp_async_commit();
+    arch::cp_async_commit();  // of nothing, too: waits count groups
   }
 
  private:
@@ -86,10 +81,17 @@ class decode_loader {
       }
       return;
     }
-#pragma unroll
+#pragma unroll 2
     for (int first = 0; first < kKeys; first += kRowsAtOnce) {
       copy(first, from + arch::shuffle(place, first + r));
     }
+  }
+
+  KITTENS_DEVICE void go_on(int tiles) {
+    left -= tiles;
+    if (left <= 0) return;
+    at.advance(p, tiles);
+    look_up();
   }
 
   // Where the tile's first key lies, or this lane's, where those of a tile may lie in several
@@ -110,59 +112,70 @@ class decode_loader {
   const decode_arguments& p;
   decode_ring<Config>& ring;
   tile_cursor at;
-  int next, end;  // tiles of all columns
+  int step, left;  // tiles from the one at hand on
   int stage = 0;
+  bool values = false;
   int page, token;  // what look_up found
 };
 
-// Adds up what the warps have of an item of which the block has the tiles first … end − 1.
+// Where this team's part of an item is one of several, of its tiles first … end − 1: what there is
+// to know of them.
 template <class Config>
-KITTENS_DEVICE void end_segment(const decode_arguments& p, const tile_ranges& all,
-                                decode_shared<Config>& shared, const tile_cursor& at, int first,
-                                int end) {
-  const int block = arch::block_x(), range = block >> p.abreast;
-  const int item = first - at.tile, item_end = item + at.tiles;  // its tiles
-  const bool begins = at.tile == 0, ends = end == item_end;
+KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all,
+                               decode_shared<Config>& shared, const team_place& team,
+                               const tile_cursor& at, int first, int end) {
+  const int item = first - at.tile, item_end = item + at.tiles;  // all of its tiles
+  const int from = at.tile == 0 ? team.range : all.owner_of(item);
+  const int to = end == item_end ? team.range : all.owner_of(item_end - 1);
+  if (from == to || arch::lane_id() != 0) return;
+  shared.split[arch::warp_id()][at.tile == 0 ? 1 : 0] = {
+      at.rows(p), team.team - ((team.range - from) << p.abreast), to - from + 1};
+}
+
+// Adds up what the warps of a team have of an item: all of its tiles, or some.
+template <class Config>
+KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>& shared,
+                                const team_place& team, const tile_cursor& at, bool all) {
   const item_rows rows = at.rows(p);
-  if (!(begins && ends) && arch::thread_id() == 0) {
-    const int first_range = begins ? range : all.owner_of(item);
-    const int last_range = ends ? range : all.owner_of(item_end - 1);
-    shared.split[begins ? 1 : 0] = {rows, block - ((range - first_range) << p.abreast),
-                                    last_range - first_range + 1};
-  }
-  for (int row = arch::warp_id(); row < rows.count; row += kWarps) {
-    const decode_row<Config> sum = combine_warps<Config>(shared.parts, row);
-    if (begins && ends) {
+  const int slot = 2 * team.team + (at.tile == 0 ? 1 : 0);
+  auto* const parts = static_cast<decode_part<Config>*>(p.parts);
+#pragma unroll 1
+  for (int row = team.rank; row < rows.count; row += team.step) {
+    decode_row<Config> sum;
+    add_records<Config>(sum, &shared.parts[arch::warp_id() - team.rank].rows[row], kRows,
+                        team.step);
+    if (all) {
       store_output<Config>(p, rows, row, sum);
     } else {
-      store_part<Config>(p, 2 * block + (begins ? 1 : 0), row, sum);
+      store_part<Config>(&parts[slot].rows[row], sum);
     }
   }
 }
 
 // Adds up the items of which this block is the last to have written a part.
 template <class Config>
-KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& shared) {
+KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& shared,
+                              const team_place& team) {
   arch::sync_block();  // all of the block's parts are written
-  if (arch::warp_id() == 0 && arch::lane_id() < kSplitItems) {
-    const split_item& item = shared.split[arch::lane_id()];
+  if (arch::thread_id() < kSplitItems) {
+    const split_item& item = shared.split[0][arch::thread_id()];
     bool last = false;
     if (item.parts > 0) {
-      int* const counter = p.counters + item.first;
+      int* const counter = p.counters + (item.first << p.share) / kWarps;
       arch::fence_device();
       last = arch::atomic_add(counter, 1) == item.parts - 1;
       arch::fence_device();
       if (last) arch::atomic_exchange(counter, 0);
     }
-    shared.to_add[arch::lane_id()] = last;
+    shared.to_add[arch::thread_id()] = last;
   }
   arch::sync_block();
+  auto* const room = reinterpret_cast<decode_record<Config>*>(&shared.rings[arch::warp_id()]);
+  constexpr int kRoom = sizeof(decode_ring<Config>) / sizeof(decode_record<Config>);
+#pragma unroll 1
   for (int i = 0; i < kSplitItems; ++i) {
     if (arch::load_shared(&shared.to_add[i]) == 0) continue;
-    const split_item item = shared.split[i];
-    for (int row = arch::warp_id(); row < item.rows.count; row += kWarps) {
-      store_output<Config>(p, item.rows, row, combine_blocks<Config>(p, item, row));
-    }
+    combine_parts<Config>(p, shared.split[arch::warp_id()][i], team.rank, team.step, room, kRoom);
   }
 }
 
@@ -178,49 +191,48 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
   }
 }
 
-// The block's tiles first … end − 1, of which there is one.
+// The team's tiles first … end − 1, of which there is one.
 template <class Config>
 KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_ranges& all,
-                                 decode_shared<Config>& shared) {
+                                 decode_shared<Config>& shared, const team_place& team) {
   constexpr int kGroups = 2 * Config::stages;  // of copies under way
-  const int block = arch::block_x(), warp = arch::warp_id(), range = block >> p.abreast;
-  const int first = all.first_of(range), end = all.first_of(range + 1);
-  tile_cursor at(block & ((1 << p.abreast) - 1));
+  const int first = all.first_of(team.range), end = all.first_of(team.range + 1);
+  tile_cursor at(team.place);
   at.seek(p, first);
-  tile_cursor ahead = at;
-  if (first + warp < end) ahead.advance(p, warp);
-  decode_ring<Config>& ring = shared.rings[warp];
-  decode_loader<Config> loader(p, ring, ahead, first + warp, end);
-#pragma unroll 1  // it is run once: the code takes longer to come than the loop to be counted
-  for (int i = 0; i < Config::stages; ++i) {
-    loader.request_keys();
-    loader.request_values();
-  }
+  decode_ring<Config>& ring = shared.rings[arch::warp_id()];
+  decode_loader<Config> loader(p, ring, at, team, end - first);
+#pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
+  for (int i = 0; i < kGroups; ++i) loader.request();
 
   decode_item<Config> item(p);
-  int mine = first + warp, stage = 0;
+  int mine = first + team.rank, stage = 0;
+#pragma unroll 1
   for (int begin = first; begin < end;) {
     const int stop = smaller(end, begin - at.tile + at.tiles);
     item.begin(at);
-    for (; mine < stop; mine += kWarps) {
-      uint32_t weights[kKeys / kBase][4];
-      arch::cp_async_wait<kGroups - 1>();
-      arch::sync_warp();  // all lanes' copies have landed
-      item.weigh(weights, ring.k[stage], at.first_key() + (mine - begin) * kKeys);
-      arch::sync_warp();  // all have read the keys
-      loader.request_keys();
-      arch::cp_async_wait<kGroups - 1>();
-      arch::sync_warp();
-      item.add_values(weights, ring.v[stage]);
-      arch::sync_warp();
-      loader.request_values();
+    note_split<Config>(p, all, shared, team, at, begin, stop);
+#pragma unroll 1
+    for (; mine < stop; mine += team.step) {
+#pragma unroll 1
+      for (int values = 0; values < 2; ++values) {
+        if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
+        arch::cp_async_wait<kGroups - 1>();
+        arch::sync_warp();  // all lanes' copies have landed
+        if (values) {
+          item.add_values(ring.v[stage]);
+        } else {
+          item.score(ring.k[stage]);
+        }
+        arch::sync_warp();  // all have read them
+        loader.request();
+      }
       stage = stage + 1 == Config::stages ? 0 : stage + 1;
     }
     item.add_up();
-    arch::sync_block();  // what the warps had of the item before has been read
-    item.store(shared.parts[warp], at);
-    arch::sync_block();
-    end_segment<Config>(p, all, shared, at, begin, stop);
+    team.sync(p);  // what the warps had of the item before has been read
+    item.store(shared.parts[arch::warp_id()], at);
+    team.sync(p);
+    end_segment<Config>(p, shared, team, at, stop - begin == at.tiles);
     if (stop < end) at.advance(p, stop - begin);
     begin = stop;
   }
@@ -233,11 +245,14 @@ __global__ __launch_bounds__(kWarps* kWarp,
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   const tile_sums sums = tile_sums::of(p);
   const tile_ranges all = tile_ranges::of(p, sums.all);
+  const team_place team = team_place::of(p);
+  if (team.range < all.ranges) {  // as do all warps of the block
+    if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
+    arch::sync_warp();
+    decode_range<Config>(p, all, shared, team);
+    add_parts<Config>(p, shared, team);
+  }
   if (sums.some_empty) clear_outputs<Config>(p);
-  if (arch::block_x() >> p.abreast >= all.ranges) return;
-  if (arch::thread_id() < kSplitItems) shared.split[arch::thread_id()].parts = 0;
-  decode_range<Config>(p, all, shared);
-  add_parts<Config>(p, shared);
 }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -1,14 +1,13 @@
 // attention_decode: adds up, row by row, what the warps of a block have of an item, and then what
 // several blocks have. Always in the same order.
+//
+// It is run once or twice by each block, when most blocks wait for it; so it is short: its code
+// comes from memory, too.
 #pragma once
 
 #include "kernels/attention_decode/attention_decode_item.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
-
-// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
-// have up to 18 of each, which then cost one trip to memory.
-inline constexpr int kPartsAhead = 18;
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
 // without v.
@@ -39,78 +38,38 @@ inline constexpr int kLaneRun = Config::width / kWarp;
 template <class Config>
 using decode_row = combined_row<kLaneRun<Config>>;
 
-// Of what the warps of the block have stored.
+// Adds `count` records in shared memory, from each to the next `apart`.
 template <class Config>
-KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config> (&parts)[kWarps],
-                                                int row) {
+KITTENS_DEVICE void add_records(decode_row<Config>& sum, const decode_record<Config>* records,
+                                int apart, int count) {
   constexpr int kRun = kLaneRun<Config>;
-  float2 sums[kWarps];
-  lane_run<float, kRun> values[kWarps];
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    sums[w] = arch::load_shared(&parts[w].sums[row]);
-    detail::run_access<float, kRun>::load_shared(values[w],
-                                                 &parts[w].o[row][arch::lane_id() * kRun]);
+  float most = sum.m;
+#pragma unroll 1
+  for (int i = arch::lane_id(); i < count; i += kWarp) {
+    most = fmaxf(most, arch::load_shared(&records[i * apart].sums).x);
   }
-  decode_row<Config> sum;
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) sum.m = fmaxf(sum.m, sums[w].x);
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) sum.add(sums[w], values[w]);
-  return sum;
-}
-
-// Of what the blocks have stored.
-template <class Config>
-KITTENS_DEVICE decode_row<Config> combine_blocks(const decode_arguments& p, const split_item& item,
-                                                 int row) {
-  constexpr int kRun = kLaneRun<Config>;
-  decode_row<Config> sum;
-  for (int from = 0; from < item.parts; from += kPartsAhead) {
-    float2 sums[kPartsAhead];
-    lane_run<float, kRun> values[kPartsAhead];
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) {
-      const int part = from + i;
-      const bool there = part < item.parts;
-      const int64_t at = int64_t{item.slot(p, part)} * kRows + row;
-      sums[i] = {-INFINITY, 0};
-      if (there) sums[i] = arch::load_global(reinterpret_cast<const float2*>(p.sums) + at);
-      detail::run_access<float, kRun>::load(
-          values[i], p.parts + at * Config::width + arch::lane_id() * kRun, there);
-    }
-    float most = sum.m;
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) most = fmaxf(most, sums[i].x);
-    sum.raise(most);
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) sum.add(sums[i], values[i]);
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    most = fmaxf(most, arch::shuffle_xor(most, mask));
   }
-  return sum;
-}
-
-template <class Config>
-KITTENS_DEVICE void store_part(const decode_arguments& p, int slot, int row,
-                               const decode_row<Config>& sum) {
-  constexpr int kRun = kLaneRun<Config>;
-  const int64_t at = int64_t{slot} * kRows + row;
-  lane_run<float, kRun> values;
-  values.set(sum.o);
-  detail::run_access<float, kRun>::store(p.parts + at * Config::width + arch::lane_id() * kRun,
-                                         values);
-  if (arch::lane_id() == 0) {
-    arch::store_global(reinterpret_cast<float2*>(p.sums) + at, {sum.m, sum.l});
+  sum.raise(most);
+#pragma unroll 2
+  for (int i = 0; i < count; ++i) {
+    lane_run<float, kRun> values;
+    detail::run_access<float, kRun>::load_shared(values,
+                                                 &records[i * apart].o[arch::lane_id() * kRun]);
+    sum.add(arch::load_shared(&records[i * apart].sums), values);
   }
 }
 
-// Divided, a sink's part of the sum added first.
+// A sink's part of the sum is added before it divides.
 template <class Config>
 KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& item, int row,
                                  decode_row<Config> sum) {
   using T = typename Config::type;
   constexpr int kRun = kLaneRun<Config>;
-  const int of_head = item.first + row;  // token × head of the group
-  const int head = item.key_head * p.group + of_head % p.group;
+  const int token = (item.first + row) / p.group;
+  const int head = item.key_head * p.group + item.first + row - token * p.group;
   if (p.tensors.sinks != nullptr) {
     const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
     sum.raise(fmaxf(sum.m, sink));
@@ -118,11 +77,66 @@ KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& ite
   }
   const float factor = sum.l == 0 ? 0.0f : 1.0f / sum.l;  // 0: no key
   T* const out = static_cast<T*>(p.tensors.o) + item.b * p.o_strides.batch +
-                 of_head / p.group * p.o_strides.token + head * p.o_strides.head;
+                 token * p.o_strides.token + head * p.o_strides.head;
 #pragma unroll
   for (int i = 0; i < kRun; i += 2) {
     arch::store_global(reinterpret_cast<uint32_t*>(out + arch::lane_id() * kRun + i),
                        pack<T>(sum.o[i] * factor, sum.o[i + 1] * factor));
+  }
+}
+
+// Of an item that several blocks have, as a record of the workspace.
+template <class Config>
+KITTENS_DEVICE void store_part(decode_record<Config>* to, const decode_row<Config>& sum) {
+  constexpr int kRun = kLaneRun<Config>;
+  lane_run<float, kRun> values;
+  values.set(sum.o);
+  detail::run_access<float, kRun>::store(&to->o[arch::lane_id() * kRun], values);
+  if (arch::lane_id() == 0) arch::store_global(&to->sums, {sum.m, sum.l});
+}
+
+template <class Config>
+KITTENS_DEVICE void copy_part(decode_record<Config>* to, const decode_record<Config>* from) {
+  constexpr int kBytes = 4 * kLaneRun<Config>, kRun = kLaneRun<Config>;
+  arch::cp_async<kBytes>(&to->o[arch::lane_id() * kRun], &from->o[arch::lane_id() * kRun]);
+  if (arch::lane_id() == 0) arch::cp_async<8>(&to->sums, &from->sums);
+}
+
+// Adds up the parts of an item and writes its output: a warp's rows, which are `step` apart. Parts
+// are copied to `room`, for that many records; all on their way together.
+template <class Config>
+KITTENS_DEVICE void combine_parts(const decode_arguments& p, const split_item& item, int rank,
+                                  int step, decode_record<Config>* room, int records) {
+  const auto* const parts = reinterpret_cast<const decode_record<Config>*>(p.parts);
+  const int at_once = larger(records / item.parts, 1);  // rows
+#pragma unroll 1
+  for (int first = rank; first < item.rows.count; first += at_once * step) {
+    const int end = smaller(item.rows.count, first + at_once * step);
+    decode_row<Config> sum;
+#pragma unroll 1
+    for (int from = 0; from < item.parts; from += records) {
+      const int count = smaller(item.parts - from, records);
+      decode_record<Config>* to = room;
+#pragma unroll 1
+      for (int row = first; row < end; row += step) {
+#pragma unroll 2
+        for (int i = 0; i < count; ++i) {
+          copy_part(to++, parts + int64_t{item.slot(p, from + i)} * kRows + row);
+        }
+      }
+      arch::cp_async_commit();
+      arch::cp_async_wait<0>();
+      arch::sync_warp();  // all lanes' copies have landed
+      to = room;
+#pragma unroll 1
+      for (int row = first; row < end; row += step) {
+        if (from == 0) sum = {};
+        add_records<Config>(sum, to, 1, count);
+        if (from + count == item.parts) store_output<Config>(p, item.rows, row, sum);
+        to += count;
+      }
+      arch::sync_warp();  // all have read them
+    }
   }
 }
 

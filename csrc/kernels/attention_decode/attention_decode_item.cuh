@@ -15,11 +15,18 @@ struct decode_config {
   static constexpr int stages = 384 / Width;  // of a warp: 48 KB
 };
 
-// What one warp has of an item. Rows lie 8 banks apart.
+// What has been added up of one row. In shared memory rows lie 8 banks apart.
+template <class Config>
+struct decode_record {
+  float o[Config::width];  // Σ 2^(s − m) v
+  float2 sums;             // m and Σ 2^(s − m)
+  float unused[kDecodeRecordFloats - 2];
+};
+
+// What one warp has of an item.
 template <class Config>
 struct decode_part {
-  float o[kRows][Config::width + 8];  // Σ 2^(s − m) v
-  float2 sums[kRows];                 // m and Σ 2^(s − m)
+  decode_record<Config> rows[kRows];
 };
 
 KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
@@ -52,7 +59,7 @@ class decode_item {
       const int row = row_of(at, half);
       const bool exists = row < p.rows();
       const int token = exists ? row / p.group : p.queries - 1;
-      const int head = at.key_head * p.group + (exists ? row % p.group : 0);
+      const int head = at.key_head * p.group + (exists ? row - token * p.group : 0);
       last[half] = at.keys.length - p.queries + token;
       first[half] = last[half] - p.left;
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
@@ -65,10 +72,8 @@ class decode_item {
       m[half] = -INFINITY;
       l[half] = 0;
     }
-    // The keys that all of the tile's queries see.
-    const int end = smaller(at.first_row + kRows, p.rows());
-    seen_by_all = {at.keys.length - p.queries + (end - 1) / p.group - p.left,
-                   at.keys.length - p.queries + at.first_row / p.group + 1};
+    // The keys that all of the tile's queries see: the first row's are the earliest.
+    seen_by_all = {arch::shuffle(first[1], kWarp - 1), arch::shuffle(last[0], 0) + 1};
 #pragma unroll
     for (int i = 0; i < 2 * kColTiles; ++i) {
 #pragma unroll
@@ -76,19 +81,63 @@ class decode_item {
     }
   }
 
-  // Of a tile of keys: their weights, as a product takes them.
-  KITTENS_DEVICE void weigh(uint32_t (&weights)[kKeyTiles][4], const tile_type& k, int first_key) {
-    float s[2 * kKeyTiles][4] = {};
-    score(s, k);
-    scale(s);
-    if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) {
-      mask(s, first_key);
+  // The three steps of a tile of keys. s = q kᵀ
+  KITTENS_DEVICE void score(const tile_type& k) {
+    using rows = rt<T, kBase, kBase>;
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = 0;
     }
-    soften(weights, s);
+    const int from = detail::matrix_row<rows, tile_type>(arch::lane_id());
+#pragma unroll
+    for (int c = 0; c < kColTiles; ++c) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+        uint32_t words[4];
+        arch::load_matrix<false>(
+            words, &k.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
+        arch::mma_m16n8k16<T>(s[2 * n], queries[c], {words[0], words[2]}, s[2 * n]);
+        arch::mma_m16n8k16<T>(s[2 * n + 1], queries[c], {words[1], words[3]}, s[2 * n + 1]);
+      }
+    }
+  }
+
+  // p of s, as a product takes it; what has been added up is brought to its m.
+  KITTENS_DEVICE void soften(int first_key) {
+    scale();
+    if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = m[half];
+#pragma unroll
+      for (int n = 0; n < 2 * kKeyTiles; ++n) {
+        most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+      }
+      most = fmaxf(most, arch::shuffle_xor(most, 1));
+      most = fmaxf(most, arch::shuffle_xor(most, 2));
+      const float base = without_infinity(most);
+      const float decay = arch::exp2_approx(m[half] - base);
+      m[half] = most;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < 2 * kKeyTiles; ++n) {
+        s[n][2 * half] = arch::exp2_approx(s[n][2 * half] - base);
+        s[n][2 * half + 1] = arch::exp2_approx(s[n][2 * half + 1] - base);
+        sum += s[n][2 * half] + s[n][2 * half + 1];
+        weights[n / 2][n % 2 * 2 + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
+      }
+      l[half] = fmaf(l[half], decay, sum);
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        o[i][2 * half] *= decay;
+        o[i][2 * half + 1] *= decay;
+      }
+    }
   }
 
   // o += p v
-  KITTENS_DEVICE void add_values(const uint32_t (&weights)[kKeyTiles][4], const tile_type& v) {
+  KITTENS_DEVICE void add_values(const tile_type& v) {
     using columns = rt<T, kBase, kBase, ducks::rt_layout::col>;
     const int from = detail::matrix_row<columns, tile_type>(arch::lane_id());
 #pragma unroll
@@ -122,10 +171,10 @@ class decode_item {
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
         arch::store_shared(
-            reinterpret_cast<float2*>(&part.o[row][i * 8 + arch::lane_id() % 4 * 2]),
+            reinterpret_cast<float2*>(&part.rows[row].o[i * 8 + arch::lane_id() % 4 * 2]),
             {o[i][2 * half], o[i][2 * half + 1]});
       }
-      if (arch::lane_id() % 4 == 0) arch::store_shared(&part.sums[row], {m[half], l[half]});
+      if (arch::lane_id() % 4 == 0) arch::store_shared(&part.rows[row].sums, {m[half], l[half]});
     }
   }
 
@@ -135,24 +184,7 @@ class decode_item {
     return at.first_row + arch::lane_id() / 4 + 8 * half;
   }
 
-  // s = q kᵀ
-  KITTENS_DEVICE void score(float (&s)[2 * kKeyTiles][4], const tile_type& k) const {
-    using rows = rt<T, kBase, kBase>;
-    const int from = detail::matrix_row<rows, tile_type>(arch::lane_id());
-#pragma unroll
-    for (int c = 0; c < kColTiles; ++c) {
-#pragma unroll
-      for (int n = 0; n < kKeyTiles; ++n) {
-        uint32_t words[4];
-        arch::load_matrix<false>(
-            words, &k.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);
-        arch::mma_m16n8k16<T>(s[2 * n], queries[c], {words[0], words[2]}, s[2 * n]);
-        arch::mma_m16n8k16<T>(s[2 * n + 1], queries[c], {words[1], words[3]}, s[2 * n + 1]);
-      }
-    }
-  }
-
-  KITTENS_DEVICE void scale(float (&s)[2 * kKeyTiles][4]) const {
+  KITTENS_DEVICE void scale() {
     const bool capped = p.softcap != 0;
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
@@ -167,7 +199,7 @@ class decode_item {
     }
   }
 
-  KITTENS_DEVICE void mask(float (&s)[2 * kKeyTiles][4], int first_key) const {
+  KITTENS_DEVICE void mask(int first_key) {
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
 #pragma unroll
@@ -178,40 +210,11 @@ class decode_item {
     }
   }
 
-  // The weights of a tile, as a product takes them; what has been added up is brought to their m.
-  KITTENS_DEVICE void soften(uint32_t (&weights)[kKeyTiles][4], float (&s)[2 * kKeyTiles][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = m[half];
-#pragma unroll
-      for (int n = 0; n < 2 * kKeyTiles; ++n) {
-        most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-      }
-      most = fmaxf(most, arch::shuffle_xor(most, 1));
-      most = fmaxf(most, arch::shuffle_xor(most, 2));
-      const float base = without_infinity(most);
-      const float decay = arch::exp2_approx(m[half] - base);
-      m[half] = most;
-      float sum = 0;
-#pragma unroll
-      for (int n = 0; n < 2 * kKeyTiles; ++n) {
-        s[n][2 * half] = arch::exp2_approx(s[n][2 * half] - base);
-        s[n][2 * half + 1] = arch::exp2_approx(s[n][2 * half + 1] - base);
-        sum += s[n][2 * half] + s[n][2 * half + 1];
-        weights[n / 2][n % 2 * 2 + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
-      }
-      l[half] = fmaf(l[half], decay, sum);
-#pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        o[i][2 * half] *= decay;
-        o[i][2 * half + 1] *= decay;
-      }
-    }
-  }
-
   const decode_arguments& p;
   uint32_t queries[kColTiles][4];  // 16 × 16 each, as a product's left side
-  float o[2 * kColTiles][4];       // 16 × 8 each, as its result; so are scores
+  float o[2 * kColTiles][4];       // 16 × 8 each, as its result
+  float s[2 * kKeyTiles][4];       // of a tile of keys; likewise
+  uint32_t weights[kKeyTiles][4];
   float m[2], l[2];                // of this lane's rows
   int first[2], last[2];           // the keys that they see
   needed_keys seen_by_all;

@@ -9,9 +9,7 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-// Items whose keys are read at once: one head at a time, 256 bytes here and there, takes 3 % more
-// (benchmarks/attention_decode.md).
-inline constexpr int kMostAbreast = 4;
+inline constexpr int kMostAbreast = 8;
 
 inline decode_arguments decode_arguments_of(const attention_decode_params& params) {
   const attention_decode_problem& p = params.problem;
@@ -20,7 +18,6 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
   return {
       .tensors = params.tensors,
       .parts = params.parts,
-      .sums = params.sums,
       .counters = params.counters,
       .q_strides = p.q_strides,
       .o_strides = p.o_strides,
@@ -38,8 +35,9 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .capacity = int(c.capacity()),
       .left = int(std::min(p.left, c.capacity())),
       .blocks = params.blocks,
-      .abreast =
-          std::countr_zero(unsigned(kMostAbreast | params.blocks | decode_items(p) / p.batch)),
+      .share = params.share,
+      .abreast = std::countr_zero(unsigned(kMostAbreast | params.blocks * kWarps >> params.share |
+                                           decode_items(p) / p.batch)),
       .scale = float(p.softcap > 0 ? p.scale / p.softcap : to_exponents),
       .softcap = float(p.softcap * kLog2e),
       .paged = c.paged,

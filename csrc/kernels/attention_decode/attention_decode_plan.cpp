@@ -1,5 +1,6 @@
 // attention_decode, cache_append: what is chosen before a launch, and the launch.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -13,17 +14,25 @@ namespace {
 using kittens::host::ceil_div;
 using kittens::host::text;
 
+constexpr int64_t kMostParts = 8;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// Bytes of the workspace's parts, in the order in which they lie there.
-struct workspace_parts {
-  int64_t parts, sums;
+// How many warps of a block have an item together. If each has its own, as far as there are key
+// heads, a block reads whole runs of them at once, which is faster; but there are more parts of an
+// item than few warps should add up.
+int decode_share(const attention_decode_problem& p, int64_t blocks) {
+  const int all = std::countr_zero(unsigned(kDecodeWarps));
+  const int64_t of_sequence = decode_items(p) / p.batch;
+  const int share = all - std::countr_zero(unsigned(kDecodeWarps | of_sequence));
+  const int64_t teams = blocks * kDecodeWarps >> share;
+  return teams > kMostParts * decode_items(p) ? all : share;
+}
 
-  workspace_parts(const attention_decode_problem& p, int64_t blocks)
-      : parts(2 * blocks * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
-        sums(2 * blocks * kDecodeRows * 2 * int64_t{sizeof(float)}) {}
-  int64_t all() const { return parts + sums; }
-};
+// Bytes of the parts of all teams.
+int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
+  const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
+  return 2 * teams * kDecodeRows * (p.head_dim + kDecodeRecordFloats) * int64_t{sizeof(float)};
+}
 
 std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
   // Positions and tables are counted in int, with room for what is added to them.
@@ -76,7 +85,7 @@ attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   const int64_t blocks =
       std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
-  plan.workspace = {.bytes = workspace_parts(p, blocks).all(), .counters = blocks};
+  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = blocks};
   return plan;
 }
 
@@ -88,14 +97,12 @@ cache_append_plan plan(const cache_append_problem& p, const device& d) {
 
 void launch(const attention_decode_plan& plan, const attention_decode_tensors& t,
             const workspace& work, stream s) {
-  const workspace_parts bytes(plan.problem, plan.blocks);
-  auto* const memory = static_cast<char*>(work.memory);
   plan.kernel.launch({.problem = plan.problem,
                       .tensors = t,
-                      .parts = reinterpret_cast<float*>(memory),
-                      .sums = reinterpret_cast<float*>(memory + bytes.parts),
+                      .parts = work.memory,
                       .counters = work.counters,
-                      .blocks = plan.blocks},
+                      .blocks = plan.blocks,
+                      .share = decode_share(plan.problem, plan.blocks)},
                      s);
 }
 

@@ -1,14 +1,15 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
-// block finds out by itself.
+// warp finds out by itself.
 //
 //   item     a tile of 16 queries (token × head of the group) of one key head of one sequence
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
-//   column   2^abreast items of a sequence whose keys lie side by side, a block each: what is read
-//            at once of a cache [.., token, key head, D] is one run of it
+//   column   2^abreast items of a sequence whose keys lie side by side: what is read at once of a
+//            cache [.., token, key head, D] is one run of it
+//   team     2^share warps of a block, which have the tiles of an item in turn. So many teams as a
+//            column has items have the same range, each at its place in the columns
 //   range    an equal part of the tiles of all columns, which follow each other by sequence, key
-//            head and tile of queries; block i has range i / 2^abreast, at place i % 2^abreast of
-//            the columns, and its warps have the tiles of it in turn
-//   part     what a block has of an item that begins or ends in another one
+//            head and tile of queries. The same for all warps of a block
+//   part     what a team has of an item that begins or ends in another range
 #pragma once
 
 #include <kittens.cuh>
@@ -23,20 +24,21 @@ inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeW
 
 struct decode_arguments {
   attention_decode_tensors tensors;
-  float* parts;
-  float* sums;
+  void* parts;
   int* counters;
   decode_strides q_strides, o_strides, k_strides, v_strides;
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
   int left;              // at most the capacity
-  int blocks, abreast;   // 2^abreast divides blocks and items()
+  int blocks;
+  int share, abreast;    // 2^abreast divides teams() and items(), and is at least a block's teams
   float scale;           // of q · k: to powers of two, or to what tanh takes
   float softcap;         // times log2 e; 0: none
   bool paged;
   bool tiles_are_runs;  // no tile lies in two pages
 
+  KITTENS_DEVICE int teams() const { return blocks * kWarps >> share; }
   // Of one sequence.
   KITTENS_DEVICE int items() const { return key_heads * row_tiles; }
   KITTENS_DEVICE int rows() const { return queries * group; }
@@ -75,7 +77,7 @@ struct tile_sums {
   KITTENS_DEVICE static tile_sums of(const decode_arguments& p) {
     int all = 0;
     bool some_empty = false;
-#pragma unroll 4
+#pragma unroll 1
     for (int b = arch::lane_id(); b < p.batch; b += kWarp) {
       const int tiles = tiles_of(p, b);
       all += tiles;
@@ -92,7 +94,7 @@ struct tile_ranges {
   int ranges, each, longer;  // the first `longer` ranges have a tile more
 
   KITTENS_DEVICE static tile_ranges of(const decode_arguments& p, int total) {
-    const int ranges = smaller(p.blocks >> p.abreast, total);
+    const int ranges = smaller(p.teams() >> p.abreast, total);
     const int each = ranges == 0 ? 0 : total / ranges;
     return {ranges, each, total - each * ranges};
   }
@@ -109,14 +111,30 @@ struct item_rows {
   int b, key_head, first, count;
 };
 
-// An item that several blocks have parts of.
+// An item that several teams have parts of.
 struct split_item {
   item_rows rows;
-  int first, parts;  // blocks: the first, and how many, 2^abreast apart
+  int first, parts;  // teams: the first, and how many, 2^abreast apart
 
-  // The first block has it last, the others first.
+  // The first team has it last, the others first.
   KITTENS_DEVICE int slot(const decode_arguments& p, int part) const {
     return 2 * (first + (part << p.abreast)) + (part == 0 ? 1 : 0);
+  }
+};
+
+// Which warp of its team this one is, and what the team does.
+struct team_place {
+  int rank, step;  // of `step` warps
+  int team, range, place;
+
+  KITTENS_DEVICE static team_place of(const decode_arguments& p) {
+    const int step = 1 << p.share, team = (arch::block_x() * kWarps + arch::warp_id()) >> p.share;
+    return {arch::warp_id() & (step - 1), step, team, team >> p.abreast,
+            team & ((1 << p.abreast) - 1)};
+  }
+  KITTENS_DEVICE void sync(const decode_arguments& p) const {
+    if (p.share == 0) return arch::sync_warp();
+    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * kWarp);
   }
 };
 
@@ -133,6 +151,7 @@ class tile_cursor {
   // At a tile of all columns, of which there are more. All lanes call.
   KITTENS_DEVICE void seek(const decode_arguments& p, int target) {
     int before = 0;
+#pragma unroll 1
     for (int from = 0; from < p.batch; from += kWarp) {
       int sum = tiles_of(p, from + arch::lane_id()) * p.columns();
 #pragma unroll

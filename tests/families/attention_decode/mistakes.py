@@ -7,6 +7,7 @@ from tests.tools.planted import Mistake
 in_append = partial(Mistake, file="kernels/attention_decode/cache_append.cuh")
 in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_combine.cuh")
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
+in_item = partial(Mistake, file="kernels/attention_decode/attention_decode_item.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
 
 WRONG = r"o:\d+: is "
@@ -16,61 +17,97 @@ ORDERED = r"nothing orders the two"
 MISTAKES = (
     in_decode(
         "tiles_are_read_before_they_have_landed",
-        "    arch::cp_async_wait<Config::stages - 2>();\n",
+        "        arch::cp_async_wait<kGroups - 1>();\n",
         "",
         rf"cp_async|{WRONG}",
     ),
     in_decode(
         "other_lanes_copies_are_not_waited_for",
-        "    arch::sync_warp();  // all lanes' copies have landed, and all have read the stage "
-        "requested next\n",
+        "        arch::sync_warp();  // all lanes' copies have landed\n",
+        "",
+        ORDERED,
+    ),
+    in_decode(
+        "a_place_is_requested_that_other_lanes_still_read",
+        "        arch::sync_warp();  // all have read them\n",
         "",
         ORDERED,
     ),
     in_decode(
         "nothing_is_requested_in_the_loop",
-        "    request();\n    item.add(",
-        "    item.add(",
-        ORDERED,
-    ),
-    in_decode(
-        "waits_count_too_few_groups",
-        "Config::stages - 2",
-        "Config::stages - 1",
-        WRONG + "|cp_async",
-    ),
-    in_decode(
-        "what_no_query_sees_is_loaded",
-        "const bool there = from >= 0;",
-        "const bool there = true;",
+        "        loader.request();\n      }\n",
+        "      }\n",
         WRONG,
     ),
-    in_decode("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
-    in_decode("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
-    in_decode("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", WRONG),
-    in_decode("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", WRONG),
+    in_decode("waits_count_too_few_groups", "kGroups - 1>()", "kGroups>()", WRONG + "|cp_async"),
+    in_decode("keys_behind_the_last_are_loaded", " && first + r < end);", ");", WRONG),
     in_decode(
-        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
+        "keys_before_the_window_are_loaded", "first + r >= unseen && ", "", rf"{WRONG}|misses"
     ),
-    in_decode(
-        "sinks_have_values",
-        "fmaf(sum, factor, arch::exp2_approx(sink - most))",
-        "sum * factor",
-        WRONG,
-    ),
-    in_decode("heads_of_all_groups_are_the_first", "at.key_head * p.k_strides.head", "0", WRONG),
+    in_decode("values_are_keys", "values ? p.tensors.v : p.tensors.k", "p.tensors.k", WRONG),
+    in_decode("heads_of_all_groups_are_the_first", "at.key_head * strides.head", "0", WRONG),
     in_decode(
         "the_table_is_read_a_row_too_far",
         "at.b * p.table_stride + column",
         "at.b * p.table_stride + column + 1",
         WRONG,
     ),
-    in_work(
-        "idle_workers_have_parts",
-        "return {smaller(p.workers >> p.abreast, total), total};",
-        "return {p.workers >> p.abreast, total};",
+    in_decode(
+        "what_the_warps_had_is_overwritten",
+        "    arch::sync_block();  // what the warps had of the item before has been read\n",
+        "",
+        ORDERED,
+    ),
+    in_decode(
+        "what_the_warps_have_is_read_early",
+        "    item.store(shared.parts[warp], at);\n    arch::sync_block();\n",
+        "    item.store(shared.parts[warp], at);\n",
+        ORDERED,
+    ),
+    in_decode(
+        "parts_are_counted_before_they_are_written",
+        "  arch::sync_block();  // all of the block's parts are written\n",
+        "",
+        ORDERED,
+    ),
+    in_decode(
+        "the_first_to_write_a_part_adds_them_up",
+        "arch::atomic_add(counter, 1) == item.parts - 1",
+        "arch::atomic_add(counter, 1) == 0",
         WRONG,
     ),
+    in_decode(
+        "counters_are_left_as_they_are",
+        "      if (last) arch::atomic_exchange(counter, 0);\n",
+        "",
+        r"counter is",
+    ),
+    in_decode(
+        "each_block_has_counters_of_its_own",
+        "p.counters + item.first",
+        "p.counters + arch::block_x()",
+        rf"{WRONG}|counter is",
+    ),
+    in_decode(
+        "sequences_without_keys_are_left",
+        "if (sums.some_empty) clear_outputs<Config>(p);",
+        "",
+        WRONG,
+    ),
+    in_item("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
+    in_item("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
+    in_item("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", WRONG),
+    in_item("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", WRONG),
+    in_item(
+        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
+    ),
+    in_work(
+        "idle_blocks_have_parts",
+        "const int ranges = smaller(p.blocks >> p.abreast, total);",
+        "const int ranges = p.blocks >> p.abreast;",
+        ".",
+    ),
+    in_work("ranges_overlap", "range * each + smaller(range, longer)", "range * each", WRONG),
     in_work(
         "lengths_are_trusted",
         "smaller(larger(arch::load_global(p.tensors.seqlens + b), 0), p.capacity)",
@@ -83,16 +120,18 @@ MISTAKES = (
         "length - 1 - p.left",
         WRONG,
     ),
+    in_work("empty_sequences_are_entered", "      while (tiles == 0);", "      while (false);", "."),
+    in_work("parts_of_one_slot", " + (part == 0 ? 1 : 0);", ";", WRONG),
     in_work(
-        "empty_sequences_are_entered",
-        "while (tiles == 0 && b + 1 < p.batch)",
-        "if (b + 1 < p.batch)",
-        ".",
+        "parts_are_those_of_neighbours",
+        "2 * (first + (part << p.abreast))",
+        "2 * (first + part)",
+        WRONG,
     ),
-    in_work(
-        "parts_of_one_slot",
-        "2 * (first + i * step) + (i == 0 ? 1 : 0)",
-        "2 * (first + i * step)",
+    in_combine(
+        "sinks_have_values",
+        "sum.l += arch::exp2_approx(sink - without_infinity(sum.m));",
+        "",
         WRONG,
     ),
     in_combine(
@@ -105,26 +144,8 @@ MISTAKES = (
     in_combine("sums_are_not_rescaled", "l *= decay;", "l *= 1;", WRONG),
     in_combine(
         "parts_beyond_the_first_trip_are_left",
-        "from += Warps * kPartsAhead",
-        "from += parts.count",
-        WRONG,
-    ),
-    in_work(
-        "parts_are_counted_from_the_first_sequence",
-        "const int from = sums.before + (item >> p.abreast) * tiles;",
-        "const int from = (item >> p.abreast) * tiles;",
-        WRONG,
-    ),
-    in_combine(
-        "what_a_warp_has_is_read_early",
-        "  arch::sync_block();\n",
-        "",
-        ORDERED,
-    ),
-    in_combine(
-        "sequences_without_keys_are_left",
-        "if (parts.count == 1) return;",
-        "if (parts.count <= 1) return;",
+        "from += kPartsAhead",
+        "from += item.parts",
         WRONG,
     ),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),

@@ -61,9 +61,8 @@ struct attention_decode_tensors {
   const float* sinks = nullptr;  // [heads], logits without a value; or null
 };
 
-// Two launches: the workers', and one that adds up what several of them have of one head.
 struct attention_decode_plan : plain_plan<attention_decode_problem, attention_decode_params> {
-  int blocks = 0;  // of workers
+  int blocks = 0;
 };
 
 // k and v are written at positions seqlens − tokens … seqlens − 1. What has no place in the cache,

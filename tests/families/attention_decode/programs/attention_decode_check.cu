@@ -113,7 +113,7 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
   return o;
 }
 
-void check(const problem& is) {
+void check_shared(const problem& is, int share) {
   const size_t rows = size_t(is.batch()) * is.queries * is.heads;
   const caches in(is);
   const auto qs = normal_values<bf16>(rows * kWidth, 1);
@@ -135,8 +135,8 @@ void check(const problem& is) {
                                    .softcap = is.softcap,
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
-  const buffer<float> parts(2 * is.blocks * kDecodeRows * kWidth),
-      sums(2 * is.blocks * kDecodeRows * 2);
+  const int teams = is.blocks * kDecodeWarps >> share;
+  const buffer<float> parts(2 * teams * kDecodeRows * (kWidth + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),
@@ -147,9 +147,9 @@ void check(const problem& is) {
                    .table = is.page == 0 ? nullptr : table.data(),
                    .sinks = is.sinks ? sinks.data() : nullptr},
        .parts = parts.data(),
-       .sums = sums.data(),
        .counters = counters.data(),
-       .blocks = is.blocks});
+       .blocks = is.blocks,
+       .share = share});
   std::vector<double> want;
   const std::vector<double> queries = doubles(qs);
   for (int b = 0; b < is.batch(); ++b) {
@@ -162,6 +162,15 @@ void check(const problem& is) {
   }
   // The weights and the result are rounded to bf16: of values of a size of one, averaged.
   check_all("o", o.get(), want, 0x1p-8, 0.012);
+  for (const int counter : counters.get()) CHECK_EQUAL(counter, 0);
+}
+
+// With as many warps of a block to an item as there may be: a block's items are neighbours.
+void check(const problem& is) {
+  const int of_sequence = is.key_heads * ((is.queries * is.heads / is.key_heads + 15) / 16);
+  for (int share = 2; share >= 0 && of_sequence % (kDecodeWarps >> share) == 0; --share) {
+    check_shared(is, share);
+  }
 }
 
 }  // namespace
@@ -175,6 +184,7 @@ TEST(several_tokens_in_two_tiles) {
 TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3
   check({.lengths = {70, 0, 130}, .queries = 1, .heads = 12, .key_heads = 6, .capacity = 140});
   check({.lengths = {90, 33}, .queries = 2, .heads = 3, .key_heads = 3, .capacity = 100});
+  check({.lengths = {300, 5, 0, 90}, .queries = 1, .heads = 16, .key_heads = 8, .capacity = 300});
 }
 TEST(pages_and_a_window) {
   check({.lengths = {150, 20, 65},
@@ -184,6 +194,24 @@ TEST(pages_and_a_window) {
          .capacity = 168,
          .page = 24,
          .left = 40});
+}
+TEST(tiles_within_pages) {
+  check({.lengths = {150, 0, 65, 256},
+         .queries = 2,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 256,
+         .page = 64,
+         .left = 40});
+  check({.lengths = {70}, .queries = 1, .heads = 2, .key_heads = 2, .capacity = 96, .page = 32});
+}
+TEST(many_items_of_a_block) {
+  check({.lengths = {130, 40, 0, 200, 5, 33, 97},
+         .queries = 1,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 200,
+         .sinks = true});
 }
 TEST(sinks_and_a_cap_of_one_long_sequence) {
   check({.lengths = {400},
