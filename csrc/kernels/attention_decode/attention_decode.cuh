@@ -115,7 +115,7 @@ class decode_loader {
   int step, left;  // tiles from the one at hand on
   int stage = 0;
   bool values = false;
-  int page, token;  // what look_up found
+  int page = 0, token = 0;  // what look_up found
 };
 
 // Where this team's part of an item is one of several, of its tiles first … end − 1: what there is
