@@ -246,9 +246,9 @@ __global__ __launch_bounds__(kWarps* kWarp,
   const tile_sums sums = tile_sums::of(p);
   const tile_ranges all = tile_ranges::of(p, sums.all);
   const team_place team = team_place::of(p);
-  if (team.range < all.ranges) {  // as do all warps of the block
-    if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
-    arch::sync_warp();
+  if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
+  arch::sync_warp();
+  if (all.first_of(team.range) < all.first_of(team.range + 1)) {
     decode_range<Config>(p, all, shared, team);
     add_parts<Config>(p, shared, team);
   }

@@ -89,14 +89,13 @@ struct tile_sums {
   }
 };
 
-// At most as many ranges as tiles: each has some, and so a part of what lies between its ends.
+// Which tiles a range has; none, if there are fewer tiles than ranges.
 struct tile_ranges {
-  int ranges, each, longer;  // the first `longer` ranges have a tile more
+  int each, longer;  // the first `longer` ranges have a tile more
 
   KITTENS_DEVICE static tile_ranges of(const decode_arguments& p, int total) {
-    const int ranges = smaller(p.teams() >> p.abreast, total);
-    const int each = ranges == 0 ? 0 : total / ranges;
-    return {ranges, each, total - each * ranges};
+    const int ranges = p.teams() >> p.abreast, each = total / ranges;
+    return {each, total - each * ranges};
   }
   KITTENS_DEVICE int first_of(int range) const { return range * each + smaller(range, longer); }
   // The range that has a tile.

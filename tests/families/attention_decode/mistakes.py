@@ -37,7 +37,7 @@ MISTAKES = (
         "nothing_is_requested_in_the_loop",
         "        loader.request();\n      }\n",
         "      }\n",
-        WRONG,
+        rf"{WRONG}|cp_async|{ORDERED}",
     ),
     in_decode("waits_count_too_few_groups", "kGroups - 1>()", "kGroups>()", WRONG + "|cp_async"),
     in_decode("keys_behind_the_last_are_loaded", " && first + r < end);", ");", WRONG),
@@ -54,27 +54,21 @@ MISTAKES = (
     ),
     in_decode(
         "what_the_warps_had_is_overwritten",
-        "    arch::sync_block();  // what the warps had of the item before has been read\n",
+        "    team.sync(p);  // what the warps had of the item before has been read\n",
         "",
         ORDERED,
     ),
     in_decode(
         "what_the_warps_have_is_read_early",
-        "    item.store(shared.parts[warp], at);\n    arch::sync_block();\n",
-        "    item.store(shared.parts[warp], at);\n",
+        "    item.store(shared.parts[arch::warp_id()], at);\n    team.sync(p);\n",
+        "    item.store(shared.parts[arch::warp_id()], at);\n",
         ORDERED,
     ),
     in_decode(
-        "parts_are_counted_before_they_are_written",
-        "  arch::sync_block();  // all of the block's parts are written\n",
-        "",
-        ORDERED,
-    ),
-    in_decode(
-        "the_first_to_write_a_part_adds_them_up",
+        "the_last_but_one_to_write_a_part_adds_them_up",
         "arch::atomic_add(counter, 1) == item.parts - 1",
-        "arch::atomic_add(counter, 1) == 0",
-        WRONG,
+        "arch::atomic_add(counter, 1) == item.parts - 2",
+        rf"{WRONG}|counter is",
     ),
     in_decode(
         "counters_are_left_as_they_are",
@@ -84,7 +78,7 @@ MISTAKES = (
     ),
     in_decode(
         "each_block_has_counters_of_its_own",
-        "p.counters + item.first",
+        "p.counters + (item.first << p.share) / kWarps",
         "p.counters + arch::block_x()",
         rf"{WRONG}|counter is",
     ),
@@ -101,12 +95,6 @@ MISTAKES = (
     in_item(
         "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
     ),
-    in_work(
-        "idle_blocks_have_parts",
-        "const int ranges = smaller(p.blocks >> p.abreast, total);",
-        "const int ranges = p.blocks >> p.abreast;",
-        ".",
-    ),
     in_work("ranges_overlap", "range * each + smaller(range, longer)", "range * each", WRONG),
     in_work(
         "lengths_are_trusted",
@@ -120,7 +108,12 @@ MISTAKES = (
         "length - 1 - p.left",
         WRONG,
     ),
-    in_work("empty_sequences_are_entered", "      while (tiles == 0);", "      while (false);", "."),
+    in_work(
+        "warps_of_a_block_have_a_team_each",
+        "team & ((1 << p.abreast) - 1)};",
+        "team & ((1 << p.abreast) - 1) & ~1};",
+        WRONG,
+    ),
     in_work("parts_of_one_slot", " + (part == 0 ? 1 : 0);", ";", WRONG),
     in_work(
         "parts_are_those_of_neighbours",
@@ -144,9 +137,24 @@ MISTAKES = (
     in_combine("sums_are_not_rescaled", "l *= decay;", "l *= 1;", WRONG),
     in_combine(
         "parts_beyond_the_first_trip_are_left",
-        "from += kPartsAhead",
+        "from += records",
         "from += item.parts",
         WRONG,
+    ),
+    in_combine(
+        "other_lanes_copies_of_parts_are_not_waited_for",
+        "      arch::sync_warp();  // all lanes' copies have landed\n",
+        "",
+        ORDERED,
+    ),
+    in_combine(
+        "parts_are_copied_over_those_that_are_read",
+        "      arch::sync_warp();  // all have read them\n",
+        "",
+        ORDERED,
+    ),
+    in_combine(
+        "rows_after_the_first_add_to_it", "        if (from == 0) sum = {};\n", "", WRONG
     ),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),
     in_append("pages_are_trusted", "page < 0 || page >= p.pages ? -1 : page", "page", "."),

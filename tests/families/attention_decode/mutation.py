@@ -10,6 +10,7 @@ _FOLDER = "kernels/attention_decode"
 TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
+    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
     f"{_FOLDER}/cache_append.cuh": (PROGRAM,),
 }

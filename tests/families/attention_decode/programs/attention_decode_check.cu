@@ -223,14 +223,15 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .sinks = true,
          .blocks = 3});
 }
-TEST(more_parts_than_a_team_loads_at_once) {
-  check({.lengths = {2500},
+TEST(more_parts_than_are_loaded_at_once) {
+  constexpr int kParts = 11000 / kWidth;  // each takes a little more than its row of floats of 48 KB
+  check({.lengths = {kParts * kDecodeKeys},
          .queries = 1,
          .heads = 2,
          .key_heads = 1,
-         .capacity = 2500,
+         .capacity = kParts * kDecodeKeys,
          .sinks = true,
-         .blocks = 19});
+         .blocks = kParts});
 }
 TEST(scores_that_differ_by_hundreds_between_parts) {
   check({.lengths = {400, 330},
