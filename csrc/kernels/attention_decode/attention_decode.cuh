@@ -17,20 +17,22 @@ using decode_tile = st<typename Config::type, kKeys, Config::width>;
 // A team's first item, if it begins before its range, and its last, if it ends behind.
 inline constexpr int kSplitItems = 2;
 
+// Of a warp. Tiles of keys and of values take turns.
 template <class Config>
 struct decode_ring {
-  decode_tile<Config> k[Config::stages], v[Config::stages];
+  decode_tile<Config> slots[Config::slots];
+
+  KITTENS_DEVICE static int after(int slot) { return slot + 1 == Config::slots ? 0 : slot + 1; }
 };
 template <class Config>
 struct decode_shared {
   decode_ring<Config> rings[kWarps];
-  decode_part<Config> parts[kWarps];
+  decode_part<Config> parts[kWarps / 2];
   split_item split[kWarps][kSplitItems];
   int to_add[kSplitItems];  // whether this block adds the parts up
 };
 
-// What loads a warp's tiles, ahead of the products. Keys and values of a tile are requested apart,
-// each into the place that has just been read.
+// What loads a warp's tiles, ahead of the products: each into the slot that has just been read.
 template <class Config>
 class decode_loader {
   using T = typename Config::type;
@@ -48,13 +50,11 @@ class decode_loader {
   // Starts the copies of the next tile's keys, the next time of its values.
   KITTENS_DEVICE void request() {
     if (left > 0) {
-      load(values ? ring.v[stage] : ring.k[stage], values ? p.tensors.v : p.tensors.k,
+      load(ring.slots[slot], values ? p.tensors.v : p.tensors.k,
            values ? p.v_strides : p.k_strides);
+      slot = decode_ring<Config>::after(slot);
       values = !values;
-      if (!values) {
-        stage = stage + 1 == Config::stages ? 0 : stage + 1;
-        go_on(step);
-      }
+      if (!values) go_on(step);
     }
     arch::cp_async_commit();  // of nothing, too: waits count groups
   }
@@ -113,7 +113,7 @@ class decode_loader {
   decode_ring<Config>& ring;
   tile_cursor at;
   int step, left;  // tiles from the one at hand on
-  int stage = 0;
+  int slot = 0;
   bool values = false;
   int page = 0, token = 0;  // what look_up found
 };
@@ -132,24 +132,26 @@ KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all
       at.rows(p), team.team - ((team.range - from) << p.abreast), to - from + 1};
 }
 
-// Adds up what the warps of a team have of an item: all of its tiles, or some.
+// Adds up what the warps of a team have of an item, all of its tiles or some, in pairs: the first
+// of them has it in the end, and writes it.
 template <class Config>
 KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>& shared,
-                                const team_place& team, const tile_cursor& at, bool all) {
-  const item_rows rows = at.rows(p);
-  const int slot = 2 * team.team + (at.tile == 0 ? 1 : 0);
-  auto* const parts = static_cast<decode_part<Config>*>(p.parts);
+                                const team_place& team, const tile_cursor& at,
+                                decode_item<Config>& item, bool all) {
+  const int warp = arch::warp_id();
+  item.add_up();
+  team.sync(p);  // what the warps had of the item before has been read
 #pragma unroll 1
-  for (int row = team.rank; row < rows.count; row += team.step) {
-    decode_row<Config> sum;
-    add_records<Config>(sum, &shared.parts[arch::warp_id() - team.rank].rows[row], kRows,
-                        team.step);
-    if (all) {
-      store_output<Config>(p, rows, row, sum);
-    } else {
-      store_part<Config>(&parts[slot].rows[row], sum);
-    }
+  for (int apart = 1; apart < team.step; apart *= 2) {
+    const int place = team.rank & (2 * apart - 1);
+    if (place == apart) item.give(shared.parts[warp / 2], at);
+    team.sync(p);
+    if (place == 0) item.take(shared.parts[(warp + apart) / 2], at);
   }
+  if (team.rank != 0) return;
+  if (all) return item.store_output(at);
+  auto* const parts = static_cast<decode_part<Config>*>(p.parts);
+  item.store_part(parts[2 * team.team + (at.tile == 0 ? 1 : 0)], at);
 }
 
 // Adds up the items of which this block is the last to have written a part.
@@ -195,17 +197,17 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
 template <class Config>
 KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_ranges& all,
                                  decode_shared<Config>& shared, const team_place& team) {
-  constexpr int kGroups = 2 * Config::stages;  // of copies under way
+  constexpr int kSlots = Config::slots;
   const int first = all.first_of(team.range), end = all.first_of(team.range + 1);
   tile_cursor at(team.place);
   at.seek(p, first);
   decode_ring<Config>& ring = shared.rings[arch::warp_id()];
   decode_loader<Config> loader(p, ring, at, team, end - first);
 #pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
-  for (int i = 0; i < kGroups; ++i) loader.request();
+  for (int i = 0; i < kSlots; ++i) loader.request();
 
   decode_item<Config> item(p);
-  int mine = first + team.rank, stage = 0;
+  int mine = first + team.rank, slot = 0;
 #pragma unroll 1
   for (int begin = first; begin < end;) {
     const int stop = smaller(end, begin - at.tile + at.tiles);
@@ -216,23 +218,19 @@ KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_ranges& a
 #pragma unroll 1
       for (int values = 0; values < 2; ++values) {
         if (values) item.soften(at.first_key() + (mine - begin) * kKeys);
-        arch::cp_async_wait<kGroups - 1>();
+        arch::cp_async_wait<kSlots - 1>();
         arch::sync_warp();  // all lanes' copies have landed
         if (values) {
-          item.add_values(ring.v[stage]);
+          item.add_values(ring.slots[slot]);
         } else {
-          item.score(ring.k[stage]);
+          item.score(ring.slots[slot]);
         }
         arch::sync_warp();  // all have read them
         loader.request();
+        slot = decode_ring<Config>::after(slot);
       }
-      stage = stage + 1 == Config::stages ? 0 : stage + 1;
     }
-    item.add_up();
-    team.sync(p);  // what the warps had of the item before has been read
-    item.store(shared.parts[arch::warp_id()], at);
-    team.sync(p);
-    end_segment<Config>(p, shared, team, at, stop - begin == at.tiles);
+    end_segment<Config>(p, shared, team, at, item, stop - begin == at.tiles);
     if (stop < end) at.advance(p, stop - begin);
     begin = stop;
   }

@@ -11,7 +11,7 @@ namespace thunderkittens {
 
 inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
 inline constexpr int kDecodeKeys = 32;  // of a tile of keys
-inline constexpr int kDecodeWarps = 4;  // of a block
+inline constexpr int kDecodeWarps = 8;  // of a block
 inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of the columns
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;

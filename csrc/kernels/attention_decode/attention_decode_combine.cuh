@@ -1,8 +1,8 @@
-// attention_decode: adds up, row by row, what the warps of a block have of an item, and then what
-// several blocks have. Always in the same order.
+// attention_decode: adds up, row by row, what several blocks have of an item. Always in the same
+// order.
 //
-// It is run once or twice by each block, when most blocks wait for it; so it is short: its code
-// comes from memory, too.
+// It is run when other blocks have nothing left to do, so it makes one trip to memory for many
+// parts; and it is short, for its code comes from memory, too.
 #pragma once
 
 #include "kernels/attention_decode/attention_decode_item.cuh"
@@ -38,61 +38,45 @@ inline constexpr int kLaneRun = Config::width / kWarp;
 template <class Config>
 using decode_row = combined_row<kLaneRun<Config>>;
 
-// Adds `count` records in shared memory, from each to the next `apart`.
+// Adds records in shared memory.
 template <class Config>
 KITTENS_DEVICE void add_records(decode_row<Config>& sum, const decode_record<Config>* records,
-                                int apart, int count) {
-  constexpr int kRun = kLaneRun<Config>;
-  float most = sum.m;
+                                int count) {
+  constexpr int kRun = kLaneRun<Config>, kAtOnce = 8;
 #pragma unroll 1
-  for (int i = arch::lane_id(); i < count; i += kWarp) {
-    most = fmaxf(most, arch::load_shared(&records[i * apart].sums).x);
-  }
+  for (int from = 0; from < count; from += kAtOnce) {
+    float2 sums[kAtOnce];
+    lane_run<float, kRun> values[kAtOnce] = {};
+    float most = sum.m;
 #pragma unroll
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    most = fmaxf(most, arch::shuffle_xor(most, mask));
-  }
-  sum.raise(most);
-#pragma unroll 2
-  for (int i = 0; i < count; ++i) {
-    lane_run<float, kRun> values;
-    detail::run_access<float, kRun>::load_shared(values,
-                                                 &records[i * apart].o[arch::lane_id() * kRun]);
-    sum.add(arch::load_shared(&records[i * apart].sums), values);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const decode_record<Config>& record = records[from + i];
+      sums[i] = {-INFINITY, 0};
+      if (from + i >= count) continue;
+      sums[i] = arch::load_shared(&record.sums);
+      detail::run_access<float, kRun>::load_shared(values[i],
+                                                   &record.o[arch::lane_id() * kRun]);
+      most = fmaxf(most, sums[i].x);
+    }
+    sum.raise(most);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum.add(sums[i], values[i]);
   }
 }
 
-// A sink's part of the sum is added before it divides.
 template <class Config>
 KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& item, int row,
-                                 decode_row<Config> sum) {
+                                 const decode_row<Config>& sum) {
   using T = typename Config::type;
   constexpr int kRun = kLaneRun<Config>;
-  const int token = (item.first + row) / p.group;
-  const int head = item.key_head * p.group + item.first + row - token * p.group;
-  if (p.tensors.sinks != nullptr) {
-    const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
-    sum.raise(fmaxf(sum.m, sink));
-    sum.l += arch::exp2_approx(sink - without_infinity(sum.m));
-  }
-  const float factor = sum.l == 0 ? 0.0f : 1.0f / sum.l;  // 0: no key
-  T* const out = static_cast<T*>(p.tensors.o) + item.b * p.o_strides.batch +
-                 token * p.o_strides.token + head * p.o_strides.head;
+  const output_row out(p, item.b, item.key_head, item.first + row);
+  const float factor = out.factor(sum.m, sum.l);
+  T* const data = out.template data<T>() + arch::lane_id() * kRun;
 #pragma unroll
   for (int i = 0; i < kRun; i += 2) {
-    arch::store_global(reinterpret_cast<uint32_t*>(out + arch::lane_id() * kRun + i),
+    arch::store_global(reinterpret_cast<uint32_t*>(data + i),
                        pack<T>(sum.o[i] * factor, sum.o[i + 1] * factor));
   }
-}
-
-// Of an item that several blocks have, as a record of the workspace.
-template <class Config>
-KITTENS_DEVICE void store_part(decode_record<Config>* to, const decode_row<Config>& sum) {
-  constexpr int kRun = kLaneRun<Config>;
-  lane_run<float, kRun> values;
-  values.set(sum.o);
-  detail::run_access<float, kRun>::store(&to->o[arch::lane_id() * kRun], values);
-  if (arch::lane_id() == 0) arch::store_global(&to->sums, {sum.m, sum.l});
 }
 
 template <class Config>
@@ -119,7 +103,7 @@ KITTENS_DEVICE void combine_parts(const decode_arguments& p, const split_item& i
       decode_record<Config>* to = room;
 #pragma unroll 1
       for (int row = first; row < end; row += step) {
-#pragma unroll 2
+#pragma unroll 4
         for (int i = 0; i < count; ++i) {
           copy_part(to++, parts + int64_t{item.slot(p, from + i)} * kRows + row);
         }
@@ -131,7 +115,7 @@ KITTENS_DEVICE void combine_parts(const decode_arguments& p, const split_item& i
 #pragma unroll 1
       for (int row = first; row < end; row += step) {
         if (from == 0) sum = {};
-        add_records<Config>(sum, to, 1, count);
+        add_records<Config>(sum, to, count);
         if (from + count == item.parts) store_output<Config>(p, item.rows, row, sum);
         to += count;
       }

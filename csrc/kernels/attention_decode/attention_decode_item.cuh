@@ -12,7 +12,7 @@ template <class T, int Width>
 struct decode_config {
   using type = T;
   static constexpr int width = Width;
-  static constexpr int stages = 384 / Width;  // of a warp: 48 KB
+  static constexpr int slots = 384 / Width;  // of a warp, for a tile of keys or of values: 24 KB
 };
 
 // What has been added up of one row. In shared memory rows lie 8 banks apart.
@@ -30,6 +30,34 @@ struct decode_part {
 };
 
 KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
+
+// A row of the output: token × head of the group, of one key head.
+struct output_row {
+  KITTENS_DEVICE output_row(const decode_arguments& p, int b, int key_head, int row) : p(p), b(b) {
+    token = row / p.group;
+    head = key_head * p.group + row - token * p.group;
+  }
+
+  // What o is multiplied by: a sink has a part of the sum, and no value.
+  KITTENS_DEVICE float factor(float m, float l) const {
+    float scale = 1;
+    if (p.tensors.sinks != nullptr) {
+      const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
+      const float most = without_infinity(fmaxf(m, sink));
+      scale = arch::exp2_approx(m - most);
+      l = fmaf(l, scale, arch::exp2_approx(sink - most));
+    }
+    return l == 0 ? 0.0f : scale / l;  // 0: no key
+  }
+  template <class T>
+  KITTENS_DEVICE T* data() const {
+    return static_cast<T*>(p.tensors.o) + b * p.o_strides.batch + token * p.o_strides.token +
+           head * p.o_strides.head;
+  }
+
+  const decode_arguments& p;
+  int b, token, head;
+};
 
 // tanh within 9 · 2⁻²⁴ of itself: by a polynomial where 1 − 2 / (1 + e²ˣ) would cancel.
 KITTENS_DEVICE float tanh_of(float x) {
@@ -65,9 +93,8 @@ class decode_item {
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        const T* pair = data + i * 8 + arch::lane_id() % 4 * 2;
-        queries[i / 2][i % 2 * 2 + half] =
-            exists ? arch::load_global(reinterpret_cast<const uint32_t*>(pair)) : 0;
+        const auto* pair = reinterpret_cast<const uint32_t*>(data + column_of(i));
+        queries[i / 2][i % 2 * 2 + half] = exists ? arch::load_global(pair) : 0;
       }
       m[half] = -INFINITY;
       l[half] = 0;
@@ -107,6 +134,7 @@ class decode_item {
   KITTENS_DEVICE void soften(int first_key) {
     scale();
     if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
+    float decay[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float most = m[half];
@@ -117,7 +145,7 @@ class decode_item {
       most = fmaxf(most, arch::shuffle_xor(most, 1));
       most = fmaxf(most, arch::shuffle_xor(most, 2));
       const float base = without_infinity(most);
-      const float decay = arch::exp2_approx(m[half] - base);
+      decay[half] = arch::exp2_approx(m[half] - base);
       m[half] = most;
       float sum = 0;
 #pragma unroll
@@ -127,12 +155,13 @@ class decode_item {
         sum += s[n][2 * half] + s[n][2 * half + 1];
         weights[n / 2][n % 2 * 2 + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
       }
-      l[half] = fmaf(l[half], decay, sum);
+      l[half] = fmaf(l[half], decay[half], sum);
+    }
+    if (!arch::vote_any(decay[0] != 1 || decay[1] != 1)) return;
 #pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        o[i][2 * half] *= decay;
-        o[i][2 * half + 1] *= decay;
-      }
+    for (int i = 0; i < 2 * kColTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[i][j] *= decay[j / 2];
     }
   }
 
@@ -162,19 +191,68 @@ class decode_item {
     }
   }
 
-  // What has been added up of the rows that exist: where the block's warps meet.
-  KITTENS_DEVICE void store(decode_part<Config>& part, const tile_cursor& at) const {
+  // Gives another warp what has been added up of the rows that exist.
+  KITTENS_DEVICE void give(decode_part<Config>& part, const tile_cursor& at) const {
+    arch::sync_warp();  // all have read what this one was given there
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row_of(at, half) >= p.rows()) continue;
-      const int row = arch::lane_id() / 4 + 8 * half;
+      decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        arch::store_shared(
-            reinterpret_cast<float2*>(&part.rows[row].o[i * 8 + arch::lane_id() % 4 * 2]),
-            {o[i][2 * half], o[i][2 * half + 1]});
+        arch::store_shared(reinterpret_cast<float2*>(&row.o[column_of(i)]),
+                           {o[i][2 * half], o[i][2 * half + 1]});
       }
-      if (arch::lane_id() % 4 == 0) arch::store_shared(&part.rows[row].sums, {m[half], l[half]});
+      if (arch::lane_id() % 4 == 0) arch::store_shared(&row.sums, {m[half], l[half]});
+    }
+  }
+  KITTENS_DEVICE void take(const decode_part<Config>& part, const tile_cursor& at) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row_of(at, half) >= p.rows()) continue;
+      const decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
+      const float2 sums = arch::load_shared(&row.sums);
+      const float most = fmaxf(m[half], sums.x), base = without_infinity(most);
+      const float decay = arch::exp2_approx(m[half] - base);
+      const float factor = arch::exp2_approx(sums.x - base);
+      m[half] = most;
+      l[half] = fmaf(l[half], decay, sums.y * factor);
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        const auto x = arch::load_shared(reinterpret_cast<const float2*>(&row.o[column_of(i)]));
+        o[i][2 * half] = fmaf(o[i][2 * half], decay, x.x * factor);
+        o[i][2 * half + 1] = fmaf(o[i][2 * half + 1], decay, x.y * factor);
+      }
+    }
+  }
+
+  KITTENS_DEVICE void store_part(decode_part<Config>& part, const tile_cursor& at) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row_of(at, half) >= p.rows()) continue;
+      decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        arch::store_global(reinterpret_cast<float2*>(&row.o[column_of(i)]),
+                           {o[i][2 * half], o[i][2 * half + 1]});
+      }
+      if (arch::lane_id() % 4 == 0) arch::store_global(&row.sums, {m[half], l[half]});
+    }
+  }
+
+  KITTENS_DEVICE void store_output(const tile_cursor& at) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of(at, half);
+      if (row >= p.rows()) continue;
+      const output_row out(p, at.b, at.key_head, row);
+      const float factor = out.factor(m[half], l[half]);
+      T* const data = out.template data<T>();
+#pragma unroll
+      for (int i = 0; i < 2 * kColTiles; ++i) {
+        arch::store_global(reinterpret_cast<uint32_t*>(data + column_of(i)),
+                           pack<T>(o[i][2 * half] * factor, o[i][2 * half + 1] * factor));
+      }
     }
   }
 
@@ -183,6 +261,8 @@ class decode_item {
   KITTENS_DEVICE int row_of(const tile_cursor& at, int half) const {
     return at.first_row + arch::lane_id() / 4 + 8 * half;
   }
+  // Of the pairs of columns that it holds.
+  KITTENS_DEVICE static int column_of(int i) { return i * 8 + arch::lane_id() % 4 * 2; }
 
   KITTENS_DEVICE void scale() {
     const bool capped = p.softcap != 0;

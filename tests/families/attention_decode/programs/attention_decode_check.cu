@@ -168,7 +168,7 @@ void check_shared(const problem& is, int share) {
 // With as many warps of a block to an item as there may be: a block's items are neighbours.
 void check(const problem& is) {
   const int of_sequence = is.key_heads * ((is.queries * is.heads / is.key_heads + 15) / 16);
-  for (int share = 2; share >= 0 && of_sequence % (kDecodeWarps >> share) == 0; --share) {
+  for (int share = 3; share >= 0 && of_sequence % (kDecodeWarps >> share) == 0; --share) {
     check_shared(is, share);
   }
 }
