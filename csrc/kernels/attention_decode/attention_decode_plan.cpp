@@ -14,16 +14,17 @@ namespace {
 using kittens::host::ceil_div;
 using kittens::host::text;
 
+constexpr int64_t kMostOfBlock = 4;  // items
 constexpr int64_t kMostParts = 8;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// How many warps of a block have an item together. If each has its own, as far as there are key
-// heads, a block reads whole runs of them at once, which is faster; but there are more parts of an
-// item than few warps should add up.
+// 2^what warps of a block have an item together. A block whose warps have up to four neighbouring
+// ones reads longer runs of the cache at once, which is faster; but there are more parts of an item
+// then, and all warps have one where they are more than a few.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int all = std::countr_zero(unsigned(kDecodeWarps));
   const int64_t of_sequence = decode_items(p) / p.batch;
-  const int share = all - std::countr_zero(unsigned(kDecodeWarps | of_sequence));
+  const int share = all - std::countr_zero(unsigned(kMostOfBlock | of_sequence));
   const int64_t teams = blocks * kDecodeWarps >> share;
   return teams > kMostParts * decode_items(p) ? all : share;
 }
