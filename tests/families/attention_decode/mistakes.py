@@ -17,7 +17,7 @@ ORDERED = r"nothing orders the two"
 MISTAKES = (
     in_decode(
         "tiles_are_read_before_they_have_landed",
-        "        arch::cp_async_wait<kGroups - 1>();\n",
+        "        arch::cp_async_wait<kSlots - 1>();\n",
         "",
         rf"cp_async|{WRONG}",
     ),
@@ -35,11 +35,11 @@ MISTAKES = (
     ),
     in_decode(
         "nothing_is_requested_in_the_loop",
-        "        loader.request();\n      }\n",
-        "      }\n",
+        "        loader.request();\n        slot",
+        "        slot",
         rf"{WRONG}|cp_async|{ORDERED}",
     ),
-    in_decode("waits_count_too_few_groups", "kGroups - 1>()", "kGroups>()", WRONG + "|cp_async"),
+    in_decode("waits_count_too_few_groups", "kSlots - 1>()", "kSlots>()", WRONG + "|cp_async"),
     in_decode("keys_behind_the_last_are_loaded", " && first + r < end);", ");", WRONG),
     in_decode(
         "keys_before_the_window_are_loaded", "first + r >= unseen && ", "", rf"{WRONG}|misses"
@@ -54,15 +54,15 @@ MISTAKES = (
     ),
     in_decode(
         "what_the_warps_had_is_overwritten",
-        "    team.sync(p);  // what the warps had of the item before has been read\n",
+        "  team.sync(p);  // what the warps had of the item before has been read\n",
         "",
         ORDERED,
     ),
     in_decode(
         "what_the_warps_have_is_read_early",
-        "    item.store(shared.parts[arch::warp_id()], at);\n    team.sync(p);\n",
-        "    item.store(shared.parts[arch::warp_id()], at);\n",
-        ORDERED,
+        "item.give(shared.parts[warp / 2], at);\n    team.sync(p);\n",
+        "item.give(shared.parts[warp / 2], at);\n",
+        r"nothing orders",
     ),
     in_decode(
         "the_last_but_one_to_write_a_part_adds_them_up",
@@ -90,8 +90,28 @@ MISTAKES = (
     ),
     in_item("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
     in_item("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
-    in_item("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", WRONG),
-    in_item("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", WRONG),
+    in_item("the_sum_is_not_rescaled", "fmaf(l[half], decay[half], sum)", "l[half] + sum", WRONG),
+    in_item("the_output_is_not_rescaled", "o[i][j] *= decay[j / 2];", "o[i][j] *= 1;", WRONG),
+    in_item(
+        "the_output_is_rescaled_where_all_rows_are_raised",
+        "!arch::vote_any(decay[0] != 1 || decay[1] != 1)",
+        "!arch::vote_all(decay[0] != 1 || decay[1] != 1)",
+        WRONG,
+    ),
+    in_item(
+        "what_a_warp_was_given_is_overwritten",
+        "    arch::sync_warp();  // all have read what this one was given there\n",
+        "",
+        ORDERED,
+    ),
+    in_item("what_is_given_is_not_scaled", "x.x * factor", "x.x", WRONG),
+    in_item(
+        "what_is_given_is_added_unscaled",
+        "fmaf(l[half], decay, sums.y * factor)",
+        "l[half] + sums.y",
+        WRONG,
+    ),
+    in_item("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
     in_item(
         "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
     ),
@@ -122,12 +142,6 @@ MISTAKES = (
         WRONG,
     ),
     in_combine(
-        "sinks_have_values",
-        "sum.l += arch::exp2_approx(sink - without_infinity(sum.m));",
-        "",
-        WRONG,
-    ),
-    in_combine(
         "parts_are_not_scaled",
         "o[i] = fmaf(part[i], factor, o[i]);",
         "o[i] += part[i];",
@@ -153,9 +167,7 @@ MISTAKES = (
         "",
         ORDERED,
     ),
-    in_combine(
-        "rows_after_the_first_add_to_it", "        if (from == 0) sum = {};\n", "", WRONG
-    ),
+    in_combine("rows_after_the_first_add_to_it", "        if (from == 0) sum = {};\n", "", WRONG),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),
     in_append("pages_are_trusted", "page < 0 || page >= p.pages ? -1 : page", "page", "."),
     in_append(
