@@ -166,18 +166,22 @@ KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& 
       int* const counter = p.counters + (item.first << p.share) / kWarps;
       arch::fence_device();
       last = arch::atomic_add(counter, 1) == item.parts - 1;
-      arch::fence_device();
-      if (last) arch::atomic_exchange(counter, 0);
+      if (last) {
+        arch::fence_device();
+        arch::atomic_exchange(counter, 0);
+      }
     }
     shared.to_add[arch::thread_id()] = last;
   }
   arch::sync_block();
-  auto* const room = reinterpret_cast<decode_record<Config>*>(&shared.rings[arch::warp_id()]);
-  constexpr int kRoom = sizeof(decode_ring<Config>) / sizeof(decode_record<Config>);
 #pragma unroll 1
   for (int i = 0; i < kSplitItems; ++i) {
     if (arch::load_shared(&shared.to_add[i]) == 0) continue;
-    combine_parts<Config>(p, shared.split[arch::warp_id()][i], team.rank, team.step, room, kRoom);
+    const split_item item = shared.split[arch::warp_id()][i];
+#pragma unroll 1
+    for (int row = team.rank; row < item.rows.count; row += team.step) {
+      store_output<Config>(p, item.rows, row, combine_parts<Config>(p, item, row));
+    }
   }
 }
 

@@ -1,13 +1,14 @@
 // attention_decode: adds up, row by row, what several blocks have of an item. Always in the same
 // order.
-//
-// It is run when other blocks have nothing left to do, so it makes one trip to memory for many
-// parts; and it is short, for its code comes from memory, too.
 #pragma once
 
 #include "kernels/attention_decode/attention_decode_item.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
+
+// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
+// have up to 18 of each, which then cost one trip to memory.
+inline constexpr int kPartsAhead = 18;
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
 // without v.
@@ -38,30 +39,32 @@ inline constexpr int kLaneRun = Config::width / kWarp;
 template <class Config>
 using decode_row = combined_row<kLaneRun<Config>>;
 
-// Adds records in shared memory.
 template <class Config>
-KITTENS_DEVICE void add_records(decode_row<Config>& sum, const decode_record<Config>* records,
-                                int count) {
-  constexpr int kRun = kLaneRun<Config>, kAtOnce = 8;
+KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
+                                                int row) {
+  constexpr int kRun = kLaneRun<Config>;
+  const auto* const parts = static_cast<const decode_part<Config>*>(p.parts);
+  decode_row<Config> sum;
 #pragma unroll 1
-  for (int from = 0; from < count; from += kAtOnce) {
-    float2 sums[kAtOnce];
-    lane_run<float, kRun> values[kAtOnce] = {};
+  for (int from = 0; from < item.parts; from += kPartsAhead) {
+    float2 sums[kPartsAhead];
+    lane_run<float, kRun> values[kPartsAhead];
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) {
+      const bool there = from + i < item.parts;
+      const decode_record<Config>& record = parts[item.slot(p, from + i)].rows[row];
+      sums[i] = {-INFINITY, 0};
+      if (there) sums[i] = arch::load_global(&record.sums);
+      detail::run_access<float, kRun>::load(values[i], &record.o[arch::lane_id() * kRun], there);
+    }
     float most = sum.m;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const decode_record<Config>& record = records[from + i];
-      sums[i] = {-INFINITY, 0};
-      if (from + i >= count) continue;
-      sums[i] = arch::load_shared(&record.sums);
-      detail::run_access<float, kRun>::load_shared(values[i],
-                                                   &record.o[arch::lane_id() * kRun]);
-      most = fmaxf(most, sums[i].x);
-    }
+    for (int i = 0; i < kPartsAhead; ++i) most = fmaxf(most, sums[i].x);
     sum.raise(most);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) sum.add(sums[i], values[i]);
+    for (int i = 0; i < kPartsAhead; ++i) sum.add(sums[i], values[i]);
   }
+  return sum;
 }
 
 template <class Config>
@@ -76,51 +79,6 @@ KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& ite
   for (int i = 0; i < kRun; i += 2) {
     arch::store_global(reinterpret_cast<uint32_t*>(data + i),
                        pack<T>(sum.o[i] * factor, sum.o[i + 1] * factor));
-  }
-}
-
-template <class Config>
-KITTENS_DEVICE void copy_part(decode_record<Config>* to, const decode_record<Config>* from) {
-  constexpr int kBytes = 4 * kLaneRun<Config>, kRun = kLaneRun<Config>;
-  arch::cp_async<kBytes>(&to->o[arch::lane_id() * kRun], &from->o[arch::lane_id() * kRun]);
-  if (arch::lane_id() == 0) arch::cp_async<8>(&to->sums, &from->sums);
-}
-
-// Adds up the parts of an item and writes its output: a warp's rows, which are `step` apart. Parts
-// are copied to `room`, for that many records; all on their way together.
-template <class Config>
-KITTENS_DEVICE void combine_parts(const decode_arguments& p, const split_item& item, int rank,
-                                  int step, decode_record<Config>* room, int records) {
-  const auto* const parts = reinterpret_cast<const decode_record<Config>*>(p.parts);
-  const int at_once = larger(records / item.parts, 1);  // rows
-#pragma unroll 1
-  for (int first = rank; first < item.rows.count; first += at_once * step) {
-    const int end = smaller(item.rows.count, first + at_once * step);
-    decode_row<Config> sum;
-#pragma unroll 1
-    for (int from = 0; from < item.parts; from += records) {
-      const int count = smaller(item.parts - from, records);
-      decode_record<Config>* to = room;
-#pragma unroll 1
-      for (int row = first; row < end; row += step) {
-#pragma unroll 4
-        for (int i = 0; i < count; ++i) {
-          copy_part(to++, parts + int64_t{item.slot(p, from + i)} * kRows + row);
-        }
-      }
-      arch::cp_async_commit();
-      arch::cp_async_wait<0>();
-      arch::sync_warp();  // all lanes' copies have landed
-      to = room;
-#pragma unroll 1
-      for (int row = first; row < end; row += step) {
-        if (from == 0) sum = {};
-        add_records<Config>(sum, to, count);
-        if (from + count == item.parts) store_output<Config>(p, item.rows, row, sum);
-        to += count;
-      }
-      arch::sync_warp();  // all have read them
-    }
   }
 }
 

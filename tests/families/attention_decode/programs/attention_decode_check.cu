@@ -224,14 +224,13 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .blocks = 3});
 }
 TEST(more_parts_than_are_loaded_at_once) {
-  constexpr int kParts = 11000 / kWidth;  // each takes a little more than its row of floats of 48 KB
-  check({.lengths = {kParts * kDecodeKeys},
+  check({.lengths = {2500},
          .queries = 1,
          .heads = 2,
          .key_heads = 1,
-         .capacity = kParts * kDecodeKeys,
+         .capacity = 2500,
          .sinks = true,
-         .blocks = kParts});
+         .blocks = 39});
 }
 TEST(scores_that_differ_by_hundreds_between_parts) {
   check({.lengths = {400, 330},
