@@ -72,7 +72,7 @@ MISTAKES = (
     ),
     in_decode(
         "counters_are_left_as_they_are",
-        "      if (last) arch::atomic_exchange(counter, 0);\n",
+        "        arch::atomic_exchange(counter, 0);\n",
         "",
         r"counter is",
     ),
@@ -151,23 +151,10 @@ MISTAKES = (
     in_combine("sums_are_not_rescaled", "l *= decay;", "l *= 1;", WRONG),
     in_combine(
         "parts_beyond_the_first_trip_are_left",
-        "from += records",
+        "from += kPartsAhead",
         "from += item.parts",
         WRONG,
     ),
-    in_combine(
-        "other_lanes_copies_of_parts_are_not_waited_for",
-        "      arch::sync_warp();  // all lanes' copies have landed\n",
-        "",
-        ORDERED,
-    ),
-    in_combine(
-        "parts_are_copied_over_those_that_are_read",
-        "      arch::sync_warp();  // all have read them\n",
-        "",
-        ORDERED,
-    ),
-    in_combine("rows_after_the_first_add_to_it", "        if (from == 0) sum = {};\n", "", WRONG),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),
     in_append("pages_are_trusted", "page < 0 || page >= p.pages ? -1 : page", "page", "."),
     in_append(
