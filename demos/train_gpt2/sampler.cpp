@@ -159,8 +159,7 @@ void sampler::lay_out() {
   hidden_ = take(config_.mlp_parts() * hidden);
   activated_ = take(hidden);
   logits_row_ = take(config_.padded_vocabulary());
-  const auto attention =
-      plans_->attention ? plans_->attention->workspace : tk::workspace_size{};
+  const auto attention = plans_->attention ? plans_->attention->workspace : tk::workspace_size{};
   workspace_ = memory_.take_bytes(std::max(products_.workspace_bytes(), attention.bytes));
   counters_ = memory_.take<int>(attention.counters);
   const int64_t angles = config_.is_llama ? positions_ * config_.head_dim() / 2 : 0;

@@ -180,7 +180,8 @@ KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& 
     const split_item item = shared.split[arch::warp_id()][i];
 #pragma unroll 1
     for (int row = team.rank; row < item.rows.count; row += team.step) {
-      store_output<Config>(p, item.rows, row, combine_parts<Config>(p, item, row));
+      const output_row out(p, item.rows.b, item.rows.key_head, item.rows.first + row);
+      store_output<Config>(out, combine_parts<Config>(p, item, row));
     }
   }
 }
@@ -191,13 +192,12 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
   for (int b = arch::block_x(); b < p.batch; b += p.blocks) {
     if (tiles_of(p, b) != 0) continue;
     for (int i = arch::warp_id(); i < p.key_heads * p.rows(); i += kWarps) {
-      const item_rows row{b, i / p.rows(), i % p.rows(), 1};
-      store_output<Config>(p, row, 0, {});
+      store_output<Config>(output_row(p, b, i / p.rows(), i % p.rows()), {});
     }
   }
 }
 
-// The team's tiles first … end − 1, of which there is one.
+// The tiles of the team's range.
 template <class Config>
 KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_ranges& all,
                                  decode_shared<Config>& shared, const team_place& team) {
@@ -250,10 +250,8 @@ __global__ __launch_bounds__(kWarps* kWarp,
   const team_place team = team_place::of(p);
   if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
   arch::sync_warp();
-  if (all.first_of(team.range) < all.first_of(team.range + 1)) {
-    decode_range<Config>(p, all, shared, team);
-    add_parts<Config>(p, shared, team);
-  }
+  decode_range<Config>(p, all, shared, team);
+  add_parts<Config>(p, shared, team);
   if (sums.some_empty) clear_outputs<Config>(p);
 }
 

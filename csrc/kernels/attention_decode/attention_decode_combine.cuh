@@ -68,11 +68,9 @@ KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const
 }
 
 template <class Config>
-KITTENS_DEVICE void store_output(const decode_arguments& p, const item_rows& item, int row,
-                                 const decode_row<Config>& sum) {
+KITTENS_DEVICE void store_output(const output_row& out, const decode_row<Config>& sum) {
   using T = typename Config::type;
   constexpr int kRun = kLaneRun<Config>;
-  const output_row out(p, item.b, item.key_head, item.first + row);
   const float factor = out.factor(sum.m, sum.l);
   T* const data = out.template data<T>() + arch::lane_id() * kRun;
 #pragma unroll

@@ -295,8 +295,8 @@ class decode_item {
   float o[2 * kColTiles][4];       // 16 × 8 each, as its result
   float s[2 * kKeyTiles][4];       // of a tile of keys; likewise
   uint32_t weights[kKeyTiles][4];
-  float m[2], l[2];                // of this lane's rows
-  int first[2], last[2];           // the keys that they see
+  float m[2], l[2];       // of this lane's rows
+  int first[2], last[2];  // the keys that they see
   needed_keys seen_by_all;
 };
 

@@ -19,8 +19,8 @@ constexpr int64_t kMostParts = 8;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
 // 2^what warps of a block have an item together. A block whose warps have two neighbouring ones
-// reads longer runs of the cache at once, which is faster; but there are more parts of an item then,
-// and all warps have one where they are more than a few.
+// reads longer runs of the cache at once, which is faster; but there are more parts of an item
+// then, and all warps have one where they are more than a few.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int all = std::countr_zero(unsigned(kDecodeWarps));
   const int64_t of_sequence = decode_items(p) / p.batch;

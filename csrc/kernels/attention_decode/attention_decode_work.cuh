@@ -30,11 +30,11 @@ struct decode_arguments {
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
-  int left;              // at most the capacity
+  int left;  // at most the capacity
   int blocks;
-  int share, abreast;    // 2^abreast divides teams() and items(), and is at least a block's teams
-  float scale;           // of q · k: to powers of two, or to what tanh takes
-  float softcap;         // times log2 e; 0: none
+  int share, abreast;  // 2^abreast divides teams() and items(), and is at least a block's teams
+  float scale;         // of q · k: to powers of two, or to what tanh takes
+  float softcap;       // times log2 e; 0: none
   bool paged;
   bool tiles_are_runs;  // no tile lies in two pages
 

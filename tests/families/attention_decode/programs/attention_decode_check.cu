@@ -42,10 +42,10 @@ struct caches {
     const size_t elements = size_t(pages) * page_size * is.key_heads * kWidth;
     k = normal_values<bf16>(elements, 2);
     v = normal_values<bf16>(elements, 3);
-    // Sequence b's columns are the pages from the last backwards; page 0 is nobody's. (Without
-    // pages each sequence is its own.)
+    // Sequence b's columns are the pages from the last but one backwards. (Without pages each
+    // sequence is its own.)
     for (int i = 0; i < is.batch() * is.columns(); ++i) {
-      table.push_back(is.page == 0 ? i : pages - 1 - i);
+      table.push_back(is.page == 0 ? i : pages - 2 - i);
     }
     std::vector<bool> seen(size_t(pages) * page_size);
     for (int b = 0; b < is.batch(); ++b) {
@@ -178,6 +178,14 @@ void check(const problem& is) {
 TEST(one_token_of_some_sequences) {
   check({.lengths = {70, 0, 33, 1, 64}, .queries = 1, .heads = 6, .key_heads = 2, .capacity = 80});
 }
+TEST(no_keys) {
+  check({.lengths = {0, -3, 0},
+         .queries = 2,
+         .heads = 6,
+         .key_heads = 2,
+         .capacity = 40,
+         .sinks = true});
+}
 TEST(several_tokens_in_two_tiles) {
   check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
 }
@@ -222,6 +230,14 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .softcap = 2,
          .sinks = true,
          .blocks = 3});
+}
+TEST(items_of_whole_ranges) {
+  check({.lengths = {320, 320},
+         .queries = 1,
+         .heads = 2,
+         .key_heads = 1,
+         .capacity = 320,
+         .blocks = 4});
 }
 TEST(more_parts_than_are_loaded_at_once) {
   check({.lengths = {2500},
