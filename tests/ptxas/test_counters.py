@@ -30,7 +30,9 @@ def mistakes(sass: str) -> list[str]:
         for _, name, rest in machine_code.INSTRUCTION.findall(sass)
         if MEMORY.match(name)
     ]
-    counts = [i for i, (name, rest) in enumerate(accesses) if name[:4] == "ATOM" and COUNT.match(rest)]
+    counts = [
+        i for i, (name, rest) in enumerate(accesses) if name[:4] == "ATOM" and COUNT.match(rest)
+    ]
     found = []
     for i in counts:
         for beside, where in ((i - 1, "before"), (i + 1, "behind")):

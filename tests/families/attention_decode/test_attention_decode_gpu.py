@@ -75,6 +75,22 @@ def test_a_graph_serves_all_lengths(page):
         assert memory.bits_equal(v, caches[1])
 
 
+def test_streams_have_counters_of_their_own():
+    """Calls on several streams at once have the bits of a call alone."""
+    case = Case((3000, 700, 5000), 1, 8, 2, 128)
+    some = [cases.make(case, "cuda") for _ in range(3)]
+    alone = [cases.run_case(case, inputs)[0] for inputs in some]
+    streams = [torch.cuda.Stream() for _ in some]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(20):
+        for inputs, stream, want in zip(some, streams, alone, strict=True):
+            with torch.cuda.stream(stream):
+                results.append((cases.run_case(case, inputs)[0], want))
+    torch.cuda.synchronize()
+    assert all(memory.bits_equal(o, want) for o, want in results)
+
+
 def test_nothing_is_read_back():
     """No synchronisation of the host, neither by the kernels nor by torch's path."""
     q = torch.randn(2, 1, 4, 64, device="cuda", dtype=BF16)
