@@ -231,12 +231,18 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .sinks = true,
          .blocks = 3});
 }
-TEST(items_of_whole_ranges) {
+TEST(items_of_whole_ranges) {  // the second problem's are of 6, 6, 5 and 5 tiles
   check({.lengths = {320, 320},
          .queries = 1,
          .heads = 2,
          .key_heads = 1,
          .capacity = 320,
+         .blocks = 4});
+  check({.lengths = {384, 320},
+         .queries = 1,
+         .heads = 2,
+         .key_heads = 1,
+         .capacity = 384,
          .blocks = 4});
 }
 TEST(more_parts_than_are_loaded_at_once) {
