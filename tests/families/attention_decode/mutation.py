@@ -22,8 +22,10 @@ _ITEM, _WORK = "attention_decode_item.cuh", "attention_decode_work.cuh"
 LISTED: tuple[Listed, ...] = (
     Listed(_MAIN, "add_parts", "limit 1/2 more", "there are no parts, or two and more"),
     Listed(_MAIN, "add_parts", "equality 1/. negated", "all add up, the last of them all parts"),
+    Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
     Listed(_MAIN, "decode_loader::look_up", "start (less|more)", "of keys that no query sees"),
     Listed(_COMBINE, "", "start (double|less|more)", "what is loaded at once is a choice"),
+    Listed(_COMBINE, "combined_row", "subscript next", "one more than is used"),
     Listed(_COMBINE, "combined_row", "start (less|more)", "times 2^(−∞) with the first part"),
     Listed(_COMBINE, "combine_parts", "bound 1/. shifted", "a trip more, of no parts"),
     Listed(_COMBINE, "combine_parts", "argument (less|more)", "times 2^(−∞)"),

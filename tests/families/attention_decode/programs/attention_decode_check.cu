@@ -38,14 +38,14 @@ struct caches {
   int page_size, pages;
 
   explicit caches(const problem& is)
-      : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns() + 1) {
+      : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns()) {
     const size_t elements = size_t(pages) * page_size * is.key_heads * kWidth;
     k = normal_values<bf16>(elements, 2);
     v = normal_values<bf16>(elements, 3);
-    // Sequence b's columns are the pages from the last but one backwards. (Without pages each
-    // sequence is its own.)
+    // Sequence b's columns are the pages from the last backwards. (Without pages each sequence is
+    // its own.)
     for (int i = 0; i < is.batch() * is.columns(); ++i) {
-      table.push_back(is.page == 0 ? i : pages - 2 - i);
+      table.push_back(is.page == 0 ? i : pages - 1 - i);
     }
     std::vector<bool> seen(size_t(pages) * page_size);
     for (int b = 0; b < is.batch(); ++b) {
@@ -61,6 +61,15 @@ struct caches {
         if (!needed) table[b * is.columns() + c] = c % 2 == 0 ? -1 : 1 << 30;
       }
     }
+  }
+  // What is beyond the pages on either side is taken for the first or the last.
+  std::vector<int> given_table() const {
+    std::vector<int> given = table;
+    for (int& entry : given) {
+      if (entry == 0) entry = -1;
+      if (entry == pages - 1) entry = pages;
+    }
+    return given;
   }
   // Of all pages.
   int row(const problem& is, int b, int key) const {
@@ -120,7 +129,7 @@ void check_shared(const problem& is, int share) {
   auto sink_values = normal_values<float>(is.heads, 4);
   for (float& sink : sink_values) sink += 5;  // as much as some hundred keys
   const buffer<bf16> q(qs), k(in.k), v(in.v), o(rows * kWidth);
-  const buffer<int> lengths(is.lengths), table(in.table);
+  const buffer<int> lengths(is.lengths), table(in.given_table());
   const buffer<float> sinks(sink_values);
   const decode_strides strides{int64_t{is.queries} * is.heads * kWidth, is.heads * kWidth, kWidth};
   const attention_decode_problem p{.batch = is.batch(),
