@@ -39,6 +39,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(_ITEM, "decode_item::store_part", "limit 3/4 less", "a row's lanes have the same"),
     Listed(_ITEM, "decode_item::store_part", "limit 4/4 more", "a row's lanes have the same"),
     Listed(_ITEM, "decode_item::store_part", "equality negated", "a row's lanes have the same"),
+    Listed(_ITEM, "decode_item::soften", "bound 2/7 shifted", "compared, though all see it"),
     Listed(_WORK, "smaller", "bound shifted", SAME),
     Listed(_WORK, "larger", "bound shifted", SAME),
     Listed(_WORK, "length_of", "argument less", "there is no key at −1 either"),
