@@ -40,11 +40,7 @@ KERNELS: tuple[Kernel, ...] = (
         ops=("attention_decode", "cache_append"),
         architectures=("sm_90a",),
     ),
-    Kernel(
-        name="cross_entropy",
-        ops=("cross_entropy", "linear_cross_entropy"),
-        architectures=("sm_90a",),
-    ),
+    Kernel(name="cross_entropy", ops=("cross_entropy", "linear_cross_entropy")),
     Kernel(name="rotary", ops=("rotary",)),
     Kernel(name="adamw", ops=("adamw",)),
     Kernel(name="linear_attention", ops=("linear_attention", "linear_attention_step")),

@@ -215,6 +215,16 @@ def find_cuobjdump(cuda: Cuda) -> str:
     )
 
 
+def find_nvdisasm(cuda: Cuda) -> str:
+    """Returns the nvdisasm of the cuobjdump that `find_cuobjdump` finds.
+
+    Raises:
+        BuildError: There is none.
+    """
+    folder = Path(find_cuobjdump(cuda)).parent
+    return shutil.which("nvdisasm", path=str(folder)) or "nvdisasm"  # the one on PATH
+
+
 def describe(cuda: Cuda | None, reason: str) -> str:
     """Returns one line that says what is built with."""
     torch, compiler = find_torch(), find_compiler()

@@ -1,6 +1,8 @@
 """`make train`: the trainer without Python and torch, for a GPU or for the simulator."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 from build_tools import compile, cpp, cuda, cxx, environment, ops, settings, simulator, toolchain
@@ -21,7 +23,16 @@ def run(arguments: list[str]) -> int:
     """
     simulated = "--simulator" in arguments or not environment.has_driver()
     program = build(simulated)
-    return subprocess.run([program, *(a for a in arguments if a != "--simulator")]).returncode
+    command = [program, *(a for a in arguments if a != "--simulator")]
+    return subprocess.run(command, env=variables()).returncode
+
+
+def variables() -> dict[str, str]:
+    """Returns the environment to run it in, where several ranks find a Python package's NCCL."""
+    folders = [str(p) for folder in sys.path for p in Path(folder or ".").glob("nvidia/nccl/lib")]
+    if before := os.environ.get("LD_LIBRARY_PATH"):
+        folders.insert(0, before)
+    return os.environ | ({"LD_LIBRARY_PATH": ":".join(folders)} if folders else {})
 
 
 def build(simulated: bool, package: Path = settings.PACKAGE) -> Path:

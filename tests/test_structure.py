@@ -59,6 +59,11 @@ FORBIDDEN = {  # rule: (pattern, where it is looked for, where it is right all t
         (),
     ),
     "kittens::host launches": (r"<<<", "csrc/", ()),
+    "nothing is assumed of pointers: arch/ptx/memory.cuh says why": (
+        r"__builtin_assume|__is(?:Shared|Global|Local|Constant)\s*\(",
+        "csrc/",
+        (),
+    ),
     "torch starts at L5": (
         r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/|Python\.h",
         "csrc/",

@@ -13,12 +13,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from thunderkittens import linear, swiglu
 from thunderkittens.nn import AddRMSNorm, RMSNorm
+
+FEW_ROWS = 16  # that the kernel of `linear` takes, with what is before and behind a product
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Attention of a layer: (layer, q [N, Hq, D], k and v [N, Hk, D]) to o [N, Hq, D]. q and k are not
@@ -92,9 +95,9 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, inputs] to [N, outputs]."""
-        return linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor, **around: Any) -> Tensor:
+        """[N, inputs] to [N, outputs]; `around`: what `linear` does before and behind it."""
+        return linear(x, self.weight, self.bias, **around)
 
 
 class Block(nn.Module):
@@ -121,14 +124,29 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """What is to be added to the stream, and the stream, [N, hidden_size] each; so are results.
 
-        The first block has no stream yet: None.
+        The first block has no stream yet: None. Nor has a block of few rows, of which a step of
+        decoding is: each of its products adds to the stream itself, and takes the norm of it.
         """
+        if len(x) <= FEW_ROWS and x.dtype != torch.float16:
+            return self._add(x if stream is None else x + stream, attend), None
         y, stream = self.norm(x, stream)
-        q, k, v = self.qkv(y).view(-1, sum(self.heads), self.dim).split(self.heads, dim=1)
+        y = attend(*self._heads(self.qkv(y))).flatten(1)
+        y, stream = self.mlp_norm(self.out(y), stream)
+        return self.down(swiglu(*self.gate_up(y).chunk(2, dim=-1))), stream
+
+    def _add(self, x: Tensor, attend: Callable[..., Tensor]) -> Tensor:
+        """The stream behind the block."""
+        norms = [(norm.weight, norm.eps) for norm in (self.norm, self.mlp_norm)]
+        q, k, v = self._heads(self.qkv(x, norm=norms[0]))
+        x = self.out(attend(q, k, v).flatten(1), residual=x)
+        return self.down(self.gate_up(x, norm=norms[1], activation="swiglu"), residual=x)
+
+    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v [N, heads, D]."""
+        q, k, v = qkv.view(-1, sum(self.heads), self.dim).split(self.heads, dim=1)
         if self.q_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        y, stream = self.mlp_norm(self.out(attend(q, k, v).flatten(1)), stream)
-        return self.down(swiglu(*self.gate_up(y).chunk(2, dim=-1))), stream
+        return q, k, v
 
 
 class Llama(nn.Module):

@@ -35,7 +35,7 @@ def processed(logits: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_p < 1.0:
         ascending, order = scores.sort(dim=-1)
         dropped = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - sampling.top_p
-        dropped[:, -1] = False
+        dropped[:, -1].zero_()  # an assignment would wait for the GPU
         scores = scores.masked_fill(dropped.scatter(1, order, dropped), -torch.inf)
     return scores
 

@@ -81,8 +81,8 @@ class Batch:
         row = self.used
         self.cache.give(row, prompt.cache)
         self.tokens[row : row + 1].copy_(token)
-        self.lengths[row] = prompt.read
-        self._active[row] = 1
+        self.lengths[row].fill_(prompt.read)  # an assignment would wait for the GPU
+        self._active[row].fill_(1)
         self.used += 1
 
     @torch.inference_mode()
@@ -98,7 +98,8 @@ class Batch:
         if row != last:
             for state in (self.tokens, self.lengths, self.cache.table):
                 state[row].copy_(state[last])
-        self.lengths[last] = self._active[last] = 0
+        self.lengths[last].zero_()
+        self._active[last].zero_()
 
     @torch.inference_mode()
     def step(self) -> Tensor:

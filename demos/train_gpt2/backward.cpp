@@ -4,8 +4,11 @@
 namespace gpt2 {
 
 // dstream[0] has the gradient of the stream behind a block, dstream[1] that of its middle.
-void model::backward(const token_batch& batch, bool accumulate) {
+void model::backward(const token_batch& batch, bool accumulate, bool last) {
   buffers& m = *memory_;
+  const auto is_done = [&](size_t bucket) {
+    if (exchange_ && last) exchange_->sum_gradients(bucket, m.gradients);
+  };
   multiply(d_logits_, {.a = m.logits, .b = weight(0), .c = m.dnormal});
   multiply(w_logits_,
            {.a = m.logits, .b = m.last_normal, .c = gradient(0), .accumulate = accumulate});
@@ -17,16 +20,21 @@ void model::backward(const token_batch& batch, bool accumulate) {
     backward_attention(l, offsets_[i], accumulate);
     backward_norm(i > 0 ? m.layers[i - 1].output : m.embedded, l.mean1, l.rstd1, offsets_[i].norm1,
                   false, accumulate);
+    is_done(shards_.of_layer(i));
   }
   const stream s = queue_.handle();
   void* const dwpe =
       config_.is_llama ? nullptr : gradient(config_.padded_vocabulary() * config_.width);
+  begin("embedding's gradient", config_.is_llama ? 1 : 2);
   embed_backward({shape_.batch, shape_.length, config_.width, type_}, batch, m.dstream[0],
                  gradient(0), dwpe, accumulate, s);
   if (accumulate) {
+    begin("addition of gradients", 0);
     add(type_, parameters_.total - parameters_.norms, m.norm_gradients, gradient(parameters_.norms),
         s);
   }
+  is_done(shards_.of_embedding());
+  is_done(shards_.of_vectors());
 }
 
 // dnormal, and what arrives at the stream itself but behind the last block (`first`), to the
@@ -38,6 +46,7 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
   // The op writes its gradients; those of later micro-batches are added behind all of them.
   void* const dweight =
       accumulate ? at(m.norm_gradients, offset - parameters_.norms) : gradient(offset);
+  begin("norm's gradient", first ? 3 : 4);
   tk::launch(plans_->norm_backward,
              {.dy = m.dnormal,
               .x = x,
@@ -53,17 +62,22 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
 
 void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
   if (config_.is_llama) return;
+  begin("bias' gradient", share_of(width));
   column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
               queue_.handle());
 }
 
-// From the gradient of what is activated, which is in dhidden, to that of the hidden layer.
-void model::backward_activation(const layer_activations& l) {
+// From the gradient of what is activated, which is in dhidden, to that of the hidden layer, and its
+// bias'.
+void model::backward_activation(const layer_activations& l, const layer_offsets& w,
+                                bool accumulate) {
   void* const d = memory_->dhidden;
-  if (plans_->gelu_backward) {
-    return tk::launch(*plans_->gelu_backward, {.dy = d, .x = l.hidden, .dx = d}, {},
-                      queue_.handle());
+  if (!config_.is_llama) {
+    begin("gelu's and bias' gradient", 3 * share_of(config_.mlp_width()));
+    return gelu_backward({shape_.rows(), config_.mlp_width(), type_}, l.hidden, d,
+                         gradient(w.fc_bias), accumulate, memory_->workspace, queue_.handle());
   }
+  begin("swiglu's gradient", 5 * share_of(config_.mlp_width()));
   const int64_t hidden = config_.mlp_width(), size = shape_.rows() * hidden;
   tk::launch(*plans_->swiglu_backward,
              {.dy = at(d, 2 * size),
@@ -81,16 +95,10 @@ void model::backward_mlp(const layer_activations& l, const layer_offsets& w, boo
   if (shape_.recompute) activate(l);
   sum_columns(width, dy, w.fc_proj_bias, accumulate);
   multiply_weight(w_fc_proj_, l.activated, dy, w.fc_proj, accumulate);
-  operands to_hidden{.a = dy, .b = weight(w.fc_proj), .c = m.dhidden};
-  if (d_fc_proj_gelu_ != products::kNone) {
-    to_hidden.extra = l.hidden;
-    multiply(d_fc_proj_gelu_, to_hidden);
-  } else {
-    if (config_.is_llama) to_hidden.c = at(m.dhidden, 2 * shape_.rows() * hidden);
-    multiply(d_fc_proj_, to_hidden);
-    backward_activation(l);
-  }
-  sum_columns(hidden, m.dhidden, w.fc_bias, accumulate);
+  void* const d_activated =
+      config_.is_llama ? at(m.dhidden, 2 * shape_.rows() * hidden) : m.dhidden;
+  multiply(d_fc_proj_, {.a = dy, .b = weight(w.fc_proj), .c = d_activated});
+  backward_activation(l, w, accumulate);
   for (int64_t part = 0; part < config_.mlp_parts(); ++part) {
     const void* const d = at(m.dhidden, part * shape_.rows() * hidden);
     const int64_t fc = part_of(w.fc, part * hidden, width);
@@ -109,6 +117,8 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   multiply(d_proj_, {.a = dy, .b = weight(w.proj), .c = m.dattended});
   void* const k = at(l.qkv, width);
   void* const v = at(k, keys);
+  // q, o, their gradients, and the same of k and v; five products for the forward's two.
+  begin("attention's gradient", 4 * (1 + share_of(keys)), 2.5 * attention_flops());
   if (plans_->attention) {
     tk::launch(*plans_->attention_backward,
                {.q = l.qkv,
@@ -130,9 +140,16 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                        queue_.handle());
   }
   if (plans_->rotary_backward) {
+    begin("rotary's gradient", 2 * (1 + share_of(keys)));
     tk::launch(*plans_->rotary_backward,
                {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());
+  }
+  sum_columns(width, m.dq, w.qkv_bias, accumulate);
+  if (!config_.is_llama) {
+    void* const dk_bias = gradient(w.qkv_bias + width);
+    key_value_bias_backward(type_, width, weight(w.proj), gradient(w.proj_bias), dk_bias,
+                            at(dk_bias, width), queue_.handle());
   }
   // The op's gradients are three matrices, the weight is one: a product for each part of it.
   const struct {
@@ -142,7 +159,6 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   for (const auto& part : parts) {
     const bool is_q = part.first == 0;
     const int64_t qkv = part_of(w.qkv, part.first, width);
-    sum_columns(part.size, part.d, w.qkv_bias + part.first, accumulate);
     multiply_weight(is_q ? w_q_ : w_key_, l.normal1, part.d, qkv, accumulate);
     multiply(is_q ? d_q_ : d_key_,
              {.a = part.d, .b = weight(qkv), .c = m.dnormal, .accumulate = !is_q});

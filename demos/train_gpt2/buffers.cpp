@@ -8,8 +8,16 @@ namespace gpt2 {
 
 using kittens::host::bytes_of;
 
-buffers::buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
-                 const extents& more, const device& d)
+double results::loss_in(const float* all) const {
+  double sum = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    for (int64_t i = 0; i < micro_steps; ++i) sum += all[rank * numbers() + i];
+  }
+  return sum;
+}
+
+buffers::buffers(const config& c, const parameters& p, const shards& s, const run_shape& shape,
+                 dtype type, const extents& more, const device& d)
     : layers(c.layers),
       parameter_memory(d, place::device),
       gradient_memory(d, place::device),
@@ -17,33 +25,38 @@ buffers::buffers(const config& c, const parameters& p, const run_shape& shape, d
       activation_memory(d, place::device),
       workspace_memory(d, place::device) {
   const int64_t element = bytes_of(type);
-  parameter_memory.allocate([&] { weights = parameter_memory.take_bytes(p.total * element); });
+  parameter_memory.allocate([&] { weights = parameter_memory.take_bytes(s.total * element); });
   gradient_memory.allocate([&] {
-    gradients = gradient_memory.take_bytes(p.total * element);
+    gradients = gradient_memory.take_bytes(s.total * element);
     norm_gradients = gradient_memory.take_bytes((p.total - p.norms) * element);
   });
   state_memory.allocate([&] {
-    exp_avg = state_memory.take<float>(p.total);
-    exp_avg_sq = state_memory.take<float>(p.total);
-    master = more.master ? state_memory.take<float>(p.total) : nullptr;
+    exp_avg = state_memory.take<float>(s.state);
+    exp_avg_sq = state_memory.take<float>(s.state);
+    master = more.master ? state_memory.take<float>(s.state) : nullptr;
   });
   activation_memory.allocate([&] { lay_out_activations(c, shape, element); });
   workspace_memory.allocate([&] {
     workspace = workspace_memory.take_bytes(more.workspace_bytes);
     counters = workspace_memory.take<int>(more.counters);
     tokens = workspace_memory.take<int>(shape.micro_steps * token_batch::ints(shape.rows()));
-    results = workspace_memory.take<float>(result_floats(shape.micro_steps));
-    row_weight = workspace_memory.take<float>(1);
+    lay_out_numbers(shape, s, more);
     const int64_t angles = c.is_llama ? shape.length * c.head_dim() / 2 : 0;
     cos = workspace_memory.take<float>(angles);
     sin = workspace_memory.take<float>(angles);
-    learning_rate = workspace_memory.take<float>(1);
-    updates = workspace_memory.take<float>(2);
-    update_norm = workspace_memory.take<float>(1);
-    for (outlier_window* const w : {&loss_window, &norm_window}) {
-      *w = {workspace_memory.take<float>(more.outlier_window), workspace_memory.take<int>(1)};
-    }
   });
+}
+
+void buffers::lay_out_numbers(const run_shape& shape, const shards& s, const extents& more) {
+  arena& memory = workspace_memory;
+  numbers = memory.take<float>(results(shape).floats());
+  row_weight = memory.take<float>(1);
+  learning_rate = memory.take<float>(1);
+  updates = memory.take<float>(int64_t(s.pieces().size()));
+  update_norm = memory.take<float>(1);
+  for (outlier_window* const w : {&loss_window, &norm_window}) {
+    *w = {memory.take<float>(more.outlier_window), memory.take<int>(1)};
+  }
 }
 
 void buffers::lay_out_activations(const config& c, const run_shape& shape, int64_t element) {

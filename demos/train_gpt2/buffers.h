@@ -7,14 +7,16 @@
 #include "memory.h"
 #include "outliers.h"
 #include "parameters.h"
+#include "shards.h"
 
 namespace gpt2 {
 
 // What one micro-batch is, and how many are a step.
 struct run_shape {
-  int64_t batch, length, micro_steps = 1;
+  int64_t batch, length, micro_steps = 1;  // of a rank
   // gelu or SwiGLU, in the backward: one layer's memory for it instead of all layers'
   bool recompute = false;
+  int ranks = 1, rank = 0;
 
   int64_t rows() const { return batch * length; }
 };
@@ -36,26 +38,33 @@ struct extents {
   bool master;  // weights are roundings of float32 ones
 };
 
-// What a step has to tell the host, in floats.
-constexpr int64_t result_floats(int64_t micro_steps) {
-  return micro_steps + int64_t{sizeof(verdict) / sizeof(float)};
-}
-inline verdict* verdict_in(float* results, int64_t micro_steps) {
-  return reinterpret_cast<verdict*>(results + micro_steps);
-}
+// What a step has to tell the host, in floats: of each rank, `numbers`, the sums of its losses and
+// the norm of its gradients; and a verdict.
+struct results {
+  explicit results(const run_shape& s) : micro_steps(s.micro_steps), ranks(s.ranks) {}
+
+  int64_t numbers() const { return micro_steps + 1; }
+  int64_t floats() const { return ranks * numbers() + int64_t{sizeof(verdict) / sizeof(float)}; }
+  verdict* verdict_in(float* all) const {
+    return reinterpret_cast<verdict*>(all + ranks * numbers());
+  }
+  double loss_in(const float* all) const;  // the sum of all ranks'
+
+  int64_t micro_steps, ranks;
+};
 
 struct buffers {
-  buffers(const config& c, const parameters& p, const run_shape& shape, dtype type,
+  buffers(const config& c, const parameters& p, const shards& s, const run_shape& shape, dtype type,
           const extents& more, const device& d);
 
   // kind: parameters
-  void* weights;  // [p.total]
+  void* weights;  // [s.total]
   // kind: gradients
-  void* gradients;       // [p.total], summed over the micro-batches of a step
+  void* gradients;       // [s.total], summed over the micro-batches of a step
   void* norm_gradients;  // [p.total − p.norms]: the norms' of one micro-batch, to be added
   // kind: optimizer state
-  float *exp_avg, *exp_avg_sq;  // [p.total]
-  float* master;                // [p.total] where weights are roundings of it, else null
+  float *exp_avg, *exp_avg_sq;  // [s.state]
+  float* master;                // [s.state] where weights are roundings of it, else null
   // kind: activations
   std::vector<layer_activations> layers;
   void *embedded, *branch, *last_normal;  // [rows, width]; branch: what is to be added next
@@ -71,12 +80,12 @@ struct buffers {
   void* workspace;
   int* counters;      // zero between launches
   int* tokens;        // micro_steps token batches
-  float* results;     // [result_floats]: the sum of the losses of each, and a verdict
+  float* numbers;     // as `results` has them
   float* row_weight;  // [1]: of a row's loss in the mean
   float *cos, *sin;   // [length, head_dim / 2], of Llama's shape
   // What an update reads and changes, so that its launches are the same at every step.
   float* learning_rate;  // [1]
-  float* updates;        // [2]: how many were made, of the matrices and of the vectors
+  float* updates;        // [pieces]: how many were made of each
   float* update_norm;    // [1]: the gradients', or infinity: none is made
   outlier_window loss_window, norm_window;
 
@@ -86,6 +95,7 @@ struct buffers {
   std::string description(int64_t sampling_bytes) const;
 
  private:
+  void lay_out_numbers(const run_shape& shape, const shards& s, const extents& more);
   void lay_out_activations(const config& c, const run_shape& shape, int64_t element);
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "files.h"
 
@@ -80,7 +81,7 @@ std::vector<std::vector<float>> save_windows(model& m, queue& q, std::vector<flo
     kept.push_back(to_host(q, dtype::float32, w.at.values, size));
     tensors.push_back({w.name, {size}, kept.back().data()});
     int seen = 0;
-    q.download(&seen, w.at.seen, sizeof(seen));
+    q.copy(&seen, w.at.seen, sizeof(seen));
     q.synchronise();
     metadata[w.name] = std::to_string(seen);
   }
@@ -98,8 +99,8 @@ void load_windows(const safetensors& file, const std::string& path, model& m, qu
                   std::to_string(seen));
     }
     const int stored = static_cast<int>(seen);
-    q.upload(w.at.values, values.data(), size * int64_t{sizeof(float)});
-    q.upload(w.at.seen, &stored, sizeof(stored));
+    q.copy(w.at.values, values.data(), size * int64_t{sizeof(float)});
+    q.copy(w.at.seen, &stored, sizeof(stored));
     q.synchronise();  // before the values go
   }
 }
@@ -124,22 +125,19 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
   std::snprintf(name, sizeof(name), "step-%08lld", static_cast<long long>(done.step));
   const std::string folder = out + "/" + name, partial = folder + ".partial";
   const parameters& p = m.layout();
-  if (fs::exists(folder)) return;  // of this step of this run
+  const std::vector<float> weights = m.exact_weights();
+  const std::vector<float> average = m.whole_state(m.memory().exp_avg);
+  const std::vector<float> squares = m.whole_state(m.memory().exp_avg_sq);
+  if (m.shape().rank > 0) return;
   on_disk([&] {
     fs::remove_all(partial);
     fs::create_directories(partial);
     if (!tokenizer.empty()) fs::copy_file(tokenizer, partial + "/tokenizer.json");
   });
   write_text(partial + "/config.json", config_text(m.sizes()));
-  {
-    const std::vector<float> weights = m.exact_weights();
-    std::vector<float_tensor> tensors;
-    append(tensors, "", p, weights);
-    write_safetensors(partial + "/model.safetensors", {}, tensors);
-  }
-  const std::vector<float> average = to_host(q, dtype::float32, m.memory().exp_avg, p.total);
-  const std::vector<float> squares = to_host(q, dtype::float32, m.memory().exp_avg_sq, p.total);
   std::vector<float_tensor> tensors;
+  append(tensors, "", p, weights);
+  write_safetensors(partial + "/model.safetensors", {}, std::exchange(tensors, {}));
   append(tensors, "exp_avg.", p, average);
   append(tensors, "exp_avg_sq.", p, squares);
   std::map<std::string, std::string> metadata = done.facts;
@@ -174,14 +172,11 @@ void load_checkpoint(const std::string& folder, progress& done, model& m, queue&
       throw error(path + ": the run has " + name + " " + saved + ", got " + value);
     }
   }
-  const std::vector<float> average = read_all(file, "exp_avg.", p);
-  const std::vector<float> squares = read_all(file, "exp_avg_sq.", p);
-  const int64_t bytes = p.total * int64_t{sizeof(float)};
-  q.upload(m.memory().exp_avg, average.data(), bytes);
-  q.upload(m.memory().exp_avg_sq, squares.data(), bytes);
-  const auto updates = static_cast<float>(done.step - done.skipped);
-  const float both[] = {updates, updates};
-  q.upload(m.memory().updates, both, sizeof(both));
+  m.set_state(m.memory().exp_avg, read_all(file, "exp_avg.", p));
+  m.set_state(m.memory().exp_avg_sq, read_all(file, "exp_avg_sq.", p));
+  const auto made = static_cast<float>(done.step - done.skipped);
+  const std::vector<float> updates(m.parts().pieces().size(), made);
+  q.copy(m.memory().updates, updates.data(), int64_t(updates.size() * sizeof(float)));
   load_windows(file, path, m, q);
   m.set_weights(read_weights(folder, p));
 }

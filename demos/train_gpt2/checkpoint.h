@@ -35,7 +35,8 @@ std::vector<float> read_weights(const std::string& folder, const parameters& p);
 std::string newest_checkpoint(const std::string& out);
 bool has_checkpoints(const std::string& out);
 
-// Writes one, and removes all but the newest `keep`. Waits for the device.
+// Writes one, and removes all but the newest `keep`. Waits for the device. All ranks have to call
+// it: rank 0 writes.
 void save_checkpoint(const std::string& out, const progress& done, model& m, queue& q,
                      const std::string& tokenizer, int64_t keep);
 // Sets weights, moments, and the windows of outliers; and the numbers of `done`, whose facts must

@@ -63,7 +63,7 @@ std::string examination::description() const {
 
 // The losses of the batch that is staged, on the device.
 void examination::forward() {
-  queue_.upload(model_.memory().tokens, tokens_, token_batch::ints(rows_) * int64_t{sizeof(int)});
+  queue_.copy(model_.memory().tokens, tokens_, token_batch::ints(rows_) * int64_t{sizeof(int)});
   model_.evaluate();
 }
 
@@ -74,7 +74,7 @@ double examination::mean_loss() {
       return (i * options_.batch + sequence) % held_out_->sequences();
     });
     forward();
-    sum += to_host(queue_, dtype::float32, model_.memory().results, 1)[0];
+    sum += to_host(queue_, dtype::float32, model_.memory().numbers, 1)[0];
   }
   return sum / double(rows_ * options_.eval_batches);
 }

@@ -1,56 +1,10 @@
-// Embeddings and sums of columns: lanes move 16 bytes of a row at a time. No sum meets another in
-// an atomic, so all have the same bits on every run.
-#include "kernels.h"
-
-#include <kittens/host/ceil_div.h>
-#include <kittens.cuh>
-#include <kittens/host/launch.cuh>
-
+// Embeddings, and additions.
 #include <algorithm>
+
+#include "runs.cuh"
 
 namespace gpt2 {
 namespace {
-
-using namespace kittens;
-using host::ceil_div;
-
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-
-template <class T>
-constexpr int kRun = 16 / int(sizeof(T));
-template <class T>
-constexpr int kSlice = 32 * kRun<T>;  // elements of a row that a warp moves
-
-template <class T>
-KITTENS_DEVICE void load(float (&values)[kRun<T>], const T* from) {
-  lane_run<T, kRun<T>> run;
-  detail::run_access<T, kRun<T>>::load(run, from, true);
-  run.get(values);
-}
-
-template <class T>
-KITTENS_DEVICE void store(T* to, const float (&values)[kRun<T>]) {
-  lane_run<T, kRun<T>> run;
-  run.set(values);
-  detail::run_access<T, kRun<T>>::store(to, run, true);
-}
-
-// values += what is at `from`
-template <class T>
-KITTENS_DEVICE void add_loaded(float (&values)[kRun<T>], const T* from) {
-  float more[kRun<T>];
-  load(more, from);
-#pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) values[e] += more[e];
-}
-
-// Calls f(T{}) with the element type.
-template <class F>
-void with_type(dtype type, F f) {
-  if (type == dtype::float32) return f(float{});
-  if (type == dtype::bfloat16) return f(bf16{});
-  throw host::error("train_gpt2: tensors are float32 or bfloat16");
-}
 
 host::launch_config one_thread_each(int64_t count) {
   return {.grid = {ceil_div(count, kThreads)}, .block = {kThreads}};
@@ -59,8 +13,6 @@ host::launch_config one_thread_each(int64_t count) {
 KITTENS_DEVICE int64_t thread_of_grid() {
   return int64_t{arch::block_x()} * kThreads + arch::thread_id();
 }
-
-// ---- Embeddings ---------------------------------------------------------------------------------
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -73,26 +25,6 @@ __global__ void __launch_bounds__(kThreads)
   if (wpe != nullptr) add_loaded(values, wpe + row % e.length * e.width + column);
   store(x + row * e.width + column, values);
 }
-
-// The sum of each warp's values over the block, in warp 0, in the order of the warps.
-template <int N>
-KITTENS_DEVICE void add_warps(float (&values)[N]) {
-  auto* shared = reinterpret_cast<float*>(arch::dynamic_shared());
-  const int warp = arch::warp_id(), lane = arch::lane_id();
-#pragma unroll
-  for (int e = 0; e < N; ++e) arch::store_shared(shared + (warp * N + e) * 32 + lane, values[e]);
-  arch::sync_block();
-  if (warp == 0) {
-    for (int w = 1; w < kWarps; ++w) {
-#pragma unroll
-      for (int e = 0; e < N; ++e) values[e] += arch::load_shared(shared + (w * N + e) * 32 + lane);
-    }
-  }
-  arch::sync_block();
-}
-
-template <class T>
-constexpr int64_t kSharedBytes = kWarps * kSlice<T> * sizeof(float);
 
 // Grid: (blocks that share out the distinct tokens, slices of a row). Warp w of a block adds rows
 // w, w + warps, … of a token.
@@ -128,38 +60,6 @@ __global__ void __launch_bounds__(kThreads)
   store(dwpe + at, sum);
 }
 
-// ---- Sums of columns ----------------------------------------------------------------------------
-
-// Grid: (slices of a row, parts of the rows). Warp w of part p adds rows p · warps + w, …
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    column_sums_kernel(int64_t rows, int64_t width, const T* x, float* partial) {
-  const int64_t column = int64_t{arch::block_x()} * kSlice<T> + arch::lane_id() * kRun<T>;
-  const bool inside = column < width;
-  float sum[kRun<T>] = {};
-  const int64_t first = int64_t{arch::block_y()} * kWarps + arch::warp_id();
-  for (int64_t row = first; row < rows; row += int64_t{arch::grid_y()} * kWarps) {
-    if (inside) add_loaded(sum, x + row * width + column);
-  }
-  add_warps(sum);
-  if (arch::warp_id() != 0 || !inside) return;
-#pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) {
-    arch::store_global(partial + arch::block_y() * width + column + e, sum[e]);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_parts_kernel(int64_t width, int64_t parts, const float* partial, T* sums, bool accumulate) {
-  const int64_t column = thread_of_grid();
-  if (column >= width) return;
-  float sum = 0;
-  for (int64_t p = 0; p < parts; ++p) sum += arch::load_global(partial + p * width + column);
-  if (accumulate) sum += convert<float>(arch::load_global(sums + column));
-  arch::store_global(sums + column, convert<T>(sum));
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_kernel(int64_t count, const T* from, T* to) {
   const int64_t at = thread_of_grid() * kRun<T>;
@@ -193,22 +93,6 @@ void embed_backward(const embedding& e, const token_batch& batch, const void* dx
     if (dwpe == nullptr) return;
     host::launch(position_backward_kernel<T>, one_thread_each(e.length * e.width / kRun<T>), s, e,
                  from, static_cast<T*>(dwpe), accumulate);
-  });
-}
-
-int64_t column_sums_problem::parts() const { return std::min<int64_t>(32, ceil_div(rows, kWarps)); }
-
-void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
-                 void* workspace, stream s) {
-  with_type(p.type, [&]<class T>(T) {
-    const host::launch_config config{.grid = {ceil_div(p.width, kSlice<T>), p.parts()},
-                                     .block = {kThreads},
-                                     .shared_bytes = kSharedBytes<T>};
-    auto* partial = static_cast<float*>(workspace);
-    host::launch(column_sums_kernel<T>, config, s, p.rows, p.width, static_cast<const T*>(x),
-                 partial);
-    host::launch(add_parts_kernel<T>, one_thread_each(p.width), s, p.width, p.parts(), partial,
-                 static_cast<T*>(sums), accumulate);
   });
 }
 

@@ -1,5 +1,6 @@
-// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns, and the
-// attention of float32. Plain C++: kernels.cu and attention_fp32.cu have the device code.
+// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns,
+// digests, and the attention of float32. Plain C++: the device code is in kernels.cu,
+// column_sums.cu, digest.cu and attention_fp32.cu.
 //
 // Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.
 #pragma once
@@ -49,14 +50,36 @@ struct column_sums_problem {
   int64_t rows, width;
   dtype type;
 
-  int64_t parts() const;  // of the rows, which are added up apart
+  // The rows are added up in parts: enough to keep a GPU busy, few enough to be added up again.
+  constexpr int64_t rows_of_part() const { return rows > 256 * 256 ? (rows + 255) / 256 : 256; }
+  constexpr int64_t parts() const { return (rows + rows_of_part() - 1) / rows_of_part(); }
   int64_t workspace_bytes() const { return parts() * width * 4; }
 };
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s);
 
+// The same of gelu's gradient, in its tanh form: gradient ∘= gelu'(hidden), then its columns' sums.
+void gelu_backward(const column_sums_problem& p, const void* hidden, void* gradient, void* sums,
+                   bool accumulate, void* workspace, stream s);
+
+// The gradients of the biases of k and v, [width], of which no matrix has to be added up: k's bias
+// adds the same to all scores of a row, which softmax does not see; v's comes whole to each row of
+// the attention's result, for a row's weights add up to 1, so that its gradient is that of the bias
+// behind `proj` [width, width], multiplied with it:   dk = 0,   dv = proj · dproj_bias
+void key_value_bias_backward(dtype type, int64_t width, const void* proj, const void* dproj_bias,
+                             void* dk, void* dv, stream s);
+
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);
+
+// Σ parts, of 64 bits that run over, tells a matrix from any other.
+struct matrix {
+  const void* data;
+  int64_t rows, width, stride;  // stride: elements between rows
+  dtype type;
+};
+inline constexpr int64_t kDigestParts = 1 << 16;
+void digest(const matrix& m, uint64_t* parts, stream s);
 
 inline constexpr int64_t kMostHeadDim = 256;  // of both kinds of plain attention
 

@@ -106,15 +106,15 @@ queue::~queue() {
 #endif
 }
 
-void queue::copy(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool up) {
+void queue::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
   if (simulated_) {
     std::memcpy(to, from, bytes);
     return;
   }
 #ifdef WITH_CUDA
-  const auto kind = up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
-  check(cudaMemcpyAsync(to, from, bytes, kind, static_cast<cudaStream_t>(stream_)), "a copy");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream_)),
+        "a copy");
 #endif
 }
 
@@ -145,15 +145,82 @@ void queue::synchronise() {
 #endif
 }
 
+void queue::follow([[maybe_unused]] const point& p) {
+#ifdef WITH_CUDA
+  if (simulated_) return;
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream_), static_cast<cudaEvent_t>(p.event_)),
+        "waiting for an event");
+#endif
+}
+
+point::point([[maybe_unused]] const device& d) {
+#ifdef WITH_CUDA
+  if (d.is_simulated()) return;
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  event_ = event;
+#endif
+}
+
+point::~point() {
+#ifdef WITH_CUDA
+  if (event_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+#endif
+}
+
+void point::put([[maybe_unused]] const queue& q) {
+#ifdef WITH_CUDA
+  if (event_ == nullptr) return;
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(q.handle())),
+        "recording an event");
+#endif
+}
+
+stopwatch::~stopwatch() {
+#ifdef WITH_CUDA
+  for (void* event : events_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+#endif
+}
+
+void stopwatch::take() {
+#ifdef WITH_CUDA
+  if (!queue_.is_simulated()) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "creating an event");
+    events_.push_back(event);
+    return check(cudaEventRecord(event, static_cast<cudaStream_t>(queue_.handle())),
+                 "recording an event");
+  }
+#endif
+  times_.push_back(clock::now());
+}
+
+std::vector<double> stopwatch::milliseconds() const {
+  std::vector<double> between;
+  for (size_t i = 1; i < times_.size(); ++i) {
+    between.push_back(std::chrono::duration<double, std::milli>(times_[i] - times_[i - 1]).count());
+  }
+#ifdef WITH_CUDA
+  for (size_t i = 1; i < events_.size(); ++i) {
+    float took = 0;
+    check(cudaEventElapsedTime(&took, static_cast<cudaEvent_t>(events_[i - 1]),
+                               static_cast<cudaEvent_t>(events_[i])),
+          "the time between events");
+    between.push_back(took);
+  }
+#endif
+  return between;
+}
+
 std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count) {
   std::vector<float> values(count);
   if (type == dtype::float32) {
-    q.download(values.data(), from, count * int64_t{sizeof(float)});
+    q.copy(values.data(), from, count * int64_t{sizeof(float)});
     q.synchronise();
     return values;
   }
   std::vector<bfloat16> stored(count);
-  q.download(stored.data(), from, count * int64_t{sizeof(bfloat16)});
+  q.copy(stored.data(), from, count * int64_t{sizeof(bfloat16)});
   q.synchronise();
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
   return values;

@@ -73,6 +73,8 @@ class arena {
 };
 
 // A stream, and copies on it. Marks are points in its work: there are kMarks of them.
+class point;
+
 class queue {
  public:
   static constexpr int kMarks = 2;
@@ -84,22 +86,54 @@ class queue {
 
   stream handle() const { return stream_; }
   bool is_simulated() const { return simulated_; }
-  // Asynchronous where the host's memory is pinned.
-  void upload(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, true); }
-  void download(void* to, const void* from, int64_t bytes) { copy(to, from, bytes, false); }
+  // Between any two memories. Asynchronous where the host's memory is pinned.
+  void copy(void* to, const void* from, int64_t bytes);
   void mark(int number);
   // Waits until the work before a mark is done; what is behind it goes on. Returns when it was
   // done: of a GPU, when the host saw it.
   clock::time_point wait(int number);
   void synchronise();
+  // What comes now waits until another queue's work has come to that point.
+  void follow(const point& p);
 
  private:
-  void copy(void* to, const void* from, int64_t bytes, bool up);
-
   bool simulated_;
   stream stream_ = nullptr;
   [[maybe_unused]] void* marks_[kMarks] = {};  // CUDA's events
   clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
+};
+
+// A point in a queue's work that another can wait for. It may be put anew, any number of times.
+class point {
+ public:
+  explicit point(const device& d);
+  point(const point&) = delete;
+  point& operator=(const point&) = delete;
+  ~point();
+
+  void put(const queue& q);
+
+ private:
+  friend class queue;
+  [[maybe_unused]] void* event_ = nullptr;  // CUDA's; in the simulator nothing runs beside another
+};
+
+// The times between points in a queue's work.
+class stopwatch {
+ public:
+  explicit stopwatch(queue& q) : queue_(q) {}
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+  ~stopwatch();
+
+  void take();  // a point
+  // From each point to the next, once the work is done.
+  std::vector<double> milliseconds() const;
+
+ private:
+  queue& queue_;
+  std::vector<void*> events_;             // CUDA's
+  std::vector<clock::time_point> times_;  // in the simulator
 };
 
 // What `count` elements on the device are, in float32. Waits for the queue.

@@ -1,11 +1,10 @@
-// What is chosen once: the ops' plans, the products, the memory; and the update.
+// What is chosen once: the ops' plans, the products, the memory.
 #include "model.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "bfloat16.h"
 #include "rotary_tables.h"
 
 namespace gpt2 {
@@ -77,12 +76,28 @@ tk::cross_entropy_forward_problem loss_problem(const config& c, const run_shape&
           .type = type};
 }
 
-tk::adamw_problem adamw_problem_of(const update_options& o, int64_t elements, double decay,
-                                   dtype type) {
-  return {.sizes = {elements},
+std::vector<int64_t> first_of_layer(const std::vector<layer_offsets>& offsets) {
+  std::vector<int64_t> first;
+  for (const layer_offsets& o : offsets) first.push_back(o.qkv);
+  return first;
+}
+
+std::vector<int64_t> sizes_of(const std::vector<piece>& pieces) {
+  std::vector<int64_t> sizes;
+  for (const piece& p : pieces) sizes.push_back(p.size);
+  return sizes;
+}
+
+bool has_masters(const update_options& o, dtype type) {
+  return type != dtype::float32 && !o.stochastic_rounding;
+}
+
+tk::adamw_problem adamw_problem_of(const update_options& o, const std::vector<piece>& pieces,
+                                   double decay, dtype type) {
+  return {.sizes = sizes_of(pieces),
           .type = type,
           .moments = dtype::float32,
-          .master_weights = type != dtype::float32 && !o.stochastic_rounding,
+          .master_weights = has_masters(o, type),
           .beta1 = o.beta1,
           .beta2 = o.beta2,
           .eps = o.epsilon,
@@ -96,7 +111,7 @@ tk::adamw_problem adamw_problem_of(const update_options& o, int64_t elements, do
 }  // namespace
 
 model::model(const config& c, const run_shape& shape, dtype type, const update_options& options,
-             const device& d, queue& q)
+             const device& d, queue& q, const nccl* between)
     : config_(c),
       shape_(shape),
       type_(type),
@@ -104,6 +119,7 @@ model::model(const config& c, const run_shape& shape, dtype type, const update_o
       queue_(q),
       parameters_(c),
       offsets_(offsets_of(c, parameters_)),
+      shards_(parameters_, first_of_layer(offsets_), shape.ranks, shape.rank),
       last_norm_(parameters_.find(c.is_llama ? "model.norm.weight" : "ln_f.weight").offset),
       products_(d, type) {
   plan_ops(options, d);
@@ -112,18 +128,20 @@ model::model(const config& c, const run_shape& shape, dtype type, const update_o
   const extents more{.workspace_bytes = workspace_bytes(),
                      .counters = most_counters(),
                      .outlier_window = outliers_.window,
-                     .master = plans_->adamw_matrices.problem.master_weights};
-  memory_.emplace(c, parameters_, shape, type, more, d);
+                     .master = has_masters(options, type)};
+  memory_.emplace(c, parameters_, shards_, shape, type, more, d);
+  if (between != nullptr) exchange_.emplace(d, *between, shards_, type, q);
   fill_constants();
 }
 
 void model::fill_constants() {
-  const float row_weight = 1.0f / static_cast<float>(shape_.rows() * shape_.micro_steps);
-  queue_.upload(memory_->row_weight, &row_weight, sizeof(row_weight));
+  const auto rows = shape_.rows() * shape_.micro_steps * shape_.ranks;
+  const float row_weight = 1.0f / static_cast<float>(rows);
+  queue_.copy(memory_->row_weight, &row_weight, sizeof(row_weight));
   const rotary_tables tables(config_, config_.is_llama ? shape_.length : 0);
   const auto bytes = int64_t(tables.cos.size() * sizeof(float));
-  queue_.upload(memory_->cos, tables.cos.data(), bytes);
-  queue_.upload(memory_->sin, tables.sin.data(), bytes);
+  queue_.copy(memory_->cos, tables.cos.data(), bytes);
+  queue_.copy(memory_->sin, tables.sin.data(), bytes);
   queue_.synchronise();  // before all that goes
 }
 
@@ -147,7 +165,6 @@ void model::plan_ops(const update_options& options, const device& d) {
                                                 .x_rows = {width},
                                                 .dsum_stride = width,
                                                 .type = type_};
-  const int64_t matrices = parameters_.matrices, vectors = parameters_.total - matrices;
   plans_.emplace(plans{
       .first_norm = tk::plan(first_norm, d),
       .norm = tk::plan(norm, d),
@@ -155,16 +172,12 @@ void model::plan_ops(const update_options& options, const device& d) {
       .loss = tk::plan(loss_problem(config_, shape_, type_, false), d),
       .loss_and_gradient = tk::plan(loss_problem(config_, shape_, type_, true), d),
       .total = tk::plan(tk::cross_entropy_total_problem{rows, -100, false, false}, d),
-      .grad_norm = tk::plan(tk::grad_norm_problem{{parameters_.total}, type_}, d),
-      .adamw_matrices =
-          tk::plan(adamw_problem_of(options, matrices, options.weight_decay, type_), d),
-      .adamw_vectors = tk::plan(adamw_problem_of(options, vectors, 0.0, type_), d),
+      .grad_norm = tk::plan(tk::grad_norm_problem{sizes_of(shards_.pieces()), type_}, d),
   });
+  plan_update(options, d);
   if (!llama) {
     const auto gelu = tk::activation::gelu_tanh;
     plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
-    plans_->gelu_backward =
-        tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
     return;
   }
   const auto silu = tk::activation::silu;
@@ -173,6 +186,16 @@ void model::plan_ops(const update_options& options, const device& d) {
       tk::plan(tk::gated_forward_problem{silu, rows, hidden, stride, stride, type_}, d);
   plans_->swiglu_backward =
       tk::plan(tk::gated_backward_problem{silu, rows, hidden, hidden, stride, stride, type_}, d);
+}
+
+void model::plan_update(const update_options& options, const device& d) {
+  if (!shards_.matrices.empty()) {
+    plans_->adamw_matrices =
+        tk::plan(adamw_problem_of(options, shards_.matrices, options.weight_decay, type_), d);
+  }
+  if (!shards_.vectors.empty()) {
+    plans_->adamw_vectors = tk::plan(adamw_problem_of(options, shards_.vectors, 0.0, type_), d);
+  }
 }
 
 void model::plan_attention(const device& d) {
@@ -210,8 +233,8 @@ void model::plan_attention(const device& d) {
 }
 
 int64_t model::workspace_bytes() const {
-  const column_sums_problem widest{shape_.rows(),
-                                   std::max(config_.mlp_width(), config_.qkv_width()), type_};
+  const column_sums_problem widest{shape_.rows(), std::max(config_.mlp_width(), config_.width),
+                                   type_};
   int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
   most = std::max(most, plans_->norm_backward.workspace.bytes);
   most = std::max(most, plans_->grad_norm.workspace.bytes);
@@ -220,59 +243,12 @@ int64_t model::workspace_bytes() const {
 }
 
 int64_t model::most_counters() const {
-  int64_t most =
-      std::max(plans_->grad_norm.workspace.counters, plans_->adamw_matrices.workspace.counters);
+  int64_t most = plans_->grad_norm.workspace.counters;
+  for (const auto* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
+    if (*plan) most = std::max(most, (*plan)->workspace.counters);
+  }
   if (plans_->attention) most = std::max(most, plans_->attention_backward->workspace.counters);
   return most;
-}
-
-void model::update() {
-  buffers& m = *memory_;
-  verdict* const said = verdict_in(m.results, shape_.micro_steps);
-  const void* const all[] = {m.gradients};
-  tk::launch(plans_->grad_norm, {.grads = all, .norm = &said->norm}, work(), queue_.handle());
-  judge({shape_.micro_steps, shape_.micro_steps * shape_.rows(), outliers_},
-        {.losses = m.results,
-         .said = said,
-         .update_norm = m.update_norm,
-         .of_losses = m.loss_window,
-         .of_norms = m.norm_window},
-        queue_.handle());
-  int64_t offset = 0;
-  uint32_t number = 0;
-  for (const tk::adamw_plan* const plan : {&plans_->adamw_matrices, &plans_->adamw_vectors}) {
-    const tk::adamw_addresses addresses[] = {
-        {.grad = gradient(offset),
-         .param = weight(offset),
-         .exp_avg = m.exp_avg + offset,
-         .exp_avg_sq = m.exp_avg_sq + offset,
-         .master = m.master != nullptr ? m.master + offset : nullptr,
-         .step = m.updates + number,
-         .number = number}};
-    tk::launch(*plan, {.parameters = addresses, .lr = m.learning_rate, .grad_norm = m.update_norm},
-               work(), queue_.handle());
-    offset = parameters_.matrices;
-    ++number;
-  }
-}
-
-std::vector<float> model::exact_weights() {
-  if (memory_->master != nullptr) {
-    return to_host(queue_, dtype::float32, memory_->master, parameters_.total);
-  }
-  return to_host(queue_, type_, memory_->weights, parameters_.total);
-}
-
-void model::set_weights(const std::vector<float>& values) {
-  const buffers& m = *memory_;
-  const std::vector<bfloat16> rounded(values.begin(), values.end());
-  if (m.master != nullptr) {
-    queue_.upload(m.master, values.data(), parameters_.total * int64_t{sizeof(float)});
-  }
-  const void* const from =
-      type_ == dtype::float32 ? static_cast<const void*>(values.data()) : rounded.data();
-  queue_.upload(m.weights, from, parameters_.total * kittens::host::bytes_of(type_));
-  queue_.synchronise();  // before the vectors go
 }
 
 }  // namespace gpt2

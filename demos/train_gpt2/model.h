@@ -16,7 +16,9 @@
 #include <optional>
 
 #include "buffers.h"
+#include "exchange.h"
 #include "products.h"
+#include "profile.h"
 #include "thunderkittens/kernels/activation.h"
 #include "thunderkittens/kernels/adamw.h"
 #include "thunderkittens/kernels/attention.h"
@@ -48,7 +50,7 @@ struct layer_offsets {
 class model {
  public:
   model(const config& c, const run_shape& shape, dtype type, const update_options& options,
-        const device& d, queue& q);
+        const device& d, queue& q, const nccl* between = nullptr);  // null: there is one rank
 
   // Forward and backward of micro-batch `number`, whose tokens are there; gradients are added up
   // from number 0 on.
@@ -56,15 +58,29 @@ class model {
   // AdamW on the summed gradients, clipped, at the learning rate that is in memory; or nothing, if
   // the step is an outlier or its gradients are not finite. It counts the updates.
   void update();
+  // Takes the fastest ways of its products, by micro-batch 0, whose tokens are there; gradients are
+  // spoilt. Waits.
+  void choose_products();
+  // Null, or what is told of each part of a step, train's and update's.
+  void watch(profile* p) { profile_ = p; }
   // The sum of the losses of micro-batch 0.
   void evaluate();
 
+  // Weights that others have updated come here ahead of the forward; this is for what else reads
+  // them. All ranks have to ask.
+  void complete_weights();
+
   const parameters& layout() const { return parameters_; }
+  const shards& parts() const { return shards_; }
   buffers& memory() { return *memory_; }
-  // The weights that updates change, the master weights where there are some. Waits for them.
+  // The weights that updates change, the master weights where there are some. Waits for them, and
+  // spoils gradients. All ranks have to ask, as below; rank 0 has them then, all others nothing.
   std::vector<float> exact_weights();
   // Sets them, and `weights` to what they are rounded to the nearest.
   void set_weights(const std::vector<float>& values);
+  // The same of a moment, exp_avg or exp_avg_sq.
+  std::vector<float> whole_state(const float* state);
+  void set_state(float* state, const std::vector<float>& values);
   const config& sizes() const { return config_; }
   const run_shape& shape() const { return shape_; }
   const outlier_options& outliers() const { return outliers_; }
@@ -80,12 +96,13 @@ class model {
     return config_.is_llama ? kNoParameter : norm + config_.width;
   }
   void* at(void* base, int64_t elements) const {
-    return static_cast<std::byte*>(base) + elements * kittens::host::bytes_of(type_);
+    return static_cast<std::byte*>(base) + elements * element();
   }
   bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
 
  private:
   void plan_ops(const update_options& options, const device& d);
+  void plan_update(const update_options& options, const device& d);
   void plan_attention(const device& d);
   void plan_products();
   void fill_constants();
@@ -97,18 +114,29 @@ class model {
   void forward_mlp(const layer_activations& l, const layer_offsets& w);
   void activate(const layer_activations& l);
   void losses(const token_batch& batch, int64_t number, bool gradient);
-  void backward(const token_batch& batch, bool accumulate);
+  void backward(const token_batch& batch, bool accumulate, bool last);
+  // first: the number of the first piece, among all of the rank.
+  void update_pieces(const std::vector<piece>& pieces, const tk::adamw_plan& plan, size_t first);
   void backward_mlp(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_attention(const layer_activations& l, const layer_offsets& w, bool accumulate);
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
-  void backward_activation(const layer_activations& l);
+  void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
   // The gradient of a bias, where there is one.
   void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
 
-  void multiply(int product, const operands& o) {
-    products_.run(product, o, memory_->workspace, queue_.handle());
+  // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
+  void begin(const char* name, double matrices, double flops = 0) {
+    if (profile_ == nullptr) return;
+    profile_->begin({name, flops, matrices * double(shape_.rows() * config_.width * element())});
   }
+  // Of a matrix that is so wide, by one that is as wide as the stream.
+  double share_of(int64_t width) const { return double(width) / double(config_.width); }
+  // Of the forward, by two products, of which a causal mask leaves half.
+  double attention_flops() const {
+    return 2 * double(shape_.rows()) * double(shape_.length) * double(config_.width);
+  }
+  void multiply(int product, const operands& o);
   // The gradient of a weight, by what goes in and the gradient of what comes out.
   void multiply_weight(int product, const void* x, const void* dy, int64_t offset,
                        bool accumulate) {
@@ -120,6 +148,8 @@ class model {
   int64_t part_of(int64_t weight, int64_t first, int64_t in) const {
     return weight + (config_.is_llama ? first * in : first);
   }
+  int64_t element() const { return kittens::host::bytes_of(type_); }
+  float* numbers() const { return memory_->numbers + shape_.rank * results(shape_).numbers(); }
   tk::workspace work() const { return {memory_->workspace, memory_->counters}; }
   void* gradient(int64_t offset) const { return at(memory_->gradients, offset); }
 
@@ -128,14 +158,17 @@ class model {
   dtype type_;
   outlier_options outliers_;
   queue& queue_;
+  profile* profile_ = nullptr;
+  bool chooses_ = false;
   parameters parameters_;
   std::vector<layer_offsets> offsets_;
+  shards shards_;
   int64_t last_norm_;
   products products_;
 
   // Products: of the forward, of its inputs' gradients, of the weights' gradients.
   int qkv_, proj_, fc_, fc_gelu_, fc_proj_, logits_;
-  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_fc_proj_gelu_, d_logits_;
+  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_logits_;
   int w_q_, w_key_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
 
   struct plans {
@@ -144,17 +177,17 @@ class model {
     std::optional<tk::attention_forward_plan> attention;  // not of float32
     std::optional<tk::attention_backward_plan> attention_backward;
     std::optional<tk::gelu_forward_plan> gelu;
-    std::optional<tk::gelu_backward_plan> gelu_backward;
     std::optional<tk::gated_forward_plan> swiglu;
     std::optional<tk::gated_backward_plan> swiglu_backward;
     std::optional<tk::rotary_plan> rotary, rotary_backward;
     tk::cross_entropy_forward_plan loss, loss_and_gradient;
     tk::cross_entropy_total_plan total;
     tk::grad_norm_plan grad_norm;
-    tk::adamw_plan adamw_matrices, adamw_vectors;
+    std::optional<tk::adamw_plan> adamw_matrices, adamw_vectors;  // if a rank has some
   };
   std::optional<plans> plans_;
   std::optional<buffers> memory_;
+  std::optional<exchange> exchange_;
 };
 
 }  // namespace gpt2

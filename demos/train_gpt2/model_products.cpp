@@ -10,8 +10,10 @@ void model::plan_products() {
   const int64_t keys = config_.key_width(), qkv = config_.qkv_width();
   const int64_t vocabulary = config_.padded_vocabulary(), all_hidden = config_.mlp_parts() * hidden;
   // y [rows, out] = x [rows, in] · w
-  const auto plan_forward = [&](bool outer, int64_t in, int64_t out, epilogue after) {
-    return products_.plan({.m = rows,
+  const auto plan_forward = [&](const char* name, bool outer, int64_t in, int64_t out,
+                                epilogue after) {
+    return products_.plan({.name = name,
+                           .m = rows,
                            .n = out,
                            .k = in,
                            .transposed_b = outer,
@@ -22,8 +24,10 @@ void model::plan_products() {
   };
   // dx [rows, in] = dy [rows, out] · wᵀ, and dw = xᵀ · dy or dyᵀ · x; of `out` outputs of a w that
   // has `all`.
-  const auto plan_input = [&](bool outer, int64_t in, int64_t out, int64_t all, epilogue after) {
-    return products_.plan({.m = rows,
+  const auto plan_input = [&](const char* name, bool outer, int64_t in, int64_t out, int64_t all,
+                              epilogue after) {
+    return products_.plan({.name = name,
+                           .m = rows,
                            .n = in,
                            .k = out,
                            .transposed_b = !outer,
@@ -32,8 +36,9 @@ void model::plan_products() {
                            .c_stride = in,
                            .after = after});
   };
-  const auto plan_weight = [&](bool outer, int64_t in, int64_t out, int64_t all) {
-    return products_.plan({.m = outer ? out : in,
+  const auto plan_weight = [&](const char* name, bool outer, int64_t in, int64_t out, int64_t all) {
+    return products_.plan({.name = name,
+                           .m = outer ? out : in,
                            .n = outer ? in : out,
                            .k = rows,
                            .transposed_a = true,
@@ -43,29 +48,49 @@ void model::plan_products() {
   };
   const bool llama = config_.is_llama, gelu = !llama;
   const epilogue bias = llama ? epilogue::none : epilogue::bias;
-  qkv_ = plan_forward(llama, width, qkv, bias);
-  proj_ = plan_forward(llama, width, width, bias);
-  fc_ = plan_forward(llama, width, all_hidden, bias);
+  qkv_ = plan_forward("forward qkv", llama, width, qkv, bias);
+  proj_ = plan_forward("forward proj", llama, width, width, bias);
+  fc_ = plan_forward("forward fc", llama, width, all_hidden, bias);
   // Where gelu is computed again by the op, the op computes it the first time, too: the same bits.
-  fc_gelu_ = gelu && !shape_.recompute ? plan_forward(llama, width, hidden, epilogue::bias_gelu)
-                                       : products::kNone;
-  fc_proj_ = plan_forward(llama, hidden, width, bias);
-  d_q_ = plan_input(llama, width, width, qkv, epilogue::none);
-  d_key_ = plan_input(llama, width, keys, qkv, epilogue::none);
-  d_proj_ = plan_input(llama, width, width, width, epilogue::none);
-  d_fc_ = plan_input(llama, width, hidden, all_hidden, epilogue::none);
-  d_fc_proj_ = plan_input(llama, hidden, width, width, epilogue::none);
-  d_fc_proj_gelu_ =
-      gelu ? plan_input(llama, hidden, width, width, epilogue::dgelu) : products::kNone;
-  w_q_ = plan_weight(llama, width, width, qkv);
-  w_key_ = plan_weight(llama, width, keys, qkv);
-  w_proj_ = plan_weight(llama, width, width, width);
-  w_fc_ = plan_weight(llama, width, hidden, all_hidden);
-  w_fc_proj_ = plan_weight(llama, hidden, width, width);
+  fc_gelu_ = gelu && !shape_.recompute
+                 ? plan_forward("forward fc", llama, width, hidden, epilogue::bias_gelu)
+                 : products::kNone;
+  fc_proj_ = plan_forward("forward fc_proj", llama, hidden, width, bias);
+  d_q_ = plan_input("input gradient q", llama, width, width, qkv, epilogue::none);
+  d_key_ = plan_input("input gradient kv", llama, width, keys, qkv, epilogue::none);
+  d_proj_ = plan_input("input gradient proj", llama, width, width, width, epilogue::none);
+  d_fc_ = plan_input("input gradient fc", llama, width, hidden, all_hidden, epilogue::none);
+  d_fc_proj_ = plan_input("input gradient fc_proj", llama, hidden, width, width, epilogue::none);
+  w_q_ = plan_weight("weight gradient q", llama, width, width, qkv);
+  w_key_ = plan_weight("weight gradient kv", llama, width, keys, qkv);
+  w_proj_ = plan_weight("weight gradient proj", llama, width, width, width);
+  w_fc_ = plan_weight("weight gradient fc", llama, width, hidden, all_hidden);
+  w_fc_proj_ = plan_weight("weight gradient fc_proj", llama, hidden, width, width);
   // The classifier's weight is wte, [vocabulary, width]: logits = x · wteᵀ.
-  logits_ = plan_forward(true, width, vocabulary, epilogue::none);
-  d_logits_ = plan_input(true, width, vocabulary, vocabulary, epilogue::none);
-  w_logits_ = plan_weight(true, width, vocabulary, vocabulary);
+  logits_ = plan_forward("logits", true, width, vocabulary, epilogue::none);
+  d_logits_ =
+      plan_input("input gradient logits", true, width, vocabulary, vocabulary, epilogue::none);
+  w_logits_ = plan_weight("weight gradient logits", true, width, vocabulary, vocabulary);
+}
+
+void model::multiply(int number, const operands& o) {
+  if (profile_ != nullptr) {
+    const product& p = products_.planned(number);
+    const auto m = double(p.m), n = double(p.n), k = double(p.k);
+    const double out = m * n * (1 + (o.accumulate ? 1 : 0) + (o.extra != nullptr ? 1 : 0));
+    profile_->begin({p.name, 2 * m * n * k, (m * k + n * k + out) * double(element())});
+  }
+  if (chooses_) return products_.choose(number, o, memory_->workspace, queue_.handle());
+  products_.run(number, o, memory_->workspace, queue_.handle());
+}
+
+void model::choose_products() {
+  if (!products_.have_choice()) return;
+  chooses_ = true;
+  train(0);
+  chooses_ = false;
+  if (exchange_) exchange_->await_sums();
+  queue_.synchronise();
 }
 
 }  // namespace gpt2

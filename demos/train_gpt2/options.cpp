@@ -57,7 +57,7 @@ std::vector<option> table(options& o) {
       {"stochastic-rounding", "", "of bfloat16: no master weights, updates are rounded at random",
        &o.update.stochastic_rounding},
       {"steps", "N", "updates of the whole run", &o.steps, 0, kMost},
-      {"batch", "N", "sequences at once", &o.batch, 1, 1 << 20},
+      {"batch", "N", "sequences that a rank computes at once", &o.batch, 1, 1 << 20},
       {"total-batch", "N", "tokens of an update (default: those of a batch)", &o.total_batch, 0,
        kMost},
       {"graph", "", "launch a step as one CUDA graph, recorded at the start", &o.graph},
@@ -104,7 +104,12 @@ std::vector<option> table(options& o) {
       {"save-every", "N", "steps between checkpoints; the last is always saved", &o.save_every, 1,
        kMost},
       {"keep", "N", "checkpoints to keep", &o.keep, 1, 1 << 20},
-      {"device", "N", "which GPU", &o.device, 0, 1024},
+      {"profile", "N", "time the parts of the last N steps, also to profile.csv; 0: not",
+       &o.profile, 0, 1000},
+      {"device", "N", "which GPU; of several ranks the first one's", &o.device, 0, 1024},
+      {"ranks", "N", "processes, each with a GPU, that share an update's tokens", &o.ranks, 1,
+       1024},
+      {"nccl", "FILE", "the library by which they do", &o.nccl},
       {"help", "", "this list", &o.help},
   };
 }
@@ -168,10 +173,13 @@ void check(options& o) {
   if (o.update.stochastic_rounding && o.element() == dtype::float32) {
     throw error("--stochastic-rounding is of bfloat16 weights, got --dtype float32");
   }
-  const int64_t at_once = o.batch * o.length;
+  if (o.profile > 0 && o.graph) {
+    throw error("--profile times launches one by one, which --graph makes as one: got both");
+  }
+  const int64_t at_once = o.batch * o.length * o.ranks;
   if (o.total_batch == 0) o.total_batch = at_once;
   if (o.total_batch % at_once != 0) {
-    throw error("--total-batch must be a multiple of --batch times --length (" +
+    throw error("--total-batch must be a multiple of --batch times --length times --ranks (" +
                 std::to_string(at_once) + "), got " + std::to_string(o.total_batch));
   }
 }

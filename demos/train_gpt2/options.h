@@ -26,15 +26,21 @@ struct options {
   // Run
   std::string out = "runs/train_gpt2";
   bool recompute = false, graph = false, resume = false, help = false;
-  int64_t device = 0, log_every = 1, eval_every = 250, eval_batches = 20, save_every = 1000;
-  int64_t keep = 2;
+  int64_t device = 0, ranks = 1, log_every = 1, eval_every = 250, eval_batches = 20,
+          save_every = 1000;
+  int64_t keep = 2, profile = 0;
+  std::string nccl = "libnccl.so.2";
+  int rank = 0;  // no option: of several processes, which this is
   // Samples
   sampling_options sampling;  // its prompt is filled in: the tokens of `prompt`
   std::string prompt;
   int64_t sample_every = 250;
 
   dtype element() const { return type == "float32" ? dtype::float32 : dtype::bfloat16; }
-  run_shape shape() const { return {batch, length, total_batch / (batch * length), recompute}; }
+  run_shape shape() const {
+    const int64_t micro_steps = total_batch / (batch * length * ranks);
+    return {batch, length, micro_steps, recompute, static_cast<int>(ranks), rank};
+  }
 };
 
 // Throws error, with what is wrong in one sentence. What depends on other options is filled in.

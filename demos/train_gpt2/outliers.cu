@@ -37,9 +37,14 @@ KITTENS_DEVICE float enter(const outlier_window& w, int size, float value) {
 }
 
 __global__ void __launch_bounds__(32) judge_kernel(judge_problem p, judge_tensors t) {
-  float loss = 0;
-  for (int64_t i = 0; i < p.micro_steps; ++i) loss += arch::load_global(t.losses + i);
-  const float norm = arch::load_global(&t.said->norm);
+  float loss = 0, squares = 0, norm = 0;
+  const float* number = t.numbers;
+  for (int64_t rank = 0; rank < p.ranks; ++rank) {
+    for (int64_t i = 0; i < p.micro_steps; ++i) loss += arch::load_global(number++);
+    norm = arch::load_global(number++);
+    squares += norm * norm;
+  }
+  if (p.ranks > 1) norm = sqrtf(squares);
   const int size = static_cast<int>(p.options.window);
   const float loss_z = enter(t.of_losses, size, loss / static_cast<float>(p.rows));
   const float norm_z = enter(t.of_norms, size, norm);
@@ -47,6 +52,7 @@ __global__ void __launch_bounds__(32) judge_kernel(judge_problem p, judge_tensor
   const bool skipped =
       !(norm <= FLT_MAX) || beyond(loss_z, p.options.loss_z) || beyond(norm_z, p.options.norm_z);
   if (arch::lane_id() != 0) return;
+  arch::store_global(&t.said->norm, norm);
   arch::store_global(&t.said->loss_z, loss_z);
   arch::store_global(&t.said->norm_z, norm_z);
   arch::store_global(&t.said->skipped, skipped ? 1.0f : 0.0f);

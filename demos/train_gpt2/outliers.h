@@ -34,13 +34,14 @@ struct verdict {
 };
 
 struct judge_problem {
-  int64_t micro_steps, rows;  // rows: of all micro-batches
+  int64_t ranks, micro_steps, rows;  // rows: of all micro-batches of all ranks
   outlier_options options;
 };
 struct judge_tensors {
-  const float* losses;  // [micro_steps]: sums
-  verdict* said;        // its norm is there, the rest is written
-  float* update_norm;   // [1]: the norm; infinity where no update is made, which adamw then skips
+  // [ranks, micro_steps + 1]: the sums of each rank's losses, and the norm of its gradients
+  const float* numbers;
+  verdict* said;
+  float* update_norm;  // [1]: the norm; infinity where no update is made, which adamw then skips
   outlier_window of_losses, of_norms;
 };
 void judge(const judge_problem& p, const judge_tensors& t, stream s);

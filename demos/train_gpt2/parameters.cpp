@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
+#include "parallel.h"
 #include "random.h"
 #include "thunderkittens/kernels/common.h"
 
@@ -140,22 +140,25 @@ const parameter& parameters::find(const std::string& name) const {
 
 std::vector<float> first_values(const parameters& p, uint64_t seed) {
   std::vector<float> values(p.total, 0.0f);
-  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 64);
-  // Value i has numbers 2 i and 2 i + 1, whoever computes it.
-  const auto fill = [&](int64_t thread) {
+  // Values i and i + 1, of an even i, are a pair, of the numbers i and i + 1, whoever computes it.
+  // Sizes and offsets are even: widths are multiples of 8.
+  in_parallel(p.total / 2, [&](int64_t from, int64_t to) {
     for (const parameter& one : p.all) {
-      const int64_t from = one.offset + one.elements() * thread / threads;
-      const int64_t to = one.offset + one.elements() * (thread + 1) / threads;
-      random_numbers random(seed, 2 * static_cast<uint64_t>(from));
-      for (int64_t i = from; i < to; ++i) {
-        values[i] = one.mean + (one.deviation > 0 ? one.deviation * random.normal() : 0.0f);
+      const int64_t first = std::max(2 * from, one.offset);
+      const int64_t end = std::min(2 * to, one.offset + one.elements());
+      if (first >= end) continue;
+      if (one.deviation == 0) {
+        std::fill(values.begin() + first, values.begin() + end, one.mean);
+        continue;
+      }
+      random_numbers random(seed, static_cast<uint64_t>(first));
+      for (int64_t i = first; i < end; i += 2) {
+        const auto [a, b] = random.normal_pair();
+        values[i] = one.mean + one.deviation * a;
+        values[i + 1] = one.mean + one.deviation * b;
       }
     }
-  };
-  std::vector<std::thread> others;
-  for (int64_t thread = 1; thread < threads; ++thread) others.emplace_back(fill, thread);
-  fill(0);
-  for (std::thread& other : others) other.join();
+  });
   return values;
 }
 

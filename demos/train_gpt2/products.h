@@ -15,13 +15,13 @@ enum class epilogue {
   none,
   bias,       // + bias[n]
   bias_gelu,  // extra = a b + bias,   c = gelu(extra), its tanh form
-  dgelu,      // c = a b ∘ gelu'(extra)
 };
 
 // c = op(a) · op(b), of row-major matrices: a is [m, k], or [k, m] where transposed, b [k, n] or
 // [n, k], c [m, n]. Strides: elements between rows. Sums are float32: of bfloat16 as they are, of
 // float32 rounded to TF32 by the tensor cores, and exact in the loops.
 struct product {
+  const char* name;  // in a profile
   int64_t m, n, k;
   bool transposed_a = false, transposed_b = false;
   int64_t a_stride, b_stride, c_stride;
@@ -46,7 +46,14 @@ class products {
   // How it is computed, once and for all; a number for `run`. kNone: not with this epilogue. Throws
   // error where it cannot be computed at all.
   int plan(const product& p);
+  const product& planned(int number) const;
   int64_t workspace_bytes() const;
+  // Whether there may be several ways to compute one.
+  bool have_choice() const;
+  // Runs it in each of the ways that there are, and takes the fastest for good of those whose
+  // result has the same bits as that of the first: so a choice by time changes no result. Waits.
+  // What `accumulate` adds to is lost.
+  void choose(int number, const operands& o, void* workspace, stream s);
   // Asynchronous; nothing is allocated.
   void run(int number, const operands& o, void* workspace, stream s) const;
 

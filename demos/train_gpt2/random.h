@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace gpt2 {
 
@@ -10,7 +11,7 @@ namespace gpt2 {
 // can be had without those before it.
 class random_numbers {
  public:
-  // From number `first` on; a normal one counts as two.
+  // From number `first` on; a pair of normal ones counts as two.
   explicit random_numbers(uint64_t seed, uint64_t first = 0) : state_(seed + first * kStep) {}
 
   uint64_t bits() {
@@ -21,11 +22,13 @@ class random_numbers {
   }
   // 0 … count − 1. The remainder's bias is count / 2⁶⁴.
   uint64_t below(uint64_t count) { return bits() % count; }
-  // Of deviation 1, by Box and Muller.
-  float normal() {
+  // Two of deviation 1, by Box and Muller.
+  std::pair<float, float> normal_pair() {
     constexpr double kTau = 6.283185307179586;
     const double radius = std::sqrt(-2 * std::log((double(bits() >> 11) + 1) * 0x1p-53));
-    return static_cast<float>(radius * std::cos(kTau * double(bits() >> 11) * 0x1p-53));
+    const double angle = kTau * double(bits() >> 11) * 0x1p-53;
+    return {static_cast<float>(radius * std::cos(angle)),
+            static_cast<float>(radius * std::sin(angle))};
   }
 
  private:

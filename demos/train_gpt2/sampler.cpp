@@ -171,8 +171,8 @@ void sampler::lay_out() {
 void sampler::fill_tables() {
   const rotary_tables tables(config_, config_.is_llama ? positions_ : 0);
   const auto bytes = int64_t(tables.cos.size() * sizeof(float));
-  queue_.upload(cos_, tables.cos.data(), bytes);
-  queue_.upload(sin_, tables.sin.data(), bytes);
+  queue_.copy(cos_, tables.cos.data(), bytes);
+  queue_.copy(sin_, tables.sin.data(), bytes);
   queue_.synchronise();  // before they go
 }
 
@@ -230,7 +230,7 @@ std::vector<float> sampler::logits(int token, int64_t position) {
   const stream s = queue_.handle();
   const int64_t width = config_.width;
   const int step[] = {token, static_cast<int>(position) + 1, static_cast<int>(position)};
-  queue_.upload(step_, step, sizeof(step));
+  queue_.copy(step_, step, sizeof(step));
   const int64_t wpe = config_.padded_vocabulary() * width + position * width;
   embed({1, 1, width, model_.type()}, {.inputs = step_}, model_.weight(0),
         config_.is_llama ? nullptr : model_.weight(wpe), stream_[0], s);

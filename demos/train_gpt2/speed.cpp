@@ -10,14 +10,27 @@ namespace {
 struct chip {
   const char* name;
   double bfloat16, tf32;  // TFLOP/s: half of what the data sheets say, which is of sparse factors
+  double memory;          // TB/s
 };
 
 // The longer name first. (What has MIG in its name is a part of a GPU, and unknown.)
 constexpr chip kChips[] = {
-    {"H100 PCIe", 756.5, 378}, {"H100 NVL", 835.5, 417.5}, {"H100", 989.5, 494.5},
-    {"H800 PCIe", 756.5, 378}, {"H800", 989.5, 494.5},     {"H200 NVL", 835.5, 417.5},
-    {"H200", 989.5, 494.5},    {"GH200", 989.5, 494.5},    {"H20", 148, 74},
+    {"H100 PCIe", 756.5, 378, 2.0}, {"H100 NVL", 835.5, 417.5, 3.9},
+    {"H100", 989.5, 494.5, 3.35},   {"H800 PCIe", 756.5, 378, 2.0},
+    {"H800", 989.5, 494.5, 3.35},   {"H200 NVL", 835.5, 417.5, 4.8},
+    {"H200", 989.5, 494.5, 4.8},    {"GH200", 989.5, 494.5, 4.0},
+    {"H20", 148, 74, 4.0},
 };
+
+// Zeros: unknown.
+chip chip_of(const std::string& name) {
+  const std::string words = " " + name + " ";
+  if (words.find(" MIG ") != std::string::npos) return {};
+  for (const chip& c : kChips) {
+    if (words.find(" " + std::string(c.name) + " ") != std::string::npos) return c;
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -30,14 +43,11 @@ double flops_per_token(const config& c, int64_t length) {
 }
 
 double peak_flops(const std::string& name, dtype type) {
-  const std::string words = " " + name + " ";
-  if (words.find(" MIG ") != std::string::npos) return 0;
-  for (const chip& c : kChips) {
-    if (words.find(" " + std::string(c.name) + " ") == std::string::npos) continue;
-    return (type == dtype::float32 ? c.tf32 : c.bfloat16) * 1e12;
-  }
-  return 0;
+  const chip c = chip_of(name);
+  return (type == dtype::float32 ? c.tf32 : c.bfloat16) * 1e12;
 }
+
+double peak_bytes(const std::string& name) { return chip_of(name).memory * 1e12; }
 
 std::string shown_time(double seconds) {
   const auto whole = static_cast<long long>(std::llround(seconds));
@@ -64,7 +74,7 @@ void speedometer::add(double milliseconds) {
 
 double speedometer::share_of_peak(int64_t tokens, double milliseconds) const {
   if (peak_ == 0) return std::numeric_limits<double>::quiet_NaN();
-  return flops_ * double(tokens) / (milliseconds / 1000) / peak_;
+  return flops_ * double(tokens) / (milliseconds / 1000) / (peak_ * count_of_);
 }
 
 double speedometer::seconds_left(int64_t steps) const {

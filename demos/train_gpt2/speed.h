@@ -27,14 +27,17 @@ double flops_per_token(const config& c, int64_t length);
 // which alone the trainer is compiled.
 double peak_flops(const std::string& name, dtype type);
 
+// Bytes/s of its memory, as the data sheets have it; 0: unknown.
+double peak_bytes(const std::string& name);
+
 // "40 s", "12 min", "3 h 05 min", "2 d 07 h"
 std::string shown_time(double seconds);
 
 class speedometer {
  public:
-  // flops: of a token; chip: the GPU's name.
-  speedometer(double flops, std::string chip, dtype type)
-      : flops_(flops), chip_(std::move(chip)), peak_(peak_flops(chip_, type)) {}
+  // flops: of a token; chip: the GPU's name; count: of them.
+  speedometer(double flops, std::string chip, dtype type, int count = 1)
+      : flops_(flops), chip_(std::move(chip)), count_of_(count), peak_(peak_flops(chip_, type)) {}
 
   // Takes in what a step took. The first one of a run is slower, and counts only as long as there
   // is no other.
@@ -48,7 +51,8 @@ class speedometer {
  private:
   double flops_;
   std::string chip_;
-  double peak_;
+  int count_of_;
+  double peak_;     // of one
   double sum_ = 0;  // of milliseconds
   int64_t count_ = 0;
   bool only_first_ = false;

@@ -8,13 +8,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "checkpoint.h"
 #include "data.h"
 #include "examination.h"
 #include "log.h"
+#include "nccl.h"
 #include "options.h"
+#include "ranks.h"
 #include "speed.h"
 
 namespace gpt2 {
@@ -39,24 +44,26 @@ config sizes_of(const options& o) {
 
 class run {
  public:
-  explicit run(const options& o)
+  run(const options& o, ranks& all)
       : options_(o),
+        ranks_(all),
         config_(sizes_of(o)),
         data_(o.train, o.length, config_.vocabulary),
         order_(data_.sequences(), static_cast<uint64_t>(o.seed)),
         sorter_(config_.vocabulary),
-        device_(device_of(o.device)),
+        weights_(std::async(std::launch::async, [this] { return first_weights(); })),
+        device_(device_of(o.device + o.rank)),
         queue_(device_),
-        model_(config_, o.shape(), o.element(), o.update, device_, queue_),
+        nccl_(all.count() > 1 ? std::make_unique<nccl>(o.nccl, all) : nullptr),
+        model_(config_, o.shape(), o.element(), o.update, device_, queue_, nccl_.get()),
         examination_(o, config_, device_, model_, queue_, data_.first_token()),
         staging_(device_, place::host),
-        speed_(flops_per_token(config_, o.length), name_of(device_), o.element()) {
+        profile_(queue_),
+        speed_(flops_per_token(config_, o.length), name_of(device_), o.element(), all.count()) {
     staging_.allocate([&] {
       for (int*& tokens : tokens_) tokens = staging_.take<int>(step_ints());
       for (float*& rate : rates_) rate = staging_.take<float>(1);
-      for (float*& results : results_) {
-        results = staging_.take<float>(result_floats(o.shape().micro_steps));
-      }
+      for (float*& numbers : numbers_) numbers = staging_.take<float>(layout_.floats());
     });
     done_.facts = {{"dtype", o.type},
                    {"length", std::to_string(o.length)},
@@ -67,53 +74,68 @@ class run {
                    {"tokens", std::to_string(data_.tokens())}};
     if (o.resume) {
       load_checkpoint(newest_checkpoint(o.out), done_, model_, queue_);
-    } else if (!o.init.empty()) {
-      model_.set_weights(read_weights(o.init, model_.layout()));
     } else {
-      model_.set_weights(first_values(model_.layout(), static_cast<uint64_t>(o.seed)));
+      model_.set_weights(weights_.get());
+    }
+    if (done_.step < o.steps) {
+      upload_tokens();
+      model_.choose_products();
     }
     if (o.graph) graph_.emplace(queue_, [this] { compute_step(); });
     const bool again = done_.step == o.steps && examination_.is_due(done_.step, true);
+    saved_ = o.resume ? done_.step : 0;
+    if (!all.is_first()) return;
     log_.emplace(o.out, done_.step, again);
     describe();
   }
 
-  void go() {
+  void go(clock::time_point start) {
     last_report_ = clock::now();
     reported_ = done_.step;
     const int64_t first = done_.step;
     counters in_loop;
-    while (done_.step < options_.steps && !interrupted) {
+    while (done_.step < options_.steps && !ends()) {
       const counters before = count();
       launch_step();
       if (done_.step > reported_ + 1) report();
+      if (std::exchange(is_first_, false)) {
+        report();
+        std::printf("%.2f s from the start to the end of the first step\n",
+                    milliseconds(clock::now() - start) / 1000);
+      }
       in_loop.allocations += count().allocations - before.allocations;
       in_loop.synchronisations += count().synchronisations - before.synchronisations;
       const bool examines = done_.step < options_.steps && examination_.is_due(done_.step, false);
       const bool saves = done_.step % options_.save_every == 0;
       if (!examines && !saves) continue;
       report();
-      if (examines) examination_.run(done_.step, false, *log_);
+      if (examines) examine(false);
       if (saves) save();
       last_report_ = clock::now();
     }
     report();
-    if (!interrupted && examination_.is_due(done_.step, true)) {
-      examination_.run(done_.step, true, *log_);
-    }
+    const bool whole = done_.step == options_.steps;
+    if (whole && examination_.is_due(done_.step, true)) examine(true);
     if (done_.step > first) save();
+    if (profile_.steps() > 0) show_profile();
     if (done_.skipped > 0) {
       std::printf("%lld of all %lld steps skipped\n", static_cast<long long>(done_.skipped),
                   static_cast<long long>(done_.step));
     }
-    std::printf("%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
-                static_cast<long long>(done_.step - first),
-                static_cast<long long>(in_loop.allocations),
-                static_cast<long long>(in_loop.synchronisations),
-                interrupted ? "; interrupted, and saved" : "");
+    std::printf(
+        "%lld steps, in whose loop %lld allocations and %lld synchronisations%s\n",
+        static_cast<long long>(done_.step - first), static_cast<long long>(in_loop.allocations),
+        static_cast<long long>(in_loop.synchronisations), whole ? "" : "; interrupted, and saved");
   }
 
  private:
+  std::vector<float> first_weights() const {
+    if (options_.resume) return {};
+    const parameters layout(config_);
+    if (!options_.init.empty()) return read_weights(options_.init, layout);
+    return first_values(layout, static_cast<uint64_t>(options_.seed));
+  }
+  bool ends() { return ranks_.ends_at(done_.step, interrupted != 0); }
   int64_t rows() const { return options_.shape().rows(); }
   int64_t step_ints() const { return options_.shape().micro_steps * token_batch::ints(rows()); }
 
@@ -123,10 +145,11 @@ class run {
                 double(model_.layout().count()) / 1e6, options_.type.c_str(),
                 model_.fuses_gelu() ? ", gelu in the products" : "",
                 device_.is_simulated() ? "in the simulator" : "on a GPU");
-    std::printf("%lld tokens an update: %lld × %lld × %lld; %lld sequences to train on\n",
-                static_cast<long long>(options_.total_batch), static_cast<long long>(s.micro_steps),
-                static_cast<long long>(s.batch), static_cast<long long>(s.length),
-                static_cast<long long>(data_.sequences()));
+    std::printf("%lld tokens an update: %s%lld × %lld × %lld; %lld sequences to train on\n",
+                static_cast<long long>(options_.total_batch),
+                s.ranks > 1 ? (std::to_string(s.ranks) + " ranks × ").c_str() : "",
+                static_cast<long long>(s.micro_steps), static_cast<long long>(s.batch),
+                static_cast<long long>(s.length), static_cast<long long>(data_.sequences()));
     std::fputs(speed_.description().c_str(), stdout);
     const std::string memory = model_.memory().description(examination_.sampling_bytes());
     std::fputs((memory + examination_.description()).c_str(), stdout);
@@ -140,25 +163,33 @@ class run {
     model_.update();
   }
 
-  // One update, launched: its tokens, whose memory no step before the last reads any more, its
-  // kernels, and the copy of its results.
-  void launch_step() {
+  // Those of the next update, whose memory no step before the last reads any more.
+  void upload_tokens() {
     const int parity = static_cast<int>(done_.step % queue::kMarks);
     const int64_t micro_steps = options_.shape().micro_steps;
+    const int64_t first = done_.sequences + options_.rank * micro_steps * options_.batch;
     for (int64_t i = 0; i < micro_steps; ++i) {
-      sorter_.fill(
-          tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
-          [&](int64_t number) { return order_.at(done_.sequences + i * options_.batch + number); });
+      sorter_.fill(tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
+                   [&](int64_t number) { return order_.at(first + i * options_.batch + number); });
     }
-    queue_.upload(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
+    queue_.copy(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
+  }
+
+  // One update, launched: its tokens, its kernels, and the copy of its results.
+  void launch_step() {
+    const int parity = static_cast<int>(done_.step % queue::kMarks);
+    upload_tokens();
     *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
-    queue_.upload(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    queue_.copy(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    const bool watched = done_.step >= options_.steps - options_.profile;
+    model_.watch(watched ? &profile_ : nullptr);
     graph_ ? graph_->launch() : compute_step();
-    queue_.download(results_[parity], model_.memory().results,
-                    result_floats(micro_steps) * int64_t{sizeof(float)});
+    if (watched) profile_.end_step();
+    queue_.copy(numbers_[parity], model_.memory().numbers,
+                layout_.floats() * int64_t{sizeof(float)});
     queue_.mark(parity);
     ++done_.step;
-    done_.sequences += micro_steps * options_.batch;
+    done_.sequences += ranks_.count() * options_.shape().micro_steps * options_.batch;
   }
 
   // Of the step behind the last that was reported, once it is done; nothing where all were.
@@ -166,15 +197,12 @@ class run {
     if (reported_ == done_.step) return;
     const int parity = static_cast<int>(reported_ % queue::kMarks);
     const clock::time_point now = queue_.wait(parity);
-    const int64_t micro_steps = options_.shape().micro_steps;
-    const verdict& said = *verdict_in(results_[parity], micro_steps);
-    double loss = 0;
-    for (int64_t i = 0; i < micro_steps; ++i) loss += results_[parity][i];
+    const verdict& said = *layout_.verdict_in(numbers_[parity]);
     const double took = milliseconds(now - last_report_);
     speed_.add(took);
     const step_report r{.step = reported_ + 1,
                         .steps = options_.steps,
-                        .loss = loss / double(rows() * micro_steps),
+                        .loss = layout_.loss_in(numbers_[parity]) / double(options_.total_batch),
                         .norm = said.norm,
                         .rate = options_.rate.at(reported_, options_.steps),
                         .milliseconds = took,
@@ -187,8 +215,8 @@ class run {
     last_report_ = now;
     ++reported_;
     done_.skipped += r.skipped;
-    log_->add(r);
-    if (r.step % options_.log_every == 0 || r.step == options_.steps || r.skipped) {
+    if (log_) log_->add(r);
+    if (log_ && (r.step % options_.log_every == 0 || r.step == options_.steps || r.skipped)) {
       print(r);
       log_->flush();
     }
@@ -197,33 +225,54 @@ class run {
     }
   }
 
+  void show_profile() {
+    const std::string chip = name_of(device_);
+    const double flops = peak_flops(chip, options_.element()), bytes = peak_bytes(chip);
+    std::fputs(profile_.table(flops, bytes).c_str(), stdout);
+    if (log_) profile_.write(options_.out + "/profile.csv", flops, bytes);
+  }
+
   static double milliseconds(clock::duration d) {
     return std::chrono::duration<double, std::milli>(d).count();
   }
 
+  // By rank 0; all others wait for it with their next step.
+  void examine(bool last) {
+    model_.complete_weights();
+    if (log_) examination_.run(done_.step, last, *log_);
+  }
+
   void save() {
+    if (std::exchange(saved_, done_.step) == done_.step) return;
     save_checkpoint(options_.out, done_, model_, queue_, options_.tokenizer, options_.keep);
-    log_->flush();
+    if (log_) log_->flush();
   }
 
   options options_;
+  ranks& ranks_;
+  results layout_{options_.shape()};
   config config_;
   dataset data_;
   shuffled order_;
   batch_sorter sorter_;
+  std::future<std::vector<float>> weights_;  // made while CUDA starts
   device device_;
   queue queue_;
+  std::unique_ptr<nccl> nccl_;  // where there are several ranks
   model model_;
   examination examination_;
   arena staging_;
+  profile profile_;
   int* tokens_[queue::kMarks];
   float* rates_[queue::kMarks];
-  float* results_[queue::kMarks];
+  float* numbers_[queue::kMarks];
   progress done_;
   std::optional<recording> graph_;
-  std::optional<run_log> log_;
+  std::optional<run_log> log_;  // rank 0's
   speedometer speed_;
   int64_t reported_ = 0;  // steps whose numbers have come
+  bool is_first_ = true;  // what comes is the first step
+  int64_t saved_ = 0;     // the step of the last checkpoint
   clock::time_point last_report_;
 };
 
@@ -231,13 +280,17 @@ class run {
 }  // namespace gpt2
 
 int main(int count, char** arguments) {
+  const auto start = gpt2::clock::now();
+  std::optional<gpt2::ranks> all;
   try {
-    const gpt2::options o = gpt2::parse_options(count, arguments);
+    gpt2::options o = gpt2::parse_options(count, arguments);
     if (o.help) return std::fputs(gpt2::help().c_str(), stdout) < 0;
+    all.emplace(static_cast<int>(o.ranks));
+    o.rank = all->rank();
     std::signal(SIGINT, [](int) { gpt2::interrupted = 1; });
-    gpt2::run(o).go();
+    gpt2::run(o, *all).go(start);
   } catch (const std::exception& why) {
-    std::fprintf(stderr, "train_gpt2: %s\n", why.what());
+    if (!all || all->may_speak()) std::fprintf(stderr, "train_gpt2: %s\n", why.what());
     return 1;
   }
   return 0;

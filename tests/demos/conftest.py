@@ -1,6 +1,7 @@
 """What the tests of the demos share: the import path, a tiny model, a way to run a program."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,8 @@ def start_program():
             stderr=subprocess.PIPE,
             encoding="utf-8",
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
+            # What a shell starts in the background ignores interrupts, and so do its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start

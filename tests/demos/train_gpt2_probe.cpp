@@ -47,7 +47,7 @@ void load_tokens(model& m, queue& q, const safetensors& in) {
     }
     sorter.sort(batch, rows);
   }
-  q.upload(m.memory().tokens, staged.data(), int64_t(staged.size()) * 4);
+  q.copy(m.memory().tokens, staged.data(), int64_t(staged.size()) * 4);
   q.synchronise();
 }
 
@@ -91,13 +91,15 @@ void run(char** arguments) {
     out.add("gradient." + p.name, p.shape, part(gradients, p));
   }
   const auto update = [&](float rate) {
-    q.upload(m.memory().learning_rate, &rate, sizeof(rate));
+    q.copy(m.memory().learning_rate, &rate, sizeof(rate));
     m.update();
     q.synchronise();  // before the rate goes
   };
   update(0.01f);
-  const int64_t results = result_floats(shape.micro_steps);
-  out.add("results", {results}, to_host(q, dtype::float32, m.memory().results, results));
+  const auto numbers = [&] {
+    return to_host(q, dtype::float32, m.memory().numbers, results(shape).floats());
+  };
+  out.add("results", {results(shape).floats()}, numbers());
   update(0.02f);
   const std::vector<float> exact = m.exact_weights();
   const std::vector<float> rounded = to_host(q, type, m.memory().weights, m.layout().total);
@@ -106,8 +108,9 @@ void run(char** arguments) {
     out.add("rounded." + p.name, p.shape, part(rounded, p));
   }
   update(0);
-  out.add("verdict", {4},
-          to_host(q, dtype::float32, m.memory().results + shape.micro_steps, 4));
+  std::vector<float> last = numbers();
+  const float* const said = &results(shape).verdict_in(last.data())->norm;
+  out.add("verdict", {4}, std::vector<float>(said, said + 4));
   write_safetensors(arguments[2], {}, out.named);
 }
 

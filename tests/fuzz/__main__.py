@@ -16,7 +16,7 @@ NOTICED = 0.9  # of the spoilt elements
 
 def main(words: list[str] | None = None) -> int:
     options = parse(words)
-    setting = Setting(options.device, options.backend, options.race)
+    setting = Setting(options.device, options.backend, options.race, options.generic)
     if options.case:
         return repeat(setting, *options.case, options.control)
     chosen = options.only or sorted(case.ops())
@@ -42,6 +42,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         "--backend", choices=("auto", "torch", "simulator"), default="auto", help="(auto)"
     )
     parser.add_argument("--race", action="store_true", help="the simulator's race mode")
+    parser.add_argument("--generic", action="store_true", help="of two kernels the generic one")
     parser.add_argument("--control", action="store_true", help="spoil results: is it noticed?")
     parser.add_argument("--jobs", type=int, help="processes (cpu: 1, cuda: half of the cores, ≤ 8)")
     options = parser.parse_args(words)
@@ -52,6 +53,8 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         parser.error("the simulator takes tensors on the CPU: --device cpu")
     if options.race and options.backend != "simulator":
         parser.error("--race is a mode of the simulator: --backend simulator")
+    if options.generic and options.backend == "torch":
+        parser.error("--generic chooses between kernels: --backend auto or simulator")
     if options.jobs is None:
         options.jobs = 1 if options.device == "cpu" else min(8, max(1, (os.cpu_count() or 2) // 2))
     return options

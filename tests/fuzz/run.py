@@ -28,15 +28,17 @@ NOISE = 2048  # rows and columns of the products that run beside
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Where the cases run: "cpu" or "cuda", the backend, and the simulator's race mode."""
+    """Where the cases run, by which backend; race mode; and of two kernels the generic one."""
 
     device: str
     backend: str
     race: bool = False
+    generic: bool = False
 
     @property
     def options(self) -> str:
-        return f"--device {self.device} --backend {self.backend}" + " --race" * self.race
+        said = f"--device {self.device} --backend {self.backend}"
+        return said + " --race" * self.race + " --generic" * self.generic
 
     @property
     def kernels(self) -> bool:
@@ -45,12 +47,11 @@ class Setting:
 
     @contextlib.contextmanager
     def scope(self, policy: str, seed: int) -> Iterator[None]:
-        if self.backend != "simulator":
-            with thunderkittens.backend(self.backend):
-                yield
-            return
-        number = seed if policy == "random" else None
-        with thunderkittens.backend("simulator", policy=policy, seed=number, race=self.race):
+        options = {"kernel": "generic"} if self.generic else {}
+        if self.backend == "simulator":
+            number = seed if policy == "random" else None
+            options |= {"policy": policy, "seed": number, "race": self.race}
+        with thunderkittens.backend(self.backend, **options):
             yield
 
 

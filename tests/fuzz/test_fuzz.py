@@ -164,7 +164,14 @@ def test_command_repeats_one_case(capsys):
 
 
 @pytest.mark.parametrize(
-    "words", ["--only nothing", "--case rotary:x", "--backend simulator --device cuda", "--race"]
+    "words",
+    [
+        "--only nothing",
+        "--case rotary:x",
+        "--backend simulator --device cuda",
+        "--race",
+        "--generic --backend torch",
+    ],
 )
 def test_command_refuses(words):
     with pytest.raises(SystemExit):

@@ -96,7 +96,8 @@ def cross_entropy(
 
     Source:
         Kernels for V from 1 to 16,777,216 in 16 and 32 bits:
-        csrc/kernels/cross_entropy/cross_entropy_sm90.cu. Torch computes everything else;
+        csrc/kernels/cross_entropy/cross_entropy_sm90.cu, and for other architectures, or under
+        `backend(…, kernel="generic")`, cross_entropy.cu beside it. Torch computes everything else;
         `thunderkittens.explain` tells.
 
     Example:

@@ -276,9 +276,10 @@ def hedgehog_attention_step(
         NotImplementedError: A tensor is sparse or nested, or needs a gradient.
 
     Backends:
-        The kernel (sm_90a) takes float32, bfloat16 and float16, D and E up to 256 and F up to 128,
-        and states that are contiguous; torch computes the rest. Nothing is read back to the host,
-        and a CUDA graph of a call can be replayed for token after token.
+        The kernels (any architecture) take float32, bfloat16 and float16, D and E up to 256, F up
+        to 128, and states that are contiguous; torch computes the rest. Where D and E are at most
+        128, F 64, and rows start at multiples of 16 bytes, it is the faster one of two. Nothing is
+        read back to the host, and a CUDA graph of a call can be replayed for token after token.
 
     Numerics:
         All is computed in float32 (float64 for float64), and rounded once.

@@ -18,9 +18,13 @@ def linear(
     *,
     residual: Tensor | None = None,
     activation: Literal["none", "swiglu"] | None = "none",
+    norm: tuple[Tensor, float] | None = None,
     **_foreign: NoReturn,
 ) -> Tensor:
-    """A linear layer: y = act(x Wᵀ + b) + residual, where few rows of x meet a large weight.
+    """A linear layer: y = act(z Wᵀ + b) + residual, where few rows of x meet a large weight.
+
+    z is x or, with `norm=(weight, eps)`, its RMSNorm: z = x · weight / sqrt(mean(x²) + eps), over
+    the last dimension.
 
     What a step of decoding is made of. With one to 16 rows the kernel reads the weight once, at the
     speed of memory; above that, torch's matrix product computes the same, without a warning.
@@ -36,6 +40,7 @@ def linear(
         bias: [N], x's dtype; for "swiglu" [2 N]. None for none.
         residual: [..., N], x's dtype and leading dimensions: added last. None for none.
         activation: "none", which None is too, or "swiglu".
+        norm: The norm's weight, [K], x's dtype, and its eps, at least 0. None for none.
 
     Returns:
         y, [..., N], x's dtype, contiguous.
@@ -46,8 +51,9 @@ def linear(
         NotImplementedError: A tensor is sparse or nested.
 
     Backends:
-        The kernel (Hopper) takes bfloat16 and float16, and weights whose rows start at multiples of
-        16 bytes (K a multiple of 8, if contiguous); torch computes the rest. One launch, in which
+        The kernel (Hopper) takes bfloat16 and, without a norm, float16, and weights whose rows
+        start at multiples of 16 bytes (K a multiple of 8, if contiguous); torch computes the rest.
+        One launch, in which
         every block has columns of y of its own. Where a gradient is needed torch's own ops compute
         the call, so it is differentiable, any number of times. (`explain` answers for a call under
         torch.no_grad().)
@@ -55,7 +61,8 @@ def linear(
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
         run, and for a row of x the same whatever other rows there are; torch's path rounds the
-        product before each of what follows.
+        product before each of what follows. With a norm, x · weight is rounded to x's dtype, and
+        the sums are divided by the root of the mean square, where torch's path rounds z.
 
     Source:
         csrc/kernels/linear. For each 32 or 64 columns of y, x is read once, from the L2 cache.
@@ -69,7 +76,18 @@ def linear(
     if _foreign:
         refuse_keywords("linear", _foreign)
     try:
-        return _linear(x, weight, bias, residual, "none" if activation is None else activation)
+        act = "none" if activation is None else activation
+        if norm is None:
+            return _linear(x, weight, bias, residual, act)
+        return _linear(x, weight, bias, residual, act, *_weight_and_eps(norm))
     except RuntimeError as error:
         refuse_types("linear", error)
         raise
+
+
+def _weight_and_eps(norm: object) -> tuple[Tensor, float]:
+    """The parts of a norm, each of which the op checks."""
+    if not isinstance(norm, tuple) or len(norm) != 2:
+        got = f"one of {len(norm)}" if isinstance(norm, tuple) else type(norm).__name__
+        raise TypeError(f"linear: norm must be a tuple (weight, eps) or None, got {got}")
+    return norm

@@ -10,6 +10,7 @@
 #include <kittens.cuh>
 
 #include "kernels/based_attention/based_attention.h"
+#include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 
@@ -44,19 +45,6 @@ struct feature_group {
 inline constexpr int kSlice = 32;        // columns
 inline constexpr int kOne = 10 * 8 + 4;  // the column that is 1
 using kind = feature_group::kind;
-
-// Both products of two words.
-template <class T>
-KITTENS_DEVICE uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  using pair = std::conditional_t<std::same_as<T, bf16>, __nv_bfloat162, __half2>;
-  pair x, y;
-  std::memcpy(static_cast<void*>(&x), &a, sizeof(x));
-  std::memcpy(static_cast<void*>(&y), &b, sizeof(y));
-  const pair product = __hmul2(x, y);
-  uint32_t words;
-  std::memcpy(&words, &product, sizeof(words));
-  return words;
-}
 
 // The features of one row of x, of which four lanes hold a word each of both halves.
 template <class T>

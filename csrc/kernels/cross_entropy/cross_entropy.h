@@ -20,10 +20,11 @@ constexpr bool few_cross_entropy_rows(int64_t rows, int64_t width, int multiproc
 
 // Whether the last block may wait for the others, which nothing promises to start before it: they
 // find a place. A device runs at most 128 grids at a time (CUDA programming guide, compute
-// capability 9.0), each with one block that waits, and a block has a multiprocessor to itself where
-// rows are long, and else at most a quarter of one. So with more than 128 multiprocessors one, or
-// with more than 64 half of all places, enough for a cluster, are left to blocks that wait for
-// nobody. (The simulator, which is not asked, runs one grid at a time.)
+// capabilities 8.0 to 12.0), each with one block that waits, and a block has a multiprocessor to
+// itself where rows are long, and else at most a quarter of one. So with more than 128
+// multiprocessors one, or with more than 64 half of all places, enough for a cluster, are left to
+// blocks that wait for nobody. (An A100 has 108: there long rows take several launches. The
+// simulator, which is not asked, runs one grid at a time.)
 constexpr bool others_find_room(int64_t width, int multiprocessors) {
   return (width > 8192 ? 1 : 2) * multiprocessors > 128;
 }

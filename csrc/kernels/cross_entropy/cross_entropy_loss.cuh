@@ -21,13 +21,15 @@ struct cross_entropy_loss_config {
   static constexpr int min_blocks = 8;  // 32 registers a thread
 };
 
-// Adds this thread's vectors of a row: the vectors `thread`, thread + threads, …
+// Adds this thread's vectors of a row: the vectors `thread`, thread + threads, … (In two passes,
+// too.)
 template <class Config>
 KITTENS_DEVICE void include_vectors(near_sums& sums, const typename Config::type* x,
                                     const row_pieces<typename Config::type>& pieces,
                                     bool smoothing) {
   using vector = typename Config::vector;
-  constexpr int kVectors = Config::vectors, kLength = vector::kLength;
+  constexpr int kVectors = Config::vectors, kLength = vector::kLength, kPair = 2;
+  static_assert(kVectors % kPair == 0);
   const int threads = arch::block_threads();
   for (int first = arch::thread_id(); first < pieces.vectors; first += kVectors * threads) {
     typename vector::run runs[kVectors];
@@ -37,16 +39,19 @@ KITTENS_DEVICE void include_vectors(near_sums& sums, const typename Config::type
       runs[i] = vector::all(-kInfinity);
       if (v < pieces.vectors) runs[i] = vector::from_global(x + pieces.column(v));
     }
-    float logits[kVectors * kLength];
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      float values[kLength];
-      runs[i].get(values);
-      if (smoothing && first + i * threads < pieces.vectors) sums.include_plain(values);
+    for (int i = 0; i < kVectors; i += kPair) {
+      float logits[kPair * kLength];
 #pragma unroll
-      for (int k = 0; k < kLength; ++k) logits[i * kLength + k] = values[k];
+      for (int k = 0; k < kPair; ++k) {
+        float values[kLength];
+        runs[i + k].get(values);
+        if (smoothing && first + (i + k) * threads < pieces.vectors) sums.include_plain(values);
+#pragma unroll
+        for (int j = 0; j < kLength; ++j) logits[k * kLength + j] = values[j];
+      }
+      sums.include(logits);
     }
-    sums.include(logits);
   }
 }
 
@@ -68,21 +73,22 @@ __global__ void __launch_bounds__(Config::threads,
   }
 
   const row_pieces<T> pieces(x, p.width);
+  near_sums sums;
+  include_vectors<Config>(sums, x, pieces, smoothing);
+  // On their way together; before the row, they would take registers from it.
   const int column = column_of(target, p.width);
   const float x_target =
       thread == 0 && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
-  float loose = 0.0f;
   const bool has_loose = pieces.has_loose(thread);
-  if (has_loose) loose = convert<float>(arch::load_global(x + pieces.loose_column(thread)));
+  if (has_loose) {
+    sums.include_one(convert<float>(arch::load_global(x + pieces.loose_column(thread))), smoothing);
+  }
   auto& shared = *reinterpret_cast<group_sums*>(arch::dynamic_shared());
   const auto finish = [&](const auto& sums) {
     if (thread != 0) return;
     tell_if_outside(p, r, column);
     arch::store_global(p.loss + r, loss_of(p, sums.plain, log_sum_exp(sums, column), x_target));
   };
-  near_sums sums;
-  include_vectors<Config>(sums, x, pieces, smoothing);
-  if (has_loose) sums.include_one(loose, smoothing);
   combine(sums, shared, 0, arch::warp_id(), warps, smoothing);
   if (is_far<T>(sums)) [[unlikely]] {
     const far_row<T> row{

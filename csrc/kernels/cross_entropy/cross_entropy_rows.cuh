@@ -34,8 +34,9 @@ struct cross_entropy_rows_config {
   static constexpr bool loads_ignored = Vectors == 4;
   static constexpr int max_warps = Warps, max_blocks = Blocks;
   static constexpr bool in_cluster = Blocks > 1;
-  static constexpr int max_threads = max_warps * kWarp;
-  static constexpr int min_blocks = 1024 / max_threads;  // 64 registers a thread
+  // 64 registers a thread. (Of blocks of one warp, some architectures have no room for 32.)
+  static constexpr int max_threads = (max_warps > 2 ? max_warps : 2) * kWarp;
+  static constexpr int min_blocks = 1024 / max_threads;
   // Up to 14 columns may be outside of the vectors of the body.
   static constexpr int64_t block_columns = max_warps * warp_columns;
   // With eight vectors a lane, registers are too few for it: some would be spilled.
@@ -126,8 +127,8 @@ struct register_row {
     if (has_loose) arch::store_global(row + loose_column(), convert<T>(0.0f));
   }
 
-  // Without an instruction: eight vectors' logits, as floats from the first pass to the second,
-  // would be spilled, and so they are converted twice.
+  // Without an instruction, whatever the architecture: eight vectors' logits, as floats from the
+  // first pass to the second, would be spilled, and so they are converted twice.
   KITTENS_DEVICE void forget_floats() {
     if constexpr (Config::vectors == 8) {
 #pragma unroll
@@ -208,7 +209,10 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   const int64_t target = load_target(p, r);
   register_row<Config> row(x, p.width, place.warp);
   if constexpr (Config::loads_ignored) row.load(x);
-  const int64_t count = count_of_lane(p);
+  // Beside eight vectors there are no registers for what is needed behind the sums alone: on some
+  // architectures they would be spilled.
+  constexpr bool kEarly = Config::vectors == 4;
+  const int64_t count = kEarly ? count_of_lane(p) : 0;
   if (target == p.ignore_index) {
     if (first) hand_in_loss(p, r, 0.0f);
     if (p.gradient != nullptr) row.store_zeros(gradient);
@@ -220,8 +224,11 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
   const int column = column_of(target, p.width);
   const float x_target =
       first && column >= 0 ? convert<float>(arch::load_global(x + column)) : 0.0f;
-  const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
-  const float factor = p.gradient == nullptr ? 0.0f : dloss * (1.0f / divisor(p, count));
+  const auto factor_of_row = [&] {
+    const float dloss = p.dloss == nullptr ? 1.0f : arch::load_global(p.dloss + r * p.dloss_stride);
+    return dloss * (1.0f / divisor(p, kEarly ? count : count_of_lane(p)));
+  };
+  const float early = kEarly && p.gradient != nullptr ? factor_of_row() : 0.0f;
   const auto meet = [&](auto& sums, int half) {
     if constexpr (Config::in_cluster) {
       auto& shared = *reinterpret_cast<cluster_sums<Config>*>(arch::dynamic_shared());
@@ -238,9 +245,9 @@ KITTENS_DEVICE int64_t work_on_row(const cross_entropy_forward_params& p,
       tell_if_outside(p, r, column);
       hand_in_loss(p, r, loss_of(p, sums.plain, lse, x_target));
     }
-    if (p.gradient != nullptr) {
-      part.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
-    }
+    if (p.gradient == nullptr) return;
+    const float factor = kEarly ? early : factor_of_row();
+    part.store_gradient(gradient, gradient_of(p, sums, lse, column, factor));
   };
   near_sums sums;
   row.include_in(sums, smoothing);

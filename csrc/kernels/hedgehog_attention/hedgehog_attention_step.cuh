@@ -1,4 +1,5 @@
-// hedgehog attention, one token: what enters the state is read and written once.
+// hedgehog attention, one token: what enters the state is read and written once. Of any sizes: most
+// are taken by hedgehog_attention_step_vectors.cuh, which is faster.
 //
 // A block of threads has a head. The token that leaves the window of 64, whose place in the caches
 // the new one takes, enters the state: S += φ(k) vᵀ, z += φ(k). Then

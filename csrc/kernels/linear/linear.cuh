@@ -1,4 +1,5 @@
-// linear: y = x Wᵀ for a few rows of x. Memory-bound: the weight is read once.
+// linear: y = x Wᵀ for a few rows of x, perhaps of their RMSNorm. Memory-bound: the weight is read
+// once.
 //
 //   group    16 rows of the weight, columns of y; gated: 16 of gate and 16 of up
 //   block    some groups side by side, groups · b / blocks … groups · (b + 1) / blocks − 1, and all
@@ -11,11 +12,16 @@
 // has a ring of its own, which one of its lanes fills by TMA with the warp's next steps, across
 // passes: no warp waits for another but at the end of a pass. (One thread that fills a ring for all
 // of them takes up to twice as long; benchmarks/linear.md.)
+//
+// RMSNorm is x · g / rms(x), rms a number a row. So x · g is rounded to x's type and multiplied
+// with the weight while each warp adds up the squares of its own steps' x, and sums are divided by
+// rms at the end of the pass.
 #pragma once
 
 #include <kittens.cuh>
 
 #include "kernels/linear/linear.h"
+#include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
@@ -46,7 +52,8 @@ struct linear_arguments {
   tma_map<typename Config::x_tile> x;
   tma_map<typename Config::weight_tile> weight, up;  // up: as weight, where it is gated
   linear_tensors tensors;
-  int rows, steps, out_features, groups;
+  int rows, steps, in_features, out_features, groups;
+  float norm_eps;
 };
 
 template <class Config>
@@ -58,6 +65,7 @@ template <class Config>
 struct linear_shared {
   linear_stage<Config> stage[kWarps][Config::stages];
   typename Config::sum_tile sums[kWarps][Config::tiles];
+  float squares[kWarps][kRows];  // of each row of x, of each warp's steps
   semaphore full[kWarps][Config::stages];
 };
 
@@ -129,6 +137,71 @@ struct linear_factors {
   }
 };
 
+// What RMSNorm does to x.
+template <class Config>
+struct linear_norm {
+  using T = typename Config::type;
+  using x_rows = decltype(linear_factors<Config>::x);
+
+  typename x_rows::row_vec weight;  // of a step's columns; behind the last 0
+  float squares[2] = {0.0f, 0.0f};  // this lane's part of two rows' sums: lane / 4, and 8 further
+
+  KITTENS_DEVICE void load_weight(const linear_arguments<Config>& p, int step) {
+    const T* const from = static_cast<const T*>(p.tensors.norm_weight);
+#pragma unroll
+    for (int i = 0; i < weight.chunks; ++i) {
+      const int col = step * kStep + weight.first(i, arch::lane_id());
+      detail::run_access<T, 2>::load(weight.data[i], from + col, col < p.in_features);
+    }
+  }
+  KITTENS_DEVICE void add_squares(const x_rows& x) {
+#pragma unroll
+    for (int t = 0; t < x.line_tiles; ++t) {
+#pragma unroll
+      for (int pair = 0; pair < x.kPairs; ++pair) {
+        float a, b;
+        x.get(a, b, 0, t, pair);
+        squares[pair % 2] = fmaf(a, a, fmaf(b, b, squares[pair % 2]));
+      }
+    }
+  }
+  // Pair by pair: by floats, as mul_col, the kernel would wait for it.
+  KITTENS_DEVICE void multiply(x_rows& x) const {
+#pragma unroll
+    for (int t = 0; t < x.line_tiles; ++t) {
+#pragma unroll
+      for (int pair = 0; pair < x.kPairs; ++pair) {
+        uint32_t& word = x.data[0][t * x.kPairs + pair];
+        word = multiply_pairs<T>(word, weight.data[2 * t + pair / 2].words[0]);
+      }
+    }
+  }
+  // Each row's sum of this warp.
+  KITTENS_DEVICE void share(linear_shared<Config>& shared) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = squares[i];
+      sum += arch::shuffle_xor(sum, 1);
+      sum += arch::shuffle_xor(sum, 2);
+      const int row = arch::lane_id() / 4 + 8 * i;
+      if (arch::lane_id() % 4 == 0) {
+        arch::store_shared(&shared.squares[arch::warp_id()][row], sum);
+      }
+    }
+  }
+};
+
+// 1 / rms of a row, of all warps' sums; 1 where x is taken as it is.
+template <class Config>
+KITTENS_DEVICE float scale_of(const linear_shared<Config>& shared,
+                              const linear_arguments<Config>& p, int row) {
+  if (p.tensors.norm_weight == nullptr) return 1.0f;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += arch::load_shared(&shared.squares[w][row]);
+  return arch::rsqrt_approx(sum / float(p.in_features) + p.norm_eps);
+}
+
 // The sums of one warp in a pass.
 template <class Config>
 struct linear_sums {
@@ -152,10 +225,10 @@ struct linear_sums {
   }
 };
 
-// An element of a product, of all warps' sums, with its bias.
+// An element of a product, of all warps' sums, with its row's scale and its bias.
 template <class Config>
 KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_arguments<Config>& p,
-                                int tile, int row, int col, int feature) {
+                                int tile, int row, int col, int feature, float scale) {
   float sum = 0;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
@@ -163,6 +236,7 @@ KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_argu
   }
   using T = typename Config::type;
   const auto* bias = static_cast<const T*>(p.tensors.bias);
+  sum *= scale;
   return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
 }
 
@@ -178,9 +252,10 @@ KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_ar
     const int feature = (first_group + group) * kGroup + col;
     if (feature >= p.out_features) continue;
     const int tile = Config::tiles_of_group * group;
-    float y = product_of(shared, p, tile, row, col, feature);
+    const float scale = scale_of(shared, p, row);
+    float y = product_of(shared, p, tile, row, col, feature, scale);
     if constexpr (Config::gated) {
-      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature);
+      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature, scale);
       y = y / (1.0f + expf(-y)) * up;
     }
     const int64_t at = int64_t{row} * p.out_features + feature;
@@ -197,6 +272,7 @@ __global__ __launch_bounds__(kWarps* kWarp,
   auto& ring = shared.stage[arch::warp_id()];
   auto& full = shared.full[arch::warp_id()];
   const auto mine = block_groups<Config>::of(p);
+  const bool normalized = p.tensors.norm_weight != nullptr;
   step_walk<Config> next;
   for (int i = 0; i < Config::stages; ++i) {
     if (arch::lane_id() == 0) {
@@ -208,12 +284,14 @@ __global__ __launch_bounds__(kWarps* kWarp,
   arch::sync_warp();
 
   linear_sums<Config> sums;
+  linear_norm<Config> norm;
   cursor<Config::stages> at;
   for (int pass = 0; pass < mine.passes(); ++pass) {
     const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
     sums.clear();
     for (int step = arch::warp_id(); step < p.steps; step += kWarps, at.advance()) {
       linear_factors<Config> factors;
+      if (normalized) norm.load_weight(p, step);  // it comes while the step does
       wait(full[at.stage], at.phase);
       factors.take(ring[at.stage], tiles);
       arch::fence_async_proxy();  // the copy that comes next writes what has been read
@@ -222,9 +300,14 @@ __global__ __launch_bounds__(kWarps* kWarp,
         request(ring[at.stage], full[at.stage], p, mine, next);
       }
       next.advance(p);
+      if (normalized) {
+        if (pass == 0) norm.add_squares(factors.x);
+        norm.multiply(factors.x);
+      }
       sums.add(factors, tiles);
     }
     sums.share(shared, tiles);
+    if (normalized && pass == 0) norm.share(shared);
     group<kWarps>::sync(1);
     write_columns(shared, p, mine.first_of(pass), groups);
     group<kWarps>::sync(1);  // before the next pass's sums

@@ -24,10 +24,12 @@ void launch_linear(const linear_params& params, host::stream s) {
         matrix(weight + p.out_features * p.weight_stride, p.out_features, p.weight_stride));
   }
   a.tensors = params.tensors;
+  a.norm_eps = float(p.norm_eps);
   a.rows = int(p.rows);
   a.steps = int(host::ceil_div(p.in_features, int64_t{kStep}));
   a.out_features = int(p.out_features);
   a.groups = int(host::ceil_div(p.out_features, int64_t{kGroup}));
+  a.in_features = int(p.in_features);
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},
                              .block = {kWarps * kWarp},

@@ -16,6 +16,12 @@ using kittens::host::text;
 std::string why_unsupported(const linear_problem& p) {
   constexpr int64_t kMost = std::numeric_limits<int>::max() / 4;
   if (p.type == dtype::float32) return "float32 is computed by torch";
+  if (p.normalized && p.type == dtype::float16) {
+    return "float16, whose products with the norm's weight may overflow, is normalized by torch";
+  }
+  if (p.normalized && p.in_features % 2 != 0) {
+    return text("the norm of an odd number of columns, ", p.in_features, ", is computed by torch");
+  }
   if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
   if (p.in_features == 0) return "there are no products to add up";
   if (p.in_features > kMost || p.out_features > kMost) {

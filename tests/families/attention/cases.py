@@ -11,7 +11,7 @@ import torch
 import thunderkittens
 from tests.families.attention.layouts import LAYOUTS, lay_out
 from tests.families.attention.reference import Reference
-from thunderkittens import _C
+from tests.tools import kernel_kinds
 from thunderkittens.testing import memory
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -314,11 +314,7 @@ SMALL = "--rows 64 --keys 64 --key-heads 1"  # options of `make sim`, for its te
 
 def kernels_of(case: Case) -> contextlib.AbstractContextManager:
     """Puts the backend in force that is; with generic kernels where the case has them."""
-    if not case.generic:
-        return contextlib.nullcontext()
-    now = _C.backend().name
-    world = "simulator" if "simulator" in now else "auto"
-    return thunderkittens.backend(world, kernel="generic", race="race" in now)
+    return kernel_kinds.taking(case.generic)
 
 
 def run_case(case: Case, inputs) -> tuple[torch.Tensor, torch.Tensor]:

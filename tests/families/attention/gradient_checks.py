@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import thunderkittens
 from tests.families.attention import cases, gradients_reference, layouts
 from tests.families.attention.cases import Case
+from thunderkittens import _C
 from thunderkittens.testing import check_memory, memory
 
 BLOCK = 128  # rows or keys that a product may take at once: 0 · NaN of one may reach all
@@ -307,12 +308,22 @@ def _leaves(case: Case, device: str) -> list[Tensor]:
 
 
 def check_checkpointed(case: Case, device: str, reentrant: bool) -> None:
-    """Activation checkpointing, which computes o and lse again, changes no bit."""
+    """Activation checkpointing, which computes o and lse again, changes no bit.
+
+    Autograd's thread, which does so on a GPU, has a backend of its own: the function chooses this
+    thread's.
+    """
     leaves = _leaves(case, device)
     dout, dlse = cases.incoming(case, device, with_lse=True)
+    choice = _C.backend()
 
     def call(*t: Tensor) -> tuple[Tensor, Tensor]:
-        return thunderkittens.attention(*t, **cases.options(case), return_lse=True)
+        before = _C.backend()
+        _C.set_backend(choice)
+        try:
+            return thunderkittens.attention(*t, **cases.options(case), return_lse=True)
+        finally:
+            _C.set_backend(before)
 
     want = torch.autograd.grad(call(*leaves), leaves, (dout, dlse))
     outputs = checkpoint(call, *leaves, use_reentrant=reentrant)

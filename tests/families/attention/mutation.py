@@ -1,6 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, Listed
+from tests.mutation.listing import ANY_BARRIER, SAME, Listed
 from tests.mutation.program import Program
 
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
@@ -49,6 +49,7 @@ OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.c
 OF_BACKWARD = "attention_backward_generic.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
+BACKWARD_CONSUMER = "attention_backward_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
 ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
@@ -286,6 +287,18 @@ LISTED: tuple[Listed, ...] = (
         "of multiples of 32 below 256, 64 or 63 makes no difference there",
     ),
     Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
+    Listed(
+        BACKWARD_CONSUMER,
+        "attention_backward_consumer",
+        "start 2/2 less",
+        "the first block sets it before it is read",
+    ),
+    Listed(
+        BACKWARD_CONSUMER,
+        "attention_backward_consumer::store_tile",
+        "barrier number 1/2 more",
+        ANY_BARRIER,
+    ),
     Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::add_dq", "guard always", ALL_FINITE),
     Listed(
         OF_BACKWARD,

@@ -19,8 +19,3 @@ SPILLS = {
 }
 # In these passes ptxas has too few registers to keep products under way side by side (C7511).
 SERIALISED = tuple(SPILLS)
-# One word, of the 80 registers that leave room for three blocks.
-SPILLS |= {
-    f"based_attention_step<based_attention_step_config<{dtype}, 4, 64, 10>>": 4
-    for dtype in ("bf16", "half", "float")
-}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import thunderkittens
+from tests.tools import kernel_kinds
 from tests.tools.tensors import BF16, FP16, FP32, FP64, SHORT, lay_out
 from thunderkittens.testing import assert_close, tolerance
 
@@ -44,6 +45,7 @@ class Case:
         z_loss: Weight of the squared log-sum-exp.
         inplace: The gradient takes the place of the logits.
         dloss: The loss's own gradient.
+        generic: Whether `run_case` takes the generic kernels.
     """
 
     width: int
@@ -58,6 +60,7 @@ class Case:
     z_loss: float = 0.0
     inplace: bool = False
     dloss: float = 1.0
+    generic: bool = False
 
     def __str__(self) -> str:
         parts = ["x".join(map(str, (*self.leading, self.width))), SHORT[self.dtype]]
@@ -172,13 +175,15 @@ BUDGETS = {
     "cross_entropy, few rows": Case(1024, (20,), BF16),
     "cross_entropy, clusters": Case(9001, (1,), BF16, ignored=0),
     "cross_entropy, streamed": Case(33001, (5,), BF16, dloss=0.5),
+    "cross_entropy, two passes": Case(33001, (5,), BF16, dloss=0.5, generic=True),
 }
 SMALL = "--width 72 --leading 2,3 --no-narrow"  # options of `make sim`, for its tests
 
 
 def run_case(case: Case, inputs) -> list[torch.Tensor]:
     """The calls of a case, forward and backward, by the backend in force."""
-    return differentiate(case, *inputs)
+    with kernel_kinds.taking(case.generic):
+        return differentiate(case, *inputs)
 
 
 def check_case(case: Case, inputs, results) -> None:

@@ -13,6 +13,7 @@ in_row = partial(Mistake, file="kernels/cross_entropy/cross_entropy_row.cuh")
 in_loss = partial(Mistake, file="kernels/cross_entropy/cross_entropy_loss.cuh")
 in_rows = partial(Mistake, file="kernels/cross_entropy/cross_entropy_rows.cuh")
 in_stream = partial(Mistake, file="kernels/cross_entropy/cross_entropy_stream.cuh")
+in_two_pass = partial(Mistake, file="kernels/cross_entropy/cross_entropy_two_pass.cuh")
 in_reduce = partial(Mistake, file="kernels/cross_entropy/cross_entropy_reduce.cuh")
 in_backward = partial(Mistake, file="kernels/cross_entropy/cross_entropy_backward.cuh")
 
@@ -78,6 +79,24 @@ MISTAKES = (
         "combine(again, shared, 1,",
         "combine(again, shared, 0,",
         RACE_OF_SUMS,
+    ),
+    in_two_pass(
+        "sums_of_a_far_row_lie_where_others_are_read",
+        "combine(again, shared, 1,",
+        "combine(again, shared, 0,",
+        RACE_OF_SUMS,
+    ),
+    in_two_pass(
+        "the_first_step_is_not_gone_back_over",
+        "first >= 0; first -= step",
+        "first >= step; first -= step",
+        WRONG,
+    ),
+    in_two_pass(
+        "an_ignored_row_hands_in_no_loss",
+        "if (thread == 0) hand_in_loss(p, r, 0.0f);",
+        "if (thread == 0 && p.loss != nullptr) arch::store_global(p.loss + r, 0.0f);",
+        r"LIVELOCK at cross_entropy_row.cuh",
     ),
     in_stream(
         "chunks_of_a_far_row_are_not_released",

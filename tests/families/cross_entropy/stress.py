@@ -1,4 +1,4 @@
-"""What is repeated on a GPU of cross_entropy: rows that its ring streams."""
+"""What is repeated on a GPU of cross_entropy: rows that its ring streams, or are read twice."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -83,7 +83,13 @@ def problems() -> list[Problem]:
     ]
     found = [Problem("cross_entropy_stream", each, cases) for each in some]
     alone = case(50304, (132,), BF16, "offset")
-    return [*found, Problem("cross_entropy_stream", alone, cases, loss_alone=True)]
+    found.append(Problem("cross_entropy_stream", alone, cases, loss_alone=True))
+    of_generic = [
+        case(128256, (400,), BF16, "offset", generic=True),
+        case(50304, (1000,), BF16, inplace=True, dloss=0.3, generic=True),
+        case(9001, (120,), FP32, generic=True),
+    ]
+    return [*found, *(Problem("cross_entropy_two_pass", each, cases) for each in of_generic)]
 
 
 CASES = tuple(problems())

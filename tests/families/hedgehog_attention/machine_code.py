@@ -5,7 +5,13 @@ SOURCES = (
     "csrc/kernels/hedgehog_attention/hedgehog_attention_backward_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step",
 )
-DEPENDENT = ()  # launched programmatically
+DEPENDENT = ("hedgehog_attention_step_vectors",)  # launched programmatically
+# Compiled for other architectures, too.
+GENERIC_FORMS = ("csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",)
+# Bytes of spill loads, at most: one word, of the kernel that computes o.
+SPILLS = {
+    f"hedgehog_attention_forward<hedgehog_config<{dtype}, true>>": 4 for dtype in ("bf16", "half")
+}
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
 ORDINARY_FROM = {
     "hedgehog_attention_forward": "features",

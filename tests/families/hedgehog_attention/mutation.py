@@ -1,6 +1,6 @@
 """Mutation of hedgehog_attention's kernel: targets, programs, mutants that no run can notice."""
 
-from tests.mutation.listing import Listed
+from tests.mutation.listing import NOT_BOUNDED, TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
@@ -18,6 +18,7 @@ TARGETS = {
     f"{_FOLDER}_gradient_walk.cuh": (BACKWARD,),
     f"{_FOLDER}_sums.cuh": (BACKWARD,),
     f"{_FOLDER}_step.cuh": (STEP,),
+    f"{_FOLDER}_step_vectors.cuh": (STEP,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     f"{_FOLDER}_gradient_tile.cuh": ("blocks_per_multiprocessor",),
@@ -28,7 +29,41 @@ HOST_SIDE = (
     f"{_FOLDER}_step_launch.cuh",
 )
 
+_VECTORS = f"{_FOLDER}_step_vectors.cuh"
+_STEP = "hedgehog_vectors_step"
+BUTTERFLY = "a step of 3 · lanes takes a lane to every other one, too"
+ANY_WARP = "any warp may"
+ALL_LANES = "all lanes have the sum"
+FOUR_BYTES = "of float32, which the program has, all is as before"
+
 LISTED: tuple[Listed, ...] = (
+    Listed(
+        _VECTORS,
+        "hedgehog_vectors_config",
+        "start .*|equality negated|limit .*|branch .*|bound shifted",
+        TUNING,
+    ),
+    Listed(_VECTORS, "hedgehog_vectors_config", "term .*", FOUR_BYTES),
+    Listed(_VECTORS, f"{_STEP}::run", "limit 2/2 (less|more)", ANY_WARP),
+    Listed(_VECTORS, f"{_STEP}::add_rows", "term more", BUTTERFLY),
+    Listed(_VECTORS, f"{_STEP}::exchange", "start 1/2 less", "no row of that number is a place"),
+    Listed(_VECTORS, f"{_STEP}::exchange", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::multiply_by_maps", "bound 2/4 shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::score", "bound 1/5 shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::score", "bound 5/5 shifted", "a score that nobody reads"),
+    Listed(_VECTORS, f"{_STEP}::soften_features", "term (less|more)", "the quotient is the same"),
+    Listed(_VECTORS, f"{_STEP}::soften_features", "bound 3/4 shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::soften_scores", "limit more", ALL_LANES),
+    Listed(_VECTORS, f"{_STEP}::add_up_window", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::load_state", "bound shifted", NOT_BOUNDED),
+    Listed(_VECTORS, f"{_STEP}::update_state", "bound 3/6 shifted", "a part without rows"),
+    Listed(
+        _VECTORS,
+        f"{_STEP}::update_state",
+        "guard 1/2 always|bound 4/6 shifted|limit (less|more)",
+        "what has come is loaded again, and is the same",
+    ),
+    Listed(_VECTORS, f"{_STEP}::update_sum", "limit 2/2 more", ALL_LANES),
     Listed(
         f"{_FOLDER}_step.cuh",
         "hedgehog_step::score",

@@ -25,6 +25,12 @@ IN_KERNEL = [
     small(FP32, length=70, before=0, layout="stepped"),
     Case(length=2, head_dim=200, value_dim=256, features=128, heads=1),
     Case(length=1, head_dim=1, value_dim=1, features=1, heads=1, dtype=FP32),
+    # Rows that are vectors, of the widest heads and of narrower ones.
+    Case(length=3, head_dim=64, value_dim=40, features=24, dtype=FP16, before=62, batch=2),
+    Case(length=2, head_dim=72, value_dim=64, features=32, heads=3),
+    Case(length=2, head_dim=60, value_dim=64, features=28, dtype=FP32, before=63),
+    # And those that are none.
+    Case(length=3, head_dim=60, value_dim=64, features=32, before=62, batch=2),
 ]
 
 
@@ -51,9 +57,27 @@ def test_kernel_against_float64(case, monkeypatch):
     steps.check(case, tokens, fixed, state, results)
 
 
+@needs_simulator
+@pytest.mark.parametrize("width", [64, 60])
+def test_places_of_no_token_are_not_read(width):
+    """What is in them before they are filled may be anything."""
+    case = Case(length=2, before=5, head_dim=width, value_dim=width, features=24, heads=1)
+    tokens, fixed, state = steps.make(case)
+    for cache in (state.k_cache, state.v_cache):
+        cache[:, 5:] = torch.nan
+    with thunderkittens.backend("simulator"):
+        y, kv_state, *_ = steps.run(tokens, fixed, state)
+    for cache in (state.k_cache, state.v_cache):
+        cache[:, 5:] = 0
+    want, _, want_kv, _ = steps.definition(tokens, fixed, state)
+    torch.testing.assert_close(y.double(), want, rtol=2**-8, atol=2**-8)
+    torch.testing.assert_close(kv_state.double(), want_kv, rtol=1e-5, atol=1e-5)
+
+
 @needs_race_mode
-def test_no_races():
-    tokens, fixed, state = steps.make(Case(length=2, before=63, heads=1))
+@pytest.mark.parametrize("width", [128, 100])
+def test_no_races(width):
+    tokens, fixed, state = steps.make(Case(length=2, before=63, heads=1, head_dim=width))
     check_no_races(lambda: steps.run(tokens, fixed, state))
 
 

@@ -25,11 +25,13 @@ class Case:
         bias: There is one.
         residual: There is one.
         activation: As given to the op.
+        norm: There is one, of this eps; None: none.
         weight_layout: How the weight lies in memory: "contiguous", or "wide", with room behind its
             rows.
         x_layout: The same of x, also "odd", at addresses that are no multiples of 16 bytes, and
             "stepped".
         offset: Of all values of x and of the weight, which are else normally distributed.
+        small: What x is multiplied by.
     """
 
     leading: tuple[int, ...] = (1,)
@@ -39,9 +41,11 @@ class Case:
     bias: bool = False
     residual: bool = False
     activation: str | None = None
+    norm: float | None = None
     weight_layout: str = "contiguous"
     x_layout: str = "contiguous"
     offset: float = 0.0
+    small: float = 1.0
 
     @property
     def weight_rows(self) -> int:
@@ -87,6 +91,12 @@ def options() -> list[Case]:
         Case((3,), 72, 40, weight_layout="wide"),
         *(Case((2, 3), 72, 40, x_layout=x) for x in ("wide", "odd", "stepped")),
         Case((3,), 1024, 40, FP16, offset=1.0),
+        *(Case((m,), k, 72, norm=1e-6) for m, k in ((1, 200), (7, 56), (16, 1032), (9, 64))),
+        Case((2, 3), 136, 300, bias=True, residual=True, norm=1e-5),
+        Case((10,), 1000, 88, bias=True, activation="swiglu", norm=0.5),
+        Case((4,), 264, 40, x_layout="odd", norm=1e-6, offset=3.0),
+        Case((3,), 2048, 40, norm=0.0, small=2.0**-60),
+        Case((5,), 520, 700, norm=1e-6),  # several passes
     ]
 
 
@@ -99,6 +109,7 @@ EXAMPLE = Case((3,), 512, 160, BF16, bias=True)  # of `make sim`
 BUDGETS = {
     "linear": Case((4,), 512, 256),
     "linear, swiglu": Case((4,), 512, 128, activation="swiglu"),
+    "linear, norm": Case((4,), 512, 256, norm=1e-6),
 }
 SMALL = "--leading 2 --in-features 72 --out-features 24"  # options of `make sim`, for its tests
 
@@ -118,25 +129,29 @@ def lay_out(values: Tensor, layout: str) -> Tensor:
 
 
 def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
-    """x, weight, bias and residual."""
+    """x, weight, bias, residual and the norm's weight."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=FP32, device=device)
 
-    x = (normal(*case.leading, case.in_features) + case.offset).to(case.dtype)
+    x = ((normal(*case.leading, case.in_features) + case.offset) * case.small).to(case.dtype)
     weight = normal(case.weight_rows, case.in_features) + case.offset
     weight = (weight * case.in_features**-0.5).to(case.dtype)
     bias = normal(case.weight_rows).to(case.dtype) if case.bias else None
     residual = None
     if case.residual:
         residual = normal(*case.leading, case.out_features).to(case.dtype)
-    return lay_out(x, case.x_layout), lay_out(weight, case.weight_layout), bias, residual
+    norm = None
+    if case.norm is not None:
+        norm = (1 + 0.2 * normal(case.in_features)).to(case.dtype)
+    return lay_out(x, case.x_layout), lay_out(weight, case.weight_layout), bias, residual, norm
 
 
 def run_case(case: Case, inputs) -> tuple[Tensor]:
     """y, by the backend in force."""
-    x, weight, bias, residual = inputs
-    options = {"residual": residual, "activation": case.activation}
+    x, weight, bias, residual, norm_weight = inputs
+    norm = None if norm_weight is None else (norm_weight, case.norm)
+    options = {"residual": residual, "activation": case.activation, "norm": norm}
     return (thunderkittens.linear(x, weight, bias, **options),)
 
 
@@ -145,24 +160,36 @@ def check_case(case: Case, inputs, results) -> None:
     (y,) = results
     assert y.dtype == case.dtype
     assert y.is_contiguous()
-    assert_close(y, *reference(case.activation, *inputs), "y")
+    assert_close(y, *reference(case.activation, case.norm, *inputs), "y")
 
 
 def reference(
-    activation: str | None, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None
+    activation: str | None,
+    eps: float | None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    norm_weight: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """y in float64 and its bound.
 
     A product is a sum of K terms in float32 and, in torch's path, rounded. So are silu, whose slope
-    is below 1.1, its product with up, and the sum with the residual.
+    is below 1.1, its product with up, and the sum with the residual. With a norm what is multiplied
+    with the weight is rounded to x's dtype, and the mean of K squares is a sum in float32.
     """
     inner = FP64 if x.dtype == FP64 else FP32
     wide = [t if t is None else t.double() for t in (x, weight, bias, residual)]
+    of_norm = 0.0
+    if norm_weight is not None:
+        root = (wide[0].square().mean(-1, keepdim=True) + eps).sqrt()
+        wide[0] = wide[0] * norm_weight.double() / root
+        of_norm = tolerance.unit(x.dtype) + tolerance.accumulation(x.shape[-1] + 8, inner)
     y = torch.nn.functional.linear(*wide[:3])
     absolute = [t if t is None else t.abs() for t in wide[:3]]
     size = torch.nn.functional.linear(*absolute)
     rounding = 2 * tolerance.unit(x.dtype)
-    bound = tolerance.accumulation(x.shape[-1] + 1, inner) * size + rounding * y.abs()
+    bound = (tolerance.accumulation(x.shape[-1] + 1, inner) + of_norm) * size + rounding * y.abs()
     if activation is not None:
         gate, up = y.chunk(2, -1)
         gate_bound, up_bound = bound.chunk(2, -1)

@@ -31,31 +31,43 @@ def make(draw: Draw, op: str) -> Case:
         drawn["bias"] = draw.values((both,), dtype, "normal")
     if draw.chance(0.4):
         drawn["residual"] = draw.values((*rows, columns), dtype, "normal")
+    eps = draw.choice((0.0, 1e-6, 1.0)) if draw.chance(0.3) else None
+    if eps is not None:
+        drawn["norm_weight"] = draw.values((width,), dtype, "normal")
     inputs = {name: draw.place(t, rows=name == "weight") for name, t in drawn.items()}
     activation = "swiglu" if gated else None
 
     def call(tensors: Tensors) -> Tensors:
-        return {"y": thunderkittens.linear(**tensors, activation=activation)}
+        given = dict(tensors)
+        norm = None if eps is None else (given.pop("norm_weight"), eps)
+        return {"y": thunderkittens.linear(**given, activation=activation, norm=norm)}
 
     def judge(results: Tensors) -> dict[str, Judged]:
-        return {"y": reference({name: p.values for name, p in inputs.items()}, gated)}
+        return {"y": reference({name: p.values for name, p in inputs.items()}, gated, eps)}
 
     title = describe(
         dtype=dtype_name(dtype),
         x=[*rows, width],
         columns=columns,
         activation=activation,
+        eps=eps,
         given=",".join(drawn),
         regimes="/".join(regimes),
     )
     return Case(title, inputs, call, judge, (), {})
 
 
-def reference(given: Tensors, gated: bool) -> Judged:
+def reference(given: Tensors, gated: bool, eps: float | None) -> Judged:
     """y in float64, and how far a result may be from it."""
     info = torch.finfo(given["x"].dtype)
     unit = 2.0**-52 if given["x"].dtype == FP64 else 2.0**-23
     x, weight = given["x"].double(), given["weight"].double()
+    of_norm = 0.0
+    if eps is not None:
+        # A row that is 0 stays 0, or is NaN where eps is 0, too.
+        root = (x.square().mean(-1, keepdim=True) + eps).sqrt()
+        x = x * given["norm_weight"].double() / root
+        of_norm = info.eps / 2 + (x.shape[-1] + 8) * unit
     y, size = x @ weight.T, x.abs() @ weight.abs().T
     rounding = info.eps / 2
 
@@ -64,7 +76,7 @@ def reference(given: Tensors, gated: bool) -> Judged:
 
     # Any order of the sum: at most one rounding of each partial sum. Torch on a CPU rounds it
     # before it adds a bias.
-    error = (x.shape[-1] + 2) * unit * size
+    error = ((x.shape[-1] + 2) * unit + of_norm) * size
     if "bias" in given:
         error = rounded(y, error) + unit * given["bias"].double().abs()
         y = y + given["bias"].double()

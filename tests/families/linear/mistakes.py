@@ -60,8 +60,8 @@ MISTAKES = (
     ),
     in_linear(
         "sums_of_three_warps",
-        "for (int w = 0; w < kWarps; ++w)",
-        "for (int w = 1; w < kWarps; ++w)",
+        "for (int w = 0; w < kWarps; ++w) {",
+        "for (int w = 1; w < kWarps; ++w) {",
         WRONG,
     ),
     in_linear(
@@ -72,8 +72,8 @@ MISTAKES = (
     ),
     in_linear(
         "up_has_the_bias_of_gate",
-        "p.out_features + feature);\n      y = y /",
-        "feature);\n      y = y /",
+        "p.out_features + feature, scale);\n      y = y /",
+        "feature, scale);\n      y = y /",
         WRONG,
     ),
     in_linear(
@@ -98,6 +98,24 @@ MISTAKES = (
         "the_residual_is_that_of_the_first_row",
         "arch::load_global(residual + at)",
         "arch::load_global(residual + feature)",
+        WRONG,
+    ),
+    in_linear(
+        "squares_of_three_warps",
+        "for (int w = 0; w < kWarps; ++w) sum +=",
+        "for (int w = 1; w < kWarps; ++w) sum +=",
+        WRONG,
+    ),
+    in_linear(
+        "the_norms_weight_is_that_of_the_first_step",
+        "norm.load_weight(p, step);",
+        "norm.load_weight(p, arch::warp_id());",
+        WRONG,
+    ),
+    in_linear(
+        "squares_of_every_other_pair",
+        "      sum += arch::shuffle_xor(sum, 1);\n",
+        "",
         WRONG,
     ),
     in_linear(

@@ -9,5 +9,6 @@ SOME = (
     Case((16,), 4096, 28672, FP16),
     Case((7,), 4096, 12288, activation="swiglu"),
     Case((16,), 14336, 4096, residual=True),
+    Case((9,), 4096, 6144, norm=1e-5),
 )
 CASES = tuple(Stress("linear", each, cases) for each in SOME)

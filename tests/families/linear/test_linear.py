@@ -12,7 +12,12 @@ linear = thunderkittens.linear
 
 ALL = [
     *cases.every(),
-    *(Case((3, 2), 40, 20, d, True, True, a) for d in (FP32, FP64) for a in (None, "swiglu")),
+    *(
+        Case((3, 2), 40, 20, d, True, True, a, norm)
+        for d in (FP32, FP64)
+        for a in (None, "swiglu")
+        for norm in (None, 1e-3)
+    ),
 ]
 
 
@@ -35,6 +40,12 @@ def test_is_a_linear_layer():
     torch.testing.assert_close(linear(x, layer.weight, layer.bias), layer(x))
     got = linear(x, layer.weight, layer.bias, residual=residual)
     torch.testing.assert_close(got, layer(x) + residual)
+
+
+def test_norm_is_rms_norms():
+    x, weight, norm_weight = torch.randn(3, 24), torch.randn(10, 24), torch.randn(24)
+    want = linear(torch.nn.functional.rms_norm(x, (24,), norm_weight, 0.1), weight)
+    torch.testing.assert_close(linear(x, weight, norm=(norm_weight, 0.1)), want)
 
 
 def test_swiglu_takes_gate_and_then_up():
@@ -74,6 +85,15 @@ def test_empty_and_single_rows(x, weight):
         ({"residual": torch.ones(2, 5)}, ValueError, r"residual.size\(-1\) must be 6, as y's, got"),
         ({"residual": torch.ones(3, 6)}, ValueError, "residual must have shape"),
         ({"residual": torch.ones(2, 6).double()}, TypeError, "residual must have dtype float32"),
+        ({"norm": (torch.ones(7), 0.1)}, ValueError, r"norm_weight must have shape \[8\]"),
+        ({"norm": (torch.ones(8), -1.0)}, ValueError, "norm_eps must be"),
+        ({"norm": (torch.ones(8).double(), 0.1)}, TypeError, "norm_weight must have dtype float32"),
+        (
+            {"norm": torch.ones(8)},
+            TypeError,
+            r"norm must be a tuple \(weight, eps\) or None, got T",
+        ),
+        ({"norm": (torch.ones(8),)}, TypeError, "or None, got one of 1"),
         ({"activation": "gelu"}, ValueError, 'must be "swiglu" or "none", got "gelu"'),
         (
             {"weight": torch.ones(5, 8), "activation": "swiglu"},

@@ -16,6 +16,8 @@ LARGE = [
     Case((1,), 14336, 4096),
     Case((8,), 4096, 14336, FP16, activation="swiglu"),
     Case((3,), 4096, 128256),
+    *(Case((m,), 4096, 6144, norm=1e-5) for m in (1, 16)),
+    Case((8,), 4096, 14336, activation="swiglu", norm=1e-5),
 ]
 
 

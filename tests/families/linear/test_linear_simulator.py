@@ -1,5 +1,7 @@
 """linear's kernel, lane by lane on the CPU: the list of cases, orders and races."""
 
+import functools
+
 import pytest
 import torch
 
@@ -20,6 +22,7 @@ pytestmark = needs_simulator
 SOME = [
     Case((3,), 1000, 300, residual=True),
     Case((11,), 328, 88, FP16, bias=True, activation="swiglu"),
+    Case((5,), 1000, 72, norm=1e-6),
 ]
 
 
@@ -55,11 +58,40 @@ def test_no_races(case):
 
 def test_rows_and_columns_do_not_depend_on_their_neighbours():
     """The bits of a row are those of it alone, and those of a column of a shorter weight."""
-    x, weight, _, _ = cases.make(Case((5,), 520, 300))
+    x, weight, _, _, norm_weight = cases.make(Case((5,), 520, 300, norm=1e-6))
     with thunderkittens.backend("simulator"):
-        y = thunderkittens.linear(x, weight)
-        assert memory.bits_equal(thunderkittens.linear(x[2:3], weight), y[2:3])
-        assert memory.bits_equal(thunderkittens.linear(x, weight[33:90]), y[:, 33:90].contiguous())
+        for norm in (None, (norm_weight, 1e-6)):
+            linear = functools.partial(thunderkittens.linear, norm=norm)
+            y = linear(x, weight)
+            assert memory.bits_equal(linear(x[2:3], weight), y[2:3])
+            assert memory.bits_equal(linear(x, weight[33:90]), y[:, 33:90].contiguous())
+
+
+def test_float16_with_a_norm_is_torchs():
+    x, weight, norm_weight = torch.ones(2, 16).half(), torch.ones(4, 16).half(), torch.ones(16)
+    with (
+        thunderkittens.backend("simulator"),
+        pytest.raises(RuntimeError, match="float16, whose products with the norm's weight may"),
+    ):
+        thunderkittens.linear(x, weight, norm=(norm_weight.half(), 1e-6))
+
+
+def test_the_norms_weight_may_be_anywhere():
+    x, weight, _, _, norm_weight = cases.make(Case((2,), 72, 40, norm=1e-6))
+    moved = torch.cat([norm_weight[:1], norm_weight])[1:]
+    assert moved.data_ptr() % 4 == 2
+    with thunderkittens.backend("simulator"):
+        want = thunderkittens.linear(x, weight, norm=(norm_weight, 1e-6))
+        assert memory.bits_equal(thunderkittens.linear(x, weight, norm=(moved, 1e-6)), want)
+
+
+def test_an_odd_number_of_columns_with_a_norm_is_torchs():
+    x, weight, norm_weight = (torch.ones(s).bfloat16() for s in ((2, 9), (1, 9), (9,)))
+    with (
+        thunderkittens.backend("simulator"),
+        pytest.raises(RuntimeError, match="the norm of an odd number of columns, 9, is computed"),
+    ):
+        thunderkittens.linear(x, weight, norm=(norm_weight, 1e-6))
 
 
 def test_more_rows_are_torchs_without_a_word():

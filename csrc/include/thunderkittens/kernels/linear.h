@@ -1,10 +1,11 @@
 // linear: a few rows times the transpose of a weight, read once. What to compute, where, and the
 // launch. Plain C++ without torch.
 //
-//   y(m, n) = act(Σ(k) x(m, k) weight(n, k) + bias(n)) + residual(m, n)
+//   y(m, n) = act(Σ(k) z(m, k) weight(n, k) + bias(n)) + residual(m, n)
 //
 // act is the identity, or silu(gate) · up, where row n of the weight makes gate and row
-// out_features + n makes up.
+// out_features + n makes up. z is x; or, normalized, its RMSNorm: x(m, k) norm_weight(k) / √(the
+// mean of x(m, ·)² + norm_eps).
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,16 @@ namespace thunderkittens {
 
 struct linear_params;
 
-// bf16 and fp16; 1 … kMostRows rows. Rows of x and of the weight start at multiples of 16 bytes.
+// bf16 and, not normalized, fp16; 1 … kMostRows rows. Rows of x and of the weight start at
+// multiples of 16 bytes; normalized, in_features is even, and norm_weight at a multiple of 4 bytes.
 struct linear_problem {
   static constexpr int64_t kMostRows = 16;
 
   int64_t rows, in_features, out_features;  // of y
   int64_t x_stride, weight_stride;          // from row to row, in elements
   bool gated = false;                       // twice as many rows of the weight, and bias
+  bool normalized = false;
+  double norm_eps = 0;
   dtype type;
 };
 
@@ -31,7 +35,8 @@ struct linear_tensors {
   const void* weight;              // [out_features, in_features] of `type`; gated: twice the rows
   const void* bias = nullptr;      // [out_features] of `type`, gated: twice; or null
   const void* residual = nullptr;  // as y, or null
-  void* y;                         // [rows, out_features] of `type`, contiguous
+  const void* norm_weight = nullptr;  // [in_features] of `type`; normalized
+  void* y;                            // [rows, out_features] of `type`, contiguous
 };
 
 struct linear_plan : plain_plan<linear_problem, linear_params> {

@@ -22,6 +22,8 @@ struct linear_call {
   const Tensor &x, &weight;
   const optional_tensor &bias, &residual;
   const std::string_view& activation;
+  const optional_tensor& norm_weight;
+  const double& norm_eps;
 
   bool gated() const { return activation == "swiglu"; }
   int64_t parts() const { return gated() ? 2 : 1; }  // of the weight's rows
@@ -50,8 +52,18 @@ void check_call_of(const linear_call& c) {
 
 // ---- ATen ---------------------------------------------------------------------------------------
 
+// In float32, or in float64 if x is, rounded once.
+Tensor normalized_by_aten(const linear_call& c) {
+  const at::ScalarType type = c.x.scalar_type();
+  const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor x = c.x.to(wide);
+  const Tensor scale = (x.square().mean(-1, /*keepdim=*/true) + c.norm_eps).rsqrt();
+  return (x * scale * c.norm_weight->to(wide)).to(type);
+}
+
 Tensor linear_by_aten(const linear_call& c) {
-  Tensor y = at::linear(c.x, c.weight, c.bias);
+  const Tensor x = c.norm_weight ? normalized_by_aten(c) : c.x;
+  Tensor y = at::linear(x, c.weight, c.bias);
   if (c.gated()) {
     const std::vector<Tensor> parts = y.chunk(2, -1);
     y = at::silu(parts[0]) * parts[1];
@@ -70,6 +82,8 @@ linear_problem problem_of(const linear_call& c) {
       .x_stride = width,
       .weight_stride = rows == 1 ? width : c.weight.stride(0),
       .gated = c.gated(),
+      .normalized = c.norm_weight.has_value(),
+      .norm_eps = c.norm_eps,
       .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
   };
 }
@@ -99,6 +113,8 @@ Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_
   const auto address = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
   const Tensor x = rows_of(c, problem), y = c.empty_result();
   const Tensor bias = contiguous(c.bias), residual = contiguous(c.residual);
+  Tensor norm_weight = contiguous(c.norm_weight);
+  if (reinterpret_cast<uintptr_t>(address(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
   problem.x_stride = problem.rows == 1 ? problem.in_features : x.stride(0);
   launch(d, problem,
          linear_tensors{
@@ -106,6 +122,7 @@ Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_
              .weight = c.weight.const_data_ptr(),
              .bias = address(bias),
              .residual = address(residual),
+             .norm_weight = address(norm_weight),
              .y = y.mutable_data_ptr(),
          },
          c.x.device());
@@ -143,6 +160,8 @@ struct linear {
       optional(tensor("bias", dtype_rule::same, "O")).otherwise("None"),
       optional(tensor("residual", dtype_rule::same, "*,N")).otherwise("None"),
       word("activation", "swiglu", "none").otherwise("\"none\""),
+      optional(tensor("norm_weight", dtype_rule::same, "K")).otherwise("None"),
+      number("norm_eps", 0.0).otherwise("1e-6"),
   };
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
@@ -157,8 +176,10 @@ struct linear {
   // In autocast's dtype, as torch.linear is.
   static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
                           const optional_tensor& bias, const optional_tensor& residual,
-                          std::string_view activation) {
-    return next(cast(x), cast(weight), cast(bias), cast(residual), activation);
+                          std::string_view activation, const optional_tensor& norm_weight,
+                          double norm_eps) {
+    return next(cast(x), cast(weight), cast(bias), cast(residual), activation, cast(norm_weight),
+                norm_eps);
   }
 };
 

@@ -10,6 +10,8 @@ enum class forward_form {
   cluster,
   cluster_of_floats,
   loss_of_floats,
+  two_passes,
+  two_passes_of_floats,
   chunks,
   chunks_of_floats
 };

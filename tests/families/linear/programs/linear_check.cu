@@ -13,18 +13,21 @@ namespace {
 
 struct problem {
   int rows, in_features, out_features, blocks;
-  bool gated = false, bias = false, residual = false;
+  bool gated = false, bias = false, residual = false, normalized = false;
 
   int weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
 
 void check(const problem& is) {
   constexpr int kGap = 8;  // elements between the rows of x, and of the weight
+  constexpr double kEps = 0.5;
   const int stride = is.in_features + kGap;
   const auto xs = normal_values<bf16>(is.rows * stride, 1);
   const auto weights = normal_values<bf16>(is.weight_rows() * stride, 2);
   const auto biases = normal_values<bf16>(is.weight_rows(), 3);
   const auto residuals = normal_values<bf16>(is.rows * is.out_features, 4);
+  const auto norms = normal_values<bf16>(is.in_features, 5);
+  const buffer<bf16> norm(norms);
   const buffer<bf16> x(xs), weight(weights), bias(biases), residual(residuals),
       y(is.rows * is.out_features);
   run({.problem = {.rows = is.rows,
@@ -33,14 +36,26 @@ void check(const problem& is) {
                    .x_stride = stride,
                    .weight_stride = stride,
                    .gated = is.gated,
+                   .normalized = is.normalized,
+                   .norm_eps = kEps,
                    .type = dtype::bfloat16},
        .tensors = {.x = x.data(),
                    .weight = weight.data(),
                    .bias = is.bias ? bias.data() : nullptr,
                    .residual = is.residual ? residual.data() : nullptr,
+                   .norm_weight = is.normalized ? norm.data() : nullptr,
                    .y = y.data()},
        .blocks = is.blocks});
-  const auto in = doubles(xs), w = doubles(weights), b = doubles(biases), r = doubles(residuals);
+  auto in = doubles(xs);
+  const auto w = doubles(weights), b = doubles(biases), r = doubles(residuals);
+  const auto g = doubles(norms);
+  for (int m = 0; is.normalized && m < is.rows; ++m) {
+    double* const row = in.data() + m * stride;
+    double squares = 0;
+    for (int k = 0; k < is.in_features; ++k) squares += row[k] * row[k];
+    const double root = std::sqrt(squares / is.in_features + kEps);
+    for (int k = 0; k < is.in_features; ++k) row[k] *= g[k] / root;
+  }
   const auto product = [&](int m, int n) {
     double sum = is.bias ? b[n] : 0;
     for (int k = 0; k < is.in_features; ++k) sum += in[m * stride + k] * w[n * stride + k];
@@ -55,8 +70,12 @@ void check(const problem& is) {
       want.push_back(value);
     }
   }
-  // One rounding to bf16; before it, some hundred of float32, of products of at most 20.
-  check_all("y", y.get(), want, 0x1.1p-8, is.gated ? 1e-2 : 1e-3);
+  // One rounding to bf16; before it, some hundred of float32, of products of at most 20. With a
+  // norm one more of each factor, whose errors add up as a random walk does; gated, times as large
+  // an up.
+  const double walk = is.normalized ? 4 * 0x1p-9 * std::sqrt(2.0 * is.in_features) : 0;
+  const double of_norm = is.gated ? walk * std::sqrt(double(is.in_features)) : walk;
+  check_all("y", y.get(), want, 0x1.1p-8, (is.gated ? 1e-2 : 1e-3) + of_norm);
 }
 
 }  // namespace
@@ -82,4 +101,15 @@ TEST(gate_and_up) {
          .bias = true,
          .residual = true});
   check({.rows = 2, .in_features = 72, .out_features = 24, .blocks = 2, .gated = true});
+}
+TEST(the_norm_of_x) {
+  check({.rows = 11, .in_features = 704, .out_features = 72, .blocks = 2, .normalized = true});
+  check({.rows = 2,
+         .in_features = 72,
+         .out_features = 24,
+         .blocks = 1,
+         .gated = true,
+         .bias = true,
+         .residual = true,
+         .normalized = true});
 }

@@ -5,7 +5,7 @@
 // it cannot see the pointer's origin. __builtin_assume(__isShared(p)) would say the same, but nvcc
 // 13.0 takes it to be false now and then, and leaves out the code behind it without a word, as it
 // did half of based_attention_step (cf. github.com/NVIDIA/cccl, issues 10901 and 11028;
-// tests/ptxas/test_address_spaces.py). Stores of 16 bytes to global memory are not plain: of
+// tests/ptxas/test_accesses.py). Stores of 16 bytes to global memory are not plain: of
 // several such, nvcc 13.0 makes four st.global.u32 out of the first.
 #pragma once
 

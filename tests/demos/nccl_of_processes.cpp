@@ -1,0 +1,159 @@
+// What the trainer calls of NCCL, over memory that processes share, so that its ranks can be tested
+// where there is no GPU: beside the simulator, whose device memory is the process' own. Calls are
+// done when they return. Ranks that do not ask for the same get an error (ncclInvalidUsage).
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "bfloat16.h"
+
+namespace {
+
+constexpr int kMostRanks = 8, kFloat32 = 7, kBfloat16 = 9;
+constexpr size_t kSlot = 1 << 16;  // bytes of a rank that pass at once
+enum status { success = 0, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
+
+struct unique_id {
+  char bytes[128];
+};
+
+struct request {
+  int what, type;  // 0: a reduction, 1: a gathering
+  size_t count;
+  bool operator==(const request&) const = default;
+};
+
+struct memory {
+  std::atomic<int> arrived = 0;
+  std::atomic<int64_t> round = 0;
+  request asked[kMostRanks];
+  alignas(64) std::byte slots[kMostRanks][kSlot];
+};
+
+struct communicator {
+  int ranks, rank;
+  memory* shared;
+
+  void meet() const {
+    const int64_t round = shared->round;
+    if (++shared->arrived == ranks) {
+      shared->arrived = 0;
+      ++shared->round;
+      return;
+    }
+    while (shared->round == round) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+  bool all_ask(const request& mine) const {
+    shared->asked[rank] = mine;
+    meet();
+    bool same = true;
+    for (int r = 0; r < ranks; ++r) same = same && shared->asked[r] == mine;
+    meet();
+    return same;
+  }
+};
+
+size_t bytes_of(int type) { return type == kFloat32 ? 4 : 2; }
+
+// to = Σ of the ranks' slots, in their order, in float32
+template <class T>
+void add_slots(const communicator& c, size_t count, void* to) {
+  for (size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int r = 0; r < c.ranks; ++r) {
+      sum += static_cast<float>(reinterpret_cast<const T*>(c.shared->slots[r])[i]);
+    }
+    static_cast<T*>(to)[i] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED int ncclGetUniqueId(unique_id* id) {
+  std::snprintf(id->bytes, sizeof(id->bytes), "/nccl_of_processes_%d", getpid());
+  const int file = shm_open(id->bytes, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0 || ftruncate(file, sizeof(memory)) != 0) return system_error;
+  close(file);  // zeros, as the atomics begin
+  return success;
+}
+
+EXPORTED int ncclCommInitRank(void** made, int ranks, unique_id id, int rank) {
+  if (ranks > kMostRanks) return invalid_argument;
+  const int file = shm_open(id.bytes, O_RDWR, 0600);
+  if (file < 0) return system_error;
+  void* const at = mmap(nullptr, sizeof(memory), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (at == MAP_FAILED) return system_error;
+  auto* const c = new communicator{ranks, rank, static_cast<memory*>(at)};
+  c->meet();
+  if (rank == 0) shm_unlink(id.bytes);
+  *made = c;
+  return success;
+}
+
+EXPORTED int ncclCommDestroy(void* made) {
+  auto* const c = static_cast<communicator*>(made);
+  munmap(c->shared, sizeof(memory));
+  delete c;
+  return success;
+}
+
+EXPORTED int ncclReduceScatter(const void* from, void* to, size_t count, int type, int operation,
+                               void* made, void*) {
+  const communicator& c = *static_cast<communicator*>(made);
+  if (operation != 0 || (type != kFloat32 && type != kBfloat16)) return invalid_argument;
+  if (!c.all_ask({0, type, count})) return invalid_usage;
+  const size_t element = bytes_of(type), most = kSlot / element;
+  // As NCCL's, in place or not: no part is written before all have read it.
+  std::vector<std::byte> sum(count * element);
+  for (int part = 0; part < c.ranks; ++part) {
+    for (size_t done = 0; done < count; done += most) {
+      const size_t size = count - done < most ? count - done : most;
+      const auto* const mine =
+          static_cast<const std::byte*>(from) + (size_t(part) * count + done) * element;
+      std::memcpy(c.shared->slots[c.rank], mine, size * element);
+      c.meet();
+      void* const at = &sum[done * element];
+      if (part == c.rank) {
+        type == kFloat32 ? add_slots<float>(c, size, at) : add_slots<gpt2::bfloat16>(c, size, at);
+      }
+      c.meet();
+    }
+  }
+  std::memcpy(to, sum.data(), sum.size());
+  return success;
+}
+
+EXPORTED int ncclAllGather(const void* from, void* to, size_t count, int type, void* made, void*) {
+  const communicator& c = *static_cast<communicator*>(made);
+  if (!c.all_ask({1, type, count})) return invalid_usage;
+  const size_t element = bytes_of(type), most = kSlot / element;
+  for (size_t done = 0; done < count; done += most) {
+    const size_t size = count - done < most ? count - done : most;
+    std::memcpy(c.shared->slots[c.rank], static_cast<const std::byte*>(from) + done * element,
+                size * element);
+    c.meet();
+    for (int r = 0; r < c.ranks; ++r) {
+      std::memcpy(static_cast<std::byte*>(to) + (size_t(r) * count + done) * element,
+                  c.shared->slots[r], size * element);
+    }
+    c.meet();
+  }
+  return success;
+}
+
+EXPORTED const char* ncclGetErrorString(int status) {
+  return status == invalid_usage ? "ranks ask for different things" : "no success";
+}

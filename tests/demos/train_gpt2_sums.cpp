@@ -1,0 +1,92 @@
+// The trainer's sums of columns, for tests/demos/test_train_gpt2_sums.py to compare.
+//
+//   sums IN OUT WHERE TYPE ROWS WIDTH
+//
+// WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` and `hidden` [rows,
+// width], `before` [width]. OUT: `sums` of x, `added` to before; behind gelu its `gradient`, and
+// `sums_behind_gelu` of that.
+#include <cstdio>
+#include <cstdlib>
+
+#include "bfloat16.h"
+#include "files.h"
+#include "kernels.h"
+#include "memory.h"
+
+using namespace gpt2;
+
+namespace {
+
+// A tensor on the device.
+class on_device {
+ public:
+  on_device(const device& d, queue& q, dtype type, int64_t count)
+      : queue_(q), type_(type), count_(count), memory_(d, place::device) {
+    memory_.allocate([&] { data_ = memory_.take_bytes(count * kittens::host::bytes_of(type)); });
+  }
+  void* data() const { return data_; }
+  void set(const std::vector<float>& values) {
+    const std::vector<bfloat16> rounded(values.begin(), values.end());
+    const bool exact = type_ == dtype::float32;
+    queue_.copy(data_, exact ? static_cast<const void*>(values.data()) : rounded.data(),
+                count_ * kittens::host::bytes_of(type_));
+    queue_.synchronise();
+  }
+  std::vector<float> values() const { return to_host(queue_, type_, data_, count_); }
+
+ private:
+  queue& queue_;
+  dtype type_;
+  int64_t count_;
+  arena memory_;
+  void* data_ = nullptr;
+};
+
+int64_t number(const char* text) { return std::strtoll(text, nullptr, 10); }
+
+void run(char** arguments) {
+  const safetensors in(arguments[1]);
+  const bool race = std::string(arguments[3]) == "race";
+  const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
+  const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
+  const int64_t rows = number(arguments[5]), width = number(arguments[6]);
+  const column_sums_problem p{rows, width, type};
+  queue q(d);
+  const auto read = [&](const char* name, const std::vector<int64_t>& shape, on_device& to) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> values(count);
+    in.read(name, shape, values.data());
+    to.set(values);
+  };
+  on_device x(d, q, type, rows * width), hidden(d, q, type, rows * width);
+  on_device sums(d, q, type, width), behind(d, q, type, width);
+  on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
+  read("x", {rows, width}, x);
+  read("hidden", {rows, width}, hidden);
+  column_sums(p, x.data(), sums.data(), false, workspace.data(), q.handle());
+  const std::vector<float> whole = sums.values();
+  read("before", {width}, sums);
+  column_sums(p, x.data(), sums.data(), true, workspace.data(), q.handle());
+  const std::vector<float> added = sums.values();
+  gelu_backward(p, hidden.data(), x.data(), behind.data(), false, workspace.data(), q.handle());
+  const std::vector<float> gradient = x.values(), of_it = behind.values();
+  write_safetensors(arguments[2], {},
+                    {{"sums", {width}, whole.data()},
+                     {"added", {width}, added.data()},
+                     {"gradient", {rows, width}, gradient.data()},
+                     {"sums_behind_gelu", {width}, of_it.data()}});
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 7) return 2;
+  try {
+    run(arguments);
+  } catch (const error& why) {
+    std::fprintf(stderr, "%s\n", why.what());
+    return 1;
+  }
+  return 0;
+}
