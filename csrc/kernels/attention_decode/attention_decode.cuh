@@ -27,7 +27,7 @@ struct decode_ring {
 template <class Config>
 struct decode_shared {
   decode_ring<Config> rings[kWarps];
-  decode_part<Config> parts[kWarps / 2];
+  decode_part<Config> parts[kWarps];
   split_item split[kWarps][kSplitItems];
   int to_add[kSplitItems];  // whether this block adds the parts up
 };
@@ -132,26 +132,33 @@ KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all
       at.rows(p), team.team - ((team.range - from) << p.abreast), to - from + 1};
 }
 
-// Adds up what the warps of a team have of an item, all of its tiles or some, in pairs: the first
-// of them has it in the end, and writes it.
+// Adds up what the warps of a team have of an item, all of its tiles or some, and writes it.
 template <class Config>
 KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>& shared,
                                 const team_place& team, const tile_cursor& at,
                                 decode_item<Config>& item, bool all) {
-  const int warp = arch::warp_id();
+  const item_rows rows = at.rows(p);
+  auto* const records = static_cast<decode_record<Config>*>(p.parts) +
+                        (2 * team.team + (at.tile == 0 ? 1 : 0)) * kRows;
   item.add_up();
-  team.sync(p);  // what the warps had of the item before has been read
 #pragma unroll 1
-  for (int apart = 1; apart < team.step; apart *= 2) {
-    const int place = team.rank & (2 * apart - 1);
-    if (place == apart) item.give(shared.parts[warp / 2], at);
+  for (int half = 0; half * kRows / 2 < rows.count; ++half) {
+    team.sync(p);  // what the warps had before has been read
+    item.give(shared.parts[arch::warp_id()], at, half);
     team.sync(p);
-    if (place == 0) item.take(shared.parts[(warp + apart) / 2], at);
+    const int count = smaller(rows.count - half * kRows / 2, kRows / 2);
+#pragma unroll 1
+    for (int row = team.rank; row < count; row += team.step) {
+      const auto sum =
+          combine_warps<Config>(&shared.parts[arch::warp_id() - team.rank], team.step, row);
+      const int of_item = half * kRows / 2 + row;
+      if (all) {
+        store_output<Config>(output_row(p, rows.b, rows.key_head, rows.first + of_item), sum);
+      } else {
+        store_part<Config>(records[of_item], sum);
+      }
+    }
   }
-  if (team.rank != 0) return;
-  if (all) return item.store_output(at);
-  auto* const parts = static_cast<decode_part<Config>*>(p.parts);
-  item.store_part(parts[2 * team.team + (at.tile == 0 ? 1 : 0)], at);
 }
 
 // Adds up the items of which this block is the last to have written a part.

@@ -1,5 +1,5 @@
-// attention_decode: adds up, row by row, what several blocks have of an item. Always in the same
-// order.
+// attention_decode: adds up, row by row, what the warps of a team have of an item, and what several
+// blocks have of it. Always in the same order.
 #pragma once
 
 #include "kernels/attention_decode/attention_decode_item.cuh"
@@ -12,65 +12,99 @@ inline constexpr int kPartsAhead = 18;
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
 // without v.
-template <int Run>
-struct combined_row {
-  float m = -INFINITY, l = 0, o[Run] = {};
+template <class Config>
+struct decode_row {
+  static constexpr int kRun = Config::width / kWarp;
+  using access = detail::run_access<float, kRun>;
+  using run = lane_run<float, kRun>;
 
-  KITTENS_DEVICE void raise(float most) {
-    const float decay = arch::exp2_approx(m - without_infinity(most));
+  float m = -INFINITY, l = 0, o[kRun] = {};
+
+  // Of parts that there are lane i has the sums of part i, and all have a run each of its columns.
+  template <int Parts>
+  KITTENS_DEVICE void add(float2 sums, const run (&values)[Parts]) {
+    float most = fmaxf(m, sums.x);
+#pragma unroll
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      most = fmaxf(most, arch::shuffle_xor(most, mask));
+    const float base = without_infinity(most), decay = arch::exp2_approx(m - base);
+    const float factor = arch::exp2_approx(sums.x - base);
+    float sum = sums.y * factor;
+#pragma unroll
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += arch::shuffle_xor(sum, mask);
     m = most;
-    l *= decay;
+    l = fmaf(l, decay, sum);
 #pragma unroll
-    for (int i = 0; i < Run; ++i) o[i] *= decay;
-  }
-  // A part, whose m is no larger.
-  KITTENS_DEVICE void add(float2 sums, const lane_run<float, Run>& values) {
-    const float factor = arch::exp2_approx(sums.x - without_infinity(m));
-    l = fmaf(sums.y, factor, l);
-    float part[Run];
-    values.get(part);
+    for (int j = 0; j < kRun; ++j) o[j] *= decay;
 #pragma unroll
-    for (int i = 0; i < Run; ++i) o[i] = fmaf(part[i], factor, o[i]);
+    for (int i = 0; i < Parts; ++i) {
+      const float of_part = arch::shuffle(factor, i);
+      float part[kRun];
+      values[i].get(part);
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) o[j] = fmaf(part[j], of_part, o[j]);
+    }
   }
 };
 
+// What `count` warps have of a row, in shared memory.
 template <class Config>
-inline constexpr int kLaneRun = Config::width / kWarp;
-template <class Config>
-using decode_row = combined_row<kLaneRun<Config>>;
+KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts, int count,
+                                                int row) {
+  using sum_of_row = decode_row<Config>;
+  const int lane = arch::lane_id();
+  float2 sums{-INFINITY, 0};
+  if (lane < count) sums = arch::load_shared(&parts[lane].rows[row].sums);
+  typename sum_of_row::run values[kWarps] = {};
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) {
+    const float* const from = &parts[i].rows[row].o[lane * sum_of_row::kRun];
+    if (i < count) sum_of_row::access::load_shared(values[i], from);
+  }
+  sum_of_row sum;
+  sum.add(sums, values);
+  return sum;
+}
 
+// What several teams have of a row, in global memory.
 template <class Config>
 KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
                                                 int row) {
-  constexpr int kRun = kLaneRun<Config>;
-  const auto* const parts = static_cast<const decode_part<Config>*>(p.parts);
-  decode_row<Config> sum;
+  using sum_of_row = decode_row<Config>;
+  const auto* const records = static_cast<const decode_record<Config>*>(p.parts) + row;
+  const int lane = arch::lane_id();
+  sum_of_row sum;
 #pragma unroll 1
   for (int from = 0; from < item.parts; from += kPartsAhead) {
-    float2 sums[kPartsAhead];
-    lane_run<float, kRun> values[kPartsAhead];
+    float2 sums{-INFINITY, 0};
+    if (lane < kPartsAhead && from + lane < item.parts) {
+      sums = arch::load_global(&records[item.slot(p, from + lane) * kRows].sums);
+    }
+    typename sum_of_row::run values[kPartsAhead];
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
-      const bool there = from + i < item.parts;
-      const decode_record<Config>& record = parts[item.slot(p, from + i)].rows[row];
-      sums[i] = {-INFINITY, 0};
-      if (there) sums[i] = arch::load_global(&record.sums);
-      detail::run_access<float, kRun>::load(values[i], &record.o[arch::lane_id() * kRun], there);
+      const decode_record<Config>& record = records[item.slot(p, from + i) * kRows];
+      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun],
+                               from + i < item.parts);
     }
-    float most = sum.m;
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) most = fmaxf(most, sums[i].x);
-    sum.raise(most);
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) sum.add(sums[i], values[i]);
+    sum.add(sums, values);
   }
   return sum;
+}
+
+// As a part, in global memory.
+template <class Config>
+KITTENS_DEVICE void store_part(decode_record<Config>& record, const decode_row<Config>& sum) {
+  typename decode_row<Config>::run values;
+  values.set(sum.o);
+  decode_row<Config>::access::store(&record.o[arch::lane_id() * decode_row<Config>::kRun], values);
+  if (arch::lane_id() == 0) arch::store_global(&record.sums, {sum.m, sum.l});
 }
 
 template <class Config>
 KITTENS_DEVICE void store_output(const output_row& out, const decode_row<Config>& sum) {
   using T = typename Config::type;
-  constexpr int kRun = kLaneRun<Config>;
+  constexpr int kRun = decode_row<Config>::kRun;
   const float factor = out.factor(sum.m, sum.l);
   T* const data = out.template data<T>() + arch::lane_id() * kRun;
 #pragma unroll

@@ -23,10 +23,10 @@ struct decode_record {
   float unused[kDecodeRecordFloats - 2];
 };
 
-// What one warp has of an item.
+// What one warp has of half the rows of an item.
 template <class Config>
 struct decode_part {
-  decode_record<Config> rows[kRows];
+  decode_record<Config> rows[kRows / 2];
 };
 
 KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
@@ -191,68 +191,17 @@ class decode_item {
     }
   }
 
-  // Gives another warp what has been added up of the rows that exist.
-  KITTENS_DEVICE void give(decode_part<Config>& part, const tile_cursor& at) const {
-    arch::sync_warp();  // all have read what this one was given there
+  // Writes what has been added up of the rows of one half of the tile that exist.
+  KITTENS_DEVICE void give(decode_part<Config>& part, const tile_cursor& at, int half) const {
+    if (row_of(at, half) >= p.rows()) return;
+    decode_record<Config>& row = part.rows[arch::lane_id() / 4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row_of(at, half) >= p.rows()) continue;
-      decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
-#pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        arch::store_shared(reinterpret_cast<float2*>(&row.o[column_of(i)]),
-                           {o[i][2 * half], o[i][2 * half + 1]});
-      }
-      if (arch::lane_id() % 4 == 0) arch::store_shared(&row.sums, {m[half], l[half]});
+    for (int i = 0; i < 2 * kColTiles; ++i) {
+      arch::store_shared(reinterpret_cast<float2*>(&row.o[column_of(i)]),
+                         half == 0 ? float2{o[i][0], o[i][1]} : float2{o[i][2], o[i][3]});
     }
-  }
-  KITTENS_DEVICE void take(const decode_part<Config>& part, const tile_cursor& at) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row_of(at, half) >= p.rows()) continue;
-      const decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
-      const float2 sums = arch::load_shared(&row.sums);
-      const float most = fmaxf(m[half], sums.x), base = without_infinity(most);
-      const float decay = arch::exp2_approx(m[half] - base);
-      const float factor = arch::exp2_approx(sums.x - base);
-      m[half] = most;
-      l[half] = fmaf(l[half], decay, sums.y * factor);
-#pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        const auto x = arch::load_shared(reinterpret_cast<const float2*>(&row.o[column_of(i)]));
-        o[i][2 * half] = fmaf(o[i][2 * half], decay, x.x * factor);
-        o[i][2 * half + 1] = fmaf(o[i][2 * half + 1], decay, x.y * factor);
-      }
-    }
-  }
-
-  KITTENS_DEVICE void store_part(decode_part<Config>& part, const tile_cursor& at) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row_of(at, half) >= p.rows()) continue;
-      decode_record<Config>& row = part.rows[arch::lane_id() / 4 + 8 * half];
-#pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        arch::store_global(reinterpret_cast<float2*>(&row.o[column_of(i)]),
-                           {o[i][2 * half], o[i][2 * half + 1]});
-      }
-      if (arch::lane_id() % 4 == 0) arch::store_global(&row.sums, {m[half], l[half]});
-    }
-  }
-
-  KITTENS_DEVICE void store_output(const tile_cursor& at) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = row_of(at, half);
-      if (row >= p.rows()) continue;
-      const output_row out(p, at.b, at.key_head, row);
-      const float factor = out.factor(m[half], l[half]);
-      T* const data = out.template data<T>();
-#pragma unroll
-      for (int i = 0; i < 2 * kColTiles; ++i) {
-        arch::store_global(reinterpret_cast<uint32_t*>(data + column_of(i)),
-                           pack<T>(o[i][2 * half] * factor, o[i][2 * half + 1] * factor));
-      }
+    if (arch::lane_id() % 4 == 0) {
+      arch::store_shared(&row.sums, half == 0 ? float2{m[0], l[0]} : float2{m[1], l[1]});
     }
   }
 

@@ -132,7 +132,7 @@ struct team_place {
             team & ((1 << p.abreast) - 1)};
   }
   KITTENS_DEVICE void sync(const decode_arguments& p) const {
-    if (p.share == 0) return;
+    if (p.share == 0) return arch::sync_warp();
     arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * kWarp);
   }
 };
