@@ -11,16 +11,13 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-template <class Config>
-using decode_tile = st<typename Config::type, kKeys, Config::width>;
-
 // A team's first item, if it begins before its range, and its last, if it ends behind.
 inline constexpr int kSplitItems = 2;
 
 // Of a warp. Tiles of keys and of values take turns.
 template <class Config>
 struct decode_ring {
-  decode_tile<Config> slots[Config::slots];
+  typename Config::tile slots[Config::slots];
 
   KITTENS_DEVICE static int after(int slot) { return slot + 1 == Config::slots ? 0 : slot + 1; }
 };
@@ -35,8 +32,9 @@ struct decode_shared {
 // What loads a warp's tiles, ahead of the products: each into the slot that has just been read.
 template <class Config>
 class decode_loader {
-  using T = typename Config::type;
-  static constexpr int kRun = 16 / int(sizeof(T)), kRuns = Config::width / kRun;  // of a row
+  using cache_type = typename Config::cache_type;
+  using tile_type = typename Config::tile;
+  static constexpr int kRuns = tile_type::cols / 8;  // of 16 bytes of a row
   static constexpr int kRowsAtOnce = kWarp / kRuns;
 
  public:
@@ -61,15 +59,16 @@ class decode_loader {
 
  private:
   // What no query sees becomes zero.
-  KITTENS_DEVICE void load(decode_tile<Config>& tile, const void* cache,
+  KITTENS_DEVICE void load(tile_type& tile, const void* cache,
                            const decode_strides& strides) const {
-    const int r = arch::lane_id() / kRuns, col = arch::lane_id() % kRuns * kRun;
-    const int to = decode_tile<Config>::index(r, col);
+    const int r = arch::lane_id() / kRuns, run = arch::lane_id() % kRuns;
+    const int to = tile_type::index(r, run * 8);
     const int unseen = at.keys.first - at.first_key(), end = at.keys.length - at.first_key();
     const int64_t place = page * strides.batch + token * strides.token;
-    const T* from = static_cast<const T*>(cache) + at.key_head * strides.head + col;
-    const auto copy = [&](int first, const T* row) {
-      arch::cp_async<16>(&tile.data[detail::moved_index<decode_tile<Config>>(to, first, 0)], row,
+    const auto* from = static_cast<const cache_type*>(cache) + at.key_head * strides.head +
+                       run * 16 / int(sizeof(cache_type));
+    const auto copy = [&](int first, const cache_type* row) {
+      arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
                          first + r >= unseen && first + r < end);
     };
     if (p.tiles_are_runs) {
@@ -206,12 +205,13 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
 
 // The tiles of the team's range.
 template <class Config>
-KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_ranges& all,
-                                 decode_shared<Config>& shared, const team_place& team) {
+KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sums,
+                                 const tile_ranges& all, decode_shared<Config>& shared,
+                                 const team_place& team) {
   constexpr int kSlots = Config::slots;
   const int first = all.first_of(team.range), end = all.first_of(team.range + 1);
   tile_cursor at(team.place);
-  at.seek(p, first);
+  at.seek(p, sums, first);
   decode_ring<Config>& ring = shared.rings[arch::warp_id()];
   decode_loader<Config> loader(p, ring, at, team, end - first);
 #pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
@@ -257,7 +257,7 @@ __global__ __launch_bounds__(kWarps* kWarp,
   const team_place team = team_place::of(p);
   if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
   arch::sync_warp();
-  decode_range<Config>(p, all, shared, team);
+  decode_range<Config>(p, sums, all, shared, team);
   add_parts<Config>(p, shared, team);
   if (sums.some_empty) clear_outputs<Config>(p);
 }

@@ -15,14 +15,33 @@ using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kMostOfBlock = 2;  // items
+constexpr int64_t kFewestBlocks = 14, kOfBlocks = 16;  // of all that there may be
 constexpr int64_t kMostParts = 8;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// 2^what warps of a block have an item together. A block whose warps have two neighbouring ones
-// reads longer runs of the cache at once, which is faster; but there are more parts of an item
-// then, and all warps have one where they are more than a few.
+// Whether sequences of one length make whole items of a block, or whole blocks of an item.
+bool divides(int64_t items, int64_t blocks) { return items % blocks == 0 || blocks % items == 0; }
+
+// At most one for each multiprocessor, whose shared memory it takes most of, and not more than
+// there are tiles for their warps if all sequences fill their caches. A few less, if that divides:
+// memory is as busy with them, and fewer parts are to be added up, or none.
+int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
+  const int64_t items = decode_items(p);
+  const int64_t tiles = items * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t most =
+      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, multiprocessors);
+  for (int64_t blocks = most; blocks * kOfBlocks >= most * kFewestBlocks; --blocks) {
+    if (divides(items, blocks)) return blocks;
+  }
+  return most;
+}
+
+// 2^what warps of a block have an item together: all where items and blocks divide. Elsewhere a
+// block whose warps have two neighbouring items reads longer runs of the cache at once; but there
+// are more parts of an item then, and all warps have one where they are more than a few.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int all = std::countr_zero(unsigned(kDecodeWarps));
+  if (divides(decode_items(p), blocks)) return all;
   const int64_t of_sequence = decode_items(p) / p.batch;
   const int share = all - std::countr_zero(unsigned(kMostOfBlock | of_sequence));
   const int64_t teams = blocks * kDecodeWarps >> share;
@@ -77,14 +96,10 @@ std::string why_unsupported(const cache_append_problem& p) {
   return "";
 }
 
-// As many blocks as multiprocessors, for each takes most of the shared memory of one; fewer where
-// there are fewer tiles than their warps even if all sequences fill their caches.
 attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kAttentionDecode);
   refuse_unsupported(kernel.name(), p);
-  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  const int64_t blocks =
-      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, d.multiprocessors);
+  const int64_t blocks = decode_blocks(p, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
   plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = blocks};
   return plan;

@@ -15,6 +15,7 @@
 #include <kittens.cuh>
 
 #include "kernels/attention_decode/attention_decode.h"
+#include "kittens/types/fp8.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
@@ -68,24 +69,33 @@ KITTENS_DEVICE int tiles_of(const decode_arguments& p, int b) {
   return b < p.batch ? needed_keys::of(p, length_of(p, b)).tiles() : 0;
 }
 
+// Of the lanes up to this one. All lanes call.
+KITTENS_DEVICE int sum_up_to(int value) {
+#pragma unroll
+  for (int delta = 1; delta < kWarp; delta *= 2) {
+    const int other = arch::shuffle_up(value, delta);
+    if (arch::lane_id() >= delta) value += other;
+  }
+  return value;
+}
+
 // Tiles of all columns.
 struct tile_sums {
-  int all;
-  bool some_empty;  // a sequence without keys
+  int all = 0;
+  int up_to = 0;            // of 32 sequences, those up to this lane's: of the last 32
+  bool some_empty = false;  // a sequence without keys
 
   // All lanes call.
   KITTENS_DEVICE static tile_sums of(const decode_arguments& p) {
-    int all = 0;
-    bool some_empty = false;
+    tile_sums sums;
 #pragma unroll 1
-    for (int b = arch::lane_id(); b < p.batch; b += kWarp) {
-      const int tiles = tiles_of(p, b);
-      all += tiles;
-      some_empty |= tiles == 0;
+    for (int from = 0; from < p.batch; from += kWarp) {
+      const int b = from + arch::lane_id(), tiles = tiles_of(p, b);
+      sums.up_to = sum_up_to(tiles * p.columns());
+      sums.all += arch::shuffle(sums.up_to, kWarp - 1);
+      sums.some_empty |= arch::vote_any(tiles == 0 && b < p.batch);
     }
-#pragma unroll
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) all += arch::shuffle_xor(all, mask);
-    return {all * p.columns(), arch::vote_any(some_empty)};
+    return sums;
   }
 };
 
@@ -148,16 +158,11 @@ class tile_cursor {
   KITTENS_DEVICE explicit tile_cursor(int place) : place(place) {}
 
   // At a tile of all columns, of which there are more. All lanes call.
-  KITTENS_DEVICE void seek(const decode_arguments& p, int target) {
-    int before = 0;
+  KITTENS_DEVICE void seek(const decode_arguments& p, const tile_sums& sums, int target) {
+    int before = 0, sum = sums.up_to;
 #pragma unroll 1
     for (int from = 0; from < p.batch; from += kWarp) {
-      int sum = tiles_of(p, from + arch::lane_id()) * p.columns();
-#pragma unroll
-      for (int delta = 1; delta < kWarp; delta *= 2) {
-        const int other = arch::shuffle_up(sum, delta);
-        if (arch::lane_id() >= delta) sum += other;
-      }
+      if (p.batch > kWarp) sum = sum_up_to(tiles_of(p, from + arch::lane_id()) * p.columns());
       const unsigned past = arch::ballot(before + sum > target);
       if (past != 0) {
         const int lane = arch::popc((past & (0u - past)) - 1);  // the first of them
@@ -194,9 +199,11 @@ class tile_cursor {
  private:
   KITTENS_DEVICE void enter_column(const decode_arguments& p, int next) {
     column = next;
-    const int item = (column << p.abreast) + place;
-    key_head = item / p.row_tiles;
-    first_row = item % p.row_tiles * kRows;
+    key_head = (column << p.abreast) + place;
+    first_row = 0;
+    if (p.row_tiles == 1) return;  // a division less, before anything is loaded
+    first_row = key_head % p.row_tiles * kRows;
+    key_head /= p.row_tiles;
   }
   KITTENS_DEVICE void enter(const decode_arguments& p, int sequence) {
     b = sequence;

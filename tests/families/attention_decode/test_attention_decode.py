@@ -13,6 +13,7 @@ ALL = [
     *cases.shapes()[::2],
     *cases.pages(),
     *cases.options(),
+    *cases.narrow_caches(),
     Case(dtype=FP64, head_dim=20),
     Case((40, 3), 20, dtype=FP32, head_dim=256, sinks=FP32),
     Case((40, 3), 2, dtype=FP64, page=5, head_dim=7),

@@ -18,6 +18,7 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
+ALL = [*cases.shapes(), *cases.pages(), *cases.options(), *cases.narrow_caches()]
 SOME = [
     Case((70, 0, 200), 5, 8, 2, page=24, sinks=FP32),
     Case((300, 33), 1, 4, 1, 128, dtype=FP16, window=(100, None)),
@@ -31,7 +32,7 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize("case", [*cases.shapes(), *cases.pages(), *cases.options()], ids=str)
+@pytest.mark.parametrize("case", ALL, ids=str)
 def test_decode_against_float64(case):
     """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
     inputs = cases.make(case)
