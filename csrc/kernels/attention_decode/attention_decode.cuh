@@ -102,7 +102,7 @@ class decode_loader {
     if (!p.paged) return;
     page = token = 0;
     if (key >= at.keys.length || (!p.tiles_are_runs && key < at.keys.first)) return;
-    const int column = key / p.page_size;
+    const int column = p.by_page_size.of(key);
     token = key - column * p.page_size;
     const int entry = arch::load_global(p.tensors.table + at.b * p.table_stride + column);
     page = smaller(larger(entry, 0), p.pages - 1);

@@ -45,7 +45,7 @@ KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : 
 struct output_row {
   KITTENS_DEVICE output_row(const decode_arguments& p, int b, int key_head, int row)
       : p(p), b(b), key_head(key_head) {
-    token = row / p.group;
+    token = p.by_group.of(row);
     head = key_head * p.group + row - token * p.group;
   }
 
@@ -100,7 +100,7 @@ class decode_item {
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(at, half);
       const bool exists = row < p.rows();
-      const int token = exists ? row / p.group : p.queries - 1;
+      const int token = exists ? p.by_group.of(row) : p.queries - 1;
       const int head = at.key_head * p.group + (exists ? row - token * p.group : 0);
       last[half] = at.keys.length - p.queries + token;
       first[half] = last[half] - p.left;

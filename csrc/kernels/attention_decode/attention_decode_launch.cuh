@@ -5,11 +5,18 @@
 #include <bit>
 
 #include "kernels/attention_decode/attention_decode.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
 inline constexpr int kMostAbreast = 8;
+
+// Of d ≥ 1.
+inline divisor divisor_of(int64_t d) {
+  const int shift = 31 + std::bit_width(uint64_t(d) - 1);
+  return {unsigned(host::ceil_div((int64_t{1} << shift), d)), shift};
+}
 
 inline decode_arguments decode_arguments_of(const attention_decode_params& params) {
   const attention_decode_problem& p = params.problem;
@@ -34,6 +41,9 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .table_width = int(c.table_width),
       .capacity = int(c.capacity()),
       .left = int(std::min(p.left, c.capacity())),
+      .by_group = divisor_of(p.heads / p.key_heads),
+      .by_row_tiles = divisor_of(decode_row_tiles(p)),
+      .by_page_size = divisor_of(c.page_size),
       .blocks = params.blocks,
       .share = params.share,
       .abreast = std::countr_zero(unsigned(kMostAbreast | params.blocks * kWarps >> params.share |

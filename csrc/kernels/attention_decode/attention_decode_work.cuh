@@ -23,6 +23,16 @@ using namespace kittens;
 
 inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeWarps;
 
+// A number that others are divided by, as n · multiplier / 2^shift: a division takes 25
+// instructions.
+struct divisor {
+  unsigned multiplier;
+  int shift;
+
+  // Exact of n ≥ 0: multiplier · d is 2^shift and less than 2^(shift − 31) more.
+  KITTENS_DEVICE int of(int n) const { return int(uint64_t{unsigned(n)} * multiplier >> shift); }
+};
+
 struct decode_arguments {
   attention_decode_tensors tensors;
   void* parts;
@@ -32,6 +42,7 @@ struct decode_arguments {
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
   int left;  // at most the capacity
+  divisor by_group, by_row_tiles, by_page_size;
   int blocks;
   int share, abreast;  // 2^abreast divides teams() and items(), and is at least a block's teams
   float scale;         // of q · k: to powers of two, or to what tanh takes
@@ -199,11 +210,9 @@ class tile_cursor {
  private:
   KITTENS_DEVICE void enter_column(const decode_arguments& p, int next) {
     column = next;
-    key_head = (column << p.abreast) + place;
-    first_row = 0;
-    if (p.row_tiles == 1) return;  // a division less, before anything is loaded
-    first_row = key_head % p.row_tiles * kRows;
-    key_head /= p.row_tiles;
+    const int item = (column << p.abreast) + place;
+    key_head = p.by_row_tiles.of(item);
+    first_row = (item - key_head * p.row_tiles) * kRows;
   }
   KITTENS_DEVICE void enter(const decode_arguments& p, int sequence) {
     b = sequence;
