@@ -6,13 +6,14 @@ from tests.mutation.program import Program
 PROGRAM, WIDE = (
     Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128)
 )
+APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
     f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
-    f"{_FOLDER}/cache_append.cuh": (PROGRAM,),
+    f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (f"{_FOLDER}/attention_decode_launch.cuh", f"{_FOLDER}/cache_append_launch.cuh")
