@@ -14,38 +14,29 @@ namespace {
 using kittens::host::ceil_div;
 using kittens::host::text;
 
-constexpr int64_t kMostOfBlock = 2;  // items
-constexpr int64_t kFewestBlocks = 14, kOfBlocks = 16;  // of all that there may be
-constexpr int64_t kMostParts = 8;
+constexpr int64_t kBlocksTogether = 16;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// Whether sequences of one length make whole items of a block, or whole blocks of an item.
-bool divides(int64_t items, int64_t blocks) { return items % blocks == 0 || blocks % items == 0; }
-
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
-// there are tiles for their warps if all sequences fill their caches. A few less, if that divides:
-// memory is as busy with them, and fewer parts are to be added up, or none.
+// there are tiles for their warps if all sequences fill their caches. A multiple of 16, as are most
+// numbers of items: then blocks end where items do, and heads side by side stay so. Memory is as
+// busy with 128 blocks as with 132.
 int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
-  const int64_t items = decode_items(p);
-  const int64_t tiles = items * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  const int64_t most =
+  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t blocks =
       std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, multiprocessors);
-  for (int64_t blocks = most; blocks * kOfBlocks >= most * kFewestBlocks; --blocks) {
-    if (divides(items, blocks)) return blocks;
-  }
-  return most;
+  return blocks < kBlocksTogether ? blocks : blocks / kBlocksTogether * kBlocksTogether;
 }
 
-// 2^what warps of a block have an item together: all where items and blocks divide. Elsewhere a
-// block whose warps have two neighbouring items reads longer runs of the cache at once; but there
-// are more parts of an item then, and all warps have one where they are more than a few.
+// 2^what warps of a block have an item together: all, or as few as still leaves whole items to each
+// team, if all sequences have one length. Those of a block are of one sequence.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
-  const int all = std::countr_zero(unsigned(kDecodeWarps));
-  if (divides(decode_items(p), blocks)) return all;
-  const int64_t of_sequence = decode_items(p) / p.batch;
-  const int share = all - std::countr_zero(unsigned(kMostOfBlock | of_sequence));
-  const int64_t teams = blocks * kDecodeWarps >> share;
-  return teams > kMostParts * decode_items(p) ? all : share;
+  const int64_t items = decode_items(p), of_sequence = items / p.batch;
+  int share = std::countr_zero(unsigned(kDecodeWarps));
+  for (int64_t of_block = 2; share > 0; of_block *= 2, --share) {
+    if (items % (blocks * of_block) != 0 || of_sequence % of_block != 0) break;
+  }
+  return share;
 }
 
 // Bytes of the parts of all teams.
