@@ -83,7 +83,11 @@ def all_cases() -> list[AppendCase]:
         *(AppendCase(tokens=2, layout=x) for x in LAYOUTS),
         *(AppendCase(tokens=2, cache_layout=x) for x in LAYOUTS[:3]),
         *(AppendCase(tokens=2, cache_layout=x, page=16, dtype=FP32) for x in LAYOUTS[:3]),
-        *(AppendCase(cache=FP8, dtype=t, rotated=r) for t in (FP32, FP16, BF16) for r in (None, 20)),
+        *(
+            AppendCase(cache=FP8, dtype=t, rotated=r)
+            for t in (FP32, FP16, BF16)
+            for r in (None, 20)
+        ),
         AppendCase(cache=FP8, scaled=False, rotated=None, layout="stepped"),
         AppendCase(outside, 3, page=24, cache=FP8, head_dim=7, rotated=4, cache_layout="with_gaps"),
         AppendCase((0, 0), 2),

@@ -271,9 +271,7 @@ def reference(case: Case, inputs) -> tuple[Tensor, Tensor, float]:
             if table is not None:
                 pages = [int(table[b, j // case.page]) for j in keys]
                 rows = (torch.tensor(pages), torch.tensor([j % case.page for j in keys]))
-            each_k, each_v = (
-                t[rows].repeat_interleave(group, 1).transpose(0, 1) for t in (k, v)
-            )
+            each_k, each_v = (t[rows].repeat_interleave(group, 1).transpose(0, 1) for t in (k, v))
             query = q[b, i].double().unsqueeze(-1)  # [Hq, D, 1]
             scores = (each_k @ query).squeeze(-1) * scale
             size = float((each_k.abs() @ query.abs()).max())

@@ -117,7 +117,9 @@ MISTAKES = (
         WRONG,
     ),
     in_item("values_of_e4m3_go_by_keys", "a = by_columns(upper)", "a = upper", WRONG),
-    in_item("columns_of_e4m3_are_those_of_others", "kFp8 ? i / 2 * 16", "false ? i / 2 * 16", WRONG),
+    in_item(
+        "columns_of_e4m3_are_those_of_others", "kFp8 ? i / 2 * 16", "false ? i / 2 * 16", WRONG
+    ),
     in_item(
         "keys_of_e4m3_are_multiplied_by_the_first_columns",
         "multiply(to, queries[2 * c + 1], {",
