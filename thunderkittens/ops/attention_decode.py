@@ -81,10 +81,10 @@ def attention_decode(
     Numerics:
         Scores, softmax and sums in float32 (float64 for float64); the weights are rounded to q's
         dtype before their product with v. With caches of float8_e4m3fn the kernel multiplies in
-        float16, which holds them exactly: so the weights are rounded to that, and elements of a
-        bfloat16 q below 2^-14 of their row's largest to 2^-25 of it; scales multiply scores and
-        results. The same bits on every run; but where a sequence is cut depends on the lengths of
-        the others, and so do its last bits.
+        float16, which holds them exactly: so the weights are rounded to that, to steps of 2^-24 of
+        the largest at least, and elements of a bfloat16 q below 2^-14 of their row's largest to
+        2^-25 of it; scales multiply scores and results. The same bits on every run; but where a
+        sequence is cut depends on the lengths of the others, and so do its last bits.
 
     Source:
         csrc/kernels/attention_decode. Keys and values are read once for each 16 query rows (Sq · Hq

@@ -15,6 +15,7 @@ using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kBlocksTogether = 16;
+constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
@@ -28,12 +29,14 @@ int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors
   return blocks < kBlocksTogether ? blocks : blocks / kBlocksTogether * kBlocksTogether;
 }
 
-// 2^what warps of a block have an item together: all, or as few as still leaves whole items to each
-// team, if all sequences have one length. Those of a block are of one sequence.
+// 2^what warps of a block have an item together: all; fewer where that leaves a warp few tiles, and
+// each team still whole items, if all sequences have one length. Those of a block are of one
+// sequence.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int64_t items = decode_items(p), of_sequence = items / p.batch;
+  const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
   int share = std::countr_zero(unsigned(kDecodeWarps));
-  for (int64_t of_block = 2; share > 0; of_block *= 2, --share) {
+  for (int64_t of_block = 2; share > 0 && tiles >> share < kShortShare; of_block *= 2, --share) {
     if (items % (blocks * of_block) != 0 || of_sequence % of_block != 0) break;
   }
   return share;
