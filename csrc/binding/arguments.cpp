@@ -146,6 +146,8 @@ bool allowed(dtype_rule rule, at::ScalarType type, at::ScalarType first) {
     case dtype_rule::floating: return is_floating(type);
     case dtype_rule::same: return type == first;
     case dtype_rule::same_or_float32: return type == first || type == at::kFloat;
+    case dtype_rule::same_or_float8: return type == first || type == at::kFloat8_e4m3fn;
+    case dtype_rule::float32: return type == at::kFloat;
     case dtype_rule::statistics: return type == (first == at::kDouble ? at::kDouble : at::kFloat);
     case dtype_rule::index: return type == at::kInt || type == at::kLong;
     case dtype_rule::none: break;
@@ -167,6 +169,7 @@ std::string python_name(at::ScalarType type) {
     case at::kBool: return "bool";
     case at::kComplexFloat: return "complex64";
     case at::kComplexDouble: return "complex128";
+    case at::kFloat8_e4m3fn: return "float8_e4m3fn";
     default: return c10::toString(type);
   }
 }
@@ -180,10 +183,13 @@ std::string python_name(at::ScalarType type) {
     case dtype_rule::same_or_float32:
       expected = first == at::kFloat ? "float32" : python_name(first) + " or float32";
       break;
+    case dtype_rule::same_or_float8: expected = python_name(first) + " or float8_e4m3fn"; break;
+    case dtype_rule::float32: expected = "float32"; break;
     case dtype_rule::statistics: expected = first == at::kDouble ? "float64" : "float32"; break;
     default: expected = "int32 or int64"; break;
   }
-  const bool like = a.dtype == dtype_rule::same || a.dtype == dtype_rule::same_or_float32;
+  const bool like = a.dtype == dtype_rule::same || a.dtype == dtype_rule::same_or_float32 ||
+                    a.dtype == dtype_rule::same_or_float8;
   TORCH_CHECK_TYPE(false, table.op, ": ", a.name, " must have dtype ", expected,
                    like ? " (" + std::string(first_name) + " is " + python_name(first) + ")" : "",
                    ", got ", python_name(got));
@@ -304,6 +310,8 @@ std::string_view name(dtype_rule rule) {
     case dtype_rule::floating: return "floating";
     case dtype_rule::same: return "same";
     case dtype_rule::same_or_float32: return "same_or_float32";
+    case dtype_rule::same_or_float8: return "same_or_float8";
+    case dtype_rule::float32: return "float32";
     case dtype_rule::statistics: return "statistics";
     case dtype_rule::index: return "index";
   }

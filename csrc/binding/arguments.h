@@ -35,8 +35,10 @@ enum class dtype_rule : uint8_t {
   floating,         // float32, float16, bfloat16 or float64
   same,             // the dtype of the op's first tensor
   same_or_float32,  // that, or float32
-  statistics,       // float32, or float64 when the first tensor is float64
-  index,            // int32 or int64
+  same_or_float8,   // that, or float8_e4m3fn
+  float32,
+  statistics,  // float32, or float64 when the first tensor is float64
+  index,       // int32 or int64
 };
 
 inline constexpr int kMaxRank = 4;

@@ -159,8 +159,9 @@ void sampler::lay_out() {
   hidden_ = take(config_.mlp_parts() * hidden);
   activated_ = take(hidden);
   logits_row_ = take(config_.padded_vocabulary());
-  const int64_t attention = plans_->attention ? plans_->attention->workspace.bytes : 0;
-  workspace_ = memory_.take_bytes(std::max(products_.workspace_bytes(), attention));
+  const auto attention = plans_->attention ? plans_->attention->workspace : tk::workspace_size{};
+  workspace_ = memory_.take_bytes(std::max(products_.workspace_bytes(), attention.bytes));
+  counters_ = memory_.take<int>(attention.counters);
   const int64_t angles = config_.is_llama ? positions_ * config_.head_dim() / 2 : 0;
   cos_ = memory_.take<float>(angles);
   sin_ = memory_.take<float>(angles);
@@ -212,7 +213,7 @@ void sampler::attend(const layer_cache& cache) {
                        .o = attended_,
                        .seqlens = keys,
                        .table = nullptr},
-                      {.memory = workspace_}, s);
+                      {.memory = workspace_, .counters = counters_}, s);
   }
   attention_cached({config_.heads, config_.heads_of_keys(), config_.head_dim(), model_.type()},
                    {qkv_row_, cache.k, cache.v, attended_, keys}, s);

@@ -72,6 +72,7 @@ class sampler {
   // One row each.
   void *stream_[2], *normal_, *qkv_row_, *attended_, *branch_, *hidden_, *activated_, *logits_row_;
   void* workspace_;
+  int* counters_;      // zero between launches
   float *cos_, *sin_;  // [positions, head_dim / 2], of Llama's shape
   int* step_;          // [3]: the token, how many keys there are, its position
 };

@@ -42,9 +42,10 @@ class Placed:
 
     def lay_out(self, turn: int) -> Tensor:
         """Writes buffer and tensor again, with the neighbours of this turn; returns the tensor."""
-        floating = self.buffer.dtype.is_floating_point
-        neighbours = NEIGHBOURS if floating else INTEGER_NEIGHBOURS
-        self.buffer.fill_(neighbours[turn % 2])
+        if self.buffer.dtype.is_floating_point:  # (NaN is no less than the largest)
+            self.buffer.fill_(min(NEIGHBOURS[turn % 2], torch.finfo(self.buffer.dtype).max))
+        else:
+            self.buffer.fill_(INTEGER_NEIGHBOURS[turn % 2])
         if self._values.numel():
             self.view[self._once].copy_(self._values)
         self._before = self.buffer.clone()

@@ -24,6 +24,8 @@ def attention_decode(
     window: tuple[int | None, int | None] | None = None,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     out: Tensor | None = None,
     **_foreign: NoReturn,
 ) -> Tensor:
@@ -37,8 +39,8 @@ def attention_decode(
     Args:
         q: [B, Sq, Hq, D], float32, float16, bfloat16 or float64: the new tokens, 1 … 16 for the
             kernel.
-        k_cache: [B, S, Hk, D], q's dtype, Hq a multiple of Hk: query head h reads key head
-            h // (Hq / Hk). With `page_table` pages, [P, page, Hk, D].
+        k_cache: [B, S, Hk, D], q's dtype or float8_e4m3fn, Hq a multiple of Hk: query head h reads
+            key head h // (Hq / Hk). With `page_table` pages, [P, page, Hk, D].
         v_cache: The same.
         seqlens: [B], int32 or int64, on q's device: the keys of each sequence, the new ones among
             them.
@@ -49,6 +51,9 @@ def attention_decode(
             says nothing, since a token sees none behind its own. None for no limit.
         softcap: Where above 0, scores become softcap · tanh(score / softcap).
         sinks: [Hq], q's dtype or float32: a logit of each head without a value. None for none.
+        k_scale: [Hk], float32, for caches of float8_e4m3fn: of each head, what its keys are
+            multiplied by. None for 1.
+        v_scale: The same of values.
         out: As q: written and returned, in place of a new tensor. It shares no memory with q or
             the caches.
 
@@ -70,13 +75,16 @@ def attention_decode(
     Backends:
         The kernel (Hopper) takes bfloat16 and float16, D 64 and 128, pages of 16 keys and more, and
         caches of any strides whose last is 1 and whose rows start at multiples of 16 bytes; torch
-        computes the rest. Two launches: the device cuts the contexts into equal parts, by their
-        lengths, and a second kernel adds up what is split.
+        computes the rest. One launch: the device cuts the contexts into equal parts, by their
+        lengths, and who is last to write a part of what is split adds it up.
 
     Numerics:
         Scores, softmax and sums in float32 (float64 for float64); the weights are rounded to q's
-        dtype before their product with v. The same bits on every run; but where a sequence is cut
-        depends on the lengths of the others, and so do its last bits.
+        dtype before their product with v. With caches of float8_e4m3fn the kernel multiplies in
+        float16, which holds them exactly: so the weights are rounded to that, to steps of 2^-24 of
+        the largest at least, and elements of a bfloat16 q below 2^-14 of their row's largest to
+        2^-25 of it; scales multiply scores and results. The same bits on every run; but where a
+        sequence is cut depends on the lengths of the others, and so do its last bits.
 
     Source:
         csrc/kernels/attention_decode. Keys and values are read once for each 16 query rows (Sq · Hq
@@ -92,15 +100,16 @@ def attention_decode(
     if _foreign:
         refuse_keywords("attention_decode", _foreign)
     left = None if window is None else sides_of("attention_decode", window)[0]
+    options = (page_table, scale, left, softcap, sinks, k_scale, v_scale)
     try:
         if out is None or torch.compiler.is_compiling():
-            o = _decode(q, k_cache, v_cache, seqlens, page_table, scale, left, softcap, sinks)
+            o = _decode(q, k_cache, v_cache, seqlens, *options)
             if out is None:
                 return o
             # Inductor loses where a view that an op writes begins, if sizes are dynamic
             # (pytorch/pytorch#198068). It knows what copy_ writes.
             return out.copy_(o)
-        _decode_out(q, k_cache, v_cache, seqlens, out, page_table, scale, left, softcap, sinks)
+        _decode_out(q, k_cache, v_cache, seqlens, out, *options)
     except RuntimeError as error:
         refuse_types("attention_decode", error)
         raise

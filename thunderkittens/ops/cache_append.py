@@ -22,6 +22,8 @@ def cache_append(
     *,
     cos: Tensor | None = None,
     sin: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
     **_foreign: NoReturn,
 ) -> None:
     """Writes the keys and values of new tokens into a cache, keys turned first if asked.
@@ -32,8 +34,8 @@ def cache_append(
     Args:
         k: [B, N, Hk, D], float32, float16, bfloat16 or float64.
         v: The same.
-        k_cache: [B, S, Hk, D], k's dtype, updated in place. With `page_table` pages, [P, page, Hk,
-            D].
+        k_cache: [B, S, Hk, D], k's dtype or float8_e4m3fn, updated in place. With `page_table`
+            pages, [P, page, Hk, D].
         v_cache: The same.
         seqlens: [B], int32 or int64, on k's device: the keys of each sequence, the new ones among
             them.
@@ -43,6 +45,9 @@ def cache_append(
         cos: [T, R/2], R ≤ D, k's dtype or float32: as of `rotary`, row p for position p, pairs i
             and i + R/2. [T, D] is taken as two equal halves. None: k is not turned.
         sin: The same of the sines, cos's dtype.
+        k_scale: [Hk], float32, for caches of float8_e4m3fn: of each head, what keys are divided by
+            before they are rounded to the cache's dtype; beyond 448 they become 448. None for 1.
+        v_scale: The same of values.
 
     Returns:
         None: the caches are what is written.
@@ -70,7 +75,9 @@ def cache_append(
         function it may copy the whole; caches that are tensors of their own are the kernel's.
 
     Numerics:
-        Turned in float32 (float64 for float64), rounded once; what is not turned keeps its bits.
+        Turned in float32 (float64 for float64), rounded once; what is not turned keeps its bits. In
+        a cache of float8_e4m3fn stands what one of k's dtype would hold, divided by the scale in
+        float32, and rounded.
 
     Source:
         csrc/kernels/attention_decode/cache_append.cuh.
@@ -88,7 +95,7 @@ def cache_append(
         refuse_keywords("cache_append", _foreign)
     try:
         append = _append_traced if torch.compiler.is_compiling() else _append
-        append(k, v, k_cache, v_cache, seqlens, page_table, cos, sin)
+        append(k, v, k_cache, v_cache, seqlens, page_table, cos, sin, k_scale, v_scale)
     except RuntimeError as error:
         refuse_types("cache_append", error)
         raise

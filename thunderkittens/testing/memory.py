@@ -68,7 +68,10 @@ class Poisoned:
         span = max(span, 0) if values.numel() else 0
         band = GUARD // values.element_size()
         buffer = torch.empty(2 * band + offset + span, dtype=values.dtype, device=values.device)
-        buffer.fill_(self.neighbours if values.dtype.is_floating_point else 0x55)
+        if values.dtype.is_floating_point:  # (NaN is no less than the largest)
+            buffer.fill_(min(self.neighbours, torch.finfo(values.dtype).max))
+        else:
+            buffer.fill_(0x55)
         inside = buffer.as_strided(values.shape, values.stride(), band + offset)
         if 0 in values.stride():  # expanded: the elements share memory, so copy each place once
             once = tuple(slice(0, 1) if d == 0 else slice(None) for d in values.stride())

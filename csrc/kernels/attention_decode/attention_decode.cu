@@ -7,10 +7,15 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 namespace {
 
+template <class T, class Cache>
+void launch_of_types(const attention_decode_params& p, kittens::host::stream s) {
+  if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64, Cache>>(p, s);
+  launch_decode<decode_config<T, 128, Cache>>(p, s);
+}
 template <class T>
 void launch_of_type(const attention_decode_params& p, kittens::host::stream s) {
-  if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64>>(p, s);
-  launch_decode<decode_config<T, 128>>(p, s);
+  if (p.problem.cache.e4m3) return launch_of_types<T, fp8e4m3>(p, s);
+  launch_of_types<T, T>(p, s);
 }
 
 void launch_attention_decode(const attention_decode_params& p, kittens::host::stream s) {

@@ -11,18 +11,21 @@ namespace thunderkittens {
 
 inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
 inline constexpr int kDecodeKeys = 32;  // of a tile of keys
-inline constexpr int kDecodeWarps = 4;  // of a block: as many workers
+inline constexpr int kDecodeWarps = 8;  // of a block
+inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of the columns
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 
 // An item is a tile of queries of one key head of one sequence; what it needs of the keys is its
-// tiles. The tiles of all items, one after the other, are cut into equal parts, one a worker.
+// tiles. The tiles of all items, one after the other, are cut into equal parts, one a block.
 struct attention_decode_params {
   attention_decode_problem problem;
   attention_decode_tensors tensors;
-  float* parts;  // [2 · workers, kDecodeRows, head_dim], Σ exp(s − max s) v of a part of an item
-  float* sums;   // [2 · workers, kDecodeRows, 2], max s and Σ exp(s − max s); s in powers of two
-  int blocks;    // of kDecodeWarps workers
+  void* parts;    // [2 · teams, kDecodeRows] records: Σ exp(s − max s) v of a row of a part of an
+                  // item, max s and Σ exp(s − max s); s in powers of two
+  int* counters;  // [blocks], 0: parts that have been written of the items a block ends with
+  int blocks;
+  int share;  // 2^share warps of a block have an item together
 };
 
 struct cache_append_params {

@@ -1,129 +1,115 @@
-// attention_decode: adds up what several workers have of one item, and writes 0 for sequences
-// without keys. Each row is a team's, of one warp or, where items have many parts, of all of a
-// block's, which share them out.
+// attention_decode: adds up, row by row, what the warps of a team have of an item, and what several
+// blocks have of it. Always in the same order.
 #pragma once
 
-#include "kernels/attention_decode/attention_decode.cuh"
+#include "kernels/attention_decode/attention_decode_item.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-inline constexpr int kCombineWarps = 8;
-// Parts that a warp has on their way at once. With 8 warps they are 72: 528 workers that share the
-// tiles of 8 items make 67 of each, which then cost one trip to memory.
-inline constexpr int kPartsAhead = 9;
+// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
+// have up to 18 of each, which then cost one trip to memory.
+inline constexpr int kPartsAhead = 18;
 
-template <class Config, int Warps>
-struct combine_shared {
-  float parts[Warps][Config::width];
-  float2 sums[Warps];
-};
+// What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
+// without v.
+template <class Config>
+struct decode_row {
+  static constexpr int kRun = Config::width / kWarp;
+  using access = detail::run_access<float, kRun>;
+  using run = lane_run<float, kRun>;
 
-// What has been added up of one row: a run of columns of 2^(s − m) v, and l, the same without v.
-template <int Run>
-struct combined_row {
-  float m = -INFINITY, l = 0, o[Run] = {};
+  float m = -INFINITY, l = 0, o[kRun] = {};
 
-  KITTENS_DEVICE void raise(float most) {
-    const float decay = arch::exp2_approx(m - without_infinity(most));
+  // Of parts that there are lane i has the sums of part i, and all have a run each of its columns.
+  template <int Parts>
+  KITTENS_DEVICE void add(float2 sums, const run (&values)[Parts]) {
+    float most = fmaxf(m, sums.x);
+#pragma unroll
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      most = fmaxf(most, arch::shuffle_xor(most, mask));
+    const float base = without_infinity(most), decay = arch::exp2_approx(m - base);
+    const float factor = arch::exp2_approx(sums.x - base);
+    float sum = sums.y * factor;
+#pragma unroll
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += arch::shuffle_xor(sum, mask);
     m = most;
-    l *= decay;
+    l = fmaf(l, decay, sum);
 #pragma unroll
-    for (int i = 0; i < Run; ++i) o[i] *= decay;
-  }
-  // A part, whose m is no larger.
-  KITTENS_DEVICE void add(float2 sums, const lane_run<float, Run>& values) {
-    const float factor = arch::exp2_approx(sums.x - without_infinity(m));
-    l = fmaf(sums.y, factor, l);
-    float part[Run];
-    values.get(part);
+    for (int j = 0; j < kRun; ++j) o[j] *= decay;
 #pragma unroll
-    for (int i = 0; i < Run; ++i) o[i] = fmaf(part[i], factor, o[i]);
+    for (int i = 0; i < Parts; ++i) {
+      const float of_part = arch::shuffle(factor, i);
+      float part[kRun];
+      values[i].get(part);
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) o[j] = fmaf(part[j], of_part, o[j]);
+    }
   }
 };
 
-// Of one row: the parts that a warp of a team of Warps has.
-template <class Config, int Warps, int Run>
-KITTENS_DEVICE combined_row<Run> combine_parts(const decode_arguments& p, const item_parts& parts,
-                                               int row) {
-  combined_row<Run> sum;
-  for (int from = arch::warp_id() % Warps; from < parts.count; from += Warps * kPartsAhead) {
-    float2 sums[kPartsAhead];
-    lane_run<float, Run> values[kPartsAhead];
+// What `count` warps have of a row, in shared memory.
+template <class Config>
+KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts, int count,
+                                                int row) {
+  using sum_of_row = decode_row<Config>;
+  const int lane = arch::lane_id();
+  float2 sums{-INFINITY, 0};
+  if (lane < count) sums = arch::load_shared(&parts[lane].rows[row].sums);
+  typename sum_of_row::run values[kWarps] = {};
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) {
+    const float* const from = &parts[i].rows[row].o[lane * sum_of_row::kRun];
+    if (i < count) sum_of_row::access::load_shared(values[i], from);
+  }
+  sum_of_row sum;
+  sum.add(sums, values);
+  return sum;
+}
+
+// What several teams have of a row, in global memory.
+template <class Config>
+KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
+                                                int row) {
+  using sum_of_row = decode_row<Config>;
+  const auto* const records = static_cast<const decode_record<Config>*>(p.parts) + row;
+  const int lane = arch::lane_id();
+  sum_of_row sum;
+#pragma unroll 1
+  for (int from = 0; from < item.parts; from += kPartsAhead) {
+    float2 sums{-INFINITY, 0};
+    if (lane < kPartsAhead && from + lane < item.parts) {
+      sums = arch::load_global(&records[item.slot(p, from + lane) * kRows].sums);
+    }
+    typename sum_of_row::run values[kPartsAhead];
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
-      const int part = from + i * Warps;
-      const int64_t at = int64_t{parts.slot(part)} * kRows + row;
-      sums[i] = {-INFINITY, 0};
-      if (part < parts.count) {
-        sums[i] = arch::load_global(reinterpret_cast<const float2*>(p.sums) + at);
-      }
-      detail::run_access<float, Run>::load(
-          values[i], p.parts + at * Config::width + arch::lane_id() * Run, part < parts.count);
+      const decode_record<Config>& record = records[item.slot(p, from + i) * kRows];
+      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun],
+                               from + i < item.parts);
     }
-    float most = sum.m;
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) most = fmaxf(most, sums[i].x);
-    sum.raise(most);
-#pragma unroll
-    for (int i = 0; i < kPartsAhead; ++i) sum.add(sums[i], values[i]);
+    sum.add(sums, values);
   }
   return sum;
 }
 
-// Adds up what the warps of a block have; the first warp has all.
-template <class Config, int Warps, int Run>
-KITTENS_DEVICE void combine_warps(combine_shared<Config, Warps>& shared, combined_row<Run>& sum) {
-  using access = detail::run_access<float, Run>;
-  const int col = arch::lane_id() * Run;
-  lane_run<float, Run> values;
+// As a part, in global memory.
+template <class Config>
+KITTENS_DEVICE void store_part(decode_record<Config>& record, const decode_row<Config>& sum) {
+  typename decode_row<Config>::run values;
   values.set(sum.o);
-  access::store_shared(&shared.parts[arch::warp_id()][col], values);
-  if (arch::lane_id() == 0) arch::store_shared(&shared.sums[arch::warp_id()], {sum.m, sum.l});
-  arch::sync_block();
-  if (arch::warp_id() != 0) return;
-#pragma unroll
-  for (int w = 1; w < Warps; ++w) {
-    const float2 sums = arch::load_shared(&shared.sums[w]);
-    access::load_shared(values, &shared.parts[w][col]);
-    sum.raise(fmaxf(sum.m, sums.x));
-    sum.add(sums, values);
-  }
+  decode_row<Config>::access::store(&record.o[arch::lane_id() * decode_row<Config>::kRun], values);
+  if (arch::lane_id() == 0) arch::store_global(&record.sums, {sum.m, sum.l});
 }
 
-// Warps: of a team.
-template <class Config, int Warps>
-__global__ __launch_bounds__(kCombineWarps* kWarp) void attention_decode_combine(
-    const __grid_constant__ decode_arguments p) {
+template <class Config>
+KITTENS_DEVICE void store_output(const output_row& out, const decode_row<Config>& sum) {
   using T = typename Config::type;
-  constexpr int kRun = Config::width / kWarp, kTeams = kCombineWarps / Warps;
-  begin_dependent_grid();
-  const int rows = smaller(kRows, p.rows());  // of an item; the last of a head may have fewer
-  const int64_t team = int64_t{arch::block_x()} * kTeams + arch::warp_id() / Warps;
-  const int64_t of_all = team / rows;
-  if (of_all >= p.batch * p.items()) return;
-  const int b = int(of_all) / p.items(), item = int(of_all) % p.items();
-  const int in_item = int(team % rows), row = item % p.row_tiles * kRows + in_item;
-  if (row >= p.rows()) return;
-  const item_parts parts = item_parts::of(p, b, item);
-  if (parts.count == 1) return;
-  auto sum = combine_parts<Config, Warps, kRun>(p, parts, in_item);
-  if constexpr (Warps > 1) {
-    static_assert(Warps == kCombineWarps, "the team is the block");
-    combine_warps(*reinterpret_cast<combine_shared<Config, Warps>*>(arch::dynamic_shared()), sum);
-    if (arch::warp_id() != 0) return;
-  }
-  const int head = item / p.row_tiles * p.group + row % p.group;
-  if (p.tensors.sinks != nullptr) {
-    const float sink = arch::load_global(p.tensors.sinks + head) * kLog2e;
-    sum.raise(fmaxf(sum.m, sink));
-    sum.l += arch::exp2_approx(sink - without_infinity(sum.m));
-  }
-  const float factor = sum.l == 0 ? 0.0f : 1.0f / sum.l;  // 0: no key
-  T* const out = static_cast<T*>(p.tensors.o) + b * p.o_strides.batch +
-                 row / p.group * p.o_strides.token + head * p.o_strides.head;
+  constexpr int kRun = decode_row<Config>::kRun;
+  const float factor = out.factor(sum.m, sum.l);
+  T* const data = out.template data<T>() + arch::lane_id() * kRun;
 #pragma unroll
   for (int i = 0; i < kRun; i += 2) {
-    arch::store_global(reinterpret_cast<uint32_t*>(out + arch::lane_id() * kRun + i),
+    arch::store_global(reinterpret_cast<uint32_t*>(data + i),
                        pack<T>(sum.o[i] * factor, sum.o[i + 1] * factor));
   }
 }

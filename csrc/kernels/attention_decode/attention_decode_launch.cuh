@@ -1,18 +1,22 @@
-// attention_decode: how its kernels are launched.
+// attention_decode: how its kernel is launched.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 
-#include "kernels/attention_decode/attention_decode_combine.cuh"
+#include "kernels/attention_decode/attention_decode.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-// Items whose keys are read at once: one head at a time, 256 bytes here and there, takes 3 % more
-// (benchmarks/attention_decode.md).
 inline constexpr int kMostAbreast = 8;
+
+// Of d ≥ 1.
+inline divisor divisor_of(int64_t d) {
+  const int shift = 31 + std::bit_width(uint64_t(d) - 1);
+  return {unsigned(host::ceil_div((int64_t{1} << shift), d)), shift};
+}
 
 inline decode_arguments decode_arguments_of(const attention_decode_params& params) {
   const attention_decode_problem& p = params.problem;
@@ -21,7 +25,7 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
   return {
       .tensors = params.tensors,
       .parts = params.parts,
-      .sums = params.sums,
+      .counters = params.counters,
       .q_strides = p.q_strides,
       .o_strides = p.o_strides,
       .k_strides = c.k_strides,
@@ -37,46 +41,28 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .table_width = int(c.table_width),
       .capacity = int(c.capacity()),
       .left = int(std::min(p.left, c.capacity())),
-      .workers = params.blocks * kWarps,
-      .abreast = std::countr_zero(
-          unsigned(kMostAbreast | params.blocks * kWarps | decode_items(p) / p.batch)),
+      .by_group = divisor_of(p.heads / p.key_heads),
+      .by_row_tiles = divisor_of(decode_row_tiles(p)),
+      .by_page_size = divisor_of(c.page_size),
+      .blocks = params.blocks,
+      .share = params.share,
+      .abreast = std::countr_zero(unsigned(kMostAbreast | params.blocks * kWarps >> params.share |
+                                           decode_items(p) / p.batch)),
       .scale = float(p.softcap > 0 ? p.scale / p.softcap : to_exponents),
       .softcap = float(p.softcap * kLog2e),
       .paged = c.paged,
+      .tiles_are_runs = !c.paged || c.page_size % kKeys == 0,
   };
-}
-
-// With what a block of the second launch takes, which then waits beside the first one's, not for
-// its end: left to itself the driver sets 196 KB aside for the rings' 192.
-template <class Config>
-inline constexpr size_t kDecodeSharedBytes =
-    sizeof(decode_shared<Config>) + sizeof(combine_shared<Config, kCombineWarps>) + 1024;
-
-template <class Config, int Warps>
-void launch_combine(const attention_decode_params& params, host::stream s) {
-  const attention_decode_problem& p = params.problem;
-  const int64_t rows =
-      decode_items(p) * std::min<int64_t>(kRows, p.queries * (p.heads / p.key_heads));
-  host::launch_programmatic(attention_decode_combine<Config, Warps>,
-                            {.grid = {host::ceil_div(rows, int64_t{kCombineWarps / Warps})},
-                             .block = {kCombineWarps * kWarp},
-                             .shared_bytes = Warps > 1 ? sizeof(combine_shared<Config, Warps>) : 0},
-                            s, decode_arguments_of(params));
 }
 
 // At least one item of one row.
 template <class Config>
 void launch_decode(const attention_decode_params& params, host::stream s) {
-  const int64_t workers = int64_t{params.blocks} * kWarps;
   host::launch_programmatic(attention_decode<Config>,
                             {.grid = {params.blocks},
                              .block = {kWarps * kWarp},
-                             .shared_bytes = kDecodeSharedBytes<Config>},
+                             .shared_bytes = sizeof(decode_shared<Config>)},
                             s, decode_arguments_of(params));
-  // Of equally long sequences; a warp has twice as many in two trips.
-  const int64_t parts = workers / decode_items(params.problem) + 1;
-  if (parts > 2 * kPartsAhead) return launch_combine<Config, kCombineWarps>(params, s);
-  launch_combine<Config, 1>(params, s);
 }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -1,5 +1,6 @@
 // attention_decode, cache_append: what is chosen before a launch, and the launch.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -13,17 +14,39 @@ namespace {
 using kittens::host::ceil_div;
 using kittens::host::text;
 
+constexpr int64_t kBlocksTogether = 16;
+constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// Bytes of the workspace's parts, in the order in which they lie there.
-struct workspace_parts {
-  int64_t parts, sums;
+// At most one for each multiprocessor, whose shared memory it takes most of, and not more than
+// there are tiles for their warps if all sequences fill their caches. A multiple of 16, as are most
+// numbers of items: then blocks end where items do, and heads side by side stay so. Memory is as
+// busy with 128 blocks as with 132.
+int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
+  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t blocks =
+      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, multiprocessors);
+  return blocks < kBlocksTogether ? blocks : blocks / kBlocksTogether * kBlocksTogether;
+}
 
-  workspace_parts(const attention_decode_problem& p, int64_t workers)
-      : parts(2 * workers * kDecodeRows * p.head_dim * int64_t{sizeof(float)}),
-        sums(2 * workers * kDecodeRows * 2 * int64_t{sizeof(float)}) {}
-  int64_t all() const { return parts + sums; }
-};
+// 2^what warps of a block have an item together: all; fewer where that leaves a warp few tiles, and
+// each team still whole items, if all sequences have one length. Those of a block are of one
+// sequence.
+int decode_share(const attention_decode_problem& p, int64_t blocks) {
+  const int64_t items = decode_items(p), of_sequence = items / p.batch;
+  const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  int share = std::countr_zero(unsigned(kDecodeWarps));
+  for (int64_t of_block = 2; share > 0 && tiles >> share < kShortShare; of_block *= 2, --share) {
+    if (items % (blocks * of_block) != 0 || of_sequence % of_block != 0) break;
+  }
+  return share;
+}
+
+// Bytes of the parts of all teams.
+int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
+  const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
+  return 2 * teams * kDecodeRows * (p.head_dim + kDecodeRecordFloats) * int64_t{sizeof(float)};
+}
 
 std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
   // Positions and tables are counted in int, with room for what is added to them.
@@ -67,16 +90,12 @@ std::string why_unsupported(const cache_append_problem& p) {
   return "";
 }
 
-// As many blocks as multiprocessors, for each takes most of the shared memory of one; fewer where
-// there are fewer tiles than workers even if all sequences fill their caches.
 attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kAttentionDecode);
   refuse_unsupported(kernel.name(), p);
-  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  const int64_t blocks =
-      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, d.multiprocessors);
+  const int64_t blocks = decode_blocks(p, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
-  plan.workspace.bytes = workspace_parts(p, blocks * kDecodeWarps).all();
+  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = blocks};
   return plan;
 }
 
@@ -88,13 +107,12 @@ cache_append_plan plan(const cache_append_problem& p, const device& d) {
 
 void launch(const attention_decode_plan& plan, const attention_decode_tensors& t,
             const workspace& work, stream s) {
-  const workspace_parts bytes(plan.problem, int64_t{plan.blocks} * kDecodeWarps);
-  auto* const memory = static_cast<char*>(work.memory);
   plan.kernel.launch({.problem = plan.problem,
                       .tensors = t,
-                      .parts = reinterpret_cast<float*>(memory),
-                      .sums = reinterpret_cast<float*>(memory + bytes.parts),
-                      .blocks = plan.blocks},
+                      .parts = work.memory,
+                      .counters = work.counters,
+                      .blocks = plan.blocks,
+                      .share = decode_share(plan.problem, plan.blocks)},
                      s);
 }
 

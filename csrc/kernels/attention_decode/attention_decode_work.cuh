@@ -1,18 +1,21 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
-// worker (a warp) finds out by itself.
+// warp finds out by itself.
 //
 //   item     a tile of 16 queries (token × head of the group) of one key head of one sequence
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
-//   column   2^abreast items of a sequence whose keys lie side by side, a worker each: what is read
-//            at once of a cache [.., token, key head, D] is one run of it
-//   worker   has, of its place in the columns, the tiles total · r / ranges …
-//            total · (r + 1) / ranges − 1 of all columns, r = worker / 2^abreast, which follow each
-//            other by sequence, key head and tile of queries
+//   column   2^abreast items of a sequence whose keys lie side by side: what is read at once of a
+//            cache [.., token, key head, D] is one run of it
+//   team     2^share warps of a block, which have the tiles of an item in turn. So many teams as a
+//            column has items have the same range, each at its place in the columns
+//   range    an equal part of the tiles of all columns, which follow each other by sequence, key
+//            head and tile of queries. The same for all warps of a block
+//   part     what a team has of an item that begins or ends in another range
 #pragma once
 
 #include <kittens.cuh>
 
 #include "kernels/attention_decode/attention_decode.h"
+#include "kittens/types/fp8.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
@@ -20,20 +23,34 @@ using namespace kittens;
 
 inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeWarps;
 
+// A number that others are divided by, as n · multiplier / 2^shift: a division takes 25
+// instructions.
+struct divisor {
+  unsigned multiplier;
+  int shift;
+
+  // Exact of n ≥ 0: multiplier · d is 2^shift and less than 2^(shift − 31) more.
+  KITTENS_DEVICE int of(int n) const { return int(uint64_t{unsigned(n)} * multiplier >> shift); }
+};
+
 struct decode_arguments {
   attention_decode_tensors tensors;
-  float* parts;
-  float* sums;
+  void* parts;
+  int* counters;
   decode_strides q_strides, o_strides, k_strides, v_strides;
   int64_t table_stride;
   int batch, queries, group, key_heads, row_tiles;
   int pages, page_size, table_width, capacity;
-  int left;              // at most the capacity
-  int workers, abreast;  // 2^abreast divides workers and items()
-  float scale;           // of q · k: to powers of two, or to what tanh takes
-  float softcap;         // times log2 e; 0: none
+  int left;  // at most the capacity
+  divisor by_group, by_row_tiles, by_page_size;
+  int blocks;
+  int share, abreast;  // 2^abreast divides teams() and items(), and is at least a block's teams
+  float scale;         // of q · k: to powers of two, or to what tanh takes
+  float softcap;       // times log2 e; 0: none
   bool paged;
+  bool tiles_are_runs;  // no tile lies in two pages
 
+  KITTENS_DEVICE int teams() const { return blocks * kWarps >> share; }
   // Of one sequence.
   KITTENS_DEVICE int items() const { return key_heads * row_tiles; }
   KITTENS_DEVICE int rows() const { return queries * group; }
@@ -63,59 +80,82 @@ KITTENS_DEVICE int tiles_of(const decode_arguments& p, int b) {
   return b < p.batch ? needed_keys::of(p, length_of(p, b)).tiles() : 0;
 }
 
-// Tiles of all columns, and of those of the sequences before one.
+// Of the lanes up to this one. All lanes call.
+KITTENS_DEVICE int sum_up_to(int value) {
+#pragma unroll
+  for (int delta = 1; delta < kWarp; delta *= 2) {
+    const int other = arch::shuffle_up(value, delta);
+    if (arch::lane_id() >= delta) value += other;
+  }
+  return value;
+}
+
+// Tiles of all columns.
 struct tile_sums {
-  int all, before;
+  int all = 0;
+  int up_to = 0;            // of 32 sequences, those up to this lane's: of the last 32
+  bool some_empty = false;  // a sequence without keys
 
   // All lanes call.
-  KITTENS_DEVICE static tile_sums of(const decode_arguments& p, int sequence) {
-    tile_sums sums{0, 0};
-#pragma unroll 4
-    for (int b = arch::lane_id(); b < p.batch; b += kWarp) {
-      const int tiles = tiles_of(p, b);
-      sums.all += tiles;
-      sums.before += b < sequence ? tiles : 0;
+  KITTENS_DEVICE static tile_sums of(const decode_arguments& p) {
+    tile_sums sums;
+#pragma unroll 1
+    for (int from = 0; from < p.batch; from += kWarp) {
+      const int b = from + arch::lane_id(), tiles = tiles_of(p, b);
+      sums.up_to = sum_up_to(tiles * p.columns());
+      sums.all += arch::shuffle(sums.up_to, kWarp - 1);
+      sums.some_empty |= arch::vote_any(tiles == 0 && b < p.batch);
     }
-#pragma unroll
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-      sums.all += arch::shuffle_xor(sums.all, mask);
-      sums.before += arch::shuffle_xor(sums.before, mask);
-    }
-    return {sums.all * p.columns(), sums.before * p.columns()};
+    return sums;
   }
 };
 
-// At most as many ranges as tiles: each has some, and so a part of what lies between its ends.
+// Which tiles a range has; none, if there are fewer tiles than ranges.
 struct tile_ranges {
-  int ranges, total;
+  int each, longer;  // the first `longer` ranges have a tile more
 
   KITTENS_DEVICE static tile_ranges of(const decode_arguments& p, int total) {
-    return {smaller(p.workers >> p.abreast, total), total};
+    const int ranges = p.teams() >> p.abreast, each = total / ranges;
+    return {each, total - each * ranges};
   }
-  KITTENS_DEVICE int first_of(int range) const { return int(int64_t{total} * range / ranges); }
+  KITTENS_DEVICE int first_of(int range) const { return range * each + smaller(range, longer); }
   // The range that has a tile.
   KITTENS_DEVICE int owner_of(int tile) const {
-    return int(((int64_t{tile} + 1) * ranges - 1) / total);
+    const int behind = tile - longer * (each + 1);
+    return behind < 0 ? tile / (each + 1) : longer + behind / each;
   }
 };
 
-// Where the parts of an item lie, if it has more than one: the first worker's is its last, the
-// others' their first.
-struct item_parts {
-  int first, step, count;  // of the workers
+// An item: 16 rows, token × head of the group, of a key head; as many of them as exist.
+struct item_rows {
+  int b, key_head, first, count;
+};
 
-  // An item of a sequence. All lanes call.
-  KITTENS_DEVICE static item_parts of(const decode_arguments& p, int b, int item) {
-    const tile_sums sums = tile_sums::of(p, b);
-    const int tiles = tiles_of(p, b);
-    if (tiles == 0) return {0, 0, 0};
-    const tile_ranges all = tile_ranges::of(p, sums.all);
-    const int from = sums.before + (item >> p.abreast) * tiles;
-    const int first = all.owner_of(from), last = all.owner_of(from + tiles - 1);
-    const int step = 1 << p.abreast;
-    return {first * step + item % step, step, last - first + 1};
+// An item that several teams have parts of.
+struct split_item {
+  item_rows rows;
+  int first, parts;  // teams: the first, and how many, 2^abreast apart
+
+  // The first team has it last, the others first.
+  KITTENS_DEVICE int slot(const decode_arguments& p, int part) const {
+    return 2 * (first + (part << p.abreast)) + (part == 0 ? 1 : 0);
   }
-  KITTENS_DEVICE int slot(int i) const { return 2 * (first + i * step) + (i == 0 ? 1 : 0); }
+};
+
+// Which warp of its team this one is, and what the team does.
+struct team_place {
+  int rank, step;  // of `step` warps
+  int team, range, place;
+
+  KITTENS_DEVICE static team_place of(const decode_arguments& p) {
+    const int step = 1 << p.share, team = (arch::block_x() * kWarps + arch::warp_id()) >> p.share;
+    return {arch::warp_id() & (step - 1), step, team, team >> p.abreast,
+            team & ((1 << p.abreast) - 1)};
+  }
+  KITTENS_DEVICE void sync(const decode_arguments& p) const {
+    if (p.share == 0) return arch::sync_warp();
+    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * kWarp);
+  }
 };
 
 // Goes through the tiles of all columns, at one place of each.
@@ -129,15 +169,11 @@ class tile_cursor {
   KITTENS_DEVICE explicit tile_cursor(int place) : place(place) {}
 
   // At a tile of all columns, of which there are more. All lanes call.
-  KITTENS_DEVICE void seek(const decode_arguments& p, int target) {
-    int before = 0;
+  KITTENS_DEVICE void seek(const decode_arguments& p, const tile_sums& sums, int target) {
+    int before = 0, sum = sums.up_to;
+#pragma unroll 1
     for (int from = 0; from < p.batch; from += kWarp) {
-      int sum = tiles_of(p, from + arch::lane_id()) * p.columns();
-#pragma unroll
-      for (int delta = 1; delta < kWarp; delta *= 2) {
-        const int other = arch::shuffle_up(sum, delta);
-        if (arch::lane_id() >= delta) sum += other;
-      }
+      if (p.batch > kWarp) sum = sum_up_to(tiles_of(p, from + arch::lane_id()) * p.columns());
       const unsigned past = arch::ballot(before + sum > target);
       if (past != 0) {
         const int lane = arch::popc((past & (0u - past)) - 1);  // the first of them
@@ -151,25 +187,32 @@ class tile_cursor {
     }
   }
 
-  KITTENS_DEVICE void advance(const decode_arguments& p) {
-    if (++tile < tiles) return;
-    tile = 0;
-    if (column + 1 < p.columns()) return enter_column(p, column + 1);
-    enter_column(p, 0);
-    tiles = 0;
-    while (tiles == 0 && b + 1 < p.batch) enter(p, b + 1);
+  // To a later tile, which is there.
+  KITTENS_DEVICE void advance(const decode_arguments& p, int by) {
+    tile += by;
+    while (tile >= tiles) {
+      tile -= tiles;
+      if (column + 1 < p.columns()) {
+        enter_column(p, column + 1);
+        continue;
+      }
+      enter_column(p, 0);
+      do enter(p, b + 1);
+      while (tiles == 0);
+    }
   }
 
-  KITTENS_DEVICE bool is_first() const { return tile == 0; }
-  KITTENS_DEVICE bool is_last() const { return tile == tiles - 1; }
   KITTENS_DEVICE int first_key() const { return (keys.first_tile() + tile) * kKeys; }
+  KITTENS_DEVICE item_rows rows(const decode_arguments& p) const {
+    return {b, key_head, first_row, smaller(kRows, p.rows() - first_row)};
+  }
 
  private:
   KITTENS_DEVICE void enter_column(const decode_arguments& p, int next) {
     column = next;
     const int item = (column << p.abreast) + place;
-    key_head = item / p.row_tiles;
-    first_row = item % p.row_tiles * kRows;
+    key_head = p.by_row_tiles.of(item);
+    first_row = (item - key_head * p.row_tiles) * kRows;
   }
   KITTENS_DEVICE void enter(const decode_arguments& p, int sequence) {
     b = sequence;

@@ -5,12 +5,14 @@
 //           columns the runs of both halves that make pairs
 //   block   kAppendThreads runs of one token; grid: runs, tokens of all sequences
 //
-// What has no place, since a length or a page is none of the cache's, is not written.
+// What has no place, since a length or a page is none of the cache's, is not written. For a cache
+// of e4m3, what one of T would hold is divided by the scale of the head.
 #pragma once
 
 #include <kittens.cuh>
 
 #include "kernels/attention_decode/attention_decode.h"
+#include "kittens/types/fp8.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
@@ -75,8 +77,33 @@ KITTENS_DEVICE void turn(const append_arguments& p, int position, int col, lane_
   second.set(b);
 }
 
-// Run: elements that a thread moves at once, 16 bytes or one element.
 template <class T, int Run>
+KITTENS_DEVICE void store_cached(T* to, const lane_run<T, Run>& run, const float*) {
+  detail::run_access<T, Run>::store(to, run);
+}
+template <class T, int Run>
+KITTENS_DEVICE void store_cached(fp8e4m3* to, const lane_run<T, Run>& run, const float* scale) {
+  const float divisor = scale == nullptr ? 1.0f : arch::load_global(scale);
+  float values[Run];
+  run.get(values);
+#pragma unroll
+  for (int i = 0; i < Run; ++i) values[i] /= divisor;
+  if constexpr (Run == 1) {
+    const auto byte = static_cast<uint8_t>(pack_e4m3(values[0], 0));
+    arch::store_global(reinterpret_cast<uint8_t*>(to), byte);
+  } else {
+    lane_run<half, Run / 2> pairs;  // whose bits are those of two elements
+#pragma unroll
+    for (int i = 0; i < Run / 4; ++i) {
+      pairs.words[i] = pack_e4m3(values[4 * i], values[4 * i + 1]) |
+                       uint32_t{pack_e4m3(values[4 * i + 2], values[4 * i + 3])} << 16;
+    }
+    detail::run_access<half, Run / 2>::store(reinterpret_cast<half*>(to), pairs);
+  }
+}
+
+// Run: elements that a thread moves at once, 16 bytes or one element. Cache: T or fp8e4m3.
+template <class T, int Run, class Cache>
 __global__ __launch_bounds__(kAppendThreads) void cache_append(
     const __grid_constant__ append_arguments p) {
   using access = detail::run_access<T, Run>;
@@ -94,22 +121,26 @@ __global__ __launch_bounds__(kAppendThreads) void cache_append(
       return static_cast<const T*>(data) + b * s.batch + token * s.token + head * s.head;
     };
     const auto out = [&](void* data, const decode_strides& s) {
-      return static_cast<T*>(data) + place.page * s.batch + place.token * s.token + head * s.head;
+      return static_cast<Cache*>(data) + place.page * s.batch + place.token * s.token +
+             head * s.head;
+    };
+    const auto scale = [&](const float* of_heads) {
+      return of_heads == nullptr ? nullptr : of_heads + head;
     };
     run value;
     access::load(value, in(p.tensors.v, p.v_strides) + col, true);
-    access::store(out(p.tensors.v_cache, p.v_cache_strides) + col, value);
+    store_cached(out(p.tensors.v_cache, p.v_cache_strides) + col, value, scale(p.tensors.v_scale));
     if (col >= half && col < p.rotated) continue;  // who has the first half has both
     const T* const k = in(p.tensors.k, p.k_strides) + col;
-    T* const k_out = out(p.tensors.k_cache, p.k_cache_strides) + col;
+    Cache* const k_out = out(p.tensors.k_cache, p.k_cache_strides) + col;
     run first, second;
     access::load(first, k, true);
     if (col < half) {
       access::load(second, k + half, true);
       turn<T, Run>(p, place.position, col, first, second);
-      access::store(k_out + half, second);
+      store_cached(k_out + half, second, scale(p.tensors.k_scale));
     }
-    access::store(k_out, first);
+    store_cached(k_out, first, scale(p.tensors.k_scale));
   }
 }
 

@@ -50,12 +50,12 @@ inline bool appends_in_runs(const cache_append_params& params) {
 }
 
 // At least one element.
-template <class T, int Run>
+template <class T, int Run, class Cache>
 void launch_append(const cache_append_params& params, host::stream s) {
   const append_arguments p = append_arguments_of(params);
   const int64_t units = int64_t{p.width / Run} * p.key_heads;
   host::launch_programmatic(
-      cache_append<T, Run>,
+      cache_append<T, Run, Cache>,
       {.grid = {host::ceil_div(units, int64_t{kAppendThreads}),
                 std::min<int64_t>(int64_t{p.batch} * p.tokens, host::kMaxGridYZ)},
        .block = {kAppendThreads}},

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
-from tests.families.attention_decode.cases import BF16, FP16, FP32, FP64, SHORT, lay_out
+from tests.families.attention_decode.cases import BF16, FP8, FP16, FP32, FP64, SHORT, lay_out
 from thunderkittens.testing import assert_close, memory, tolerance
 
 LAYOUTS = ("heads_first", "fused", "with_gaps", "stepped")
@@ -27,6 +27,8 @@ class AppendCase:
         full: Whether the tables have D columns, two equal halves.
         table: The dtype of cos and sin, None for k's.
         dtype: Of k, v and the caches.
+        cache: Of the caches, None for that of k and v.
+        scaled: Whether there are scales of caches of fp8.
         layout: How k and v lie in memory, "contiguous" or one of LAYOUTS.
         cache_layout: How the caches do.
         index: The dtype of seqlens and page_table.
@@ -42,6 +44,8 @@ class AppendCase:
     full: bool = False
     table: torch.dtype | None = None
     dtype: torch.dtype = BF16
+    cache: torch.dtype | None = None
+    scaled: bool = True
     layout: str = "contiguous"
     cache_layout: str = "contiguous"
     index: torch.dtype = torch.int32
@@ -79,13 +83,20 @@ def all_cases() -> list[AppendCase]:
         *(AppendCase(tokens=2, layout=x) for x in LAYOUTS),
         *(AppendCase(tokens=2, cache_layout=x) for x in LAYOUTS[:3]),
         *(AppendCase(tokens=2, cache_layout=x, page=16, dtype=FP32) for x in LAYOUTS[:3]),
+        *(
+            AppendCase(cache=FP8, dtype=t, rotated=r)
+            for t in (FP32, FP16, BF16)
+            for r in (None, 20)
+        ),
+        AppendCase(cache=FP8, scaled=False, rotated=None, layout="stepped"),
+        AppendCase(outside, 3, page=24, cache=FP8, head_dim=7, rotated=4, cache_layout="with_gaps"),
         AppendCase((0, 0), 2),
         AppendCase((), 2, rotated=None),
     ]
 
 
 def make(case: AppendCase, device: str = "cpu") -> tuple[Tensor | None, ...]:
-    """k, v, k_cache, v_cache, seqlens, page_table, cos and sin."""
+    """k, v, k_cache, v_cache, seqlens, page_table, cos, sin, k_scale and v_scale."""
     batch = len(case.lengths)
 
     def normal(*shape: int) -> Tensor:
@@ -102,28 +113,32 @@ def make(case: AppendCase, device: str = "cpu") -> tuple[Tensor | None, ...]:
         table[:1, :1] = -1  # a page that is none
         table[1:2, -1:] = count
         table = table.to(case.index)
-    caches = [
-        lay_out(normal(count, rows, case.key_heads, case.head_dim), case.cache_layout) for _ in "kv"
-    ]
+    shape, kind = (count, rows, case.key_heads, case.head_dim), case.cache or case.dtype
+    caches = [lay_out(normal(*shape).to(kind), case.cache_layout) for _ in "kv"]
+    scales: list[Tensor | None] = [None, None]
+    if case.cache is not None and case.scaled:  # some are too small for the largest values
+        scales = [0.001 + 0.02 * torch.rand(case.key_heads, device=device) for _ in "kv"]
     if case.rotated is None:
-        return k, v, *caches, seqlens, table, None, None
+        return k, v, *caches, seqlens, table, None, None, *scales
     angle = 6.3 * torch.rand(case.capacity - 4, case.rotated // 2, device=device)
     if case.full:
         angle = torch.cat([angle, angle], -1)
     kind = case.table or case.dtype
-    return k, v, *caches, seqlens, table, angle.cos().to(kind), angle.sin().to(kind)
+    cos, sin = angle.cos().to(kind), angle.sin().to(kind)
+    return k, v, *caches, seqlens, table, cos, sin, *scales
 
 
 def run_case(case: AppendCase, inputs) -> tuple[Tensor, Tensor]:
     """Both caches, which are those that were given."""
-    *tensors, cos, sin = inputs
-    assert thunderkittens.cache_append(*tensors, cos=cos, sin=sin) is None
+    *tensors, cos, sin, k_scale, v_scale = inputs
+    options = {"cos": cos, "sin": sin, "k_scale": k_scale, "v_scale": v_scale}
+    assert thunderkittens.cache_append(*tensors, **options) is None
     return tensors[2], tensors[3]
 
 
 def check_case(case: AppendCase, inputs, results) -> None:
     """Asserts the caches after a call by those before it; what is not turned has the same bits."""
-    k, v, k_cache, v_cache, seqlens, table, cos, sin = inputs
+    k, v, k_cache, v_cache, seqlens, table, cos, sin, k_scale, v_scale = inputs
     want_k, want_v = k_cache.clone(), v_cache.clone()
     for b in range(len(case.lengths)):
         for i in range(case.tokens):
@@ -135,18 +150,34 @@ def check_case(case: AppendCase, inputs, results) -> None:
                 page, row = int(table[b, position // case.page]), position % case.page
                 if not 0 <= page < k_cache.shape[0]:
                     continue
-            want_v[page, row] = v[b, i]
-            new = k[b, i]
+            want_v[page, row] = cached(case, v[b, i], v_scale)
+            new = cached(case, k[b, i], k_scale)
             if case.rotated:
                 pairs, at = case.rotated // 2, min(position, cos.shape[0] - 1)
                 c, s = cos[at, :pairs].double(), sin[at, :pairs].double()
                 turned, bound = tolerance.rotary(k[b : b + 1, i : i + 1], c[None], s[None])
-                got = results[0][page, row]
-                assert_close(got, turned[0, 0], bound[0, 0], f"k_cache[{page}, {row}]")
-                new = torch.cat([got[:, : 2 * pairs], new[:, 2 * pairs :]], -1)
+                got, want, off = results[0][page, row], turned[0, 0], bound[0, 0]
+                if case.cache is not None:  # of 4 bits, of steps of 2^-9 at least, up to 448
+                    scale = torch.ones(1, 1) if k_scale is None else k_scale.unsqueeze(-1)
+                    scale = scale.to(want)
+                    want = want.clamp(-448 * scale, 448 * scale)
+                    off = off + 2**-4 * want.abs() + 2**-10 * scale
+                    assert_close(got.double() * scale, want, off, f"k_cache[{page}, {row}]")
+                else:
+                    assert_close(got, want, off, f"k_cache[{page}, {row}]")
+                new[:, : 2 * pairs] = got[:, : 2 * pairs]
             want_k[page, row] = new
     assert memory.bits_equal(results[0], want_k), "k_cache"
     assert memory.bits_equal(results[1], want_v), "v_cache"
+
+
+def cached(case: AppendCase, values: Tensor, scale: Tensor | None) -> Tensor:
+    """What a cache holds of keys or values, [Hk, D]: a copy."""
+    if case.cache is None:
+        return values.clone()
+    if scale is not None:
+        values = values.float() / scale.unsqueeze(-1)
+    return values.float().clamp(-448, 448).to(case.cache)
 
 
 def copied(inputs) -> list[Tensor | None]:

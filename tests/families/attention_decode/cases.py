@@ -9,7 +9,8 @@ import thunderkittens
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
+FP8 = torch.float8_e4m3fn
+SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64", FP8: "fp8"}
 
 LENGTHS = (0, 1, 15, 16, 17, 63, 64, 65)
 LAYOUTS = ("heads_first", "fused", "with_gaps")
@@ -27,7 +28,9 @@ class Case:
         head_dim: D.
         capacity: S, or at least M · page; 0 for the longest sequence.
         page: Rows of a page; 0: no pages.
-        dtype: Of all but the sinks.
+        dtype: Of all but the sinks and caches of fp8.
+        cache: Their dtype, None for that of q.
+        scaled: Whether there are scales of a cache of fp8.
         window: As given to the op.
         softcap: As given to the op.
         sinks: Of which dtype, or None.
@@ -46,6 +49,8 @@ class Case:
     capacity: int = 0
     page: int = 0
     dtype: torch.dtype = BF16
+    cache: torch.dtype | None = None
+    scaled: bool = True
     window: tuple[int | None, int | None] | None = None
     softcap: float = 0.0
     sinks: torch.dtype | None = None
@@ -117,6 +122,19 @@ def options() -> list[Case]:
     ]
 
 
+def narrow_caches() -> list[Case]:
+    """Caches of float8_e4m3fn."""
+    return [
+        *(Case(cache=FP8, head_dim=d, dtype=t) for d in (64, 128) for t in (BF16, FP16)),
+        Case(cache=FP8, scaled=False),
+        Case((1000, 0, 33), 3, 14, 2, 128, cache=FP8, dtype=FP16, sinks=FP32),
+        Case((200, 5, 64), 1, 8, 2, 128, page=16, cache=FP8, window=(40, None)),
+        Case((100, 90, 1), 1, 8, 8, page=64, capacity=256, cache=FP8, softcap=20.0),
+        *(Case((100, 40), 2, 6, 2, layout=x, cache=FP8) for x in LAYOUTS),
+        Case((100, 40), 2, 6, 2, out="stepped", cache=FP8),
+    ]
+
+
 EXAMPLE = Case((100, 37), 1, 8, 2, 128)  # of `make sim`
 # What tests/tools/budgets.py measures.
 BUDGETS = {
@@ -136,14 +154,18 @@ def lay_out(values: Tensor, layout: str) -> Tensor:
     elif layout == "fused":  # beside others
         room = values.new_zeros(first, second, heads + 3, width)[:, :, 1 : heads + 1]
     elif layout == "with_gaps":
-        room = values.new_zeros(first + 1, 2 * second, heads, width + 8)[1:, ::2, :, :width]
+        gap = 16 // values.element_size()
+        room = values.new_zeros(first + 1, 2 * second, heads, width + gap)[1:, ::2, :, :width]
     else:
         room = values.new_zeros(first, second, heads, 2 * width)[..., ::2]
     return room.copy_(values)
 
 
 def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
-    """q, k_cache, v_cache, seqlens, page_table and sinks; NaN in all that no query may read."""
+    """q, k_cache, v_cache, seqlens, page_table, sinks, k_scale and v_scale.
+
+    NaN in all that no query may read.
+    """
     batch, rows = len(case.lengths), case.rows
 
     def normal(*shape: int) -> Tensor:
@@ -170,11 +192,15 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
         rubbish = torch.tensor([-1, count, 2**31 - 1, -(2**31)], device=device)
         rubbish = rubbish[torch.arange(batch * columns, device=device) % 4].view(batch, columns)
         table = torch.where(unneeded, rubbish, places).to(case.index)
-    k, v = (lay_out(t, case.layout) for t in sequences)
+    kind = case.cache or case.dtype
+    k, v = (lay_out(t.to(kind), case.layout) for t in sequences)
+    scales: list[Tensor | None] = [None, None]
+    if case.cache is not None and case.scaled:
+        scales = [0.5 + torch.rand(case.key_heads, device=device) for _ in "kv"]
     sinks = None
     if case.sinks is not None:
         sinks = torch.randn(case.heads, device=device).to(case.sinks)
-    return q, k, v, seqlens, table, sinks
+    return q, k, v, seqlens, table, sinks, *scales
 
 
 def needed(case: Case) -> Tensor:
@@ -187,7 +213,7 @@ def needed(case: Case) -> Tensor:
 
 def run_case(case: Case, inputs) -> tuple[Tensor]:
     """The output, by the backend in force."""
-    q, k, v, seqlens, table, sinks = inputs
+    q, k, v, seqlens, table, sinks, k_scale, v_scale = inputs
     out = None
     if case.out:
         out = lay_out(torch.full(q.shape, float("nan"), dtype=q.dtype, device=q.device), case.out)
@@ -199,6 +225,8 @@ def run_case(case: Case, inputs) -> tuple[Tensor]:
         window=case.window,
         softcap=case.softcap,
         sinks=sinks,
+        k_scale=k_scale,
+        v_scale=v_scale,
         out=out,
     )
     assert out is None or o is out
@@ -217,8 +245,17 @@ def check_case(case: Case, inputs, results) -> None:
 
 
 def reference(case: Case, inputs) -> tuple[Tensor, Tensor, float]:
-    """The output in float64, softmax @ |v| and the largest |q| @ |k| · scale, as defined."""
-    q, k, v, seqlens, table, sinks = inputs
+    """The output in float64, softmax @ |v| and the largest |q| @ |k| · scale, as defined.
+
+    Where q of bfloat16 meets keys of fp8 its elements are rounded to 2^-25 of its row's largest, so
+    a score is off by D · 2^-25 of the largest product: as bounds count, 2^-21 of a score, as if it
+    were larger by D / 16 such products.
+    """
+    q, k, v, seqlens, table, sinks, *scales = inputs
+    k, v = (
+        t.double() if s is None else t.double() * s.double().unsqueeze(-1)
+        for t, s in zip((k, v), scales, strict=True)
+    )
     scale = case.head_dim**-0.5 if case.scale is None else case.scale
     group, largest = case.heads // case.key_heads, 0.0
     o, spread = torch.zeros(2, *q.shape, dtype=FP64, device=q.device)
@@ -234,12 +271,13 @@ def reference(case: Case, inputs) -> tuple[Tensor, Tensor, float]:
             if table is not None:
                 pages = [int(table[b, j // case.page]) for j in keys]
                 rows = (torch.tensor(pages), torch.tensor([j % case.page for j in keys]))
-            each_k, each_v = (
-                t[rows].double().repeat_interleave(group, 1).transpose(0, 1) for t in (k, v)
-            )
+            each_k, each_v = (t[rows].repeat_interleave(group, 1).transpose(0, 1) for t in (k, v))
             query = q[b, i].double().unsqueeze(-1)  # [Hq, D, 1]
             scores = (each_k @ query).squeeze(-1) * scale
-            largest = max(largest, float((each_k.abs() @ query.abs()).max()) * abs(scale))
+            size = float((each_k.abs() @ query.abs()).max())
+            if case.cache is not None and case.dtype == BF16:
+                size += case.head_dim / 16 * float(each_k.abs().max() * query.abs().max())
+            largest = max(largest, size * abs(scale))
             if case.softcap:
                 scores = case.softcap * torch.tanh(scores / case.softcap)
             if sinks is not None:

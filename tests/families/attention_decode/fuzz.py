@@ -13,6 +13,7 @@ from tests.fuzz.draw import BF16, DTYPES, FP16, FP32, Draw
 from thunderkittens.testing import tolerance
 
 OPS = ("attention_decode", "cache_append")
+FP8 = torch.float8_e4m3fn
 # Scores of these leave the range of a softmax, in which one rounding decides.
 LEFT_OUT = ("edge", "huge", "tiny", "denormal")
 
@@ -45,6 +46,12 @@ def make(draw: Draw, op: str) -> Case:
     if op == "cache_append":
         return append_case(draw, drawn, tokens, shared)
     drawn["q"] = draw.values((batch, tokens, key_heads * group, width), dtype, regime)
+    if dtype in (BF16, FP16) and draw.chance(0.3):
+        for name in ("k_cache", "v_cache"):
+            drawn[name] = drawn[name].clamp(-448, 448).to(FP8)
+        for name in ("k_scale", "v_scale"):
+            if draw.chance(0.7):
+                drawn[name] = draw.uniform((key_heads,)).float() + 0.1
     options: dict[str, object] = {}
     if draw.chance(0.3):
         options["window"] = (draw.integer(0, rows), draw.choice((None, 0, 5)))
@@ -76,8 +83,11 @@ def make(draw: Draw, op: str) -> Case:
     return Case(title, inputs, call, judge, (), {})
 
 
-def gathered(cache: Tensor, given: Tensors) -> Tensor:
-    """A cache as [B, S, Hk, D]."""
+def gathered(given: Tensors, name: str) -> Tensor:
+    """A cache as [B, S, Hk, D], in float64, times its scale."""
+    cache = given[f"{name}_cache"].double()
+    if f"{name}_scale" in given:
+        cache = cache * given[f"{name}_scale"].double().unsqueeze(-1)
     if "page_table" not in given:
         return cache
     return cache[given["page_table"].long()].flatten(1, 2)
@@ -90,7 +100,7 @@ def attended(given: Tensors, options: dict[str, object], equal_terms: bool) -> J
     be off by D · eps / 2 of its size, and weights by e to the power of twice that.
     """
     q = given["q"].double()
-    k, v = (gathered(given[name], given).double() for name in ("k_cache", "v_cache"))
+    k, v = (gathered(given, name) for name in "kv")
     batch, tokens, heads, width = q.shape
     rows, group = k.shape[1], heads // k.shape[2]
     k, v = (t.repeat_interleave(group, 2) for t in (k, v))
@@ -102,6 +112,10 @@ def attended(given: Tensors, options: dict[str, object], equal_terms: bool) -> J
     seen = (keys <= own) & (keys >= own - left)
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * scale
     size = (torch.einsum("bihd,bjhd->bhij", q.abs(), k.abs()) * scale * seen).amax()
+    if given["k_cache"].dtype == FP8 and given["q"].dtype == BF16:
+        # Elements of q are rounded to 2^-25 of the largest of their row, as if a score were larger
+        # by D / 16 products of the largest: a bound counts 2^-21 of it.
+        size = size + width / 16 * q.abs().amax() * k.abs().amax() * scale
     cap = float(options.get("softcap", 0.0))  # type: ignore[arg-type]
     if cap:
         scores = cap * torch.tanh(scores / cap)
@@ -113,6 +127,9 @@ def attended(given: Tensors, options: dict[str, object], equal_terms: bool) -> J
     o, spread = (torch.einsum("bhij,bjhd->bihd", weights, t) for t in (v, v.abs()))
     dtype = given["q"].dtype
     bound = tolerance.attention(o, spread, dtype, rows, float(size))
+    # Of the largest weight: float16 has steps of 2^-24, and float32 no number below 2^-126.
+    least = 2.0**-25 if given["k_cache"].dtype == FP8 else 2.0**-126
+    bound = bound + rows * least * v.abs().amax()
     if equal_terms:
         inner = torch.finfo(torch.promote_types(dtype, FP32))
         bound = bound + math.expm1(width * inner.eps * float(size)) * spread

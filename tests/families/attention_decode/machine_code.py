@@ -4,4 +4,5 @@ SOURCES = (
     "csrc/kernels/attention_decode/attention_decode",
     "csrc/kernels/attention_decode/cache_append",
 )
-DEPENDENT = ("attention_decode", "attention_decode_combine", "cache_append")  # programmatically
+COUNTED = ("attention_decode",)  # its parts, with a fence on either side
+DEPENDENT = ("attention_decode", "cache_append")  # programmatically

@@ -7,6 +7,7 @@ from tests.tools.planted import Mistake
 in_append = partial(Mistake, file="kernels/attention_decode/cache_append.cuh")
 in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_combine.cuh")
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
+in_item = partial(Mistake, file="kernels/attention_decode/attention_decode_item.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
 
 WRONG = r"o:\d+: is "
@@ -16,61 +17,120 @@ ORDERED = r"nothing orders the two"
 MISTAKES = (
     in_decode(
         "tiles_are_read_before_they_have_landed",
-        "    arch::cp_async_wait<Config::stages - 2>();\n",
+        "        arch::cp_async_wait<kSlots - 1>();\n",
         "",
         rf"cp_async|{WRONG}",
     ),
     in_decode(
         "other_lanes_copies_are_not_waited_for",
-        "    arch::sync_warp();  // all lanes' copies have landed, and all have read the stage "
-        "requested next\n",
+        "        arch::sync_warp();  // all lanes' copies have landed\n",
+        "",
+        ORDERED,
+    ),
+    in_decode(
+        "a_place_is_requested_that_other_lanes_still_read",
+        "        arch::sync_warp();  // all have read them\n",
         "",
         ORDERED,
     ),
     in_decode(
         "nothing_is_requested_in_the_loop",
-        "    request();\n    item.add(",
-        "    item.add(",
-        ORDERED,
+        "        loader.request();\n        slot",
+        "        slot",
+        rf"{WRONG}|cp_async|{ORDERED}",
     ),
+    in_decode("waits_count_too_few_groups", "kSlots - 1>()", "kSlots>()", WRONG + "|cp_async"),
+    in_decode("keys_behind_the_last_are_loaded", " && first + r < end);", ");", WRONG),
     in_decode(
-        "waits_count_too_few_groups",
-        "Config::stages - 2",
-        "Config::stages - 1",
-        WRONG + "|cp_async",
+        "keys_before_the_window_are_loaded", "first + r >= unseen && ", "", rf"{WRONG}|misses"
     ),
-    in_decode(
-        "what_no_query_sees_is_loaded",
-        "const bool there = from >= 0;",
-        "const bool there = true;",
-        WRONG,
-    ),
-    in_decode("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
-    in_decode("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
-    in_decode("the_sum_is_not_rescaled", "fmaf(l[half], decay, sum)", "l[half] + sum", WRONG),
-    in_decode("the_output_is_not_rescaled", "o[i][2 * half] *= decay;", "", WRONG),
-    in_decode(
-        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
-    ),
-    in_decode(
-        "sinks_have_values",
-        "fmaf(sum, factor, arch::exp2_approx(sink - most))",
-        "sum * factor",
-        WRONG,
-    ),
-    in_decode("heads_of_all_groups_are_the_first", "at.key_head * p.k_strides.head", "0", WRONG),
+    in_decode("values_are_keys", "values ? p.tensors.v : p.tensors.k", "p.tensors.k", WRONG),
+    in_decode("heads_of_all_groups_are_the_first", "at.key_head * strides.head", "0", WRONG),
     in_decode(
         "the_table_is_read_a_row_too_far",
         "at.b * p.table_stride + column",
         "at.b * p.table_stride + column + 1",
         WRONG,
     ),
-    in_work(
-        "idle_workers_have_parts",
-        "return {smaller(p.workers >> p.abreast, total), total};",
-        "return {p.workers >> p.abreast, total};",
+    in_decode(
+        "what_the_warps_had_is_overwritten",
+        "    team.sync(p);  // what the warps had before has been read\n",
+        "",
+        ORDERED,
+    ),
+    in_decode(
+        "what_the_warps_have_is_read_early",
+        "at, half);\n    team.sync(p);\n",
+        "at, half);\n",
+        ORDERED,
+    ),
+    in_decode(
+        "the_last_but_one_to_write_a_part_adds_them_up",
+        "arch::atomic_add(counter, 1) == item.parts - 1",
+        "arch::atomic_add(counter, 1) == item.parts - 2",
+        rf"{WRONG}|counter is",
+    ),
+    in_decode(
+        "counters_are_left_as_they_are",
+        "        arch::atomic_exchange(counter, 0);\n",
+        "",
+        r"counter is",
+    ),
+    in_decode(
+        "each_block_has_counters_of_its_own",
+        "p.counters + (item.first << p.share) / kWarps",
+        "p.counters + arch::block_x()",
+        rf"{WRONG}|counter is",
+    ),
+    in_decode(
+        "sequences_without_keys_are_left",
+        "if (sums.some_empty) clear_outputs<Config>(p);",
+        "",
         WRONG,
     ),
+    in_item("keys_of_the_future_are_seen", " || key > last[i / 2]", "", WRONG),
+    in_item("keys_before_the_window_are_seen", "key < first[i / 2] || ", "", WRONG),
+    in_item("the_sum_is_not_rescaled", "fmaf(l[half], decay[half], sum)", "l[half] + sum", WRONG),
+    in_item("the_output_is_not_rescaled", "o[i][j] *= decay[j / 2];", "o[i][j] *= 1;", WRONG),
+    in_item(
+        "the_output_is_rescaled_where_all_rows_are_raised",
+        "!arch::vote_any(decay[0] != 1 || decay[1] != 1)",
+        "!arch::vote_all(decay[0] != 1 || decay[1] != 1)",
+        WRONG,
+    ),
+    in_item(
+        "scales_of_keys_are_left",
+        "scales[half] *= arch::load_global(p.tensors.k_scale + key_head);",
+        "",
+        WRONG,
+    ),
+    in_item(
+        "scales_of_values_are_left",
+        "scale *= arch::load_global(p.tensors.v_scale + key_head)",
+        "scale *= 1",
+        WRONG,
+    ),
+    in_item(
+        "queries_are_not_brought_back",
+        "    scales[half] *= std::bit_cast<float>(exponent << 23);\n",
+        "",
+        WRONG,
+    ),
+    in_item("values_of_e4m3_go_by_keys", "a = by_columns(upper)", "a = upper", WRONG),
+    in_item(
+        "columns_of_e4m3_are_those_of_others", "kFp8 ? i / 2 * 16", "false ? i / 2 * 16", WRONG
+    ),
+    in_item(
+        "keys_of_e4m3_are_multiplied_by_the_first_columns",
+        "multiply(to, queries[2 * c + 1], {",
+        "multiply(to, queries[2 * c], {",
+        WRONG,
+    ),
+    in_item("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
+    in_item(
+        "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
+    ),
+    in_work("ranges_overlap", "range * each + smaller(range, longer)", "range * each", WRONG),
     in_work(
         "lengths_are_trusted",
         "smaller(larger(arch::load_global(p.tensors.seqlens + b), 0), p.capacity)",
@@ -84,47 +144,31 @@ MISTAKES = (
         WRONG,
     ),
     in_work(
-        "empty_sequences_are_entered",
-        "while (tiles == 0 && b + 1 < p.batch)",
-        "if (b + 1 < p.batch)",
-        ".",
+        "warps_of_a_block_have_a_team_each",
+        "team & ((1 << p.abreast) - 1)};",
+        "team & ((1 << p.abreast) - 1) & ~1};",
+        WRONG,
     ),
+    in_work("parts_of_one_slot", " + (part == 0 ? 1 : 0);", ";", WRONG),
     in_work(
-        "parts_of_one_slot",
-        "2 * (first + i * step) + (i == 0 ? 1 : 0)",
-        "2 * (first + i * step)",
+        "parts_are_those_of_neighbours",
+        "2 * (first + (part << p.abreast))",
+        "2 * (first + part)",
         WRONG,
     ),
     in_combine(
         "parts_are_not_scaled",
-        "o[i] = fmaf(part[i], factor, o[i]);",
-        "o[i] += part[i];",
+        "o[j] = fmaf(part[j], of_part, o[j]);",
+        "o[j] += part[j];",
         WRONG,
     ),
-    in_combine("what_has_been_added_up_is_not_rescaled", "o[i] *= decay;", "o[i] *= 1;", WRONG),
-    in_combine("sums_are_not_rescaled", "l *= decay;", "l *= 1;", WRONG),
+    in_combine("what_has_been_added_up_is_not_rescaled", "o[j] *= decay;", "o[j] *= 1;", WRONG),
+    in_combine("sums_are_not_rescaled", "fmaf(l, decay, sum)", "l + sum", WRONG),
+    in_combine("sums_of_parts_are_not_scaled", "sums.y * factor", "sums.y", WRONG),
     in_combine(
         "parts_beyond_the_first_trip_are_left",
-        "from += Warps * kPartsAhead",
-        "from += parts.count",
-        WRONG,
-    ),
-    in_work(
-        "parts_are_counted_from_the_first_sequence",
-        "const int from = sums.before + (item >> p.abreast) * tiles;",
-        "const int from = (item >> p.abreast) * tiles;",
-        WRONG,
-    ),
-    in_combine(
-        "what_a_warp_has_is_read_early",
-        "  arch::sync_block();\n",
-        "",
-        ORDERED,
-    ),
-    in_combine(
-        "sequences_without_keys_are_left",
-        "if (parts.count == 1) return;",
-        "if (parts.count <= 1) return;",
+        "from += kPartsAhead",
+        "from += item.parts",
         WRONG,
     ),
     in_append("tokens_go_one_too_far", "- p.tokens + token;", "- p.tokens + token + 1;", K),
@@ -147,6 +191,8 @@ MISTAKES = (
         "",
         rf"{K}|{ORDERED}",
     ),
+    in_append("values_of_e4m3_are_not_scaled", "values[i] /= divisor;", "", "_cache:"),
+    in_append("pairs_of_e4m3_change_places", "<< 16;", ";", "_cache:"),
     in_append(
         "values_have_the_places_of_keys",
         "in(p.tensors.v, p.v_strides)",

@@ -6,36 +6,56 @@ from tests.mutation.program import Program
 PROGRAM, WIDE = (
     Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128)
 )
+APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
     f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
+    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
-    f"{_FOLDER}/cache_append.cuh": (PROGRAM,),
+    f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (f"{_FOLDER}/attention_decode_launch.cuh", f"{_FOLDER}/cache_append_launch.cuh")
 
-_COMBINE, _WORK = "attention_decode_combine.cuh", "attention_decode_work.cuh"
+_MAIN, _COMBINE = "attention_decode/attention_decode.cuh", "attention_decode_combine.cuh"
+_ITEM, _WORK = "attention_decode_item.cuh", "attention_decode_work.cuh"
 LISTED: tuple[Listed, ...] = (
+    Listed(_MAIN, "add_parts", "limit 1/2 more", "there are no parts, or two and more"),
+    Listed(_MAIN, "add_parts", "equality 1/. negated", "all add up, the last of them all parts"),
+    Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
+    Listed(_MAIN, "decode_loader::look_up", "start (less|more)", "of keys that no query sees"),
+    Listed(_COMBINE, "", "start (double|less|more)", "what is loaded at once is a choice"),
+    Listed(_COMBINE, "combined_row", "subscript next", "one more than is used"),
+    Listed(_COMBINE, "combined_row", "start (less|more)", "times 2^(−∞) with the first part"),
+    Listed(_COMBINE, "combine_parts", "bound 1/. shifted", "a trip more, of no parts"),
+    Listed(_COMBINE, "combine_parts", "argument (less|more)", "times 2^(−∞)"),
+    Listed(_ITEM, "decode_item::begin", "start 3/6 (less|more)", "times 2^(−∞) with a tile"),
+    Listed(_ITEM, "decode_item::give", "guard 1/2 never", "rows that nobody takes"),
+    Listed(_ITEM, "decode_item::give", "bound 2/3 shifted", "a row that nobody takes"),
+    Listed(_ITEM, "decode_item::give", "limit 4/4 more", "a row's lanes have the same sums"),
+    Listed(_ITEM, "decode_item::store_part", "guard 1/2 never", "rows that nobody reads"),
+    Listed(_ITEM, "decode_item::store_part", "bound 2/3 shifted", "a row that nobody reads"),
+    Listed(_ITEM, "decode_item::store_part", "guard 2/2 always", "a row's lanes have the same"),
+    Listed(_ITEM, "decode_item::store_part", "limit 3/4 less", "a row's lanes have the same"),
+    Listed(_ITEM, "decode_item::store_part", "limit 4/4 more", "a row's lanes have the same"),
+    Listed(_ITEM, "decode_item::store_part", "equality negated", "a row's lanes have the same"),
+    Listed(_ITEM, "decode_item::soften", "bound 2/7 shifted", "compared, though all see it"),
     Listed(_WORK, "smaller", "bound shifted", SAME),
     Listed(_WORK, "larger", "bound shifted", SAME),
     Listed(_WORK, "length_of", "argument less", "there is no key at −1 either"),
     Listed(_WORK, "needed_keys::of", "argument less", "there is no key at −1 either"),
     Listed(_WORK, "needed_keys::tiles", "term less", "a tile more, of no keys"),
     Listed(_WORK, "tiles_of", "branch (less|more)", "asked of the lanes behind the last sequence"),
-    Listed(_WORK, "tile_sums::of", "bound 1/3 shifted", "a step more, of no sequences"),
-    Listed(_WORK, "item_parts::of", "argument [12]/3 (less|more)", "where none of no parts lies"),
-    Listed(_WORK, "item_parts::of", "argument 3/3 less", "fewer parts than none are none"),
+    Listed(_WORK, "tile_sums::of", "bound 1/2 shifted", "a step more, of no sequences"),
+    Listed(_WORK, "team_place::sync", "guard never", "a warp that waits for itself"),
+    Listed(_WORK, "team_place::sync", "limit less", "a warp that waits for itself"),
+    Listed(_WORK, "team_place::sync", "term more", "another one, of nobody's"),
+    Listed(_WORK, "team_place::sync", "barrier number (less|more)", "another one, of nobody's"),
+    Listed(_WORK, "tile_ranges::owner_of", "bound shifted", "where both are the same"),
+    Listed(_WORK, "tile_ranges::owner_of", "limit more", "where both are the same"),
+    Listed(_WORK, "tile_cursor::advance", "limit 2/2 less", "the loop around it goes on"),
     Listed(_WORK, "tile_cursor", "start ./6 (less|more)", "seek sets all of them"),
     Listed(_WORK, "tile_cursor::seek", "bound 1/4 shifted", "a step more, of no sequences"),
     Listed(_WORK, "tile_cursor::seek", "bound 2/4 shifted", "a step more, of no lanes"),
-    Listed(_COMBINE, "", "start 1/2 (double|less|more)", "the warps of a block are a choice"),
-    Listed(_COMBINE, "", "start 2/2 (double|less|more)", "what is loaded at once is a choice"),
-    Listed(_COMBINE, "combined_row", "start (less|more)", "times 2^(−∞) with the first part"),
-    Listed(_COMBINE, "combine_parts", "bound 1/6 shifted", "a trip more, of no parts"),
-    Listed(_COMBINE, "combine_parts", "argument (less|more)", "times 2^(−∞)"),
-    Listed(_COMBINE, "combine_warps", "limit 1/2 more", "all lanes have the same sums"),
-    Listed(_COMBINE, "combine_warps", "guard 2/2 never", "other warps end with the call"),
-    Listed(_COMBINE, "attention_decode_combine", "limit 2/4 more", "a team has 1 warp or 8"),
 )

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tests.families.attention_decode import cases
-from tests.families.attention_decode.cases import FP16, FP32, Case
+from tests.families.attention_decode.cases import FP8, FP16, FP32, Case
 from tests.stress.problem import Stress
 
 
@@ -20,5 +20,6 @@ SOME = (
     Case((8192, 3000, 1, 5000), 1, 32, 8, 128),
     Case((4096,) * 16, 4, 32, 8, 64, page=64, dtype=FP16, sinks=FP32),
     Case((20000,), 16, 8, 1, 128, window=(5000, None)),
+    Case((8192, 3000, 1, 5000), 1, 32, 8, 128, cache=FP8),
 )
 CASES = tuple(Problem("attention_decode", each, cases) for each in SOME)

@@ -6,13 +6,14 @@ import torch
 import thunderkittens
 from tests.families.attention_decode import append_cases, cases
 from tests.families.attention_decode.append_cases import AppendCase
-from tests.families.attention_decode.cases import FP32, FP64, Case
+from tests.families.attention_decode.cases import FP8, FP32, FP64, Case
 from thunderkittens import attention_decode, cache_append
 
 ALL = [
     *cases.shapes()[::2],
     *cases.pages(),
     *cases.options(),
+    *cases.narrow_caches(),
     Case(dtype=FP64, head_dim=20),
     Case((40, 3), 20, dtype=FP32, head_dim=256, sinks=FP32),
     Case((40, 3), 2, dtype=FP64, page=5, head_dim=7),
@@ -149,6 +150,68 @@ def test_refused_tables(cos, sin, error, message):
     _, k, v, seqlens = tensors()
     with pytest.raises(error, match=message):
         cache_append(k[:, :1].clone(), v[:, :1].clone(), k, v, seqlens, cos=cos, sin=sin)
+
+
+def narrow_tensors():
+    """Those of `tensors`, with caches of fp8 and a scale of each key head."""
+    q, k, v, seqlens = tensors()
+    return q, k.to(FP8), v.to(FP8), seqlens, torch.tensor([0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"k_scale": torch.ones(3)}, ValueError, r"k_scale must have shape \[2\]"),
+        ({"v_scale": torch.ones(2).half()}, TypeError, "v_scale must have dtype float32, got fl"),
+        ({"v_cache": torch.zeros(2, 30, 2, 64)}, TypeError, "v_cache must have the dtype of k_cac"),
+        ({"k_cache": torch.zeros(2, 30, 2, 64).half()}, TypeError, "float32 or float8_e4m3fn"),
+    ],
+)
+def test_refused_calls_with_fp8(change, error, message):
+    q, k, v, seqlens, _ = narrow_tensors()
+    given = {"k_cache": k, "v_cache": v, "seqlens": seqlens} | change
+    with pytest.raises(error, match="attention_decode: .*" + message):
+        attention_decode(q, **given)
+    new = torch.zeros(2, 1, 2, 64)
+    with pytest.raises(error, match="cache_append: .*" + message):
+        cache_append(new, new.clone(), **given)
+
+
+def test_scales_are_of_fp8_alone():
+    q, k, v, seqlens = tensors()
+    message = "k_scale must be None where the caches are not of float8_e4m3fn"
+    with pytest.raises(ValueError, match="attention_decode: " + message):
+        attention_decode(q, k, v, seqlens=seqlens, k_scale=torch.ones(2))
+    new = torch.zeros(2, 1, 2, 64)
+    with pytest.raises(ValueError, match="cache_append: " + message):
+        cache_append(new, new.clone(), k, v, seqlens, k_scale=torch.ones(2))
+
+
+def test_autocast_leaves_q_beside_fp8_as_it_is():
+    q, k, v, seqlens, scale = narrow_tensors()
+    want = attention_decode(q, k, v, seqlens=seqlens, k_scale=scale)
+    with torch.autocast("cpu", torch.bfloat16):
+        o = attention_decode(q, k, v, seqlens=seqlens, k_scale=scale)
+    assert torch.equal(o, want)
+    new = torch.randn(2, 1, 2, 64)
+    again = [t.clone() for t in (k, v)]
+    cache_append(new, new, k, v, seqlens, k_scale=scale)
+    with torch.autocast("cpu", torch.bfloat16):
+        cache_append(new, new, *again, seqlens, k_scale=scale)
+    assert torch.equal(k.view(torch.uint8), again[0].view(torch.uint8))
+
+
+def test_fp8_compiles_as_a_whole_graph():
+    def step(q, new, k, v, seqlens, scale):
+        cache_append(new, new, k, v, seqlens, k_scale=scale, v_scale=scale)
+        return attention_decode(q, k, v, seqlens=seqlens, k_scale=scale, v_scale=scale)
+
+    q, k, v, seqlens, scale = narrow_tensors()
+    again, new = [t.clone() for t in (k, v)], torch.randn(2, 1, 2, 64)
+    want = step(q, new, k, v, seqlens, scale)
+    got = torch.compile(step, fullgraph=True)(q, new, *again, seqlens, scale)
+    torch.testing.assert_close(got, want)
+    assert torch.equal(k.view(torch.uint8), again[0].view(torch.uint8))
 
 
 def test_caches_count_their_versions():

@@ -5,7 +5,7 @@ import torch
 
 import thunderkittens
 from tests.families.attention_decode import append_cases, cases
-from tests.families.attention_decode.cases import BF16, FP16, FP32, Case
+from tests.families.attention_decode.cases import BF16, FP8, FP16, FP32, Case
 from thunderkittens import _C
 from thunderkittens.testing import memory
 
@@ -16,7 +16,10 @@ LARGE = [
     Case((4096,) * 8, 4, 32, 8, 128, page=64, dtype=FP16, sinks=FP32),
     Case((3000, 17) * 100, 1, 4, 1, 64, page=16),
     Case((20000,), 16, 8, 1, 128, window=(5000, None)),
+    Case((8192, 1, 5000, 8191), 1, 32, 8, 128, cache=FP8),
+    Case((4096,) * 16, 1, 32, 8, 128, page=64, cache=FP8),
 ]
+ALL = [*cases.shapes(), *cases.pages(), *cases.options(), *cases.narrow_caches(), *LARGE]
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +28,7 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize(
-    "case", [*cases.shapes(), *cases.pages(), *cases.options(), *LARGE], ids=str
-)
+@pytest.mark.parametrize("case", ALL, ids=str)
 def test_decode_against_float64(case):
     """Right, the same bits again, and by our kernel."""
     inputs = cases.make(case, "cuda")
@@ -46,12 +47,13 @@ def test_append_against_float64(case):
     append_cases.check_case(case, inputs, results)
 
 
+@pytest.mark.parametrize("cache", [BF16, FP8])
 @pytest.mark.parametrize("page", [0, 64])
-def test_a_graph_serves_all_lengths(page):
+def test_a_graph_serves_all_lengths(page, cache):
     """Captured once; replayed with other lengths it has the bits of a call with those."""
     case = Case((300,) * 5, 1, 8, 2, 128, capacity=4096, page=page)
-    q, k, v, seqlens, table, _ = cases.make(case, "cuda")
-    k, v = torch.randn_like(k), torch.randn_like(v)
+    q, k, v, seqlens, table, *_ = cases.make(case, "cuda")
+    k, v = (torch.randn(t.shape, device="cuda").to(cache) for t in (k, v))
     if page:  # every entry is one of the pool's
         table = torch.randperm(k.shape[0], device="cuda")[: table.numel()].view(table.shape).int()
     new = torch.randn(2, 5, 1, 2, 128, device="cuda", dtype=BF16)
@@ -73,6 +75,22 @@ def test_a_graph_serves_all_lengths(page):
         assert memory.bits_equal(step(), replayed), lengths
         assert memory.bits_equal(k, caches[0])
         assert memory.bits_equal(v, caches[1])
+
+
+def test_streams_have_counters_of_their_own():
+    """Calls on several streams at once have the bits of a call alone."""
+    case = Case((3000, 700, 5000), 1, 8, 2, 128)
+    some = [cases.make(case, "cuda") for _ in range(3)]
+    alone = [cases.run_case(case, inputs)[0] for inputs in some]
+    streams = [torch.cuda.Stream() for _ in some]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(20):
+        for inputs, stream, want in zip(some, streams, alone, strict=True):
+            with torch.cuda.stream(stream):
+                results.append((cases.run_case(case, inputs)[0], want))
+    torch.cuda.synchronize()
+    assert all(memory.bits_equal(o, want) for o, want in results)
 
 
 def test_nothing_is_read_back():

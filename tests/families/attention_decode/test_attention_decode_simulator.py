@@ -6,7 +6,7 @@ import torch
 import thunderkittens
 from tests.families.attention_decode import append_cases, cases
 from tests.families.attention_decode.append_cases import AppendCase
-from tests.families.attention_decode.cases import FP16, FP32, Case
+from tests.families.attention_decode.cases import FP8, FP16, FP32, Case
 from tests.tools.in_simulator import (
     check_no_races,
     check_policies_agree,
@@ -18,11 +18,17 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
+ALL = [*cases.shapes(), *cases.pages(), *cases.options(), *cases.narrow_caches()]
 SOME = [
     Case((70, 0, 200), 5, 8, 2, page=24, sinks=FP32),
     Case((300, 33), 1, 4, 1, 128, dtype=FP16, window=(100, None)),
+    Case((300, 33), 1, 4, 1, 128, cache=FP8),
 ]
-SOME_APPENDED = [AppendCase(tokens=3, page=16, table=FP32), AppendCase(head_dim=7, rotated=4)]
+SOME_APPENDED = [
+    AppendCase(tokens=3, page=16, table=FP32),
+    AppendCase(head_dim=7, rotated=4),
+    AppendCase(cache=FP8),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +37,7 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize("case", [*cases.shapes(), *cases.pages(), *cases.options()], ids=str)
+@pytest.mark.parametrize("case", ALL, ids=str)
 def test_decode_against_float64(case):
     """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
     inputs = cases.make(case)

@@ -32,11 +32,13 @@ struct decode_cache {
   bool paged = false;        // there is a table
   int64_t table_width = 1;   // pages of a sequence: columns of the table
   int64_t table_stride = 1;  // elements between its rows
+  bool e4m3 = false;         // its elements are of 8 bits, whatever type the others have
 
   int64_t capacity() const { return paged ? page_size * table_width : page_size; }
 };
 
-// bf16 and fp16; heads of 64 and 128 columns; 1 … 16 queries; pages of 16 keys and more.
+// bf16 and fp16, caches also of e4m3; heads of 64 and 128 columns; 1 … 16 queries; pages of 16 keys
+// and more.
 //
 // Rows of the cache start at multiples of 16 bytes, rows of q and o at multiples of 4.
 struct attention_decode_problem {
@@ -52,18 +54,19 @@ struct attention_decode_problem {
 };
 
 struct attention_decode_tensors {
-  const void* q;                 // [batch, queries, heads, head_dim] of `type`
-  const void* k;                 // [pages, page_size, key_heads, head_dim] of `type`
-  const void* v;                 // the same
-  void* o;                       // as q
-  const int* seqlens;            // [batch]: keys, the new ones too; taken as 0 … capacity
-  const int* table;              // [batch, table_width]: taken as 0 … pages − 1; null without one
-  const float* sinks = nullptr;  // [heads], logits without a value; or null
+  const void* q;                   // [batch, queries, heads, head_dim] of `type`
+  const void* k;                   // [pages, page_size, key_heads, head_dim] of `type` or e4m3
+  const void* v;                   // the same
+  void* o;                         // as q
+  const int* seqlens;              // [batch]: keys, the new ones too; taken as 0 … capacity
+  const int* table;                // [batch, table_width]: taken as 0 … pages − 1; null without one
+  const float* sinks = nullptr;    // [heads], logits without a value; or null
+  const float* k_scale = nullptr;  // [key_heads], what keys of e4m3 are multiplied by; or null
+  const float* v_scale = nullptr;  // the same of values
 };
 
-// Two launches: the workers', and one that adds up what several of them have of one head.
 struct attention_decode_plan : plain_plan<attention_decode_problem, attention_decode_params> {
-  int blocks = 0;  // of workers
+  int blocks = 0;
 };
 
 // k and v are written at positions seqlens − tokens … seqlens − 1. What has no place in the cache,
@@ -80,14 +83,16 @@ struct cache_append_problem {
 };
 
 struct cache_append_tensors {
-  const void* k;              // [batch, tokens, key_heads, head_dim] of `type`
-  const void* v;              // the same
-  void* k_cache;              // [pages, page_size, key_heads, head_dim] of `type`
-  void* v_cache;              // the same
-  const int* seqlens;         // [batch]: keys, the new ones too
-  const int* table;           // [batch, table_width]; null without one
-  const void* cos = nullptr;  // [table_rows, rotated / 2] of `table_type`; null: not turned
-  const void* sin = nullptr;  // the same
+  const void* k;                   // [batch, tokens, key_heads, head_dim] of `type`
+  const void* v;                   // the same
+  void* k_cache;                   // [pages, page_size, key_heads, head_dim] of `type` or e4m3
+  void* v_cache;                   // the same
+  const int* seqlens;              // [batch]: keys, the new ones too
+  const int* table;                // [batch, table_width]; null without one
+  const void* cos = nullptr;       // [table_rows, rotated / 2] of `table_type`; null: not turned
+  const void* sin = nullptr;       // the same
+  const float* k_scale = nullptr;  // [key_heads], what keys are divided by for e4m3; or null
+  const float* v_scale = nullptr;  // the same of values
 };
 
 using cache_append_plan = plain_plan<cache_append_problem, cache_append_params>;

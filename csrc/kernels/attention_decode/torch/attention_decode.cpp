@@ -56,6 +56,11 @@ void compute_by_kernel(const decision& d, const attention_decode_call& c, const 
   const Tensor lengths = as_entries(c.seqlens).contiguous();
   const Tensor table = c.page_table ? as_entries(*c.page_table) : Tensor();
   const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
+  const Tensor k_scale = c.k_scale ? c.k_scale->contiguous() : Tensor();
+  const Tensor v_scale = c.v_scale ? c.v_scale->contiguous() : Tensor();
+  const auto floats = [](const Tensor& t) {
+    return t.defined() ? t.const_data_ptr<float>() : nullptr;
+  };
   attention_decode_problem problem = problem_of(c);
   problem.q_strides = decode_strides_of(q);
   problem.o_strides = decode_strides_of(out);
@@ -68,7 +73,9 @@ void compute_by_kernel(const decision& d, const attention_decode_call& c, const 
              .o = out.mutable_data_ptr(),
              .seqlens = lengths.const_data_ptr<int>(),
              .table = table.defined() ? table.const_data_ptr<int>() : nullptr,
-             .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
+             .sinks = floats(sinks),
+             .k_scale = floats(k_scale),
+             .v_scale = floats(v_scale),
          },
          c.q.device());
 }
@@ -104,8 +111,10 @@ Tensor compute_decode(const attention_decode_call& c, const Tensor& out) {
 // ---- Ops ----------------------------------------------------------------------------------------
 
 constexpr auto kQuery = tensor("q", dtype_rule::floating, "B,Sq,Hq,D");
-constexpr auto kKeys = tensor("k_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D");
-constexpr auto kValues = tensor("v_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D");
+constexpr auto kKeys =
+    tensor("k_cache", dtype_rule::same_or_float8, "B,S,Hk,D").if_packed("P,S,Hk,D");
+constexpr auto kValues =
+    tensor("v_cache", dtype_rule::same_or_float8, "B,S,Hk,D").if_packed("P,S,Hk,D");
 constexpr auto kLengths = tensor("seqlens", dtype_rule::index, "B");
 constexpr auto kTable =
     optional(tensor("page_table", dtype_rule::index, "B,M")).otherwise("None").only_if_packed();
@@ -114,25 +123,38 @@ constexpr auto kLeft = optional(integer("window_left", 0)).otherwise("None");
 constexpr auto kSoftcap = number("softcap", 0.0).otherwise("0.0");
 constexpr auto kSinks =
     optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None");
+constexpr auto kKeyScale = optional(tensor("k_scale", dtype_rule::float32, "Hk")).otherwise("None");
+constexpr auto kValueScale =
+    optional(tensor("v_scale", dtype_rule::float32, "Hk")).otherwise("None");
+
+void check_caches(const attention_decode_call& c) {
+  check_fp8("attention_decode", c.k_cache, c.v_cache, c.k_scale, c.v_scale);
+}
 
 constexpr std::string_view kNoBackward =
     "there is no backward: call it under torch.no_grad(), or attention";
 
-// The dtype of a cache stays what it is, also under autocast.
+// The dtype of a cache stays what it is, also under autocast; that of q is its, or if it is of
+// float8_e4m3fn q's own.
+auto cast_query(const auto& next, const Tensor& q, const Tensor& k_cache, const auto&... options) {
+  const at::ScalarType type = k_cache.scalar_type();
+  return next(type == at::kFloat8_e4m3fn ? q : q.to(type), k_cache, options...);
+}
+
 struct attention_decode {
   static constexpr const char* name = "attention_decode";
   static constexpr divisibility relation{"Hq", "Hk"};
-  static constexpr argument_list arguments{kQuery, kKeys, kValues,  kLengths, kTable,
-                                           kScale, kLeft, kSoftcap, kSinks};
+  static constexpr argument_list arguments{kQuery, kKeys,    kValues, kLengths,  kTable,     kScale,
+                                           kLeft,  kSoftcap, kSinks,  kKeyScale, kValueScale};
   static constexpr result_list results{like("o", "q")};
   static constexpr std::string_view kNoGradient = kNoBackward;
 
+  static void check_options(const auto&... args) { check_caches(attention_decode_call{args...}); }
   static one_tensor compute(const auto&... args) {
     return {compute_decode(attention_decode_call{args...}, Tensor())};
   }
-  static auto in_autocast(const auto& next, const auto&, const Tensor& q, const Tensor& k_cache,
-                          const auto&... options) {
-    return next(q.to(k_cache.scalar_type()), k_cache, options...);
+  static auto in_autocast(const auto& next, const auto&, const auto&... args) {
+    return cast_query(next, args...);
   }
 };
 
@@ -141,13 +163,15 @@ struct attention_decode_out {
   static constexpr const char* called = "attention_decode";
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr argument_list arguments{
-      kQuery, kKeys,  kValues, kLengths, tensor("out", dtype_rule::same, "B,Sq,Hq,D"),
-      kTable, kScale, kLeft,   kSoftcap, kSinks};
+      kQuery,    kKeys,      kValues, kLengths, tensor("out", dtype_rule::same, "B,Sq,Hq,D"),
+      kTable,    kScale,     kLeft,   kSoftcap, kSinks,
+      kKeyScale, kValueScale};
   static constexpr result_list results{};
   static constexpr size_t kWritten = 1, kFirstWritten = 4;
   static constexpr std::string_view kNoGradient = kNoBackward;
   static constexpr bool kCountsVersions = true;
 
+  static void check_options(const auto&... args) { check_caches(call(args...)); }
   static void compute(const auto&... args) {
     const Tensor& out = std::get<kFirstWritten>(std::tie(args...));
     const attention_decode_call c = call(args...);
@@ -161,9 +185,8 @@ struct attention_decode_out {
     }
     compute_decode(c, out);
   }
-  static auto in_autocast(const auto& next, const auto&, const Tensor& q, const Tensor& k_cache,
-                          const auto&... options) {
-    return next(q.to(k_cache.scalar_type()), k_cache, options...);
+  static auto in_autocast(const auto& next, const auto&, const auto&... args) {
+    return cast_query(next, args...);
   }
 
  private:

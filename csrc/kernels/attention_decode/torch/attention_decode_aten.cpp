@@ -23,8 +23,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 Tensor gathered(const Tensor& cache, const std::optional<Tensor>& table) {
   if (!table) return cache;
   const Tensor pages = table->to(at::kLong).clamp(0, cache.size(0) - 1).flatten();
-  return cache.index_select(0, pages).reshape(
-      {table->size(0), table->size(1) * cache.size(1), cache.size(2), cache.size(3)});
+  return as_moved(cache)
+      .index_select(0, pages)
+      .view(cache.scalar_type())
+      .reshape({table->size(0), table->size(1) * cache.size(1), cache.size(2), cache.size(3)});
 }
 
 }  // namespace
@@ -35,7 +37,11 @@ Tensor attention_decode_by_aten(const attention_decode_call& c) {
   const int64_t capacity = c.cache().capacity();
   if (c.cache().is_empty()) return at::zeros(c.q.sizes(), c.q.options());
   const at::ScalarType type = c.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const Tensor k = gathered(c.k_cache, c.page_table), v = gathered(c.v_cache, c.page_table);
+  const auto cached = [&](const Tensor& cache, const std::optional<Tensor>& of_heads) {
+    const Tensor all = gathered(cache, c.page_table).to(type);
+    return of_heads ? all * of_heads->to(type).unsqueeze(-1) : all;
+  };
+  const Tensor k = cached(c.k_cache, c.k_scale), v = cached(c.v_cache, c.v_scale);
   const auto options = c.q.options().dtype(at::kLong);
   const Tensor lengths = c.seqlens.to(at::kLong).clamp(0, capacity).view({batch, 1, 1});
   const int64_t left = std::min(c.window_left.value_or(capacity), capacity);
@@ -50,7 +56,7 @@ Tensor attention_decode_by_aten(const attention_decode_call& c) {
                           .reshape({batch, queries, key_heads, group, -1})
                           .transpose(1, 2)
                           .reshape({batch, key_heads, queries * group, -1});
-  Tensor scores = at::matmul(rows, k.to(type).permute({0, 2, 3, 1})) * c.scale_or_default();
+  Tensor scores = at::matmul(rows, k.permute({0, 2, 3, 1})) * c.scale_or_default();
   if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
   scores = scores.view({batch, key_heads, queries, group, capacity})
                .masked_fill(seen.logical_not().view({batch, 1, queries, 1, capacity}), -kInfinity);
@@ -64,7 +70,7 @@ Tensor attention_decode_by_aten(const attention_decode_call& c) {
   Tensor sum = weights.sum(-1, /*keepdim=*/true);
   if (c.sinks) sum = sum + at::exp(sinks - most);
   // What nobody sees may be anything; 0 · NaN is NaN.
-  const Tensor values = v.to(type).masked_fill(unseen, 0).transpose(1, 2).unsqueeze(2);
+  const Tensor values = v.masked_fill(unseen, 0).transpose(1, 2).unsqueeze(2);
   const Tensor o = at::matmul(weights.flatten(2, 3), values.squeeze(2))
                        .view({batch, key_heads, queries, group, -1}) /
                    sum.masked_fill(sum == 0, 1);

@@ -16,7 +16,7 @@ struct attention_decode_call {
   const std::optional<double>& scale;
   const std::optional<int64_t>& window_left;
   const double& softcap;
-  const std::optional<at::Tensor>& sinks;
+  const std::optional<at::Tensor>&sinks, &k_scale, &v_scale;
 
   cache_operand cache() const { return {k_cache, v_cache, seqlens, page_table}; }
   double scale_or_default() const;

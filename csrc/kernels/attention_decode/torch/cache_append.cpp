@@ -19,7 +19,7 @@ const kernel kCacheAppendKernel("cache_append", kCacheAppend);
 
 struct append_call {
   const Tensor &k, &v, &k_cache, &v_cache, &seqlens;
-  const optional_tensor &page_table, &cos, &sin;
+  const optional_tensor &page_table, &cos, &sin, &k_scale, &v_scale;
 
   cache_operand cache() const { return {k_cache, v_cache, seqlens, page_table}; }
   bool is_turned() const { return cos && !TORCH_GUARD_OR_FALSE(cos->sym_size(1).sym_eq(0)); }
@@ -116,6 +116,16 @@ Tensor turned(const append_call& c, const Tensor& positions) {
   return at::cat({a * cos - b * sin, a * sin + b * cos, rest}, -1).to(c.k.scalar_type());
 }
 
+// What a cache holds of k or v.
+Tensor cached(const append_call& c, const Tensor& values, const optional_tensor& scale) {
+  if (!c.cache().is_fp8()) return values;
+  constexpr double kMost = 448;  // of e4m3
+  const Tensor of_scale =
+      scale ? values.to(at::promoteTypes(values.scalar_type(), at::kFloat)) / scale->unsqueeze(-1)
+            : values;
+  return of_scale.clamp(-kMost, kMost).to(at::kFloat8_e4m3fn);
+}
+
 // A token that has no place writes what the first that has one writes, or, if none has, what is
 // there: so nothing is read back from the device.
 void append_by_aten(const append_call& c) {
@@ -143,15 +153,15 @@ void append_by_aten(const append_call& c) {
     return at::where(flat, all, all.index_select(0, first));
   };
   const Tensor at_page = chosen(pages), at_token = chosen(inside.remainder(page));
-  const auto write = [&](const Tensor& cache, const Tensor& values) {
-    const Tensor rows = values.flatten(0, 1);
+  const auto write = [&](const Tensor& of_type, const Tensor& values) {
+    const Tensor cache = as_moved(of_type), rows = as_moved(values).flatten(0, 1);
     const auto of_rows = [](const Tensor& t) { return t.view({-1, 1, 1}); };
     const Tensor old = cache.index({at_page, at_token});
     const Tensor given = at::where(of_rows(flat), rows, rows.index_select(0, first));
     cache.index_put_({at_page, at_token}, at::where(any, given, old));
   };
-  write(c.k_cache, c.is_turned() ? turned(c, positions) : c.k);
-  write(c.v_cache, c.v);
+  write(c.k_cache, cached(c, c.is_turned() ? turned(c, positions) : c.k, c.k_scale));
+  write(c.v_cache, cached(c, c.v, c.v_scale));
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
@@ -196,8 +206,10 @@ optional_tensor with_neighbours(const optional_tensor& t) {
 void append_by_kernel(const decision& d, const append_call& given) {
   const Tensor k = with_neighbours(given.k), v = with_neighbours(given.v);
   const optional_tensor cos = with_neighbours(given.cos), sin = with_neighbours(given.sin);
-  const append_call c{k,   v,  given.k_cache, given.v_cache, given.seqlens, given.page_table,
-                      cos, sin};
+  const append_call c{k,   v,   given.k_cache, given.v_cache, given.seqlens, given.page_table,
+                      cos, sin, given.k_scale, given.v_scale};
+  const Tensor k_scale = c.k_scale ? c.k_scale->contiguous() : Tensor();
+  const Tensor v_scale = c.v_scale ? c.v_scale->contiguous() : Tensor();
   const Tensor lengths = as_entries(c.seqlens).contiguous();
   const Tensor table = c.page_table ? as_entries(*c.page_table) : Tensor();
   cache_append_problem problem = problem_of(c);
@@ -212,6 +224,8 @@ void append_by_kernel(const decision& d, const append_call& given) {
              .table = table.defined() ? table.const_data_ptr<int>() : nullptr,
              .cos = c.is_turned() ? cos->const_data_ptr() : nullptr,
              .sin = c.is_turned() ? sin->const_data_ptr() : nullptr,
+             .k_scale = c.k_scale ? k_scale.const_data_ptr<float>() : nullptr,
+             .v_scale = c.v_scale ? v_scale.const_data_ptr<float>() : nullptr,
          },
          k.device());
 }
@@ -222,7 +236,7 @@ void append(const append_call& c, void (*next)(const append_call&)) {
   const SymInt pairs = c.cos->sym_size(1) / 2;
   const optional_tensor cos = c.cos->narrow_symint(1, 0, pairs),
                         sin = c.sin->narrow_symint(1, 0, pairs);
-  next({c.k, c.v, c.k_cache, c.v_cache, c.seqlens, c.page_table, cos, sin});
+  next({c.k, c.v, c.k_cache, c.v_cache, c.seqlens, c.page_table, cos, sin, c.k_scale, c.v_scale});
 }
 
 void append_as_decided(const append_call& c) {
@@ -239,12 +253,14 @@ struct cache_append {
   static constexpr argument_list arguments{
       tensor("k", dtype_rule::floating, "B,N,Hk,D"),
       tensor("v", dtype_rule::same, "B,N,Hk,D"),
-      tensor("k_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D"),
-      tensor("v_cache", dtype_rule::same, "B,S,Hk,D").if_packed("P,S,Hk,D"),
+      tensor("k_cache", dtype_rule::same_or_float8, "B,S,Hk,D").if_packed("P,S,Hk,D"),
+      tensor("v_cache", dtype_rule::same_or_float8, "B,S,Hk,D").if_packed("P,S,Hk,D"),
       tensor("seqlens", dtype_rule::index, "B"),
       optional(tensor("page_table", dtype_rule::index, "B,M")).otherwise("None").only_if_packed(),
       optional(tensor("cos")).otherwise("None"),
       optional(tensor("sin")).otherwise("None"),
+      optional(tensor("k_scale", dtype_rule::float32, "Hk")).otherwise("None"),
+      optional(tensor("v_scale", dtype_rule::float32, "Hk")).otherwise("None"),
   };
   static constexpr result_list results{};
   static constexpr size_t kWritten = 2, kFirstWritten = 2;
@@ -252,7 +268,11 @@ struct cache_append {
       "the caches are written in place: call it under torch.no_grad()";
   static constexpr bool kCountsVersions = true;
 
-  static void check_options(const auto&... args) { check_tables({args...}); }
+  static void check_options(const auto&... args) {
+    const append_call c{args...};
+    check_tables(c);
+    check_fp8("cache_append", c.k_cache, c.v_cache, c.k_scale, c.v_scale);
+  }
 
   static void compute(const auto&... args) {
     const append_call c{args...};
@@ -263,6 +283,7 @@ struct cache_append {
   static auto in_autocast(const auto& next, const auto&, const Tensor& k, const Tensor& v,
                           const Tensor& k_cache, const auto&... options) {
     const at::ScalarType type = k_cache.scalar_type();
+    if (type == at::kFloat8_e4m3fn) return next(k, v, k_cache, options...);
     return next(k.to(type), v.to(type), k_cache, options...);
   }
 };
@@ -310,8 +331,9 @@ const int registered_cache_append_traced = [] {
       kName, {c10::DispatchKey::CompositeImplicitAutograd},
       +[](const Tensor& k, const Tensor& v, const Tensor& k_cache, const Tensor& v_cache,
           const Tensor& seqlens, const optional_tensor& page_table, const optional_tensor& cos,
-          const optional_tensor& sin) {
-        append_traced(k, v, k_cache, v_cache, seqlens, page_table, cos, sin);
+          const optional_tensor& sin, const optional_tensor& k_scale,
+          const optional_tensor& v_scale) {
+        append_traced(k, v, k_cache, v_cache, seqlens, page_table, cos, sin, k_scale, v_scale);
       });
   return 0;
 }();

@@ -10,6 +10,23 @@ namespace thunderkittens {
 
 using at::Tensor;
 
+void check_fp8(const char* op, const Tensor& k, const Tensor& v,
+               const std::optional<Tensor>& k_scale, const std::optional<Tensor>& v_scale) {
+  const at::ScalarType type = k.scalar_type();
+  TORCH_CHECK_TYPE(v.scalar_type() == type, op, ": v_cache must have the dtype of k_cache, ", type,
+                   ", got ", v.scalar_type());
+  for (const auto& [name, scale] :
+       {std::pair("k_scale", &k_scale), std::pair("v_scale", &v_scale)}) {
+    TORCH_CHECK_VALUE(!scale->has_value() || type == at::kFloat8_e4m3fn, op, ": ", name,
+                      " must be None where the caches are not of float8_e4m3fn, got them of ",
+                      type);
+  }
+}
+
+Tensor as_moved(const Tensor& t) {
+  return t.scalar_type() == at::kFloat8_e4m3fn ? t.view(at::kByte) : t;
+}
+
 bool has_neighbours(const Tensor& t) { return t.size(-1) <= 1 || t.stride(-1) == 1; }
 
 decode_strides decode_strides_of(const Tensor& t) {
@@ -39,6 +56,7 @@ decode_cache cache_operand::sizes() const {
     c.table_width = page_table->size(1);
     c.table_stride = page_table->size(1);
   }
+  c.e4m3 = is_fp8();
   return c;
 }
 

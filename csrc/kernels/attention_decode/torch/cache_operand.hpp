@@ -16,12 +16,20 @@ struct cache_operand {
   const at::Tensor& seqlens;
   const std::optional<at::Tensor>& page_table;
 
+  bool is_fp8() const { return k.scalar_type() == at::kFloat8_e4m3fn; }
   // Of a sequence.
   int64_t capacity() const { return page_table ? page_table->size(1) * k.size(1) : k.size(1); }
   // Without a key to read or write, whatever the lengths are.
   bool is_empty() const { return capacity() == 0 || k.size(0) == 0; }
   decode_cache sizes() const;
 };
+
+// Raises unless both caches have one dtype, and scales come with caches of float8_e4m3fn alone.
+void check_fp8(const char* op, const at::Tensor& k, const at::Tensor& v,
+               const std::optional<at::Tensor>& k_scale, const std::optional<at::Tensor>& v_scale);
+
+// As bytes, if it is of float8_e4m3fn: few of ATen's ops that move elements take that.
+at::Tensor as_moved(const at::Tensor& t);
 
 // As int32, in a row each; what they hold is not looked at. Keep them until the launch has
 // returned.

@@ -1,16 +1,14 @@
 #include "attention_decode.h"
 
 #include "kernels/attention_decode/attention_decode_launch.cuh"
-#include "kernels/attention_decode/cache_append_launch.cuh"
 
 using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
 void run(const attention_decode_params& p) {
-  launch_decode<decode_config<kittens::bf16, HEAD_DIM>>(p, nullptr);
-}
-
-void run(const cache_append_params& p, bool in_runs) {
-  if (in_runs) return launch_append<kittens::bf16, 8>(p, nullptr);
-  launch_append<kittens::bf16, 1>(p, nullptr);
+  using kittens::bf16, kittens::fp8e4m3;
+  if (p.problem.cache.e4m3) {
+    return launch_decode<decode_config<bf16, HEAD_DIM, fp8e4m3>>(p, nullptr);
+  }
+  launch_decode<decode_config<bf16, HEAD_DIM>>(p, nullptr);
 }

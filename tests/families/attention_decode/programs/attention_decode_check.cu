@@ -1,10 +1,11 @@
-// The kernels of attention_decode and cache_append against their definitions in double.
+// The kernel of attention_decode against its definition in double.
 #include "attention_decode.h"
 
 #include <algorithm>
 #include <kittens.cuh>
 #include <limits>
 
+#include "e4m3.h"
 #include "problem.h"
 
 using namespace kittens::testing;
@@ -22,7 +23,7 @@ struct problem {
   int page = 0;  // 0: none
   int left = -1;
   double scale = 0.125, softcap = 0;
-  bool sinks = false;
+  bool sinks = false, e4m3 = false;
   int blocks = 2;
 
   int batch() const { return int(lengths.size()); }
@@ -38,12 +39,13 @@ struct caches {
   int page_size, pages;
 
   explicit caches(const problem& is)
-      : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns() + 1) {
+      : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns()) {
     const size_t elements = size_t(pages) * page_size * is.key_heads * kWidth;
     k = normal_values<bf16>(elements, 2);
     v = normal_values<bf16>(elements, 3);
-    // Sequence b's columns are the pages from the last backwards; page 0 is nobody's. (Without
-    // pages each sequence is its own.)
+    if (is.e4m3) round_to_e4m3(k), round_to_e4m3(v);
+    // Sequence b's columns are the pages from the last backwards. (Without pages each sequence is
+    // its own.)
     for (int i = 0; i < is.batch() * is.columns(); ++i) {
       table.push_back(is.page == 0 ? i : pages - 1 - i);
     }
@@ -62,6 +64,15 @@ struct caches {
       }
     }
   }
+  // What is beyond the pages on either side is taken for the first or the last.
+  std::vector<int> given_table() const {
+    std::vector<int> given = table;
+    for (int& entry : given) {
+      if (entry == 0) entry = -1;
+      if (entry == pages - 1) entry = pages;
+    }
+    return given;
+  }
   // Of all pages.
   int row(const problem& is, int b, int key) const {
     return table[b * is.columns() + key / page_size] * page_size + key % page_size;
@@ -75,13 +86,15 @@ struct caches {
             .v_strides = strides,
             .paged = is.page != 0,
             .table_width = is.columns(),
-            .table_stride = is.columns()};
+            .table_stride = is.columns(),
+            .e4m3 = is.e4m3};
   }
 };
 
 // One row of the output: query head h of token i.
 std::vector<double> attend(const problem& is, const caches& in, const std::vector<double>& q,
-                           const std::vector<float>& sinks, int b, int i, int h) {
+                           const std::vector<float>& sinks, const std::vector<float>& scales, int b,
+                           int i, int h) {
   const int group = is.heads / is.key_heads, last = is.length(b) - is.queries + i;
   const int first = is.left < 0 ? 0 : std::max(last - is.left, 0);
   const auto at = [&](int key) {
@@ -94,7 +107,7 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
     for (int c = 0; c < kWidth; ++c) {
       score += q[row + c] * kittens::convert<float>(in.k[at(key) + c]);
     }
-    score *= is.scale;
+    score *= is.scale * scales[h / group];
     if (is.softcap > 0) score = is.softcap * std::tanh(score / is.softcap);
     scores.push_back(score);
   }
@@ -109,20 +122,23 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
       o[c] += weight * kittens::convert<float>(in.v[at(key) + c]);
     }
   }
-  for (double& x : o) x /= sum;
+  for (double& x : o) x *= scales[is.key_heads + h / group] / sum;
   return o;
 }
 
-void check(const problem& is) {
+void check_shared(const problem& is, int share) {
   const size_t rows = size_t(is.batch()) * is.queries * is.heads;
   const caches in(is);
   const auto qs = normal_values<bf16>(rows * kWidth, 1);
   auto sink_values = normal_values<float>(is.heads, 4);
-  for (float& sink : sink_values) sink += 5;  // as much as some hundred keys
+  for (float& sink : sink_values) sink += 5;                // as much as some hundred keys
+  std::vector<float> scale_values(2 * is.key_heads, 1.0f);  // of keys, and of values
+  for (size_t i = 0; i < scale_values.size() && is.e4m3; ++i) scale_values[i] = 0.5f + 0.25f * i;
   const buffer<bf16> q(qs), k(in.k), v(in.v), o(rows * kWidth);
-  const buffer<int> lengths(is.lengths), table(in.table);
+  const buffer<uint8_t> narrow_k(as_e4m3(in.k)), narrow_v(as_e4m3(in.v));
+  const buffer<float> scales(scale_values);
+  const buffer<int> lengths(is.lengths), table(in.given_table());
   const buffer<float> sinks(sink_values);
-  const int workers = is.blocks * kDecodeWarps;
   const decode_strides strides{int64_t{is.queries} * is.heads * kWidth, is.heads * kWidth, kWidth};
   const attention_decode_problem p{.batch = is.batch(),
                                    .queries = is.queries,
@@ -136,31 +152,44 @@ void check(const problem& is) {
                                    .softcap = is.softcap,
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
-  const buffer<float> parts(2 * workers * kDecodeRows * kWidth),
-      sums(2 * workers * kDecodeRows * 2);
+  const int teams = is.blocks * kDecodeWarps >> share;
+  const buffer<float> parts(2 * teams * kDecodeRows * (kWidth + kDecodeRecordFloats));
+  const buffer<int> counters(std::vector<int>(is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),
-                   .k = k.data(),
-                   .v = v.data(),
+                   .k = is.e4m3 ? static_cast<const void*>(narrow_k.data()) : k.data(),
+                   .v = is.e4m3 ? static_cast<const void*>(narrow_v.data()) : v.data(),
                    .o = o.data(),
                    .seqlens = lengths.data(),
                    .table = is.page == 0 ? nullptr : table.data(),
-                   .sinks = is.sinks ? sinks.data() : nullptr},
+                   .sinks = is.sinks ? sinks.data() : nullptr,
+                   .k_scale = is.e4m3 ? scales.data() : nullptr,
+                   .v_scale = is.e4m3 ? scales.data() + is.key_heads : nullptr},
        .parts = parts.data(),
-       .sums = sums.data(),
-       .blocks = is.blocks});
+       .counters = counters.data(),
+       .blocks = is.blocks,
+       .share = share});
   std::vector<double> want;
   const std::vector<double> queries = doubles(qs);
   for (int b = 0; b < is.batch(); ++b) {
     for (int i = 0; i < is.queries; ++i) {
       for (int h = 0; h < is.heads; ++h) {
-        const auto row = attend(is, in, queries, sink_values, b, i, h);
+        const auto row = attend(is, in, queries, sink_values, scale_values, b, i, h);
         want.insert(want.end(), row.begin(), row.end());
       }
     }
   }
   // The weights and the result are rounded to bf16: of values of a size of one, averaged.
   check_all("o", o.get(), want, 0x1p-8, 0.012);
+  for (const int counter : counters.get()) CHECK_EQUAL(counter, 0);
+}
+
+// With as many warps of a block to an item as there may be: a block's items are neighbours.
+void check(const problem& is) {
+  const int of_sequence = is.key_heads * ((is.queries * is.heads / is.key_heads + 15) / 16);
+  for (int share = 3; share >= 0 && of_sequence % (kDecodeWarps >> share) == 0; --share) {
+    check_shared(is, share);
+  }
 }
 
 }  // namespace
@@ -168,12 +197,21 @@ void check(const problem& is) {
 TEST(one_token_of_some_sequences) {
   check({.lengths = {70, 0, 33, 1, 64}, .queries = 1, .heads = 6, .key_heads = 2, .capacity = 80});
 }
+TEST(no_keys) {
+  check({.lengths = {0, -3, 0},
+         .queries = 2,
+         .heads = 6,
+         .key_heads = 2,
+         .capacity = 40,
+         .sinks = true});
+}
 TEST(several_tokens_in_two_tiles) {
   check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
 }
 TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3
   check({.lengths = {70, 0, 130}, .queries = 1, .heads = 12, .key_heads = 6, .capacity = 140});
   check({.lengths = {90, 33}, .queries = 2, .heads = 3, .key_heads = 3, .capacity = 100});
+  check({.lengths = {300, 5, 0, 90}, .queries = 1, .heads = 16, .key_heads = 8, .capacity = 300});
 }
 TEST(pages_and_a_window) {
   check({.lengths = {150, 20, 65},
@@ -183,6 +221,24 @@ TEST(pages_and_a_window) {
          .capacity = 168,
          .page = 24,
          .left = 40});
+}
+TEST(tiles_within_pages) {
+  check({.lengths = {150, 0, 65, 256},
+         .queries = 2,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 256,
+         .page = 64,
+         .left = 40});
+  check({.lengths = {70}, .queries = 1, .heads = 2, .key_heads = 2, .capacity = 96, .page = 32});
+}
+TEST(many_items_of_a_block) {
+  check({.lengths = {130, 40, 0, 200, 5, 33, 97},
+         .queries = 1,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 200,
+         .sinks = true});
 }
 TEST(sinks_and_a_cap_of_one_long_sequence) {
   check({.lengths = {400},
@@ -194,14 +250,28 @@ TEST(sinks_and_a_cap_of_one_long_sequence) {
          .sinks = true,
          .blocks = 3});
 }
-TEST(more_parts_than_a_team_loads_at_once) {
+TEST(items_of_whole_ranges) {  // the second problem's are of 6, 6, 5 and 5 tiles
+  check({.lengths = {320, 320},
+         .queries = 1,
+         .heads = 2,
+         .key_heads = 1,
+         .capacity = 320,
+         .blocks = 4});
+  check({.lengths = {384, 320},
+         .queries = 1,
+         .heads = 2,
+         .key_heads = 1,
+         .capacity = 384,
+         .blocks = 4});
+}
+TEST(more_parts_than_are_loaded_at_once) {
   check({.lengths = {2500},
          .queries = 1,
          .heads = 2,
          .key_heads = 1,
          .capacity = 2500,
          .sinks = true,
-         .blocks = 19});
+         .blocks = 39});
 }
 TEST(scores_that_differ_by_hundreds_between_parts) {
   check({.lengths = {400, 330},
@@ -218,118 +288,26 @@ TEST(fewer_tiles_than_workers) {
 TEST(the_second_worker_begins_within_a_tile_of_the_first_item) {  // at tile 15 / 8 of 2 and 13
   check({.lengths = {64, 416}, .queries = 1, .heads = 1, .key_heads = 1, .capacity = 420});
 }
+TEST(caches_of_e4m3) {
+  check({.lengths = {70, 0, 133},
+         .queries = 2,
+         .heads = 8,
+         .key_heads = 2,
+         .capacity = 140,
+         .sinks = true,
+         .e4m3 = true});
+  check({.lengths = {150, 65},
+         .queries = 1,
+         .heads = 4,
+         .key_heads = 2,
+         .capacity = 168,
+         .page = 24,
+         .left = 90,
+         .softcap = 2,
+         .e4m3 = true});
+}
 TEST(more_sequences_than_lanes) {
   problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};
   for (int i = 0; i < 70; ++i) is.lengths.push_back(i % 3 == 0 ? 0 : i % 41);
   check(is);
-}
-
-namespace {
-
-struct append_problem {
-  std::vector<int> lengths;
-  int tokens, key_heads, width, capacity, rotated = 0, page = 0;
-  bool in_runs = true, float_tables = false;
-};
-
-template <class Table>
-void check_append(const append_problem& is) {
-  const int batch = int(is.lengths.size()), page = is.page == 0 ? is.capacity : is.page;
-  const int columns = is.capacity / page, pages = batch * columns, pairs = is.rotated / 2;
-  constexpr int kRows = 20;  // of the tables
-  std::vector<int> places;
-  for (int i = 0; i < pages; ++i) places.push_back(is.page == 0 ? i : pages - 1 - i);
-  if (is.page != 0) places[2] = pages, places[columns] = -1;  // where there are new tokens
-  const int64_t token = int64_t{is.key_heads} * is.width;
-  const auto ks = normal_values<bf16>(batch * is.tokens * token, 1);
-  const auto vs = normal_values<bf16>(batch * is.tokens * token, 2);
-  const auto old_ks = normal_values<bf16>(pages * page * token, 3);
-  const auto old_vs = normal_values<bf16>(pages * page * token, 4);
-  const auto coss = normal_values<Table>(kRows * pairs + 1, 5);
-  const auto sins = normal_values<Table>(kRows * pairs + 1, 6);
-  const buffer<bf16> k(ks), v(vs), k_cache(old_ks), v_cache(old_vs);
-  const buffer<int> lengths(is.lengths), table(places);
-  const buffer<Table> cos(coss), sin(sins);
-  const decode_strides new_strides{is.tokens * token, token, is.width};
-  const decode_strides strides{page * token, token, is.width};
-  run({.problem = {.batch = batch,
-                   .tokens = is.tokens,
-                   .key_heads = is.key_heads,
-                   .head_dim = is.width,
-                   .k_strides = new_strides,
-                   .v_strides = new_strides,
-                   .cache = {.pages = pages,
-                             .page_size = page,
-                             .k_strides = strides,
-                             .v_strides = strides,
-                             .paged = is.page != 0,
-                             .table_width = columns,
-                             .table_stride = columns},
-                   .rotated = is.rotated,
-                   .table_rows = kRows,
-                   .cos_stride = pairs,
-                   .sin_stride = pairs,
-                   .type = dtype::bfloat16,
-                   .table_type = std::is_same_v<Table, float> ? dtype::float32 : dtype::bfloat16},
-       .tensors = {.k = k.data(),
-                   .v = v.data(),
-                   .k_cache = k_cache.data(),
-                   .v_cache = v_cache.data(),
-                   .seqlens = lengths.data(),
-                   .table = is.page == 0 ? nullptr : table.data(),
-                   .cos = cos.data(),
-                   .sin = sin.data()}},
-      is.in_runs);
-  std::vector<double> want_k = doubles(old_ks), want_v = doubles(old_vs);
-  const auto new_k = doubles(ks), new_v = doubles(vs), c = doubles(coss), s = doubles(sins);
-  for (int b = 0; b < batch; ++b) {
-    for (int i = 0; i < is.tokens; ++i) {
-      const int64_t position = int64_t{is.lengths[b]} - is.tokens + i;
-      if (position < 0 || position >= is.capacity) continue;
-      const int place = places[b * columns + position / page];
-      if (place < 0 || place >= pages) continue;
-      for (int h = 0; h < is.key_heads; ++h) {
-        const int64_t to = (place * page + position % page) * token + h * is.width;
-        const int64_t from = (b * is.tokens + i) * token + h * is.width;
-        for (int col = 0; col < is.width; ++col) {
-          want_v[to + col] = new_v[from + col];
-          want_k[to + col] = new_k[from + col];
-        }
-        for (int j = 0; j < pairs; ++j) {
-          const int64_t at = std::min<int64_t>(position, kRows - 1) * pairs + j;
-          const double x = new_k[from + j], y = new_k[from + j + pairs];
-          want_k[to + j] = x * c[at] - y * s[at];
-          want_k[to + j + pairs] = x * s[at] + y * c[at];
-        }
-      }
-    }
-  }
-  check_all("k_cache", k_cache.get(), want_k, 0x1.1p-8, 1e-5);
-  check_all("v_cache", v_cache.get(), want_v, 0, 0);
-}
-
-constexpr int kFar = std::numeric_limits<int>::max();
-
-}  // namespace
-
-TEST(runs_are_turned_and_copied) {
-  check_append<float>({.lengths = {2, 30, 1, 33},
-                       .tokens = 2,
-                       .key_heads = 3,
-                       .width = 64,
-                       .capacity = 32,
-                       .rotated = 32});
-}
-TEST(elements_go_to_pages) {
-  check_append<bf16>({.lengths = {40, 17, 0, -3, 49, kFar, -kFar},
-                      .tokens = 3,
-                      .key_heads = 30,
-                      .width = 10,
-                      .capacity = 48,
-                      .rotated = 6,
-                      .page = 16,
-                      .in_runs = false});
-}
-TEST(nothing_is_turned) {
-  check_append<float>({.lengths = {9, 8}, .tokens = 1, .key_heads = 1, .width = 16, .capacity = 8});
 }
