@@ -20,6 +20,10 @@ constexpr int linear_attention_blocks(int64_t keys, int64_t values, bool outputs
   return outputs ? 1 : 2;
 }
 
+// The same of the generic kernel, either launch. Registers say so; shared memory, of which the
+// least that an architecture has is 100 KiB, holds 3 or 2.
+constexpr int linear_attention_generic_blocks(int64_t keys) { return keys <= 64 ? 4 : 3; }
+
 // A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
 // heads read one.
 struct linear_attention_operand {
