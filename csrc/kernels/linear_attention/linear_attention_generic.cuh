@@ -104,8 +104,8 @@ class linear_attention_generic_block {
   const chunk_stream stream;
   const int first_column;  // of v and o
   const int warp;
-  chunk_copies<typename Config::key_tile, Config::threads> keys, queries;
-  chunk_copies<typename Config::value_tile, Config::threads> of_values;
+  chunk_copies<typename Config::key_tile> keys, queries;
+  chunk_copies<typename Config::value_tile> of_values;
   T* to;  // this lane's first piece of o's next rows
   consumer_state<Config> state;  // [values, keys]
 
