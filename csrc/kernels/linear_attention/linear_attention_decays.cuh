@@ -31,8 +31,8 @@ class chunk_decays {
     float x = 0, y = 0;
     float weight_x = 1, weight_y = 1;
   };
-  KITTENS_DEVICE static loaded load(const chunkwise_arguments& p,
-                                    const chunk_stream& s, int first_token) {
+  KITTENS_DEVICE static loaded load(const chunkwise_arguments& p, const chunk_stream& s,
+                                    int first_token) {
     loaded g;
     const int token = first_token + 2 * arch::lane_id();
     const auto load_two = [&](const float* from, const linear_attention_strides& strides, float& x,

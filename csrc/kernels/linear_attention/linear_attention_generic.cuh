@@ -36,7 +36,9 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 class linear_attention_generic_block {
  public:
-  KITTENS_DEVICE linear_attention_generic_block(const linear_attention_generic_arguments<typename Config::type>& p,
+  using arguments = linear_attention_generic_arguments<typename Config::type>;
+
+  KITTENS_DEVICE linear_attention_generic_block(const arguments& p,
                                                 linear_attention_generic_shared<Config>& shared)
       : p(p),
         shared(shared),
@@ -45,12 +47,7 @@ class linear_attention_generic_block {
         warp(arch::warp_id()),
         keys(p.k, stream, token(0)),
         queries(p.q, stream, token(0)),
-        of_values(p.v, stream, token(0), first_column) {
-    if constexpr (Config::outputs) {
-      const auto [row, column] = own_piece();
-      to = p.o + stream.place(p, token(0) + row) * p.values + first_column + column;
-    }
-  }
+        of_values(p.v, stream, token(0), first_column) {}
 
   KITTENS_DEVICE void compute() {
     if (stream.is_empty()) return;
@@ -69,7 +66,7 @@ class linear_attention_generic_block {
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step) {
       load_async_wait<0>();
-      arch::sync_block();  // its copies and decays are there, and all are through with the one before
+      arch::sync_block();  // all is there, and all are through with the chunk before
       if constexpr (Config::outputs) {
         attend(step);
       } else {
@@ -90,23 +87,24 @@ class linear_attention_generic_block {
 
  private:
   using T = typename Config::type;
-  using values = rt<T, 16, Config::chunk>;    // vᵀ: [values, tokens]
-  using output = rt_fl<16, Config::chunk>;    // oᵀ
+  using values = rt<T, 16, Config::chunk>;  // vᵀ: [values, tokens]
+  using output = rt_fl<16, Config::chunk>;  // oᵀ
   using of_tokens = typename output::row_vec;
   using scores = rt_fl<16, 16>;
   using decays_type = decays_of_tokens<Config::chunk>;
+  using value_tile = typename Config::value_tile;
+  using pieces = lane_pieces<value_tile>;  // of the warp's columns
   // A warp has rows 16 · (warp % 2) and columns 16 · (warp / 2) of the scores. This one's
   // come later than its rows, and are 0.
   static constexpr int kIdle = Config::reverse ? 1 : 2;
 
-  const linear_attention_generic_arguments<typename Config::type>& p;
+  const arguments& p;
   linear_attention_generic_shared<Config>& shared;
   const chunk_stream stream;
   const int first_column;  // of v and o
   const int warp;
   chunk_copies<typename Config::key_tile> keys, queries;
-  chunk_copies<typename Config::value_tile> of_values;
-  T* to;  // this lane's first piece of o's next rows
+  chunk_copies<value_tile> of_values;
   consumer_state<Config> state;  // [values, keys]
 
   KITTENS_DEVICE int first_value() const { return warp * 16; }  // in the tiles
@@ -132,8 +130,8 @@ class linear_attention_generic_block {
   }
 
   KITTENS_DEVICE void request_gates(int step) {
-    linear_attention_kernels::request_gates<Config>(shared.gates[step % Config::stages], shared.places, p, stream,
-                                   step);
+    auto& to = shared.gates[step % Config::stages];
+    request_gates_of<Config>(to, shared.places, p, stream, step);
   }
 
   // While the chunk of a step is computed.
@@ -250,40 +248,23 @@ class linear_attention_generic_block {
 
   // o += skip · v
   KITTENS_DEVICE void add_skipping(output& o, const values& v) const {
-    const float skip = arch::load_global(p.skip + stream.head);
+    const float skip = arch::load_global(shared.places.skip);
     output skipping;
     copy(skipping, v);
     map([&](float sum, float x) { return fmaf(skip, x, sum); }, o, o, skipping);
   }
 
-  // The first of the pieces of 16 bytes of the warp's columns that are this lane's; the other one
-  // lies 16 rows further. Of eight neighbouring lanes none has the banks of another.
-  struct piece {
-    int row, column;
-  };
-  KITTENS_DEVICE piece own_piece() const {
-    const int lane = arch::lane_id();
-    return {lane / 2 % 4 * 2 + lane / 8 % 2 + lane / 16 * 8, first_value() + lane % 2 * 8};
-  }
-  // The same, `rows` and `columns` further, in a tile.
-  using value_tile = typename Config::value_tile;
-  KITTENS_DEVICE static T* moved(value_tile& tile, int index, int rows, int columns = 0) {
-    return &tile.data[detail::moved_index<value_tile>(index, rows, columns)];
-  }
-
   // What o's rows are multiplied by comes to where v was.
   KITTENS_DEVICE void request_dotted(int step) {
     auto& tile = shared.v[step % Config::stages];
-    const auto [row, column] = own_piece();
+    const pieces mine(first_value());
     const int64_t stride = p.dotted.strides.token;
     const T* const from =
-        shared.places.dotted + (token(step) + row) * stride + first_column + column;
-    const int index = value_tile::index(row, column);
+        shared.places.dotted + (token(step) + mine.row) * stride + first_column + mine.column;
     arch::sync_warp();  // all lanes have read the values
 #pragma unroll
-    for (int i = 0; i < Config::chunk; i += 16) {
-      arch::cp_async<16>(moved(tile, index, i), from + i * stride,
-                         token(step) + row + i < stream.length && column < columns());
+    for (int i = 0; i < Config::chunk; i += pieces::kRows) {
+      arch::cp_async<16>(mine.at(tile, i), from + i * stride, exists(mine, step, i));
     }
     load_async_commit();
   }
@@ -322,33 +303,38 @@ class linear_attention_generic_block {
     transpose(rows, rounded);
     arch::sync_warp();  // all lanes have read the values, or what is dotted
     const int lane = arch::lane_id();
-    const int first = value_tile::index(rows.across(0, 0, lane),
-                                        first_value() + rows.along(0, 0, lane));
+    const int first =
+        value_tile::index(rows.across(0, 0, lane), first_value() + rows.along(0, 0, lane));
 #pragma unroll
     for (int i = 0; i < Config::chunk / 16; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        auto* const at = moved(tile, first, 16 * i + j % 2 * 8, j / 2 * 8);
-        arch::store_shared(reinterpret_cast<uint32_t*>(at), rows.data[i][j]);
+        const int at = detail::moved_index<value_tile>(first, 16 * i + j % 2 * 8, j / 2 * 8);
+        arch::store_shared(reinterpret_cast<uint32_t*>(&tile.data[at]), rows.data[i][j]);
       }
     }
     arch::sync_warp();
     const int64_t width = int64_t{p.heads} * p.values;
-    const auto [row, column] = own_piece();
-    const int index = value_tile::index(row, column);
+    const pieces mine(first_value());
+    T* const to = shared.places.o + (token(step) + mine.row) * width + first_column + mine.column;
 #pragma unroll
-    for (int i = 0; i < Config::chunk; i += 16) {
-      if (token(step) + row + i >= stream.length || column >= columns()) continue;
-      const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(moved(tile, index, i)));
+    for (int i = 0; i < Config::chunk; i += pieces::kRows) {
+      if (!exists(mine, step, i)) continue;
+      const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(mine.at(tile, i)));
       arch::store_global(reinterpret_cast<uint4*>(to + i * width), piece);
     }
-    to += (Config::reverse ? -Config::chunk : Config::chunk) * width;
+  }
+
+  // Whether o has a piece of the chunk, so many rows further.
+  KITTENS_DEVICE bool exists(const pieces& piece, int step, int rows) const {
+    return token(step) + piece.row + rows < stream.length && piece.column < columns();
   }
 };
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
-    linear_attention_generic(const __grid_constant__ linear_attention_generic_arguments<typename Config::type> p) {
+    linear_attention_generic(
+        const __grid_constant__ linear_attention_generic_arguments<typename Config::type> p) {
   auto& s = *reinterpret_cast<linear_attention_generic_shared<Config>*>(arch::dynamic_shared());
   linear_attention_generic_block<Config>(p, s).compute();
 }

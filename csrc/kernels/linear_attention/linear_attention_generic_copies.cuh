@@ -47,4 +47,21 @@ class chunk_copies {
   const T* at;
 };
 
+// Of the pieces of 16 bytes that make 16 columns of a tile, those of a lane of a warp: one, and the
+// next ones 16 rows further. Of eight neighbouring lanes none has the banks of another.
+template <class Tile>
+struct lane_pieces {
+  static constexpr int kRows = 16;  // from one to the next
+  int row, column;                  // of the first one
+
+  KITTENS_DEVICE explicit lane_pieces(int first_column) {
+    const int lane = arch::lane_id();
+    row = lane / 2 % 4 * 2 + lane / 8 % 2 + lane / 16 * 8;
+    column = first_column + lane % 2 * 8;
+  }
+  KITTENS_DEVICE typename Tile::dtype* at(Tile& tile, int rows) const {
+    return &tile.data[detail::moved_index<Tile>(Tile::index(row, column), rows, 0)];
+  }
+};
+
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -6,12 +6,13 @@
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
-// Has those of the chunk of a step brought, where there are any: by a warp, of which each lane has a
-// token. A token that does not exist has zeros.
+// Has those of the chunk of a step brought, where there are any: by a warp, of which each lane has
+// a token. A token that does not exist has zeros.
 template <class Config>
-KITTENS_DEVICE void request_gates(gates_of_tokens<Config::chunk>& to,
-                                  const places_of_stream<typename Config::type>& from,
-                                  const chunkwise_arguments& p, const chunk_stream& s, int step) {
+KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
+                                     const places_of_stream<typename Config::type>& from,
+                                     const chunkwise_arguments& p, const chunk_stream& s,
+                                     int step) {
   static_assert(Config::chunk == kWarp);
   const int lane = arch::lane_id(), token = s.template token<Config>(step) + lane;
   const bool there = step < s.count && token < s.length;

@@ -23,19 +23,19 @@ void launch_linear_attention_generic(const linear_attention_params& p, host::str
   t.dotted = operand(p.dotted);
   t.o = static_cast<T*>(p.o);
   t.value_parts = int((p.values + kValues - 1) / kValues);
-  host::launch(linear_attention_generic<Config>, {{blocks * t.value_parts}, {Config::threads}, sizeof(shared)}, s,
-               t);
+  host::launch(linear_attention_generic<Config>,
+               {{blocks * t.value_parts}, {Config::threads}, sizeof(shared)}, s, t);
 }
 
 // The states of the parts, where they are asked for, and then the outputs.
 template <class T, int KeyWidth, bool Reverse>
 void launch_linear_attention_generic(const linear_attention_params& p, host::stream s) {
   if (p.finds_parts) {
-    launch_linear_attention_generic<
-        linear_attention_generic_config<T, KeyWidth, Reverse, false>>(p, s);
+    launch_linear_attention_generic<linear_attention_generic_config<T, KeyWidth, Reverse, false>>(
+        p, s);
   }
-  launch_linear_attention_generic<
-      linear_attention_generic_config<T, KeyWidth, Reverse, true>>(p, s);
+  launch_linear_attention_generic<linear_attention_generic_config<T, KeyWidth, Reverse, true>>(p,
+                                                                                               s);
 }
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -20,11 +20,11 @@ struct linear_attention_generic_config {
   static constexpr int stages = 2;
   static constexpr int threads = warps * kWarp;
   static constexpr int blocks_per_multiprocessor =
-      linear_attention_generic_blocks(key_width);
+      linear_attention_generic_blocks(key_width, outputs);
 
-  using key_tile = st<T, chunk, key_width>;      // of q and k
-  using value_tile = st<T, chunk, kValues>;      // of v; what is dotted; and o, on its way out
-  using weight_tile = st<T, chunk, 16>;          // of 16 columns of the scores
+  using key_tile = st<T, chunk, key_width>;  // of q and k
+  using value_tile = st<T, chunk, kValues>;  // of v; what is dotted; and o, on its way out
+  using weight_tile = st<T, chunk, 16>;      // of 16 columns of the scores
 };
 
 // A tensor [batch, length, heads, width] that is read.
@@ -73,9 +73,10 @@ struct decays_of_tokens {
 // wanted. In shared memory, for in registers they are more than there is room for.
 template <class T>
 struct places_of_stream {
-  const float *log_decay, *k_weights, *o_weights;
+  const float *log_decay, *k_weights, *o_weights, *skip;
   const T* dotted;
   float *dots, *own_scores;
+  T* o;
 
   KITTENS_DEVICE void set(const linear_attention_generic_arguments<T>& p, const chunk_stream& s) {
     const auto of = [&](const float* from, const linear_attention_strides& strides) {
@@ -87,6 +88,8 @@ struct places_of_stream {
     dotted = p.dots == nullptr ? nullptr : p.dotted.of(s);
     dots = p.dots == nullptr ? nullptr : p.dots + s.place(p, 0) * p.value_parts;
     own_scores = p.own_scores == nullptr ? nullptr : p.own_scores + s.place(p, 0);
+    o = p.o + s.place(p, 0) * p.values;
+    skip = p.skip == nullptr ? nullptr : p.skip + s.head;
   }
 };
 

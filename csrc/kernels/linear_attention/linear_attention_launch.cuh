@@ -36,8 +36,8 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   map(t.o, view({p.o, {p.length * width, width, p.values}}, p.values));
   if (p.dots != nullptr) map(t.dotted, view(p.dotted, p.values));
   host::launch(linear_attention_chunkwise<Config>,
-               {{blocks}, {Config::threads}, sizeof(linear_attention_chunkwise_shared<Config>)},
-               s, t);
+               {{blocks}, {Config::threads}, sizeof(linear_attention_chunkwise_shared<Config>)}, s,
+               t);
 }
 
 // The states of the parts, where they are asked for, and then the outputs.

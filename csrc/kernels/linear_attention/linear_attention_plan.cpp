@@ -53,7 +53,7 @@ int64_t streams_on(const device& d, int64_t keys, int64_t values, bool outputs) 
   if (!takes_generic(d)) {
     return d.multiprocessors * linear_attention_blocks(keys, values, outputs);
   }
-  return d.multiprocessors * linear_attention_generic_blocks(keys) / ceil_div(values, 64);
+  return d.multiprocessors * linear_attention_generic_blocks(keys, outputs) / ceil_div(values, 64);
 }
 
 // So that every multiprocessor has as many blocks as it holds of either kernel.

@@ -34,8 +34,8 @@ KITTENS_DEVICE float* part_decay(const chunkwise_arguments& p, const chunk_strea
 
 // Before the segment: of the initial one and of those parts that come before it. Before a part: 0.
 template <class Config>
-KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream& s,
-                               int w, consumer_state<Config>& state) {
+KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
+                               consumer_state<Config>& state) {
   zero(state);
   if constexpr (Config::outputs) {
     if (p.initial.data != nullptr) {
@@ -65,8 +65,8 @@ KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream&
 
 // Behind the sequence; or behind a part, with its decay, log₂.
 template <class Config>
-KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream& s,
-                                int w, consumer_state<Config>& state, float decay) {
+KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
+                                consumer_state<Config>& state, float decay) {
   if constexpr (Config::outputs) {
     if (p.final.data == nullptr || !s.template is_last<Config>()) return;
     float* const to = of_stream(p.final, s);

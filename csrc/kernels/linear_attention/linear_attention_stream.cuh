@@ -63,7 +63,8 @@ KITTENS_DEVICE bool takes_factors(float total) {
   return std::is_same_v<T, bf16> && total >= kLeastFactor;
 }
 
-// What a block works on: a segment of a head's sequence, or a part of it, in chunks of the kernel's.
+// What a block works on: a segment of a head's sequence, or a part of it, in chunks of the
+// kernel's.
 struct chunk_stream {
   int sequence, head, index;  // the segment, or the part
   int batch, start, length;   // where the sequence lies: tokens `start` … of the batch

@@ -16,7 +16,8 @@ KITTENS_DEVICE void load_values(kittens::rt<T, 16, Tile::rows>& values, const Ti
 #pragma unroll
   for (int i = 0; i < Tile::rows / 16; ++i) {
     uint32_t words[4];
-    arch::load_matrix<true>(words, &tile.data[kittens::detail::moved_index<Tile>(index, 16 * i, 0)]);
+    arch::load_matrix<true>(words,
+                            &tile.data[kittens::detail::moved_index<Tile>(index, 16 * i, 0)]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) values.data[0][4 * i + j] = words[j];
   }

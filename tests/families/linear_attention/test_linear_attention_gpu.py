@@ -13,6 +13,7 @@ from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
 
+
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """A fallback would test torch, not the kernels."""

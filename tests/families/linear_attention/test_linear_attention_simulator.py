@@ -20,6 +20,7 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
+
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
     """A fallback would test torch, not the kernels."""

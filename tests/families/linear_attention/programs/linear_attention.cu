@@ -20,9 +20,9 @@ void run_width(const thunderkittens::linear_attention_params& p) {
 #else
   constexpr int kConsumers = Width / 64;
   const bool weighted = p.k_weights || p.o_weights || p.skip || p.own_scores;
-  const auto launch = weighted
-                          ? launch_linear_attention<kittens::bf16, Width, kConsumers, Reverse, true>
-                          : launch_linear_attention<kittens::bf16, Width, kConsumers, Reverse, false>;
+  const auto launch =
+      weighted ? launch_linear_attention<kittens::bf16, Width, kConsumers, Reverse, true>
+               : launch_linear_attention<kittens::bf16, Width, kConsumers, Reverse, false>;
   launch(p, nullptr);
 #endif
 }
