@@ -20,12 +20,6 @@ constexpr int linear_attention_blocks(int64_t keys, int64_t values, bool outputs
   return outputs ? 1 : 2;
 }
 
-// The same of the generic kernel, of which each block has 64 columns of v. Registers say so, again:
-// the least shared memory that an architecture has, 100 KiB, holds 3 blocks, or 2.
-constexpr int linear_attention_generic_blocks(int64_t keys, bool outputs) {
-  return (keys <= 64 ? 3 : 2) + (outputs ? 0 : 1);
-}
-
 // A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
 // heads read one.
 struct linear_attention_operand {

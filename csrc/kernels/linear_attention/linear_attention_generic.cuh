@@ -152,20 +152,32 @@ class linear_attention_generic_block {
     leave_next_decays(step);
     if (warp != kIdle) leave_weights(step);
 
+    const bool by_factors = takes_factors<T>(decays.total);
+    of_tokens of_token;
+    load(of_token, decays.to_end);
+    values decayed;
+    mul_col(decayed, v, of_token);
+    // By factors, all rows of o take the whole chunk's decay of the state before it.
+    const float decay = arch::exp2_approx(decays.total);
+    if (by_factors) mul(state, state, decay);
     output o;
     rt<T, 16, Config::key_width> left;
     copy(left, state);
     mm_ABt(o, left, shared.q[stage]);
-    of_tokens of_token;
-    load(of_token, decays.before);
-    mul_col(o, o, of_token);
-    add_to_state(v, step);
+    if (!by_factors) {
+      load(of_token, decays.before);
+      mul_col(o, o, of_token);
+      mul(state, state, decay);
+    }
+    mma_AB(state, decayed, shared.k[stage], state);
     arch::sync_block();  // the weights are there
 #pragma unroll
     for (int i = 0; i < Config::chunk / 16; ++i) {
       rt<T, 16, 16> part;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) part.data[0][j] = v.data[0][4 * i + j];
+      for (int j = 0; j < 4; ++j) {
+        part.data[0][j] = by_factors ? decayed.data[0][4 * i + j] : v.data[0][4 * i + j];
+      }
       mma_ABt(o, part, shared.weights[i], o);
     }
     load(of_token, decays.after);
@@ -200,11 +212,8 @@ class linear_attention_generic_block {
     if (p.own_scores != nullptr && first_column == 0 && row_half == column_half) {
       store_own_scores(s, token(step) + 16 * row_half);
     }
-    scores::row_vec of_columns;
-    if (takes_factors<T>(decays.total)) {
-      load(of_columns, decays_type::half_of(decays.to_end, column_half));
-      mul_col(s, s, of_columns);
-    } else {
+    if (!takes_factors<T>(decays.total)) {  // else what they weight has decayed
+      scores::row_vec of_columns;
       scores::col_vec of_rows;
       load(of_columns, decays_type::half_of(decays.log_to_end, column_half));
       load(of_rows, decays_type::half_of(decays.log_from_end, row_half));

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/linear_attention/linear_attention_generic.h"
 #include "kernels/linear_attention/linear_attention_stream.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/linear_attention_generic.h"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
 
