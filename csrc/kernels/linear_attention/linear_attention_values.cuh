@@ -12,12 +12,11 @@ KITTENS_DEVICE void load_values(kittens::rt<T, 16, Tile::rows>& values, const Ti
                                 int first) {
   namespace arch = kittens::arch;
   const int lane = arch::lane_id();
-  const int index = Tile::index(lane / 16 * 8 + lane % 8, first + lane / 8 % 2 * 8);
+  const int column = first + lane / 8 % 2 * 8;
 #pragma unroll
   for (int i = 0; i < Tile::rows / 16; ++i) {
     uint32_t words[4];
-    arch::load_matrix<true>(words,
-                            &tile.data[kittens::detail::moved_index<Tile>(index, 16 * i, 0)]);
+    arch::load_matrix<true>(words, &tile(i * 16 + lane / 16 * 8 + lane % 8, column));
 #pragma unroll
     for (int j = 0; j < 4; ++j) values.data[0][4 * i + j] = words[j];
   }
