@@ -4,6 +4,7 @@
 
 #include "kernels/linear_attention/linear_attention_decays.cuh"
 #include "kernels/linear_attention/linear_attention_state.cuh"
+#include "kernels/linear_attention/linear_attention_values.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -13,12 +14,12 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_chunkwise_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of(p)) {}
+      : p(p), shared(shared), w(w), stream(chunk_stream::of<Config>(p, arch::block_x())) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
-    load_state(p, stream, w, state);
+    load_state<Config>(p, stream, w, state);
     if constexpr (Config::outputs) {
       publish_state();
       warpgroup::sync(kBarrier + w);
@@ -42,7 +43,7 @@ class linear_attention_consumer {
         if (signals()) shared.chunks.release_after_mma(at);
       }
     }
-    store_state(p, stream, w, state, decay);
+    store_state<Config>(p, stream, w, state, decay);
     if (Config::outputs && signals()) tma::store_async_read_wait<0>();
   }
 
@@ -168,16 +169,7 @@ class linear_attention_consumer {
   // vᵀ, decayed from each token to the chunk's end in the recurrence: as an operand in registers.
   KITTENS_DEVICE values_of_rows decayed_values(const decays_type& decays) {
     values_of_rows v;
-    const int lane = arch::lane_id();
-    const int column = arch::warp_id() % 4 * 16 + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int i = 0; i < kChunk / 16; ++i) {
-      uint32_t words[4];
-      arch::load_matrix<true>(words,
-                              &shared.v[at.stage][w](i * 16 + lane / 16 * 8 + lane % 8, column));
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v.data[0][4 * i + j] = words[j];
-    }
+    load_values(v, shared.v[at.stage][w], arch::warp_id() % 4 * 16);
     mul_col(v, v, decays.to_end());
     arch::fence_async_proxy();  // before the copy that will overwrite the values
     return v;

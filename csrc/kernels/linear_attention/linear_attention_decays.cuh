@@ -31,8 +31,8 @@ class chunk_decays {
     float x = 0, y = 0;
     float weight_x = 1, weight_y = 1;
   };
-  KITTENS_DEVICE static loaded load(const linear_attention_arguments<Config>& p,
-                                    const chunk_stream& s, int first_token) {
+  KITTENS_DEVICE static loaded load(const chunkwise_arguments& p, const chunk_stream& s,
+                                    int first_token) {
     loaded g;
     const int token = first_token + 2 * arch::lane_id();
     const auto load_two = [&](const float* from, const linear_attention_strides& strides, float& x,
@@ -65,7 +65,7 @@ class chunk_decays {
       if (lane >= delta) sum += before;
     }
     total = arch::shuffle(sum, 31);
-    by_factors = std::is_same_v<T, bf16> && total >= kLeastFactor;
+    by_factors = takes_factors<T>(total);
     const float x = sum - g.y, y = sum;  // L of this lane's tokens
     const int row = arch::warp_id() % 4 * 16 + lane / 4;
 #pragma unroll
@@ -132,7 +132,6 @@ class chunk_decays {
   }
 
  private:
-  static constexpr float kLeastFactor = -32;
   static constexpr bool kHasWeights = Config::weighted && !Config::reverse;
   decays_of_columns& memory;
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/linear_attention_generic.h"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
 
@@ -43,13 +44,26 @@ int64_t chunks_of(const linear_attention_problem& p) {
   return ceil_div(p.length, kLinearAttentionChunk);
 }
 
+bool takes_generic(const device& d) {
+  static const kittens::host::op_launchers& entry = kittens::host::launchers(kLinearAttention.name);
+  return entry.find(d) == entry.find(d, kittens::host::kernel_kind::generic);
+}
+
+// Heads, or segments of them, that a device computes at one time.
+int64_t streams_on(const device& d, int64_t keys, int64_t values, bool outputs) {
+  if (!takes_generic(d)) {
+    return d.multiprocessors * linear_attention_blocks(keys, values, outputs);
+  }
+  return d.multiprocessors * linear_attention_generic_blocks(keys, outputs) / ceil_div(values, 64);
+}
+
 // So that every multiprocessor has as many blocks as it holds of either kernel.
 linear_attention_division division_of(const linear_attention_problem& p, const device& d) {
   const auto blocks = [&](bool outputs) {
     const int64_t streams = sequences_of(p) * p.heads;
-    const int64_t most = std::min(linear_attention_blocks(p.key_width, p.value_width, outputs),
-                                  linear_attention_blocks(p.value_width, p.key_width, outputs));
-    return std::max<int64_t>(1, d.multiprocessors * most / std::max<int64_t>(1, streams));
+    const int64_t most = std::min(streams_on(d, p.key_width, p.value_width, outputs),
+                                  streams_on(d, p.value_width, p.key_width, outputs));
+    return std::max<int64_t>(1, most / std::max<int64_t>(1, streams));
   };
   const int64_t chunks = chunks_of(p), segments = blocks(true);
   const int64_t parts = std::max<int64_t>(1, blocks(false) / segments);  // of a segment

@@ -1,7 +1,8 @@
-// linear attention: a consumer's state at the ends of its segment. (linear_attention_chunkwise.cuh)
+// linear attention: the state of four warps, a consumer, at the ends of its segment.
+// (linear_attention_chunkwise.cuh, linear_attention_generic.cuh)
 #pragma once
 
-#include "kernels/linear_attention/linear_attention_tile.cuh"
+#include "kernels/linear_attention/linear_attention_stream.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -23,25 +24,22 @@ KITTENS_DEVICE void for_each_element(consumer_state<Config>& state, int w, F f) 
   }
 }
 
-template <class Config>
 KITTENS_DEVICE float* of_stream(const head_states& states, const chunk_stream& s) {
   return states.data + s.sequence * states.sequence_stride + s.head * states.head_stride;
 }
 
-template <class Config>
-KITTENS_DEVICE float* part_decay(const linear_attention_arguments<Config>& p, const chunk_stream& s,
-                                 int part) {
+KITTENS_DEVICE float* part_decay(const chunkwise_arguments& p, const chunk_stream& s, int part) {
   return p.part_decays + (int64_t{part} * p.sequences + s.sequence) * p.heads + s.head;
 }
 
 // Before the segment: of the initial one and of those parts that come before it. Before a part: 0.
 template <class Config>
-KITTENS_DEVICE void load_state(const linear_attention_arguments<Config>& p, const chunk_stream& s,
-                               int w, consumer_state<Config>& state) {
+KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
+                               consumer_state<Config>& state) {
   zero(state);
   if constexpr (Config::outputs) {
     if (p.initial.data != nullptr) {
-      const float* const from = of_stream<Config>(p.initial, s);
+      const float* const from = of_stream(p.initial, s);
       for_each_element<Config>(state, w, [&](float& x, int value, int key) {
         const bool exists = value < p.values && key < p.keys;
         const int64_t place =
@@ -56,7 +54,7 @@ KITTENS_DEVICE void load_state(const linear_attention_arguments<Config>& p, cons
     for (int i = 0; i < before; ++i) {
       const int part = s.template part<Config>(i, p.part_chunks);
       const float decay = arch::exp2_approx(arch::load_global(part_decay(p, s, part)));
-      const float* const from = of_stream<Config>(p.part_states, s) + part * p.part_stride;
+      const float* const from = of_stream(p.part_states, s) + part * p.part_stride;
       for_each_element<Config>(state, w, [&](float& x, int value, int key) {
         const int64_t place = value * p.part_states.value_stride + key * p.part_states.key_stride;
         x = x * decay + arch::load_global(from + place);
@@ -67,22 +65,23 @@ KITTENS_DEVICE void load_state(const linear_attention_arguments<Config>& p, cons
 
 // Behind the sequence; or behind a part, with its decay, log₂.
 template <class Config>
-KITTENS_DEVICE void store_state(const linear_attention_arguments<Config>& p, const chunk_stream& s,
-                                int w, consumer_state<Config>& state, float decay) {
+KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
+                                consumer_state<Config>& state, float decay) {
   if constexpr (Config::outputs) {
     if (p.final.data == nullptr || !s.template is_last<Config>()) return;
-    float* const to = of_stream<Config>(p.final, s);
+    float* const to = of_stream(p.final, s);
     for_each_element<Config>(state, w, [&](float x, int value, int key) {
       if (value >= p.values || key >= p.keys) return;
       arch::store_global(to + value * p.final.value_stride + key * p.final.key_stride,
                          x * p.final_scale);
     });
   } else {
-    float* const to = of_stream<Config>(p.part_states, s) + s.index * p.part_stride;
+    float* const to = of_stream(p.part_states, s) + s.index * p.part_stride;
     for_each_element<Config>(state, w, [&](float x, int value, int key) {
       arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride,
                          x);
     });
+    // (Blocks of other columns leave the same.)
     if (arch::thread_id() == 0) arch::store_global(part_decay(p, s, s.index), decay);
   }
 }

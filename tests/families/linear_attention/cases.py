@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
+from tests.tools import kernel_kinds
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -36,6 +37,7 @@ class Case:
         scale: As given to the op.
         layout: How q, k, v and the gradient of o lie in memory, "contiguous" or one of LAYOUTS.
         ends: Where sequences packed into the one batch start and end, from 0 to S; or none.
+        generic: Whether `run_case` takes the generic kernel.
     """
 
     batch: int = 1
@@ -51,6 +53,7 @@ class Case:
     scale: float | None = None
     layout: str = "contiguous"
     ends: tuple[int, ...] = ()
+    generic: bool = False
 
     @property
     def sequences(self) -> int:
@@ -115,6 +118,8 @@ SMALL = "--length 66 --heads 1 --key-heads 1"  # options of `make sim`, for its 
 BUDGETS = {
     "linear_attention": Case(1, 256, 1, 1, 64, 64),
     "linear_attention, 128 wide": Case(1, 256, 1, 1, 128, 128),
+    "linear_attention, generic kernel": Case(1, 256, 1, 1, 64, 64, generic=True),
+    "linear_attention, generic kernel, 128 wide": Case(1, 256, 1, 1, 128, 128, generic=True),
 }
 
 
@@ -166,18 +171,19 @@ def run_case(case: Case, inputs) -> list[Tensor]:
     *given, d_o, d_final = inputs
     leaves = [None if t is None else t.detach().requires_grad_() for t in given]
     q, k, v, decay, initial = leaves
-    outputs = thunderkittens.linear_attention(
-        q,
-        k,
-        v,
-        log_decay=decay,
-        scale=case.scale,
-        initial_state=initial,
-        output_final_state=case.states,
-        cu_seqlens=torch.tensor(case.ends, dtype=torch.int32, device=q.device)
-        if case.ends
-        else None,
-    )
+    with kernel_kinds.taking(case.generic):
+        outputs = thunderkittens.linear_attention(
+            q,
+            k,
+            v,
+            log_decay=decay,
+            scale=case.scale,
+            initial_state=initial,
+            output_final_state=case.states,
+            cu_seqlens=torch.tensor(case.ends, dtype=torch.int32, device=q.device)
+            if case.ends
+            else None,
+        )
     outputs = outputs if case.states else (outputs,)
     gradients = torch.autograd.grad(
         outputs, [t for t in leaves if t is not None], [t for t in (d_o, d_final) if t is not None]

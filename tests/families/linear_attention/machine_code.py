@@ -1,11 +1,13 @@
 """What tests/ptxas looks for in the machine code of linear_attention's kernels."""
 
 SOURCES = (
+    "csrc/kernels/linear_attention/linear_attention",
     "csrc/kernels/linear_attention/linear_attention_sm90",
     "csrc/kernels/linear_attention/linear_attention_step",
 )
 DEPENDENT = ("linear_attention_step",)  # launched programmatically
 GENERIC_FORMS = (
+    "tests/families/linear_attention/programs/linear_attention_generic_forms.cu",
     "csrc/kernels/linear_attention/linear_attention_step.cu",
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.

@@ -7,7 +7,7 @@ from tests.tools.planted import Mistake
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 in_state = partial(Mistake, file="kernels/linear_attention/linear_attention_state.cuh")
-in_tile = partial(Mistake, file="kernels/linear_attention/linear_attention_tile.cuh")
+in_stream = partial(Mistake, file="kernels/linear_attention/linear_attention_stream.cuh")
 
 WRONG = r"outputs\.relative\(\) is "
 ORDERED = r"nothing orders the two"
@@ -98,7 +98,7 @@ MISTAKES = (
         "x = x + arch::load_global(from + place);",
         WRONG,
     ),
-    in_tile(
+    in_stream(
         "packed_sequences_start_at_the_first_token",
         "s.origin = sequence_origin::packed(s.start, s.length);",
         "s.origin = sequence_origin::packed(0, s.length);",

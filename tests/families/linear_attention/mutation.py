@@ -3,23 +3,34 @@
 from tests.mutation.listing import NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("linear_attention", "linear_attention")
+PROGRAM, GENERIC = (
+    Program("linear_attention", "linear_attention", (f"GENERIC={i}",)) for i in (0, 1)
+)
 STEP = Program("linear_attention", "linear_attention_step")
 TARGETS = {
     "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_generic.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_generic_copies.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_generic_decays.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_values.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_step.cuh": (STEP,),
 }
 LEFT_OUT = {
+    "kernels/linear_attention/linear_attention_generic_tile.cuh": ("blocks_per_multiprocessor",),
     "kernels/linear_attention/linear_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
     "kernels/linear_attention/linear_attention_step.cuh": ("min_blocks",),
 }
 HOST_SIDE = (
+    "kernels/linear_attention/linear_attention_generic_launch.cuh",
     "kernels/linear_attention/linear_attention_launch.cuh",
     "kernels/linear_attention/linear_attention_step_launch.cuh",
+    "kernels/linear_attention/linear_attention_stream_launch.cuh",
 )
 
 STEP_KERNEL = "linear_attention_step.cuh"

@@ -25,4 +25,10 @@ SOME = (
     Case(1, 5000, 1, 1, 64, 64, decay="head", layout="fused"),
     Case(1, 5000, 4, 4, 64, 128, ends=(0, 3000, 3001, 5000)),
 )
-CASES = tuple(Problem("linear_attention_chunkwise", each, cases) for each in SOME)
+CASES = (
+    *(Problem("linear_attention_chunkwise", each, cases) for each in SOME),
+    *(
+        Problem("linear_attention_generic", dataclasses.replace(each, generic=True), cases)
+        for each in SOME
+    ),
+)

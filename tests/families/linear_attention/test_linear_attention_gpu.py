@@ -5,27 +5,13 @@ import torch
 
 import thunderkittens
 from tests.families.linear_attention import cases
-from tests.families.linear_attention.cases import BF16, FP16, Case
+from tests.families.linear_attention.cases import BF16
+from tests.families.linear_attention.lists import COMMON, LARGE
 from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
 from thunderkittens.testing import check_memory
 
 pytestmark = pytest.mark.gpu
-
-LARGE = [
-    Case(4, 1000, 16, 16, 128, 128),
-    Case(1, 4099, 4, 2, 128, 128, dtype=FP16),
-    Case(2, 2050, 8, 8, 64, 64, decay="head", strength=0.01),
-    Case(1, 9000, 4, 4, 64, 64, ends=(0, 5000, 5001, 9000)),
-]
-ALL = [
-    *cases.lengths(),
-    *cases.widths(),
-    *cases.options(),
-    *cases.layouts(),
-    *cases.packed(),
-    *LARGE,
-]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +20,7 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize("case", ALL, ids=str)
+@pytest.mark.parametrize("case", [*COMMON, *LARGE], ids=str)
 def test_against_float64(case):
     """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
     inputs = cases.make(case, "cuda")

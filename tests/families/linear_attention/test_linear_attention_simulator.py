@@ -1,11 +1,14 @@
-"""linear_attention's kernel, lane by lane on the CPU: the list of test_linear_attention.py."""
+"""linear_attention's kernels, the one for Hopper and the generic one, lane by lane on the CPU."""
+
+import json
 
 import pytest
 import torch
 
 import thunderkittens
 from tests.families.linear_attention import cases
-from tests.families.linear_attention.cases import BF16, FP16, Case
+from tests.families.linear_attention.cases import BF16, Case
+from tests.families.linear_attention.lists import COMMON, SEGMENTS, SOME
 from tests.tools.in_simulator import (
     check_no_races,
     check_policies_agree,
@@ -17,23 +20,6 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
-ALL = [
-    *cases.lengths(),
-    *cases.widths(),
-    *cases.options(),
-    *cases.layouts(),
-    *cases.packed(),
-    # Segments: fewer heads than multiprocessors, and chunks for several.
-    Case(length=1030, heads=1, key_heads=1),
-    Case(length=1200, heads=1, key_heads=1, ends=(0, 100, 1000, 1200)),
-    Case(length=1090, heads=2, key_heads=1, key_width=128, value_width=128, dtype=FP16),
-]
-SOME = [
-    Case(length=200),
-    Case(length=100, key_width=128, value_width=128),
-    Case(length=1030, heads=1, key_heads=1, key_width=16, value_width=16),
-]
-
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
@@ -41,32 +27,51 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request) -> str | None:
+    return request.param
+
+
 def launches() -> int:
     return _C.launch_counts()["linear_attention"]
 
 
-@pytest.mark.parametrize("case", ALL, ids=str)
-def test_against_float64(case):
+@pytest.mark.parametrize("case", [*COMMON, *SEGMENTS], ids=str)
+def test_against_float64(case, kernel):
     """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
     inputs = cases.make(case)
     before = launches()
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert launches() >= before + 2 * 4
     cases.check_case(case, inputs, results)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_policies_agree(case):
+def test_policies_agree(case, kernel):
     inputs = cases.make(case)
-    check_policies_agree(lambda: cases.run_case(case, inputs))
+    check_policies_agree(lambda: cases.run_case(case, inputs), kernel)
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_no_races(case):
+def test_no_races(case, kernel):
     inputs = cases.make(case)
-    check_no_races(lambda: cases.run_case(case, inputs))
+    check_no_races(lambda: cases.run_case(case, inputs), kernel)
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_no_bank_conflicts(width, kernel, tmp_path):
+    """Of copies, products and the output's way, and at the tensors' ends; of all three roles."""
+    case = Case(length=1070, heads=1, key_heads=1, key_width=width, value_width=width)
+    facts = tmp_path / "facts.json"
+    with thunderkittens.backend("simulator", kernel=kernel, facts=facts):
+        cases.run_case(case, cases.make(case))
+    launches = json.loads(facts.read_text())["launches"]
+    name = "linear_attention_generic" if kernel else "linear_attention_chunkwise"
+    assert {each["kernel"] for each in launches} == {name}
+    for each in launches:
+        assert each["total"]["wavefronts"] == each["total"]["passes"] > 0
 
 
 @pytest.mark.parametrize("which", range(5))
@@ -93,23 +98,23 @@ def test_gradient_of_one_input_alone(which):
         assert torch.equal(got, want)
 
 
-def test_not_finite_stays_in_its_head_and_comes_no_earlier():
+def test_not_finite_stays_in_its_head_and_comes_no_earlier(kernel):
     """A NaN spoils its head from its token on: not what came before, not other heads."""
     case = Case(1, 200, 2, 2, 16, 16, BF16, states=False)
     q, k, v, decay, *_ = cases.make(case)
     k[0, 100, 1, 3] = float("nan")
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         o = thunderkittens.linear_attention(q, k, v, log_decay=decay)
     assert o[0, :, 0].isfinite().all()
     assert o[0, 100:, 1].isnan().all()
     assert o[0, :64, 1].isfinite().all()
 
 
-def test_one_packed_token_of_any_stride():
+def test_one_packed_token_of_any_stride(kernel):
     """TMA takes the token's stride for that of rows, though there is one row."""
     q = torch.randn(4, 67).to(BF16).as_strided((1, 2, 16), (67, 16, 1))
     decay, ends = torch.zeros(2), torch.tensor([0, 1])
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = []
         for given in (q, q.contiguous()):
             leaf = given.detach().requires_grad_()
@@ -142,3 +147,13 @@ def test_explain(monkeypatch):
     assert "k is copied first: the elements of a row are not neighbours" in str(copied)
     assert wide.backend == "torch"
     assert "head dimension 136 is not one of 8, 16 … 128" in str(wide)
+
+
+def test_explain_says_which_kernel():
+    q = torch.randn(1, 5, 2, 16).to(BF16)
+    with thunderkittens.backend("simulator"):
+        specialised = thunderkittens.explain("linear_attention", q, q, q)
+    with thunderkittens.backend("simulator", kernel="generic"):
+        generic = thunderkittens.explain("linear_attention", q, q, q)
+    assert specialised.reason == "backend('simulator') is active"
+    assert generic.reason == "backend('simulator') is active; it is the generic kernel"

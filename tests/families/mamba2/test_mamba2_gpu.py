@@ -2,6 +2,7 @@
 
 import pytest
 
+import thunderkittens
 from tests.families.mamba2 import cases
 from tests.families.mamba2.cases import FP16, FP32, Case
 from tests.tools.run_to_run import check_same_bits
@@ -32,6 +33,14 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request):
+    """Of linear attention; mamba2's own are generic."""
+    with thunderkittens.backend("auto", kernel=request.param):
+        yield
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
     """Right, within its tensors, the same bits with other neighbours, and by our kernels."""
@@ -42,6 +51,7 @@ def test_against_float64(case):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""

@@ -41,33 +41,39 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request) -> str | None:
+    """Of linear attention; mamba2's own are generic."""
+    return request.param
+
+
 def launches() -> int:
     """Of linear attention's kernel."""
     return _C.launch_counts()["linear_attention"]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_against_float64(case):
+def test_against_float64(case, kernel):
     """Right, within its tensors, and the same bits with other neighbours; by our kernels."""
     inputs = cases.make(case)
     before = launches()
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert launches() >= before + 2 * 4
     cases.check_case(case, inputs, results)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_policies_agree(case):
+def test_policies_agree(case, kernel):
     inputs = cases.make(case)
-    check_policies_agree(lambda: cases.run_case(case, inputs))
+    check_policies_agree(lambda: cases.run_case(case, inputs), kernel)
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_no_races(case):
+def test_no_races(case, kernel):
     inputs = cases.make(case)
-    check_no_races(lambda: cases.run_case(case, inputs))
+    check_no_races(lambda: cases.run_case(case, inputs), kernel)
 
 
 @pytest.mark.parametrize("which", range(9), ids=cases.INPUTS)
