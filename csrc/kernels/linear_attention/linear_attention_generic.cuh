@@ -29,7 +29,6 @@
 #include "kernels/linear_attention/linear_attention_generic_decays.cuh"
 #include "kernels/linear_attention/linear_attention_state.cuh"
 #include "kernels/linear_attention/linear_attention_values.cuh"
-#include "kittens/ops/shared/tile_mma_shared.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
