@@ -1,4 +1,7 @@
 // arch/tma.cuh: boxes of tensors of 1 to 5 dimensions, every swizzle, edges on all sides, sums.
+#include <string>
+#include <thread>
+
 #include "harness.h"
 #include "kittens/arch/barrier.cuh"
 #include "kittens/arch/fence.cuh"
@@ -239,6 +242,21 @@ __global__ void bulk_copies(const uint4* in, uint4* out, int bytes) {
     arch::bulk_commit();
     arch::bulk_wait_read<0>();
   }
+}
+
+// On a GPU it has no context yet.
+TEST(a_thread_that_has_done_nothing_before) {
+  const box_case b{.rank = 2, .extent = {64, 20}, .box = {32, 8}, .corner = {16, 5}};
+  const buffer<uint8_t> tensor(b.random_bytes(b.tensor_bytes()));
+  std::string said = "nothing";
+  std::thread([&] {
+    try {
+      host::encode_tensor_map(b.request(tensor.data()));
+    } catch (const host::error& e) {
+      said = e.what();
+    }
+  }).join();
+  CHECK_EQUAL(said, "nothing");
 }
 
 TEST(plain_bytes) {

@@ -35,6 +35,17 @@ inline tensor_map_encoder find_tensor_map_encoder() {
   return reinterpret_cast<tensor_map_encoder>(function);
 }
 
+// The driver's functions take the thread's context, which the runtime's make current at a thread's
+// first call: a thread of autograd's may not have made one yet.
+inline void make_context_current() {
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaSetDevice(device);  // initialises it since CUDA 12.0
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // ours is reported here; the next launch shall not find it
+  throw error(std::string("tensor map: no context: ") + cudaGetErrorString(status));
+}
+
 constexpr CUtensorMapDataType to_cuda(dtype kind) {
   switch (kind) {
     case dtype::float32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
@@ -67,11 +78,17 @@ inline arch::tensor_map encode_tensor_map(const tensor_map_request& r) {
     if (d > 0) stride[d - 1] = static_cast<cuuint64_t>(valid_stride(r, d));
   }
   arch::tensor_map map;
-  const CUresult status =
-      encode(&map, detail::to_cuda(r.kind), static_cast<cuuint32_t>(r.rank),
-             const_cast<void*>(r.data), extent, stride, box, every_element,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, detail::to_cuda_swizzle(r.swizzle_bytes),
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encoded = [&] {
+    return encode(&map, detail::to_cuda(r.kind), static_cast<cuuint32_t>(r.rank),
+                  const_cast<void*>(r.data), extent, stride, box, every_element,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, detail::to_cuda_swizzle(r.swizzle_bytes),
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult status = encoded();
+  if (status == CUDA_ERROR_INVALID_CONTEXT) {
+    detail::make_context_current();
+    status = encoded();
+  }
   if (status != CUDA_SUCCESS) {
     throw error("tensor map: cuTensorMapEncodeTiled fails with error " + std::to_string(status));
   }
