@@ -48,6 +48,8 @@ def accepted(argument):
         shape = [SIZES.get(name, OTHER_SIZE) for name in argument["shape"].split(",")]
         if argument["dtype"] == "index":
             return torch.zeros(shape, dtype=torch.int32)
+        if argument["dtype"] == "same_or_float8":  # which may have a scale
+            return torch.randn(shape).to(torch.float8_e4m3fn)
         return torch.randn(shape)
     if argument["kind"] == "boolean":
         return False

@@ -9,6 +9,7 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 // Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
 // have up to 18 of each, which then cost one trip to memory.
 inline constexpr int kPartsAhead = 18;
+static_assert(kPartsAhead <= kWarp, "lane i has the sums of part i");
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
 // without v.

@@ -42,7 +42,7 @@ struct caches {
       : page_size(is.page == 0 ? is.capacity : is.page), pages(is.batch() * is.columns()) {
     const size_t elements = size_t(pages) * page_size * is.key_heads * kWidth;
     k = normal_values<bf16>(elements, 2);
-    v = normal_values<bf16>(elements, 3);
+    v = normal_values<bf16>(elements, 3, /*mean=*/1);  // so that the sum of weights is seen
     if (is.e4m3) round_to_e4m3(k), round_to_e4m3(v);
     // Sequence b's columns are the pages from the last backwards. (Without pages each sequence is
     // its own.)

@@ -118,7 +118,7 @@ constexpr int kFar = std::numeric_limits<int>::max();
 }  // namespace
 
 TEST(runs_are_turned_and_copied) {
-  check_append<float>({.lengths = {2, 30, 1, 33},
+  check_append<float>({.lengths = {2, 30, 1, 33, 22},
                        .tokens = 2,
                        .key_heads = 3,
                        .width = 64,
@@ -126,7 +126,7 @@ TEST(runs_are_turned_and_copied) {
                        .rotated = 32});
 }
 TEST(elements_go_to_pages) {
-  check_append<bf16>({.lengths = {40, 17, 0, -3, 49, kFar, -kFar},
+  check_append<bf16>({.lengths = {40, 17, 0, -3, 49, kFar, -kFar, 48},
                       .tokens = 3,
                       .key_heads = 30,
                       .width = 10,
