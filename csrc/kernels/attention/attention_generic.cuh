@@ -47,13 +47,19 @@ struct attention_generic_config {
   using k_tile = st<T, keys, head_dim>;
 };
 
+// Blocks of keys, and which of them are whole: without bytes between its numbers, which nobody
+// would have written in shared memory.
+struct key_range {
+  int first, end, first_fixed, end_fixed;
+};
+
 // What a block works on.
 template <class Config>
 struct attention_generic_work {
   attention_tile tile;
   attention_rows<const typename Config::type> keys, values;
-  int first, end;                     // the blocks of keys that rows of the tile see
-  key_blocks of_warp[Config::warps];  // and those that a warp's rows see
+  int first, end;                    // the blocks of keys that rows of the tile see
+  key_range of_warp[Config::warps];  // and those that a warp's rows see
 };
 
 template <class Config>
@@ -95,7 +101,7 @@ class attention_generic_block {
     const key_blocks all = key_blocks::of<Config>(p, of_block, row, Config::rows);
     if (p.capped) mine.end_fixed = mine.first_fixed;  // none: they would need the cap as well
     if (mine.first == mine.end) mine.first = mine.end = all.first;
-    work.of_warp[warp] = mine;
+    work.of_warp[warp] = {mine.first, mine.end, mine.first_fixed, mine.end_fixed};
     if (warp != 0) return;
     const int key_head = of_block.head / p.heads_per_key;
     work.tile = of_block;
@@ -106,7 +112,7 @@ class attention_generic_block {
   }
 
   KITTENS_DEVICE void compute() {
-    const key_blocks mine = work.of_warp[arch::warp_id()];
+    const key_range mine = work.of_warp[arch::warp_id()];
     j = work.end - 1;
     load_queries();
     if (j >= work.first) {  // no whole block, perhaps
@@ -185,7 +191,7 @@ class attention_generic_block {
   // Blocks j to mine.first. Of whole ones, whose keys all rows see, p is by the maxima as they are,
   // in a loop of its own. If they do not serve, which is seldom, the scores are computed once more,
   // and maxima raised, as they are for the other blocks.
-  KITTENS_DEVICE void attend(const key_blocks& mine) {
+  KITTENS_DEVICE void attend(const key_range& mine) {
     while (j >= mine.first) {
       scores s;
       weights w;

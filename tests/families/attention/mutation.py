@@ -143,7 +143,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(SOFTMAX, "attention_softmax::any_is_far", "bound 2/2 shifted", "either is near enough"),
     Listed(
         SOFTMAX,
-        "attention_softmax::online",
+        "attention_softmax::raise",
         "guard always",
         "rows that are near have the same bits either way",
     ),
@@ -251,7 +251,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_GENERIC,
         "attention_generic_block::compute",
-        "guard 2/2 always|bound 5/5 shifted",
+        "bound 2/3 shifted",
         "a block that the warp's rows do not see is hidden, and changes nothing",
     ),
     Listed(OF_GENERIC, "attention_generic_block", "length less", "there nobody reads an element"),
@@ -278,7 +278,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_BACKWARD,
         "attention_backward_generic_block::step",
-        "guard 5/5 always",
+        "guard always",
         "nobody reads a dq that was not wanted: it costs a product",
     ),
     Listed(

@@ -4,7 +4,6 @@ import pytest
 
 import thunderkittens
 from tests.families.linear import cases
-from tests.families.linear.test_linear_gpu import LARGE
 from thunderkittens import _C
 from thunderkittens.testing import memory
 
@@ -18,7 +17,7 @@ def generic(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("case", [*cases.every(), *LARGE], ids=str)
+@pytest.mark.parametrize("case", [*cases.every(), *cases.LARGE], ids=str)
 def test_against_float64(case):
     """Right, the same bits again, and by our kernel."""
     inputs = cases.make(case, "cuda")

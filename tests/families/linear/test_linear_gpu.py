@@ -5,20 +5,11 @@ import torch
 
 import thunderkittens
 from tests.families.linear import cases
-from tests.families.linear.cases import BF16, FP16, Case
+from tests.families.linear.cases import BF16
 from thunderkittens import _C
 from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.gpu
-
-LARGE = [
-    *(Case((m,), 4096, n, residual=True) for m in (1, 7, 16) for n in (4096, 6144)),
-    Case((1,), 14336, 4096),
-    Case((8,), 4096, 14336, FP16, activation="swiglu"),
-    Case((3,), 4096, 128256),
-    *(Case((m,), 4096, 6144, norm=1e-5) for m in (1, 16)),
-    Case((8,), 4096, 14336, activation="swiglu", norm=1e-5),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +18,7 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize("case", [*cases.every(), *LARGE], ids=str)
+@pytest.mark.parametrize("case", [*cases.every(), *cases.LARGE], ids=str)
 def test_against_float64(case):
     """Right, the same bits again, and by our kernel."""
     inputs = cases.make(case, "cuda")

@@ -42,7 +42,6 @@ LISTED: tuple[Listed, ...] = (
         "term 5/11 less",
         "64 / 15 is 4 too",
     ),
-    Listed("linear_attention_decays.cuh", "chunk_decays", "start (less|more)", TUNING),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
     # Equal numbers, whichever is taken.
     Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
