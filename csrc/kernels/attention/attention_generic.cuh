@@ -353,13 +353,13 @@ __global__ void __launch_bounds__(Config::threads)
     attention_generic(const __grid_constant__ attention_generic_arguments<Config> p) {
   auto& shared = *reinterpret_cast<attention_generic_shared<Config>*>(arch::dynamic_shared());
   attention_generic_block<Config> block(p, shared);
-  const auto prepare = [&](const auto& walk) {
+  const auto has_tile = [&](const auto& walk) {
     if (!walk.valid()) return false;
     if (arch::lane_id() == 0) block.prepare(walk.tile());
     return true;
   };
   const bool is_packed = p.sequences != kNotPacked;
-  if (!(is_packed ? prepare(packed_walk<Config>(p)) : prepare(dense_walk<Config>(p)))) return;
+  if (!(is_packed ? has_tile(packed_walk<Config>(p)) : has_tile(dense_walk<Config>(p)))) return;
   arch::sync_block();
   block.compute();
 }
