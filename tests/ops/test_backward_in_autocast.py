@@ -12,6 +12,7 @@ OTHERS = {
     "Explanation",
     "HedgehogState",
     "based_features",
+    "distributed",
     "__version__",
     "backend",
     "explain",

@@ -60,7 +60,7 @@ struct attention_backward_generic_config {
   static constexpr int score_rows = rows / sharers, columns = head_dim / sharers;
   static constexpr int dq_tiles = shares ? form.key_tiles : 1, dq_rows = dq_tiles * kBase;
   static constexpr int row_groups = rows / dq_rows, dq_columns = head_dim * row_groups / warps;
-  static constexpr int dq_step = std::min(dq_columns, 64);
+  static constexpr int dq_step = std::min(dq_columns, dq_tiles > 1 ? 64 : 32);
 
   using key_tile = st<T, keys, head_dim>;            // k, v; and then dk, dv
   using row_tile = st<T, rows, head_dim>;            // q, do

@@ -32,6 +32,9 @@ SPILLS = {
     f"attention_backward<attention_backward_config<{dtype}, {head_dim}, {capped}>>": most
     for (head_dim, capped), most in _SPILLS.items()
     for dtype in ("bf16", "half")
+} | {  # one word, read once for 64 queries
+    f"attention_backward_generic<attention_backward_generic_config<{dtype}, 256, false, 227>>": 4
+    for dtype in ("bf16", "half")
 }
 # Compiled for other architectures, too.
 GENERIC_FORMS = (

@@ -66,14 +66,14 @@ def test_against_float64(case, kernel):
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_policies_agree(case, kernel):
     inputs = cases.make(case)
-    check_policies_agree(lambda: cases.run_case(case, inputs), kernel)
+    check_policies_agree(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_no_races(case, kernel):
     inputs = cases.make(case)
-    check_no_races(lambda: cases.run_case(case, inputs), kernel)
+    check_no_races(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
 @pytest.mark.parametrize("which", range(9), ids=cases.INPUTS)
