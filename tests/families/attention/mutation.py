@@ -271,9 +271,22 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_BACKWARD,
         "attention_backward_generic_config",
-        "bound shifted|limit less",
+        "bound 1/2 shifted|limit 1/2 less",
         "through shared memory p and ds come out the same, and slower",
     ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_config",
+        "bound 2/2 shifted|limit 2/2 (less|more)|branch (2|3)/3 double",
+        "more or fewer columns of dq at a time",
+    ),
+    Listed(
+        "attention_backward_dq.cuh",
+        "attention_dq_rows::is_checked",
+        "bound ./2 shifted",
+        "no factor is 0",
+    ),
+    Listed("attention_backward_rows.cuh", "dq_factor", "bound 2/4 shifted", SAME),
     Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,
