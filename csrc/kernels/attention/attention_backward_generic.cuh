@@ -56,7 +56,7 @@ struct attention_backward_generic_config {
   static constexpr int key_groups = keys / warp_keys, warps = key_groups * sharers;
   static constexpr int threads = warps * kWarp;
   // Of a warp: rows of s and dp, columns of dk and dv. And of dq: rows, and columns; and those that
-  // it computes at a time.
+  // it computes at a time. (With 64 at a time, the form of 16 keys for 256 spills on sm_120.)
   static constexpr int score_rows = rows / sharers, columns = head_dim / sharers;
   static constexpr int dq_tiles = shares ? form.key_tiles : 1, dq_rows = dq_tiles * kBase;
   static constexpr int row_groups = rows / dq_rows, dq_columns = head_dim * row_groups / warps;
@@ -274,10 +274,10 @@ class attention_backward_generic_block {
   KITTENS_DEVICE float* dq_factors_of(int64_t block) const {
     return p.dq_factors + block * Config::rows + dq_row() + arch::lane_id() / 4;
   }
-  // Where the integers of a block's dq are, of 16 rows from `row` and the columns from `column` on:
-  // parts are 64 × 64.
-  KITTENS_DEVICE auto dq_pairs_of(int64_t block, int in_block, int column) const {
-    const int64_t row = block * Config::rows + in_block;
+  // Where the integers of a block's dq are, of 16 of its rows from `first` on, and of columns from
+  // `column` on: parts are 64 × 64.
+  KITTENS_DEVICE auto dq_pairs_of(int64_t block, int first, int column) const {
+    const int64_t row = block * Config::rows + first;
     attention_dq_part& part = p.dq[row / 64 * (Config::head_dim / 64) + column / 64];
     return part.pairs[row % 64 / kBase] + column % 64 / 4;
   }

@@ -47,8 +47,7 @@ struct attention_generic_config {
   using k_tile = st<T, keys, head_dim>;
 };
 
-// Blocks of keys, and which of them are whole: without bytes between its numbers, which nobody
-// would have written in shared memory.
+// Of key_blocks, what a warp reads of shared memory: without padding, which nobody writes there.
 struct key_range {
   int first, end, first_fixed, end_fixed;
 };
@@ -353,13 +352,14 @@ __global__ void __launch_bounds__(Config::threads)
     attention_generic(const __grid_constant__ attention_generic_arguments<Config> p) {
   auto& shared = *reinterpret_cast<attention_generic_shared<Config>*>(arch::dynamic_shared());
   attention_generic_block<Config> block(p, shared);
-  const auto has_tile = [&](const auto& walk) {
+  const auto prepare_tile = [&](const auto& walk) {
     if (!walk.valid()) return false;
     if (arch::lane_id() == 0) block.prepare(walk.tile());
     return true;
   };
   const bool is_packed = p.sequences != kNotPacked;
-  if (!(is_packed ? has_tile(packed_walk<Config>(p)) : has_tile(dense_walk<Config>(p)))) return;
+  if (!(is_packed ? prepare_tile(packed_walk<Config>(p)) : prepare_tile(dense_walk<Config>(p))))
+    return;
   arch::sync_block();
   block.compute();
 }

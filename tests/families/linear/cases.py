@@ -209,14 +209,3 @@ def reference(
         y = y + wide[3]
         bound = bound + rounding * y.abs()
     return y, bound + tolerance.floor(x.dtype)
-
-
-# Decoding's sizes, for a GPU.
-LARGE = [
-    *(Case((m,), 4096, n, residual=True) for m in (1, 7, 16) for n in (4096, 6144)),
-    Case((1,), 14336, 4096),
-    Case((8,), 4096, 14336, FP16, activation="swiglu"),
-    Case((3,), 4096, 128256),
-    *(Case((m,), 4096, 6144, norm=1e-5) for m in (1, 16)),
-    Case((8,), 4096, 14336, activation="swiglu", norm=1e-5),
-]

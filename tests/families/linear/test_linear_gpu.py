@@ -1,15 +1,24 @@
-"""linear's kernel on a GPU: the list of the simulator, decoding's sizes, and graphs."""
+"""linear's kernels on a GPU: the list of the simulator, decoding's sizes, and graphs."""
 
 import pytest
 import torch
 
 import thunderkittens
 from tests.families.linear import cases
-from tests.families.linear.cases import BF16
+from tests.families.linear.cases import BF16, FP16, Case
 from thunderkittens import _C
 from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.gpu
+
+LARGE = [
+    *(Case((m,), 4096, n, residual=True) for m in (1, 7, 16) for n in (4096, 6144)),
+    Case((1,), 14336, 4096),
+    Case((8,), 4096, 14336, FP16, activation="swiglu"),
+    Case((3,), 4096, 128256),
+    *(Case((m,), 4096, 6144, norm=1e-5) for m in (1, 16)),
+    Case((8,), 4096, 14336, activation="swiglu", norm=1e-5),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +27,14 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
-@pytest.mark.parametrize("case", [*cases.every(), *cases.LARGE], ids=str)
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request):
+    with thunderkittens.backend("auto", kernel=request.param):
+        yield
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("case", [*cases.every(), *LARGE], ids=str)
 def test_against_float64(case):
     """Right, the same bits again, and by our kernel."""
     inputs = cases.make(case, "cuda")

@@ -1,6 +1,7 @@
-"""linear's kernel, lane by lane on the CPU: the list of cases, orders and races."""
+"""linear's kernels, the one for Hopper and the generic one, lane by lane on the CPU."""
 
 import functools
+import json
 
 import pytest
 import torch
@@ -20,46 +21,52 @@ from thunderkittens.testing import check_memory, memory
 pytestmark = needs_simulator
 
 SOME = [
-    Case((3,), 1000, 300, residual=True),
+    Case((3,), 1000, 600, residual=True),
     Case((11,), 328, 88, FP16, bias=True, activation="swiglu"),
     Case((5,), 1000, 72, norm=1e-6),
+    Case((9,), 203, 40, weight_layout="wide", x_layout="wide"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
-    """A fallback would test torch, not the kernel."""
+    """A fallback would test torch, not the kernels."""
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request) -> str | None:
+    return request.param
+
+
 @pytest.mark.parametrize("case", cases.every(), ids=str)
-def test_against_float64(case):
+def test_against_float64(case, kernel):
     """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
     inputs = cases.make(case)
     before = _C.launch_counts()["linear"]
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert _C.launch_counts()["linear"] == before + 2
     cases.check_case(case, inputs, results)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_policies_agree(case):
+def test_policies_agree(case, kernel):
     inputs = cases.make(case)
-    check_policies_agree(lambda: cases.run_case(case, inputs))
+    check_policies_agree(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_no_races(case):
+def test_no_races(case, kernel):
     inputs = cases.make(case)
-    check_no_races(lambda: cases.run_case(case, inputs))
+    check_no_races(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
-def test_rows_and_columns_do_not_depend_on_their_neighbours():
+def test_rows_and_columns_do_not_depend_on_their_neighbours(kernel):
     """The bits of a row are those of it alone, and those of a column of a shorter weight."""
-    x, weight, _, _, norm_weight = cases.make(Case((5,), 520, 300, norm=1e-6))
-    with thunderkittens.backend("simulator"):
+    x, weight, _, _, norm_weight = cases.make(Case((11,), 520, 300, norm=1e-6))
+    with thunderkittens.backend("simulator", kernel=kernel):
         for norm in (None, (norm_weight, 1e-6)):
             linear = functools.partial(thunderkittens.linear, norm=norm)
             y = linear(x, weight)
@@ -128,3 +135,28 @@ def test_fallbacks_say_why(x, weight, message):
         pytest.raises(RuntimeError, match=f"linear: computed by torch: .*{message}"),
     ):
         thunderkittens.linear(x, weight)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 512), (16, 512), (7, 2048)])
+def test_the_generic_kernel_reads_weights_once_without_bank_conflicts(rows, columns, tmp_path):
+    """x once for 16 or 32 columns, and but for the sums no access to shared memory waits."""
+    case = Case((rows,), 1024, columns)
+    inputs = cases.make(case)
+    facts = tmp_path / "facts.json"
+    with thunderkittens.backend("simulator", kernel="generic", facts=facts):
+        cases.run_case(case, inputs)
+    (launch,) = json.loads(facts.read_text())["launches"]
+    assert launch["kernel"] == "linear_generic"
+    (blocks, _, _), total = launch["grid"], launch["total"]
+    passes = blocks * -(-columns // (32 * blocks))
+    weight, x, y = (2 * n for n in (1024 * columns, 1024 * rows * passes, rows * columns))
+    assert total["global_bytes"] == weight + x + y
+    # A sum's two halves of 8 columns are stored by rows of 64 bytes: of 8 rows, twice 4 meet.
+    assert total["wavefronts"] - total["passes"] <= passes * 4 * 4 * 8
+
+
+def test_explain_says_that_it_is_the_generic_kernel():
+    x, weight, *_ = cases.make(Case())
+    with thunderkittens.backend("simulator", kernel="generic"):
+        found = thunderkittens.explain("linear", x, weight)
+    assert found.reason == "backend('simulator') is active; it is the generic kernel"

@@ -1,4 +1,4 @@
-"""linear_attention's kernel on a GPU: the lists of its other tests, and what only it can show."""
+"""linear_attention's kernels on a GPU: the lists of other tests, and what only a GPU can show."""
 
 import pytest
 import torch
@@ -20,6 +20,13 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request):
+    with thunderkittens.backend("auto", kernel=request.param):
+        yield
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", [*COMMON, *LARGE], ids=str)
 def test_against_float64(case):
     """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
@@ -30,6 +37,7 @@ def test_against_float64(case):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
@@ -50,3 +58,11 @@ def test_more_elements_than_an_int_counts():
     tail = [t[-1:, part, -1:].double() for t in (q, k, v)]
     want, _ = cases.recurrence(*tail, decay[-1:].double(), None, width**-0.5)
     torch.testing.assert_close(o[-1:, -1:, -1:].double(), want[:, -1:], rtol=0.02, atol=0.05)
+
+
+def test_explain_says_that_it_is_the_generic_kernel():
+    q = torch.randn(1, 9, 2, 64, device="cuda", dtype=BF16)
+    with thunderkittens.backend("auto", kernel="generic"):
+        found = thunderkittens.explain("linear_attention", q, q, q)
+    assert found.backend == "cuda"
+    assert found.reason.endswith("it is the generic kernel")
