@@ -328,6 +328,12 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         "attention_backward_bounds.cuh",
+        "load_eight",
+        "argument ./4 more",
+        "the smallest of all bf16 and fp16, beside 0",
+    ),
+    Listed(
+        "attention_backward_bounds.cuh",
         "bounds_of_head",
         "argument more",
         "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",

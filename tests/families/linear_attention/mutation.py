@@ -42,6 +42,18 @@ LISTED: tuple[Listed, ...] = (
         "term 5/11 less",
         "64 / 15 is 4 too",
     ),
+    Listed(
+        "linear_attention_consumer.cuh",
+        "linear_attention_consumer::store_own_scores",
+        "term 1/11 double",
+        "of the first consumer alone, whose warps are 0 to 3",
+    ),
+    Listed(
+        "linear_attention_consumer.cuh",
+        "linear_attention_consumer::load_row_weights",
+        "argument ./2 (less|more)",
+        "of rows that are not stored",
+    ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
     # Equal numbers, whichever is taken.
     Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
