@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -69,25 +71,32 @@ def reference(given: Tensors, gated: bool, eps: float | None) -> Judged:
         x = x * given["norm_weight"].double() / root
         of_norm = info.eps / 2 + (x.shape[-1] + 8) * unit
     y, size = x @ weight.T, x.abs() @ weight.abs().T
-    rounding = info.eps / 2
+    # The reference of float64 is rounded as the result is.
+    rounding = info.eps if given["x"].dtype == FP64 else info.eps / 2
 
     def rounded(value: Tensor, error: Tensor) -> Tensor:
         return error + rounding * (value.abs() + error) + info.smallest_normal * info.eps
 
+    def rounded_between(value: Tensor, error: Tensor) -> Tensor:
+        """Of a step that torch rounds: where it overflows, what follows may be NaN."""
+        overflows = value.abs() + error >= info.max
+        return torch.where(overflows, math.inf, rounded(value, error))
+
     # Any order of the sum: at most one rounding of each partial sum. Torch on a CPU rounds it
-    # before it adds a bias.
-    error = ((x.shape[-1] + 2) * unit + of_norm) * size
+    # before it adds a bias, or begins the sum with the bias.
+    of_sum = (x.shape[-1] + 2) * unit
+    error = (of_sum + of_norm) * size
     if "bias" in given:
-        error = rounded(y, error) + unit * given["bias"].double().abs()
-        y = y + given["bias"].double()
-    error = rounded(y, error)
+        bias = given["bias"].double()
+        error = rounded_between(y, error) + (of_sum + unit) * bias.abs()
+        y = y + bias
     if gated:
-        (gate, up), (gate_error, up_error) = y.chunk(2, -1), error.chunk(2, -1)
+        (gate, up), (gate_error, up_error) = y.chunk(2, -1), rounded_between(y, error).chunk(2, -1)
         silu = gate * torch.sigmoid(gate)
         silu_error = rounded(silu, 1.1 * gate_error + 16 * unit * silu.abs())
         y = silu * up
-        error = rounded(y, silu_error * (up.abs() + up_error) + silu.abs() * up_error)
+        error = silu_error * (up.abs() + up_error) + silu.abs() * up_error
     if "residual" in given:
+        error = rounded_between(y, error)
         y = y + given["residual"].double()
-        error = rounded(y, error)
-    return Judged(y, error)
+    return Judged(y, rounded(y, error).nan_to_num(math.inf, math.inf))
