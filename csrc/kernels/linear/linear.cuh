@@ -1,59 +1,36 @@
-// linear: y = x Wᵀ for a few rows of x, perhaps of their RMSNorm. Memory-bound: the weight is read
-// once.
+// linear for Hopper: y = x Wᵀ for a few rows of x, perhaps of their RMSNorm. Memory-bound: the
+// weight is read once. (linear_pass.cuh)
 //
-//   group    16 rows of the weight, columns of y; gated: 16 of gate and 16 of up
-//   block    some groups side by side, groups · b / blocks … groups · (b + 1) / blocks − 1, and all
-//            of their columns: no sum is shared by blocks
-//   pass     the groups of a block that are computed at once, while x is read once
-//   step     64 columns of x and of the pass's rows of the weight: a stage of a ring
-//
-// Each of eight warps multiplies every eighth step of a pass by mma.sync, with sums of its own; at
-// its end they are added in order. So a column of y has the same bits wherever it stands. A warp
-// has a ring of its own, which one of its lanes fills by TMA with the warp's next steps, across
-// passes: no warp waits for another but at the end of a pass. (One thread that fills a ring for all
-// of them takes up to twice as long; benchmarks/linear.md.)
-//
-// RMSNorm is x · g / rms(x), rms a number a row. So x · g is rounded to x's type and multiplied
-// with the weight while each warp adds up the squares of its own steps' x, and sums are divided by
-// rms at the end of the pass.
+// A step has 64 columns, and a block eight warps. A warp has a ring of its own, which one of its
+// lanes fills by TMA with the warp's next steps, across passes: no warp waits for another but at
+// the end of a pass. (One thread that fills a ring for all of them takes up to twice as long;
+// benchmarks/linear.md.)
 #pragma once
 
-#include <kittens.cuh>
-
-#include "kernels/linear/linear.h"
-#include "kittens/types/pairs.cuh"
+#include "kernels/linear/linear_pass.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
-using namespace kittens;
-
-inline constexpr int kGroup = kLinearGroup, kStep = 64, kWarps = 8;
-inline constexpr int kRows = kBase;              // of x: those that do not exist read as zero
 inline constexpr int kSharedBytes = 224 * 1024;  // a block has a multiprocessor
 
-// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
-// each before its own of up.
 template <class T, int Tiles, bool Gated>
-struct linear_config {
-  using type = T;
-  static constexpr int tiles = Tiles;
-  static constexpr bool gated = Gated;
-  static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
-  using x_tile = st<T, kRows, kStep>;
-  using weight_tile = st<T, kGroup, kStep>;
-  using sum_tile = st_fl<kRows, kGroup>;
-  static constexpr int sum_bytes = kWarps * Tiles * int(sizeof(sum_tile));
+struct linear_config : linear_pass_config<T, Tiles, Gated, /*Warps=*/8, /*Step=*/64> {
+  using x_tile = st<T, kRows, linear_config::step>;
+  using weight_tile = st<T, kGroup, linear_config::step>;
   static constexpr int stage_bytes = int(sizeof(x_tile)) + Tiles * int(sizeof(weight_tile));
-  static constexpr int stages = (kSharedBytes - sum_bytes - 1024) / (kWarps * stage_bytes);
+  static constexpr int stages =
+      (kSharedBytes - linear_config::sum_bytes - 1024) / (linear_config::warps * stage_bytes);
+
+  // Of pair i of a lane, in a row of x in registers.
+  KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
+    return rt<T, kRows, linear_config::step>::row_vec::first(i, lane);
+  }
 };
 
 template <class Config>
-struct linear_arguments {
+struct linear_tma_arguments : linear_arguments {
   tma_map<typename Config::x_tile> x;
   tma_map<typename Config::weight_tile> weight, up;  // up: as weight, where it is gated
-  linear_tensors tensors;
-  int rows, steps, in_features, out_features, groups;
-  float norm_eps;
 };
 
 template <class Config>
@@ -63,255 +40,78 @@ struct linear_stage {
 };
 template <class Config>
 struct linear_shared {
-  linear_stage<Config> stage[kWarps][Config::stages];
-  typename Config::sum_tile sums[kWarps][Config::tiles];
-  float squares[kWarps][kRows];  // of each row of x, of each warp's steps
-  semaphore full[kWarps][Config::stages];
+  linear_stage<Config> stage[Config::warps][Config::stages];
+  linear_sums_shared<Config> sums;
+  semaphore full[Config::warps][Config::stages];
 };
 
-// The groups of a block, and the passes in which it has them.
+// A warp's ring, and what goes through it.
 template <class Config>
-struct block_groups {
-  int first, count;
-
-  KITTENS_DEVICE static block_groups of(const linear_arguments<Config>& p) {
-    const auto before = [&](int block) { return int(int64_t{p.groups} * block / arch::grid_x()); };
-    const int first = before(arch::block_x());
-    return {first, before(arch::block_x() + 1) - first};
+class linear_tma_feed {
+ public:
+  KITTENS_DEVICE linear_tma_feed(linear_shared<Config>& shared,
+                                 const linear_tma_arguments<Config>& p,
+                                 const block_groups<Config>& mine)
+      : ring_(shared.stage[arch::warp_id()]),
+        full_(shared.full[arch::warp_id()]),
+        p_(p),
+        mine_(mine) {
+    for (int i = 0; i < Config::stages; ++i) {
+      if (arch::lane_id() == 0) init_semaphore(full_[i], 1);
+      request(i);
+    }
+    arch::sync_warp();
   }
-  KITTENS_DEVICE int passes() const { return (count + Config::groups - 1) / Config::groups; }
-  KITTENS_DEVICE int first_of(int pass) const { return first + pass * Config::groups; }
-  KITTENS_DEVICE int count_of(int pass) const {
-    const int left = count - pass * Config::groups;
-    return left < Config::groups ? left : Config::groups;
-  }
-};
 
-// The steps of a warp, one pass after the other.
-template <class Config>
-struct step_walk {
-  int pass = 0, step = arch::warp_id();
-
-  KITTENS_DEVICE bool valid(const linear_arguments<Config>& p,
-                            const block_groups<Config>& mine) const {
-    return pass < mine.passes() && step < p.steps;
-  }
-  KITTENS_DEVICE void advance(const linear_arguments<Config>& p) {
-    step += kWarps;
-    if (step < p.steps) return;
-    step = arch::warp_id();
-    ++pass;
-  }
-};
-
-// Has the next step of the warp loaded. One thread calls.
-template <class Config>
-KITTENS_DEVICE void request(linear_stage<Config>& stage, semaphore& full,
-                            const linear_arguments<Config>& p, const block_groups<Config>& mine,
-                            const step_walk<Config>& next) {
-  const int groups = mine.count_of(next.pass), first = mine.first_of(next.pass);
-  expect_bytes(full,
-               tma::bytes<typename Config::x_tile> +
-                   groups * Config::tiles_of_group * tma::bytes<typename Config::weight_tile>);
-  for (int i = 0; i < groups; ++i) {
-    const coord at{.r = first + i, .c = next.step};
-    tma::load_async(stage.weight[Config::tiles_of_group * i], p.weight, full, at);
-    if constexpr (Config::gated) tma::load_async(stage.weight[2 * i + 1], p.up, full, at);
-  }
-  tma::load_async(stage.x, p.x, full, {.c = next.step});
-}
-
-// A step in registers.
-template <class Config>
-struct linear_factors {
-  using T = typename Config::type;
-  rt<T, kRows, kStep> x;
-  rt<T, kGroup, kStep> weight[Config::tiles];
-
-  KITTENS_DEVICE void take(const linear_stage<Config>& stage, int tiles) {
-    load(x, stage.x);
+  KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
+    linear_stage<Config>& stage = ring_[at_.stage];
+    wait(full_[at_.stage], at_.phase);
+    load(factors.x, stage.x);
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) load(weight[i], stage.weight[i]);
+      if (i < tiles) load(factors.weight[i], stage.weight[i]);
     }
+    arch::fence_async_proxy();  // the copy that comes next writes what has been read
+    arch::sync_warp();
+    request(at_.stage);
+    at_.advance();
   }
+
+ private:
+  // Has one lane load the next step, if there is one.
+  KITTENS_DEVICE void request(int stage) {
+    if (arch::lane_id() == 0 && next_.valid(p_, mine_)) load_stage(ring_[stage], full_[stage]);
+    next_.advance(p_);
+  }
+  KITTENS_DEVICE void load_stage(linear_stage<Config>& stage, semaphore& full) const {
+    const int groups = mine_.count_of(next_.pass), first = mine_.first_of(next_.pass);
+    expect_bytes(full,
+                 tma::bytes<typename Config::x_tile> +
+                     groups * Config::tiles_of_group * tma::bytes<typename Config::weight_tile>);
+    for (int i = 0; i < groups; ++i) {
+      const coord at{.r = first + i, .c = next_.step};
+      tma::load_async(stage.weight[Config::tiles_of_group * i], p_.weight, full, at);
+      if constexpr (Config::gated) tma::load_async(stage.weight[2 * i + 1], p_.up, full, at);
+    }
+    tma::load_async(stage.x, p_.x, full, {.c = next_.step});
+  }
+
+  linear_stage<Config> (&ring_)[Config::stages];
+  semaphore (&full_)[Config::stages];
+  const linear_tma_arguments<Config>& p_;
+  const block_groups<Config>& mine_;
+  step_walk<Config> next_;
+  cursor<Config::stages> at_;
 };
 
-// What RMSNorm does to x.
 template <class Config>
-struct linear_norm {
-  using T = typename Config::type;
-  using x_rows = decltype(linear_factors<Config>::x);
-
-  typename x_rows::row_vec weight;  // of a step's columns; behind the last 0
-  float squares[2] = {0.0f, 0.0f};  // this lane's part of two rows' sums: lane / 4, and 8 further
-
-  KITTENS_DEVICE void load_weight(const linear_arguments<Config>& p, int step) {
-    const T* const from = static_cast<const T*>(p.tensors.norm_weight);
-#pragma unroll
-    for (int i = 0; i < weight.chunks; ++i) {
-      const int col = step * kStep + weight.first(i, arch::lane_id());
-      detail::run_access<T, 2>::load(weight.data[i], from + col, col < p.in_features);
-    }
-  }
-  KITTENS_DEVICE void add_squares(const x_rows& x) {
-#pragma unroll
-    for (int t = 0; t < x.line_tiles; ++t) {
-#pragma unroll
-      for (int pair = 0; pair < x.kPairs; ++pair) {
-        float a, b;
-        x.get(a, b, 0, t, pair);
-        squares[pair % 2] = fmaf(a, a, fmaf(b, b, squares[pair % 2]));
-      }
-    }
-  }
-  // Pair by pair: by floats, as mul_col, the kernel would wait for it.
-  KITTENS_DEVICE void multiply(x_rows& x) const {
-#pragma unroll
-    for (int t = 0; t < x.line_tiles; ++t) {
-#pragma unroll
-      for (int pair = 0; pair < x.kPairs; ++pair) {
-        uint32_t& word = x.data[0][t * x.kPairs + pair];
-        word = multiply_pairs<T>(word, weight.data[2 * t + pair / 2].words[0]);
-      }
-    }
-  }
-  // Each row's sum of this warp.
-  KITTENS_DEVICE void share(linear_shared<Config>& shared) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = squares[i];
-      sum += arch::shuffle_xor(sum, 1);
-      sum += arch::shuffle_xor(sum, 2);
-      const int row = arch::lane_id() / 4 + 8 * i;
-      if (arch::lane_id() % 4 == 0) {
-        arch::store_shared(&shared.squares[arch::warp_id()][row], sum);
-      }
-    }
-  }
-};
-
-// 1 / rms of a row, of all warps' sums; 1 where x is taken as it is.
-template <class Config>
-KITTENS_DEVICE float scale_of(const linear_shared<Config>& shared,
-                              const linear_arguments<Config>& p, int row) {
-  if (p.tensors.norm_weight == nullptr) return 1.0f;
-  float sum = 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) sum += arch::load_shared(&shared.squares[w][row]);
-  return arch::rsqrt_approx(sum / float(p.in_features) + p.norm_eps);
-}
-
-// The sums of one warp in a pass.
-template <class Config>
-struct linear_sums {
-  rt_fl<kRows, kGroup> of_tile[Config::tiles];
-
-  KITTENS_DEVICE void clear() {
-#pragma unroll
-    for (int i = 0; i < Config::tiles; ++i) zero(of_tile[i]);
-  }
-  KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
-#pragma unroll
-    for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
-    }
-  }
-  KITTENS_DEVICE void share(linear_shared<Config>& shared, int tiles) const {
-#pragma unroll
-    for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) store(shared.sums[arch::warp_id()][i], of_tile[i]);
-    }
-  }
-};
-
-// An element of a product, of all warps' sums, with its row's scale and its bias.
-template <class Config>
-KITTENS_DEVICE float product_of(linear_shared<Config>& shared, const linear_arguments<Config>& p,
-                                int tile, int row, int col, int feature, float scale) {
-  float sum = 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    sum += arch::load_shared(&shared.sums[w][tile](row, col));
-  }
-  using T = typename Config::type;
-  const auto* bias = static_cast<const T*>(p.tensors.bias);
-  sum *= scale;
-  return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
-}
-
-// Writes the columns of y of a pass, whose sums all consumers have shared.
-template <class Config>
-KITTENS_DEVICE void write_columns(linear_shared<Config>& shared, const linear_arguments<Config>& p,
-                                  int first_group, int groups) {
-  using T = typename Config::type;
-  const auto* residual = static_cast<const T*>(p.tensors.residual);
-  const int cols = groups * kGroup;
-  for (int i = arch::thread_id(); i < p.rows * cols; i += kWarps * kWarp) {
-    const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
-    const int feature = (first_group + group) * kGroup + col;
-    if (feature >= p.out_features) continue;
-    const int tile = Config::tiles_of_group * group;
-    const float scale = scale_of(shared, p, row);
-    float y = product_of(shared, p, tile, row, col, feature, scale);
-    if constexpr (Config::gated) {
-      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature, scale);
-      y = y / (1.0f + expf(-y)) * up;
-    }
-    const int64_t at = int64_t{row} * p.out_features + feature;
-    if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
-    arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
-  }
-}
-
-template <class Config>
-__global__ __launch_bounds__(kWarps* kWarp,
-                             1) void linear(const __grid_constant__ linear_arguments<Config> p) {
+__global__ __launch_bounds__(Config::warps* kWarp, 1) void linear(
+    const __grid_constant__ linear_tma_arguments<Config> p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
-  auto& ring = shared.stage[arch::warp_id()];
-  auto& full = shared.full[arch::warp_id()];
   const auto mine = block_groups<Config>::of(p);
-  const bool normalized = p.tensors.norm_weight != nullptr;
-  step_walk<Config> next;
-  for (int i = 0; i < Config::stages; ++i) {
-    if (arch::lane_id() == 0) {
-      init_semaphore(full[i], 1);
-      if (next.valid(p, mine)) request(ring[i], full[i], p, mine, next);
-    }
-    next.advance(p);
-  }
-  arch::sync_warp();
-
-  linear_sums<Config> sums;
-  linear_norm<Config> norm;
-  cursor<Config::stages> at;
-  for (int pass = 0; pass < mine.passes(); ++pass) {
-    const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
-    sums.clear();
-    for (int step = arch::warp_id(); step < p.steps; step += kWarps, at.advance()) {
-      linear_factors<Config> factors;
-      if (normalized) norm.load_weight(p, step);  // it comes while the step does
-      wait(full[at.stage], at.phase);
-      factors.take(ring[at.stage], tiles);
-      arch::fence_async_proxy();  // the copy that comes next writes what has been read
-      arch::sync_warp();
-      if (arch::lane_id() == 0 && next.valid(p, mine)) {
-        request(ring[at.stage], full[at.stage], p, mine, next);
-      }
-      next.advance(p);
-      if (normalized) {
-        if (pass == 0) norm.add_squares(factors.x);
-        norm.multiply(factors.x);
-      }
-      sums.add(factors, tiles);
-    }
-    sums.share(shared, tiles);
-    if (normalized && pass == 0) norm.share(shared);
-    group<kWarps>::sync(1);
-    write_columns(shared, p, mine.first_of(pass), groups);
-    group<kWarps>::sync(1);  // before the next pass's sums
-  }
+  linear_tma_feed<Config> feed(shared, p, mine);
+  multiply_groups(shared.sums, p, mine, feed);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

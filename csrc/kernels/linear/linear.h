@@ -10,11 +10,15 @@
 namespace thunderkittens {
 
 inline constexpr int kLinearGroup = 16;  // columns of y that a block has, or multiples of them
+// Of a block of the generic kernel, at most. So two fit on a multiprocessor of sm_80, whose 164 KB
+// have 1 KB of each block's beside it.
+inline constexpr int kLinearGenericSharedBytes = 81 * 1024;
 
 struct linear_params {
   linear_problem problem;
   linear_tensors tensors;
-  int blocks;  // at most as many as groups
+  int blocks;          // of the kernel for Hopper; at most as many as groups
+  int generic_blocks;  // of the generic one; the same
 };
 
 inline constexpr kittens::host::kernel_entry<linear_params> kLinear{"linear"};

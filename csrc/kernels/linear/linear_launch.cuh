@@ -1,7 +1,8 @@
-// linear: how its kernel is launched.
+// linear: how its kernel for Hopper is launched.
 #pragma once
 
 #include "kernels/linear/linear.cuh"
+#include "kernels/linear/linear_pass_launch.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
@@ -16,41 +17,26 @@ void launch_linear(const linear_params& params, host::stream s) {
     return gl<T>::matrix(static_cast<T*>(const_cast<void*>(data)), rows, p.in_features, stride);
   };
   const auto* weight = static_cast<const T*>(params.tensors.weight);
-  linear_arguments<Config> a{};
+  linear_tma_arguments<Config> a{};
   a.x = decltype(a.x)::of(matrix(params.tensors.x, p.rows, p.x_stride));
   a.weight = decltype(a.weight)::of(matrix(weight, p.out_features, p.weight_stride));
   if constexpr (Config::gated) {
     a.up = decltype(a.up)::of(
         matrix(weight + p.out_features * p.weight_stride, p.out_features, p.weight_stride));
   }
-  a.tensors = params.tensors;
-  a.norm_eps = float(p.norm_eps);
-  a.rows = int(p.rows);
-  a.steps = int(host::ceil_div(p.in_features, int64_t{kStep}));
-  a.out_features = int(p.out_features);
-  a.groups = int(host::ceil_div(p.out_features, int64_t{kGroup}));
-  a.in_features = int(p.in_features);
+  set_arguments<Config>(a, params);
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},
-                             .block = {kWarps * kWarp},
+                             .block = {Config::warps * kWarp},
                              .shared_bytes = sizeof(linear_shared<Config>)},
                             s, a);
-}
-
-// Passes of two tiles where no block has more: their stages are smaller, and more of them.
-template <class T, bool Gated>
-void launch_in_passes(const linear_params& p, host::stream s) {
-  const int64_t groups = host::ceil_div(p.problem.out_features, int64_t{kGroup});
-  const int64_t most = host::ceil_div(groups, int64_t{p.blocks}) * (Gated ? 2 : 1);
-  if (most <= 2) return launch_linear<linear_config<T, 2, Gated>>(p, s);
-  launch_linear<linear_config<T, 4, Gated>>(p, s);
 }
 
 // At least one element of y, and of the sum that it is.
 template <class T>
 void launch_type(const linear_params& p, host::stream s) {
-  if (p.problem.gated) return launch_in_passes<T, true>(p, s);
-  launch_in_passes<T, false>(p, s);
+  with_pass(p.problem, p.blocks,
+            [&]<int Tiles, bool Gated>() { launch_linear<linear_config<T, Tiles, Gated>>(p, s); });
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -37,16 +37,36 @@ std::string why_unsupported(const linear_problem& p) {
   return "";
 }
 
-// A block for each multiprocessor.
+namespace {
+
+// Of the generic kernel's blocks, those that a multiprocessor has shared memory for.
+int generic_blocks_of_multiprocessor(const device& d) {
+  constexpr int kBlockKb = kLinearGenericSharedBytes / 1024 + 1;
+  int blocks = 1;
+  for (const kittens::host::architecture_facts& facts : kittens::host::kArchitectureFacts) {
+    if (facts.major != d.major || facts.minor > d.minor) continue;
+    blocks = facts.multiprocessor_shared_kb / kBlockKb;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+// A block for each multiprocessor, or as many of the generic kernel as there is room for.
 linear_plan plan(const linear_problem& p, const device& d) {
   static const kittens::host::kernel_handle kernel(kLinear);
   refuse_unsupported(kernel.name(), p);
   const int64_t groups = ceil_div(p.out_features, int64_t{kLinearGroup});
-  return {{p, kernel.on(d)}, static_cast<int>(std::min<int64_t>(groups, d.multiprocessors))};
+  const auto at_most = [&](int blocks) {
+    return static_cast<int>(std::min<int64_t>(groups, blocks));
+  };
+  return {{p, kernel.on(d)},
+          at_most(d.multiprocessors),
+          at_most(d.multiprocessors * generic_blocks_of_multiprocessor(d))};
 }
 
 void launch(const linear_plan& plan, const linear_tensors& t, const workspace&, stream s) {
-  plan.kernel.launch({plan.problem, t, plan.blocks}, s);
+  plan.kernel.launch({plan.problem, t, plan.blocks, plan.generic_blocks}, s);
 }
 
 }  // namespace thunderkittens

@@ -40,7 +40,7 @@ struct linear_tensors {
 };
 
 struct linear_plan : plain_plan<linear_problem, linear_params> {
-  int blocks = 0;
+  int blocks = 0, generic_blocks = 0;
 };
 
 // Why no kernel computes this, whatever the device; "" when one does.

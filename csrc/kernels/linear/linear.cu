@@ -1,0 +1,18 @@
+// linear on every architecture: picks the configuration, and enters the launcher in the table.
+#include "kernels/linear/linear.h"
+
+#include "kernels/linear/linear_generic_launch.cuh"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
+namespace {
+
+void launch_linear_kernel(const linear_params& p, kittens::host::stream s) {
+  if (p.problem.type == dtype::float16) return launch_generic_type<half>(p, s);
+  launch_generic_type<bf16>(p, s);
+}
+
+KITTENS_LAUNCHER(kLinear, launch_linear_kernel);
+
+}  // namespace
+}  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -1,0 +1,253 @@
+// linear: what its forms for Hopper and for every architecture share. Which groups and steps are
+// whose, RMSNorm, sums, and their way to y.
+//
+//   group    16 rows of the weight, columns of y; gated: 16 of gate and 16 of up
+//   block    some groups side by side, groups · b / blocks … groups · (b + 1) / blocks − 1, and all
+//            of their columns: no sum is shared by blocks
+//   pass     the groups of a block that are computed at once, while x is read once
+//   step     some columns of x and of the pass's rows of the weight: a stage of a ring
+//
+// Each warp multiplies every warps-th step of a pass by mma.sync, with sums of its own; at its end
+// they are added in order. So a column of y has the same bits wherever it stands.
+//
+// RMSNorm is x · g / rms(x), rms a number a row. So x · g is rounded to x's type and multiplied
+// with the weight while each warp adds up the squares of its own steps' x, and sums are divided by
+// rms at the end of the pass.
+#pragma once
+
+#include <kittens.cuh>
+
+#include "kernels/linear/linear.h"
+#include "kittens/types/pairs.cuh"
+
+namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+inline constexpr int kGroup = kLinearGroup;
+inline constexpr int kRows = kBase;  // of x: those that do not exist read as zero
+
+// T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
+// each before its own of up. Step: columns.
+template <class T, int Tiles, bool Gated, int Warps, int Step>
+struct linear_pass_config {
+  using type = T;
+  static constexpr int tiles = Tiles, warps = Warps, step = Step;
+  static constexpr bool gated = Gated;
+  static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
+  using sum_tile = st_fl<kRows, kGroup>;
+  static constexpr int sum_bytes = Warps * Tiles * int(sizeof(sum_tile));
+};
+
+struct linear_arguments {
+  linear_tensors tensors;
+  int rows, steps, in_features, out_features, groups;
+  float norm_eps;
+};
+
+// Of a pass, as warps hand them to each other.
+template <class Config>
+struct linear_sums_shared {
+  typename Config::sum_tile of_warp[Config::warps][Config::tiles];
+  float squares[Config::warps][kRows];  // of each row of x, of each warp's steps
+};
+
+// A step in registers.
+template <class Config>
+struct linear_factors {
+  using T = typename Config::type;
+  rt<T, kRows, Config::step> x;
+  rt<T, kGroup, Config::step> weight[Config::tiles];
+};
+
+// The groups of a block, and the passes in which it has them.
+template <class Config>
+struct block_groups {
+  int first, count;
+
+  KITTENS_DEVICE static block_groups of(const linear_arguments& p) {
+    const auto before = [&](int block) { return int(int64_t{p.groups} * block / arch::grid_x()); };
+    const int first = before(arch::block_x());
+    return {first, before(arch::block_x() + 1) - first};
+  }
+  KITTENS_DEVICE int passes() const { return (count + Config::groups - 1) / Config::groups; }
+  KITTENS_DEVICE int first_of(int pass) const { return first + pass * Config::groups; }
+  KITTENS_DEVICE int count_of(int pass) const {
+    const int left = count - pass * Config::groups;
+    return left < Config::groups ? left : Config::groups;
+  }
+};
+
+// The steps of a warp, one pass after the other.
+template <class Config>
+struct step_walk {
+  int pass = 0, step = arch::warp_id();
+
+  KITTENS_DEVICE bool valid(const linear_arguments& p, const block_groups<Config>& mine) const {
+    return pass < mine.passes() && step < p.steps;
+  }
+  KITTENS_DEVICE void advance(const linear_arguments& p) {
+    step += Config::warps;
+    if (step < p.steps) return;
+    step = arch::warp_id();
+    ++pass;
+  }
+};
+
+// What RMSNorm does to x.
+template <class Config>
+struct linear_norm {
+  using T = typename Config::type;
+  using x_rows = rt<T, kRows, Config::step>;
+
+  typename x_rows::row_vec weight;  // of a step's columns; behind the last 0
+  float squares[2] = {0.0f, 0.0f};  // this lane's part of two rows' sums: lane / 4, and 8 further
+
+  KITTENS_DEVICE void load_weight(const linear_arguments& p, int step) {
+    const T* const from = static_cast<const T*>(p.tensors.norm_weight);
+#pragma unroll
+    for (int i = 0; i < weight.chunks; ++i) {
+      const int col = step * Config::step + Config::norm_column(i, arch::lane_id());
+      detail::run_access<T, 2>::load(weight.data[i], from + col, col < p.in_features);
+    }
+  }
+  KITTENS_DEVICE void add_squares(const x_rows& x) {
+#pragma unroll
+    for (int t = 0; t < x.line_tiles; ++t) {
+#pragma unroll
+      for (int pair = 0; pair < x.kPairs; ++pair) {
+        float a, b;
+        x.get(a, b, 0, t, pair);
+        squares[pair % 2] = fmaf(a, a, fmaf(b, b, squares[pair % 2]));
+      }
+    }
+  }
+  // Pair by pair: by floats, as mul_col, the kernel would wait for it.
+  KITTENS_DEVICE void multiply(x_rows& x) const {
+#pragma unroll
+    for (int t = 0; t < x.line_tiles; ++t) {
+#pragma unroll
+      for (int pair = 0; pair < x.kPairs; ++pair) {
+        uint32_t& word = x.data[0][t * x.kPairs + pair];
+        word = multiply_pairs<T>(word, weight.data[2 * t + pair / 2].words[0]);
+      }
+    }
+  }
+  // Each row's sum of this warp.
+  KITTENS_DEVICE void share(linear_sums_shared<Config>& shared) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = squares[i];
+      sum += arch::shuffle_xor(sum, 1);
+      sum += arch::shuffle_xor(sum, 2);
+      const int row = arch::lane_id() / 4 + 8 * i;
+      if (arch::lane_id() % 4 == 0) {
+        arch::store_shared(&shared.squares[arch::warp_id()][row], sum);
+      }
+    }
+  }
+};
+
+// 1 / rms of a row, of all warps' sums; 1 where x is taken as it is.
+template <class Config>
+KITTENS_DEVICE float scale_of(const linear_sums_shared<Config>& shared, const linear_arguments& p,
+                              int row) {
+  if (p.tensors.norm_weight == nullptr) return 1.0f;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < Config::warps; ++w) sum += arch::load_shared(&shared.squares[w][row]);
+  return arch::rsqrt_approx(sum / float(p.in_features) + p.norm_eps);
+}
+
+// The sums of one warp in a pass.
+template <class Config>
+struct linear_sums {
+  rt_fl<kRows, kGroup> of_tile[Config::tiles];
+
+  KITTENS_DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) zero(of_tile[i]);
+  }
+  KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
+    }
+  }
+  KITTENS_DEVICE void share(linear_sums_shared<Config>& shared, int tiles) const {
+#pragma unroll
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i < tiles) store(shared.of_warp[arch::warp_id()][i], of_tile[i]);
+    }
+  }
+};
+
+// An element of a product, of all warps' sums, with its row's scale and its bias.
+template <class Config>
+KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear_arguments& p,
+                                int tile, int row, int col, int feature, float scale) {
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < Config::warps; ++w) {
+    sum += arch::load_shared(&shared.of_warp[w][tile](row, col));
+  }
+  using T = typename Config::type;
+  const auto* bias = static_cast<const T*>(p.tensors.bias);
+  sum *= scale;
+  return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
+}
+
+// Writes the columns of y of a pass, whose sums all warps have shared.
+template <class Config>
+KITTENS_DEVICE void write_columns(linear_sums_shared<Config>& shared, const linear_arguments& p,
+                                  int first_group, int groups) {
+  using T = typename Config::type;
+  const auto* residual = static_cast<const T*>(p.tensors.residual);
+  const int cols = groups * kGroup;
+  for (int i = arch::thread_id(); i < p.rows * cols; i += Config::warps * kWarp) {
+    const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
+    const int feature = (first_group + group) * kGroup + col;
+    if (feature >= p.out_features) continue;
+    const int tile = Config::tiles_of_group * group;
+    const float scale = scale_of(shared, p, row);
+    float y = product_of(shared, p, tile, row, col, feature, scale);
+    if constexpr (Config::gated) {
+      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature, scale);
+      y = y / (1.0f + expf(-y)) * up;
+    }
+    const int64_t at = int64_t{row} * p.out_features + feature;
+    if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
+    arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
+  }
+}
+
+// What a block does. `feed` gives a warp its steps, one after the other:
+//   feed.take(factors, tiles)   the next one, whose tiles are asked for
+template <class Config, class Feed>
+KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const linear_arguments& p,
+                                    const block_groups<Config>& mine, Feed& feed) {
+  const bool normalized = p.tensors.norm_weight != nullptr;
+  linear_sums<Config> sums;
+  linear_norm<Config> norm;
+  for (int pass = 0; pass < mine.passes(); ++pass) {
+    const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
+    sums.clear();
+    for (int step = arch::warp_id(); step < p.steps; step += Config::warps) {
+      linear_factors<Config> factors;
+      if (normalized) norm.load_weight(p, step);  // it comes while the step does
+      feed.take(factors, tiles);
+      if (normalized) {
+        if (pass == 0) norm.add_squares(factors.x);
+        norm.multiply(factors.x);
+      }
+      sums.add(factors, tiles);
+    }
+    sums.share(shared, tiles);
+    if (normalized && pass == 0) norm.share(shared);
+    group<Config::warps>::sync(1);
+    write_columns(shared, p, mine.first_of(pass), groups);
+    group<Config::warps>::sync(1);  // before the next pass's sums
+  }
+}
+
+}  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET
