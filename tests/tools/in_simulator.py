@@ -25,19 +25,19 @@ POLICIES = (
 Run = Callable[[], Iterable[torch.Tensor]]
 
 
-def check_policies_agree(run: Run) -> None:
+def check_policies_agree(run: Run, **always: object) -> None:
     """The order of threads and blocks changes no bit of what `run` gives; nor does a repetition."""
-    with thunderkittens.backend("simulator", threads=1):
+    with thunderkittens.backend("simulator", threads=1, **always):
         want = tuple(run())
     for options in POLICIES:
-        _check_same(run, want, **options)
+        _check_same(run, want, **options, **always)
 
 
-def check_no_races(run: Run) -> None:
+def check_no_races(run: Run, **always: object) -> None:
     """Race mode has nothing to report, and the bits are those without it."""
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", **always):
         want = tuple(run())
-    _check_same(run, want, policy="random", seed=3, race=True)
+    _check_same(run, want, policy="random", seed=3, race=True, **always)
 
 
 def _check_same(run: Run, want: tuple[torch.Tensor, ...], **options: object) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
+from tests.tools import kernel_kinds
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -32,6 +33,7 @@ class Case:
             "stepped".
         offset: Of all values of x and of the weight, which are else normally distributed.
         small: What x is multiplied by.
+        generic: Whether `run_case` takes the generic kernel.
     """
 
     leading: tuple[int, ...] = (1,)
@@ -46,6 +48,7 @@ class Case:
     x_layout: str = "contiguous"
     offset: float = 0.0
     small: float = 1.0
+    generic: bool = False
 
     @property
     def weight_rows(self) -> int:
@@ -69,6 +72,7 @@ def sizes() -> list[Case]:
         *(Case((m,), 200, 72, dtype) for m in rows for dtype in (BF16, FP16)),
         *(Case((3,), k, 40) for k in (8, 56, 64, 72, 256, 264, 1000)),
         *(Case((2,), 136, n, FP16) for n in (1, 15, 16, 17, 63, 64, 65, 300)),
+        *(Case((3,), k, 40, weight_layout="wide", x_layout="wide") for k in (1, 10, 63, 203)),
         Case((2, 3, 2), 64, 40),
         Case((5,), 2048, 700),
         Case((15,), 1032, 500),
@@ -110,6 +114,8 @@ BUDGETS = {
     "linear": Case((4,), 512, 256),
     "linear, swiglu": Case((4,), 512, 128, activation="swiglu"),
     "linear, norm": Case((4,), 512, 256, norm=1e-6),
+    "linear, generic": Case((4,), 512, 256, generic=True),
+    "linear, generic, swiglu": Case((4,), 512, 128, activation="swiglu", generic=True),
 }
 SMALL = "--leading 2 --in-features 72 --out-features 24"  # options of `make sim`, for its tests
 
@@ -120,7 +126,8 @@ def lay_out(values: Tensor, layout: str) -> Tensor:
     if layout == "contiguous":
         return values
     if layout == "wide":
-        room = values.new_zeros(*leading, width + 24)[..., 8 : width + 8]
+        whole = -(-width // 8) * 8  # rows at multiples of 16 bytes
+        room = values.new_zeros(*leading, whole + 24)[..., 8 : width + 8]
     elif layout == "odd":
         room = values.new_zeros(*leading, width + 3)[..., 1 : width + 1]
     else:
@@ -152,7 +159,8 @@ def run_case(case: Case, inputs) -> tuple[Tensor]:
     x, weight, bias, residual, norm_weight = inputs
     norm = None if norm_weight is None else (norm_weight, case.norm)
     options = {"residual": residual, "activation": case.activation, "norm": norm}
-    return (thunderkittens.linear(x, weight, bias, **options),)
+    with kernel_kinds.taking(case.generic):
+        return (thunderkittens.linear(x, weight, bias, **options),)
 
 
 def check_case(case: Case, inputs, results) -> None:

@@ -1,10 +1,12 @@
-"""Mistakes planted in linear's kernel: each must be found."""
+"""Mistakes planted in linear's kernels: each must be found."""
 
 from functools import partial
 
 from tests.tools.planted import Mistake
 
 in_linear = partial(Mistake, file="kernels/linear/linear.cuh")
+in_pass = partial(Mistake, file="kernels/linear/linear_pass.cuh")
+in_generic = partial(Mistake, file="kernels/linear/linear_generic.cuh")
 
 WRONG = r"y:\d+: is "
 ORDERED = r"nothing orders the two"
@@ -12,20 +14,20 @@ ORDERED = r"nothing orders the two"
 MISTAKES = (
     in_linear(
         "steps_are_read_before_they_have_come",
-        "      wait(full[at.stage], at.phase);\n",
+        "    wait(full_[at_.stage], at_.phase);\n",
         "",
         rf"RACE|NaN|{WRONG}",
     ),
     in_linear(
         "copies_overtake_what_is_read",
-        "      arch::fence_async_proxy();  // the copy that comes next writes what has been read\n",
+        "    arch::fence_async_proxy();  // the copy that comes next writes what has been read\n",
         "",
         "PROXY FENCE",
     ),
     in_linear(
         "stages_are_filled_while_other_lanes_read_them",
-        "      arch::sync_warp();\n      if (arch::lane_id() == 0 && next",
-        "      if (arch::lane_id() == 0 && next",
+        "    arch::sync_warp();\n    request(at_.stage);",
+        "    request(at_.stage);",
         ORDERED,
     ),
     in_linear(
@@ -40,37 +42,37 @@ MISTAKES = (
         "Config::tiles * tma",
         ".",
     ),
-    in_linear(
+    in_pass(
         "warps_begin_a_pass_with_the_first_step",
         "    step = arch::warp_id();\n    ++pass;",
         "    step = 0;\n    ++pass;",
         ".",
     ),
-    in_linear(
+    in_pass(
         "sums_are_read_early",
-        "    group<kWarps>::sync(1);\n    write_columns(",
+        "    group<Config::warps>::sync(1);\n    write_columns(",
         "    write_columns(",
         ORDERED,
     ),
-    in_linear(
+    in_pass(
         "the_next_sums_are_written_early",
-        "    group<kWarps>::sync(1);  // before the next pass's sums\n",
+        "    group<Config::warps>::sync(1);  // before the next pass's sums\n",
         "",
         ORDERED,
     ),
-    in_linear(
-        "sums_of_three_warps",
-        "for (int w = 0; w < kWarps; ++w) {",
-        "for (int w = 1; w < kWarps; ++w) {",
+    in_pass(
+        "sums_of_all_warps_but_one",
+        "for (int w = 0; w < Config::warps; ++w) {",
+        "for (int w = 1; w < Config::warps; ++w) {",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "sums_go_on_from_pass_to_pass",
         "    sums.clear();\n",
         "    if (pass == 0) sums.clear();\n",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "up_has_the_bias_of_gate",
         "p.out_features + feature, scale);\n      y = y /",
         "feature, scale);\n      y = y /",
@@ -78,56 +80,111 @@ MISTAKES = (
     ),
     in_linear(
         "up_is_gate",
-        "stage.weight[2 * i + 1], p.up, full, at)",
-        "stage.weight[2 * i + 1], p.weight, full, at)",
+        "stage.weight[2 * i + 1], p_.up, full, at)",
+        "stage.weight[2 * i + 1], p_.weight, full, at)",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "gates_are_not_gated",
         "y = y / (1.0f + expf(-y)) * up;",
         "y = y * up;",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "columns_past_the_last_are_written",
         "    if (feature >= p.out_features) continue;\n",
         "",
         ".",
     ),
-    in_linear(
+    in_pass(
         "the_residual_is_that_of_the_first_row",
         "arch::load_global(residual + at)",
         "arch::load_global(residual + feature)",
         WRONG,
     ),
-    in_linear(
-        "squares_of_three_warps",
-        "for (int w = 0; w < kWarps; ++w) sum +=",
-        "for (int w = 1; w < kWarps; ++w) sum +=",
+    in_pass(
+        "squares_of_all_warps_but_one",
+        "for (int w = 0; w < Config::warps; ++w) sum +=",
+        "for (int w = 1; w < Config::warps; ++w) sum +=",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "the_norms_weight_is_that_of_the_first_step",
         "norm.load_weight(p, step);",
         "norm.load_weight(p, arch::warp_id());",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "squares_of_every_other_pair",
         "      sum += arch::shuffle_xor(sum, 1);\n",
         "",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "blocks_have_the_groups_of_the_first",
         "return {first, before(",
         "return {0, before(",
         WRONG,
     ),
-    in_linear(
+    in_pass(
         "passes_overlap",
         "return first + pass * Config::groups;",
         "return first + pass;",
         WRONG,
+    ),
+    in_generic(
+        "a_step_is_read_before_its_copies_have_come",
+        "cp_async_wait<Config::stages - 1>()",
+        "cp_async_wait<Config::stages>()",
+        rf"RACE|NaN|{WRONG}",
+    ),
+    in_generic(
+        "groups_of_nothing_are_not_counted",
+        "    if (next_.valid(p_, mine_)) load_stage(ring_[stage]);\n    arch::cp_async_commit();",
+        "    if (next_.valid(p_, mine_)) {\n      load_stage(ring_[stage]);\n"
+        "      arch::cp_async_commit();\n    }",
+        rf"RACE|NaN|{WRONG}",
+    ),
+    in_generic(
+        "lanes_read_what_their_neighbours_copy",
+        "arch::load_shared(&from[half][lane_])",
+        "arch::load_shared(&from[half][lane_ ^ 1])",
+        rf"{ORDERED}|RACE|{WRONG}",
+    ),
+    in_generic(
+        "rows_past_the_last_are_read",
+        "row + half * 8 < count",
+        "row + half * 8 < count + 1",
+        ".",
+    ),
+    in_generic(
+        "columns_past_the_last_are_read",
+        "there && left > 0",
+        "there",
+        ".",
+    ),
+    in_generic(
+        "ends_of_rows_are_left_out",
+        "there ? left : 0",
+        "0",
+        WRONG,
+    ),
+    in_generic(
+        "up_is_gate_in_the_generic_kernel",
+        "p_.out_features + from, count",
+        "from, count",
+        WRONG,
+    ),
+    in_generic(
+        "the_norm_of_other_columns",
+        "return lane % 4 * lane_cols + 2 * i;",
+        "return lane % 4 * 2 + 8 * i;",
+        WRONG,
+    ),
+    in_generic(
+        "the_weight_is_loaded_before_the_wait_by_the_generic_kernel",
+        "  begin_dependent_grid();\n  auto& shared",
+        "  auto& shared",
+        "PDL",
     ),
 )

@@ -1,34 +1,48 @@
-"""Mutation of linear's kernel: its target, program, and mutants that no run can notice."""
+"""Mutation of linear's kernels: targets, programs, and mutants that no run can notice."""
 
 from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("linear", "linear")
+HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
 _FOLDER = "kernels/linear"
-TARGETS = {f"{_FOLDER}/linear.cuh": (PROGRAM,)}
+TARGETS = {
+    f"{_FOLDER}/linear.cuh": (HOPPER,),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC,),
+    f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER),
+}
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
-HOST_SIDE = (f"{_FOLDER}/linear_launch.cuh",)
+HOST_SIDE = (
+    f"{_FOLDER}/linear_generic_launch.cuh",
+    f"{_FOLDER}/linear_launch.cuh",
+    f"{_FOLDER}/linear_pass_launch.cuh",
+)
 
-_FILE = "linear.cuh"
+OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"
 BUTTERFLY = "3 takes a lane to one that has the other pair's sum, too"
 ANY_LANE = "any lane may"
 UNUSED = "sums of a tile that there is not, which nobody reads"
 
 LISTED: tuple[Listed, ...] = (
-    Listed(_FILE, "", "start 2/2 (less|more)", TUNING),
-    Listed(_FILE, "", "term (1|2)/2 (less|more)", TUNING),
-    Listed(_FILE, "linear_config", "term (less|more|double)", TUNING),
-    Listed(_FILE, "block_groups::of", "term more", "the last block of the program is the only one"),
-    Listed(_FILE, "block_groups::passes", "term less", "an empty pass more, which writes nothing"),
-    Listed(_FILE, "block_groups::count_of", "bound shifted", SAME),
-    Listed(_FILE, "linear_factors::take", "bound 1/2 shifted", NOT_BOUNDED),
-    Listed(_FILE, "linear_norm::share", "argument 2/2 more", BUTTERFLY),
-    Listed(_FILE, "linear_norm::share", "limit 3/3 more", "all four lanes have the row's sum"),
-    Listed(_FILE, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
-    Listed(_FILE, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
-    Listed(_FILE, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
-    Listed(_FILE, "linear", "subscript 2/5 next", "each warp has the semaphores of the next"),
-    Listed(_FILE, "linear", "limit (1|2)/4 more", ANY_LANE),
-    Listed(_FILE, "linear", "guard (6|7)/7 always", "squares that nobody reads"),
-    Listed(_FILE, "linear", "barrier number (1|2)/2 more", ANY_BARRIER),
+    Listed(OF_HOPPER, "linear_config", "term (1|3)/3 .*", TUNING),
+    Listed(
+        OF_HOPPER,
+        "linear_tma_feed::linear_tma_feed",
+        "subscript 2/3 next",
+        "each warp has the semaphores of the next",
+    ),
+    Listed(OF_HOPPER, "linear_tma_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(
+        OF_PASS, "block_groups::of", "term more", "the last block of the program is the only one"
+    ),
+    Listed(
+        OF_PASS, "block_groups::passes", "term less", "an empty pass more, which writes nothing"
+    ),
+    Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
+    Listed(OF_PASS, "linear_norm::share", "argument 2/2 more", BUTTERFLY),
+    Listed(OF_PASS, "linear_norm::share", "limit 3/3 more", "all four lanes have the row's sum"),
+    Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
+    Listed(OF_PASS, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
+    Listed(OF_PASS, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
+    Listed(OF_PASS, "multiply_groups", "guard 3/3 always", "squares that nobody reads"),
+    Listed(OF_PASS, "multiply_groups", "barrier number (1|2)/2 more", ANY_BARRIER),
 )

@@ -10,5 +10,8 @@ SOME = (
     Case((7,), 4096, 12288, activation="swiglu"),
     Case((16,), 14336, 4096, residual=True),
     Case((9,), 4096, 6144, norm=1e-5),
+    Case((16,), 4096, 28672, generic=True),
+    Case((7,), 4096, 12288, FP16, activation="swiglu", generic=True),
+    Case((9,), 14336, 4096, norm=1e-5, generic=True),
 )
 CASES = tuple(Stress("linear", each, cases) for each in SOME)

@@ -21,7 +21,7 @@ struct problem {
 void check(const problem& is) {
   constexpr int kGap = 8;  // elements between the rows of x, and of the weight
   constexpr double kEps = 0.5;
-  const int stride = is.in_features + kGap;
+  const int stride = (is.in_features + 7) / 8 * 8 + kGap;  // of 16 bytes
   const auto xs = normal_values<bf16>(is.rows * stride, 1);
   const auto weights = normal_values<bf16>(is.weight_rows() * stride, 2);
   const auto biases = normal_values<bf16>(is.weight_rows(), 3);
@@ -45,7 +45,8 @@ void check(const problem& is) {
                    .residual = is.residual ? residual.data() : nullptr,
                    .norm_weight = is.normalized ? norm.data() : nullptr,
                    .y = y.data()},
-       .blocks = is.blocks});
+       .blocks = is.blocks,
+       .generic_blocks = is.blocks});
   auto in = doubles(xs);
   const auto w = doubles(weights), b = doubles(biases), r = doubles(residuals);
   const auto g = doubles(norms);
@@ -91,6 +92,10 @@ TEST(more_steps_than_stages_of_the_smallest) {
 }
 TEST(one_step_is_one_warps) {
   check({.rows = 1, .in_features = 8, .out_features = 1, .blocks = 1, .bias = true});
+}
+TEST(rows_that_end_within_16_bytes) {
+  check({.rows = 10, .in_features = 203, .out_features = 20, .blocks = 1});
+  check({.rows = 3, .in_features = 66, .out_features = 20, .blocks = 1, .normalized = true});
 }
 TEST(gate_and_up) {
   check({.rows = 2,
