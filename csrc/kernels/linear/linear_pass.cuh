@@ -18,6 +18,7 @@
 #include <kittens.cuh>
 
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_weights.cuh"
 #include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
@@ -193,6 +194,10 @@ KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear
   }
   using T = typename Config::type;
   const auto* bias = static_cast<const T*>(p.tensors.bias);
+  if constexpr (Config::weight::kRowScaled) {
+    const auto* of_weight = static_cast<const float*>(p.tensors.weight_scale);
+    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;
+  }
   sum *= scale;
   return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
 }
