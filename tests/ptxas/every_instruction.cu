@@ -60,7 +60,6 @@ __global__ void memory(void* p) {
   cp_async<4>(s, p);
   cp_async<8>(s, p, thread_id() < 3);
   cp_async<16>(s, p);
-  cp_async<16, true>(s, p);
   cp_async_commit();
   cp_async_wait<1>();
 }

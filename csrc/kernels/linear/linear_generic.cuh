@@ -9,8 +9,7 @@
 // bytes of each of 8 rows.
 //
 // A block has four warps, so that a ring is deep in the shared memory that every architecture has;
-// two blocks where a multiprocessor has that twice. Those read the same x, so that it goes through
-// the first-level cache.
+// two blocks where a multiprocessor has that twice.
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
@@ -18,10 +17,32 @@
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
+// A lane's part of 16 rows of the weight: of row lane / 4, and of the one 8 further.
+template <class T, class Weight>
+struct linear_weight_factor {
+  uint4 bytes[2];
+  typename Weight::scale scale[2];
+};
+// Its lanes hold as columns of products what lies side by side.
+template <class T, class Weight>
+KITTENS_DEVICE auto tile_of(const linear_weight_factor<T, Weight>& factor) {
+  constexpr int kPairs = Weight::lane_cols / 2;
+  rt<T, kGroup, 4 * Weight::lane_cols> tile;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t pairs[kPairs];
+    Weight::convert(pairs, factor.bytes[half], factor.scale[half]);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) tile.data[0][2 * i + half] = pairs[i];
+  }
+  return tile;
+}
+
 template <class T, int Tiles, bool Gated, class Weight = linear_plain<T>>
 struct linear_generic_config
     : linear_pass_config<T, Tiles, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
   using weight = Weight;
+  using weight_factor = linear_weight_factor<T, Weight>;
   static constexpr int lane_cols = Weight::lane_cols;                   // of a step
   static constexpr int pieces = lane_cols * sizeof(T) / sizeof(uint4);  // of a row of x, of a lane
   static constexpr int stage_bytes = (Tiles + pieces) * kRows * 4 * int(sizeof(uint4));
@@ -83,13 +104,8 @@ class linear_copy_feed {
 #pragma unroll
       for (int i = 0; i < Config::tiles; ++i) {
         if (i >= tiles) break;
-        const uint4 piece = arch::load_shared(&stage.weight[i][half][lane_]);
-        uint32_t pairs[Config::lane_cols / 2];
-        weight::convert(pairs, piece, scales_[i][half]);
-#pragma unroll
-        for (int n = 0; n < Config::lane_cols / 2; ++n) {
-          factors.weight[i].data[0][2 * n + half] = pairs[n];
-        }
+        factors.weight[i].bytes[half] = arch::load_shared(&stage.weight[i][half][lane_]);
+        factors.weight[i].scale[half] = scales_[i][half];
       }
     }
     request(at_.stage);
@@ -110,14 +126,14 @@ class linear_copy_feed {
     if constexpr (weight::kRowsEndAnywhere) {
       const int left = p_.weight_bytes - first_byte(next_);
       if (0 < left && left < int(sizeof(uint4))) {
-        for_each_piece(stage, [&]<bool>(uint4& to, const uint8_t* from, bool there, int left) {
+        for_each_piece(stage, [&](uint4& to, const uint8_t* from, bool there, int left) {
           store_some(to, from, there ? left : 0);
         });
         return;
       }
     }
-    for_each_piece(stage, [&]<bool Cached>(uint4& to, const uint8_t* from, bool there, int left) {
-      arch::cp_async<sizeof(to), Cached>(&to, from, there && left > 0);
+    for_each_piece(stage, [&](uint4& to, const uint8_t* from, bool there, int left) {
+      arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
     });
   }
   // The end of a row.
@@ -136,15 +152,14 @@ class linear_copy_feed {
   KITTENS_DEVICE int first_feature(const step_walk<Config>& at) const {
     return mine_.first_of(at.pass) * kGroup + lane_ / 4;
   }
-  // Calls f<Cached>(to, from, there, left) for this lane's part of each row of a stage: `left`
+  // Calls f(to, from, there, left) for this lane's part of each row of a stage: `left`
   // bytes are there to the row's end.
   template <class F>
   KITTENS_DEVICE void for_each_piece(linear_generic_stage<Config>& stage, const F& f) const {
     const int byte = first_byte(next_), left = p_.weight_bytes - byte;
     const auto* const w = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
     for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
-      f.template operator()<false>(stage.weight[tile][half][lane_], w + row * p_.weight_stride,
-                                   there, left);
+      f(stage.weight[tile][half][lane_], w + row * p_.weight_stride, there, left);
     });
 #pragma unroll
     for (int i = 0; i < Config::pieces; ++i) {
@@ -154,8 +169,8 @@ class linear_copy_feed {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = lane_ / 4 + half * 8;
-        f.template operator()<true>(stage.x[i][half][lane_], x + row * p_.x_stride, row < p_.rows,
-                                    p_.in_features * int(sizeof(T)) - at);
+        f(stage.x[i][half][lane_], x + row * p_.x_stride, row < p_.rows,
+          p_.in_features * int(sizeof(T)) - at);
       }
     }
   }

@@ -58,8 +58,12 @@ template <class Config>
 struct linear_factors {
   using T = typename Config::type;
   rt<T, kRows, Config::step> x;
-  rt<T, kGroup, Config::step> weight[Config::tiles];
+  typename Config::weight_factor weight[Config::tiles];  // tiles, or what becomes one
 };
+template <register_tile R>
+KITTENS_DEVICE const R& tile_of(const R& factor) {
+  return factor;
+}
 
 // The groups of a block, and the passes in which it has them.
 template <class Config>
@@ -172,7 +176,7 @@ struct linear_sums {
   KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, tile_of(factors.weight[i]), of_tile[i]);
     }
   }
   KITTENS_DEVICE void share(linear_sums_shared<Config>& shared, int tiles) const {

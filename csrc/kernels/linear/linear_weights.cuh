@@ -110,33 +110,45 @@ struct linear_int4 {
   static constexpr bool is_bf16 = std::same_as<T, bf16>;
   static constexpr uint32_t kPowers = is_bf16 ? 0x43004300 : 0x64006400;  // 128, 1024; ulp 1
 
-  // Of 32 neighbours, twice in each word.
+  // Of 32 neighbours.
   struct scale {
-    uint32_t factor, zero;
+    uint32_t bits;  // of the factor; above them zero
 
     // Zeros where not `there`.
     KITTENS_DEVICE void load(const linear_tensors& t, const linear_groups& groups, int64_t row,
                              int col, bool there) {
       const int64_t at = row * groups.count + col / groups.size;
-      uint32_t bits = 0, n = 8;
+      uint32_t factor = 0, n = 8;
       if (there) {
-        bits = arch::load_global(static_cast<const unsigned short*>(t.weight_scale) + at);
+        factor = arch::load_global(static_cast<const unsigned short*>(t.weight_scale) + at);
         if (t.weight_zero != nullptr) {
           n = arch::load_global(static_cast<const unsigned char*>(t.weight_zero) + at);
         }
       }
-      factor = bits | bits << 16;
-      zero = n | n << 16 | kPowers;
+      bits = factor | n << 16;
     }
+    KITTENS_DEVICE uint32_t factors() const { return bits << 16 | (bits & 0x0000ffff); }
+    KITTENS_DEVICE uint32_t zeros() const { return bits >> 16 | (bits & 0xffff0000) | kPowers; }
   };
 
+  KITTENS_DEVICE static uint32_t without(uint32_t a, uint32_t b) {
+    using pair = std::conditional_t<is_bf16, __nv_bfloat162, __half2>;
+    pair x, y;
+    std::memcpy(static_cast<void*>(&x), &a, sizeof(x));
+    std::memcpy(static_cast<void*>(&y), &b, sizeof(y));
+    const pair difference = __hsub2(x, y);
+    uint32_t words;
+    std::memcpy(&words, &difference, sizeof(words));
+    return words;
+  }
   // n − zero is exact, and its product with the scale is rounded.
   KITTENS_DEVICE static void convert(uint32_t (&pairs)[16], const uint4& bytes, const scale& by) {
     const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+    const uint32_t factors = by.factors(), zeros = by.zeros();
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const uint32_t powers = (words[i / 4] >> i % 4 * 4 & 0x000f000f) | kPowers;
-      pairs[i] = multiply_pairs<T>(subtract_pairs<T>(powers, by.zero), by.factor);
+      pairs[i] = multiply_pairs<T>(without(powers, zeros), factors);
     }
   }
 };

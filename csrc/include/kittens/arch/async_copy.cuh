@@ -1,9 +1,7 @@
 // cp.async: copies from global to shared memory that run beside the thread which asks for them.
 //
 //   cp_async<Bytes>(dst, src, predicate = true)   Bytes = 4, 8 or 16, both sides aligned to it; a
-//                                                 false predicate writes zeros and reads nothing.
-//                                                 <16, true>: through the first-level cache, as
-//                                                 fewer bytes always are
+//                                                 false predicate writes zeros and reads nothing
 //   cp_async_commit()                             closes this thread's group of copies
 //   cp_async_wait<N>()                            waits until at most N of this thread's latest
 //                                                 groups are under way

@@ -13,33 +13,18 @@
 
 namespace kittens {
 
-namespace detail {
-
-template <element T, class F>
-KITTENS_DEVICE uint32_t of_pairs(uint32_t a, uint32_t b, F f) {
-  using pair = std::conditional_t<std::same_as<T, bf16>, __nv_bfloat162, __half2>;
-  pair x, y;
-  std::memcpy(static_cast<void*>(&x), &a, sizeof(x));
-  std::memcpy(static_cast<void*>(&y), &b, sizeof(y));
-  const pair result = f(x, y);
-  uint32_t words;
-  std::memcpy(&words, &result, sizeof(words));
-  return words;
-}
-
-}  // namespace detail
-
 // Both products, each rounded once.
 template <element T>
   requires(sizeof(T) == 2)
 KITTENS_DEVICE uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  return detail::of_pairs<T>(a, b, [](auto x, auto y) { return __hmul2(x, y); });
-}
-// Both differences, each rounded once.
-template <element T>
-  requires(sizeof(T) == 2)
-KITTENS_DEVICE uint32_t subtract_pairs(uint32_t a, uint32_t b) {
-  return detail::of_pairs<T>(a, b, [](auto x, auto y) { return __hsub2(x, y); });
+  using pair = std::conditional_t<std::same_as<T, bf16>, __nv_bfloat162, __half2>;
+  pair x, y;
+  std::memcpy(static_cast<void*>(&x), &a, sizeof(x));
+  std::memcpy(static_cast<void*>(&y), &b, sizeof(y));
+  const pair product = __hmul2(x, y);
+  uint32_t words;
+  std::memcpy(&words, &product, sizeof(words));
+  return words;
 }
 
 }  // namespace kittens

@@ -9,14 +9,13 @@ namespace kittens::arch {
 
 // The last operand is how many bytes are read; the rest of the destination becomes zero.
 // .cg (past the first-level cache) exists for 16 bytes only.
-template <int Bytes, bool Cached = (Bytes < 16)>
+template <int Bytes>
 KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp_async copies 4, 8 or 16 bytes");
-  static_assert(Cached || Bytes == 16, "16 bytes alone go past the first-level cache");
   const uint32_t to = shared_address(dst);
   const size_t from = __cvta_generic_to_global(src);
   const int read = predicate ? Bytes : 0;
-  if constexpr (!Cached) {
+  if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(read)
                  : "memory");
   } else {

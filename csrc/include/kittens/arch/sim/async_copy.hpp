@@ -6,10 +6,9 @@
 
 namespace kittens::arch {
 
-template <int Bytes, bool Cached = (Bytes < 16)>
+template <int Bytes>
 KITTENS_DEVICE void cp_async(void* dst, const void* src, bool predicate = true, KITTENS_CALL_SITE) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp_async copies 4, 8 or 16 bytes");
-  static_assert(Cached || Bytes == 16, "16 bytes alone go past the first-level cache");
   sim::cp_async(dst, src, Bytes, predicate, site);
   sim::stay_on_stack();
 }
