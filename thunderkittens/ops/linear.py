@@ -51,10 +51,10 @@ def linear(
         NotImplementedError: A tensor is sparse or nested.
 
     Backends:
-        The kernel (Hopper) takes bfloat16 and, without a norm, float16, and weights whose rows
-        start at multiples of 16 bytes (K a multiple of 8, if contiguous); torch computes the rest.
-        One launch, in which
-        every block has columns of y of its own. Where a gradient is needed torch's own ops compute
+        The kernels (one for Hopper, and a generic one for compute capability 8.0 and later) take
+        bfloat16 and, without a norm, float16, and weights whose rows start at multiples of 16 bytes
+        (K a multiple of 8, if contiguous); torch computes the rest. One launch, in which every
+        block has columns of y of its own. Where a gradient is needed torch's own ops compute
         the call, so it is differentiable, any number of times. (`explain` answers for a call under
         torch.no_grad().)
 
@@ -65,7 +65,8 @@ def linear(
         the sums are divided by the root of the mean square, where torch's path rounds z.
 
     Source:
-        csrc/kernels/linear. For each 32 or 64 columns of y, x is read once, from the L2 cache.
+        csrc/kernels/linear: linear.cuh by TMA, linear_generic.cuh by cp.async. For each 16 to 64
+        columns of y, x is read once, from the L2 cache.
 
     Example:
         >>> import torch, thunderkittens

@@ -8,8 +8,9 @@
 // nothing is swizzled or rearranged, and no access has a bank conflict. A warp's load takes 64
 // bytes of each of 8 rows.
 //
-// A block has four warps, so that a ring is deep in the shared memory that every architecture has;
-// two blocks where a multiprocessor has that twice.
+// A pass has two tiles, and a block four warps, so that a ring has three to six stages in shared
+// memory that every architecture has; two blocks where a multiprocessor has that twice. (Four tiles
+// and three stages read x half as often, and take longer: benchmarks/linear.md.)
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
@@ -38,17 +39,14 @@ KITTENS_DEVICE auto tile_of(const linear_weight_factor<T, Weight>& factor) {
   return tile;
 }
 
-template <class T, int Tiles, bool Gated, class Weight = linear_plain<T>>
+template <class T, bool Gated, class Weight = linear_plain<T>>
 struct linear_generic_config
-    : linear_pass_config<T, Tiles, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
+    : linear_pass_config<T, /*Tiles=*/2, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
   using weight = Weight;
   using weight_factor = linear_weight_factor<T, Weight>;
   static constexpr int lane_cols = Weight::lane_cols;                   // of a step
   static constexpr int pieces = lane_cols * sizeof(T) / sizeof(uint4);  // of a row of x, of a lane
-  static constexpr int stage_bytes = (Tiles + pieces) * kRows * 4 * int(sizeof(uint4));
-  static constexpr int stages = (kLinearGenericSharedBytes - linear_generic_config::sum_bytes -
-                                 int(sizeof(float)) * linear_generic_config::warps * kRows) /
-                                (linear_generic_config::warps * stage_bytes);
+  static constexpr int stages = pieces == 1 ? 6 : pieces == 2 ? 4 : 3;
 
   KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
     return lane % 4 * lane_cols + 2 * i;

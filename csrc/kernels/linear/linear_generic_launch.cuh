@@ -10,7 +10,6 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_linear_generic(const linear_params& p, host::stream s) {
   using shared = linear_generic_shared<Config>;
-  static_assert(Config::stages >= 2, "one is read while the next one comes");
   static_assert(sizeof(shared) <= kLinearGenericSharedBytes);
   static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
   linear_generic_arguments a{};
@@ -33,9 +32,8 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
 // At least one element of y, and of the sum that it is.
 template <class T, class Weight = linear_plain<T>>
 void launch_generic_type(const linear_params& p, host::stream s) {
-  with_pass(p.problem, p.generic_blocks, [&]<int Tiles, bool Gated>() {
-    launch_linear_generic<linear_generic_config<T, Tiles, Gated, Weight>>(p, s);
-  });
+  if (p.problem.gated) return launch_linear_generic<linear_generic_config<T, true, Weight>>(p, s);
+  launch_linear_generic<linear_generic_config<T, false, Weight>>(p, s);
 }
 template <class T>
 void launch_quantized_type(const linear_params& p, host::stream s) {

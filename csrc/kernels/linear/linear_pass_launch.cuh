@@ -18,15 +18,4 @@ void set_arguments(linear_arguments& a, const linear_params& params) {
   a.norm_eps = float(p.norm_eps);
 }
 
-// Calls f.template operator()<Tiles, Gated>(): passes of two tiles where no block has more, whose
-// stages are smaller, and more of them; else of four.
-template <class F>
-void with_pass(const linear_problem& p, int blocks, const F& f) {
-  const int64_t groups = host::ceil_div(p.out_features, int64_t{kGroup});
-  const int64_t most = host::ceil_div(groups, int64_t{blocks}) * (p.gated ? 2 : 1);
-  if (p.gated)
-    return most <= 2 ? f.template operator()<2, true>() : f.template operator()<4, true>();
-  return most <= 2 ? f.template operator()<2, false>() : f.template operator()<4, false>();
-}
-
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

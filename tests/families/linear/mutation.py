@@ -38,11 +38,30 @@ LISTED: tuple[Listed, ...] = (
         OF_PASS, "block_groups::passes", "term less", "an empty pass more, which writes nothing"
     ),
     Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
+    Listed(
+        OF_GENERIC, "linear_generic_config", "start less|term 1/4 more|term 2/4 (less|more)", TUNING
+    ),
+    Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(OF_GENERIC, "linear_copy_feed::request", "guard always", "steps that nobody takes"),
+    Listed(
+        OF_GENERIC,
+        "linear_copy_feed::load_stage",
+        "guard never|bound 1/3 shifted",
+        "element by element is right, too, and slower",
+    ),
+    Listed(
+        OF_GENERIC,
+        "linear_copy_feed::load_stage",
+        "bound 2/3 shifted|limit 1/2 less|limit 2/2 more|branch less",
+        SAME,
+    ),
+    Listed(OF_GENERIC, "linear_copy_feed::for_each_row", "bound 3/3 shifted", NOT_BOUNDED),
+    Listed(OF_GENERIC, "linear_copy_feed::for_each_row", "guard never", UNUSED),
     Listed(OF_PASS, "linear_norm::share", "argument 2/2 more", BUTTERFLY),
     Listed(OF_PASS, "linear_norm::share", "limit 3/3 more", "all four lanes have the row's sum"),
     Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
     Listed(OF_PASS, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(OF_PASS, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
-    Listed(OF_PASS, "multiply_groups", "guard 3/3 always", "squares that nobody reads"),
+    Listed(OF_PASS, "multiply_groups", "guard (3|4)/4 always", "squares that nobody reads"),
     Listed(OF_PASS, "multiply_groups", "barrier number (1|2)/2 more", ANY_BARRIER),
 )

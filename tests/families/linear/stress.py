@@ -14,4 +14,4 @@ SOME = (
     Case((7,), 4096, 12288, FP16, activation="swiglu", generic=True),
     Case((9,), 14336, 4096, norm=1e-5, generic=True),
 )
-CASES = tuple(Stress("linear", each, cases) for each in SOME)
+CASES = tuple(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME)
