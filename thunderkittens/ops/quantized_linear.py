@@ -173,7 +173,9 @@ def quantize_weight(
         zero = (-low / scale.float()).round().clamp(0, INT4_VALUES - 1).to(torch.uint8)
         shift = zero.float()[..., None]
     q = (groups / scale.float()[..., None]).round() + shift
-    return QuantizedWeight(pack_int4(q.clamp(0, INT4_VALUES - 1).to(torch.uint8).flatten(1)), scale, zero)
+    return QuantizedWeight(
+        pack_int4(q.clamp(0, INT4_VALUES - 1).to(torch.uint8).flatten(1)), scale, zero
+    )
 
 
 def _not_zero(scale: Tensor) -> Tensor:
@@ -195,15 +197,20 @@ def dequantize_weight(weight: Tensor, scale: Tensor, zero: Tensor | None = None)
     Example:
         >>> import torch, thunderkittens
         >>> w = torch.eye(8)
-        >>> torch.equal(thunderkittens.dequantize_weight(*thunderkittens.quantize_weight(
-        ...     w, "int4", group_size=8)), w)
+        >>> torch.equal(
+        ...     thunderkittens.dequantize_weight(
+        ...         *thunderkittens.quantize_weight(w, "int4", group_size=8)
+        ...     ),
+        ...     w,
+        ... )
         True
     """
+    wide = torch.promote_types(scale.dtype, torch.float32)
     if weight.dtype != torch.uint8:
-        return weight.float() * scale[:, None]
-    q = unpack_int4(weight).float().unflatten(1, (scale.shape[1], -1))
-    shift = 8.0 if zero is None else zero.float()[..., None]
-    return ((q - shift) * scale.float()[..., None]).flatten(1).to(scale.dtype)
+        return weight.to(wide) * scale[:, None]
+    q = unpack_int4(weight).to(wide).unflatten(1, (scale.shape[1], -1))
+    shift = 8 if zero is None else zero.to(wide)[..., None]
+    return ((q - shift) * scale.to(wide)[..., None]).flatten(1).to(scale.dtype)
 
 
 def pack_int4(values: Tensor) -> Tensor:

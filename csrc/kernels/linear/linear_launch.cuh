@@ -32,11 +32,20 @@ void launch_linear(const linear_params& params, host::stream s) {
                             s, a);
 }
 
+// Passes of two tiles where no block has more: their stages are smaller, and more of them.
+template <class T, bool Gated>
+void launch_in_passes(const linear_params& p, host::stream s) {
+  const int64_t groups = host::ceil_div(p.problem.out_features, int64_t{kGroup});
+  const int64_t most = host::ceil_div(groups, int64_t{p.blocks}) * (Gated ? 2 : 1);
+  if (most <= 2) return launch_linear<linear_config<T, 2, Gated>>(p, s);
+  launch_linear<linear_config<T, 4, Gated>>(p, s);
+}
+
 // At least one element of y, and of the sum that it is.
 template <class T>
 void launch_type(const linear_params& p, host::stream s) {
-  with_pass(p.problem, p.blocks,
-            [&]<int Tiles, bool Gated>() { launch_linear<linear_config<T, Tiles, Gated>>(p, s); });
+  if (p.problem.gated) return launch_in_passes<T, true>(p, s);
+  launch_in_passes<T, false>(p, s);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -46,6 +46,9 @@ std::string why_unsupported(const linear_problem& p) {
   }
   if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
   if (p.in_features == 0) return "there are no products to add up";
+  if (p.weight != linear_weight::plain) {
+    if (std::string why = why_not_quantized(p); !why.empty()) return why;
+  }
   if (p.in_features > kMost || p.out_features > kMost) {
     return text("a weight of ", p.out_features, " rows and ", p.in_features,
                 " columns is too large");
@@ -56,7 +59,7 @@ std::string why_unsupported(const linear_problem& p) {
     return text("the weight's rows are ", bytes, " bytes apart, not a multiple of ",
                 kittens::host::kTensorAlignment);
   }
-  return p.weight == linear_weight::plain ? "" : why_not_quantized(p);
+  return "";
 }
 
 namespace {
