@@ -5,7 +5,15 @@ import torch
 import thunderkittens
 
 CALLS = ()
-NO_BACKWARD = ("linear",)  # of ours: its gradients are those of torch's ops
+NO_BACKWARD = ("linear", "quantized_linear")  # of ours: their gradients are those of torch's ops
+# Of float8_e4m3fn: what their table leaves to the op.
+MORE_ARGUMENTS = {
+    "quantized_linear": {
+        "weight": torch.ones(8, 8).to(torch.float8_e4m3fn),
+        "scale": torch.ones(8),
+        "zero": None,
+    }
+}
 RECORDED = ()
 X, WEIGHT = torch.ones(2, 8), torch.ones(4, 8)
 WRONG_TYPES = {

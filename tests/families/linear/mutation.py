@@ -4,11 +4,13 @@ from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Liste
 from tests.mutation.program import Program
 
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
+INT4, E4M3 = (Program("linear", "quantized_linear", (f"E4M3={i}",)) for i in (0, 1))
 _FOLDER = "kernels/linear"
 TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
-    f"{_FOLDER}/linear_generic.cuh": (GENERIC,),
-    f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4),
+    f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
+    f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (
