@@ -8,9 +8,12 @@
 // nothing is swizzled or rearranged, and no access has a bank conflict. A warp's load takes 64
 // bytes of each of 8 rows.
 //
-// A pass has two tiles, and a block four warps, so that a ring has three to six stages in shared
-// memory that every architecture has; two blocks where a multiprocessor has that twice. (Four tiles
-// and three stages read x half as often, and take longer: benchmarks/linear.md.)
+// The weight comes from memory, through a ring in shared memory. x comes from L2 or L1, to
+// registers, while the step before is multiplied: rows that there are not cost nothing, and what is
+// 2 or 4 times the bytes of a tile of a quantized weight does not go through shared memory.
+//
+// A pass has two tiles, and a block four warps, so that a ring has six stages in shared memory that
+// every architecture has; two blocks where a multiprocessor has that twice.
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
@@ -44,9 +47,8 @@ struct linear_generic_config
     : linear_pass_config<T, /*Tiles=*/2, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
   using weight = Weight;
   using weight_factor = linear_weight_factor<T, Weight>;
-  static constexpr int lane_cols = Weight::lane_cols;                   // of a step
-  static constexpr int pieces = lane_cols * sizeof(T) / sizeof(uint4);  // of a row of x, of a lane
-  static constexpr int stages = pieces == 1 ? 6 : pieces == 2 ? 4 : 3;
+  static constexpr int lane_cols = Weight::lane_cols;  // of a step
+  static constexpr int stages = 6;
 
   KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
     return lane % 4 * lane_cols + 2 * i;
@@ -54,7 +56,8 @@ struct linear_generic_config
 };
 
 struct linear_generic_arguments : linear_arguments {
-  int64_t x_stride, weight_stride;  // from row to row, in bytes
+  int64_t x_stride;       // from row to row, in elements
+  int64_t weight_stride;  // the same, in bytes
   int weight_bytes;                 // of a row
   linear_groups weight_groups;
 };
@@ -64,12 +67,78 @@ using linear_rows = uint4[2][kWarp];
 
 template <class Config>
 struct linear_generic_stage {
-  linear_rows weight[Config::tiles], x[Config::pieces];
+  linear_rows weight[Config::tiles];
 };
 template <class Config>
 struct linear_generic_shared {
   linear_generic_stage<Config> stage[Config::warps][Config::stages];
   linear_sums_shared<Config> sums;
+};
+
+// Up to 16 bytes: elements from `left` on are 0.
+template <class T>
+KITTENS_DEVICE uint4 load_some(const T* from, int left) {
+  constexpr int kElements = sizeof(uint4) / sizeof(T);
+  if (left >= kElements) return arch::load_global(reinterpret_cast<const uint4*>(from));
+  T elements[kElements];
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) {
+    elements[i] = i < left ? arch::load_global(from + i) : T(0.0f);
+  }
+  uint4 bytes;
+  std::memcpy(&bytes, elements, sizeof(bytes));
+  return bytes;
+}
+
+// A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one that
+// is multiplied.
+template <class Config>
+class linear_x_feed {
+  using T = typename Config::type;
+  static constexpr int kElements = sizeof(uint4) / sizeof(T);
+  static constexpr int kPieces = Config::lane_cols / kElements;
+
+ public:
+  KITTENS_DEVICE explicit linear_x_feed(const linear_arguments& p, int64_t stride)
+      : first_(static_cast<const T*>(p.tensors.x) + arch::lane_id() / 4 * stride +
+               arch::lane_id() % 4 * Config::lane_cols),
+        eight_rows_(8 * stride) {}
+
+  KITTENS_DEVICE void load(const linear_arguments& p, int step) {
+    const T* const from = first_ + step * Config::step;
+    const int left = p.in_features - step * Config::step - arch::lane_id() % 4 * Config::lane_cols;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool there = arch::lane_id() / 4 + 8 * half < p.rows;
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const int left_of_piece = left - i * kElements;
+        pieces_[i][half] = uint4{};
+        if (there && left_of_piece > 0) {
+          pieces_[i][half] =
+              load_some(from + half * eight_rows_ + i * kElements,
+                        Config::weight::kRowsEndAnywhere ? left_of_piece : kElements);
+        }
+      }
+    }
+  }
+  KITTENS_DEVICE void give(rt<T, kRows, Config::step>& x) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4& piece = pieces_[i][half];
+        const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x.data[0][2 * (4 * i + n) + half] = words[n];
+      }
+    }
+  }
+
+ private:
+  const T* first_;
+  int64_t eight_rows_;
+  uint4 pieces_[kPieces][2];
 };
 
 // A lane's part of a warp's ring, and what goes through it.
@@ -82,26 +151,24 @@ class linear_copy_feed {
   KITTENS_DEVICE linear_copy_feed(linear_generic_shared<Config>& shared,
                                   const linear_generic_arguments& p,
                                   const block_groups<Config>& mine)
-      : ring_(shared.stage[arch::warp_id()]), p_(p), mine_(mine), lane_(arch::lane_id()) {
+      : ring_(shared.stage[arch::warp_id()]),
+        p_(p),
+        mine_(mine),
+        lane_(arch::lane_id()),
+        x_(p, p.x_stride) {
     for (int i = 0; i < Config::stages; ++i) request(i);
-    load_scales();
+    load_ahead();
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
+    x_.give(factors.x);
     arch::cp_async_wait<Config::stages - 1>();
     const linear_generic_stage<Config>& stage = ring_[at_.stage];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < Config::tiles; ++i) {
+      if (i >= tiles) break;
 #pragma unroll
-      for (int i = 0; i < Config::pieces; ++i) {
-        const uint4 piece = arch::load_shared(&stage.x[i][half][lane_]);
-        const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-        for (int n = 0; n < 4; ++n) factors.x.data[0][2 * (4 * i + n) + half] = words[n];
-      }
-#pragma unroll
-      for (int i = 0; i < Config::tiles; ++i) {
-        if (i >= tiles) break;
+      for (int half = 0; half < 2; ++half) {
         factors.weight[i].bytes[half] = arch::load_shared(&stage.weight[i][half][lane_]);
         factors.weight[i].scale[half] = scales_[i][half];
       }
@@ -109,7 +176,7 @@ class linear_copy_feed {
     request(at_.stage);
     at_.advance();
     now_.advance(p_);
-    load_scales();
+    load_ahead();
   }
 
  private:
@@ -121,61 +188,31 @@ class linear_copy_feed {
     next_.advance(p_);
   }
   KITTENS_DEVICE void load_stage(linear_generic_stage<Config>& stage) const {
+    const int byte = (next_.step * 4 + lane_ % 4) * int(sizeof(uint4));  // this lane's first one
+    const int left = p_.weight_bytes - byte;
+    const auto* const from = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
+    const auto for_each_piece = [&](const auto& f) {
+      for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
+        f(stage.weight[tile][half][lane_], from + row * p_.weight_stride, there);
+      });
+    };
     if constexpr (weight::kRowsEndAnywhere) {
-      const int left = p_.weight_bytes - first_byte(next_);
       if (0 < left && left < int(sizeof(uint4))) {
-        for_each_piece(stage, [&](uint4& to, const uint8_t* from, bool there, int left) {
-          store_some(to, from, there ? left : 0);
+        for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
+          arch::store_shared(&to, load_some(reinterpret_cast<const T*>(from),
+                                            there ? left / int(sizeof(T)) : 0));
         });
         return;
       }
     }
-    for_each_piece(stage, [&](uint4& to, const uint8_t* from, bool there, int left) {
+    for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
       arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
     });
-  }
-  // The end of a row.
-  KITTENS_DEVICE static void store_some(uint4& to, const uint8_t* from, int bytes) {
-#pragma unroll 1
-    for (int i = 0; i < int(sizeof(to) / sizeof(T)); ++i) {
-      const bool there = i * int(sizeof(T)) < bytes;
-      arch::store_shared(reinterpret_cast<T*>(&to) + i,
-                         there ? arch::load_global(reinterpret_cast<const T*>(from) + i) : T(0.0f));
-    }
-  }
-  // This lane's first one in a row of the weight.
-  KITTENS_DEVICE int first_byte(const step_walk<Config>& at) const {
-    return (at.step * 4 + lane_ % 4) * int(sizeof(uint4));
-  }
-  KITTENS_DEVICE int first_feature(const step_walk<Config>& at) const {
-    return mine_.first_of(at.pass) * kGroup + lane_ / 4;
-  }
-  // Calls f(to, from, there, left) for this lane's part of each row of a stage: `left`
-  // bytes are there to the row's end.
-  template <class F>
-  KITTENS_DEVICE void for_each_piece(linear_generic_stage<Config>& stage, const F& f) const {
-    const int byte = first_byte(next_), left = p_.weight_bytes - byte;
-    const auto* const w = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
-    for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
-      f(stage.weight[tile][half][lane_], w + row * p_.weight_stride, there, left);
-    });
-#pragma unroll
-    for (int i = 0; i < Config::pieces; ++i) {
-      const int at = (next_.step * Config::step + lane_ % 4 * Config::lane_cols) * int(sizeof(T)) +
-                     i * int(sizeof(uint4));
-      const auto* const x = static_cast<const uint8_t*>(p_.tensors.x) + at;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = lane_ / 4 + half * 8;
-        f(stage.x[i][half][lane_], x + row * p_.x_stride, row < p_.rows,
-          p_.in_features * int(sizeof(T)) - at);
-      }
-    }
   }
   // Calls f(tile, half, row, there) for this lane's rows of the weight in a step.
   template <class F>
   KITTENS_DEVICE void for_each_feature(const step_walk<Config>& at, const F& f) const {
-    const int groups = mine_.count_of(at.pass), first = first_feature(at);
+    const int groups = mine_.count_of(at.pass), first = mine_.first_of(at.pass) * kGroup + lane_ / 4;
 #pragma unroll
     for (int i = 0; i < Config::groups; ++i) {
       if (i == groups) break;
@@ -188,10 +225,11 @@ class linear_copy_feed {
       }
     }
   }
-  // Those of the step that is taken next: they come while the one before is multiplied.
-  KITTENS_DEVICE void load_scales() {
+  // x and scales of the step that is taken next: they come while the one before is multiplied.
+  KITTENS_DEVICE void load_ahead() {
+    if (!now_.valid(p_, mine_)) return;
+    x_.load(p_, now_.step);
     if constexpr (weight::kGrouped) {
-      if (!now_.valid(p_, mine_)) return;
       const int col = now_.step * Config::step + lane_ % 4 * Config::lane_cols;
       for_each_feature(now_, [&](int tile, int half, int64_t row, bool there) {
         scales_[tile][half].load(p_.tensors, p_.weight_groups, row, col,
@@ -206,6 +244,7 @@ class linear_copy_feed {
   const int lane_;
   step_walk<Config> next_, now_;  // that is asked for next, and taken next
   cursor<Config::stages> at_;
+  linear_x_feed<Config> x_;
   typename weight::scale scales_[Config::tiles][2];
 };
 

@@ -16,7 +16,7 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
   set_arguments<Config>(a, p);
   // Of a row of the weight, 16 bytes are lane_cols elements.
   constexpr int64_t kLaneBytes = 16, kElement = sizeof(typename Config::type);
-  a.x_stride = p.problem.x_stride * kElement;
+  a.x_stride = p.problem.x_stride;
   a.weight_stride = p.problem.weight_stride * (Config::weight::kQuantized ? 1 : kElement);
   a.weight_bytes = int(p.problem.in_features * kLaneBytes / Config::lane_cols);
   if (p.problem.group > 0) {

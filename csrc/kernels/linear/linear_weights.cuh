@@ -66,22 +66,19 @@ struct linear_e4m3 {
 
   KITTENS_DEVICE static void convert(uint32_t (&pairs)[8], const uint4& bytes, const scale&) {
     const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-    uint32_t carries = 0;  // into the highest bit of a byte that is 127 beside its sign
+    uint32_t carries = 0;  // 127 beside a sign, and 1, change the sign
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      carries |= (words[i] & 0x7f7f7f7f) + 0x01010101;
-      pairs[2 * i] = of_high_bytes(of_halves(words[i] << 8, words[i] << 16));
-      pairs[2 * i + 1] = of_high_bytes(of_halves(words[i] >> 8, words[i]));
+      carries |= (words[i] + 0x01010101) ^ words[i];
+      pairs[2 * i] = of_high_bytes(arch::byte_permute(words[i], 0, 0x1404));
+      pairs[2 * i + 1] = of_high_bytes(arch::byte_permute(words[i], 0, 0x3424));
     }
     if ((carries & 0x80808080) != 0) [[unlikely]]
       keep_nan(pairs, words);
   }
 
  private:
-  KITTENS_DEVICE static uint32_t of_halves(uint32_t low, uint32_t high) {
-    return (low & 0x0000ffff) | (high & 0xffff0000);
-  }
-  // Of bytes 1 and 3.
+  // Of bytes 1 and 3; the others are 0.
   KITTENS_DEVICE static uint32_t of_high_bytes(uint32_t word) {
     if constexpr (is_bf16) {
       constexpr uint32_t kTwoTo120 = 0x7b807b80;
