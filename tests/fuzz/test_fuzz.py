@@ -26,6 +26,7 @@ FUNCTIONS = [
 NO_OPS = {"register_flash_attention"}  # which computes nothing: torch calls `attention` through it
 NO_OPS |= {name for name in FUNCTIONS if name.endswith("_log_decay")}  # of no tensors
 NO_OPS |= {"based_features"}  # of torch's own ops
+NO_OPS |= {"quantize_weight", "dequantize_weight", "pack_int4", "unpack_int4"}  # the same
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -89,7 +89,8 @@ def quantized_linear(
         NaN stays NaN.
 
     Source:
-        csrc/kernels/linear: linear_weights.cuh, linear_generic.cuh.
+        csrc/kernels/linear: linear_weights.cuh, linear_generic.cuh. The weight is read once; x from
+        the caches, once for each 32 columns of y.
 
     Example:
         >>> import torch, thunderkittens

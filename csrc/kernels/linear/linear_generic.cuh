@@ -8,9 +8,9 @@
 // nothing is swizzled or rearranged, and no access has a bank conflict. A warp's load takes 64
 // bytes of each of 8 rows.
 //
-// The weight comes from memory, through a ring in shared memory. x comes from L2 or L1, to
-// registers, while the step before is multiplied: rows that there are not cost nothing, and what is
-// 2 or 4 times the bytes of a tile of a quantized weight does not go through shared memory.
+// The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
+// weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to registers
+// while the step before is multiplied: rows that there are not cost nothing.
 //
 // A pass has two tiles, and a block four warps, so that a ring has six stages in shared memory that
 // every architecture has; two blocks where a multiprocessor has that twice.
@@ -49,6 +49,8 @@ struct linear_generic_config
   using weight_factor = linear_weight_factor<T, Weight>;
   static constexpr int lane_cols = Weight::lane_cols;  // of a step
   static constexpr int stages = 6;
+  static constexpr bool x_by_ring = !Weight::kQuantized;
+  static_assert(!x_by_ring || lane_cols * sizeof(T) == sizeof(uint4));
 
   KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
     return lane % 4 * lane_cols + 2 * i;
@@ -67,7 +69,7 @@ using linear_rows = uint4[2][kWarp];
 
 template <class Config>
 struct linear_generic_stage {
-  linear_rows weight[Config::tiles];
+  linear_rows rows[Config::tiles + Config::x_by_ring];  // of the weight; behind them, of x
 };
 template <class Config>
 struct linear_generic_shared {
@@ -75,23 +77,8 @@ struct linear_generic_shared {
   linear_sums_shared<Config> sums;
 };
 
-// Up to 16 bytes: elements from `left` on are 0.
-template <class T>
-KITTENS_DEVICE uint4 load_some(const T* from, int left) {
-  constexpr int kElements = sizeof(uint4) / sizeof(T);
-  if (left >= kElements) return arch::load_global(reinterpret_cast<const uint4*>(from));
-  T elements[kElements];
-#pragma unroll
-  for (int i = 0; i < kElements; ++i) {
-    elements[i] = i < left ? arch::load_global(from + i) : T(0.0f);
-  }
-  uint4 bytes;
-  std::memcpy(&bytes, elements, sizeof(bytes));
-  return bytes;
-}
-
 // A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one that
-// is multiplied.
+// is multiplied. All of a lane's columns are there, or none.
 template <class Config>
 class linear_x_feed {
   using T = typename Config::type;
@@ -106,19 +93,14 @@ class linear_x_feed {
 
   KITTENS_DEVICE void load(const linear_arguments& p, int step) {
     const T* const from = first_ + step * Config::step;
-    const int left = p.in_features - step * Config::step - arch::lane_id() % 4 * Config::lane_cols;
+    const int col = step * Config::step + arch::lane_id() % 4 * Config::lane_cols;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const bool there = arch::lane_id() / 4 + 8 * half < p.rows;
+      const bool there = arch::lane_id() / 4 + 8 * half < p.rows && col < p.in_features;
+      const auto* const pieces = reinterpret_cast<const uint4*>(from + half * eight_rows_);
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
-        const int left_of_piece = left - i * kElements;
-        pieces_[i][half] = uint4{};
-        if (there && left_of_piece > 0) {
-          pieces_[i][half] =
-              load_some(from + half * eight_rows_ + i * kElements,
-                        Config::weight::kRowsEndAnywhere ? left_of_piece : kElements);
-        }
+        pieces_[i][half] = there ? arch::load_global(pieces + i) : uint4{};
       }
     }
   }
@@ -161,15 +143,16 @@ class linear_copy_feed {
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
-    x_.give(factors.x);
+    if constexpr (!Config::x_by_ring) x_.give(factors.x);
     arch::cp_async_wait<Config::stages - 1>();
     const linear_generic_stage<Config>& stage = ring_[at_.stage];
+    if constexpr (Config::x_by_ring) load_rows(factors.x, stage.rows[Config::tiles]);
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
       if (i >= tiles) break;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        factors.weight[i].bytes[half] = arch::load_shared(&stage.weight[i][half][lane_]);
+        factors.weight[i].bytes[half] = arch::load_shared(&stage.rows[i][half][lane_]);
         factors.weight[i].scale[half] = scales_[i][half];
       }
     }
@@ -180,6 +163,15 @@ class linear_copy_feed {
   }
 
  private:
+  KITTENS_DEVICE void load_rows(rt<T, kRows, Config::step>& to, const linear_rows& from) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 part = arch::load_shared(&from[half][lane_]);
+      const uint32_t words[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to.data[0][2 * i + half] = words[i];
+    }
+  }
   // Starts the copies of the next step, if there is one. One group, of nothing too: waits count
   // groups.
   KITTENS_DEVICE void request(int stage) {
@@ -190,17 +182,26 @@ class linear_copy_feed {
   KITTENS_DEVICE void load_stage(linear_generic_stage<Config>& stage) const {
     const int byte = (next_.step * 4 + lane_ % 4) * int(sizeof(uint4));  // this lane's first one
     const int left = p_.weight_bytes - byte;
-    const auto* const from = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
+    const auto* const weight_at = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
+    const auto* const x_at = static_cast<const uint8_t*>(p_.tensors.x) + byte;
     const auto for_each_piece = [&](const auto& f) {
       for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
-        f(stage.weight[tile][half][lane_], from + row * p_.weight_stride, there);
+        f(stage.rows[tile][half][lane_], weight_at + row * p_.weight_stride, there);
       });
+      if constexpr (Config::x_by_ring) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = lane_ / 4 + half * 8;
+          f(stage.rows[Config::tiles][half][lane_], x_at + row * p_.x_stride * int64_t{sizeof(T)},
+            row < p_.rows);
+        }
+      }
     };
     if constexpr (weight::kRowsEndAnywhere) {
       if (0 < left && left < int(sizeof(uint4))) {
         for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
-          arch::store_shared(&to, load_some(reinterpret_cast<const T*>(from),
-                                            there ? left / int(sizeof(T)) : 0));
+          store_some(reinterpret_cast<T*>(&to), reinterpret_cast<const T*>(from),
+                     there ? left / int(sizeof(T)) : 0);
         });
         return;
       }
@@ -208,6 +209,12 @@ class linear_copy_feed {
     for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
       arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
     });
+  }
+  KITTENS_DEVICE static void store_some(T* to, const T* from, int count) {
+#pragma unroll 1
+    for (int i = 0; i < Config::lane_cols; ++i) {
+      arch::store_shared(to + i, i < count ? arch::load_global(from + i) : T(0.0f));
+    }
   }
   // Calls f(tile, half, row, there) for this lane's rows of the weight in a step.
   template <class F>
@@ -227,6 +234,7 @@ class linear_copy_feed {
   }
   // x and scales of the step that is taken next: they come while the one before is multiplied.
   KITTENS_DEVICE void load_ahead() {
+    if constexpr (Config::x_by_ring) return;
     if (!now_.valid(p_, mine_)) return;
     x_.load(p_, now_.step);
     if constexpr (weight::kGrouped) {

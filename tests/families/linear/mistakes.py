@@ -148,8 +148,8 @@ MISTAKES = (
     ),
     in_generic(
         "lanes_read_what_their_neighbours_copy",
-        "arch::load_shared(&stage.weight[i][half][lane_])",
-        "arch::load_shared(&stage.weight[i][half][lane_ ^ 1])",
+        "arch::load_shared(&stage.rows[i][half][lane_])",
+        "arch::load_shared(&stage.rows[i][half][lane_ ^ 1])",
         rf"{ORDERED}|RACE|{WRONG}",
     ),
     in_generic(
@@ -177,6 +177,12 @@ MISTAKES = (
         WRONG,
     ),
     in_generic(
+        "rows_of_x_past_the_last_are_copied",
+        "row < p_.rows);",
+        "row <= p_.rows);",
+        ".",
+    ),
+    in_generic(
         "x_of_the_step_before",
         "    now_.advance(p_);\n    load_ahead();",
         "    load_ahead();\n    now_.advance(p_);",
@@ -184,14 +190,14 @@ MISTAKES = (
     ),
     in_generic(
         "rows_of_x_past_the_last_are_read",
-        "+ 8 * half < p.rows;",
-        "+ 8 * half <= p.rows;",
+        "+ 8 * half < p.rows &&",
+        "+ 8 * half <= p.rows &&",
         ".",
     ),
     in_generic(
         "columns_of_x_past_the_last_are_read",
-        "there && left_of_piece > 0",
-        "there",
+        " && col < p.in_features;",
+        ";",
         ".",
     ),
     in_generic(
