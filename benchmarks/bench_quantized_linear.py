@@ -16,7 +16,7 @@ from benchmarks import bench_linear, harness, peers
 from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
 
 PANELS = (Panel("quantized linear, few rows", False, 0),)
-FORMATS = ("e4m3", "int4")
+FORMATS = {"e4m3": torch.float8_e4m3fn, "int4": "int4"}
 GROUP = 128  # columns that share a scale of int4
 # Rows, K, rows of the weight: products of Llama-3.1-8B.
 SHAPES = (
@@ -38,16 +38,12 @@ def make_inputs(form: str, rows: int, width: int, columns: int, seed: int) -> In
     group = min(GROUP, width)
     # Piece by piece, in float32.
     parts = [
-        thunderkittens.quantize_weight(part, *formatted(form), group_size=group)
+        thunderkittens.quantize_weight(part, FORMATS[form], group_size=group)
         for part in given.pop("weight").split(8192)
     ]
     weight, scale = (torch.cat([part[i] for part in parts]) for i in range(2))
     dense = [thunderkittens.dequantize_weight(*part).bfloat16() for part in parts]
     return {**given, "weight": weight, "scale": scale, "dense": torch.cat(dense)}
-
-
-def formatted(form: str) -> tuple[torch.dtype | str]:
-    return (torch.float8_e4m3fn if form == "e4m3" else form,)
 
 
 def expected(i: Inputs) -> Expected:

@@ -208,10 +208,12 @@ def dequantize_weight(weight: Tensor, scale: Tensor, zero: Tensor | None = None)
     """
     wide = torch.promote_types(scale.dtype, torch.float32)
     if weight.dtype != torch.uint8:
-        return weight.to(wide) * scale[:, None]
+        dense: Tensor = weight.to(wide) * scale[:, None]
+        return dense
     q = unpack_int4(weight).to(wide).unflatten(1, (scale.shape[1], -1))
     shift = 8 if zero is None else zero.to(wide)[..., None]
-    return ((q - shift) * scale.to(wide)[..., None]).flatten(1).to(scale.dtype)
+    grouped: Tensor = (q - shift) * scale.to(wide)[..., None]
+    return grouped.flatten(1).to(scale.dtype)
 
 
 def pack_int4(values: Tensor) -> Tensor:
@@ -227,16 +229,19 @@ def pack_int4(values: Tensor) -> Tensor:
         uint8 [..., K / 2].
 
     Raises:
-        ValueError: K is not a multiple of 8.
+        ValueError: K is not a multiple of 8, or a number is not one of 0 … 15.
     """
     if values.shape[-1] % 8 != 0:
         raise ValueError(
             f"pack_int4: values.size(-1) must be a multiple of 8, got {values.shape[-1]}"
         )
+    if bool(((values < 0) | (values >= INT4_VALUES)).any()):
+        raise ValueError("pack_int4: values must be from 0 to 15, got others")
     # [..., 4, 2]: neighbours are four nibbles apart.
     nibbles = values.to(torch.uint8).unflatten(-1, (-1, 4, 2)).transpose(-1, -2)
     low, high = nibbles.reshape(*values.shape[:-1], -1, 2).unbind(-1)
-    return low | high << 4
+    packed: Tensor = low | high << 4
+    return packed
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
@@ -247,6 +252,12 @@ def unpack_int4(packed: Tensor) -> Tensor:
 
     Returns:
         uint8 [..., K].
+
+    Raises:
+        TypeError: The dtype is not uint8.
     """
+    if packed.dtype != torch.uint8:
+        raise TypeError(f"unpack_int4: packed must have dtype uint8, got {packed.dtype}")
     nibbles = torch.stack([packed & 15, packed >> 4], -1).flatten(-2)
-    return nibbles.unflatten(-1, (-1, 2, 4)).transpose(-1, -2).flatten(-3)
+    values: Tensor = nibbles.unflatten(-1, (-1, 2, 4)).transpose(-1, -2).flatten(-3)
+    return values

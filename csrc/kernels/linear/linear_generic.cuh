@@ -9,8 +9,8 @@
 // bytes of each of 8 rows.
 //
 // The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
-// weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to registers
-// while the step before is multiplied: rows that there are not cost nothing.
+// weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
+// registers while the step before is multiplied: rows that there are not cost nothing.
 //
 // A pass has two tiles, and a block four warps, so that a ring has six stages in shared memory that
 // every architecture has; two blocks where a multiprocessor has that twice.
@@ -60,7 +60,7 @@ struct linear_generic_config
 struct linear_generic_arguments : linear_arguments {
   int64_t x_stride;       // from row to row, in elements
   int64_t weight_stride;  // the same, in bytes
-  int weight_bytes;                 // of a row
+  int weight_bytes;       // of a row
   linear_groups weight_groups;
 };
 
@@ -77,8 +77,8 @@ struct linear_generic_shared {
   linear_sums_shared<Config> sums;
 };
 
-// A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one that
-// is multiplied. All of a lane's columns are there, or none.
+// A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one
+// that is multiplied. All of a lane's columns are there, or none.
 template <class Config>
 class linear_x_feed {
   using T = typename Config::type;
@@ -219,7 +219,8 @@ class linear_copy_feed {
   // Calls f(tile, half, row, there) for this lane's rows of the weight in a step.
   template <class F>
   KITTENS_DEVICE void for_each_feature(const step_walk<Config>& at, const F& f) const {
-    const int groups = mine_.count_of(at.pass), first = mine_.first_of(at.pass) * kGroup + lane_ / 4;
+    const int groups = mine_.count_of(at.pass),
+              first = mine_.first_of(at.pass) * kGroup + lane_ / 4;
 #pragma unroll
     for (int i = 0; i < Config::groups; ++i) {
       if (i == groups) break;

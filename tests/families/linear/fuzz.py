@@ -102,9 +102,7 @@ def quantized(draw: Draw, dtype: torch.dtype, gated: bool) -> tuple[str, Tensors
     return "int4", weight
 
 
-def reference(
-    given: Tensors, gated: bool, eps: float | None, of_weight: Tensor | None
-) -> Judged:
+def reference(given: Tensors, gated: bool, eps: float | None, of_weight: Tensor | None) -> Judged:
     """y in float64, and how far a result may be from it.
 
     `of_weight`: how far the weight that is multiplied may be from the one given.

@@ -132,3 +132,13 @@ def test_refused_calls(change, error, message):
 def test_weights_that_are_refused(given, message):
     with pytest.raises(ValueError, match=f"quantize_weight: {message}"):
         thunderkittens.quantize_weight(*given)
+
+
+@pytest.mark.parametrize("value", [-1, 16])
+def test_numbers_that_are_no_int4_are_refused(value):
+    with pytest.raises(ValueError, match="pack_int4: values must be from 0 to 15"):
+        thunderkittens.pack_int4(torch.full((2, 8), value))
+    with pytest.raises(ValueError, match=r"values.size\(-1\) must be a multiple of 8, got 7"):
+        thunderkittens.pack_int4(torch.zeros(2, 7, dtype=torch.int64))
+    with pytest.raises(TypeError, match="unpack_int4: packed must have dtype uint8, got torch.i"):
+        thunderkittens.unpack_int4(torch.zeros(2, 4, dtype=torch.int32))

@@ -74,7 +74,7 @@ def test_every_code_of_e4m3_is_its_number(dtype):
 @pytest.mark.parametrize("dtype", [BF16, FP16])
 def test_int4_has_the_bits_of_its_dequantized_weight(dtype):
     case = QuantizedCase((4,), 256, 40, 32, dtype, zero=True)
-    x, weight, scale, zero, *_ = cases.make(case)
+    _, weight, scale, zero, *_ = cases.make(case)
     unit = torch.eye(16, 256, dtype=dtype)
     with thunderkittens.backend("simulator"):
         y = thunderkittens.quantized_linear(unit, weight, scale, zero)
