@@ -228,8 +228,9 @@ class linear_copy_feed {
       for (int half = 0; half < 2; ++half) {
         const int row = first + i * kGroup + half * 8;
         const bool there = row < p_.out_features;
-        f(Config::tiles_of_group * i, half, row, there);
-        if constexpr (Config::gated) f(2 * i + 1, half, int64_t{p_.out_features} + row, there);
+        const int tile = Config::tiles_of_group * i;
+        f(tile, half, row, there);
+        if constexpr (Config::gated) f(tile + 1, half, int64_t{p_.out_features} + row, there);
       }
     }
   }

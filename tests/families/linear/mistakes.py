@@ -220,14 +220,14 @@ MISTAKES = (
     ),
     in_weights(
         "nan_of_e4m3_is_480",
-        "keep_nan(pairs, words);",
+        "pairs[0] = kNan;",
         "{}",
         r"no_numbers|isnan",
     ),
     in_weights(
         "bytes_of_e4m3_are_swapped",
-        "0x1404",
-        "0x0414",
+        "0x1100",
+        "0x0011",
         WRONG,
     ),
     in_weights(
