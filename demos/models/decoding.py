@@ -143,18 +143,19 @@ class Decoder:
         Weights once, of the embedding the rows' own (all of it where it is the head too), keys and
         values up to each layer's window, and the new ones.
         """
-        config = self.model.config
-        weights = sum(parameter.numel() for parameter in self.model.parameters())
+        config, size = self.model.config, self.model.dtype.itemsize
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        weights = sum(tensor.nbytes for tensor in tensors)
         if not config.tie_word_embeddings:
-            weights -= config.vocab_size * config.hidden_size
-            weights += self.rows * config.hidden_size
+            weights -= size * config.vocab_size * config.hidden_size
+            weights += size * self.rows * config.hidden_size
         keys = sum(
             min(length, window or length) + 1
             for window in config.windows
             for length in lengths
             if length
         )
-        return self.model.dtype.itemsize * weights + self.cache.bytes_of_token * keys
+        return weights + self.cache.bytes_of_token * keys
 
     def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
         if len(prompts) != self.rows:
