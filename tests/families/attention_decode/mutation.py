@@ -68,6 +68,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(_WORK, "tile_ranges::owner_of", "limit more", "where both are the same"),
     Listed(_WORK, "tile_cursor::advance", "limit 2/2 less", "the loop around it goes on"),
     Listed(_WORK, "tile_cursor", "start ./6 (less|more)", "seek sets all of them"),
+    Listed(_WORK, "tile_cursor::seek", "guard 1/2 always", "the same sums, added up again"),
     Listed(_WORK, "tile_cursor::seek", "bound 1/3 shifted", "a step more, of no sequences"),
     Listed(_WORK, "tile_cursor::seek", "bound 2/3 shifted", "a step more, of no lanes"),
 )
