@@ -1,14 +1,17 @@
 """What the families' tests of planted mistakes share: programs that notice, and their verdicts."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from build_tools import settings
 from build_tools.settings import BuildError
 from tests.mutation.bench import Bench, Verdict
-from tests.tools import families, planted
+from tests.tools import families
 from tests.tools.ahead import called_ahead
+from tests.tools.judge import Judge
 from tests.tools.planted import Mistake
 
 
@@ -28,5 +31,9 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 @pytest.fixture(scope="module")
 def judge(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
     """What becomes of a test's `mistake`."""
-    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
-        yield ahead
+    scratch = settings.build_dir() / "mistakes"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=scratch) as folder:
+        one = Judge(bench, request.module.MISTAKES, Path(folder))
+        with called_ahead(request, one, "mistake") as ahead:
+            yield ahead
