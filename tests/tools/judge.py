@@ -1,12 +1,13 @@
 """Judges planted mistakes by the programs of the mutation tests, many of them by one build."""
 
-import dataclasses
+import re
 import threading
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from build_tools import content, results
-from tests.mutation.bench import POLICIES, SURVIVED, Bench, Verdict
+from tests.mutation.bench import POLICIES, SURVIVED, Bench, Verdict, keep
 from tests.mutation.program import Program
 from tests.tools import planted, switched
 from tests.tools.planted import Mistake
@@ -16,7 +17,8 @@ class Judge:
     """Says of each of some mistakes what becomes of it; several threads may ask.
 
     A program is built with all the mistakes that can be chosen at run time, when the first of them
-    is to be judged by it. What cannot be chosen so, or goes unnoticed, is built and judged alone.
+    is to be judged by it. What cannot be chosen so, or is not found as it should be, is built and
+    judged alone: so sharing builds saves time and decides nothing.
 
     Args:
         bench: What builds programs and runs them.
@@ -44,22 +46,24 @@ class Judge:
             which, number = self._places[mistake.name]
             for program in planted.programs(mistake):
                 verdict = self._ask(which, program, number)
-                if verdict != SURVIVED:
+                if verdict.noticed and re.search(mistake.found_as, verdict.said):
                     return verdict
+                if verdict != SURVIVED:
+                    break
         return planted.judge(self._bench, mistake)
 
     def _ask(self, which: int, program: Program, number: int) -> Verdict:
         """The verdict that is kept under a hash of all that it depends on, or a new one."""
         world = self._bench.world(program, f"csrc/kernels/{program.family}")
-        key = content.of_words(*self._texts[which], str(number), world)
+        key = content.of_words(content.of_file(__file__), *self._texts[which], str(number), world)
         kept = results.read(key)
         if kept is not None:
             return Verdict(**kept)
         executable, said = self._build(which, program)
-        verdict = Verdict("compile", program.name, said)
-        if not said:
-            verdict = self._bench.run(executable, program, POLICIES, number)
-        results.write(key, dataclasses.asdict(verdict))
+        if said:
+            return Verdict("compile", program.name, said)
+        verdict = self._bench.run(executable, program, POLICIES, number)
+        keep(key, verdict)
         return verdict
 
     def _build(self, which: int, program: Program) -> tuple[Path, str]:
@@ -71,5 +75,7 @@ class Judge:
                 said = self._bench.build(self._folder / str(which), program, executable)
                 if not said:
                     said = self._bench.run(executable, program, POLICIES[:1]).said
+                if said:
+                    warnings.warn(f"no build of {program.name} for several: {said}", stacklevel=2)
                 self._built[key] = executable, said
         return self._built[key]

@@ -31,7 +31,8 @@ inline const int planted_number = [] {{
 """
 # A declaration, which whatever follows it in its block may need.
 DECLARES = re.compile(
-    r"(?:const|constexpr|auto|using)\b|[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]? \w+ ?[;={]"
+    r"(?:const|constexpr|auto|using)\b|"
+    r"[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]?(?: const)? \w+ ?[;={\[]"
 )
 CONTROL = re.compile(r"(?:if(?: constexpr)?|for|while|switch) ?\(")
 

@@ -12,6 +12,7 @@ struct consumer {
 
   KITTENS_DEVICE void consume() {
     const int n = count();
+    int* const first = begin(n);
     for (int i = 0; i < n; ++i) {
       wait(full[i]);
       if (leads()) {
@@ -48,6 +49,7 @@ def example(monkeypatch):
         ("n > 2", "if (n > 2) {\n        fence();\n      }"),
         ("arrive(all)", "finish([&] { arrive(all); });"),
         ("n = count()", "const int n = count();*finish([&] { arrive(all); });"),  # which needs n
+        ("begin(n)", "int*finish([&] { arrive(all); });"),
         ("at{0, 1}", None),
     ],
 )
