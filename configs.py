@@ -47,7 +47,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
     Kernel(name="based_attention", ops=("based_attention", "based_attention_step")),
     Kernel(name="hedgehog_attention", ops=("hedgehog_attention", "hedgehog_attention_step")),
-    Kernel(name="linear", ops=("linear",)),
+    Kernel(name="linear", ops=("linear", "quantized_linear")),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

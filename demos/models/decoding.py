@@ -143,17 +143,18 @@ class Decoder:
         values up to each layer's window, and the new ones.
         """
         config, size = self.model.config, self.model.dtype.itemsize
-        weights = sum(parameter.numel() for parameter in self.model.parameters())
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        weights = sum(tensor.nbytes for tensor in tensors)
         if not config.tie_word_embeddings:
-            weights -= config.vocab_size * config.hidden_size
-            weights += self.rows * config.hidden_size
+            weights -= size * config.vocab_size * config.hidden_size
+            weights += size * self.rows * config.hidden_size
         keys = sum(
             min(length, window or length) + 1
             for window in config.windows
             for length in lengths
             if length
         )
-        return size * (weights + 2 * keys * config.num_key_value_heads * config.head_dim)
+        return weights + size * 2 * keys * config.num_key_value_heads * config.head_dim
 
     def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
         if len(prompts) != self.rows:

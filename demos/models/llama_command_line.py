@@ -10,8 +10,10 @@ from rich.console import Console
 import thunderkittens
 from models import llama_checkpoint, llama_config
 from models.cache import Cache
+from models.checkpoint import CheckpointError
 from models.command_line import device
 from models.llama import Config, Llama
+from models.quantized import FORMATS, quantize
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -27,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
     parser.add_argument("--dtype", default="auto", choices=("auto", *DTYPES))
+    parser.add_argument("--quantize", choices=tuple(FORMATS), help="weights of fewer bits")
     parser.add_argument("--backend", default="auto", choices=("auto", "torch", "simulator"))
 
 
@@ -42,6 +45,17 @@ def load_model(
     options: argparse.Namespace, config: Config, console: Console, seed: int = 1
 ) -> Llama:
     """The model, with a live line while its files are read; random weights are the seed's."""
+    model = read_model(options, config, console, seed)
+    if options.quantize is not None:
+        try:
+            quantize(model, options.quantize)
+        except ValueError as error:
+            raise CheckpointError(f"--quantize: {error}") from error
+    return model
+
+
+def read_model(options: argparse.Namespace, config: Config, console: Console, seed: int) -> Llama:
+    """The model as it was trained."""
     dtype = DTYPES.get(options.dtype)
     if options.random:
         usual = torch.float32 if options.device.type == "cpu" else torch.bfloat16
