@@ -28,7 +28,7 @@ class Judge:
 
     def __init__(self, bench: Bench, mistakes: Iterable[Mistake], folder: Path) -> None:
         self._bench, self._folder = bench, folder
-        self._places: dict[str, tuple[int, int]] = {}  # which sources, and the number in these
+        self._places: dict[Mistake, tuple[int, int]] = {}  # which sources, and the number in these
         self._texts: list[tuple[str, ...]] = []
         self._built: dict[tuple[int, Program], tuple[Path, str]] = {}
         self._locks: dict[tuple[int, Program], threading.Lock] = {}
@@ -36,14 +36,14 @@ class Judge:
         for which, group in enumerate(groups):
             self._texts.append(group.write(folder / str(which)))
             for number, mistake in enumerate(group.mistakes, start=1):
-                self._places[mistake.name] = which, number
+                self._places[mistake] = which, number
                 for program in planted.programs(mistake):
                     self._locks.setdefault((which, program), threading.Lock())
 
     def __call__(self, mistake: Mistake) -> Verdict:
         """The verdict on one of the mistakes."""
-        if mistake.name in self._places:
-            which, number = self._places[mistake.name]
+        if mistake in self._places:
+            which, number = self._places[mistake]
             for program in planted.programs(mistake):
                 verdict = self._ask(which, program, number)
                 if verdict.noticed and re.search(mistake.found_as, verdict.said):

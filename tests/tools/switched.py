@@ -32,8 +32,9 @@ inline const int planted_number = [] {{
 # A declaration, which whatever follows it in its block may need.
 DECLARES = re.compile(
     r"(?:const|constexpr|auto|using)\b|"
-    r"[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]?(?: const)? \w+ ?[;={\[]"
+    r"(?!if\b|return\b)[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]?(?: const)? \w+ ?[;={\[(]"
 )
+ATTRIBUTE = re.compile(r"\[\[(?:un)?likely\]\]")  # of a branch, before its block
 CONTROL = re.compile(r"(?:if(?: constexpr)?|for|while|switch) ?\(")
 
 
@@ -141,7 +142,7 @@ def groups(mistakes: Iterable[Mistake]) -> list[Group]:
 def region_of(mistake: Mistake) -> tuple[int, int] | None:
     """The statements that a mistake changes, or nothing where they cannot be chosen at run time."""
     text = planted.source_of(mistake.file)
-    code = Source(mistake.file, text).code
+    code = ATTRIBUTE.sub(lambda found: " " * len(found[0]), Source(mistake.file, text).code)
     begin = text.index(mistake.right)
     end = begin + len(mistake.right)
     begin += len(mistake.right) - len(mistake.right.lstrip())

@@ -13,9 +13,10 @@ struct consumer {
   KITTENS_DEVICE void consume() {
     const int n = count();
     int* const first = begin(n);
+    range<4> all(first, n);
     for (int i = 0; i < n; ++i) {
       wait(full[i]);
-      if (leads()) {
+      if (leads()) [[likely]] {
         store(i);
         arrive(empty[i]);
       } else if (n > 2) {
@@ -43,12 +44,13 @@ def example(monkeypatch):
     [
         ("wait(full[i]);", "wait(full[i]);"),
         ("i < n", "for (int i = 0; *}"),
-        ("leads()", "if (leads()) {*fence();\n      }"),
+        ("leads()", "if (leads()) [[likely]] {*fence();\n      }"),
         ("store(i);\n        arrive(", "store(i);\n        arrive(empty[i]);"),
         ("fence();", "fence();"),
         ("n > 2", "if (n > 2) {\n        fence();\n      }"),
         ("arrive(all)", "finish([&] { arrive(all); });"),
         ("n = count()", "const int n = count();*finish([&] { arrive(all); });"),  # which needs n
+        ("(first, n)", "range<4> all*finish([&] { arrive(all); });"),
         ("begin(n)", "int*finish([&] { arrive(all); });"),
         ("at{0, 1}", None),
     ],
