@@ -77,8 +77,7 @@ meeting& warp::find(block& in, const char* operation, unsigned mask, call_site s
     meeting& m = *pointer;
     if (m.is_empty()) empty = &m;
     if (m.is_empty() || (m.mask() & mask) == 0) continue;
-    const bool is_same =
-        m.operation() == operation || std::strcmp(m.operation(), operation) == 0;
+    const bool is_same = m.operation() == operation || std::strcmp(m.operation(), operation) == 0;
     if (m.mask() == mask && m.site() == site && is_same) return m;
     in.fail(
         "DIVERGENCE", site,

@@ -20,7 +20,8 @@ using eight_halves [[gnu::vector_size(16)]] = uint16_t;
 
 // Exponent and mantissa of a half move to where a float has them; the multiplication mends the
 // bias, also of subnormal numbers. Infinities and NaNs need their exponent.
-[[gnu::always_inline]] inline void convert(eight_floats& wide, const eight_halves& narrow, matrix_type type) {
+[[gnu::always_inline]] inline void convert(eight_floats& wide, const eight_halves& narrow,
+                                           matrix_type type) {
   constexpr float kBias = 0x1p112f;
   constexpr uint32_t kInfinity = 0x7c00, kExponent = 0x7f800000;
   const eight_words bits = __builtin_convertvector(narrow, eight_words);

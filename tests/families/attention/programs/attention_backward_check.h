@@ -149,8 +149,7 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
   double top = is.sinks ? in.sinks[h] : -INFINITY;
   for (int64_t j = first; j < end; ++j) {
     double score = 0, product = 0, size = 0;
-    for (int64_t d = 0; d < D; ++d)
-      score += x.q[row * D + d] * x.k[key(j) * D + d];
+    for (int64_t d = 0; d < D; ++d) score += x.q[row * D + d] * x.k[key(j) * D + d];
     for (int64_t d = 0; d < Dv; ++d) {
       const double term = x.d_o[row * Dv + d] * x.v[key(j) * Dv + d];
       product += term;
