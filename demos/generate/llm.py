@@ -70,6 +70,8 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         options.prompt_tokens = 512
     if options.compare and options.quantize:
         parser.error("--compare needs the weights as they are, not --quantize")
+    if options.compare and options.cache_dtype != "auto":
+        parser.error("--compare needs --cache-dtype auto: fp8 rounds by more than a tie allows")
     if options.compare:
         options.temperature = 0.0
     return options
@@ -160,16 +162,20 @@ def demo(options: argparse.Namespace, console: Console) -> bool:
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     ends = () if options.ignore_end or options.compare or options.random else None
     page = PAGE if options.cache == "paged" else None
-    decoder = Decoder(model, len(prompts), context, sampling, ends=ends, page=page)
+    narrow = options.cache_dtype == "fp8"
+    decoder = Decoder(model, len(prompts), context, sampling, ends=ends, page=page, narrow=narrow)
     runs = [write_texts(options, console, tokenizer, decoder, prompts)]
     copy = report["copy_bytes_per_second"] = figures.copy_rate(options.device)
     moved = report["bytes_of_step"] = figures.bytes_of_median_step(decoder, prompts, runs[0])
     report["tokens"] = max(map(len, runs[0].rows))
     report["peak_bytes"] = figures.peak_bytes(options.device)
+    report["cache_bytes"] = decoder.cache.nbytes
     ours = report["thunderkittens"] = figures.of_run(runs[0], moved)
     console.print(f"\n{figures.line('thunderkittens', ours, copy)}", style="bold")
     if report["peak_bytes"] is not None:
         console.print(f"peak memory: {report['peak_bytes'] / 2**30:.2f} GiB")
+    if narrow:
+        console.print(f"cache: {decoder.cache.nbytes / 2**20:,.1f} MiB in fp8")
     for line in served_by(model, decoder.cache):
         console.print(line, markup=False)
     if options.compare:

@@ -31,6 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="auto", choices=("auto", *DTYPES))
     parser.add_argument("--quantize", choices=tuple(FORMATS), help="weights of fewer bits")
     parser.add_argument("--backend", default="auto", choices=("auto", "torch", "simulator"))
+    parser.add_argument(
+        "--cache-dtype",
+        default="auto",
+        choices=("auto", "fp8"),
+        help="of keys and values: the model's (auto), or float8_e4m3fn, of half its size and less",
+    )
 
 
 def read_config(options: argparse.Namespace) -> tuple[Config, dict, str]:
@@ -80,7 +86,10 @@ def served_by(model: Llama, cache: Cache) -> list[str]:
     lengths = {"seqlens": torch.ones(1, dtype=torch.int32, device=model.device)}
     prompt = thunderkittens.explain("attention", q, k, k, causal=True)
     step = thunderkittens.explain(
-        "attention_decode", q[:, :1], *one.layers[0], **lengths, page_table=one.table
+        *("attention_decode", q[:, :1], *one.layers[0]),
+        **lengths,
+        page_table=one.table,
+        **one.scales[0],
     )
     return [
         f"{name}: {found.backend} ({found.reason})"

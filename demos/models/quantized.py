@@ -1,38 +1,13 @@
 """A model's weights of 8 or 4 bits a number, rounded to the nearest: no data decides how."""
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from models.llama import Linear, Llama
-from thunderkittens import quantize_weight, quantized_linear
+from thunderkittens.nn import QuantizedLinear
 
 FORMATS = {"fp8": torch.float8_e4m3fn, "int4": "int4"}
 GROUPS = (128, 64, 32, 16, 8)  # columns that share a scale of int4: the largest that fits
-
-
-class QuantizedLinear(nn.Module):
-    """A `Linear` whose weight is fp8 (e4m3, a scale a row), or int4 (a scale a group)."""
-
-    weight: Tensor
-    scale: Tensor
-    zero: Tensor | None
-
-    def __init__(self, of: Linear, form: str):
-        super().__init__()
-        width = of.weight.shape[1]
-        group = next((size for size in GROUPS if width % size == 0), 0)
-        if form == "int4" and group == 0:
-            raise ValueError(f"int4 needs widths that are multiples of 8, and one is {width}")
-        made = quantize_weight(of.weight.detach(), FORMATS[form], group_size=group)
-        for name, tensor in made._asdict().items():
-            self.register_buffer(name, tensor)
-        self.bias = of.bias
-
-    def forward(self, x: Tensor, **around: Any) -> Tensor:
-        """As Linear's."""
-        return quantized_linear(x, self.weight, self.scale, self.zero, self.bias, **around)
 
 
 @torch.no_grad()
@@ -49,7 +24,16 @@ def quantize(model: Llama, form: str) -> None:
     for block in model.blocks:
         for name, layer in list(block.named_children()):
             if isinstance(layer, Linear):
-                setattr(block, name, QuantizedLinear(layer, form))
+                setattr(block, name, quantized(layer, form))
+
+
+def quantized(layer: Linear, form: str) -> QuantizedLinear:
+    """The layer with fewer bits."""
+    width = layer.weight.shape[1]
+    group = next((size for size in GROUPS if width % size == 0), None)
+    if form == "int4" and group is None:
+        raise ValueError(f"int4 needs widths that are multiples of 8, and one is {width}")
+    return QuantizedLinear.from_linear(layer, FORMATS[form], group_size=group or width)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -1,5 +1,6 @@
 """Judges planted mistakes by the programs of the mutation tests, many of them by one build."""
 
+import dataclasses
 import re
 import threading
 import warnings
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from build_tools import content, results
-from tests.mutation.bench import POLICIES, SURVIVED, Bench, Verdict, keep
+from tests.mutation.bench import POLICIES, SURVIVED, Bench, Verdict
 from tests.mutation.program import Program
 from tests.tools import planted, switched
 from tests.tools.planted import Mistake
@@ -63,7 +64,7 @@ class Judge:
         if said:
             return Verdict("compile", program.name, said)
         verdict = self._bench.run(executable, program, POLICIES, number)
-        keep(key, verdict)
+        results.write(key, dataclasses.asdict(verdict))
         return verdict
 
     def _build(self, which: int, program: Program) -> tuple[Path, str]:

@@ -6,7 +6,7 @@ from build_tools import results
 from tests.mutation import targets
 from tests.mutation.bench import SURVIVED, Verdict
 from tests.mutation.program import Program
-from tests.tools import judge, planted
+from tests.tools import planted
 from tests.tools.judge import Judge
 from tests.tools.planted import Mistake
 
@@ -44,7 +44,7 @@ def example(monkeypatch):
     monkeypatch.setattr(planted, "source_of", lambda file: CODE)
     monkeypatch.setitem(targets.TARGETS, FILE, (FIRST, SECOND))
     monkeypatch.setattr(results, "read", lambda key: None)
-    monkeypatch.setattr(judge, "keep", lambda key, verdict: None)
+    monkeypatch.setattr(results, "write", lambda key, verdict: None)
 
 
 def mistake(right: str, program: str = "") -> Mistake:
