@@ -9,7 +9,7 @@ import pytest
 from build_tools import settings
 from build_tools.settings import BuildError
 from tests.mutation.bench import Bench, Verdict
-from tests.tools import families
+from tests.tools import planted
 from tests.tools.ahead import called_ahead
 from tests.tools.judge import Judge
 from tests.tools.planted import Mistake
@@ -17,11 +17,10 @@ from tests.tools.planted import Mistake
 
 @pytest.fixture(scope="module")
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """Judges mistakes by the programs of the test's family."""
-    (mutation,) = families.modules("mutation.py")[request.path.parent.name]
-    programs = dict.fromkeys(program for some in mutation.TARGETS.values() for program in some)
+    """Judges mistakes by the programs that are to notice one of the module's."""
+    programs = (program for one in request.module.MISTAKES for program in planted.programs(one))
     try:
-        return Bench(list(programs), level="-Og")
+        return Bench([*dict.fromkeys(programs)], level="-Og")
     except BuildError as reason:
         if "headers" not in str(reason):
             raise
