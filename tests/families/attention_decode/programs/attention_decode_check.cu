@@ -264,6 +264,14 @@ TEST(items_of_whole_ranges) {  // the second problem's are of 6, 6, 5 and 5 tile
          .capacity = 384,
          .blocks = 4});
 }
+TEST(an_item_that_ends_with_the_first_tile_of_a_range) {  // of 5, 4, 4 tiles; items of 10 and 3
+  check({.lengths = {320, 96},
+         .queries = 1,
+         .heads = 1,
+         .key_heads = 1,
+         .capacity = 320,
+         .blocks = 3});
+}
 TEST(more_parts_than_are_loaded_at_once) {
   check({.lengths = {2500},
          .queries = 1,
