@@ -109,21 +109,18 @@ Tensor rows_of(const linear_call& c, const linear_problem& problem) {
 }
 
 Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_call& c) {
-  const auto contiguous = [](const optional_tensor& t) { return t ? t->contiguous() : Tensor(); };
-  const auto address = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
   const Tensor x = rows_of(c, problem), y = c.empty_result();
-  const Tensor bias = contiguous(c.bias), residual = contiguous(c.residual);
   Tensor norm_weight = contiguous(c.norm_weight);
-  if (reinterpret_cast<uintptr_t>(address(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
+  if (reinterpret_cast<uintptr_t>(input(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
   problem.x_stride = problem.rows == 1 ? problem.in_features : x.stride(0);
   launch(d, problem,
          linear_tensors{
-             .x = x.const_data_ptr(),
-             .weight = c.weight.const_data_ptr(),
-             .bias = address(bias),
-             .residual = address(residual),
-             .norm_weight = address(norm_weight),
-             .y = y.mutable_data_ptr(),
+             .x = input(x),
+             .weight = input(c.weight),
+             .bias = input(contiguous(c.bias)),
+             .residual = input(contiguous(c.residual)),
+             .norm_weight = input(norm_weight),
+             .y = output(y),
          },
          c.x.device());
   return y;
@@ -171,15 +168,6 @@ struct linear {
 
   static one_tensor record(const call_to_record&, const auto&... args) {
     return {linear_by_aten({args...})};
-  }
-
-  // In autocast's dtype, as torch.linear is.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
-                          const optional_tensor& bias, const optional_tensor& residual,
-                          std::string_view activation, const optional_tensor& norm_weight,
-                          double norm_eps) {
-    return next(cast(x), cast(weight), cast(bias), cast(residual), activation, cast(norm_weight),
-                norm_eps);
   }
 };
 
