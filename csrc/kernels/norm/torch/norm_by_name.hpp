@@ -40,15 +40,20 @@ optional_tensor seed_of(const Tensor& x, double p, bool training, const optional
 
 // ---- Forward and backward -----------------------------------------------------------------------
 
-// Of `all`, which are called `names`, those that are results of Op.
+// The place of each of Op's results among `names`.
 template <class Op>
-results_of<Op> results_named(const std::array<std::string_view, 4>& names,
-                             std::array<Tensor, 4> all) {
-  results_of<Op> results;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const auto* const place = std::ranges::find(names, Op::results.list[i].name);
-    results[i] = std::move(all[place - names.begin()]);
+constexpr auto places_among(const std::array<std::string_view, 4>& names) {
+  std::array<size_t, Op::results.size> places{};
+  for (size_t i = 0; i < places.size(); ++i) {
+    places[i] = std::ranges::find(names, Op::results.list[i].name) - names.begin();
   }
+  return places;
+}
+template <size_t Count>
+std::array<Tensor, Count> those_at(const std::array<size_t, Count>& places,
+                                   std::array<Tensor, 4> all) {
+  std::array<Tensor, Count> results;
+  for (size_t i = 0; i < Count; ++i) results[i] = std::move(all[places[i]]);
   return results;
 }
 
@@ -57,6 +62,7 @@ template <class Op>
 struct norm_by_name {
   // The last argument: whether statistics are wanted.
   static auto compute(const auto&... args) {
+    constexpr auto kPlaces = places_among<Op>({"y", "sum", "mean", "rstd"});
     const auto given = by_name<Op>(args...);
     const Tensor& x = given("x"_name);
     const double dropout_p = given("dropout_p"_name, 0.0);
@@ -73,33 +79,30 @@ struct norm_by_name {
                       .seed = seed_of(x, dropout_p, given("training"_name, false),
                                       given("seed"_name, kNoTensor))},
                      /*statistics=*/given.last());
-    return results_named<Op>({"y", "sum", "mean", "rstd"}, {std::move(r.y), std::move(r.sum),
-                                                            std::move(r.mean), std::move(r.rstd)});
+    return those_at(kPlaces,
+                    {std::move(r.y), std::move(r.sum), std::move(r.mean), std::move(r.rstd)});
   }
 };
 
 template <class Op>
 struct norm_backward_by_name {
   static auto compute(const auto&... args) {
-    constexpr std::array<std::string_view, 4> kNames{"dx", "dresidual", "dweight", "dbias"};
+    constexpr auto kPlaces = places_among<Op>({"dx", "dresidual", "dweight", "dbias"});
     const auto given = by_name<Op>(args...);
     norm_needs needs{};
-    for (size_t i = 0; i < Op::results.size; ++i) {
-      const auto* const place = std::ranges::find(kNames, Op::results.list[i].name);
-      needs[place - kNames.begin()] = given("needs"_name)[i];
-    }
-    return results_named<Op>(
-        kNames, norm_backward(Op::member, {.dy = given("dy"_name),
-                                           .dsum = given("dsum"_name, kNoTensor),
-                                           .x = given("sum"_name, given("x"_name, kUndefined)),
-                                           .weight = given("weight"_name),
-                                           .bias = given("bias"_name, kNoTensor),
-                                           .mean = given("mean"_name, kUndefined),
-                                           .rstd = given("rstd"_name),
-                                           .needs = needs,
-                                           .weight_offset = given("weight_offset"_name, 0.0),
-                                           .dropout_p = given("dropout_p"_name, 0.0),
-                                           .seed = given("seed"_name, kNoTensor)}));
+    for (size_t i = 0; i < kPlaces.size(); ++i) needs[kPlaces[i]] = given("needs"_name)[i];
+    return those_at(kPlaces,
+                    norm_backward(Op::member, {.dy = given("dy"_name),
+                                               .dsum = given("dsum"_name, kNoTensor),
+                                               .x = given("sum"_name, given("x"_name, kUndefined)),
+                                               .weight = given("weight"_name),
+                                               .bias = given("bias"_name, kNoTensor),
+                                               .mean = given("mean"_name, kUndefined),
+                                               .rstd = given("rstd"_name),
+                                               .needs = needs,
+                                               .weight_offset = given("weight_offset"_name, 0.0),
+                                               .dropout_p = given("dropout_p"_name, 0.0),
+                                               .seed = given("seed"_name, kNoTensor)}));
   }
 };
 
