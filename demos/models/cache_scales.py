@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from models.llama import Block, Llama
+from models.quantized import weight_of
 
 LARGEST = torch.finfo(torch.float8_e4m3fn).max  # 448
 
@@ -36,7 +37,7 @@ def _bounds(block: Block, which: int) -> Tensor:
     if which == 1 and block.k_norm is not None:
         return (math.sqrt(block.dim) * block.k_norm.weight.float().abs()).expand(block.heads[1], -1)
     first, rows = sum(block.heads[:which]) * block.dim, block.heads[which] * block.dim
-    weight = block.qkv.weight[first : first + rows].float() * block.norm.weight.float()
+    weight = weight_of(block.qkv)[first : first + rows].float() * block.norm.weight.float()
     bounds = math.sqrt(weight.shape[1]) * weight.norm(dim=1)
     if block.qkv.bias is not None:
         bounds += block.qkv.bias[first : first + rows].float().abs()

@@ -1,9 +1,10 @@
 """A model's weights of 8 or 4 bits a number, rounded to the nearest: no data decides how."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.llama import Linear, Llama
+from thunderkittens import dequantize_weight
 from thunderkittens.nn import QuantizedLinear
 
 FORMATS = {"fp8": torch.float8_e4m3fn, "int4": "int4"}
@@ -34,6 +35,13 @@ def quantized(layer: Linear, form: str) -> QuantizedLinear:
     if form == "int4" and group is None:
         raise ValueError(f"int4 needs widths that are multiples of 8, and one is {width}")
     return QuantizedLinear.from_linear(layer, FORMATS[form], group_size=group or width)
+
+
+def weight_of(layer: Linear | QuantizedLinear) -> Tensor:
+    """What a layer multiplies with, [N, K] of floats."""
+    if isinstance(layer, QuantizedLinear):
+        return dequantize_weight(layer.weight, layer.scale, layer.zero)
+    return layer.weight
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -7,10 +7,9 @@ import pytest
 import torch
 from llamas import VOCABULARY, made
 from models import quantized
+from models.cache_scales import scales_of
 from models.decoding import Decoder
 from models.sampling import Sampling
-
-import thunderkittens
 
 TINY = ["--random", "tiny", "--device", "cpu", "--tokens", "6", "--prompt-tokens", "9"]
 
@@ -18,7 +17,7 @@ TINY = ["--random", "tiny", "--device", "cpu", "--tokens", "6", "--prompt-tokens
 def weights_of(model) -> dict[str, torch.Tensor]:
     """What the blocks' products multiply with."""
     return {
-        f"{i}.{name}": thunderkittens.dequantize_weight(layer.weight, layer.scale, layer.zero)
+        f"{i}.{name}": quantized.weight_of(layer)
         for i, block in enumerate(model.blocks)
         for name, layer in block.named_children()
         if isinstance(layer, quantized.QuantizedLinear)
@@ -76,6 +75,25 @@ def test_a_step_moves_fewer_bytes(form, tmp_path):
         assert found["parameters"] == 5245184
     assert moved.keys() == {"bfloat16", form}
     assert moved[form] < moved["bfloat16"]
+
+
+@pytest.mark.parametrize("form", ["fp8", "int4"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_cache_of_fp8_has_the_scales_of_the_rounded_weights(kind, form):
+    rounded, of_floats = made.__wrapped__(kind)[2], made.__wrapped__(kind)[2]
+    quantized.quantize(rounded, form)
+    for name, weight in weights_of(rounded).items():
+        block, layer = name.split(".")
+        getattr(of_floats.blocks[int(block)], layer).weight.data = weight
+    for got, want in zip(scales_of(rounded), scales_of(of_floats), strict=True):
+        assert all(torch.equal(got[each], want[each]) for each in ("k_scale", "v_scale"))
+
+
+@pytest.mark.parametrize("form", ["fp8", "int4"])
+def test_weights_and_cache_of_fewer_bits(form, capsys):
+    options = ["--quantize", form, "--cache-dtype", "fp8", "--dtype", "bfloat16"]
+    assert program.main([*TINY, *options]) == 0
+    assert f"bfloat16 with {form} weights" in capsys.readouterr().out
 
 
 def test_what_int4_cannot_hold_is_refused():
