@@ -13,7 +13,7 @@
 
 namespace thunderkittens {
 
-// Registers `in_autocast` of an op, of all its forms.
+// Registers autocast's dtype for an op (functions_of::in_autocast), of all its forms.
 template <class Op>
 struct register_autocast {
   register_autocast() {

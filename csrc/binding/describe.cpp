@@ -69,7 +69,7 @@ bool is_wanted(const op_description& op, std::span<const value> values, size_t i
 
 std::string_view shape_of_result(const op_description& op, size_t i) {
   const result& r = op.results[i];
-  if (r.rule == result_rule::own) return r.shape;
+  if (r.rule == result_rule::own || r.rule == result_rule::loss) return r.shape;
   if (r.rule == result_rule::statistics) return "*";
   for (const argument& a : op.arguments) {
     if (a.name == r.like) return a.shape.text;
@@ -95,6 +95,12 @@ bool is_packed(const op_description& op, std::span<const bool> given) {
   return packed;
 }
 
+bool takes_autocast(dtype_rule rule, const value& given) {
+  if (given.tensor == nullptr) return false;
+  if (rule == dtype_rule::same_or_float32) return given.tensor->scalar_type() != at::kFloat;
+  return rule == dtype_rule::floating || rule == dtype_rule::same;
+}
+
 void check_needs(const op_description& op, std::span<const value> values) {
   for (size_t i = 0; i < op.results.size(); ++i) {
     const result& r = op.results[i];
@@ -109,14 +115,18 @@ void refuse_gradient(const op_description& op, size_t i, std::string_view why) {
                               " must not require a gradient, since ", why, ", got one that does");
 }
 
-void make_empty(const op_description& op, std::span<const value> values,
+at::Tensor empty_statistics(const at::Tensor& t, bool by_row) {
+  const auto sizes = by_row ? t.sym_sizes().slice(0, t.dim() - 1) : c10::SymIntArrayRef();
+  return at::empty_symint(sizes, t.options().dtype(statistics_dtype(t)));
+}
+
+void make_empty(const op_description& op, std::span<const value> values, bool by_row,
                 std::span<at::Tensor> results) {
   const at::Tensor& first = *values.front().tensor;
   for (size_t i = 0; i < results.size(); ++i) {
     const result& r = op.results[i];
-    if (r.rule == result_rule::statistics) {
-      results[i] = at::empty_symint(first.sym_sizes().slice(0, first.dim() - 1),
-                                    first.options().dtype(statistics_dtype(first)));
+    if (r.rule == result_rule::statistics || r.rule == result_rule::loss) {
+      results[i] = empty_statistics(first, by_row || r.rule == result_rule::statistics);
       continue;
     }
     const at::Tensor* const like = is_needed(op, values, i) ? like_of(op, r, values) : nullptr;

@@ -127,10 +127,13 @@ constexpr typed<typename detail::optional_of<T>::type> optional(const typed<T>& 
 template <class... T>
 struct argument_list {
   static constexpr size_t size = sizeof...(T);
-  std::array<argument, size> list, packed_list;
+  std::array<argument, size> given, list, packed_list;
   std::array<std::string_view, kMaxDims> dims{}, packed_dims{};
 
-  constexpr argument_list(const typed<T>&... items) : list{items...}, packed_list{items...} {
+  constexpr argument_list(const typed<T>&... items)
+      : argument_list(std::array<argument, size>{items...}) {}
+  constexpr explicit argument_list(const std::array<argument, size>& items)
+      : given(items), list(items), packed_list(items) {
     for (size_t i = 0; i < size; ++i) {
       argument &a = list[i], &packed = packed_list[i];
       if (a.packed_only) {
@@ -186,12 +189,24 @@ struct argument_list {
 template <class... T>
 argument_list(const typed<T>&...) -> argument_list<T...>;
 
+// Those of `b` behind those of `a`.
+template <class... T, class... U>
+constexpr argument_list<T..., U...> operator+(const argument_list<T...>& a,
+                                              const argument_list<U...>& b) {
+  std::array<argument, sizeof...(T) + sizeof...(U)> items;
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i] = i < a.size ? a.given[i] : b.given[i - a.size];
+  }
+  return argument_list<T..., U...>(items);
+}
+
 // ---- Results ------------------------------------------------------------------------------------
 
 enum class result_rule : uint8_t {
   like,  // shape and dtype of an argument, contiguous; empty where `needs` does not ask for it
   like_if_given,  // the same, and empty where the argument is not given
   statistics,     // one number a row of the first tensor, of float32 (float64 for float64)
+  loss,           // the same, or one number for all rows (is_by_row)
   own,            // the op's `meta` makes it
 };
 
@@ -217,6 +232,10 @@ constexpr result like_if_given(std::string_view name, std::string_view argument)
 }
 constexpr result statistics(std::string_view name) {
   return {.name = name, .rule = result_rule::statistics};
+}
+
+constexpr result loss(std::string_view name) {
+  return {.name = name, .rule = result_rule::loss, .shape = "*"};
 }
 
 template <size_t Count>
@@ -260,6 +279,10 @@ bool is_wanted(const op_description& op, std::span<const value> values, size_t i
 // The i-th result's shape, as an argument's; "" for one that has none of its dimensions.
 std::string_view shape_of_result(const op_description& op, size_t i);
 
+// Whether an argument of matrix products takes autocast's dtype: what must have the dtype of the
+// first tensor does, and what may also be float32, unless it is.
+bool takes_autocast(dtype_rule rule, const value& given);
+
 // Raises unless all is given whose gradients `needs` asks for.
 void check_needs(const op_description& op, std::span<const value> values);
 
@@ -267,9 +290,12 @@ void check_needs(const op_description& op, std::span<const value> values);
 // do instead.
 [[noreturn]] void refuse_gradient(const op_description& op, size_t i, std::string_view why);
 
-// Shapes, dtypes and strides of the first results, also of symbolic sizes.
-void make_empty(const op_description& op, std::span<const value> values,
+// Shapes, dtypes and strides of the first results, also of symbolic sizes. `by_row`: is_by_row.
+void make_empty(const op_description& op, std::span<const value> values, bool by_row,
                 std::span<at::Tensor> results);
+
+// One number a row of `t`, or one for all rows: of float32, or float64 for float64.
+at::Tensor empty_statistics(const at::Tensor& t, bool by_row = true);
 
 // The descriptions of all that is registered with torch, by its name there, for Python.
 struct registered_op {

@@ -63,7 +63,11 @@ struct functional_form {
                       all.begin());
     return all;
   }
-  static auto in_autocast(const auto&... args) { return Op::in_autocast(args...); }
+  static auto in_autocast(const auto&... args)
+    requires requires { Op::in_autocast(args...); }
+  {
+    return Op::in_autocast(args...);
+  }
 };
 
 }  // namespace thunderkittens

@@ -11,6 +11,7 @@
 #include "binding/describe.h"
 #include "binding/dispatch.h"
 #include "binding/layout.h"
+#include "binding/outputs.h"
 #include "binding/record.h"
 #include "binding/vmap.h"
 
@@ -73,12 +74,15 @@ bool is_packed(const auto&... args) {
 template <class Op>
 bool is_by_row(const auto&... args) {
   constexpr size_t kSeed = Op::arguments.find("seed");  // its mask is one for all rows
+  constexpr size_t kReduction = Op::arguments.find("reduction");
   if constexpr (requires { Op::is_by_row(args...); }) {
     return Op::is_by_row(args...);
   } else if constexpr (Op::arguments.can_be_packed()) {
     return !is_packed<Op>(args...);
   } else if constexpr (kSeed < sizeof...(args)) {
     return !std::get<kSeed>(std::tie(args...));
+  } else if constexpr (kReduction < sizeof...(args)) {
+    return std::get<kReduction>(std::tie(args...)) == "none";
   } else {
     return true;
   }
@@ -95,46 +99,6 @@ void check_call(const Args&... args) {
   }
   if constexpr (requires { Op::check_options(args...); }) Op::check_options(args...);
   if constexpr (kHasNeeds<Op>) check_needs(kDescription<Op>, values);
-}
-
-// ---- Results ------------------------------------------------------------------------------------
-
-namespace detail {
-template <size_t... I>
-auto output_type(std::index_sequence<I...>) -> std::tuple<decltype(I, at::Tensor())...>;
-}
-// What torch takes `Count` results as.
-template <size_t Count>
-struct output_of {
-  using type = decltype(detail::output_type(std::make_index_sequence<Count>()));
-};
-template <>
-struct output_of<1> {
-  using type = at::Tensor;
-};
-template <>
-struct output_of<0> {
-  using type = void;
-};
-
-template <size_t Count, size_t Size>
-typename output_of<Count>::type as_output(std::array<at::Tensor, Size>&& list) {
-  if constexpr (Count == 1) {
-    return std::move(list[0]);
-  } else if constexpr (Count > 1) {
-    return [&]<size_t... I>(std::index_sequence<I...>) {
-      return std::tuple(std::move(list[I])...);
-    }(std::make_index_sequence<Count>());
-  }
-}
-template <size_t Size>
-std::array<at::Tensor, Size> as_list(at::Tensor&& output) {
-  return {std::move(output)};
-}
-template <size_t Size, class... Tensors>
-std::array<at::Tensor, Size> as_list(std::tuple<Tensors...>&& outputs) {
-  return std::apply([](auto&... t) { return std::array<at::Tensor, Size>{std::move(t)...}; },
-                    outputs);
 }
 
 template <class First, class... Rest>
@@ -216,7 +180,8 @@ struct functions_of<Op, All, argument_list<T...>> {
       results = Op::meta(args...);
     } else if constexpr (kOutputs > 0) {
       const value values[] = {value(args)...};
-      make_empty(kDescription<Op>, values, std::span(results).first(kOutputs));
+      make_empty(kDescription<Op>, values, is_by_row<Op>(args...),
+                 std::span(results).first(kOutputs));
     }
     return as_output<kOutputs>(std::move(results));
   }
@@ -277,12 +242,25 @@ struct functions_of<Op, All, argument_list<T...>> {
     }
   }
 
-  // Cast: binding/autocast.h.
+  // Under autocast, in its dtype. Cast: binding/autocast.h.
   template <c10::DeviceType Device, template <c10::DeviceType> class Cast>
   static output in_autocast(c10::DispatchKeySet, T... args) {
     const Cast<Device> cast;
     const auto next = [](T... given) -> output { return handle().call(given...); };
-    return Op::in_autocast(next, cast, args...);
+    if constexpr (requires { Op::in_autocast(next, cast, args...); }) {
+      return Op::in_autocast(next, cast, args...);
+    } else {
+      size_t i = 0;
+      const auto cast_one = [&]<class A>(const A& a) -> A {
+        const dtype_rule rule = Op::arguments.list[i++].dtype;
+        if constexpr (kIsTensor<A>) {
+          if (takes_autocast(rule, value(a))) return cast(a);
+        }
+        return a;
+      };
+      const std::tuple<std::remove_cvref_t<T>...> list{cast_one(args)...};
+      return std::apply(next, as_given(list));
+    }
   }
 
   // Under autocast, where dtypes may be mixed. Promotion: binding/autocast.h.

@@ -17,6 +17,16 @@
 
 namespace thunderkittens {
 
+// Who serves a call on tensors like `t`, and why.
+template <class Problem>
+std::string why_torch(const at::Tensor& t, const Problem& problem) {
+  return t.scalar_type() == at::kDouble ? "float64 is computed by torch" : why_unsupported(problem);
+}
+template <class Problem>
+decision decide(const kernel& wanted, const at::Tensor& t, const Problem& problem) {
+  return decide(wanted, t.device(), why_torch(t, problem));
+}
+
 // Runs the kernel of `d` (d.on is not null) on the current stream of `device`, which is that of the
 // tensors, with a workspace of torch's.
 template <class Problem, class Tensors>

@@ -30,6 +30,37 @@ inline at::Tensor empty_contiguous(const at::Tensor& like) {
 // What stands for a result that nobody wants.
 inline at::Tensor none(const at::Tensor& like) { return at::empty({0}, like.options()); }
 
+// ---- What a kernel reads and writes -------------------------------------------------------------
+
+// The addresses of what is read, and of what is written; null of what is not there. What is made
+// among the arguments of `launch`, as by `contiguous`, lives until it has returned.
+template <class T = void>
+const T* input(const at::Tensor& t) {
+  if (!t.defined()) return nullptr;
+  if constexpr (std::is_void_v<T>) return t.const_data_ptr();
+  if constexpr (!std::is_void_v<T>) return t.const_data_ptr<T>();
+}
+template <class T = void>
+const T* input(const std::optional<at::Tensor>& t) {
+  return t ? input<T>(*t) : nullptr;
+}
+template <class T = void>
+T* output(const at::Tensor& t) {
+  if (!t.defined()) return nullptr;
+  if constexpr (std::is_void_v<T>) return t.mutable_data_ptr();
+  if constexpr (!std::is_void_v<T>) return t.mutable_data_ptr<T>();
+}
+// Undefined where it is not there.
+inline at::Tensor contiguous(const std::optional<at::Tensor>& t) {
+  return t && t->defined() ? t->contiguous() : at::Tensor();
+}
+
+inline bool is_int64(const std::optional<at::Tensor>& t) {
+  return t && t->scalar_type() == at::kLong;
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
 // A dimension of size 1 has no stride to speak of.
 inline int64_t stride_of(const at::Tensor& t, int64_t dim) {
   return t.size(dim) == 1 ? 0 : t.stride(dim);

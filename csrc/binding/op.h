@@ -23,11 +23,12 @@
 //   is_packed(args...)    whether the arguments are those of packed sequences, if it is not the
 //                         first argument that they alone have which says so
 //   is_by_row(args...)    whether rows, or the sequences of a batch, are treated each by itself;
-//                         if it is not there, they are, unless packed
+//                         if it is not there, they are, unless packed, with a seed, or reduced
 //   check_options(args...)  raises what the description does not
 //   meta(args...)         empty results, if the description does not say what they look like
 //   before(next, args...) above the backends, where a graph of torch.compile shows it: calls `next`
-//   in_autocast(next, cast, args...)  the same under autocast
+//   in_autocast(next, cast, args...)  the same under autocast, if what is cast does not follow from
+//                         the rules of dtypes (takes_autocast)
 //   backward              the op that computes its gradients. What it is given is known by name:
 //                         an argument or result of this op, or "d" and a result's name, its
 //                         gradient; its result "dx" is the gradient of x
@@ -99,7 +100,7 @@ struct register_ops {
  private:
   template <class Op>
   static void register_one() {
-    if constexpr (!requires { Op::called; }) {
+    if constexpr (Op::name == std::string_view(name_called<Op>())) {
       enter(kTable<Op>);
       if constexpr (Op::arguments.can_be_packed()) enter(kPackedTable<Op>);
     }

@@ -10,7 +10,8 @@
 namespace kittens::sim {
 namespace {
 
-constinit thread_local cluster* running_cluster = nullptr;
+constinit thread_local cluster* running_cluster __attribute__((tls_model("initial-exec"))) =
+    nullptr;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -77,8 +77,8 @@ meeting& warp::find(block& in, const char* operation, unsigned mask, call_site s
     meeting& m = *pointer;
     if (m.is_empty()) empty = &m;
     if (m.is_empty() || (m.mask() & mask) == 0) continue;
-    if (m.mask() == mask && m.site() == site && std::strcmp(m.operation(), operation) == 0)
-      return m;
+    const bool is_same = m.operation() == operation || std::strcmp(m.operation(), operation) == 0;
+    if (m.mask() == mask && m.site() == site && is_same) return m;
     in.fail(
         "DIVERGENCE", site,
         "lane %d of warp %d calls %s (mask 0x%08x), but lane %d called %s (mask 0x%08x) at %s:%d",

@@ -32,34 +32,26 @@ Lane& lane_at(const meeting::contributions& lanes, int i) {
   return *static_cast<Lane*>(lanes[i]);
 }
 
-// Two 16-bit elements of a word become floats.
-void widen(matrix_type type, uint32_t word, float& low, float& high) {
-  low = to_float(type, static_cast<uint16_t>(word));
-  high = to_float(type, static_cast<uint16_t>(word >> 16));
-}
-
+// A lane has two elements side by side of a, c and d, and two of a column of b.
 void do_mma(const meeting::contributions& lanes) {
-  float a[16][16], b[8][16];  // b by columns
+  warp_product product;
   for (int lane = 0; lane < 32; ++lane) {
     const auto& mine = lane_at<mma_lane>(lanes, lane);
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int i = 0; i < 4; ++i) {
-      float* const at = &a[group + i % 2 * 8][pair + i / 2 * 8];
-      widen(mine.type, mine.a[i], at[0], at[1]);
+      std::memcpy(&product.a[group + i % 2 * 8][pair + i / 2 * 8], &mine.a[i], sizeof mine.a[i]);
     }
     for (int i = 0; i < 2; ++i) {
-      float* const at = &b[group][pair + i * 8];
-      widen(mine.type, mine.b[i], at[0], at[1]);
+      product.b[pair + i * 8][group] = static_cast<uint16_t>(mine.b[i]);
+      product.b[pair + i * 8 + 1][group] = static_cast<uint16_t>(mine.b[i] >> 16);
+      std::memcpy(&product.d[group + i * 8][pair], mine.c + 2 * i, 2 * sizeof *mine.c);
     }
   }
+  multiply_add(lane_at<mma_lane>(lanes, 0).type, product);
   for (int lane = 0; lane < 32; ++lane) {
-    const auto& mine = lane_at<mma_lane>(lanes, lane);
-    for (int i = 0; i < 4; ++i) {
-      const float* const row = a[lane / 4 + i / 2 * 8];
-      const float* const column = b[lane % 4 * 2 + i % 2];
-      float sum = mine.c[i];
-      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-      mine.d[i] = sum;
+    float* const d = lane_at<mma_lane>(lanes, lane).d;
+    for (int i = 0; i < 2; ++i) {
+      std::memcpy(d + 2 * i, &product.d[lane / 4 + i * 8][lane % 4 * 2], 2 * sizeof *d);
     }
   }
 }
@@ -116,7 +108,7 @@ void check_row(const char* operation, const void* row, int count, bool writes, c
 
 void mma_m16n8k16(matrix_type type, float* d, const uint32_t* a, const uint32_t* b, const float* c,
                   call_site site) {
-  // d may be c: lanes are done one after the other, and each reads its own c only.
+  // d may be c, which is read before.
   mma_lane mine{type, d, a, b, c};
   count("mma_m16n8k16", nullptr, 0, site);
   meet(type == matrix_type::half ? "mma_m16n8k16<half>" : "mma_m16n8k16<bf16>", &mine, &do_mma,

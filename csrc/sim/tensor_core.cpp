@@ -20,7 +20,8 @@ using eight_halves [[gnu::vector_size(16)]] = uint16_t;
 
 // Exponent and mantissa of a half move to where a float has them; the multiplication mends the
 // bias, also of subnormal numbers. Infinities and NaNs need their exponent.
-inline void convert(eight_floats& wide, const eight_halves& narrow, matrix_type type) {
+[[gnu::always_inline]] inline void convert(eight_floats& wide, const eight_halves& narrow,
+                                           matrix_type type) {
   constexpr float kBias = 0x1p112f;
   constexpr uint32_t kInfinity = 0x7c00, kExponent = 0x7f800000;
   const eight_words bits = __builtin_convertvector(narrow, eight_words);
@@ -36,7 +37,8 @@ inline void convert(eight_floats& wide, const eight_halves& narrow, matrix_type 
 }
 
 // The elements of a piece, `step` floats apart.
-inline void read_piece(const uint8_t* from, matrix_type type, float* to, int step) {
+[[gnu::always_inline]] inline void read_piece(const uint8_t* from, matrix_type type, float* to,
+                                              int step) {
   eight_halves narrow;
   std::memcpy(&narrow, from, sizeof narrow);
   eight_floats wide;
@@ -201,11 +203,46 @@ void multiply_anywhere(float* d, const float* a, const float* b, int width) {
   multiply(d, a, b, width);
 }
 
+// Columns side by side, each of which adds its 16 products one after the other.
+[[gnu::always_inline]] inline void multiply(matrix_type type, warp_product& product) {
+  constexpr int kRows = 4;
+  float a[16][kProductDepth];
+  for (int i = 0; i < 2 * 16; ++i) {
+    read_piece(reinterpret_cast<const uint8_t*>(product.a) + 16 * i, type, a[0] + 8 * i, 1);
+  }
+  eight_floats b[kProductDepth];
+  for (int k = 0; k < kProductDepth; ++k) {
+    eight_halves narrow;
+    std::memcpy(&narrow, product.b[k], sizeof narrow);
+    convert(b[k], narrow, type);
+  }
+  for (int row = 0; row < 16; row += kRows) {
+    eight_floats sum[kRows];
+    std::memcpy(sum, product.d[row], sizeof sum);
+    for (int k = 0; k < kProductDepth; ++k) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) sum[i] += a[row + i][k] * b[k];
+    }
+    std::memcpy(product.d[row], sum, sizeof sum);
+  }
+}
+
+void multiply_anywhere(matrix_type type, warp_product& product) { multiply(type, product); }
+
+[[gnu::target("avx2")]] void multiply_avx2(matrix_type type, warp_product& product) {
+  multiply(type, product);
+}
+
 }  // namespace
 
+void multiply_add(matrix_type type, warp_product& product) {
+  static const bool is_wide = __builtin_cpu_supports("avx2") != 0;
+  is_wide ? multiply_avx2(type, product) : multiply_anywhere(type, product);
+}
+
 void multiply_add(float* d, const float* a, const float* b, int width) {
-  static const auto chosen = __builtin_cpu_supports("avx2") ? &multiply_avx2 : &multiply_anywhere;
-  chosen(d, a, b, width);
+  static const bool is_wide = __builtin_cpu_supports("avx2") != 0;
+  is_wide ? multiply_avx2(d, a, b, width) : multiply_anywhere(d, a, b, width);
 }
 
 }  // namespace kittens::sim

@@ -55,4 +55,11 @@ void read_fragments(const uint32_t (&a)[kWarpgroupThreads][4], matrix_type type,
 // d[64][width] += aᵀ·b. a: [16][64], b: [16][width], width a multiple of 8.
 void multiply_add(float* d, const float* a, const float* b, int width);
 
+// What a warp multiplies with mma.sync, m16n8k16: d += a·b.
+struct warp_product {
+  uint16_t a[16][kProductDepth], b[kProductDepth][8];
+  float d[16][8];
+};
+void multiply_add(matrix_type type, warp_product& product);
+
 }  // namespace kittens::sim

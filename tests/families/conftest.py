@@ -1,24 +1,26 @@
 """What the families' tests of planted mistakes share: programs that notice, and their verdicts."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from build_tools import settings
 from build_tools.settings import BuildError
 from tests.mutation.bench import Bench, Verdict
-from tests.tools import families, planted
+from tests.tools import planted
 from tests.tools.ahead import called_ahead
+from tests.tools.judge import Judge
 from tests.tools.planted import Mistake
 
 
 @pytest.fixture(scope="module")
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """Judges mistakes by the programs of the test's family."""
-    (mutation,) = families.modules("mutation.py")[request.path.parent.name]
-    programs = dict.fromkeys(program for some in mutation.TARGETS.values() for program in some)
+    """Judges mistakes by the programs that are to notice one of the module's."""
+    programs = (program for one in request.module.MISTAKES for program in planted.programs(one))
     try:
-        return Bench(list(programs), level="-Og")
+        return Bench([*dict.fromkeys(programs)], level="-Og")
     except BuildError as reason:
         if "headers" not in str(reason):
             raise
@@ -28,5 +30,9 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 @pytest.fixture(scope="module")
 def judge(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Callable[[Mistake], Verdict]]:
     """What becomes of a test's `mistake`."""
-    with called_ahead(request, partial(planted.judge, bench), "mistake") as ahead:
-        yield ahead
+    scratch = settings.build_dir() / "mistakes"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=scratch) as folder:
+        one = Judge(bench, request.module.MISTAKES, Path(folder))
+        with called_ahead(request, one, "mistake") as ahead:
+            yield ahead

@@ -41,6 +41,7 @@ LAST_FLAGS = ("-fsanitize=object-size",)
 MUTANT_RUNS = (((), POLICIES), (LAST_FLAGS, POLICIES[:1]))
 RIGHT_RUNS = ((LAST_FLAGS, POLICIES),)
 Runs = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+NUMBER = "PLANTED_MISTAKE"  # in the environment: of the mistake that is made, of several
 NOTICED = ("report", "numbers", "crash", "timeout")
 
 
@@ -104,11 +105,10 @@ class Bench:
         family = str(Path("csrc", file).parent)
         if text == (ROOT / "csrc" / file).read_text():  # each program knows it: once for all files
             verdicts = (
-                self._judge([self._world(p, family)], file, text, (p,), RIGHT_RUNS)
-                for p in programs
+                self._judge([self.world(p, family)], file, text, (p,), RIGHT_RUNS) for p in programs
             )
             return next((one for one in verdicts if one != SURVIVED), SURVIVED)
-        world = [self._world(program, family) for program in programs]
+        world = [self.world(program, family) for program in programs]
         return self._judge([file, text, *world], file, text, programs, MUTANT_RUNS)
 
     def _judge(
@@ -133,20 +133,23 @@ class Bench:
         executable = folder / "program"
         for flags, policies in runs:
             for program in programs:
-                said = self._build(folder, program, executable, flags)
+                said = self.build(folder, program, executable, flags)
                 if said:
                     return Verdict("compile", program.name, said)
-                for policy in policies:
-                    outcome, said = _run(executable, policy)
-                    if outcome:
-                        return Verdict(outcome, f"{program.name}, {policy}", said)
+                verdict = self.run(executable, program, policies)
+                if verdict != SURVIVED:
+                    return verdict
         return SURVIVED
 
-    def _build(
-        self, folder: Path, program: Program, executable: Path, flags: tuple[str, ...]
+    def build(
+        self, folder: Path, program: Program, executable: Path, flags: tuple[str, ...] = ()
     ) -> str:
-        """Returns the compiler's first error, or nothing."""
-        output = folder / "kernel.o"
+        """Builds a program with the sources of a folder in place of those that there are.
+
+        Returns:
+            The compiler's first error, or nothing.
+        """
+        output = executable.with_suffix(".o")
         compiler, *arguments = self._kernels[program].command
         with self._once:
             prelude = self._prelude
@@ -159,6 +162,23 @@ class Bench:
                 return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)
         return ""
 
+    def run(
+        self, executable: Path, program: Program, policies: tuple[str, ...], number: int = 0
+    ) -> Verdict:
+        """What the first of some policies that notices something says.
+
+        Args:
+            executable: The program.
+            program: Its name.
+            policies: Which.
+            number: Of the mistake that it makes, if it has several; 0: none of them.
+        """
+        for policy in policies:
+            outcome, said = _run(executable, policy, number)
+            if outcome:
+                return Verdict(outcome, f"{program.name}, {policy}", said)
+        return SURVIVED
+
     @functools.cached_property
     def _prelude(self) -> tuple[str, ...]:
         """The flags that begin with the prelude, precompiled where only g++ could."""
@@ -167,8 +187,8 @@ class Bench:
         return flags
 
     @functools.cache  # noqa: B019 (a bench lives as long as the job)
-    def _world(self, program: Program, family: str) -> str:
-        """A hash of all that a verdict depends on but for the mutant."""
+    def world(self, program: Program, family: str) -> str:
+        """A hash of all that a program's verdict depends on but for the mutant."""
         words = (self._compiler.name, *POLICIES, OPTIONS, str(CPU_SECONDS), *LAST_FLAGS)
         kernel = ROOT / program.kernel
         trees = ("csrc/include/**/*.*h*", "csrc/sim/**/*.h*", f"{family}/*.h", f"{family}/*.cuh")
@@ -224,11 +244,11 @@ def _computed(pid: int) -> int:
     return used
 
 
-def _run(executable: Path, policy: str) -> tuple[str, str]:
+def _run(executable: Path, policy: str, number: int = 0) -> tuple[str, str]:
     """Runs a program; returns how it noticed a mistake and what it said, or twice nothing."""
     process = subprocess.Popen(
         [executable, "--stop"],
-        env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}"},
+        env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}", NUMBER: str(number)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -11,10 +11,10 @@ from pathlib import Path
 from build_tools import compile, content, precompiled, results, settings, simulator
 from build_tools.settings import ROOT
 from tests.mutation import targets
-from tests.mutation.bench import PRELUDE, Bench, Verdict
+from tests.mutation.bench import NUMBER, PRELUDE, Bench, Verdict
+from tests.mutation.program import Program
 
 POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
-NUMBER = "PLANTED_MISTAKE"  # in the environment: of the mistake that is made
 TIMEOUT_SECONDS = 60  # a right program takes one
 NOT_ENDED = f"has not ended after {TIMEOUT_SECONDS} s"
 Header = tuple[tuple[str, ...], tuple[compile.Job, ...]]  # of build_tools.precompiled
@@ -30,6 +30,8 @@ class Mistake:
         wrong: What is put there.
         found_as: A regular expression for a part of what is said.
         file: The source, as #include has it.
+        program: The name of the program of the mutation tests that is to notice it; "": the first
+            of the file's that does.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Mistake:
     wrong: str
     found_as: str
     file: str
+    program: str = ""
 
     def applied(self) -> str:
         """The source with the mistake in it."""
@@ -53,7 +56,15 @@ def source_of(file: str) -> str:
 
 def judge(bench: Bench, mistake: Mistake) -> Verdict:
     """What becomes of a mistake in the programs of the mutation tests."""
-    return bench.judge_text(mistake.file, mistake.applied(), targets.TARGETS[mistake.file])
+    return bench.judge_text(mistake.file, mistake.applied(), programs(mistake))
+
+
+def programs(mistake: Mistake) -> tuple[Program, ...]:
+    """Those of the mutation tests that are to notice it: one of them, those first that may."""
+    of_file = targets.TARGETS[mistake.file]
+    named = tuple(program for program in of_file if program.name == mistake.program)
+    assert named or not mistake.program, f"{mistake.name}: {mistake.file} has no such program"
+    return named or of_file
 
 
 def check(verdict: Verdict, mistake: Mistake) -> None:

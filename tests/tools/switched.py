@@ -1,8 +1,8 @@
 """Planted mistakes in one program: a number in the environment says which of them it makes.
 
 Each is a statement, or some in a row, that stands beside the right ones behind an `if`; so dozens
-cost the compiler little more than one. What cannot be so, such as a member's first value, or lies
-across another, gets a program of its own.
+cost the compiler little more than one. (With a declaration comes all that can use it.) What cannot
+be so, such as a member's first value, or lies across another, gets a program of its own.
 """
 
 import re
@@ -29,10 +29,12 @@ inline const int planted_number = [] {{
   return text != nullptr ? std::atoi(text) : 0;
 }}();
 """
-# A declaration, which whatever follows it needs.
+# A declaration, which whatever follows it in its block may need.
 DECLARES = re.compile(
-    r"(?:const|constexpr|auto|using)\b|[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]? \w+ ?[;={]"
+    r"(?:const|constexpr|auto|using)\b|"
+    r"(?!if\b|return\b)[A-Za-z_][\w:]*(?:<[^;]*>)?[&*]?(?: const)? \w+ ?[;={\[(]"
 )
+ATTRIBUTE = re.compile(r"\[\[(?:un)?likely\]\]")  # of a branch, before its block
 CONTROL = re.compile(r"(?:if(?: constexpr)?|for|while|switch) ?\(")
 
 
@@ -54,26 +56,45 @@ class Group:
         if self.mistakes and not self.regions:
             return False  # one that is alone
         there = self.regions[mistake.file]
-        if any(a < region[1] and region[0] < b and (a, b) != region for a, b in there):
+        if any(_lie_across(region, other) for other in there):
             return False
         self.mistakes.append(mistake)
         there.setdefault(region, []).append(len(self.mistakes))
         return True
 
-    def write(self, folder: Path) -> None:
-        """Writes the sources that have the mistakes."""
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """Writes the sources that have the mistakes, and returns their texts."""
+        texts = self._texts()
         shutil.rmtree(folder, ignore_errors=True)
+        for file, text in texts.items():
+            planted.write(folder / file, text)
+        return tuple(texts.values())
+
+    def _texts(self) -> dict[str, str]:
         if not self.regions:
             (alone,) = self.mistakes
-            return planted.write(folder / alone.file, alone.applied())
+            return {alone.file: alone.applied()}
+        texts = {NUMBER: HEADER}
         for file, regions in self.regions.items():
             text = planted.source_of(file)
-            for (begin, end), numbers in sorted(regions.items(), reverse=True):
-                text = text[:begin] + self._choice(text, begin, end, numbers) + text[end:]
-            planted.write(folder / file, f'#include "{NUMBER}"\n{text}')
-        planted.write(folder / NUMBER, HEADER)
+            texts[file] = f'#include "{NUMBER}"\n{self._render(text, 0, len(text), regions)}'
+        return texts
 
-    def _choice(self, text: str, begin: int, end: int, numbers: list[int]) -> str:
+    def _render(
+        self, text: str, begin: int, end: int, regions: dict[tuple[int, int], list[int]]
+    ) -> str:
+        """A part of a source, with choices where the regions in it are."""
+        parts = []
+        for region in sorted(regions, key=lambda region: (region[0], -region[1])):
+            if region[0] < begin:
+                continue  # it lies within another, whose choice has it
+            inner = {r: n for r, n in regions.items() if r != region and _lies_within(r, region)}
+            right = self._render(text, *region, inner)
+            parts += text[begin : region[0]], self._choice(text, *region, regions[region], right)
+            begin = region[1]
+        return "".join((*parts, text[begin:end]))
+
+    def _choice(self, text: str, begin: int, end: int, numbers: list[int], right: str) -> str:
         parts = []
         for number in numbers:
             mistake = self.mistakes[number - 1]
@@ -81,7 +102,17 @@ class Group:
             after = place + len(mistake.right)
             wrong = text[begin:place] + mistake.wrong + text[after:end]
             parts.append(f"if (::planted_number == {number}) {{\n{wrong}\n}} else ")
-        return "".join(parts) + f"{{\n{text[begin:end]}\n}}"
+        return "".join(parts) + f"{{\n{right}\n}}"
+
+
+def _lies_within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _lie_across(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether each of two regions has a part that the other has, and one that it has not."""
+    apart = one[1] <= other[0] or other[1] <= one[0]
+    return not (apart or _lies_within(one, other) or _lies_within(other, one))
 
 
 def build(program: Path, mistakes: tuple[Mistake, ...]) -> dict[str, tuple[Path, int]]:
@@ -111,7 +142,7 @@ def groups(mistakes: Iterable[Mistake]) -> list[Group]:
 def region_of(mistake: Mistake) -> tuple[int, int] | None:
     """The statements that a mistake changes, or nothing where they cannot be chosen at run time."""
     text = planted.source_of(mistake.file)
-    code = Source(mistake.file, text).code
+    code = ATTRIBUTE.sub(lambda found: " " * len(found[0]), Source(mistake.file, text).code)
     begin = text.index(mistake.right)
     end = begin + len(mistake.right)
     begin += len(mistake.right) - len(mistake.right.lstrip())
@@ -124,7 +155,7 @@ def region_of(mistake: Mistake) -> tuple[int, int] | None:
 
 def _statements(code: str, first: int, last: int, begin: int, end: int) -> tuple[int, int] | None:
     """Those of the block [first, last) that [begin, end) touches, as far in as it lies in one."""
-    touched, at, rest = [], first, ""
+    touched, at = [], first
     while at < last:
         at += len(code[at:last]) - len(code[at:last].lstrip())
         if at >= last:
@@ -132,8 +163,6 @@ def _statements(code: str, first: int, last: int, begin: int, end: int) -> tuple
         stop = _end(code, at)
         if at < end and begin < stop:
             touched.append((at, stop))
-        elif touched:
-            rest = "more"
         at = stop
     if not touched:
         return None
@@ -141,9 +170,8 @@ def _statements(code: str, first: int, last: int, begin: int, end: int) -> tuple
         for inner in _bodies(code, *touched[0]):
             if inner[0] <= begin and end <= inner[1]:
                 return _statements(code, *inner, begin, end)
-    if rest and any(DECLARES.match(code, start) for start, _ in touched):
-        return None
-    return touched[0][0], touched[-1][1]
+    declares = any(DECLARES.match(code, start) for start, _ in touched)
+    return touched[0][0], stop if declares else touched[-1][1]
 
 
 def _bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:

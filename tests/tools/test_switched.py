@@ -12,14 +12,17 @@ struct consumer {
 
   KITTENS_DEVICE void consume() {
     const int n = count();
+    int* const first = begin(n);
+    range<4> all(first, n);
     for (int i = 0; i < n; ++i) {
       wait(full[i]);
-      if (leads()) {
+      if (leads()) [[likely]] {
         store(i);
         arrive(empty[i]);
       } else if (n > 2) {
         fence();
       }
+      step(i);
     }
     finish([&] { arrive(all); });
   }
@@ -41,12 +44,14 @@ def example(monkeypatch):
     [
         ("wait(full[i]);", "wait(full[i]);"),
         ("i < n", "for (int i = 0; *}"),
-        ("leads()", "if (leads()) {*fence();\n      }"),
+        ("leads()", "if (leads()) [[likely]] {*fence();\n      }"),
         ("store(i);\n        arrive(", "store(i);\n        arrive(empty[i]);"),
         ("fence();", "fence();"),
         ("n > 2", "if (n > 2) {\n        fence();\n      }"),
         ("arrive(all)", "finish([&] { arrive(all); });"),
-        ("n = count()", None),  # all that follows needs n
+        ("n = count()", "const int n = count();*finish([&] { arrive(all); });"),  # which needs n
+        ("(first, n)", "range<4> all*finish([&] { arrive(all); });"),
+        ("begin(n)", "int*finish([&] { arrive(all); });"),
         ("at{0, 1}", None),
     ],
 )
@@ -62,11 +67,13 @@ def test_statements_that_are_chosen(right, statements):
 
 
 def test_mistakes_share_a_program_unless_one_lies_across_another():
-    mistakes = [mistake(right) for right in ("wait(full[i]);", "i < n", "fence();", "at{0, 1}")]
-    groups = switched.groups([*mistakes, mistake("wait(full[i]);", "test(full[i]);")])
+    rights = ["wait(full[i]);", "i < n", "fence();", "n = count()"]
+    before, behind = "wait(full[i]);\n      if (leads()", "fence();\n      }\n      step(i);"
+    among = [*rights, before, behind, "at{0, 1}", "wait(full[i]);"]
+    groups = switched.groups(map(mistake, among))
     assert [[one.right for one in group.mistakes] for group in groups] == [
-        ["wait(full[i]);", "fence();", "wait(full[i]);"],
-        ["i < n"],
+        [*rights, before, "wait(full[i]);"],
+        [behind],
         ["at{0, 1}"],
     ]
 
@@ -79,3 +86,13 @@ def test_source_of_several_mistakes(tmp_path):
     assert "if (::planted_number == 1) {\ntest(full[i]);\n} else {\nwait(full[i]);\n}" in text
     assert "if (::planted_number == 2) {\n\n} else {\nfence();\n}" in text
     assert planted.NUMBER in (tmp_path / switched.NUMBER).read_text()
+
+
+def test_a_choice_within_what_another_mistake_changes(tmp_path):
+    (group,) = switched.groups([mistake("fence();"), mistake("i < n", "i <= n")])
+    group.write(tmp_path)
+    text = (tmp_path / FILE).read_text()
+    right = "fence();\n      }\n      step(i);\n    }"
+    wrong, _, otherwise = text.partition("\n} else {\nfor (int i = 0; i < n; ++i) {")
+    assert "if (::planted_number == 2) {\nfor (int i = 0; i <= n; ++i) {" in wrong
+    assert wrong.endswith(right) and "if (::planted_number == 1)" in otherwise

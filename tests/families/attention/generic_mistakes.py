@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from tests.families.attention.mutation import GENERIC_BACKWARD
 from tests.tools.planted import Mistake
 
 planted = partial(Mistake, file="kernels/attention/attention_generic.cuh")
@@ -76,18 +77,21 @@ MISTAKES = (
         "arch::sync_block();\n      load_next<1>(at, turn);",
         "load_next<1>(at, turn);\n      arch::sync_block();",
         COPIED,
+        program=GENERIC_BACKWARD[3].name,
     ),
     in_backward(
         "shared_weights_are_read_before_all_parts_are_there",
         "arch::sync_block();\n      add_product(dv",
         "add_product(dv",
         r"RACE at ",
+        program=GENERIC_BACKWARD[1].name,
     ),
     in_backward(
         "rows_of_shared_keys_are_overwritten_before_all_have_read_them",
         "arch::sync_block();\n        load_next<1>(at, turn);",
         "load_next<1>(at, turn);",
         COPIED,
+        program=GENERIC_BACKWARD[2].name,
     ),
     in_backward(
         "the_tile_is_read_before_it_is_written",

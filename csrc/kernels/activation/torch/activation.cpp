@@ -11,8 +11,9 @@ namespace {
 const char* name_of_gelu(activation f) { return f == activation::gelu_tanh ? "tanh" : "none"; }
 }  // namespace
 
-std::string why_unsupported(const Tensor& x) {
-  return kernel_dtype(x.scalar_type()) ? "" : "float64 is computed by torch";
+decision decide_for(const kernel& wanted, const Tensor& x) {
+  return decide(wanted, x.device(),
+                kernel_dtype(x.scalar_type()) ? "" : "float64 is computed by torch");
 }
 
 Tensor activate(activation f, const Tensor& x) {
@@ -48,7 +49,7 @@ void gated_forward_kernel(const decision& d, activation f, const Tensor& gate, c
          gated_forward_tensors{
              .gate = in.data(0),
              .up = in.data(1),
-             .y = y.mutable_data_ptr(),
+             .y = output(y),
          },
          gate.device());
 }
@@ -56,7 +57,6 @@ void gated_forward_kernel(const decision& d, activation f, const Tensor& gate, c
 void gated_backward_kernel(const decision& d, activation f, const Tensor& dy, const Tensor& gate,
                            const Tensor& up, const Tensor& dgate, const Tensor& dup) {
   const operands_view<3> in({dy, gate, up});
-  const auto address = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   launch(d,
          gated_backward_problem{
              .function = f,
@@ -71,8 +71,8 @@ void gated_backward_kernel(const decision& d, activation f, const Tensor& dy, co
              .dy = in.data(0),
              .gate = in.data(1),
              .up = in.data(2),
-             .dgate = address(dgate),
-             .dup = address(dup),
+             .dgate = output(dgate),
+             .dup = output(dup),
          },
          gate.device());
 }
@@ -90,12 +90,10 @@ two_tensors gated_backward_aten(activation f, const Tensor& dy, const Tensor& ga
 
 Tensor gated_forward(const kernel& wanted, activation f, const Tensor& gate, const Tensor& up) {
   if (gate.numel() == 0 && explaining() == nullptr) return empty_contiguous(gate);
-  const decision d = decide(wanted, gate.device(), why_unsupported(gate));
+  const decision d = decide_for(wanted, gate);
   if (d.explained) {
-    if (d.on != nullptr) {
-      note_operand(gate, "gate");
-      note_operand(up, "up");
-    }
+    note_operand(d, gate, "gate");
+    note_operand(d, up, "up");
     return Tensor();
   }
   if (d.on == nullptr) return rounded_like(gate, activate(f, upcast(gate)) * upcast(up));
@@ -106,18 +104,18 @@ Tensor gated_forward(const kernel& wanted, activation f, const Tensor& gate, con
 
 two_tensors gated_backward(const kernel& wanted, activation f, const Tensor& dy, const Tensor& gate,
                            const Tensor& up, std::array<bool, 2> needs) {
-  const bool nothing = gate.numel() == 0 || !(needs[0] || needs[1]);
-  if (nothing && explaining() == nullptr) {
+  const auto empty_gradients = [&]() -> two_tensors {
     return {needs[0] ? empty_contiguous(gate) : Tensor(),
             needs[1] ? empty_contiguous(up) : Tensor()};
-  }
-  const decision d = decide(wanted, gate.device(), why_unsupported(gate));
+  };
+  const bool nothing = gate.numel() == 0 || !(needs[0] || needs[1]);
+  if (nothing && explaining() == nullptr) return empty_gradients();
+  const decision d = decide_for(wanted, gate);
   if (d.explained) return {};
   if (d.on == nullptr) return gated_backward_aten(f, dy, gate, up, needs);
-  const Tensor dgate = needs[0] ? empty_contiguous(gate) : Tensor();
-  const Tensor dup = needs[1] ? empty_contiguous(up) : Tensor();
-  gated_backward_kernel(d, f, dy, gate, up, dgate, dup);
-  return {dgate, dup};
+  const two_tensors gradients = empty_gradients();
+  gated_backward_kernel(d, f, dy, gate, up, gradients[0], gradients[1]);
+  return gradients;
 }
 
 }  // namespace thunderkittens::activations

@@ -21,8 +21,8 @@ inline activation gelu_named(std::string_view approximate) {
   return approximate == "tanh" ? activation::gelu_tanh : activation::gelu_erf;
 }
 
-// Why the kernels do not take tensors like x; "" when they do.
-std::string why_unsupported(const Tensor& x);
+// Who serves a call on tensors like x.
+decision decide_for(const kernel& wanted, const Tensor& x);
 
 // f(x) and dy · f'(x), by ATen, in the dtype of their arguments.
 Tensor activate(activation f, const Tensor& x);
@@ -49,13 +49,13 @@ struct operands_view {
       tensors[i] = flat ? rows_view{given[i], width} : as_rows(given[i]);
     }
   }
-  const void* data(size_t i) const { return tensors[i].tensor.const_data_ptr(); }
+  const void* data(size_t i) const { return input(tensors[i].tensor); }
   int64_t stride(size_t i) const { return tensors[i].stride; }
 };
 
-// Tells `explain` that a kernel will read a copy of `t`.
-inline void note_operand(const Tensor& t, const char* name) {
-  if (!t.is_contiguous()) note_copy(t, name);
+// Tells `explain` where a kernel will read a copy of `t`.
+inline void note_operand(const decision& d, const Tensor& t, const char* name) {
+  if (d.on != nullptr && !t.is_contiguous()) note_copy(t, name);
 }
 
 // ---- Gated functions: y = f(gate) · up ----------------------------------------------------------

@@ -27,7 +27,7 @@ void forward_kernel(const decision& d, activation f, const Tensor& x, const Tens
          },
          gelu_forward_tensors{
              .x = in.data(0),
-             .y = y.mutable_data_ptr(),
+             .y = output(y),
          },
          x.device());
 }
@@ -47,7 +47,7 @@ void backward_kernel(const decision& d, activation f, const Tensor& dy, const Te
          gelu_backward_tensors{
              .dy = in.data(0),
              .x = in.data(1),
-             .dx = dx.mutable_data_ptr(),
+             .dx = output(dx),
          },
          x.device());
 }
@@ -66,7 +66,7 @@ struct gelu_backward {
                                        std::string_view approximate) {
     const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
-    const decision d = decide(kGeluBackwardKernel, x.device(), why_unsupported(x));
+    const decision d = decide_for(kGeluBackwardKernel, x);
     if (d.explained) return {};
     if (d.on == nullptr) return {rounded_like(x, activate_backward(f, upcast(dy), upcast(x)))};
     const Tensor dx = empty_contiguous(x);
@@ -87,9 +87,9 @@ struct gelu {
   static std::array<Tensor, 1> compute(const Tensor& x, std::string_view approximate) {
     const activation f = gelu_named(approximate);
     if (x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(x)};
-    const decision d = decide(kGeluForwardKernel, x.device(), why_unsupported(x));
+    const decision d = decide_for(kGeluForwardKernel, x);
     if (d.explained) {
-      if (d.on != nullptr) note_operand(x, "x");
+      note_operand(d, x, "x");
       return {};
     }
     if (d.on == nullptr) return {rounded_like(x, activate(f, upcast(x)))};

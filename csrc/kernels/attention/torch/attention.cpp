@@ -14,6 +14,7 @@
 
 #include "binding/autocast.h"
 #include "binding/autograd.h"
+#include "binding/by_name.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "kernels/attention/attention.h"
@@ -29,7 +30,6 @@ using optional_tensor = std::optional<Tensor>;
 
 attention_forward_problem problem_of(const attention_call& c) {
   const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
-  const auto is_long = [](const optional_tensor& t) { return t && t->scalar_type() == at::kLong; };
   const auto reach = [](const std::optional<int64_t>& window) {
     return window.value_or(attention_forward_problem::kAll);
   };
@@ -49,11 +49,11 @@ attention_forward_problem problem_of(const attention_call& c) {
       .right = c.causal ? 0 : reach(c.window_right),
       .packed = packed,
       .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
-      .int64_seqlens_q = is_long(c.cu_seqlens_q),
-      .int64_seqlens_k = is_long(c.cu_seqlens_k),
+      .int64_seqlens_q = is_int64(c.cu_seqlens_q),
+      .int64_seqlens_k = is_int64(c.cu_seqlens_k),
       .bounded_keys = c.bounds_keys(),
-      .int64_seqused_k = is_long(c.seqused_k),
-      .int64_leftpad_k = is_long(c.leftpad_k),
+      .int64_seqused_k = is_int64(c.seqused_k),
+      .int64_leftpad_k = is_int64(c.leftpad_k),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
   };
 }
@@ -61,6 +61,10 @@ attention_forward_problem problem_of(const attention_call& c) {
 attention_strides strides_of(const Tensor& t) {
   if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
   return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
+}
+
+Tensor contiguous_sinks(const attention_call& c) {
+  return c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
 }
 
 Tensor exactly_contiguous(const Tensor& t) {
@@ -73,48 +77,39 @@ const kernel kAttentionForwardKernel("attention", kAttentionForward);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What says where sequences lie: the last arguments of every op.
-struct packing {
-  const optional_tensor &cu_seqlens_q, &cu_seqlens_k;
-  const std::optional<SymInt>&max_seqlen_q, &max_seqlen_k;
-  const optional_tensor &seqused_k, &leftpad_k;
-
-  explicit packing(const auto&... args) : packing(std::tie(args...)) {}
-
- private:
-  template <class... Args>
-  explicit packing(const std::tuple<Args...>& all)
-      : cu_seqlens_q(std::get<sizeof...(Args) - 6>(all)),
-        cu_seqlens_k(std::get<sizeof...(Args) - 5>(all)),
-        max_seqlen_q(std::get<sizeof...(Args) - 4>(all)),
-        max_seqlen_k(std::get<sizeof...(Args) - 3>(all)),
-        seqused_k(std::get<sizeof...(Args) - 2>(all)),
-        leftpad_k(std::get<sizeof...(Args) - 1>(all)) {}
+// Of ops whose calls may be packed.
+template <class Op>
+struct of_sequences {
+  // Whether the call is packed. Raises unless what says so is given together.
+  static bool is_packed(const auto&... args) {
+    const auto given = by_name<Op>(args...);
+    const bool rows = given("cu_seqlens_q"_name).has_value(),
+               keys = given("cu_seqlens_k"_name).has_value(),
+               most_rows = given("max_seqlen_q"_name).has_value(),
+               most_keys = given("max_seqlen_k"_name).has_value(),
+               seqused = given("seqused_k"_name).has_value(),
+               leftpad = given("leftpad_k"_name).has_value(), packed = rows || keys;
+    TORCH_CHECK_VALUE(
+        packed || (!most_rows && !most_keys), Op::name,
+        ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
+    TORCH_CHECK_VALUE(!packed || (rows && keys), Op::name,
+                      ": cu_seqlens_q and cu_seqlens_k must be given together, got ",
+                      rows ? "cu_seqlens_k" : "cu_seqlens_q", " None");
+    TORCH_CHECK_VALUE(!packed || (most_rows && most_keys), Op::name,
+                      ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
+                      most_rows ? "max_seqlen_k" : "max_seqlen_q", " None");
+    TORCH_CHECK_VALUE(!packed || (!seqused && !leftpad), Op::name, ": ",
+                      seqused ? "seqused_k" : "leftpad_k",
+                      " must be None with cu_seqlens, which say which keys a packed sequence has; "
+                      "got a tensor");
+    return packed;
+  }
+  static void check_options(const auto&... args) {
+    const optional_tensor& starts = by_name<Op>(args...)("cu_seqlens_q"_name);
+    TORCH_CHECK_VALUE(!starts || !TORCH_GUARD_OR_FALSE(starts->sym_numel().sym_eq(0)), Op::name,
+                      ": cu_seqlens_q must have shape [sequences + 1], got [0]");
+  }
 };
-
-// Whether the call is packed. Raises unless what says so is given together.
-bool is_packed_call(const char* op, const packing& p) {
-  const bool packed = p.cu_seqlens_q || p.cu_seqlens_k;
-  TORCH_CHECK_VALUE(
-      packed || (!p.max_seqlen_q && !p.max_seqlen_k), op,
-      ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
-  TORCH_CHECK_VALUE(!packed || (p.cu_seqlens_q && p.cu_seqlens_k), op,
-                    ": cu_seqlens_q and cu_seqlens_k must be given together, got ",
-                    p.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q", " None");
-  TORCH_CHECK_VALUE(!packed || (p.max_seqlen_q && p.max_seqlen_k), op,
-                    ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
-                    p.max_seqlen_q ? "max_seqlen_k" : "max_seqlen_q", " None");
-  TORCH_CHECK_VALUE(
-      !packed || (!p.seqused_k && !p.leftpad_k), op, ": ", p.seqused_k ? "seqused_k" : "leftpad_k",
-      " must be None with cu_seqlens, which say which keys a packed sequence has; got "
-      "a tensor");
-  return packed;
-}
-
-void check_some_offset(const char* op, const packing& p) {
-  TORCH_CHECK_VALUE(!p.cu_seqlens_q || !TORCH_GUARD_OR_FALSE(p.cu_seqlens_q->sym_numel().sym_eq(0)),
-                    op, ": cu_seqlens_q must have shape [sequences + 1], got [0]");
-}
 
 // Of a call that fits if q and k are torch's [B, H, S, D].
 constexpr std::string_view kHeadsFirst =
@@ -122,11 +117,6 @@ constexpr std::string_view kHeadsFirst =
     "thunderkittens.scaled_dot_product_attention, or are transposed first, q.transpose(1, 2)";
 
 // ---- The kernel ---------------------------------------------------------------------------------
-
-std::string why_torch(const attention_call& c, const attention_forward_problem& problem) {
-  return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
-                                          : why_unsupported(problem);
-}
 
 void take_notes(const decision& d, const attention_call& c) {
   note_tma_copy(c.q, "q");
@@ -141,26 +131,21 @@ void take_notes(const decision& d, const attention_call& c) {
 void forward_kernel(const decision& d, attention_forward_problem problem, const attention_call& c,
                     const Tensor& o, const Tensor& lse) {
   const Tensor q = tma_operand(c.q), k = key_operand(c, c.k), v = key_operand(c, c.v);
-  const Tensor sinks = c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
-  const Tensor q_ends = problem.packed ? c.cu_seqlens_q->contiguous() : Tensor();
-  const Tensor k_ends = problem.packed ? c.cu_seqlens_k->contiguous() : Tensor();
-  const Tensor seqused = c.seqused_k ? c.seqused_k->contiguous() : Tensor();
-  const Tensor leftpad = c.leftpad_k ? c.leftpad_k->contiguous() : Tensor();
   problem.q_strides = strides_of(q);
   problem.k_strides = strides_of(k);
   problem.v_strides = strides_of(v);
   launch(d, problem,
          attention_forward_tensors{
-             .q = q.const_data_ptr(),
-             .k = k.const_data_ptr(),
-             .v = v.const_data_ptr(),
-             .o = o.mutable_data_ptr(),
-             .lse = lse.defined() ? lse.mutable_data_ptr<float>() : nullptr,
-             .sinks = sinks.defined() ? sinks.const_data_ptr<float>() : nullptr,
-             .cu_seqlens_q = problem.packed ? q_ends.const_data_ptr() : nullptr,
-             .cu_seqlens_k = problem.packed ? k_ends.const_data_ptr() : nullptr,
-             .seqused_k = seqused.defined() ? seqused.const_data_ptr() : nullptr,
-             .leftpad_k = leftpad.defined() ? leftpad.const_data_ptr() : nullptr,
+             .q = input(q),
+             .k = input(k),
+             .v = input(v),
+             .o = output(o),
+             .lse = output<float>(lse),
+             .sinks = input<float>(contiguous_sinks(c)),
+             .cu_seqlens_q = input(contiguous(c.cu_seqlens_q)),
+             .cu_seqlens_k = input(contiguous(c.cu_seqlens_k)),
+             .seqused_k = input(contiguous(c.seqused_k)),
+             .leftpad_k = input(contiguous(c.leftpad_k)),
          },
          q.device());
 }
@@ -175,7 +160,7 @@ Tensor empty_output(const attention_call& c) {
 // [B, Hq, Sq], packed [Hq, Tq].
 Tensor empty_lse(const attention_call& c) {
   const auto sizes = c.q.sym_sizes();
-  const auto options = c.q.options().dtype(attention_computing_dtype(c.q));
+  const auto options = c.q.options().dtype(statistics_dtype(c.q));
   return sizes.size() == 3 ? at::empty_symint({sizes[1], sizes[0]}, options)
                            : at::empty_symint({sizes[0], sizes[2], sizes[1]}, options);
 }
@@ -186,8 +171,7 @@ struct choice {
   decision d;
 
   explicit choice(const attention_call& c)
-      : problem(problem_of(c)),
-        d(decide(kAttentionForwardKernel, c.q.device(), why_torch(c, problem))) {}
+      : problem(problem_of(c)), d(decide(kAttentionForwardKernel, c.q, problem)) {}
 };
 
 // Whether there is nothing to compute, and nothing to choose.
@@ -195,8 +179,7 @@ bool has_no_rows(const attention_call& c) {
   return c.q.numel() == 0 && c.q.size(-1) != 0 && explaining() == nullptr;
 }
 
-// lse is undefined when it is not wanted.
-two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, bool wants_lse) {
+two_tensors compute_as_chosen(const choice& chosen, const attention_call& c) {
   const decision& d = chosen.d;
   if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
   if (d.explained) {
@@ -204,16 +187,16 @@ two_tensors compute_as_chosen(const choice& chosen, const attention_call& c, boo
     return {none(c.q), none(c.q)};
   }
   if (d.on == nullptr) {
-    const auto [o, lse] = attention_by_aten(c, wants_lse);
+    const auto [o, lse] = attention_by_aten(c);
     return {exactly_contiguous(o), exactly_contiguous(lse)};
   }
   const Tensor o = empty_output(c);
-  const Tensor lse = wants_lse ? empty_lse(c) : Tensor();
+  const Tensor lse = c.wants_lse ? empty_lse(c) : Tensor();
   if (c.k.size(-3) == 0) {  // nothing for TMA to read
     o.zero_();
-    if (wants_lse && c.sinks) {
+    if (c.wants_lse && c.sinks) {
       lse.copy_(c.sinks->unsqueeze(-1).expand_as(lse));
-    } else if (wants_lse) {
+    } else if (c.wants_lse) {
       lse.fill_(-std::numeric_limits<double>::infinity());
     }
   } else {
@@ -235,42 +218,45 @@ bool may_be_served(const attention_call& c) {
   if (is_subclass(c.q)) return true;
   const c10::Device device = c.q.device();
   const bool built = !device.is_cuda() || why_not(kAttentionForwardKernel, device.index()).empty();
-  return built && why_torch(c, problem_of(c)).empty();
+  return built && why_torch(c.q, problem_of(c)).empty();
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-struct attention_backward {
+// The last arguments of both ops.
+constexpr argument_list kOptions{
+    optional(integer("window_left", 0)).otherwise("None").by_name(),
+    optional(integer("window_right", 0)).otherwise("None"),
+    number("softcap", 0.0).otherwise("0.0"),
+    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
+    optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+    optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+    optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
+    optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+    optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
+    optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
+};
+
+struct attention_backward : of_sequences<attention_backward> {
   static constexpr const char* name = "attention_backward";
   static constexpr const char* differentiates = "attention";
   static constexpr divisibility relation{"Hq", "Hk"};
-  static constexpr argument_list arguments{
-      tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv"),
-      optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq")),
-      tensor("q", dtype_rule::same, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
-      tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
-      tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
-      tensor("o", dtype_rule::same, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv").as_constant(),
-      tensor("lse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq").as_constant(),
-      boolean("causal"),
-      optional(number("scale")),
-      needs<4>(),
-      optional(integer("window_left", 0)).otherwise("None").by_name(),
-      optional(integer("window_right", 0)).otherwise("None"),
-      number("softcap", 0.0).otherwise("0.0"),
-      optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
-      optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-      optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-      optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
-      optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
-      optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
-      optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv"),
+          optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq")),
+          tensor("q", dtype_rule::same, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+          tensor("o", dtype_rule::same, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv").as_constant(),
+          tensor("lse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq").as_constant(),
+          boolean("causal"),
+          optional(number("scale")),
+          needs<4>(),
+      } +
+      kOptions;
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
                                        like_if_given("dsinks", "sinks")};
-
-  static bool is_packed(const auto&... args) { return is_packed_call(name, packing(args...)); }
-  static void check_options(const auto&... args) { check_some_offset(name, packing(args...)); }
 
   static std::array<Tensor, 4> compute(const auto&... args) {
     return attention_gradients(call(args...));
@@ -286,91 +272,49 @@ struct attention_backward {
   }
 };
 
-struct attention {
+struct attention : of_sequences<attention> {
   using backward = attention_backward;
   static constexpr const char* name = "attention";
   static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
-  static constexpr argument_list arguments{
-      tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
-      tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
-      tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
-      boolean("causal").otherwise("False"),
-      optional(number("scale")).otherwise("None"),
-      optional(integer("window_left", 0)).otherwise("None").by_name(),
-      optional(integer("window_right", 0)).otherwise("None"),
-      number("softcap", 0.0).otherwise("0.0"),
-      optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
-      optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-      optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-      optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
-      optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
-      optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
-      optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+          boolean("causal").otherwise("False"),
+          optional(number("scale")).otherwise("None"),
+      } +
+      kOptions;
   static constexpr result_list results{
       result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
       result{.name = "lse", .shape = "B,Hq,Sq"}};
   static constexpr size_t kReturned = 1, kPlain = 5;
   static constexpr bool kPlainForward = true;
 
-  static bool is_packed(const auto&... args) { return is_packed_call(name, packing(args...)); }
-  static void check_options(const auto&... args) { check_some_offset(name, packing(args...)); }
-
   static two_tensors meta(const auto&... args) {
     const attention_call c{args...};
     return {empty_output(c), empty_lse(c)};
   }
 
-  static two_tensors compute(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                             std::optional<double> scale, std::optional<int64_t> window_left,
-                             std::optional<int64_t> window_right, double softcap,
-                             const optional_tensor& sinks, const optional_tensor& cu_seqlens_q,
-                             const optional_tensor& cu_seqlens_k,
-                             std::optional<SymInt> max_seqlen_q, std::optional<SymInt> max_seqlen_k,
-                             const optional_tensor& seqused_k, const optional_tensor& leftpad_k,
-                             bool wants_lse) {
-    const attention_call c{q,
-                           k,
-                           v,
-                           causal,
-                           scale,
-                           window_left,
-                           window_right,
-                           softcap,
-                           sinks,
-                           cu_seqlens_q,
-                           cu_seqlens_k,
-                           max_seqlen_q,
-                           max_seqlen_k,
-                           seqused_k,
-                           leftpad_k};
+  // The last argument: whether lse is wanted, too.
+  static two_tensors compute(const auto&... args) {
+    const attention_call c{args...};
     if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
-    return compute_as_chosen(choice(c), c, wants_lse);
+    return compute_as_chosen(choice(c), c);
   }
 
   static two_tensors record(const call_to_record& call, const auto&... args) {
-    const attention_call c{args...};
+    attention_call c{args..., call.all};
     if (may_be_served(c)) return thunderkittens::record<attention>(call, args...);
     const choice chosen(c);
     if (chosen.d.on == nullptr) {
-      const auto [o, lse] = attention_by_aten(c, call.all);
+      const auto [o, lse] = attention_by_aten(c);
       differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
       return {o, lse};
     }
     if (!call.plain) return thunderkittens::record<attention>(call, args...);
-    return record_as<attention>(
-        call, [&] { return compute_as_chosen(chosen, c, /*wants_lse=*/true); }, args...);
-  }
-
-  // q, k and v take autocast's dtype; so do sinks, except that float32 sinks stay float32, as the
-  // formula's float32 does.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                          const Tensor& v, bool causal, std::optional<double> scale,
-                          std::optional<int64_t> window_left, std::optional<int64_t> window_right,
-                          double softcap, const optional_tensor& sinks, const auto&... places) {
-    const bool kept = !sinks || sinks->scalar_type() == at::kFloat;
-    return next(cast(q), cast(k), cast(v), causal, scale, window_left, window_right, softcap,
-                kept ? sinks : cast(sinks), places...);
+    c.wants_lse = true;
+    return record_as<attention>(call, [&] { return compute_as_chosen(chosen, c); }, args...);
   }
 };
 

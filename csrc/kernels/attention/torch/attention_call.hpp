@@ -23,6 +23,7 @@ struct attention_call {
   std::optional<at::Tensor> sinks, cu_seqlens_q, cu_seqlens_k;
   std::optional<c10::SymInt> max_seqlen_q, max_seqlen_k;
   std::optional<at::Tensor> seqused_k, leftpad_k;  // [B], of calls that are not packed
+  bool wants_lse = false;                          // beside o
 
   bool bounds_keys() const { return seqused_k || leftpad_k; }
 };
@@ -41,6 +42,9 @@ attention_forward_problem problem_of(const attention_call& c);
 
 // Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
 attention_strides strides_of(const at::Tensor& t);
+
+// Float32, as the kernels read them; undefined without.
+at::Tensor contiguous_sinks(const attention_call& c);
 
 // The same numbers with the strides that Meta promises, also of dimensions of size 1.
 at::Tensor exactly_contiguous(const at::Tensor& t);

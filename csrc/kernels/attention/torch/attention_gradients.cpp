@@ -111,7 +111,7 @@ two_tensors weights_and_score_gradients(const attention_call& c, const head_layo
 four_tensors formula_backward(const attention_backward_call& b, const optional_tensor& seen) {
   const attention_call& c = b.forward;
   const head_layout layout(c);
-  const at::ScalarType type = attention_computing_dtype(c.q);
+  const at::ScalarType type = statistics_dtype(c.q);
   // A row that sees no key passes nothing on, whatever it holds: 0 · NaN must not reach the sums.
   const Tensor blind =
       seen ? seen->any(-1).logical_not()
@@ -154,81 +154,80 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
           b.needs[2] ? layout.as_key_rows(dv) : dv, dsinks};
 }
 
-// ---- Keys with bounds ---------------------------------------------------------------------------
+// ---- Part by part -------------------------------------------------------------------------------
 
-// Batch by batch, whose masks differ.
+// Gradients that are sums over the parts of a call, still 0.
+four_tensors no_gradients(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  return {at::zeros_like(c.q), at::zeros_like(c.k), at::zeros_like(c.v),
+          c.sinks ? at::zeros_like(*c.sinks, b.lse.scalar_type()) : Tensor()};
+}
+// Adds those of a part, whose `rows` of q and `keys` of k and v no other part has.
+void add(const four_tensors& sums, const four_tensors& part, const auto& rows, const auto& keys) {
+  if (part[0].defined()) rows(sums[0]).copy_(part[0]);
+  if (part[1].defined()) keys(sums[1]).copy_(part[1]);
+  if (part[2].defined()) keys(sums[2]).copy_(part[2]);
+  if (part[3].defined()) sums[3].add_(part[3]);
+}
+
+// Changes the tensors that lie beside the call.
+void change_outputs(attention_backward_call& b, const auto& change) {
+  for (Tensor* t : {&b.o, &b.lse, &b.dout}) *t = change(*t);
+  if (b.dlse) b.dlse = change(*b.dlse);
+}
+
+// Keys with bounds: batch by batch, whose masks differ.
 four_tensors bounded_backward(const attention_backward_call& b) {
-  const Tensor dq = at::zeros_like(b.forward.q), dk = at::zeros_like(b.forward.k),
-               dv = at::zeros_like(b.forward.v);
-  Tensor dsinks;
-  if (b.forward.sinks) dsinks = at::zeros_like(*b.forward.sinks, b.lse.scalar_type());
+  const four_tensors gradients = no_gradients(b);
   for (int64_t i = 0; i < b.forward.q.size(0); ++i) {
     const auto of = [&](const Tensor& t) { return t.narrow(0, i, 1); };
     attention_backward_call one = b;
     attention_call& c = one.forward;
-    for (optional_tensor* t : {&c.seqused_k, &c.leftpad_k, &one.dlse}) {
+    change_outputs(one, of);
+    for (optional_tensor* t : {&c.seqused_k, &c.leftpad_k}) {
       if (*t) *t = of(**t);
     }
-    for (Tensor* t : {&c.q, &c.k, &c.v, &one.o, &one.lse, &one.dout}) *t = of(*t);
+    for (Tensor* t : {&c.q, &c.k, &c.v}) *t = of(*t);
     const key_ranges keys(c);
     const Tensor seen = dense_mask(c)->flatten(0, 2).squeeze(0);
     c.k = keys.known(c.k);
     c.v = keys.known(c.v);
-    const auto [its_dq, its_dk, its_dv, its_dsinks] = formula_backward(one, seen);
-    if (its_dq.defined()) of(dq).copy_(its_dq);
-    if (its_dk.defined()) of(dk).copy_(its_dk);
-    if (its_dv.defined()) of(dv).copy_(its_dv);
-    if (its_dsinks.defined()) dsinks = dsinks + its_dsinks;
+    add(gradients, formula_backward(one, seen), of, of);
   }
-  return {dq, dk, dv, dsinks};
+  return gradients;
 }
 
-// ---- Packed sequences ---------------------------------------------------------------------------
-
 four_tensors packed_backward_by_mask(const attention_backward_call& b) {
-  const attention_call& c = b.forward;
-  const packed_mask mask(c);
-  const auto known = [&](const Tensor& t) {
-    return t.masked_fill(mask.stray_keys, 0).unsqueeze(0);
-  };
+  const packed_mask mask(b.forward);
+  const auto batch = [](const Tensor& t) { return t.unsqueeze(0); };
   attention_backward_call one = b;
-  one.forward.q = c.q.unsqueeze(0);
-  one.forward.k = known(c.k);
-  one.forward.v = known(c.v);
-  one.o = b.o.unsqueeze(0);
-  one.lse = b.lse.unsqueeze(0);
-  one.dout = b.dout.unsqueeze(0);
-  if (b.dlse) one.dlse = b.dlse->unsqueeze(0);
-  const auto [dq, dk, dv, dsinks] = formula_backward(one, mask.seen);
-  const auto packed = [](const Tensor& t) { return t.defined() ? t.squeeze(0) : t; };
-  return {packed(dq), packed(dk), packed(dv), dsinks};
+  change_outputs(one, batch);
+  one.forward.q = batch(b.forward.q);
+  one.forward.k = batch(b.forward.k.masked_fill(mask.stray_keys, 0));
+  one.forward.v = batch(b.forward.v.masked_fill(mask.stray_keys, 0));
+  four_tensors gradients = formula_backward(one, mask.seen);
+  for (size_t i = 0; i < 3; ++i) {
+    if (gradients[i].defined()) gradients[i] = gradients[i].squeeze(0);
+  }
+  return gradients;
 }
 
 four_tensors packed_backward_by_sequence(const attention_backward_call& b) {
-  const attention_call& c = b.forward;
-  const Tensor dq = at::zeros_like(c.q), dk = at::zeros_like(c.k), dv = at::zeros_like(c.v);
-  Tensor dsinks;
-  for (const packed_sequence& sequence : packed_sequences(c)) {
-    const auto rows = [&](const Tensor& t, int64_t dim) {
-      return t.narrow(dim, sequence.row, sequence.rows).unsqueeze(0);
+  const four_tensors gradients = no_gradients(b);
+  for (const packed_sequence& sequence : packed_sequences(b.forward)) {
+    // [T, H, D], but sums [H, T].
+    const auto rows = [&](const Tensor& t) {
+      return t.narrow(t.dim() == 3 ? 0 : 1, sequence.row, sequence.rows).unsqueeze(0);
     };
     const auto keys = [&](const Tensor& t) {
       return t.narrow(0, sequence.key, sequence.keys).unsqueeze(0);
     };
     attention_backward_call one = b;
-    one.forward = sequence.of(c);
-    one.o = rows(b.o, 0);
-    one.lse = rows(b.lse, 1);
-    one.dout = rows(b.dout, 0);
-    if (b.dlse) one.dlse = rows(*b.dlse, 1);
-    const auto [its_dq, its_dk, its_dv, its_dsinks] =
-        formula_backward(one, dense_mask(one.forward));
-    if (its_dq.defined()) rows(dq, 0).copy_(its_dq);
-    if (its_dk.defined()) keys(dk).copy_(its_dk);
-    if (its_dv.defined()) keys(dv).copy_(its_dv);
-    if (its_dsinks.defined()) dsinks = dsinks.defined() ? dsinks + its_dsinks : its_dsinks;
+    change_outputs(one, rows);
+    one.forward = sequence.of(b.forward);
+    add(gradients, formula_backward(one, dense_mask(one.forward)), rows, keys);
   }
-  return {dq, dk, dv, dsinks};
+  return gradients;
 }
 
 four_tensors by_formula(const attention_backward_call& b) {

@@ -34,7 +34,7 @@ using optional_tensor = std::optional<Tensor>;
 // o [B, Sq, Hq, Dv], lse [B, Hq, Sq].
 two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, const Tensor& v,
                     const optional_tensor& seen) {
-  const at::ScalarType type = attention_computing_dtype(q);
+  const at::ScalarType type = statistics_dtype(q);
   const SymInt batch = q.sym_size(0), rows = q.sym_size(1), heads = q.sym_size(2),
                keys = k.sym_size(1), key_heads = k.sym_size(2), width = q.sym_size(3),
                value_width = v.sym_size(3);
@@ -174,10 +174,6 @@ Tensor fused(const attention_call& c) {
 
 }  // namespace
 
-at::ScalarType attention_computing_dtype(const Tensor& q) {
-  return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 double attention_scale(std::optional<double> scale, int64_t head_dim) {
   return scale.value_or(head_dim == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
@@ -204,8 +200,8 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
          TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_le(256));
 }
 
-two_tensors attention_by_aten(const attention_call& c, bool wants_lse) {
-  if (!wants_lse && plain(c)) return {fused(c), Tensor()};
+two_tensors attention_by_aten(const attention_call& c) {
+  if (!c.wants_lse && plain(c)) return {fused(c), Tensor()};
   if (c.bounds_keys()) {
     const key_ranges keys(c);
     return formula(c, c.q, keys.known(c.k), keys.known(c.v), dense_mask(c));

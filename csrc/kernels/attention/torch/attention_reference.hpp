@@ -10,18 +10,15 @@ namespace thunderkittens {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The dtype of lse, and of everything in between.
-at::ScalarType attention_computing_dtype(const at::Tensor& q);
-
 // `scale`, or its default for that head dimension.
 double attention_scale(std::optional<double> scale, int64_t head_dim);
 
 // Whether the tensor is one of torch.compile's or vmap's, whose numbers cannot be read here.
 bool is_stand_in(const at::Tensor& t);
 
-// o and lse, of differentiable ATen ops. Without `wants_lse`, lse may be undefined, and torch's own
-// fused attention is used where it computes the same.
-two_tensors attention_by_aten(const attention_call& c, bool wants_lse);
+// o and lse, of differentiable ATen ops. Where lse is not wanted it may be undefined, and torch's
+// own fused attention is used where it computes the same.
+two_tensors attention_by_aten(const attention_call& c);
 
 // Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
 bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

@@ -25,15 +25,6 @@ using two_tensors = std::array<Tensor, 2>;
 const kernel kCrossEntropyForwardKernel("cross_entropy", kCrossEntropyForward);
 const kernel kCrossEntropyBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
 
-constexpr argument_list kArguments{
-    tensor("logits", dtype_rule::floating, "*,V"),
-    tensor("targets", dtype_rule::index, "*"),
-    integer("ignore_index").otherwise("-100"),
-    word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
-    number("label_smoothing", 0.0).otherwise("0.0"),
-    number("z_loss", 0.0).otherwise("0.0"),
-};
-
 // Raises unless each row of the logits can be written without touching another.
 void check_writable_rows(const Tensor& logits) {
   if (logits.numel() == 0) return;
@@ -66,32 +57,24 @@ two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const l
     loss.masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
     return {reduce_losses({}, o, loss, targets), gradient()};
   }
-  const decision d = decide(kCrossEntropyForwardKernel, logits.device(),
-                            why_no_cross_entropy_kernel(logits.scalar_type(), logits.size(-1)));
+  const decision d = decide_loss(kCrossEntropyForwardKernel, logits, logits.size(-1));
   if (d.explained) {
     if (d.on != nullptr) note_copy(logits, "logits");
     return {};
   }
   if (d.on == nullptr) check_columns();
-  raise_target_outside(d, logits.device());
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
   if (d.on != nullptr && o.reduce != loss_reduction::none) {
-    rows.total = at::empty({}, logits.options().dtype(statistics_dtype(logits)));
+    rows.total = empty_statistics(logits, /*by_row=*/false);
     compute_rows(d, o, rows);
     return {rows.total, rows.gradient};
   }
-  rows.loss = empty_losses(logits);
+  rows.loss = empty_statistics(logits);
   if (rows.gradient.defined() && o.reduce == loss_reduction::mean) {
     rows.counts = count_targets(d, o, rows.targets);
   }
   compute_rows(d, o, rows);
   return {reduce_losses(d, o, rows.loss, rows.targets, rows.counts), rows.gradient};
-}
-
-Tensor empty_loss(const Tensor& logits, const loss_options& options) {
-  return options.reduce == loss_reduction::none
-             ? empty_losses(logits)
-             : at::empty({}, logits.options().dtype(statistics_dtype(logits)));
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -100,10 +83,8 @@ Tensor empty_loss(const Tensor& logits, const loss_options& options) {
 void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor& result) {
   if (gradient.numel() == 0) return;
   const int64_t width = gradient.size(-1);
-  const decision d = decide(kCrossEntropyBackwardKernel, gradient.device(),
-                            why_no_cross_entropy_kernel(gradient.scalar_type(), width));
+  const decision d = decide_loss(kCrossEntropyBackwardKernel, gradient, width);
   if (d.explained) return;
-  raise_target_outside(d, gradient.device());
   if (d.on == nullptr) {  // what is 0 stays 0, as the gradient of ignored rows is
     Tensor scaled = gradient.to(statistics_dtype(gradient)).mul(dloss.unsqueeze(-1));
     result.copy_(scaled.masked_fill_(gradient.eq(0), 0));
@@ -120,9 +101,9 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
              .type = *kernel_dtype(gradient.scalar_type()),
          },
          cross_entropy_backward_tensors{
-             .gradient = rows.tensor.const_data_ptr(),
-             .dloss = factors.tensor.const_data_ptr<float>(),
-             .result = result.mutable_data_ptr(),
+             .gradient = input(rows.tensor),
+             .dloss = input<float>(factors.tensor),
+             .result = output(result),
          },
          gradient.device());
 }
@@ -161,30 +142,36 @@ struct cross_entropy_backward_in_place {
 
 // ---- The public ops -----------------------------------------------------------------------------
 
-loss_options options_of(const Tensor&, const Tensor&, int64_t ignore_index,
-                        std::string_view reduction, double label_smoothing, double z_loss) {
-  return {"cross_entropy", ignore_index, reduction, label_smoothing, z_loss};
-}
+// What they have in common.
+struct cross_entropy_of_logits {
+  static constexpr const char* called = "cross_entropy";
+  static constexpr argument_list arguments{
+      tensor("logits", dtype_rule::floating, "*,V"),
+      tensor("targets", dtype_rule::index, "*"),
+      integer("ignore_index").otherwise("-100"),
+      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
+      number("label_smoothing", 0.0).otherwise("0.0"),
+      number("z_loss", 0.0).otherwise("0.0"),
+  };
 
-struct cross_entropy {
+  static loss_options options(const auto&... of_loss) { return {called, of_loss...}; }
+  static void check_options(const Tensor&, const Tensor&, const auto&... of_loss) {
+    options(of_loss...);
+  }
+};
+
+struct cross_entropy : cross_entropy_of_logits {
   using backward = cross_entropy_backward;
   static constexpr const char* name = "cross_entropy";
-  static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{kLoss, like("gradient", "logits")};
+  static constexpr result_list results{loss("loss"), like("gradient", "logits")};
   static constexpr size_t kReturned = 1, kPlain = 2;
 
-  static void check_options(const auto&... args) { options_of(args...); }
-  static bool is_by_row(const auto&... args) {
-    return options_of(args...).reduce == loss_reduction::none;
-  }
-  static two_tensors meta(const Tensor& logits, const auto&... others) {
-    return {empty_loss(logits, options_of(logits, others...)), empty_contiguous(logits)};
-  }
   static two_tensors compute(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
                              std::string_view reduction, double label_smoothing, double z_loss,
                              bool gradient) {
-    const loss_options o{name, ignore_index, reduction, label_smoothing, z_loss};
-    return compute_forward(logits, targets, o, gradient ? wanted::gradient : wanted::loss);
+    return compute_forward(logits, targets,
+                           options(ignore_index, reduction, label_smoothing, z_loss),
+                           gradient ? wanted::gradient : wanted::loss);
   }
   static one_tensor differentiate(const auto&, const Tensor& gradient, const Tensor& dloss,
                                   const Tensor& loss) {
@@ -193,46 +180,26 @@ struct cross_entropy {
 };
 
 // The loss, while the gradient is left in place of the logits.
-struct cross_entropy_forward_in_place {
+struct cross_entropy_forward_in_place : cross_entropy_of_logits {
   static constexpr const char* name = "cross_entropy_forward_";
-  static constexpr const char* called = "cross_entropy";
-  static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{kLoss};
+  static constexpr result_list results{loss("loss")};
   static constexpr size_t kWritten = 1;
 
-  static void check_options(const auto&... args) { options_of(args...); }
-  static bool is_by_row(const auto&... args) {
-    return options_of(args...).reduce == loss_reduction::none;
-  }
-  static one_tensor meta(const Tensor& logits, const auto&... others) {
-    return {empty_loss(logits, options_of(logits, others...))};
-  }
-  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... options) {
+  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... of_loss) {
     check_writable_rows(logits);
-    return {compute_forward(logits, targets, options_of(logits, targets, options...),
-                            wanted::gradient_in_place)[0]};
+    return {compute_forward(logits, targets, options(of_loss...), wanted::gradient_in_place)[0]};
   }
 };
 
-struct cross_entropy_in_place {
+struct cross_entropy_in_place : cross_entropy_of_logits {
   static constexpr const char* name = "cross_entropy_";
-  static constexpr const char* called = "cross_entropy";
-  static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{kLoss};
+  static constexpr result_list results{loss("loss")};
   static constexpr size_t kWritten = 1;
   static constexpr bool kRecords = true;
 
-  static void check_options(const auto&... args) { options_of(args...); }
-  static bool is_by_row(const auto&... args) {
-    return options_of(args...).reduce == loss_reduction::none;
-  }
-  static one_tensor meta(const Tensor& logits, const auto&... others) {
-    return {empty_loss(logits, options_of(logits, others...))};
-  }
   // Without a gradient to record there is nothing to write.
-  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... options) {
-    return {
-        compute_forward(logits, targets, options_of(logits, targets, options...), wanted::loss)[0]};
+  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... of_loss) {
+    return {compute_forward(logits, targets, options(of_loss...), wanted::loss)[0]};
   }
 
   static one_tensor record(const call_to_record& call, const Tensor& logits,
@@ -262,7 +229,7 @@ const register_ops<cross_entropy, cross_entropy_in_place, cross_entropy_forward_
 }  // namespace
 
 Tensor scale_gradient(const Tensor& gradient, const Tensor& dloss, const Tensor& loss) {
-  const c10::SymIntArrayRef rows = leading_sizes(gradient);
+  const c10::SymIntArrayRef rows = gradient.sym_sizes().slice(0, gradient.dim() - 1);
   const Tensor factors = dloss.expand_symint(rows);
   // What a tracer, a transform or a subclass of tensors stands for may be needed again.
   const bool last = !torch::autograd::get_current_graph_task_keep_graph() &&

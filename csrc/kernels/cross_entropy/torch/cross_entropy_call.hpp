@@ -25,9 +25,6 @@ struct loss_options {
                double label_smoothing, double z_loss);
 };
 
-// One number a row, or one for all (is_by_row).
-inline constexpr result kLoss{.name = "loss", .shape = "*"};
-
 // Raises IndexError unless all targets on the CPU are below `columns`, or ignored. `named`: what
 // that number is.
 void check_targets(std::string_view op, const loss_options& options, const at::Tensor& targets,
@@ -39,12 +36,8 @@ int64_t* word_for_target_outside(const decision& d, c10::Device device);
 // current stream is captured: the call after that does.
 void raise_target_outside(const decision& d, c10::Device device);
 
-// Why the kernels do not take rows of `width` elements of this dtype; "" when they do.
-std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width);
-
-// Losses of the rows of `like`; and its shape without the last dimension.
-at::Tensor empty_losses(const at::Tensor& like);
-c10::SymIntArrayRef leading_sizes(const at::Tensor& like);
+// Who serves a call on rows of `width` elements of the dtype of `t`. Raises what a kernel has left.
+decision decide_loss(const kernel& wanted, const at::Tensor& t, int64_t width);
 
 // The rows of one call, or a part of them. What is undefined is not wanted, or has no part in it.
 struct loss_rows {

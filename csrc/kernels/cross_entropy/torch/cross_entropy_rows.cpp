@@ -22,27 +22,22 @@ loss_options::loss_options(const char* op, int64_t ignore_index, std::string_vie
                     label_smoothing);
 }
 
-std::string why_no_cross_entropy_kernel(at::ScalarType type, int64_t width) {
-  if (!kernel_dtype(type)) return "float64 is computed by torch";
-  if (width > kCrossEntropyMaxWidth) {
-    return c10::str("width ", width, " is above ", kCrossEntropyMaxWidth);
+decision decide_loss(const kernel& wanted, const Tensor& t, int64_t width) {
+  std::string why;
+  if (!kernel_dtype(t.scalar_type())) {
+    why = "float64 is computed by torch";
+  } else if (width > kCrossEntropyMaxWidth) {
+    why = c10::str("width ", width, " is above ", kCrossEntropyMaxWidth);
   }
-  return "";
-}
-
-Tensor empty_losses(const Tensor& like) {
-  return at::empty_symint(leading_sizes(like), like.options().dtype(statistics_dtype(like)));
-}
-c10::SymIntArrayRef leading_sizes(const Tensor& like) {
-  return like.sym_sizes().slice(0, like.dim() - 1);
+  const decision d = decide(wanted, t.device(), why);
+  if (!d.explained) raise_target_outside(d, t.device());
+  return d;
 }
 
 namespace {
 
 const kernel kCountKernel("cross_entropy", kCrossEntropyCount);
 const kernel kTotalKernel("cross_entropy", kCrossEntropyTotal);
-
-const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
 // ---- ATen ---------------------------------------------------------------------------------------
 
@@ -84,7 +79,6 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
   const rows_view logits = as_rows(rows.logits);
   const int64_t width = rows.logits.size(-1);
   const bool gradient = rows.gradient.defined(), reduced = rows.total.defined();
-  const Tensor& loss = reduced ? rows.total : rows.loss;
   launch(d,
          cross_entropy_forward_problem{
              .rows = rows.logits.numel() / width,
@@ -102,12 +96,12 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
              .type = *kernel_dtype(rows.logits.scalar_type()),
          },
          cross_entropy_forward_tensors{
-             .logits = logits.tensor.const_data_ptr(),
-             .targets = rows.targets.const_data_ptr(),
-             .loss = loss.defined() ? loss.mutable_data_ptr<float>() : nullptr,
-             .gradient = gradient ? rows.gradient.mutable_data_ptr() : nullptr,
-             .counts = static_cast<const int64_t*>(data_or_null(rows.counts)),
-             .dloss = static_cast<const float*>(data_or_null(rows.dloss)),
+             .logits = input(logits.tensor),
+             .targets = input(rows.targets),
+             .loss = output<float>(reduced ? rows.total : rows.loss),
+             .gradient = output(rows.gradient),
+             .counts = input<int64_t>(rows.counts),
+             .dloss = input<float>(rows.dloss),
              .outside = word_for_target_outside(d, rows.logits.device()),
          },
          rows.logits.device());
@@ -129,8 +123,8 @@ Tensor count_targets(const decision& d, const loss_options& o, const Tensor& tar
              .int64_targets = targets.scalar_type() == at::kLong,
          },
          cross_entropy_count_tensors{
-             .targets = targets.const_data_ptr(),
-             .counts = counts.mutable_data_ptr<int64_t>(),
+             .targets = input(targets),
+             .counts = output<int64_t>(counts),
          },
          targets.device());
   return counts;
@@ -154,10 +148,10 @@ Tensor reduce_losses(const decision& d, const loss_options& o, const Tensor& los
              .int64_targets = targets.scalar_type() == at::kLong,
          },
          cross_entropy_total_tensors{
-             .loss = loss.const_data_ptr<float>(),
-             .targets = targets.const_data_ptr(),
-             .total = total.mutable_data_ptr<float>(),
-             .counts = static_cast<const int64_t*>(data_or_null(counts)),
+             .loss = input<float>(loss),
+             .targets = input(targets),
+             .total = output<float>(total),
+             .counts = input<int64_t>(counts),
          },
          loss.device());
   return total;

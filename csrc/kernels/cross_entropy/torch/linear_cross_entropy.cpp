@@ -2,11 +2,9 @@
 //
 // A reduced loss is recorded with its gradients, as if that of the loss were 1, and its backward
 // multiplies them. With a reduction of "none" that cannot be: there the backward computes them.
-#include <ATen/ops/empty.h>
-
+#include "kernels/cross_entropy/torch/linear_cross_entropy.hpp"
 #include "binding/autocast.h"
 #include "binding/op.h"
-#include "kernels/cross_entropy/torch/linear_cross_entropy.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -40,12 +38,6 @@ struct gradients_of_unreduced {
   }
 };
 
-Tensor empty_loss(const linear_call& c) {
-  return c.options().reduce == loss_reduction::none
-             ? empty_losses(c.x)
-             : at::empty({}, c.x.options().dtype(statistics_dtype(c.x)));
-}
-
 // The loss, and its gradients as if its own were 1.
 struct with_gradients {
   static constexpr const char* name = "linear_cross_entropy_forward";
@@ -62,7 +54,7 @@ struct with_gradients {
       number("z_loss", 0.0).otherwise("0.0"),
       optional(integer("chunk_rows")).otherwise("None"),
   };
-  static constexpr result_list results{kLoss, like("dx", "x"), like("dweight", "weight"),
+  static constexpr result_list results{loss("loss"), like("dx", "x"), like("dweight", "weight"),
                                        like("dbias", "bias")};
 
   static void check_options(const Tensor& x, const Tensor& weight, const Tensor& targets,
@@ -72,20 +64,6 @@ struct with_gradients {
     c.options();
     TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
                       *c.chunk_rows);
-  }
-  static bool is_by_row(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                        const optional_tensor& bias, std::array<bool, 3>, const auto&... options) {
-    return linear_call{x, weight, targets, bias, options...}.options().reduce ==
-           loss_reduction::none;
-  }
-  static four_tensors meta(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                           const optional_tensor& bias, std::array<bool, 3> needs,
-                           const auto&... options) {
-    const auto gradient = [&](bool needed, const Tensor& like) {
-      return needed ? empty_contiguous(like) : none(x);
-    };
-    return {empty_loss({x, weight, targets, bias, options...}), gradient(needs[0], x),
-            gradient(needs[1], weight), gradient(needs[2], bias.value_or(x))};
   }
   static four_tensors compute(const Tensor& x, const Tensor& weight, const Tensor& targets,
                               const optional_tensor& bias, std::array<bool, 3> needs,
@@ -123,13 +101,9 @@ struct linear_cross_entropy {
       number("label_smoothing", 0.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
   };
-  static constexpr result_list results{kLoss};
+  static constexpr result_list results{loss("loss")};
 
   static void check_options(const auto&... args) { linear_call{args...}.options(); }
-  static bool is_by_row(const auto&... args) {
-    return linear_call{args...}.options().reduce == loss_reduction::none;
-  }
-  static std::array<Tensor, 1> meta(const auto&... args) { return {empty_loss({args...})}; }
   static std::array<Tensor, 1> compute(const auto&... args) {
     return {linear_cross_entropy_forward({args...}, {})[0]};
   }
@@ -154,13 +128,6 @@ struct linear_cross_entropy {
     node->save(results[0], /*is_output=*/true);
     for (size_t i = 0; i < 3; ++i) node->save(needs[i] ? results[1 + i] : Tensor());
     return {results[0]};
-  }
-
-  // x, weight and bias take autocast's dtype, as torch.linear's would.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, const optional_tensor& bias,
-                          const auto&... options) {
-    return next(cast(x), cast(weight), targets, cast(bias), options...);
   }
 };
 

@@ -190,16 +190,13 @@ void check_columns(const linear_call& c, const loss_options& o) {
 
 four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool, 3> needs) {
   const loss_options o = c.options();
-  const int64_t vocabulary = c.weight.size(0);
   const bool empty = is_empty(c);
   decision d;
   if (!empty || explaining() != nullptr) {
-    d = decide(kLinearCrossEntropyChunksKernel, c.x.device(),
-               why_no_cross_entropy_kernel(c.x.scalar_type(), vocabulary));
+    d = decide_loss(kLinearCrossEntropyChunksKernel, c.x, c.weight.size(0));
     if (d.explained) return {};
   }
   if (d.on == nullptr) check_columns(c, o);
-  raise_target_outside(d, c.x.device());
   const Tensor targets = c.targets.contiguous();
   const Tensor loss = at::empty(targets.sizes(), c.x.options().dtype(statistics_dtype(c.x)));
   if (empty) {
@@ -214,11 +211,9 @@ three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& 
                                             std::array<bool, 3> needs) {
   const loss_options o = c.options();
   if (is_empty(c)) return zero_gradients(c, needs);
-  const decision d = decide(kLinearCrossEntropyChunksKernel, c.x.device(),
-                            why_no_cross_entropy_kernel(c.x.scalar_type(), c.weight.size(0)));
+  const decision d = decide_loss(kLinearCrossEntropyChunksKernel, c.x, c.weight.size(0));
   if (d.explained) return {};
   if (d.on == nullptr) check_columns(c, o);
-  raise_target_outside(d, c.x.device());
   return go_through(d, c, o, Tensor(), dloss.contiguous(), needs);
 }
 

@@ -47,15 +47,6 @@ struct linear {
     const linear_call c{name, args...};
     return {linear_by_aten(c, c.weight)};
   }
-
-  // In autocast's dtype, as torch.linear is.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
-                          const optional_tensor& bias, const optional_tensor& residual,
-                          std::string_view activation, const optional_tensor& norm_weight,
-                          double norm_eps) {
-    return next(cast(x), cast(weight), cast(bias), cast(residual), activation, cast(norm_weight),
-                norm_eps);
-  }
 };
 
 const register_ops<linear> registered;

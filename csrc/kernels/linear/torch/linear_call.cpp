@@ -98,23 +98,20 @@ decision decide_linear(const kernel& k, const linear_call& c, const linear_probl
 
 Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_call& c,
                         const Tensor& scale, const Tensor& zero) {
-  const auto contiguous = [](const optional_tensor& t) { return t ? t->contiguous() : Tensor(); };
-  const auto address = [](const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
   const Tensor x = rows_of(c, problem), y = c.empty_result();
-  const Tensor bias = contiguous(c.bias), residual = contiguous(c.residual);
   Tensor norm_weight = contiguous(c.norm_weight);
-  if (reinterpret_cast<uintptr_t>(address(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
+  if (reinterpret_cast<uintptr_t>(input(norm_weight)) % 4 != 0) norm_weight = norm_weight.clone();
   problem.x_stride = problem.rows == 1 ? problem.in_features : x.stride(0);
   launch(d, problem,
          linear_tensors{
-             .x = x.const_data_ptr(),
-             .weight = c.weight.const_data_ptr(),
-             .bias = address(bias),
-             .residual = address(residual),
-             .norm_weight = address(norm_weight),
-             .y = y.mutable_data_ptr(),
-             .weight_scale = address(scale),
-             .weight_zero = address(zero),
+             .x = input(x),
+             .weight = input(c.weight),
+             .bias = input(contiguous(c.bias)),
+             .residual = input(contiguous(c.residual)),
+             .norm_weight = input(norm_weight),
+             .y = output(y),
+             .weight_scale = input(scale),
+             .weight_zero = input(zero),
          },
          c.x.device());
   return y;

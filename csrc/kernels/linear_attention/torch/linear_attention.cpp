@@ -46,14 +46,8 @@ linear_attention_problem problem_of(const linear_attention_call& c) {
       .scale = c.scale_or_usual(),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
       .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
-      .int64_seqlens = c.cu_seqlens && c.cu_seqlens->scalar_type() == at::kLong,
+      .int64_seqlens = is_int64(c.cu_seqlens),
   };
-}
-
-template <class Problem>
-std::string why_torch(const linear_attention_call& c, const Problem& problem) {
-  return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
-                                          : why_unsupported(problem);
 }
 
 // Packed sequences, [T, …], as one batch, [1, T, …].
@@ -71,18 +65,6 @@ bool is_empty(const linear_attention_call& c) {
          (c.cu_seqlens && c.cu_seqlens->numel() == 1);
 }
 
-const float* floats_of(const Tensor& t) {
-  return t.defined() ? t.const_data_ptr<float>() : nullptr;
-}
-float* new_floats_of(const Tensor& t) {
-  return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
-}
-Tensor contiguous(const optional_tensor& t) { return t ? t->contiguous() : Tensor(); }
-
-const void* ends_of(const Tensor& cu_seqlens) {
-  return cu_seqlens.defined() ? cu_seqlens.const_data_ptr() : nullptr;
-}
-
 linear_attention_results forward_by_kernel(const decision& d, const linear_attention_call& given,
                                            bool wants_state) {
   linear_attention_call c = given;
@@ -96,9 +78,9 @@ linear_attention_results forward_by_kernel(const decision& d, const linear_atten
              .v = c.v.const_data_ptr(),
              .o = o.mutable_data_ptr(),
              .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
-             .initial_state = floats_of(initial),
-             .final_state = new_floats_of(final),
-             .cu_seqlens = ends_of(ends),
+             .initial_state = input<float>(initial),
+             .final_state = output<float>(final),
+             .cu_seqlens = input(ends),
          },
          c.q.device());
   return {o, final};
@@ -113,7 +95,7 @@ linear_attention_results compute_in_batch(const linear_attention_call& c, bool w
     }
     return {at::zeros_like(c.v, at::MemoryFormat::Contiguous), state};
   }
-  const decision d = decide(kLinearAttentionKernel, c.q.device(), why_torch(c, problem_of(c)));
+  const decision d = decide(kLinearAttentionKernel, c.q, problem_of(c));
   if (d.explained) {
     if (d.on == nullptr) return {};
     note_tma_copy(c.q, "q");
@@ -159,15 +141,15 @@ linear_attention_gradients backward_by_kernel(const decision& d,
              .v = c.v.const_data_ptr(),
              .d_o = dout.const_data_ptr(),
              .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
-             .initial_state = floats_of(initial),
-             .d_final_state = floats_of(d_final),
+             .initial_state = input<float>(initial),
+             .d_final_state = input<float>(d_final),
              .dq = data(dq),
              .dk = data(dk),
              .dv = data(dv),
-             .d_initial_state = new_floats_of(d_initial),
-             .q_dots = new_floats_of(q_dots),
-             .k_dots = new_floats_of(k_dots),
-             .cu_seqlens = ends_of(ends),
+             .d_initial_state = output<float>(d_initial),
+             .q_dots = output<float>(q_dots),
+             .k_dots = output<float>(k_dots),
+             .cu_seqlens = input(ends),
          },
          c.q.device());
   linear_attention_gradients results;
@@ -205,7 +187,7 @@ linear_attention_gradients compute_backward(const linear_attention_backward_call
   const auto in_batch = [&]() -> linear_attention_gradients {
     if (is_empty(c)) return gradients_of_nothing(b);
     const linear_attention_backward_problem problem{problem_of(c), {}};
-    const decision d = decide(kLinearAttentionBackwardKernel, c.q.device(), why_torch(c, problem));
+    const decision d = decide(kLinearAttentionBackwardKernel, c.q, problem);
     if (d.explained) return {};
     return d.on == nullptr ? linear_attention_backward_by_aten(b) : backward_by_kernel(d, b);
   };
@@ -304,12 +286,6 @@ struct linear_attention {
                                           const optional_tensor& initial_state,
                                           const optional_tensor& cu_seqlens, bool wants_state) {
     return compute_forward({q, k, v, log_decay, scale, initial_state, cu_seqlens}, wants_state);
-  }
-
-  // q, k and v take autocast's dtype; decays and states stay float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                          const Tensor& v, const auto&... options) {
-    return next(cast(q), cast(k), cast(v), options...);
   }
 };
 

@@ -128,15 +128,10 @@ linear_attention_step_problem problem_of(const step_call& c) {
       .state_key_stride = stride_of(c.state, 2),
       .decay_batch_stride = c.log_decay ? stride_of(*c.log_decay, 0) : 0,
       .decay_head_stride = c.log_decay ? stride_of(*c.log_decay, 1) : 0,
-      .int64_indices = c.state_indices && c.state_indices->scalar_type() == at::kLong,
+      .int64_indices = is_int64(c.state_indices),
       .scale = c.scale_or_usual(),
       .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
   };
-}
-
-std::string why_torch(const step_call& c, const linear_attention_step_problem& problem) {
-  return c.q.scalar_type() == at::kDouble ? "float64 is computed by torch"
-                                          : why_unsupported(problem);
 }
 
 Tensor step_by_kernel(const decision& d, const linear_attention_step_problem& problem,
@@ -175,7 +170,7 @@ Tensor compute_step(const step_call& c) {
   const bool is_empty = c.v.numel() == 0;
   if (is_empty && explaining() == nullptr) return empty_contiguous(c.v);
   const linear_attention_step_problem problem = problem_of(c);
-  const decision d = decide(kLinearAttentionStepKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kLinearAttentionStepKernel, c.q, problem);
   if (d.explained) return {};
   return d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, problem, c);
 }
@@ -183,12 +178,6 @@ Tensor compute_step(const step_call& c) {
 constexpr std::string_view kInPlace =
     "the state is updated in place: call it under torch.no_grad(), or linear_attention with an "
     "initial_state";
-
-// q, k and v take autocast's dtype; the decay and the state stay float32.
-auto with_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                   const Tensor& v, const auto&... options) {
-  return next(cast(q), cast(k), cast(v), options...);
-}
 
 struct linear_attention_step {
   static constexpr const char* name = "linear_attention_step";
@@ -201,7 +190,6 @@ struct linear_attention_step {
 
   static void check_options(const auto&... args) { check_state({args...}); }
   static one_tensor compute(const auto&... args) { return {compute_step({args...})}; }
-  static auto in_autocast(const auto&... args) { return with_autocast(args...); }
 };
 
 using linear_attention_step_functional = functional_form<linear_attention_step>;

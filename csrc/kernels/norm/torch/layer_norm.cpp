@@ -7,7 +7,7 @@
 // dtype: mixed dtypes (float32 weights with 16-bit x) are computed in float32 and rounded once.
 #include "binding/autocast.h"
 #include "binding/op.h"
-#include "kernels/norm/torch/norm_call.hpp"
+#include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -17,7 +17,8 @@ const kernel kLayerNormBackwardKernel("layer_norm_backward", kLayerNormBackward)
 const norm_member kLayerNorm{norm_op::layer_norm, kLayerNormForwardKernel, kLayerNormBackwardKernel,
                              /*centred=*/true};
 
-struct layer_norm_backward {
+struct layer_norm_backward : norm_backward_by_name<layer_norm_backward> {
+  static constexpr const norm_member& member = kLayerNorm;
   static constexpr const char* name = "layer_norm_backward";
   static constexpr const char* differentiates = "layer_norm";
   static constexpr argument_list arguments{
@@ -31,24 +32,10 @@ struct layer_norm_backward {
   };
   static constexpr result_list results{like("dx", "x"), like("dweight", "weight"),
                                        like("dbias", "bias")};
-
-  static std::array<Tensor, 3> compute(const Tensor& dy, const Tensor& x,
-                                       const optional_tensor& weight, const optional_tensor& bias,
-                                       const Tensor& mean, const Tensor& rstd,
-                                       std::array<bool, 3> needs) {
-    const auto g = norm_backward(kLayerNorm, {.dy = dy,
-                                              .dsum = kNoTensor,
-                                              .x = x,
-                                              .weight = weight,
-                                              .bias = bias,
-                                              .mean = mean,
-                                              .rstd = rstd,
-                                              .needs = {needs[0], false, needs[1], needs[2]}});
-    return {g[kDx], g[kDweight], g[kDbias]};
-  }
 };
 
-struct layer_norm {
+struct layer_norm : norm_by_name<layer_norm> {
+  static constexpr const norm_member& member = kLayerNorm;
   using backward = layer_norm_backward;
   static constexpr const char* name = "layer_norm";
   static constexpr argument_list arguments{
@@ -59,12 +46,6 @@ struct layer_norm {
   };
   static constexpr result_list results{like("y", "x"), statistics("mean"), statistics("rstd")};
   static constexpr size_t kReturned = 1;
-
-  static std::array<Tensor, 3> compute(const Tensor& x, const optional_tensor& weight,
-                                       const optional_tensor& bias, double eps, bool statistics) {
-    const auto r = norm_forward(kLayerNorm, {x, kNoTensor, weight, bias, eps}, statistics);
-    return {r.y, r.mean, r.rstd};
-  }
 };
 
 const register_ops<layer_norm, layer_norm_backward> registered_layer_norm;

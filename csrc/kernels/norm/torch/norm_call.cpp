@@ -1,26 +1,13 @@
 #include "kernels/norm/torch/norm_call.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include "binding/launch.h"
 #include "binding/layout.h"
 
 namespace thunderkittens {
 namespace {
 
-Tensor empty_statistics(const Tensor& x) {
-  return at::empty_symint(x.sym_sizes().slice(0, x.dim() - 1),
-                          x.options().dtype(statistics_dtype(x)));
-}
-
 dtype dtype_of(const optional_tensor& t, dtype otherwise) {
   return t ? kernel_dtype(t->scalar_type()).value_or(otherwise) : otherwise;
-}
-const void* data_of(const optional_tensor& t) { return t ? t->const_data_ptr() : nullptr; }
-void* data_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; }
-float* floats_of(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
-optional_tensor contiguous(const optional_tensor& t) {
-  return t ? optional_tensor(t->contiguous()) : std::nullopt;
 }
 
 // The rows of a tensor whose leading dimensions collapse into one stride, or, where rows are
@@ -91,62 +78,44 @@ norm_backward_problem problem_of(const norm_member& member, const norm_backward_
   };
 }
 
-// Why the kernels do not take the call; "" when they do.
-template <class Problem>
-std::string why_torch(const Tensor& x, const Problem& problem) {
-  return kernel_dtype(x.scalar_type()) ? why_unsupported(problem) : "float64 is computed by torch";
-}
-
 // What the kernels read: the tensor where its strides are the problem's, else a copy.
 Tensor in_rows(const Tensor& t) { return strides_of(t) ? t : t.contiguous(); }
-optional_tensor in_even_rows(const optional_tensor& t) {
-  return t && !row_stride(*t) ? optional_tensor(t->contiguous()) : t;
-}
-const int64_t* seed_of(const optional_tensor& seed) {
-  return seed ? seed->const_data_ptr<int64_t>() : nullptr;
-}
+Tensor in_even_rows(const optional_tensor& t) { return t ? as_rows(*t).tensor : Tensor(); }
 
 void forward_kernel(const decision& d, const norm_forward_problem& problem, const norm_call& call,
                     const norm_results& results) {
-  const Tensor x = in_rows(call.x);
-  const optional_tensor residual = in_even_rows(call.residual);
-  const optional_tensor weight = contiguous(call.weight), bias = contiguous(call.bias);
   launch(d, problem,
          norm_forward_tensors{
-             .x = x.const_data_ptr(),
-             .residual = data_of(residual),
-             .weight = data_of(weight),
-             .bias = data_of(bias),
-             .y = data_of(results.y),
-             .sum = data_of(results.sum),
-             .mean = floats_of(results.mean),
-             .rstd = floats_of(results.rstd),
-             .seed = seed_of(call.seed),
+             .x = input(in_rows(call.x)),
+             .residual = input(in_even_rows(call.residual)),
+             .weight = input(contiguous(call.weight)),
+             .bias = input(contiguous(call.bias)),
+             .y = output(results.y),
+             .sum = output(results.sum),
+             .mean = output<float>(results.mean),
+             .rstd = output<float>(results.rstd),
+             .seed = input<int64_t>(call.seed),
          },
-         x.device());
+         call.x.device());
 }
 
 void backward_kernel(const decision& d, const norm_backward_problem& problem,
                      const norm_backward_call& call, const norm_gradients& results) {
-  const Tensor dy = in_rows(call.dy), x = in_rows(call.x);
-  const optional_tensor dsum = in_even_rows(call.dsum), weight = contiguous(call.weight);
-  const Tensor mean = call.mean.defined() ? call.mean.contiguous() : Tensor();
-  const Tensor rstd = call.rstd.contiguous();
   launch(d, problem,
          norm_backward_tensors{
-             .dy = dy.const_data_ptr(),
-             .x = x.const_data_ptr(),
-             .dsum = data_of(dsum),
-             .weight = data_of(weight),
-             .mean = mean.defined() ? mean.const_data_ptr<float>() : nullptr,
-             .rstd = rstd.const_data_ptr<float>(),
-             .dx = data_of(results[kDx]),
-             .dresidual = data_of(results[kDresidual]),
-             .dweight = data_of(results[kDweight]),
-             .dbias = data_of(results[kDbias]),
-             .seed = seed_of(call.seed),
+             .dy = input(in_rows(call.dy)),
+             .x = input(in_rows(call.x)),
+             .dsum = input(in_even_rows(call.dsum)),
+             .weight = input(contiguous(call.weight)),
+             .mean = input<float>(contiguous(call.mean)),
+             .rstd = input<float>(call.rstd.contiguous()),
+             .dx = output(results[kDx]),
+             .dresidual = output(results[kDresidual]),
+             .dweight = output(results[kDweight]),
+             .dbias = output(results[kDbias]),
+             .seed = input<int64_t>(call.seed),
          },
-         x.device());
+         call.x.device());
 }
 
 norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics) {
@@ -165,12 +134,6 @@ norm_gradients empty_gradients(const norm_backward_call& call) {
 
 }  // namespace
 
-double rms_eps(std::optional<double> eps, const Tensor& x) {
-  if (eps) return *eps;
-  return x.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
-                                        : std::numeric_limits<float>::epsilon();
-}
-
 norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
   const Tensor& x = call.x;
   if (x.numel() == 0 && explaining() == nullptr) {
@@ -181,7 +144,7 @@ norm_results norm_forward(const norm_member& member, const norm_call& call, bool
     return results;
   }
   const norm_forward_problem problem = problem_of(member, call);
-  const decision d = decide(member.forward, x.device(), why_torch(x, problem));
+  const decision d = decide(member.forward, x, problem);
   if (d.explained) {
     if (d.on != nullptr && !strides_of(x)) note_copy(x, "x");
     if (d.on != nullptr && call.residual) note_copy(*call.residual, "residual");
@@ -202,7 +165,7 @@ norm_gradients norm_backward(const norm_member& member, const norm_backward_call
     return results;
   }
   const norm_backward_problem problem = problem_of(member, call);
-  const decision d = decide(member.backward, call.x.device(), why_torch(call.x, problem));
+  const decision d = decide(member.backward, call.x, problem);
   if (d.explained) return {};
   if (d.on == nullptr) return norm_backward_aten(member, call);
   const norm_gradients results = empty_gradients(call);

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <optional>
-#include <string_view>
 
 #include "binding/backend.h"
 #include "binding/describe.h"
@@ -72,12 +71,5 @@ norm_gradients norm_backward(const norm_member& member, const norm_backward_call
 // By ATen, from its formula.
 norm_results norm_forward_aten(const norm_member& member, const norm_call& call);
 norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call);
-
-// eps of an RMS norm, where None means what it means to torch: the distance from 1 to the next
-// number of the dtype that is computed in, which for 16 bits is float32.
-double rms_eps(std::optional<double> eps, const Tensor& x);
-
-// The casting that rounds the normalised value to x's dtype before it meets the weight.
-inline constexpr std::string_view kRoundFirst = "llama";
 
 }  // namespace thunderkittens

@@ -7,7 +7,7 @@
 // `rms_norm_backward`.
 #include "binding/autocast.h"
 #include "binding/op.h"
-#include "kernels/norm/torch/norm_call.hpp"
+#include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -17,7 +17,8 @@ const kernel kRmsNormBackwardKernel("rms_norm_backward", kRmsNormBackward);
 const norm_member kRmsNorm{norm_op::rms_norm, kRmsNormForwardKernel, kRmsNormBackwardKernel,
                            /*centred=*/false};
 
-struct rms_norm_backward {
+struct rms_norm_backward : norm_backward_by_name<rms_norm_backward> {
+  static constexpr const norm_member& member = kRmsNorm;
   static constexpr const char* name = "rms_norm_backward";
   static constexpr const char* differentiates = "rms_norm";
   static constexpr argument_list arguments{
@@ -29,24 +30,10 @@ struct rms_norm_backward {
       needs<2>(),
   };
   static constexpr result_list results{like("dx", "x"), like("dweight", "weight")};
-
-  static std::array<Tensor, 2> compute(const Tensor& dy, const Tensor& x,
-                                       const optional_tensor& weight, const Tensor& rstd,
-                                       double weight_offset, std::array<bool, 2> needs) {
-    const auto g = norm_backward(kRmsNorm, {.dy = dy,
-                                            .dsum = kNoTensor,
-                                            .x = x,
-                                            .weight = weight,
-                                            .bias = kNoTensor,
-                                            .mean = kUndefined,
-                                            .rstd = rstd,
-                                            .needs = {needs[0], false, needs[1], false},
-                                            .weight_offset = weight_offset});
-    return {g[kDx], g[kDweight]};
-  }
 };
 
-struct rms_norm {
+struct rms_norm : norm_by_name<rms_norm> {
+  static constexpr const norm_member& member = kRmsNorm;
   using backward = rms_norm_backward;
   static constexpr const char* name = "rms_norm";
   static constexpr argument_list arguments{
@@ -58,21 +45,6 @@ struct rms_norm {
   };
   static constexpr result_list results{like("y", "x"), statistics("rstd")};
   static constexpr size_t kReturned = 1, kPlain = 3;
-
-  static std::array<Tensor, 2> compute(const Tensor& x, const optional_tensor& weight,
-                                       std::optional<double> eps, double weight_offset,
-                                       std::string_view casting, bool statistics) {
-    const auto r = norm_forward(kRmsNorm,
-                                {.x = x,
-                                 .residual = kNoTensor,
-                                 .weight = weight,
-                                 .bias = kNoTensor,
-                                 .eps = rms_eps(eps, x),
-                                 .weight_offset = weight_offset,
-                                 .round_first = casting == kRoundFirst},
-                                statistics);
-    return {r.y, r.rstd};
-  }
 };
 
 const register_ops<rms_norm, rms_norm_backward> registered_rms_norm;

@@ -24,19 +24,6 @@ using two_tensors = std::array<Tensor, 2>;
 
 const kernel kRotaryKernel("rotary", kRotary);
 
-constexpr argument_list kArguments{
-    tensor("q", dtype_rule::floating, "B,S,Hq,D").if_packed("N,Hq,D"),
-    tensor("k", dtype_rule::same, "B,S,Hk,D").if_packed("N,Hk,D"),
-    tensor("cos", dtype_rule::same_or_float32, "T,P"),
-    tensor("sin", dtype_rule::same_or_float32, "T,P"),
-    size("offset", 0).otherwise("0"),
-    optional(tensor("offsets", dtype_rule::index, "B")).otherwise("None"),
-    boolean("interleaved").otherwise("False"),
-    boolean("conjugate").otherwise("False"),
-    optional(tensor("cu_seqlens", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-    optional(size("max_seqlen", 0)).otherwise("None").only_if_packed(),
-};
-
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_packing(const rotary_call& c) {
@@ -150,8 +137,6 @@ int64_t row_stride_of(const Tensor& table) {
   return table.size(0) == 1 ? 0 : is_readable(table) ? table.stride(0) : table.size(1);
 }
 
-bool is_long(const std::optional<Tensor>& t) { return t && t->scalar_type() == at::kLong; }
-
 // (Of float64, which no kernel takes, float32.)
 rotary_problem problem_of(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool packed = c.cu_seqlens.has_value();
@@ -170,8 +155,8 @@ rotary_problem problem_of(const rotary_call& c, const Tensor& q_out, const Tenso
       .sin_stride = row_stride_of(c.sin),
       .offset = c.offset.guard_int(__FILE__, __LINE__),
       .sequences = packed ? c.cu_seqlens->numel() - 1 : 0,
-      .int64_offsets = is_long(c.offsets),
-      .int64_seqlens = is_long(c.cu_seqlens),
+      .int64_offsets = is_int64(c.offsets),
+      .int64_seqlens = is_int64(c.cu_seqlens),
       .interleaved = c.interleaved,
       .conjugate = c.conjugate,
       .in_place = q_out.is_same(c.q),
@@ -180,28 +165,21 @@ rotary_problem problem_of(const rotary_call& c, const Tensor& q_out, const Tenso
   };
 }
 
-std::string why_torch(const rotary_call& c, const rotary_problem& problem) {
-  return kernel_dtype(c.q.scalar_type()) ? why_unsupported(problem)
-                                         : "float64 is computed by torch";
-}
-
 // Outputs whose rows are contiguous; q and k themselves in place.
 void turn_by_kernel(const decision& d, const rotary_problem& problem, const rotary_call& c,
                     const Tensor& q_out, const Tensor& k_out) {
   const bool in_place = problem.in_place;
-  const Tensor q = operand(c.q), k = operand(c.k), cos = operand(c.cos), sin = operand(c.sin);
-  const Tensor offsets = c.offsets ? c.offsets->contiguous() : Tensor();
-  const Tensor starts = c.cu_seqlens ? c.cu_seqlens->contiguous() : Tensor();
+  const Tensor q = operand(c.q), k = operand(c.k);
   launch(d, problem,
          rotary_tensors{
-             .q = q.const_data_ptr(),
-             .q_out = (in_place ? q : q_out).mutable_data_ptr(),
-             .k = k.const_data_ptr(),
-             .k_out = (in_place ? k : k_out).mutable_data_ptr(),
-             .cos = cos.const_data_ptr(),
-             .sin = sin.const_data_ptr(),
-             .offsets = offsets.defined() ? offsets.const_data_ptr() : nullptr,
-             .cu_seqlens = starts.defined() ? starts.const_data_ptr() : nullptr,
+             .q = input(q),
+             .q_out = output(in_place ? q : q_out),
+             .k = input(k),
+             .k_out = output(in_place ? k : k_out),
+             .cos = input(operand(c.cos)),
+             .sin = input(operand(c.sin)),
+             .offsets = input(contiguous(c.offsets)),
+             .cu_seqlens = input(contiguous(c.cu_seqlens)),
          },
          q.device());
   if (!in_place) return;
@@ -219,7 +197,7 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool nothing_to_do = empty || (in_place && c.cos.size(1) == 0);
   if (nothing_to_do && explaining() == nullptr) return;
   const rotary_problem problem = problem_of(c, q_out, k_out);
-  const decision d = decide(kRotaryKernel, c.q.device(), why_torch(c, problem));
+  const decision d = decide(kRotaryKernel, c.q, problem);
   if (d.explained) {
     if (d.on != nullptr) take_notes(c, in_place);
   } else if (d.on != nullptr) {
@@ -275,14 +253,31 @@ auto node_of(const rotary_call& c, const Inputs&... inputs) {
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-struct rotary {
-  static constexpr const char* name = "rotary";
-  static constexpr argument_list arguments = kArguments;
-  static constexpr result_list results{like("", "q"), like("", "k")};
-  static constexpr size_t kPlain = 4;
-  static constexpr bool kRecords = true, kKeepsDtypes = true;
+// What both have in common.
+struct rotary_of_tables {
+  static constexpr const char* called = "rotary";
+  static constexpr argument_list arguments{
+      tensor("q", dtype_rule::floating, "B,S,Hq,D").if_packed("N,Hq,D"),
+      tensor("k", dtype_rule::same, "B,S,Hk,D").if_packed("N,Hk,D"),
+      tensor("cos", dtype_rule::same_or_float32, "T,P"),
+      tensor("sin", dtype_rule::same_or_float32, "T,P"),
+      size("offset", 0).otherwise("0"),
+      optional(tensor("offsets", dtype_rule::index, "B")).otherwise("None"),
+      boolean("interleaved").otherwise("False"),
+      boolean("conjugate").otherwise("False"),
+      optional(tensor("cu_seqlens", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+      optional(size("max_seqlen", 0)).otherwise("None").only_if_packed(),
+  };
+  static constexpr bool kRecords = true;
 
   static void check_options(const auto&... args) { check_sizes({args...}); }
+};
+
+struct rotary : rotary_of_tables {
+  static constexpr const char* name = "rotary";
+  static constexpr result_list results{like("", "q"), like("", "k")};
+  static constexpr size_t kPlain = 4;
+  static constexpr bool kKeepsDtypes = true;
 
   static two_tensors compute(const auto&... args) {
     const rotary_call c{args...};
@@ -301,15 +296,11 @@ struct rotary {
   }
 };
 
-struct rotary_in_place {
+struct rotary_in_place : rotary_of_tables {
   static constexpr const char* name = "rotary_";
-  static constexpr const char* called = "rotary";
-  static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{};
   static constexpr size_t kWritten = 2;
-  static constexpr bool kRecords = true, kCountsVersions = true;
-
-  static void check_options(const auto&... args) { check_sizes({args...}); }
+  static constexpr bool kCountsVersions = true;
 
   static void compute(const auto&... args) {
     const rotary_call c{args...};

@@ -96,6 +96,16 @@ struct gradients {
   std::vector<float> dsinks;
 };
 
+// The inputs once more.
+struct exact {
+  std::vector<double> q, k, v, d_o;
+};
+
+// The largest norm of a head's v, and the largest element of its k, of the keys that exist.
+struct largest {
+  double v = 0, k = 0;
+};
+
 struct expected {
   sums dq, dk, dv;
   std::vector<double> dsinks, dsinks_size;
@@ -106,11 +116,27 @@ float scale_of(const problem& is) {
   return 2 / std::sqrt(float(is.head_dim));
 }
 
+largest largest_of(const problem& is, int64_t b, int64_t key_head, const exact& x) {
+  largest found;
+  const auto [first, end] = is.keys_of(b);
+  for (int64_t j = first; j < end; ++j) {
+    const int64_t key = (b * is.keys + j) * is.key_heads + key_head;
+    double square = 0;
+    for (int64_t d = 0; d < is.value_dim; ++d) {
+      square += x.v[key * is.value_dim + d] * x.v[key * is.value_dim + d];
+    }
+    found.v = std::max(found.v, std::sqrt(square));
+    for (int64_t d = 0; d < is.head_dim; ++d) {
+      found.k = std::max(found.k, std::fabs(x.k[key * is.head_dim + d]));
+    }
+  }
+  return found;
+}
+
 // Row i of one head: its o and lse, if it is not there yet, and what it adds to the gradients.
 template <class T>
-void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>& in,
-                   expected& to) {
-  const auto number = [](T x) -> double { return kittens::convert<float>(x); };
+void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exact& x,
+                   const largest& bound, inputs<T>& in, expected& to) {
   const int64_t D = is.head_dim, Dv = is.value_dim, key_head = h / (is.heads / is.key_heads);
   const sequence of = sequence::of(is, b, i);
   const int64_t diagonal = i - of.row + of.keys - of.rows + of.key;
@@ -123,10 +149,9 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
   double top = is.sinks ? in.sinks[h] : -INFINITY;
   for (int64_t j = first; j < end; ++j) {
     double score = 0, product = 0, size = 0;
-    for (int64_t d = 0; d < D; ++d)
-      score += number(in.q[row * D + d]) * number(in.k[key(j) * D + d]);
+    for (int64_t d = 0; d < D; ++d) score += x.q[row * D + d] * x.k[key(j) * D + d];
     for (int64_t d = 0; d < Dv; ++d) {
-      const double term = number(in.d_o[row * Dv + d]) * number(in.v[key(j) * Dv + d]);
+      const double term = x.d_o[row * Dv + d] * x.v[key(j) * Dv + d];
       product += term;
       size += std::fabs(term);
     }
@@ -138,16 +163,16 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
     top = std::max(top, p.back());
   }
   double total = is.sinks ? std::exp(in.sinks[h] - top) : 0;
-  for (double& x : p) total += x = std::exp(x - top);
+  for (double& weight : p) total += weight = std::exp(weight - top);
   const bool sees_none = total == 0;
   in.lse[at] = sees_none ? -INFINITY : static_cast<float>(top + std::log(total));
   double delta = 0, norm = 0;
   for (int64_t d = 0; d < Dv; ++d) {
     double o = 0;
-    for (int64_t j = first; j < end; ++j) o += p[j - first] / total * number(in.v[key(j) * Dv + d]);
+    for (int64_t j = first; j < end; ++j) o += p[j - first] / total * x.v[key(j) * Dv + d];
     in.o[row * Dv + d] = kittens::convert<T>(sees_none ? 0 : static_cast<float>(o));
-    const double gradient = number(in.d_o[row * Dv + d]);
-    delta += number(in.o[row * Dv + d]) * gradient;
+    const double gradient = x.d_o[row * Dv + d];
+    delta += kittens::convert<float>(in.o[row * Dv + d]) * gradient;
     norm += gradient * gradient;
   }
   if (is.dlse) delta -= in.dlse[at];
@@ -156,16 +181,8 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
     to.dsinks[h] -= share * delta;
     to.dsinks_size[h] += std::fabs(share * delta);
   }
-  double of_v = 0, of_k = 0;
-  const auto [first_key, end_key] = is.keys_of(b);
-  for (int64_t j = first_key; j < end_key; ++j) {
-    double square = 0;
-    for (int64_t d = 0; d < Dv; ++d) square += std::pow(number(in.v[key(j) * Dv + d]), 2);
-    of_v = std::max(of_v, std::sqrt(square));
-    for (int64_t d = 0; d < D; ++d) of_k = std::max(of_k, std::fabs(number(in.k[key(j) * D + d])));
-  }
   // dq's integers: half a unit for each tile.
-  const double step = scale * 0x1p-29 * (std::sqrt(norm) * of_v + std::fabs(delta)) * of_k;
+  const double step = scale * 0x1p-29 * (std::sqrt(norm) * bound.v + std::fabs(delta)) * bound.k;
   for (int64_t d = 0; d < D; ++d) {
     to.dq.room[row * D + d] = step * static_cast<double>(of.keys / kTileKeys + 1) / 2;
   }
@@ -174,12 +191,12 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, inputs<T>
     const double ds = weight * slope * (dp[j - first] - delta) * scale;
     const double size = weight * (sizes[j - first] + std::fabs(delta)) * scale;
     for (int64_t d = 0; d < D; ++d) {
-      const double of_k = number(in.k[key(j) * D + d]), of_q = number(in.q[row * D + d]);
+      const double of_k = x.k[key(j) * D + d], of_q = x.q[row * D + d];
       to.dq.add(row * D + d, ds * of_k, size * of_k);
       to.dk.add(key(j) * D + d, ds * of_q, size * of_q);
     }
     for (int64_t d = 0; d < Dv; ++d) {
-      const double term = weight * number(in.d_o[row * Dv + d]);
+      const double term = weight * x.d_o[row * Dv + d];
       to.dv.add(key(j) * Dv + d, term, term);
     }
   }
@@ -293,9 +310,11 @@ void check(const problem& is) {
   });
   expected want{sums(rows * is.head_dim), sums(keys * is.head_dim), sums(keys * is.value_dim),
                 std::vector<double>(is.heads), std::vector<double>(is.heads)};
+  const exact x{doubles(in.q), doubles(in.k), doubles(in.v), doubles(in.d_o)};
   for (int64_t b = 0; b < is.batch; ++b) {
     for (int64_t h = 0; h < is.heads; ++h) {
-      for (int64_t i = 0; i < is.rows; ++i) differentiate(is, b, i, h, in, want);
+      const largest bound = largest_of(is, b, h / (is.heads / is.key_heads), x);
+      for (int64_t i = 0; i < is.rows; ++i) differentiate(is, b, i, h, x, bound, in, want);
     }
   }
   const int64_t k_row = is.key_heads * is.head_dim, v_row = is.key_heads * is.value_dim;

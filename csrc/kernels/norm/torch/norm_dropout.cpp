@@ -1,4 +1,4 @@
-#include "kernels/norm/torch/add_norm.hpp"
+#include "kernels/norm/torch/norm_by_name.hpp"
 
 #include <ATen/ops/randint.h>
 
@@ -13,12 +13,6 @@ void check_dropout(const char* op, const Tensor& x, double p, const optional_ten
                     seed->sym_sizes());
   TORCH_CHECK_VALUE(seed->device() == x.device(), op, ": seed must be on ", x.device(),
                     " (x's device), got ", seed->device());
-}
-
-void check_sum_gradient(const char* op, const optional_tensor& dsum, const Tensor& sum) {
-  TORCH_CHECK_TYPE(!dsum || dsum->scalar_type() == sum.scalar_type(), op, ": dsum must have dtype ",
-                   sum.scalar_type(), " (sum's dtype), got ",
-                   dsum ? dsum->scalar_type() : sum.scalar_type());
 }
 
 optional_tensor seed_of(const Tensor& x, double p, bool training, const optional_tensor& seed) {

@@ -1,0 +1,82 @@
+"""Judges planted mistakes by the programs of the mutation tests, many of them by one build."""
+
+import dataclasses
+import re
+import threading
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from build_tools import content, results
+from tests.mutation.bench import POLICIES, SURVIVED, Bench, Verdict
+from tests.mutation.program import Program
+from tests.tools import planted, switched
+from tests.tools.planted import Mistake
+
+
+class Judge:
+    """Says of each of some mistakes what becomes of it; several threads may ask.
+
+    A program is built with all the mistakes that can be chosen at run time, when the first of them
+    is to be judged by it. What cannot be chosen so, or is not found as it should be, is built and
+    judged alone: so sharing builds saves time and decides nothing.
+
+    Args:
+        bench: What builds programs and runs them.
+        mistakes: Which.
+        folder: Where the programs are built.
+    """
+
+    def __init__(self, bench: Bench, mistakes: Iterable[Mistake], folder: Path) -> None:
+        self._bench, self._folder = bench, folder
+        self._places: dict[Mistake, tuple[int, int]] = {}  # which sources, and the number in these
+        self._texts: list[tuple[str, ...]] = []
+        self._built: dict[tuple[int, Program], tuple[Path, str]] = {}
+        self._locks: dict[tuple[int, Program], threading.Lock] = {}
+        groups = [group for group in switched.groups(mistakes) if group.regions]
+        for which, group in enumerate(groups):
+            self._texts.append(group.write(folder / str(which)))
+            for number, mistake in enumerate(group.mistakes, start=1):
+                self._places[mistake] = which, number
+                for program in planted.programs(mistake):
+                    self._locks.setdefault((which, program), threading.Lock())
+
+    def __call__(self, mistake: Mistake) -> Verdict:
+        """The verdict on one of the mistakes."""
+        if mistake in self._places:
+            which, number = self._places[mistake]
+            for program in planted.programs(mistake):
+                verdict = self._ask(which, program, number)
+                if verdict.noticed and re.search(mistake.found_as, verdict.said):
+                    return verdict
+                if verdict != SURVIVED:
+                    break
+        return planted.judge(self._bench, mistake)
+
+    def _ask(self, which: int, program: Program, number: int) -> Verdict:
+        """The verdict that is kept under a hash of all that it depends on, or a new one."""
+        world = self._bench.world(program, f"csrc/kernels/{program.family}")
+        key = content.of_words(content.of_file(__file__), *self._texts[which], str(number), world)
+        kept = results.read(key)
+        if kept is not None:
+            return Verdict(**kept)
+        executable, said = self._build(which, program)
+        if said:
+            return Verdict("compile", program.name, said)
+        verdict = self._bench.run(executable, program, POLICIES, number)
+        results.write(key, dataclasses.asdict(verdict))
+        return verdict
+
+    def _build(self, which: int, program: Program) -> tuple[Path, str]:
+        """A program, and what is wrong with it when it is to make none of its mistakes."""
+        key = which, program
+        with self._locks[key]:
+            if key not in self._built:
+                executable = self._folder / str(which) / program.name
+                said = self._bench.build(self._folder / str(which), program, executable)
+                if not said:
+                    said = self._bench.run(executable, program, POLICIES[:1]).said
+                if said:
+                    warnings.warn(f"no build of {program.name} for several: {said}", stacklevel=2)
+                self._built[key] = executable, said
+        return self._built[key]
