@@ -46,8 +46,8 @@ inline constexpr int kSlice = 32;        // columns
 inline constexpr int kOne = 10 * 8 + 4;  // the column that is 1
 using kind = feature_group::kind;
 
-// Where a product's left side, or its right side by rows, has a row of x: four lanes have two elements
-// each of both halves, and two columns of each group.
+// Where a product's left side, or its right side by rows, has a row of x: four lanes have two
+// elements each of both halves, and two columns of each group.
 struct row_lanes {
   // By two elements is by one lane; by one more, of two neighbours' words the halves between them.
   template <int Count>

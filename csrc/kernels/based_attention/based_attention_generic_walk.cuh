@@ -34,7 +34,8 @@ class row_pieces {
 #pragma unroll
     for (int i = 0; i < 16; i += kRows) {
       if (row + i >= rows) continue;
-      const uint4 piece = arch::load_shared(reinterpret_cast<const uint4*>(&tile(row + i, in_tile)));
+      const uint4 piece =
+          arch::load_shared(reinterpret_cast<const uint4*>(&tile(row + i, in_tile)));
       arch::store_global(reinterpret_cast<uint4*>(at + i * stride), piece);
     }
   }

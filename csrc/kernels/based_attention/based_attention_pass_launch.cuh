@@ -1,5 +1,5 @@
-// based_attention: what a pass of either kernel is given, beside its tiles; and which of the passes is
-// launched.
+// based_attention: what a pass of either kernel is given, beside its tiles; and which of the passes
+// is launched.
 #pragma once
 
 #include "kernels/based_attention/based_attention_tile.cuh"

@@ -1,5 +1,5 @@
-// based_attention: the products of a chunk, of both kernels by the same names. (based_attention.cuh,
-// based_attention_generic.cuh)
+// based_attention: the products of a chunk, of both kernels by the same names.
+// (based_attention.cuh, based_attention_generic.cuh)
 #pragma once
 
 #include "kernels/based_attention/based_attention_tile.cuh"

@@ -7,7 +7,8 @@ namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 namespace {
 
 void launch(const based_attention_params& p, kittens::host::stream s) {
-  with_type_and_pass(p, [&]<class T, based_attention_pass Pass>() { launch_based_attention<T, Pass>(p, s); });
+  with_type_and_pass(
+      p, [&]<class T, based_attention_pass Pass>() { launch_based_attention<T, Pass>(p, s); });
 }
 
 KITTENS_LAUNCHER(kBasedAttention, launch);

@@ -1,5 +1,5 @@
-// based_attention: a pass of a kernel, its shared memory and tensors, and the stream of chunks that a
-// block works on. (based_attention.cuh, based_attention_generic.cuh)
+// based_attention: a pass of a kernel, its shared memory and tensors, and the stream of chunks that
+// a block works on. (based_attention.cuh, based_attention_generic.cuh)
 #pragma once
 
 #include <type_traits>
@@ -40,8 +40,8 @@ struct based_attention_config {
   using state_tile = st<T, kValues, kColumns>;
 };
 
-// The same pass for every architecture. Registers and shared memory, of 44 to 72 KiB, say 2 blocks a
-// multiprocessor: of gradients, where it has no more than 100 KiB, 1.
+// The same pass for every architecture. Registers and shared memory, of 44 to 72 KiB, say 2 blocks
+// a multiprocessor: of gradients, where it has no more than 100 KiB, 1.
 template <class T, int Pass, bool Outputs>
 struct based_attention_generic_config : based_attention_config<T, Pass, Outputs> {
   static constexpr bool generic = true;
@@ -83,9 +83,9 @@ struct based_attention_generic_arguments : pass_arguments {
 };
 
 template <class Config>
-using arguments_of = std::conditional_t<Config::generic,
-                                        based_attention_generic_arguments<typename Config::type>,
-                                        based_attention_arguments<Config>>;
+using arguments_of =
+    std::conditional_t<Config::generic, based_attention_generic_arguments<typename Config::type>,
+                       based_attention_arguments<Config>>;
 
 template <class Config>
 struct based_attention_shared {
@@ -133,8 +133,8 @@ struct chunk_stream {
   }
 };
 
-// Where a head's first token is in each tensor. In shared memory, for in registers they are more than
-// there is room for.
+// Where a head's first token is in each tensor. In shared memory, for in registers they are more
+// than there is room for.
 template <class T>
 struct places_of_head {
   T *keys, *row_keys, *key_gradients, *values, *row_values, *o;

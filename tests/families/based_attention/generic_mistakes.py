@@ -79,7 +79,8 @@ MISTAKES = (
     ),
     in_states(
         "factors_are_overwritten_while_they_are_read",
-        "      warpgroup::sync(kBarrier);  // all features are there, and all have read the chunk\n",
+        "      warpgroup::sync(kBarrier);  "
+        "// all features are there, and all have read the chunk\n",
         "",
         RACE,
     ),

@@ -1,4 +1,4 @@
-"""based_attention's kernels on a GPU: the lists of its other tests, and what only a GPU can show."""
+"""based_attention's kernels on a GPU: the lists of its other tests, and what only one can show."""
 
 import pytest
 import torch

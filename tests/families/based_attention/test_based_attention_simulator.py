@@ -97,7 +97,7 @@ def test_no_races(case, kernel):
 
 @pytest.mark.parametrize("width", [24, 64])
 def test_no_bank_conflicts(width, kernel, tmp_path):
-    """Of copies, products, the state and the results' way, and at the tensors' ends; of all passes."""
+    """Of copies, products, states and results, and at the tensors' ends; of all passes."""
     case = Case(length=1030, heads=1, value_width=width)
     facts = tmp_path / "facts.json"
     with thunderkittens.backend("simulator", kernel=kernel, facts=facts):

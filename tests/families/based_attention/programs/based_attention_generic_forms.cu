@@ -1,5 +1,5 @@
-// The forms of based_attention's generic kernel in bf16, for ptxas of any architecture: fp16 differs in
-// one word of its products.
+// The forms of based_attention's generic kernel in bf16, for ptxas of any architecture: fp16
+// differs in one word of its products.
 #include "kernels/based_attention/based_attention_generic_launch.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
