@@ -117,6 +117,7 @@ class generic_walk : protected pass_state<Config> {
                             int column) {
     arch::sync_warp();  // all lanes have written it
     row_pieces<Tile>(head, of, token, p.length, column).store(tile);
+    arch::sync_warp();  // all have read it: the next may be written
   }
   KITTENS_DEVICE void request(int step, int stage) {
     if (step < stream.count) {

@@ -42,6 +42,12 @@ MISTAKES = (
         RACE,
     ),
     in_walk(
+        "results_are_overwritten_while_they_are_read",
+        "    arch::sync_warp();  // all have read it: the next may be written\n",
+        "",
+        RACE,
+    ),
+    in_walk(
         "tokens_behind_the_sequence_are_read",
         "at + i * stride, row + i < rows);",
         "at + i * stride, rows > 0);",
