@@ -35,11 +35,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
     Kernel(name="attention", ops=("attention",)),
-    Kernel(
-        name="attention_decode",
-        ops=("attention_decode", "cache_append"),
-        architectures=("sm_90a",),
-    ),
+    Kernel(name="attention_decode", ops=("attention_decode", "cache_append")),
     Kernel(name="cross_entropy", ops=("cross_entropy", "linear_cross_entropy")),
     Kernel(name="rotary", ops=("rotary",)),
     Kernel(name="adamw", ops=("adamw",)),
@@ -47,7 +43,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="mamba2", ops=("mamba2", "mamba2_step"), uses=("linear_attention",)),
     Kernel(name="based_attention", ops=("based_attention", "based_attention_step")),
     Kernel(name="hedgehog_attention", ops=("hedgehog_attention", "hedgehog_attention_step")),
-    Kernel(name="linear", ops=("linear",)),
+    Kernel(name="linear", ops=("linear", "quantized_linear")),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

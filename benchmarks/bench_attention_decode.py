@@ -1,4 +1,4 @@
-"""attention_decode, one query token, bf16: memory-bound, so figures are minimum bytes / time.
+"""attention_decode, one query token: memory-bound, so figures are minimum bytes / time.
 
 Minimum bytes: read the keys and values of all sequences, which fill their caches. (q and o are a
 thousandth of them.)
@@ -22,7 +22,7 @@ PAGE = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one problem, in bf16."""
+    """Sizes of one problem, in bf16; the caches of e4m3, with scales, if fp8."""
 
     batch: int
     context: int
@@ -30,15 +30,18 @@ class Shape:
     key_heads: int = 8
     head_dim: int = 128
     paged: bool = False
+    fp8: bool = False
 
     def __str__(self) -> str:
         pages = f" pages of {PAGE}" if self.paged else ""
+        fp8 = " fp8" if self.fp8 else ""
         heads = f"H{self.heads}:{self.key_heads}"
-        return f"B{self.batch} context {self.context} {heads} D{self.head_dim}{pages}"
+        return f"B{self.batch} context {self.context} {heads} D{self.head_dim}{pages}{fp8}"
 
     def cache_bytes(self) -> int:
         """Of keys and values."""
-        return 4 * self.batch * self.context * self.key_heads * self.head_dim
+        elements = 2 * self.batch * self.context * self.key_heads * self.head_dim
+        return elements * (1 if self.fp8 else 2)
 
 
 SHAPES = (
@@ -47,6 +50,10 @@ SHAPES = (
     Shape(1, 32768),
     Shape(1, 4096),
     Shape(16, 8192, paged=True),
+    Shape(16, 8192, fp8=True),
+    Shape(64, 4096, fp8=True),
+    Shape(1, 32768, fp8=True),
+    Shape(16, 8192, paged=True, fp8=True),
 )
 
 
@@ -66,37 +73,43 @@ def make_inputs(shape: Shape, seed: int) -> Inputs:
         sizes = (shape.batch * columns, PAGE)
         pages = torch.randperm(sizes[0], device=harness.DEVICE, generator=random)
         inputs["page_table"] = pages.view(shape.batch, columns).int()
-    inputs |= {name: normal(*sizes, *heads) for name in ("k", "v")}
+    for name in ("k", "v"):
+        inputs[name] = normal(*sizes, *heads)
+        if shape.fp8:
+            inputs[name] = inputs[name].to(torch.float8_e4m3fn)
+            scales = torch.rand(shape.key_heads, device=harness.DEVICE, generator=random)
+            inputs[f"{name}_scale"] = 0.5 + scales
     inputs["seqlens"] = torch.full(
         (shape.batch,), shape.context, device=harness.DEVICE, dtype=torch.int32
     )
     return inputs
 
 
-def sequences_of(i: Inputs, name: str) -> torch.Tensor:
-    """A cache as [B, S, Hk, D]."""
+def sequence_of(i: Inputs, name: str, b: int) -> torch.Tensor:
+    """What a cache holds of a sequence, [S, Hk, D] in float64."""
     cache = i[name]
-    if "page_table" not in i:
-        return cache
-    return cache[i["page_table"].long()].flatten(1, 2)
+    one = cache[b] if "page_table" not in i else cache[i["page_table"][b].long()].flatten(0, 1)
+    scales = i.get(f"{name}_scale")
+    return one.double() if scales is None else one.double() * scales.double()[:, None]
 
 
 def expected(i: Inputs) -> Expected:
     """o in float64."""
     q = i["q"].double()
-    k, v = (sequences_of(i, name) for name in ("k", "v"))
     want, bound = torch.empty_like(q), torch.empty_like(q)
-    group = q.shape[2] // k.shape[2]
+    group = q.shape[2] // i["k"].shape[2]
     for b in range(q.shape[0]):
-        keys, values = (t[b].double().repeat_interleave(group, 1) for t in (k, v))
+        keys, values = (sequence_of(i, name, b).repeat_interleave(group, 1) for name in "kv")
         scores = torch.einsum("hd,shd->hs", q[b, 0], keys) * q.shape[-1] ** -0.5
         weights = scores.softmax(-1)
         want[b, 0] = torch.einsum("hs,shd->hd", weights, values)
         spread = torch.einsum("hs,shd->hd", weights, values.abs())
         size = torch.einsum("hd,shd->hs", q[b, 0].abs(), keys.abs()) * q.shape[-1] ** -0.5
-        bound[b, 0] = tolerance.attention(
-            want[b, 0], spread, i["q"].dtype, k.shape[1], float(size.max())
-        )
+        largest = float(size.max())
+        if "k_scale" in i:  # q is rounded to 2^-25 of its row's largest, of which D / 16 bounds are
+            product = float(keys.abs().max() * q[b].abs().max())
+            largest += q.shape[-1] / 16 * product * q.shape[-1] ** -0.5
+        bound[b, 0] = tolerance.attention(want[b, 0], spread, i["q"].dtype, keys.shape[0], largest)
     return [(want, bound)]
 
 
@@ -104,11 +117,8 @@ def ours(i: Inputs) -> Call:
     """`attention_decode`."""
     import thunderkittens
 
-    return lambda: (
-        thunderkittens.attention_decode(
-            i["q"], i["k"], i["v"], seqlens=i["seqlens"], page_table=i.get("page_table")
-        ),
-    )
+    options = {name: i.get(name) for name in ("seqlens", "page_table", "k_scale", "v_scale")}
+    return lambda: (thunderkittens.attention_decode(i["q"], i["k"], i["v"], **options),)
 
 
 CONTENDERS = {

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import configs
-from tests.tools import cached_results, durations
+from tests.tools import cached_results, durations, starting
 
 TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
@@ -46,6 +46,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, 2 // workers))
+    starting.again_after_bad_address()
     cached_results.begin(config)
 
 

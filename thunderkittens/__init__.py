@@ -41,6 +41,14 @@ if _loader.load():
     from thunderkittens.ops.mamba2 import mamba2
     from thunderkittens.ops.mamba2_step import mamba2_step
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+    from thunderkittens.ops.quantized_linear import (
+        QuantizedWeight,
+        dequantize_weight,
+        pack_int4,
+        quantize_weight,
+        quantized_linear,
+        unpack_int4,
+    )
     from thunderkittens.ops.rotary import rotary
     from thunderkittens.ops.scaled_dot_product_attention import scaled_dot_product_attention
 
@@ -52,6 +60,7 @@ if _loader.load():
 __all__ = [
     "Explanation",
     "HedgehogState",
+    "QuantizedWeight",
     "__version__",
     "adamw",
     "add_layer_norm",
@@ -64,6 +73,7 @@ __all__ = [
     "based_features",
     "cache_append",
     "cross_entropy",
+    "dequantize_weight",
     "distributed",
     "explain",
     "geglu",
@@ -82,12 +92,16 @@ __all__ = [
     "minimax_log_decay",
     "nn",
     "optim",
+    "pack_int4",
+    "quantize_weight",
+    "quantized_linear",
     "register_flash_attention",
     "retention_log_decay",
     "rms_norm",
     "rotary",
     "scaled_dot_product_attention",
     "swiglu",
+    "unpack_int4",
 ]
 
 

@@ -27,6 +27,7 @@ from models.command_line import number, text
 from models.decoding import Decoder, DecodingError
 from models.llama import Config, Llama
 from models.llama_command_line import add_options, load_model, read_config, served_by
+from models.quantized import count_parameters
 from models.sampling import Sampling
 from models.text_stream import TextStream
 from reading import Reading
@@ -67,6 +68,10 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("--system needs --chat")
     if options.random and options.prompt_tokens is None:
         options.prompt_tokens = 512
+    if options.compare and options.quantize:
+        parser.error("--compare needs the weights as they are, not --quantize")
+    if options.compare and options.cache_dtype != "auto":
+        parser.error("--compare needs --cache-dtype auto: fp8 rounds by more than a tie allows")
     if options.compare:
         options.temperature = 0.0
     return options
@@ -152,20 +157,25 @@ def demo(options: argparse.Namespace, console: Console) -> bool:
     start = time.perf_counter()
     model = load_model(options, config, console, options.seed)
     report = {"model": name, **shape_of(model, prompts), "load_s": time.perf_counter() - start}
+    report["weights"] = options.quantize or report["dtype"]
     console.print(heading(report), style="bold", markup=False)
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     ends = () if options.ignore_end or options.compare or options.random else None
     page = PAGE if options.cache == "paged" else None
-    decoder = Decoder(model, len(prompts), context, sampling, ends=ends, page=page)
+    narrow = options.cache_dtype == "fp8"
+    decoder = Decoder(model, len(prompts), context, sampling, ends=ends, page=page, narrow=narrow)
     runs = [write_texts(options, console, tokenizer, decoder, prompts)]
     copy = report["copy_bytes_per_second"] = figures.copy_rate(options.device)
     moved = report["bytes_of_step"] = figures.bytes_of_median_step(decoder, prompts, runs[0])
     report["tokens"] = max(map(len, runs[0].rows))
     report["peak_bytes"] = figures.peak_bytes(options.device)
+    report["cache_bytes"] = decoder.cache.nbytes
     ours = report["thunderkittens"] = figures.of_run(runs[0], moved)
     console.print(f"\n{figures.line('thunderkittens', ours, copy)}", style="bold")
     if report["peak_bytes"] is not None:
         console.print(f"peak memory: {report['peak_bytes'] / 2**30:.2f} GiB")
+    if narrow:
+        console.print(f"cache: {decoder.cache.nbytes / 2**20:,.1f} MiB in fp8")
     for line in served_by(model, decoder.cache):
         console.print(line, markup=False)
     if options.compare:
@@ -182,7 +192,7 @@ def shape_of(model: Llama, prompts: list[list[int]]) -> dict:
     """What is generated on what."""
     on_gpu = model.device.type == "cuda"
     return {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": count_parameters(model),
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": torch.cuda.get_device_name(model.device) if on_gpu else "cpu",
         "texts": len(prompts),
@@ -196,9 +206,12 @@ def heading(report: dict) -> str:
     lengths = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     texts = f"{report['texts']} text{'s' if report['texts'] > 1 else ''} of {lengths} tokens"
     size = report["parameters"]
+    kinds = report["dtype"]
+    if report["weights"] != kinds:
+        kinds += f" with {report['weights']} weights"
     amount = f"{size / 1e9:.2f} B" if size >= 1e8 else f"{size / 1e6:.1f} M"
     return (
-        f"{report['model']}: {amount} parameters, {report['dtype']} on {report['device']}, "
+        f"{report['model']}: {amount} parameters, {kinds} on {report['device']}, "
         f"ready in {report['load_s']:.1f} s; {texts}"
     )
 

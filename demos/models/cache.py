@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from models.cache_scales import LARGEST, scales_of
 from models.llama import Llama
 from models.transfer import sent
 
@@ -22,19 +23,41 @@ class Cache:
 
     With a `table`, int32 [rows, M], they are pages, [pages, page, Hk, D], and entry [r, j] is the
     page of the tokens from j · page on of row r. Entries of a row that has none yet are not read.
+
+    The dtype is the model's, or float8_e4m3fn (`narrow`). Then a layer has `scales` of its key
+    heads, arguments of the ops (models/cache_scales.py), and whoever attends, to keys that it has
+    just computed too, sees them as the cache holds them, in `dtype`: so a text does not depend on
+    how its prompt is cut.
     """
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], table: Tensor | None = None):
+    def __init__(
+        self,
+        layers: list[tuple[Tensor, Tensor]],
+        table: Tensor | None = None,
+        scales: list[dict[str, Tensor]] | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         self.layers, self.table = layers, table
+        self.scales = scales or [{} for _ in layers]
+        self.narrow = scales is not None
+        self.dtype = dtype or layers[0][0].dtype
 
     @classmethod
-    def static(cls, model: Llama, rows: int, capacity: int) -> "Cache":
+    def static(cls, model: Llama, rows: int, capacity: int, *, narrow: bool = False) -> "Cache":
         """Each row with place for `capacity` tokens."""
-        return cls(_memory(model, rows, capacity))
+        layers, scales = _memory(model, narrow, rows, capacity)
+        return cls(layers, None, scales, model.dtype)
 
     @classmethod
     def paged(
-        cls, model: Llama, rows: int, capacity: int, page: int, pages: int | None = None
+        cls,
+        model: Llama,
+        rows: int,
+        capacity: int,
+        page: int,
+        pages: int | None = None,
+        *,
+        narrow: bool = False,
     ) -> "Cache":
         """Rows of up to `capacity` tokens, in so many pages of `page` tokens, nobody's as yet.
 
@@ -45,13 +68,29 @@ class Cache:
         if pages is None:
             pages = table.numel()
             table.copy_(torch.arange(pages).view_as(table))
-        return cls(_memory(model, pages, page), table)
+        layers, scales = _memory(model, narrow, pages, page)
+        return cls(layers, table, scales, model.dtype)
 
     def rows(self, first: int, end: int) -> "Cache":
         """A view of the rows from `first` to before `end`."""
         if self.table is not None:
-            return Cache(self.layers, self.table[first:end])
-        return Cache([(keys[first:end], values[first:end]) for keys, values in self.layers])
+            return self._of(self.layers, self.table[first:end])
+        return self._of([(k[first:end], v[first:end]) for k, v in self.layers], None)
+
+    def _of(self, layers: list[tuple[Tensor, Tensor]], table: Tensor | None) -> "Cache":
+        """Another one of the same memory."""
+        return Cache(layers, table, self.scales if self.narrow else None, self.dtype)
+
+    @property
+    def bytes_of_token(self) -> int:
+        """Of a token's keys and values in one layer."""
+        keys = self.layers[0][0]
+        return 2 * keys[0, 0].numel() * keys.element_size()
+
+    @property
+    def nbytes(self) -> int:
+        """Of all keys and values."""
+        return sum(t.nbytes for layer in self.layers for t in layer)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,7 +104,7 @@ class Cache:
 
     def in_pages(self, pages: Sequence[int]) -> "Cache":
         """A row in these pages, in their order, which is none of this cache's own."""
-        return Cache(self.layers, sent([pages], torch.int32, self.table.device))
+        return self._of(self.layers, sent([pages], torch.int32, self.table.device))
 
     def give(self, row: int, other: "Cache") -> None:
         """Lets a row lie where the one row of another cache of the same pages does."""
@@ -74,16 +113,38 @@ class Cache:
     def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
         """Keys and values of row 0 from token `first` or somewhat before it to before `end`.
 
-        [1, tokens, Hk, D] each; of pages a copy.
+        [1, tokens, Hk, D] each, of `dtype`; of pages, and of a narrow cache, a copy.
         """
         if self.table is None:
-            return tuple(cache[:1, first:end] for cache in self.layers[layer])
-        page = self.shape[1]
-        begin = first // page
-        pages = self.table[0, begin : self.pages_for(end)]
+            found = [cache[:1, first:end] for cache in self.layers[layer]]
+        else:
+            page = self.shape[1]
+            begin = first // page
+            pages = self.table[0, begin : self.pages_for(end)]
+            found = [
+                _pages_of(cache, pages).flatten(0, 1)[None, : end - begin * page]
+                for cache in self.layers[layer]
+            ]
+        return self._wide(layer, *found)
+
+    def as_held(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """New keys and values [.., Hk, D] as `span` would give them back, once they are stored."""
+        if not self.narrow:
+            return k, v
+        held = [
+            (t.float() / scale[:, None]).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
+            for t, scale in zip((k, v), self.scales[layer].values(), strict=True)
+        ]
+        return self._wide(layer, *held)
+
+    def _wide(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values as they lie in the cache, in `dtype`."""
+        if not self.narrow:
+            return k, v
+        scales = [scale[:, None] for scale in self.scales[layer].values()]
         return tuple(
-            cache.index_select(0, pages).flatten(0, 1)[None, : end - begin * page]
-            for cache in self.layers[layer]
+            (t.to(self.dtype) * scale).to(self.dtype)
+            for t, scale in zip((k, v), scales, strict=True)
         )
 
 
@@ -125,9 +186,18 @@ class Pages:
         self._free.extend(reversed(pages))
 
 
-def _memory(model: Llama, *lengths: int) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of every layer, [*lengths, Hk, D] each, of one tensor."""
-    config = model.config
+def _memory(
+    model: Llama, narrow: bool, *lengths: int
+) -> tuple[list[tuple[Tensor, Tensor]], list[dict[str, Tensor]] | None]:
+    """Keys and values of every layer, [*lengths, Hk, D] each, of one tensor; scales, if narrow."""
+    config, dtype = model.config, torch.float8_e4m3fn if narrow else model.dtype
     shape = (config.num_hidden_layers, 2, *lengths, config.heads[1], config.head_dim)
-    memory = torch.empty(shape, dtype=model.dtype, device=model.device)
-    return [tuple(layer) for layer in memory]
+    memory = torch.empty(shape, dtype=dtype, device=model.device)
+    return [tuple(layer) for layer in memory], scales_of(model) if narrow else None
+
+
+def _pages_of(cache: Tensor, pages: Tensor) -> Tensor:
+    """Some pages of a cache, of which torch indexes no float8."""
+    if cache.element_size() > 1:
+        return cache.index_select(0, pages)
+    return cache.view(torch.uint8).index_select(0, pages).view(cache.dtype)

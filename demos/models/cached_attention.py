@@ -46,6 +46,7 @@ class Packed:
         q, k = tk.rotary(q, k, self.cos, self.sin, inplace=True, **packing)
         if self.cache is not None:
             self._store(layer, k, v)
+            k, v = self.cache.as_held(layer, k, v)
         options = {"causal": True, "window": self.windows[layer]}
         if len(self.bounds) == 2:
             return tk.attention(q[None], k[None], v[None], **options)[0]
@@ -57,8 +58,8 @@ class Packed:
         for row, (begin, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False)):
             if begin < end:
                 own, new = self.cache.rows(row, row + 1), (k[None, begin:end], v[None, begin:end])
-                lengths = self.lengths[row : row + 1]
-                tk.cache_append(*new, *own.layers[layer], lengths, own.table)
+                lengths, scales = self.lengths[row : row + 1], own.scales[layer]
+                tk.cache_append(*new, *own.layers[layer], lengths, own.table, **scales)
 
 
 class Chunk:
@@ -79,11 +80,15 @@ class Chunk:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Behind the first chunk keys and values come from the cache: of pages, copied together."""
         q, k = tk.rotary(q[None], k[None], self.cos, self.sin, inplace=True)
-        v, window = v[None], self.windows[layer]
-        tk.cache_append(k, v, *self.cache.layers[layer], self.lengths, self.cache.table)
+        v, window, cache = v[None], self.windows[layer], self.cache
+        tk.cache_append(
+            k, v, *cache.layers[layer], self.lengths, cache.table, **cache.scales[layer]
+        )
         if self.first > 0:
             seen = 0 if window is None else max(0, self.first - window[0])
-            k, v = self.cache.span(layer, seen, self.end)
+            k, v = cache.span(layer, seen, self.end)
+        else:
+            k, v = cache.as_held(layer, k, v)
         return tk.attention(q, k, v, causal=True, window=window)[0]
 
 
@@ -103,10 +108,11 @@ class OneToken:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q turned; k turned and stored with v; and attention to what the row has stored so far."""
         keys, values = self.cache.layers[layer]
-        pages, turn = {"page_table": self.cache.table}, {"cos": self.cos, "sin": self.sin}
-        tk.cache_append(k[:, None], v[:, None], keys, values, self.lengths, **pages, **turn)
+        held = {"page_table": self.cache.table, **self.cache.scales[layer]}
+        turn = {"cos": self.cos, "sin": self.sin}
+        tk.cache_append(k[:, None], v[:, None], keys, values, self.lengths, **held, **turn)
         q, _ = tk.rotary(q[:, None], None, **turn, offsets=self.positions)
-        options = {"seqlens": self.lengths, "window": self.windows[layer], **pages}
+        options = {"seqlens": self.lengths, "window": self.windows[layer], **held}
         return tk.attention_decode(q, keys, values, **options)[:, 0]
 
 

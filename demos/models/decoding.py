@@ -31,9 +31,9 @@ class Decoder:
     """A batch of `rows` texts, each of up to `capacity` tokens in the cache.
 
     On a GPU the step is captured once, here; `graph=False` leaves it to Python. With `page` the
-    cache is of pages of so many tokens, else each row is one piece. The state of a
-    step is on the device: the newest tokens [rows], lengths [rows] (0 for a row that has ended or
-    never began) and who is active.
+    cache is of pages of so many tokens, else each row is one piece; with `narrow` it is of
+    float8_e4m3fn. The state of a step is on the device: the newest tokens [rows], lengths [rows] (0
+    for a row that has ended or never began) and who is active.
     """
 
     @torch.inference_mode()
@@ -47,13 +47,14 @@ class Decoder:
         ends: Sequence[int] | None = None,
         graph: bool = True,
         page: int | None = None,
+        narrow: bool = False,
     ):
         self.model, self.rows, self.capacity = model, rows, capacity
         self.sampling, device = sampling or Sampling(), model.device
         if page is None:
-            self.cache = Cache.static(model, rows, capacity)
+            self.cache = Cache.static(model, rows, capacity, narrow=narrow)
         else:
-            self.cache = Cache.paged(model, rows, capacity, page)
+            self.cache = Cache.paged(model, rows, capacity, page, narrow=narrow)
         self.tables = rotary_tables(model.config, capacity, device)
         self.ends = tuple(model.config.ends if ends is None else ends)
         self._ends = torch.tensor(self.ends, dtype=torch.int64, device=device)
@@ -143,17 +144,18 @@ class Decoder:
         values up to each layer's window, and the new ones.
         """
         config, size = self.model.config, self.model.dtype.itemsize
-        weights = sum(parameter.numel() for parameter in self.model.parameters())
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        weights = sum(tensor.nbytes for tensor in tensors)
         if not config.tie_word_embeddings:
-            weights -= config.vocab_size * config.hidden_size
-            weights += self.rows * config.hidden_size
+            weights -= size * config.vocab_size * config.hidden_size
+            weights += size * self.rows * config.hidden_size
         keys = sum(
             min(length, window or length) + 1
             for window in config.windows
             for length in lengths
             if length
         )
-        return size * (weights + 2 * keys * config.num_key_value_heads * config.head_dim)
+        return weights + self.cache.bytes_of_token * keys
 
     def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
         if len(prompts) != self.rows:

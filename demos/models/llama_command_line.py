@@ -10,8 +10,10 @@ from rich.console import Console
 import thunderkittens
 from models import llama_checkpoint, llama_config
 from models.cache import Cache
+from models.checkpoint import CheckpointError
 from models.command_line import device
 from models.llama import Config, Llama
+from models.quantized import FORMATS, quantize
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -27,7 +29,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", type=device, default="auto", help="auto, cpu, cuda, cuda:1 …")
     parser.add_argument("--dtype", default="auto", choices=("auto", *DTYPES))
+    parser.add_argument("--quantize", choices=tuple(FORMATS), help="weights of fewer bits")
     parser.add_argument("--backend", default="auto", choices=("auto", "torch", "simulator"))
+    parser.add_argument(
+        "--cache-dtype",
+        default="auto",
+        choices=("auto", "fp8"),
+        help="of keys and values: the model's (auto), or float8_e4m3fn, of half its size and less",
+    )
 
 
 def read_config(options: argparse.Namespace) -> tuple[Config, dict, str]:
@@ -42,6 +51,17 @@ def load_model(
     options: argparse.Namespace, config: Config, console: Console, seed: int = 1
 ) -> Llama:
     """The model, with a live line while its files are read; random weights are the seed's."""
+    model = read_model(options, config, console, seed)
+    if options.quantize is not None:
+        try:
+            quantize(model, options.quantize)
+        except ValueError as error:
+            raise CheckpointError(f"--quantize: {error}") from error
+    return model
+
+
+def read_model(options: argparse.Namespace, config: Config, console: Console, seed: int) -> Llama:
+    """The model as it was trained."""
     dtype = DTYPES.get(options.dtype)
     if options.random:
         usual = torch.float32 if options.device.type == "cpu" else torch.bfloat16
@@ -66,7 +86,10 @@ def served_by(model: Llama, cache: Cache) -> list[str]:
     lengths = {"seqlens": torch.ones(1, dtype=torch.int32, device=model.device)}
     prompt = thunderkittens.explain("attention", q, k, k, causal=True)
     step = thunderkittens.explain(
-        "attention_decode", q[:, :1], *one.layers[0], **lengths, page_table=one.table
+        *("attention_decode", q[:, :1], *one.layers[0]),
+        **lengths,
+        page_table=one.table,
+        **one.scales[0],
     )
     return [
         f"{name}: {found.backend} ({found.reason})"

@@ -38,17 +38,25 @@ class Batch:
     """Up to `rows` texts of up to `capacity` tokens each, over `pages` pages of `page` tokens.
 
     Rows 0 … used − 1 have a text. The newest tokens [rows], which are not in the cache yet, and
-    the lengths [rows] of what is (0 without a text) are on the device. `graph=False` leaves the
-    steps to Python on a GPU, too.
+    the lengths [rows] of what is (0 without a text) are on the device. With `narrow` the cache is
+    of float8_e4m3fn. `graph=False` leaves the steps to Python on a GPU, too.
     """
 
     @torch.inference_mode()
     def __init__(
-        self, model: Llama, rows: int, capacity: int, page: int, pages: int, *, graph: bool = True
+        self,
+        model: Llama,
+        rows: int,
+        capacity: int,
+        page: int,
+        pages: int,
+        *,
+        narrow: bool = False,
+        graph: bool = True,
     ):
         self.model, self.rows, self.capacity, device = model, rows, capacity, model.device
         self.used = 0
-        self.cache = Cache.paged(model, rows, capacity, page, pages)
+        self.cache = Cache.paged(model, rows, capacity, page, pages, narrow=narrow)
         self.tables = rotary_tables(model.config, capacity, device)
         self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(rows, dtype=torch.int32, device=device)

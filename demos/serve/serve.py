@@ -98,7 +98,8 @@ def make_engine(options: argparse.Namespace, config: Config, console: Console) -
     pages = options.pages or options.batch * -(-context // options.page)
     model = load_model(options, config, console)
     with thunderkittens.backend(options.backend):
-        batch = Batch(model, options.batch, context, options.page, pages)
+        narrow = options.cache_dtype == "fp8"
+        batch = Batch(model, options.batch, context, options.page, pages, narrow=narrow)
         for line in served_by(model, batch.cache):
             console.print(line, markup=False)
     ends = () if options.random else None
@@ -135,7 +136,7 @@ def serve(options: argparse.Namespace, console: Console, listener: socket.socket
     pages, page = engine.batch.cache.shape
     console.print(
         f"{title}: {options.batch} texts of up to {context:,} tokens at a time, over {pages:,} "
-        f"pages of {page}",
+        f"pages of {page}" + (" in fp8" if engine.batch.cache.narrow else ""),
         style="bold",
         markup=False,
     )

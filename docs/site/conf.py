@@ -25,7 +25,11 @@ myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!thunderkittens\b).*"),  # torch's and Python's names
-    (r"py:class", r"thunderkittens\.ops\.hedgehog_attention\.HedgehogState.*"),  # on its op's page
+    # On their ops' pages.
+    (
+        r"py:class",
+        r"thunderkittens\.ops\.(hedgehog_attention\.HedgehogState|quantized_linear\.QuantizedWeight).*",
+    ),
 ]
 smartquotes_action = "D"  # dashes; "none" keeps the quotes that are typed
 

@@ -192,14 +192,16 @@ def on_gpu():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("page", [None, 16])
-def test_a_graphs_steps_are_those_without(on_gpu, page):
+def test_a_graphs_steps_are_those_without(on_gpu, page, narrow):
     """One graph serves all lengths, batch after batch, with rows that end and never begin."""
     ours, _ = on_gpu
     for sampling in (Sampling(), Sampling(1.0, top_k=20, top_p=0.9)):
         ends = [7, 8, 9, 10]
-        captured = Decoder(ours, 4, 60, sampling, ends=ends, page=page)
-        plain = Decoder(ours, 4, 60, sampling, ends=ends, page=page, graph=False)
+        options = {"ends": ends, "page": page, "narrow": narrow}
+        captured = Decoder(ours, 4, 60, sampling, **options)
+        plain = Decoder(ours, 4, 60, sampling, **options, graph=False)
         for seed in range(4):
             lengths = torch.randint(40, (4,)).tolist()
             lengths[seed] = 0

@@ -102,6 +102,19 @@ def test_random_weights_need_no_files_and_json_may_be_all_that_is_printed(run_pr
     assert report["transformers"]["step_ms"] > 0 and "tiny (random weights)" in result.stderr
 
 
+@pytest.mark.parametrize("cache", ["static", "paged"])
+def test_a_cache_of_fp8_is_a_byte_an_element(cache, capsys):
+    options = [*TINY, "--prompt-tokens", "9", "--tokens", "5", "--json", "-", "--cache", cache]
+    reports = []
+    for dtype in ("auto", "fp8"):
+        assert program.main([*options, "--device", "cpu", "--cache-dtype", dtype]) == 0
+        printed = capsys.readouterr()
+        reports.append(json.loads(printed.out))
+        assert ("MiB in fp8" in printed.err) == (dtype == "fp8")
+    assert reports[0]["cache_bytes"] == 4 * reports[1]["cache_bytes"] > 0  # of float32
+    assert reports[1]["bytes_of_step"] < reports[0]["bytes_of_step"]
+
+
 @pytest.mark.parametrize("fault", ["rotary", "window"])
 def test_compare_fails_on_a_wrong_op(folder, monkeypatch, capsys, fault):
     if fault == "rotary":
@@ -150,6 +163,10 @@ def test_rehearsals_are_of_the_prompt_alone():
         (["--random", "tiny", "--chat"], "--random has no tokenizer"),
         (["--model", "x", "--prompt-tokens", "4", "--prompt", "x"], "takes the place of"),
         (["--model", "x", "--system", "x"], "--system needs --chat"),
+        (
+            ["--random", "tiny", "--compare", "--cache-dtype", "fp8"],
+            "--compare needs --cache-dtype",
+        ),
         (["--random", "tiny", "--tokens", "0"], "must be in 1"),
         (["--random", "tiny", "--top-p", "1.5"], "must be in 0.0"),
     ],

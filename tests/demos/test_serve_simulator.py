@@ -14,8 +14,9 @@ from served import check_likeliest, in_bfloat16
 import thunderkittens
 
 
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("policy", ["eager", "lazy", "random"])
-def test_tokens_over_pages_are_the_likeliest(policy):
+def test_tokens_over_pages_are_the_likeliest(policy, narrow):
     try:
         backend = thunderkittens.backend("simulator", policy=policy)
         with backend:
@@ -23,7 +24,7 @@ def test_tokens_over_pages_are_the_likeliest(policy):
     except RuntimeError as error:
         pytest.skip(str(error))
     rng, made = random.Random(1), in_bfloat16()
-    engine, asked = Engine(Batch(made, 3, 60, 16, 7), 100, (), chunk=13, lag=1), []
+    engine, asked = Engine(Batch(made, 3, 60, 16, 7, narrow=narrow), 100, (), chunk=13, lag=1), []
     for length, limit in ((30, 3), (1, 6), (17, 8), (15, 3)):
         tokens = []
         prompt = [rng.randrange(101) for _ in range(length)]
@@ -34,4 +35,4 @@ def test_tokens_over_pages_are_the_likeliest(policy):
             engine.turn()
     for prompt, limit, tokens in asked:
         assert len(tokens) == limit
-        check_likeliest(made, prompt, tokens)
+        check_likeliest(made, prompt, tokens, narrow)

@@ -13,6 +13,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.judge import Judged
 from tests.fuzz.placement import Placed, same_bits
 from tests.fuzz.run import Runner, Setting
+from tests.tools import calls
 
 TORCH = Setting("cpu", "torch")
 OPS = sorted(case.ops())
@@ -25,7 +26,7 @@ FUNCTIONS = [
 ]
 NO_OPS = {"register_flash_attention"}  # which computes nothing: torch calls `attention` through it
 NO_OPS |= {name for name in FUNCTIONS if name.endswith("_log_decay")}  # of no tensors
-NO_OPS |= {"based_features"}  # of torch's own ops
+NO_OPS |= calls.of_torch()
 
 
 @pytest.fixture(autouse=True, scope="module")

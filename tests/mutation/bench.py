@@ -5,6 +5,7 @@ header. A verdict is kept under a hash of everything that it depends on, so what
 since the last run costs nothing.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -28,7 +29,7 @@ PRELUDE = FOLDER / "prelude.hpp"
 POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
 OPTIONS = "race,threads=1,spin=1"
 CPU_SECONDS = 10  # a right program takes 0.5 s, or 2
-WALL_SECONDS = 180  # ends one that sleeps; whoever computes may have to share the processor
+WALL_SECONDS = 60  # that one who sleeps has, and computes nothing; processors may be shared
 MEMORY_BYTES = 2 << 30
 # No warnings; an element that an array of the kernel does not have ends the program. (The strict
 # check, g++'s alone, takes an array at a structure's end for what it is.)
@@ -197,6 +198,32 @@ def _job(
     return dataclasses.replace(job, name=name, command=command)
 
 
+def _output(process: subprocess.Popen) -> str | None:
+    """What a process has written once it has ended; None of one that sleeps, and is ended.
+
+    One that computes, however seldom it gets a processor, is ended by its limit of computing.
+    """
+    used = -1
+    while True:
+        try:
+            return process.communicate(timeout=WALL_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            before, used = used, _computed(process.pid)
+            if used == before:
+                process.kill()
+                process.communicate()
+                return None
+
+
+def _computed(pid: int) -> int:
+    """For how many nanoseconds a process's threads have had a processor."""
+    used = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            used += int(file.read_text().split()[0])
+    return used
+
+
 def _run(executable: Path, policy: str) -> tuple[str, str]:
     """Runs a program; returns how it noticed a mistake and what it said, or twice nothing."""
     process = subprocess.Popen(
@@ -209,12 +236,9 @@ def _run(executable: Path, policy: str) -> tuple[str, str]:
     )
     resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.prlimit(process.pid, resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
-    try:
-        text, _ = process.communicate(timeout=WALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return "timeout", f"sleeps: has not ended after {WALL_SECONDS} s"
+    text = _output(process)
+    if text is None:
+        return "timeout", f"sleeps: has computed nothing for {WALL_SECONDS} s"
     if process.returncode == 0:
         return "", ""
     if process.returncode == -signal.SIGXCPU:

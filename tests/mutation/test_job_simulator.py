@@ -10,8 +10,9 @@ import pytest
 
 from build_tools.settings import BuildError
 from tests.mutation import __main__ as command
+from tests.mutation import bench as bench_module
 from tests.mutation import job, targets
-from tests.mutation.bench import SURVIVED, Bench, Verdict
+from tests.mutation.bench import SURVIVED, Bench, Verdict, _run
 from tests.mutation.listed import Listed
 from tests.tools import planted
 from tests.tools.ahead import called_ahead
@@ -119,3 +120,20 @@ def test_sampled_mutants_are_noticed(bench):
     results = job.run(job.sample(job.mutants(), SAMPLE), bench)
     assert not job.complaints(results), "\n".join(job.complaints(results))
     print(job.table(results))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time\nwhile time.process_time() < 5: pass", ""),
+        ("import time; time.sleep(1000)", "sleeps: has computed nothing for 2 s"),
+    ],
+    ids=["computes", "sleeps"],
+)
+def test_who_computes_for_long_does_not_sleep(program, said, tmp_path, monkeypatch):
+    """Nothing of that depends on how much of a processor there is for it."""
+    monkeypatch.setattr(bench_module, "WALL_SECONDS", 2)
+    executable = tmp_path / "program"
+    executable.write_text(f"#!{sys.executable}\n{program}\n")
+    executable.chmod(0o755)
+    assert _run(executable, "eager") == ("timeout" if said else "", said)

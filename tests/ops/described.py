@@ -24,6 +24,11 @@ NUMBERS = {
 }
 OTHER_SIZE = 4  # of a dimension that a new op brings along
 TABLES = {f"{t['op']} {t['variant']}".strip(): t for t in _C.argument_tables()}
+CHECKED_BY_OP = {  # tensors that the tables do not describe
+    op: arguments
+    for module in families.each("calls.py")
+    for op, arguments in getattr(module, "CHECKED_BY_OP", {}).items()
+}
 MORE_ARGUMENTS = {  # that a function has and its op's table lacks
     op: arguments
     for module in families.each("calls.py")
@@ -33,7 +38,9 @@ MORE_ARGUMENTS = {  # that a function has and its op's table lacks
 
 def good(table) -> dict:
     """Arguments that the op accepts, by name."""
-    return {a["name"]: accepted(a) for a in arguments_in(table)}
+    return {a["name"]: accepted(a) for a in arguments_in(table)} | CHECKED_BY_OP.get(
+        table["op"], {}
+    )
 
 
 def arguments_in(table):

@@ -9,6 +9,7 @@ import torch
 import configs
 import thunderkittens
 from tests.ops.described import arguments_of
+from tests.tools import calls
 from thunderkittens import _C, _explain
 
 
@@ -97,7 +98,7 @@ PUBLIC = [*(op for family in configs.KERNELS for op in family.ops), "scaled_dot_
 def test_every_public_function_is_explained():
     """All that is exported and called with tensors."""
     others = {"explain", "include_dir", "register_flash_attention"}
-    others |= {"based_features"}  # torch's own ops, whatever the device
+    others |= calls.of_torch()
     functions = {
         n for n in thunderkittens.__all__ if inspect.isfunction(getattr(thunderkittens, n))
     }

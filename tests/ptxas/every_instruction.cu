@@ -38,6 +38,7 @@ __global__ void maths(float* x, unsigned* n) {
          tanh_approx(x[4]) + fma(x[5], x[6], x[7]) + mul_rounded(x[8], x[9]);
   n[0] = popc(n[1]);
   n[1] = round_to_int(x[0]);
+  n[2] = byte_permute(n[3], n[4], n[5]);
 }
 
 template <class V>

@@ -5,7 +5,9 @@ record a node of ours in autograd's graph on the CPU too, with what is to be exp
 `SHORT_FORMS`, if an op has one, has for each short form a function from `x(*shape)`, which makes a
 tensor that has a gradient, to inputs. `WRONG_TYPES` has calls with arguments of the wrong Python
 type, each under the sentence that it ends in. `NO_BACKWARD` names ops that have none.
-`MORE_ARGUMENTS` has for an op what its function must be given and its table of arguments lacks.
+`MORE_ARGUMENTS` has for an op what its function must be given and its table of arguments lacks,
+`CHECKED_BY_OP` tensors that the op itself is given and checks. `OF_TORCH` names public functions
+that are made of torch's own ops.
 """
 
 import dataclasses
@@ -14,9 +16,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tests.tools import families
 from thunderkittens.testing import memory
 
 FP32, BF16 = torch.float32, torch.bfloat16
+
+
+def of_torch() -> set[str]:
+    """Public functions that are made of torch's own ops."""
+    return {name for m in families.each("calls.py") for name in getattr(m, "OF_TORCH", ())}
 
 
 @dataclasses.dataclass(frozen=True)

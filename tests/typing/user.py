@@ -65,6 +65,15 @@ def activations(x: Tensor) -> None:
     assert_type(tk.nn.GatedMLP(8, 24, "gelu_tanh")(x), Tensor)
 
 
+def quantized(x: Tensor, layer: torch.nn.Linear) -> None:
+    """Functions and the module."""
+    made = tk.quantize_weight(layer.weight, torch.float8_e4m3fn)
+    assert_type(tk.quantized_linear(x, *made, residual=x), Tensor)
+    assert_type(tk.dequantize_weight(*made), Tensor)
+    assert_type(tk.nn.QuantizedLinear.from_linear(layer, "int4")(x), Tensor)
+    assert_type(tk.nn.QuantizedLinear(8, 8, weight_dtype="int4", group_size=8).zero, Tensor | None)
+
+
 def rotary(q: Tensor, k: Tensor | None, table: Tensor) -> None:
     """None in, None out."""
     assert_type(tk.rotary(q, q, table, table), Pair)

@@ -7,6 +7,7 @@ from thunderkittens.nn.hedgehog_attention import HedgehogAttention
 from thunderkittens.nn.linear_attention import LinearAttention
 from thunderkittens.nn.mamba2 import Mamba2
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
+from thunderkittens.nn.quantized_linear import QuantizedLinear
 from thunderkittens.nn.rotary import Rotary
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LinearAttention",
     "LinearCrossEntropyLoss",
     "Mamba2",
+    "QuantizedLinear",
     "RMSNorm",
     "Rotary",
     "SwiGLU",

@@ -73,7 +73,7 @@ def attention_decode(
         they may be anything, NaN too. So a CUDA graph serves all lengths.
 
     Backends:
-        The kernel (Hopper) takes bfloat16 and float16, D 64 and 128, pages of 16 keys and more, and
+        The kernel takes bfloat16 and float16, D 64 and 128, pages of 16 keys and more, and
         caches of any strides whose last is 1 and whose rows start at multiples of 16 bytes; torch
         computes the rest. One launch: the device cuts the contexts into equal parts, by their
         lengths, and who is last to write a part of what is split adds it up.

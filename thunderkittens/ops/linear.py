@@ -80,15 +80,15 @@ def linear(
         act = "none" if activation is None else activation
         if norm is None:
             return _linear(x, weight, bias, residual, act)
-        return _linear(x, weight, bias, residual, act, *_weight_and_eps(norm))
+        return _linear(x, weight, bias, residual, act, *weight_and_eps("linear", norm))
     except RuntimeError as error:
         refuse_types("linear", error)
         raise
 
 
-def _weight_and_eps(norm: object) -> tuple[Tensor, float]:
-    """The parts of a norm, each of which the op checks."""
+def weight_and_eps(op: str, norm: object) -> tuple[Tensor, float]:
+    """The parts of the norm of a call of `op`, which checks each."""
     if not isinstance(norm, tuple) or len(norm) != 2:
         got = f"one of {len(norm)}" if isinstance(norm, tuple) else type(norm).__name__
-        raise TypeError(f"linear: norm must be a tuple (weight, eps) or None, got {got}")
+        raise TypeError(f"{op}: norm must be a tuple (weight, eps) or None, got {got}")
     return norm

@@ -2,6 +2,7 @@
 // the table.
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward_generic_launch.cuh"
+#include "kittens/host/block_shared.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
 
@@ -12,13 +13,12 @@ template <class T>
 void launch_width(const attention_backward_params& p, kittens::host::stream s) {
   const attention_backward_layout layout(p);
   kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
-    if (p.softcap > 0) {
-      launch_attention_backward_generic<attention_backward_generic_config<T, D, true>>(p, layout,
-                                                                                       s);
-    } else {
-      launch_attention_backward_generic<attention_backward_generic_config<T, D, false>>(p, layout,
-                                                                                        s);
-    }
+    kittens::host::for_block_shared_kb([&]<int Kb> {
+      using capped = attention_backward_generic_config<T, D, true, Kb>;
+      using plain = attention_backward_generic_config<T, D, false, Kb>;
+      if (p.softcap > 0) return launch_attention_backward_generic<capped>(p, layout, s);
+      launch_attention_backward_generic<plain>(p, layout, s);
+    });
   });
 }
 

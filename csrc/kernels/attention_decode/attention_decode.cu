@@ -2,6 +2,7 @@
 #include "kernels/attention_decode/attention_decode.h"
 
 #include "kernels/attention_decode/attention_decode_launch.cuh"
+#include "kittens/host/block_shared.cuh"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
@@ -9,8 +10,10 @@ namespace {
 
 template <class T, class Cache>
 void launch_of_types(const attention_decode_params& p, kittens::host::stream s) {
-  if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64, Cache>>(p, s);
-  launch_decode<decode_config<T, 128, Cache>>(p, s);
+  kittens::host::for_block_shared_kb([&]<int Kb> {
+    if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64, Cache, Kb>>(p, s);
+    launch_decode<decode_config<T, 128, Cache, Kb>>(p, s);
+  });
 }
 template <class T>
 void launch_of_type(const attention_decode_params& p, kittens::host::stream s) {

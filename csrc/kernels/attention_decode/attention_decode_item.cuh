@@ -5,25 +5,11 @@
 
 #include <bit>
 #include <concepts>
-#include <type_traits>
 
+#include "kernels/attention_decode/attention_decode_configs.cuh"
 #include "kernels/attention_decode/attention_decode_work.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
-
-// T: bf16 or half. Width: of a head. Cache: T or fp8e4m3.
-template <class T, int Width, class Cache = T>
-struct decode_config {
-  using type = T;
-  using cache_type = Cache;
-  static constexpr int width = Width;
-  static constexpr bool is_fp8 = sizeof(Cache) == 1;
-  using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply
-  // Of a warp, for a tile of keys or of values: 24 KB.
-  static constexpr int slots = 768 / (Width * int(sizeof(Cache)));
-  // Elements of e4m3 are moved in pairs.
-  using tile = st<product, kKeys, Width* int(sizeof(Cache)) / 2>;
-};
 
 // What has been added up of one row. In shared memory rows lie 8 banks apart.
 template <class Config>

@@ -58,11 +58,12 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
 // At least one item of one row.
 template <class Config>
 void launch_decode(const attention_decode_params& params, host::stream s) {
-  host::launch_programmatic(attention_decode<Config>,
-                            {.grid = {params.blocks},
-                             .block = {kWarps * kWarp},
-                             .shared_bytes = sizeof(decode_shared<Config>)},
-                            s, decode_arguments_of(params));
+  constexpr size_t kBytes = sizeof(decode_shared<Config>);
+  static_assert(kBytes <= size_t{1024} * Config::form.shared_kb, "a block's shared memory");
+  host::launch_programmatic(
+      attention_decode<Config>,
+      {.grid = {params.blocks}, .block = {kWarps * kWarp}, .shared_bytes = kBytes}, s,
+      decode_arguments_of(params));
 }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

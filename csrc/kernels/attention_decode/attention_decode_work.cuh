@@ -15,7 +15,6 @@
 #include <kittens.cuh>
 
 #include "kernels/attention_decode/attention_decode.h"
-#include "kittens/types/fp8.cuh"
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 

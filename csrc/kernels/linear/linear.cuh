@@ -15,6 +15,8 @@ inline constexpr int kSharedBytes = 224 * 1024;  // a block has a multiprocessor
 
 template <class T, int Tiles, bool Gated>
 struct linear_config : linear_pass_config<T, Tiles, Gated, /*Warps=*/8, /*Step=*/64> {
+  using weight = linear_plain<T>;
+  using weight_factor = rt<T, kGroup, linear_config::step>;
   using x_tile = st<T, kRows, linear_config::step>;
   using weight_tile = st<T, kGroup, linear_config::step>;
   static constexpr int stage_bytes = int(sizeof(x_tile)) + Tiles * int(sizeof(weight_tile));

@@ -22,5 +22,6 @@ struct linear_params {
 };
 
 inline constexpr kittens::host::kernel_entry<linear_params> kLinear{"linear"};
+inline constexpr kittens::host::kernel_entry<linear_params> kQuantizedLinear{"quantized_linear"};
 
 }  // namespace thunderkittens

@@ -1,35 +1,67 @@
 // linear for every architecture since sm_80, by cp.async and mma.sync: the same function as
-// linear.cuh, of the same groups, steps and sums. (linear_pass.cuh)
+// linear.cuh, of the same groups, steps and sums (linear_pass.cuh), also of weights of fewer bits
+// (linear_weights.cuh).
 //
-// A lane's part of a step are 16 bytes of each of some rows, 8 columns side by side: which four
-// lanes take as columns 2 l, 2 l + 1, 8 + 2 l, 9 + 2 l of two products of 16 is free, as long as x
-// and the weight agree. So each lane loads what it multiplies itself: no lane waits for another but
-// at the end of a pass, nothing is swizzled or rearranged, and no access has a bank conflict. A
-// warp's load takes 64 bytes of each of 8 rows.
+// A lane's part of a step are 16 bytes of each of some rows of the weight, and of x the same
+// columns. Which columns of a product of 16 these are is free, as long as x and the weight agree.
+// So each lane loads what it multiplies itself: no lane waits for another but at the end of a pass,
+// nothing is swizzled or rearranged, and no access has a bank conflict. A warp's load takes 64
+// bytes of each of 8 rows.
 //
-// A step has 32 columns, a pass two tiles, and a block four warps, so that a ring has six stages in
-// shared memory that every architecture has; two blocks where a multiprocessor has that twice.
-// (Four tiles and three stages read x half as often, and take longer: benchmarks/linear.md.)
+// The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
+// weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
+// registers while the step before is multiplied: rows that there are not cost nothing.
+//
+// A pass has two tiles, and a block four warps, so that a ring has six stages in shared memory that
+// every architecture has; two blocks where a multiprocessor has that twice.
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
+#include "kernels/linear/linear_weights.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
-template <class T, bool Gated>
-struct linear_generic_config : linear_pass_config<T, /*Tiles=*/2, Gated, /*Warps=*/4, /*Step=*/32> {
+// A lane's part of 16 rows of the weight: of row lane / 4, and of the one 8 further.
+template <class T, class Weight>
+struct linear_weight_factor {
+  uint4 bytes[2];
+  typename Weight::scale scale[2];
+};
+// Its lanes hold as columns of products what lies side by side.
+template <class T, class Weight>
+KITTENS_DEVICE auto tile_of(const linear_weight_factor<T, Weight>& factor) {
+  constexpr int kPairs = Weight::lane_cols / 2;
+  rt<T, kGroup, 4 * Weight::lane_cols> tile;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t pairs[kPairs];
+    Weight::convert(pairs, factor.bytes[half], factor.scale[half]);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) tile.data[0][2 * i + half] = pairs[i];
+  }
+  return tile;
+}
+
+template <class T, bool Gated, class Weight = linear_plain<T>>
+struct linear_generic_config
+    : linear_pass_config<T, /*Tiles=*/2, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
+  using weight = Weight;
+  using weight_factor = linear_weight_factor<T, Weight>;
+  static constexpr int lane_cols = Weight::lane_cols;  // of a step
   static constexpr int stages = 6;
-  static constexpr int lane_cols = linear_generic_config::step / 4;
-  static_assert(lane_cols * sizeof(T) == sizeof(uint4));
+  static constexpr bool x_by_ring = !Weight::kQuantized;
+  static_assert(!x_by_ring || lane_cols * sizeof(T) == sizeof(uint4));
 
   KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
     return lane % 4 * lane_cols + 2 * i;
   }
 };
 
-template <class Config>
 struct linear_generic_arguments : linear_arguments {
-  int64_t x_stride, weight_stride;  // from row to row, in elements
+  int64_t x_stride;       // from row to row, in elements
+  int64_t weight_stride;  // the same, in bytes
+  int weight_bytes;       // of a row
+  linear_groups weight_groups;
 };
 
 // 16 rows: of lane l, row l / 4, and the one 8 further.
@@ -37,7 +69,7 @@ using linear_rows = uint4[2][kWarp];
 
 template <class Config>
 struct linear_generic_stage {
-  linear_rows weight[Config::tiles], x;
+  linear_rows rows[Config::tiles + Config::x_by_ring];  // of the weight; behind them, of x
 };
 template <class Config>
 struct linear_generic_shared {
@@ -45,34 +77,93 @@ struct linear_generic_shared {
   linear_sums_shared<Config> sums;
 };
 
+// A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one
+// that is multiplied. All of a lane's columns are there, or none.
+template <class Config>
+class linear_x_feed {
+  using T = typename Config::type;
+  static constexpr int kElements = sizeof(uint4) / sizeof(T);
+  static constexpr int kPieces = Config::lane_cols / kElements;
+
+ public:
+  KITTENS_DEVICE explicit linear_x_feed(const linear_arguments& p, int64_t stride)
+      : first_(static_cast<const T*>(p.tensors.x) + arch::lane_id() / 4 * stride +
+               arch::lane_id() % 4 * Config::lane_cols),
+        eight_rows_(8 * stride) {}
+
+  KITTENS_DEVICE void load(const linear_arguments& p, int step) {
+    const T* const from = first_ + step * Config::step;
+    const int col = step * Config::step + arch::lane_id() % 4 * Config::lane_cols;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool there = arch::lane_id() / 4 + 8 * half < p.rows && col < p.in_features;
+      const auto* const pieces = reinterpret_cast<const uint4*>(from + half * eight_rows_);
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        pieces_[i][half] = there ? arch::load_global(pieces + i) : uint4{};
+      }
+    }
+  }
+  KITTENS_DEVICE void give(rt<T, kRows, Config::step>& x) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4& piece = pieces_[i][half];
+        const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x.data[0][2 * (4 * i + n) + half] = words[n];
+      }
+    }
+  }
+
+ private:
+  const T* first_;
+  int64_t eight_rows_;
+  uint4 pieces_[kPieces][2];
+};
+
 // A lane's part of a warp's ring, and what goes through it.
 template <class Config>
 class linear_copy_feed {
   using T = typename Config::type;
+  using weight = typename Config::weight;
 
  public:
   KITTENS_DEVICE linear_copy_feed(linear_generic_shared<Config>& shared,
-                                  const linear_generic_arguments<Config>& p,
+                                  const linear_generic_arguments& p,
                                   const block_groups<Config>& mine)
-      : ring_(shared.stage[arch::warp_id()]), p_(p), mine_(mine), lane_(arch::lane_id()) {
+      : ring_(shared.stage[arch::warp_id()]),
+        p_(p),
+        mine_(mine),
+        lane_(arch::lane_id()),
+        x_(p, p.x_stride) {
     for (int i = 0; i < Config::stages; ++i) request(i);
+    load_ahead();
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
+    if constexpr (!Config::x_by_ring) x_.give(factors.x);
     arch::cp_async_wait<Config::stages - 1>();
     const linear_generic_stage<Config>& stage = ring_[at_.stage];
-    load_rows(factors.x, stage.x);
+    if constexpr (Config::x_by_ring) load_rows(factors.x, stage.rows[Config::tiles]);
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) load_rows(factors.weight[i], stage.weight[i]);
+      if (i >= tiles) break;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        factors.weight[i].bytes[half] = arch::load_shared(&stage.rows[i][half][lane_]);
+        factors.weight[i].scale[half] = scales_[i][half];
+      }
     }
     request(at_.stage);
     at_.advance();
+    now_.advance(p_);
+    load_ahead();
   }
 
  private:
-  template <class Rows>
-  KITTENS_DEVICE void load_rows(Rows& to, const linear_rows& from) const {
+  KITTENS_DEVICE void load_rows(rt<T, kRows, Config::step>& to, const linear_rows& from) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 part = arch::load_shared(&from[half][lane_]);
@@ -81,7 +172,6 @@ class linear_copy_feed {
       for (int i = 0; i < 4; ++i) to.data[0][2 * i + half] = words[i];
     }
   }
-
   // Starts the copies of the next step, if there is one. One group, of nothing too: waits count
   // groups.
   KITTENS_DEVICE void request(int stage) {
@@ -90,17 +180,35 @@ class linear_copy_feed {
     next_.advance(p_);
   }
   KITTENS_DEVICE void load_stage(linear_generic_stage<Config>& stage) const {
-    const int col = next_.step * Config::step + lane_ % 4 * Config::lane_cols;
-    const int left = p_.in_features - col;
-    if (left >= Config::lane_cols || left <= 0) {
-      for_each_row(stage, col, [&](uint4& to, const T* from, bool there) {
-        arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
+    const int byte = (next_.step * 4 + lane_ % 4) * int(sizeof(uint4));  // this lane's first one
+    const int left = p_.weight_bytes - byte;
+    const auto* const weight_at = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
+    const auto* const x_at = static_cast<const uint8_t*>(p_.tensors.x) + byte;
+    const auto for_each_piece = [&](const auto& f) {
+      for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
+        f(stage.rows[tile][half][lane_], weight_at + row * p_.weight_stride, there);
       });
-    } else {  // the end of rows that are no multiple of 16 bytes
-      for_each_row(stage, col, [&](uint4& to, const T* from, bool there) {
-        store_some(reinterpret_cast<T*>(&to), from, there ? left : 0);
-      });
+      if constexpr (Config::x_by_ring) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = lane_ / 4 + half * 8;
+          f(stage.rows[Config::tiles][half][lane_], x_at + row * p_.x_stride * int64_t{sizeof(T)},
+            row < p_.rows);
+        }
+      }
+    };
+    if constexpr (weight::kRowsEndAnywhere) {
+      if (0 < left && left < int(sizeof(uint4))) {
+        for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
+          store_some(reinterpret_cast<T*>(&to), reinterpret_cast<const T*>(from),
+                     there ? left / int(sizeof(T)) : 0);
+        });
+        return;
+      }
     }
+    for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
+      arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
+    });
   }
   KITTENS_DEVICE static void store_some(T* to, const T* from, int count) {
 #pragma unroll 1
@@ -108,42 +216,51 @@ class linear_copy_feed {
       arch::store_shared(to + i, i < count ? arch::load_global(from + i) : T(0.0f));
     }
   }
-  // Calls f(to, from, there) for this lane's part of each row of a stage.
+  // Calls f(tile, half, row, there) for this lane's rows of the weight in a step.
   template <class F>
-  KITTENS_DEVICE void for_each_row(linear_generic_stage<Config>& stage, int col, const F& f) const {
-    const int groups = mine_.count_of(next_.pass), first = mine_.first_of(next_.pass) * kGroup;
-    const int row = lane_ / 4;
-    const auto both = [&](linear_rows& to, const void* data, int64_t stride, int from, int count) {
-      const T* const at = static_cast<const T*>(data) + (from + row) * stride + col;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        f(to[half][lane_], at + half * 8 * stride, row + half * 8 < count);
-      }
-    };
+  KITTENS_DEVICE void for_each_feature(const step_walk<Config>& at, const F& f) const {
+    const int groups = mine_.count_of(at.pass),
+              first = mine_.first_of(at.pass) * kGroup + lane_ / 4;
 #pragma unroll
     for (int i = 0; i < Config::groups; ++i) {
       if (i == groups) break;
-      const int from = first + i * kGroup, count = p_.out_features - from;
-      linear_rows* const to = &stage.weight[Config::tiles_of_group * i];
-      both(to[0], p_.tensors.weight, p_.weight_stride, from, count);
-      if constexpr (Config::gated) {
-        both(to[1], p_.tensors.weight, p_.weight_stride, p_.out_features + from, count);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first + i * kGroup + half * 8;
+        const bool there = row < p_.out_features;
+        const int tile = Config::tiles_of_group * i;
+        f(tile, half, row, there);
+        if constexpr (Config::gated) f(tile + 1, half, int64_t{p_.out_features} + row, there);
       }
     }
-    both(stage.x, p_.tensors.x, p_.x_stride, 0, p_.rows);
+  }
+  // x and scales of the step that is taken next: they come while the one before is multiplied.
+  KITTENS_DEVICE void load_ahead() {
+    if constexpr (Config::x_by_ring) return;
+    if (!now_.valid(p_, mine_)) return;
+    x_.load(p_, now_.step);
+    if constexpr (weight::kGrouped) {
+      const int col = now_.step * Config::step + lane_ % 4 * Config::lane_cols;
+      for_each_feature(now_, [&](int tile, int half, int64_t row, bool there) {
+        scales_[tile][half].load(p_.tensors, p_.weight_groups, row, col,
+                                 there && col < p_.in_features);
+      });
+    }
   }
 
   linear_generic_stage<Config> (&ring_)[Config::stages];
-  const linear_generic_arguments<Config>& p_;
+  const linear_generic_arguments& p_;
   const block_groups<Config>& mine_;
   const int lane_;
-  step_walk<Config> next_;
+  step_walk<Config> next_, now_;  // that is asked for next, and taken next
   cursor<Config::stages> at_;
+  linear_x_feed<Config> x_;
+  typename weight::scale scales_[Config::tiles][2];
 };
 
 template <class Config>
 __global__ void __launch_bounds__(Config::warps* kWarp, arch::min_blocks<Config::warps * kWarp, 2>)
-    linear_generic(const __grid_constant__ linear_generic_arguments<Config> p) {
+    linear_generic(const __grid_constant__ linear_generic_arguments p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_generic_shared<Config>*>(arch::dynamic_shared());
   const auto mine = block_groups<Config>::of(p);

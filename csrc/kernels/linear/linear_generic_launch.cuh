@@ -12,10 +12,16 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
   using shared = linear_generic_shared<Config>;
   static_assert(sizeof(shared) <= kLinearGenericSharedBytes);
   static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
-  linear_generic_arguments<Config> a{};
+  linear_generic_arguments a{};
   set_arguments<Config>(a, p);
+  // Of a row of the weight, 16 bytes are lane_cols elements.
+  constexpr int64_t kLaneBytes = 16, kElement = sizeof(typename Config::type);
   a.x_stride = p.problem.x_stride;
-  a.weight_stride = p.problem.weight_stride;
+  a.weight_stride = p.problem.weight_stride * (Config::weight::kQuantized ? 1 : kElement);
+  a.weight_bytes = int(p.problem.in_features * kLaneBytes / Config::lane_cols);
+  if (p.problem.group > 0) {
+    a.weight_groups = {p.problem.in_features / p.problem.group, int(p.problem.group)};
+  }
   host::launch_programmatic(linear_generic<Config>,
                             {.grid = {p.generic_blocks},
                              .block = {Config::warps * kWarp},
@@ -24,10 +30,17 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
 }
 
 // At least one element of y, and of the sum that it is.
-template <class T>
+template <class T, class Weight = linear_plain<T>>
 void launch_generic_type(const linear_params& p, host::stream s) {
-  if (p.problem.gated) return launch_linear_generic<linear_generic_config<T, true>>(p, s);
-  launch_linear_generic<linear_generic_config<T, false>>(p, s);
+  if (p.problem.gated) return launch_linear_generic<linear_generic_config<T, true, Weight>>(p, s);
+  launch_linear_generic<linear_generic_config<T, false, Weight>>(p, s);
+}
+template <class T>
+void launch_quantized_type(const linear_params& p, host::stream s) {
+  if (p.problem.weight == linear_weight::e4m3) {
+    return launch_generic_type<T, linear_e4m3<T>>(p, s);
+  }
+  launch_generic_type<T, linear_int4<T>>(p, s);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -18,6 +18,7 @@
 #include <kittens.cuh>
 
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_weights.cuh"
 #include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
@@ -57,8 +58,12 @@ template <class Config>
 struct linear_factors {
   using T = typename Config::type;
   rt<T, kRows, Config::step> x;
-  rt<T, kGroup, Config::step> weight[Config::tiles];
+  typename Config::weight_factor weight[Config::tiles];  // tiles, or what becomes one
 };
+template <register_tile R>
+KITTENS_DEVICE const R& tile_of(const R& factor) {
+  return factor;
+}
 
 // The groups of a block, and the passes in which it has them.
 template <class Config>
@@ -171,7 +176,7 @@ struct linear_sums {
   KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, tile_of(factors.weight[i]), of_tile[i]);
     }
   }
   KITTENS_DEVICE void share(linear_sums_shared<Config>& shared, int tiles) const {
@@ -193,6 +198,10 @@ KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear
   }
   using T = typename Config::type;
   const auto* bias = static_cast<const T*>(p.tensors.bias);
+  if constexpr (Config::weight::kRowScaled) {
+    const auto* of_weight = static_cast<const float*>(p.tensors.weight_scale);
+    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;
+  }
   sum *= scale;
   return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
 }

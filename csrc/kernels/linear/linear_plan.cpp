@@ -1,4 +1,4 @@
-// linear: what is chosen before a launch, and the launch.
+// linear and quantized_linear: what is chosen before a launch, and the launch.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -13,6 +13,28 @@ namespace thunderkittens {
 using kittens::host::ceil_div;
 using kittens::host::text;
 
+namespace {
+
+// Of a quantized weight alone.
+std::string why_not_quantized(const linear_problem& p) {
+  const int64_t multiple = p.weight == linear_weight::e4m3 ? 16 : 32;
+  if (p.in_features % multiple != 0) {
+    return text("a quantized weight of ", p.in_features, " columns, not a multiple of ", multiple,
+                ", is computed by torch");
+  }
+  if (p.weight == linear_weight::int4 && p.group % multiple != 0) {
+    return text("groups of ", p.group, " columns, not a multiple of ", multiple,
+                ", are computed by torch");
+  }
+  return "";
+}
+
+int64_t bytes_of_columns(const linear_problem& p, int64_t columns) {
+  return p.weight == linear_weight::plain ? columns * bytes_of(p.type) : columns;
+}
+
+}  // namespace
+
 std::string why_unsupported(const linear_problem& p) {
   constexpr int64_t kMost = std::numeric_limits<int>::max() / 4;
   if (p.type == dtype::float32) return "float32 is computed by torch";
@@ -24,11 +46,14 @@ std::string why_unsupported(const linear_problem& p) {
   }
   if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
   if (p.in_features == 0) return "there are no products to add up";
+  if (p.weight != linear_weight::plain) {
+    if (std::string why = why_not_quantized(p); !why.empty()) return why;
+  }
   if (p.in_features > kMost || p.out_features > kMost) {
     return text("a weight of ", p.out_features, " rows and ", p.in_features,
                 " columns is too large");
   }
-  const int64_t bytes = p.weight_stride * bytes_of(p.type);
+  const int64_t bytes = bytes_of_columns(p, p.weight_stride);
   if (p.out_features > 1 && (bytes % kittens::host::kTensorAlignment != 0 || bytes <= 0 ||
                              bytes >= kittens::host::kMaxTensorStride)) {
     return text("the weight's rows are ", bytes, " bytes apart, not a multiple of ",
@@ -54,7 +79,8 @@ int generic_blocks_of_multiprocessor(const device& d) {
 
 // A block for each multiprocessor, or as many of the generic kernel as there is room for.
 linear_plan plan(const linear_problem& p, const device& d) {
-  static const kittens::host::kernel_handle kernel(kLinear);
+  static const kittens::host::kernel_handle plain(kLinear), quantized(kQuantizedLinear);
+  const auto& kernel = p.weight == linear_weight::plain ? plain : quantized;
   refuse_unsupported(kernel.name(), p);
   const int64_t groups = ceil_div(p.out_features, int64_t{kLinearGroup});
   const auto at_most = [&](int blocks) {

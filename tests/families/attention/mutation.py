@@ -249,6 +249,9 @@ LISTED: tuple[Listed, ...] = (
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),
     Listed(OF_GENERIC, "attention_generic_config", "term (less|more)", "nobody asks for halves"),
     Listed(
+        OF_GENERIC, "attention_generic_block::weigh", "subscript 6/10 next", "a static function"
+    ),
+    Listed(
         OF_GENERIC,
         "attention_generic_block::compute",
         "bound 2/3 shifted",

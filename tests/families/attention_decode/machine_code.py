@@ -6,3 +6,8 @@ SOURCES = (
 )
 COUNTED = ("attention_decode",)  # its parts, with a fence on either side
 DEPENDENT = ("attention_decode", "cache_append")  # programmatically
+# Compiled for other architectures, too.
+GENERIC_FORMS = (
+    "tests/families/attention_decode/programs/attention_decode_forms.cu",
+    "csrc/kernels/attention_decode/cache_append.cu",
+)

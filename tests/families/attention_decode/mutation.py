@@ -3,20 +3,25 @@
 from tests.mutation.listing import SAME, Listed
 from tests.mutation.program import Program
 
-PROGRAM, WIDE = (
-    Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",)) for d in (64, 128)
+PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice as many
+    Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}", f"SHARED_KB={kb}"))
+    for d, kb in ((64, 227), (128, 163), (128, 99))
 )
 APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
-    f"{_FOLDER}/attention_decode.cuh": (PROGRAM,),
+    f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE),
     f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
     f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM,),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
     f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
-HOST_SIDE = (f"{_FOLDER}/attention_decode_launch.cuh", f"{_FOLDER}/cache_append_launch.cuh")
+HOST_SIDE = (
+    f"{_FOLDER}/attention_decode_configs.cuh",
+    f"{_FOLDER}/attention_decode_launch.cuh",
+    f"{_FOLDER}/cache_append_launch.cuh",
+)
 
 _MAIN, _COMBINE = "attention_decode/attention_decode.cuh", "attention_decode_combine.cuh"
 _ITEM, _WORK = "attention_decode_item.cuh", "attention_decode_work.cuh"

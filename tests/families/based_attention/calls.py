@@ -38,6 +38,7 @@ RECORDED = (
         saved_inputs=(0, 1, 2),
     ),
 )
+OF_TORCH = ("based_features",)
 MORE_ARGUMENTS = {"based_attention_step": {"normalize": False}}
 X, S, Z = torch.ones(1, 2, 1, 8), torch.zeros(2, 1, 45, 8), torch.zeros(2, 1, 45)
 WRONG_TYPES = {

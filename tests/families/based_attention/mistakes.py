@@ -50,7 +50,7 @@ MISTAKES = (
         "o_is_overwritten_while_it_is_stored",  # by warps that thread 0 has not met
         "    warpgroup::sync(kBarrier);\n\n    products::mma_fence(o, w);",
         "    products::mma_fence(o, w);",
-        r"^RACE at based_attention_forward.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        r"^RACE at .*: (tma_store by thread 0|wgmma by threads 0-127) reads .*; "
         r"store_matrix by threads .* writes it",
     ),
     in_forward(
@@ -63,7 +63,7 @@ MISTAKES = (
         "gradients_are_overwritten_while_they_are_stored",
         "      this->await_results();\n",
         "",
-        r"^RACE at based_attention_gradient.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        r"^RACE at based_attention_walk.cuh:\d+ .*: tma_store by thread 0 reads .*; "
         r"store_matrix by threads .* writes it",
     ),
     in_gradient(

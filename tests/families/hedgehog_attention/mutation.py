@@ -43,6 +43,7 @@ LISTED: tuple[Listed, ...] = (
         "start .*|equality negated|limit .*|branch .*|bound shifted",
         TUNING,
     ),
+    Listed(f"{_FOLDER}_sums.cuh", "hedgehog_attention_finish", "limit 2/2 more", "any thread may"),
     Listed(_VECTORS, "hedgehog_vectors_config", "term .*", FOUR_BYTES),
     Listed(_VECTORS, f"{_STEP}::run", "limit 2/2 (less|more)", ANY_WARP),
     Listed(_VECTORS, f"{_STEP}::add_rows", "term more", BUTTERFLY),

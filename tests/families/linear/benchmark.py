@@ -2,10 +2,12 @@
 
 import pytest
 
-from benchmarks import bench_linear
+from benchmarks import bench_linear, bench_quantized_linear
 
+BENCHMARKS = ("linear", "quantized_linear")
 PEERS = ("torch", "torch.compile")  # that are there on a CPU
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_linear, "SHAPES", ((2, 64, 48, False), (3, 64, 48, True)))
+    monkeypatch.setattr(bench_quantized_linear, "SHAPES", ((2, 64, 48), (3, 64, 48)))

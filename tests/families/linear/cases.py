@@ -179,25 +179,29 @@ def reference(
     bias: Tensor | None,
     residual: Tensor | None,
     norm_weight: Tensor | None,
+    of_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """y in float64 and its bound.
 
     A product is a sum of K terms in float32 and, in torch's path, rounded. So are silu, whose slope
     is below 1.1, its product with up, and the sum with the residual. With a norm what is multiplied
     with the weight is rounded to x's dtype, and the mean of K squares is a sum in float32.
+    `of_weight`: how far, relatively, the weight that is multiplied may be from the one given.
     """
     inner = FP64 if x.dtype == FP64 else FP32
     wide = [t if t is None else t.double() for t in (x, weight, bias, residual)]
-    of_norm = 0.0
+    of_factors = of_weight
     if norm_weight is not None:
         root = (wide[0].square().mean(-1, keepdim=True) + eps).sqrt()
         wide[0] = wide[0] * norm_weight.double() / root
-        of_norm = tolerance.unit(x.dtype) + tolerance.accumulation(x.shape[-1] + 8, inner)
+        of_factors += tolerance.unit(x.dtype) + tolerance.accumulation(x.shape[-1] + 8, inner)
     y = torch.nn.functional.linear(*wide[:3])
     absolute = [t if t is None else t.abs() for t in wide[:3]]
     size = torch.nn.functional.linear(*absolute)
     rounding = 2 * tolerance.unit(x.dtype)
-    bound = (tolerance.accumulation(x.shape[-1] + 1, inner) + of_norm) * size + rounding * y.abs()
+    bound = (
+        tolerance.accumulation(x.shape[-1] + 1, inner) + of_factors
+    ) * size + rounding * y.abs()
     if activation is not None:
         gate, up = y.chunk(2, -1)
         gate_bound, up_bound = bound.chunk(2, -1)

@@ -7,6 +7,7 @@ from tests.tools.planted import Mistake
 in_linear = partial(Mistake, file="kernels/linear/linear.cuh")
 in_pass = partial(Mistake, file="kernels/linear/linear_pass.cuh")
 in_generic = partial(Mistake, file="kernels/linear/linear_generic.cuh")
+in_weights = partial(Mistake, file="kernels/linear/linear_weights.cuh")
 
 WRONG = r"y:\d+: is "
 ORDERED = r"nothing orders the two"
@@ -147,14 +148,14 @@ MISTAKES = (
     ),
     in_generic(
         "lanes_read_what_their_neighbours_copy",
-        "arch::load_shared(&from[half][lane_])",
-        "arch::load_shared(&from[half][lane_ ^ 1])",
+        "arch::load_shared(&stage.rows[i][half][lane_])",
+        "arch::load_shared(&stage.rows[i][half][lane_ ^ 1])",
         rf"{ORDERED}|RACE|{WRONG}",
     ),
     in_generic(
         "rows_past_the_last_are_read",
-        "row + half * 8 < count",
-        "row + half * 8 < count + 1",
+        "row < p_.out_features",
+        "row <= p_.out_features",
         ".",
     ),
     in_generic(
@@ -165,14 +166,44 @@ MISTAKES = (
     ),
     in_generic(
         "ends_of_rows_are_left_out",
-        "there ? left : 0",
+        "there ? left / int(sizeof(T)) : 0",
         "0",
         WRONG,
     ),
     in_generic(
         "up_is_gate_in_the_generic_kernel",
-        "p_.out_features + from, count",
-        "from, count",
+        "int64_t{p_.out_features} + row, there",
+        "row, there",
+        WRONG,
+    ),
+    in_generic(
+        "rows_of_x_past_the_last_are_copied",
+        "row < p_.rows);",
+        "row <= p_.rows);",
+        ".",
+    ),
+    in_generic(
+        "x_of_the_step_before",
+        "    now_.advance(p_);\n    load_ahead();",
+        "    load_ahead();\n    now_.advance(p_);",
+        WRONG,
+    ),
+    in_generic(
+        "rows_of_x_past_the_last_are_read",
+        "+ 8 * half < p.rows &&",
+        "+ 8 * half <= p.rows &&",
+        ".",
+    ),
+    in_generic(
+        "columns_of_x_past_the_last_are_read",
+        " && col < p.in_features;",
+        ";",
+        ".",
+    ),
+    in_generic(
+        "scales_of_the_first_column",
+        "p_.weight_groups, row, col,",
+        "p_.weight_groups, row, 0,",
         WRONG,
     ),
     in_generic(
@@ -186,5 +217,41 @@ MISTAKES = (
         "  begin_dependent_grid();\n  auto& shared",
         "  auto& shared",
         "PDL",
+    ),
+    in_weights(
+        "nan_of_e4m3_is_480",
+        "pairs[0] = kNan;",
+        "{}",
+        r"no_numbers|isnan",
+    ),
+    in_weights(
+        "bytes_of_e4m3_are_swapped",
+        "0x1100",
+        "0x0011",
+        WRONG,
+    ),
+    in_weights(
+        "the_bias_of_the_exponent_is_that_of_e5m2",
+        "kTwoTo120 = 0x7b807b80",
+        "kTwoTo120 = 0x7f807f80",
+        rf"{WRONG}|isnan",
+    ),
+    in_weights(
+        "nibbles_of_int4_in_their_natural_order",
+        "words[i / 4] >> i % 4 * 4 & 0x000f000f",
+        "words[i / 4] >> i % 4 * 8 & 0x000f000f",
+        WRONG,
+    ),
+    in_weights(
+        "zeros_of_another_group",
+        "static_cast<const unsigned char*>(t.weight_zero) + at",
+        "static_cast<const unsigned char*>(t.weight_zero) + row",
+        WRONG,
+    ),
+    in_pass(
+        "scales_of_rows_are_left_out",
+        "    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;\n",
+        "",
+        WRONG,
     ),
 )

@@ -4,11 +4,13 @@ from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Liste
 from tests.mutation.program import Program
 
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
+INT4, E4M3 = (Program("linear", "quantized_linear", (f"E4M3={i}",)) for i in (0, 1))
 _FOLDER = "kernels/linear"
 TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
-    f"{_FOLDER}/linear_generic.cuh": (GENERIC,),
-    f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4),
+    f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
+    f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (
@@ -18,11 +20,13 @@ HOST_SIDE = (
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"
+OF_WEIGHTS = "linear_weights.cuh"
 BUTTERFLY = "3 takes a lane to one that has the other pair's sum, too"
 ANY_LANE = "any lane may"
 UNUSED = "sums of a tile that there is not, which nobody reads"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(OF_HOPPER, "", "term [12]/2 (less|more)", TUNING),
     Listed(OF_HOPPER, "linear_config", "term (1|3)/3 .*", TUNING),
     Listed(
         OF_HOPPER,
@@ -38,25 +42,40 @@ LISTED: tuple[Listed, ...] = (
         OF_PASS, "block_groups::passes", "term less", "an empty pass more, which writes nothing"
     ),
     Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
+    Listed(OF_GENERIC, "linear_weight_factor", "length 2/2 less", "behind it is room"),
     Listed(
-        OF_GENERIC, "linear_generic_config", "start less|term 1/4 more|term 2/4 (less|more)", TUNING
+        OF_GENERIC, "linear_generic_config", "start less|term 1/. more|term 2/. (less|more)", TUNING
     ),
-    Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/. shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::request", "guard always", "steps that nobody takes"),
     Listed(
         OF_GENERIC,
         "linear_copy_feed::load_stage",
-        "guard never|bound 1/3 shifted",
+        "guard always|bound 4/5 shifted",
         "element by element is right, too, and slower",
     ),
     Listed(
         OF_GENERIC,
         "linear_copy_feed::load_stage",
-        "bound 2/3 shifted|limit 1/2 less|limit 2/2 more|branch less",
+        "bound 3/5 shifted|limit 2/3 (less|more)|limit 3/3 more|branch less",
         SAME,
     ),
-    Listed(OF_GENERIC, "linear_copy_feed::for_each_row", "bound 3/3 shifted", NOT_BOUNDED),
-    Listed(OF_GENERIC, "linear_copy_feed::for_each_row", "guard never", UNUSED),
+    Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "bound 1/3 shifted", NOT_BOUNDED),
+    Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "guard never", UNUSED),
+    Listed(OF_GENERIC, "linear_copy_feed::load_ahead", "guard never", "x that nobody takes"),
+    Listed(
+        OF_WEIGHTS,
+        "linear_e4m3::convert",
+        "start 1/2 more",
+        "a bit beside those that are looked at",
+    ),
+    Listed(OF_WEIGHTS, "linear_e4m3::convert", "index 2/2 more", "any number may be the NaN"),
+    Listed(
+        OF_WEIGHTS,
+        "linear_int4::scale::load",
+        "start 1/2 more",
+        "a scale of columns and rows that there are not",
+    ),
     Listed(OF_PASS, "linear_norm::share", "argument 2/2 more", BUTTERFLY),
     Listed(OF_PASS, "linear_norm::share", "limit 3/3 more", "all four lanes have the row's sum"),
     Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),

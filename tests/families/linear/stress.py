@@ -1,7 +1,8 @@
 """What is repeated on a GPU of linear: products of many steps, in one pass and in several."""
 
-from tests.families.linear import cases
+from tests.families.linear import cases, quantized_cases
 from tests.families.linear.cases import FP16, Case
+from tests.families.linear.quantized_cases import QuantizedCase
 from tests.stress.problem import Stress
 
 SOME = (
@@ -14,4 +15,13 @@ SOME = (
     Case((7,), 4096, 12288, FP16, activation="swiglu", generic=True),
     Case((9,), 14336, 4096, norm=1e-5, generic=True),
 )
-CASES = tuple(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME)
+QUANTIZED = (
+    QuantizedCase((1,), 4096, 4096),
+    QuantizedCase((16,), 4096, 12288, activation="swiglu"),
+    QuantizedCase((1,), 14336, 4096, 128, FP16),
+    QuantizedCase((9,), 4096, 6144, 64, zero=True, norm=1e-5),
+)
+CASES = (
+    *(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME),
+    *(Stress("quantized_linear", each, quantized_cases) for each in QUANTIZED),
+)

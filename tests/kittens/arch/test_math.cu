@@ -103,18 +103,20 @@ __global__ void exact(const float* in, float* out, int* bits) {
   bits[0] = arch::popc(0);
   bits[1] = arch::popc(0xffffffffu);
   bits[2] = arch::popc(0x80010003u);
+  bits[3] = int(arch::byte_permute(0x33221100u, 0x77665544u, 0x0735u));
 }
 
-TEST(fma_rounds_once_mul_twice_and_popc_counts) {
+TEST(fma_rounds_once_mul_twice_popc_counts_and_bytes_are_permuted) {
   const float x = 1 + FLT_EPSILON;  // x² − 1 − 2ε = ε², which a rounded product loses
   const buffer<float> in(std::vector<float>{x, x, -(1 + 2 * FLT_EPSILON)}), out(2);
-  const buffer<int> bits(3);
+  const buffer<int> bits(4);
   run(exact, {.grid = {1}, .block = {1}}, in.data(), out.data(), bits.data());
   CHECK_EQUAL(out.get()[0], FLT_EPSILON * FLT_EPSILON);
   CHECK_EQUAL(out.get()[1], 0.0f);
   CHECK_EQUAL(bits.get()[0], 0);
   CHECK_EQUAL(bits.get()[1], 32);
   CHECK_EQUAL(bits.get()[2], 4);
+  CHECK_EQUAL(bits.get()[3], 0x00773355);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "kittens/arch/memory.cuh"
 #include "kittens/arch/shared.cuh"
 #include "kittens/arch/thread.cuh"
+#include "kittens/host/block_shared.cuh"
 #include "kittens/host/dispatch.h"
 #include "kittens/host/launchers.h"
 #include "kittens/pipeline/programmatic_launch.cuh"
@@ -250,6 +251,18 @@ TEST(shared_memory_of_architectures) {
     const std::string number = std::to_string(facts.major) + std::to_string(facts.minor);
     CHECK_EQUAL("sm_" + number + (number == "90" ? "a" : ""), host::name(a));
   }
+}
+
+TEST(shared_memory_that_all_have_who_run_a_build) {
+  for (const architecture a : host::kAllArchitectures) {
+    const int own = host::facts_of(a).block_shared_kb;
+    CHECK_EQUAL(host::least_block_shared_kb(a), a == architecture::sm80 ? 99 : own);
+  }
+  CHECK(host::block_shared_kb() >= 99);
+  const auto asked = [] { return host::for_block_shared_kb([]<int Kb> { return Kb; }); };
+  CHECK_EQUAL(asked(), host::facts_of(architecture::KITTENS_TARGET).block_shared_kb);
+  // As if its code ran here, on what has more than it asks for.
+  CHECK_EQUAL(host::for_block_shared_kb<architecture::sm80>([]<int Kb> { return Kb; }), 163);
 }
 #endif
 

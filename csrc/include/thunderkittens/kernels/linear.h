@@ -1,11 +1,17 @@
-// linear: a few rows times the transpose of a weight, read once. What to compute, where, and the
-// launch. Plain C++ without torch.
+// linear and quantized_linear: a few rows times the transpose of a weight, read once. What to
+// compute, where, and the launch. Plain C++ without torch.
 //
 //   y(m, n) = act(Σ(k) z(m, k) weight(n, k) + bias(n)) + residual(m, n)
 //
 // act is the identity, or silu(gate) · up, where row n of the weight makes gate and row
 // out_features + n makes up. z is x; or, normalized, its RMSNorm: x(m, k) norm_weight(k) / √(the
-// mean of x(m, ·)² + norm_eps).
+// mean of x(m, ·)² + norm_eps). A quantized weight is
+//
+//   weight(n, k) = e4m3(n, k) scale(n)
+//   weight(n, k) = (int4(n, k) − zero(n, k / group)) scale(n, k / group)
+//
+// the latter rounded to `type`. Of int4, eight neighbours are four bytes, in which numbers 0, 2, 4,
+// 6, 1, 3, 5, 7 follow each other from the lowest bits on.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +23,36 @@ namespace thunderkittens {
 
 struct linear_params;
 
+enum class linear_weight { plain, e4m3, int4 };
+
 // bf16 and, not normalized, fp16; 1 … kMostRows rows. Rows of x and of the weight start at
 // multiples of 16 bytes; normalized, in_features is even, and norm_weight at a multiple of 4 bytes.
+// in_features is a multiple of 16 for e4m3, and for int4 of group, which is one of 32.
 struct linear_problem {
   static constexpr int64_t kMostRows = 16;
 
   int64_t rows, in_features, out_features;  // of y
-  int64_t x_stride, weight_stride;          // from row to row, in elements
+  int64_t x_stride, weight_stride;          // from row to row, in elements; int4: in pairs
   bool gated = false;                       // twice as many rows of the weight, and bias
   bool normalized = false;
   double norm_eps = 0;
   dtype type;
+  linear_weight weight = linear_weight::plain;
+  int64_t group = 0;  // int4: columns that share a scale
 };
 
 struct linear_tensors {
   const void* x;                   // [rows, in_features] of `type`
-  const void* weight;              // [out_features, in_features] of `type`; gated: twice the rows
+  const void* weight;              // [out_features, in_features] of `type`, or bytes: e4m3, or two
+                                   // int4; gated: twice the rows
   const void* bias = nullptr;      // [out_features] of `type`, gated: twice; or null
   const void* residual = nullptr;  // as y, or null
   const void* norm_weight = nullptr;  // [in_features] of `type`; normalized
   void* y;                            // [rows, out_features] of `type`, contiguous
+  // e4m3: [out_features] of float; int4: [out_features, in_features / group] of `type`; gated,
+  // twice the rows
+  const void* weight_scale = nullptr;
+  const void* weight_zero = nullptr;  // int4: as weight_scale, of uint8, below 16; null: 8
 };
 
 struct linear_plan : plain_plan<linear_problem, linear_params> {

@@ -1,3 +1,5 @@
+// attention_decode's kernel, which the mutants change. SHARED_KB: the architecture's, of which the
+// form is.
 #include "attention_decode.h"
 
 #include "kernels/attention_decode/attention_decode_launch.cuh"
@@ -5,10 +7,10 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
+template <class Cache>
+using config = decode_config<bf16, HEAD_DIM, Cache, SHARED_KB>;
+
 void run(const attention_decode_params& p) {
-  using kittens::bf16, kittens::fp8e4m3;
-  if (p.problem.cache.e4m3) {
-    return launch_decode<decode_config<bf16, HEAD_DIM, fp8e4m3>>(p, nullptr);
-  }
-  launch_decode<decode_config<bf16, HEAD_DIM>>(p, nullptr);
+  if (p.problem.cache.e4m3) return launch_decode<config<fp8e4m3>>(p, nullptr);
+  launch_decode<config<bf16>>(p, nullptr);
 }

@@ -45,5 +45,8 @@ KITTENS_DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c);
 KITTENS_DEVICE float mul_rounded(float a, float b) { return __fmul_rn(a, b); }
 KITTENS_DEVICE int round_to_int(float x) { return __float2int_rn(x); }
 KITTENS_DEVICE int popc(unsigned x) { return __popc(x); }
+KITTENS_DEVICE unsigned byte_permute(unsigned a, unsigned b, unsigned selector) {
+  return __byte_perm(a, b, selector);
+}
 
 }  // namespace kittens::arch

@@ -32,5 +32,14 @@ KITTENS_DEVICE int round_to_int(float x) {
   return std::isnan(x) ? 0 : static_cast<int>(std::lrintf(x));
 }
 KITTENS_DEVICE int popc(unsigned x) { return std::popcount(x); }
+KITTENS_DEVICE unsigned byte_permute(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned from = selector >> 4 * i & 7;
+    result |= static_cast<unsigned>(bytes >> 8 * from & 0xff) << 8 * i;
+  }
+  return result;
+}
 
 }  // namespace kittens::arch

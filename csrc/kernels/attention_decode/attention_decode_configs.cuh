@@ -1,0 +1,60 @@
+// attention_decode: the forms of its kernel, which differ in how much lies in shared memory: data.
+#pragma once
+
+#include <kittens.cuh>
+
+#include <type_traits>
+
+#include "kernels/attention_decode/attention_decode.h"
+#include "kittens/host/device.h"
+#include "kittens/types/fp8.cuh"
+
+namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
+
+using namespace kittens;
+
+// A block has a multiprocessor to itself, and beside the rings of its 8 warps 34 KB of parts. So
+// that memory never waits, the multiprocessors need on their way what comes in during the latency
+// of memory, some 0.8 µs: 29 KB each of an H200 (4.8 TB/s), 15 KB of an A100 (2.0 TB/s), 9 KB of an
+// RTX 5090 (1.8 TB/s). Of the rings that is the part that is not being read: of 8 warps that take
+// turns at waiting and at products, half and more, even where a tile of keys fills a ring.
+struct decode_form {
+  int shared_kb;  // that a block may have, at least
+  int ring_kb;    // of a warp
+};
+
+// clang-format off
+inline constexpr decode_form kDecodeForms[] = {
+    // shared_kb ring_kb
+    {        227,     24},  // sm_90a, sm_100, sm_103
+    {        163,     16},  // sm_80
+    {         99,      8},  // sm_86, sm_89, sm_120
+};
+// clang-format on
+
+// The form for a block that may have so much shared memory.
+constexpr const decode_form& decode_form_of(int shared_kb) {
+  const decode_form* form = kDecodeForms;
+  while (form->shared_kb > shared_kb) ++form;
+  return *form;
+}
+
+// T: bf16 or half. Width: of a head. Cache: T or fp8e4m3. SharedKb: what a block may have, by the
+// architecture.
+template <class T, int Width, class Cache = T,
+          int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
+struct decode_config {
+  using type = T;
+  using cache_type = Cache;
+  static constexpr decode_form form = decode_form_of(SharedKb);
+  static constexpr int width = Width;
+  static constexpr bool is_fp8 = sizeof(Cache) == 1;
+  using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply
+  // Elements of e4m3 are moved in pairs.
+  using tile = st<product, kDecodeKeys, Width* int(sizeof(Cache)) / 2>;
+  // Of a warp, for a tile of keys or of values.
+  static constexpr int slots = form.ring_kb * 1024 / (kDecodeKeys * Width * int(sizeof(Cache)));
+  static_assert(slots >= 1);
+};
+
+}  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -1,0 +1,162 @@
+"""The problems on which quantized_linear is judged, on every backend."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+import thunderkittens
+from tests.families.linear import cases
+from tests.families.linear.cases import BF16, FP16, SHORT
+from thunderkittens.testing import assert_close, tolerance
+
+E4M3 = torch.float8_e4m3fn
+NAN_CODE = 0x7F  # beside the sign
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedCase:
+    """One call of quantized_linear.
+
+    Attributes:
+        leading: The sizes of x before K.
+        in_features: K.
+        out_features: N, of y.
+        group: Columns that share a scale of int4; 0: the weight is of e4m3.
+        dtype: Of x and y.
+        zero: int4 has a zero of each group.
+        bias: There is one.
+        residual: There is one.
+        activation: As given to the op.
+        norm: There is one, of this eps; None: none.
+    """
+
+    leading: tuple[int, ...] = (1,)
+    in_features: int = 256
+    out_features: int = 48
+    group: int = 0
+    dtype: torch.dtype = BF16
+    zero: bool = False
+    bias: bool = False
+    residual: bool = False
+    activation: str | None = None
+    norm: float | None = None
+
+    @property
+    def weight_rows(self) -> int:
+        """Of gate and up, where there are both."""
+        return self.out_features * (1 if self.activation is None else 2)
+
+    def __str__(self) -> str:
+        sizes = "x".join(map(str, (*self.leading, self.in_features, self.out_features)))
+        form = f"int4/{self.group}" if self.group else "e4m3"
+        parts = [sizes, form, SHORT[self.dtype]]
+        for field in dataclasses.fields(self)[5:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(field.name if value is True else f"{field.name}={value}")
+        return ",".join(parts)
+
+
+def every() -> list[QuantizedCase]:
+    """Rows to the kernel's 16, columns around steps, groups, and what is around the product."""
+    case = QuantizedCase
+    e4m3 = [
+        *(case((m,), 208, 72, dtype=dtype) for m in (1, 8, 9, 16) for dtype in (BF16, FP16)),
+        *(case((3,), k, 40) for k in (16, 48, 64, 80, 1008)),
+        *(case((2,), 144, n, dtype=FP16) for n in (1, 15, 17, 33, 300)),
+    ]
+    int4 = [
+        *(
+            case((m,), 192, 72, 32, dtype, z)
+            for m in (1, 9)
+            for dtype in (BF16, FP16)
+            for z in (False, True)
+        ),
+        *(case((16,), k, 40, group) for k, group in ((32, 32), (96, 96), (384, 128), (1280, 64))),
+        *(case((2,), 160, n, 32, FP16, zero=True) for n in (1, 15, 17, 33, 300)),
+        case((3,), 2048, 20, 2048),
+    ]
+    options = [
+        *(
+            case((2, 3), 320, 50, group, BF16, group > 0, True, True, act, norm)
+            for group in (0, 64)
+            for act in (None, "swiglu")
+            for norm in (None, 1e-5)
+        ),
+        *(case((5,), 320, 300, g, FP16, activation="swiglu", bias=True) for g in (0, 32)),
+    ]
+    return [*e4m3, *int4, *options]
+
+
+# What tests/tools/budgets.py measures.
+BUDGETS = {
+    "quantized_linear, e4m3": QuantizedCase((4,), 512, 256),
+    "quantized_linear, int4": QuantizedCase((4,), 512, 256, 128, zero=True),
+}
+
+
+def make(case: QuantizedCase, device: str = "cpu") -> tuple[Tensor | None, ...]:
+    """x, weight, scale, zero, bias, residual and the norm's weight: numbers of all codes."""
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device)
+
+    rows, width = case.weight_rows, case.in_features
+    codes = torch.randint(256, (rows, width), device=device, dtype=torch.uint8)
+    zero = None
+    if case.group:
+        weight = thunderkittens.pack_int4(codes % 16)
+        scale = (0.5 + torch.rand(rows, width // case.group, device=device)) / 7
+        scale = (scale * width**-0.5).to(case.dtype)
+        if case.zero:
+            zero = torch.randint(16, tuple(scale.shape), device=device, dtype=torch.uint8)
+    else:
+        weight = torch.where(codes % 128 == NAN_CODE, 0, codes).view(E4M3)
+        scale = (0.5 + torch.rand(rows, device=device)) / 100 * width**-0.5
+    given = [normal(*case.leading, width), weight, scale, zero, None, None, None]
+    given[4] = normal(rows) if case.bias else None
+    given[5] = normal(*case.leading, case.out_features) if case.residual else None
+    given[6] = 1 + 0.2 * normal(width) if case.norm is not None else None
+    return tuple(
+        t if t is None or i in (1, 2, 3) else t.to(case.dtype) for i, t in enumerate(given)
+    )
+
+
+def run_case(case: QuantizedCase, inputs) -> tuple[Tensor]:
+    """y, by the backend in force."""
+    *given, residual, norm_weight = inputs
+    norm = None if norm_weight is None else (norm_weight, case.norm)
+    options = {"residual": residual, "activation": case.activation, "norm": norm}
+    return (thunderkittens.quantized_linear(*given, **options),)
+
+
+def check_case(case: QuantizedCase, inputs, results) -> None:
+    """Asserts y against float64.
+
+    A weight of int4 is rounded to x's dtype, by the kernel as by torch; that of e4m3 by torch
+    alone.
+    """
+    x, weight, scale, zero, bias, residual, norm_weight = inputs
+    of_weight = 0.0 if case.group else tolerance.unit(case.dtype)
+    wide = dequantized(weight, scale, zero)
+    (y,) = results
+    assert y.dtype == case.dtype
+    want = cases.reference(
+        case.activation, case.norm, x, wide, bias, residual, norm_weight, of_weight
+    )
+    assert_close(y, *want, "y")
+
+
+def dequantized(weight: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """W in float64, written again: number by number, from the order that is documented."""
+    if weight.dtype == E4M3:
+        return weight.double() * scale.double()[:, None]
+    rows, width = weight.shape[0], 2 * weight.shape[1]
+    q = torch.empty(rows, width, dtype=torch.float64, device=weight.device)
+    for place, number in enumerate((0, 2, 4, 6, 1, 3, 5, 7)):  # from the lowest bits on
+        q[:, number::8] = (weight[:, place // 2 :: 4] >> (place % 2 * 4) & 15).double()
+    group = width // scale.shape[1]
+    shift = 8.0 if zero is None else zero.double().repeat_interleave(group, 1)
+    product = (q - shift) * scale.double().repeat_interleave(group, 1)
+    return product.to(scale.dtype).double()

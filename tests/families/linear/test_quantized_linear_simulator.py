@@ -1,0 +1,99 @@
+"""quantized_linear's kernels, lane by lane on the CPU: the list of cases, orders and races."""
+
+import pytest
+import torch
+
+import thunderkittens
+from tests.families.linear import quantized_cases as cases
+from tests.families.linear.cases import BF16, FP16
+from tests.families.linear.quantized_cases import E4M3, QuantizedCase
+from tests.tools.in_simulator import (
+    check_no_races,
+    check_policies_agree,
+    needs_race_mode,
+    needs_simulator,
+)
+from thunderkittens import _C
+from thunderkittens.testing import check_memory, memory
+
+pytestmark = needs_simulator
+
+SOME = [
+    QuantizedCase((3,), 1040, 300, bias=True, residual=True, norm=1e-6),
+    QuantizedCase((11,), 1056, 88, 96, zero=True, activation="swiglu"),
+]
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """A fallback would test torch, not the kernel."""
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+
+
+@pytest.mark.parametrize("case", cases.every(), ids=str)
+def test_against_float64(case):
+    """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
+    inputs = cases.make(case)
+    before = _C.launch_counts()["quantized_linear"]
+
+    def run(x, weight, *others):
+        weight = weight if case.group else weight.view(E4M3)
+        return cases.run_case(case, (x, weight, *others))
+
+    with thunderkittens.backend("simulator"):
+        results = check_memory(run, inputs[0], inputs[1].view(torch.uint8), *inputs[2:])
+    assert _C.launch_counts()["quantized_linear"] == before + 2
+    cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_policies_agree(case):
+    inputs = cases.make(case)
+    check_policies_agree(lambda: cases.run_case(case, inputs))
+
+
+@needs_race_mode
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_no_races(case):
+    inputs = cases.make(case)
+    check_no_races(lambda: cases.run_case(case, inputs))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16])
+def test_every_code_of_e4m3_is_its_number(dtype):
+    """Exactly, subnormal numbers and NaN too: y of a unit vector is a column."""
+    weight = torch.arange(256, dtype=torch.uint8).view(256, 1).expand(256, 16).contiguous()
+    x = torch.zeros(1, 16, dtype=dtype)
+    x[0, 5] = 1
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.quantized_linear(x, weight.view(E4M3), torch.ones(256))
+    want = weight.view(E4M3)[:, 5].to(dtype)
+    assert torch.equal(y[0].nan_to_num(-1), want.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16])
+def test_int4_has_the_bits_of_its_dequantized_weight(dtype):
+    case = QuantizedCase((4,), 256, 40, 32, dtype, zero=True)
+    _, weight, scale, zero, *_ = cases.make(case)
+    unit = torch.eye(16, 256, dtype=dtype)
+    with thunderkittens.backend("simulator"):
+        y = thunderkittens.quantized_linear(unit, weight, scale, zero)
+    want = thunderkittens.dequantize_weight(weight, scale, zero)[:, :16].T.contiguous()
+    assert memory.bits_equal(y + 0, want + 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (QuantizedCase((2,), 24, 4), "a quantized weight of 24 columns, not a multiple of 16"),
+        (QuantizedCase((2,), 96, 4, 48), "groups of 48 columns, not a multiple of 32"),
+        (QuantizedCase((2,), 64, 4, dtype=FP16, norm=1e-6), "float16, whose products with the"),
+    ],
+)
+def test_fallbacks_say_why(case, message):
+    inputs = cases.make(case)
+    with (
+        thunderkittens.backend("simulator"),
+        pytest.raises(RuntimeError, match=f"quantized_linear: computed by torch: {message}"),
+    ):
+        cases.run_case(case, inputs)
