@@ -21,3 +21,10 @@ SPILLS = {
 }
 # In these passes ptxas has too few registers to keep products under way side by side (C7511).
 SERIALISED = tuple(SPILLS)
+# The same of the generic kernel, for other architectures: six words are stored.
+GENERIC_SPILLS = {
+    (
+        "sm_120",
+        "based_attention_generic<based_attention_generic_config<bf16, 2, true>>",
+    ): 52,
+}
