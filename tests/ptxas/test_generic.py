@@ -1,5 +1,6 @@
 """What ptxas says of generic kernels for other architectures than the one whose table is kept."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,18 @@ FORMS = [
     for module in families.each("machine_code.py")
     for source in getattr(module, "GENERIC_FORMS", ())
 ]
+# Of a kernel of an architecture: how many bytes of spill loads there are, at most.
+SPILLS = {
+    known: most
+    for module in families.each("machine_code.py")
+    for known, most in getattr(module, "GENERIC_SPILLS", {}).items()
+}
 ARCHITECTURES = ("sm_80", "sm_89", "sm_120")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("source", FORMS)
-def test_generic_kernels_spill_nowhere(toolkit, source, architecture):
+def test_generic_kernels_spill_no_more_than_is_known(toolkit, source, architecture):
     """Nor do they need more shared memory than there is: a static_assert beside their launch.
 
     Or more threads: ptxas refuses __launch_bounds__ of more than a multiprocessor has.
@@ -29,7 +36,13 @@ def test_generic_kernels_spill_nowhere(toolkit, source, architecture):
     found = resources.kernels(report)
     assert found, "ptxas reported no kernel"
     assert f"'{architecture}'" in report
-    assert not resources.complaints(report)
+    assert not [line for line in resources.complaints(report) if not _is_known(architecture, line)]
     assert not [kernel for kernel in found if kernel.static], (
         "shared memory beside what is asserted"
     )
+
+
+def _is_known(architecture: str, complaint: str) -> bool:
+    loads = re.search(r"(\d+) bytes spill loads", complaint)
+    most = SPILLS.get((architecture, complaint.partition(": ")[0]), 0)
+    return loads is not None and 0 < int(loads[1]) <= most

@@ -1,4 +1,4 @@
-// based_attention, chunkwise:
+// based_attention for Hopper, chunkwise:
 //
 //   y(i) = Σ(j ≤ i) A(i, j) v(j) / D(i),   A = 1 + s + s²/2,   s = scale · q(i) · k(j)
 //   D(i) = Σ(j ≤ i) A(i, j) + eps, or 1
@@ -32,8 +32,7 @@
 // tradeoff (2024).
 #pragma once
 
-#include "kernels/based_attention/based_attention_forward.cuh"
-#include "kernels/based_attention/based_attention_gradient.cuh"
+#include "kernels/based_attention/based_attention_pass.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 
@@ -43,13 +42,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
   auto& s = *reinterpret_cast<based_attention_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) s.chunks.init(1);
   arch::sync_block();
-  if constexpr (!Config::outputs) {
-    state_walk<Config>(p, s).consume();
-  } else if constexpr (Config::differentiates) {
-    gradient_walk<Config>(p, s).consume();
-  } else {
-    forward_walk<Config>(p, s).consume();
-  }
+  pass_walk<Config>(p, s).consume();
 }
 
 }  // namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET

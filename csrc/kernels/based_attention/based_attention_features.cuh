@@ -46,31 +46,9 @@ inline constexpr int kSlice = 32;        // columns
 inline constexpr int kOne = 10 * 8 + 4;  // the column that is 1
 using kind = feature_group::kind;
 
-// The features of one row of x, of which four lanes hold a word each of both halves.
-template <class T>
-class row_features {
- public:
-  KITTENS_DEVICE row_features(uint32_t first, uint32_t second) {
-    turn(low, first);
-    turn(high, second);
-  }
-
-  // This lane's two columns of a group.
-  KITTENS_DEVICE uint32_t group(int i) const {
-    const auto [is, by] = feature_group::of(i);
-    if (is == kind::element) return by == 0 ? low[0] : high[0];
-    if (is == kind::cross) return multiply_pairs<T>(high[0], low[by]);
-    const uint32_t product =
-        is == kind::low ? multiply_pairs<T>(low[0], low[by]) : multiply_pairs<T>(high[0], high[by]);
-    if (by < kHalf / 2 || place() < 2) return product;
-    return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;
-  }
-
- private:
-  uint32_t low[kHalf], high[kHalf / 2 + 1];  // turned by 0, 1 …
-
-  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
-
+// Where a product's left side, or its right side by rows, has a row of x: four lanes have two
+// elements each of both halves, and two columns of each group.
+struct row_lanes {
   // By two elements is by one lane; by one more, of two neighbours' words the halves between them.
   template <int Count>
   KITTENS_DEVICE static void turn(uint32_t (&turned)[Count], uint32_t word) {
@@ -85,6 +63,56 @@ class row_features {
       turned[i] = turned[i - 1] >> 16 | turned[(i + 1) % Count] << 16;
     }
   }
+  KITTENS_DEVICE static bool has_first_columns() { return place() < 2; }  // 0 … 3
+  template <class T>
+  KITTENS_DEVICE static uint32_t one() {  // in column 4
+    return place() == 2 ? pack<T>(1, 0) : 0;
+  }
+
+ private:
+  KITTENS_DEVICE static int place() { return arch::lane_id() % 4; }
+};
+
+// Where a right side has two rows of x: eight lanes have an element each of both halves, of both
+// rows, and one column of each group.
+struct column_lanes {
+  template <int Count>
+  KITTENS_DEVICE static void turn(uint32_t (&turned)[Count], uint32_t word) {
+    turned[0] = word;
+#pragma unroll
+    for (int i = 1; i < Count; ++i) {
+      turned[i] = arch::shuffle(word, (arch::lane_id() + 4 * i) % kWarp);
+    }
+  }
+  KITTENS_DEVICE static bool has_first_columns() { return arch::lane_id() / 4 < 4; }
+  template <class T>
+  KITTENS_DEVICE static uint32_t one() {
+    return arch::lane_id() / 4 == 4 ? pack<T>(1, 1) : 0;
+  }
+};
+
+// The features of the rows of x whose elements some lanes hold, in a word of each half.
+template <class T, class Lanes>
+class features_of {
+ public:
+  KITTENS_DEVICE features_of(uint32_t first, uint32_t second) {
+    Lanes::turn(low, first);
+    Lanes::turn(high, second);
+  }
+
+  // This lane's columns of a group.
+  KITTENS_DEVICE uint32_t group(int i) const {
+    const auto [is, by] = feature_group::of(i);
+    if (is == kind::element) return by == 0 ? low[0] : high[0];
+    if (is == kind::cross) return multiply_pairs<T>(high[0], low[by]);
+    const uint32_t product =
+        is == kind::low ? multiply_pairs<T>(low[0], low[by]) : multiply_pairs<T>(high[0], high[by]);
+    if (by < kHalf / 2 || Lanes::has_first_columns()) return product;
+    return is == kind::low ? Lanes::template one<T>() : 0;
+  }
+
+ private:
+  uint32_t low[kHalf], high[kHalf / 2 + 1];  // turned by 0, 1 …
 };
 
 // φ of 16 rows of x.
@@ -92,9 +120,19 @@ template <class T>
 KITTENS_DEVICE void make_features(rt<T, 16, kColumns>& features, const rt<T, 16, kKeys>& x) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {  // rows 0 … 7, and 8 … 15
-    const row_features<T> row(x.data[0][half], x.data[0][2 + half]);
+    const features_of<T, row_lanes> rows(x.data[0][half], x.data[0][2 + half]);
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) features.data[0][2 * i + half] = row.group(i);
+    for (int i = 0; i < kGroups; ++i) features.data[0][2 * i + half] = rows.group(i);
+  }
+}
+template <class T>
+KITTENS_DEVICE void make_features(rt<T, 16, kColumns, ducks::rt_layout::col>& features,
+                                  const rt<T, 16, kKeys, ducks::rt_layout::col>& x) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const features_of<T, column_lanes> rows(x.data[0][2 * half], x.data[0][2 * half + 1]);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) features.data[i / 2][2 * half + i % 2] = rows.group(i);
   }
 }
 

@@ -1,15 +1,17 @@
-// based_attention: the passes that give gradients. (based_attention.cuh)
+// based_attention: the passes that give gradients, of both kernels. (based_attention.cuh,
+// based_attention_generic.cuh)
 #pragma once
 
 #include "kernels/based_attention/based_attention_contraction.cuh"
-#include "kernels/based_attention/based_attention_walk.cuh"
+#include "kernels/based_attention/based_attention_states.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-class gradient_walk : chunk_walk<Config> {
-  using base = chunk_walk<Config>;
-  using base::at, base::p, base::shared, base::state, base::stream, base::sums, base::kBarrier;
+class gradient_walk : walk_of<Config> {
+  using base = walk_of<Config>;
+  using products = products_of<Config>;
+  using base::at, base::p, base::shared, base::state, base::sums, base::kBarrier;
   using typename base::T;
 
  public:
@@ -20,63 +22,88 @@ class gradient_walk : chunk_walk<Config> {
       differentiate(token);
       const auto v = this->transposed_values();
       this->add_to_sums(token);
-      arch::fence_async_proxy();  // it has read the keys
+      this->fence_reads();        // of the keys
       warpgroup::sync(kBarrier);  // all have read the chunk, the state and the factors
       this->add_to_state(v);
       this->store_factors(next);
-      warpgroup::mma_async_wait<0>(state);
-      if (this->signals()) shared.chunks.release_after_mma(at);
+      products::template mma_async_wait<0>(state);
+      this->release();
       this->publish_state();
-      warpgroup::sync(kBarrier);
-      if (this->signals()) store_results(token);
+      this->meet();
+      store_results(token);
     });
-    if (this->signals()) tma::store_async_read_wait<0>();
   }
 
  private:
-  using scores = rt_fl<16, kChunk>;
-  using weights = rt<T, 16, kChunk>;
+  using scores = rt_fl<16, products::kPart>;
+  using weights = rt<T, 16, products::kPart>;
   using key_gradients = rt_fl<16, kKeys>;
 
   KITTENS_DEVICE void store_results(int token) {
-    const sequence_origin origin = sequence_origin::of(stream.batch);
-    if (Config::gives_values && p.wants_o) {
-      tma::store_async(p.o, shared.o, origin, token, stream.head);
-    }
-    if (p.wants_key_gradients) {
-      tma::store_async(p.key_gradients, shared.key_gradients, origin, token, stream.head);
-    }
-    tma::store_commit_group();
+    if (Config::gives_values && p.wants_o) this->store_values(shared.o, token);
+    if (p.wants_key_gradients) this->store_key_gradients(shared.key_gradients, token);
+    this->end_results();
   }
 
   // What a chunk gives, into shared memory.
   KITTENS_DEVICE void differentiate(int token) {
     this->store_features();  // by itself: beside scores it would spill
-    scores s, d;             // of rows and keys; of their values
-    warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.row_keys[at.stage], shared.keys[at.stage]);
-    warpgroup::mm_ABt(d, shared.row_values[at.stage], shared.values[at.stage]);
-    warpgroup::mma_commit_group();
-    rt<T, 16, kKeys> x;
-    load_fragment<false>(x.data[0], shared.row_keys[at.stage], this->warp_row(), 0);
-    if (this->signals()) tma::store_async_read_wait<0>();
-    warpgroup::mma_async_wait<0>(s, d);
-    warpgroup::sync(kBarrier);  // what was stored last has left shared memory
     if constexpr (Config::reverse) {
-      differentiate_keys(s, d, x);
+      differentiate_keys();
     } else {
-      differentiate_queries(s, d, x, token);
+      differentiate_queries(token);
+    }
+  }
+
+  // f(scores of rows and keys, and of their values, which part of the columns) for each part that
+  // counts; x: this warp's rows of keys, which the kernel for Hopper loads meanwhile.
+  template <class F>
+  KITTENS_DEVICE void for_each_part(rt<T, 16, kKeys>& x, F f) {
+    if constexpr (Config::generic) {
+      const int own = base::warp_row() / products::kPart;
+#pragma unroll 1
+      for (int part = Config::reverse ? own : 0;
+           part < (Config::reverse ? kChunk / products::kPart : own + 1); ++part) {
+        rt<T, 16, kValues> values;  // again and again, for there are no registers left
+        load_row_values(values);
+        scores s, d;
+        products::mm_ABt(s, x, products::part_of(shared.keys[at.stage], part));
+        products::mm_ABt(d, values, products::part_of(shared.values[at.stage], part));
+        f(s, d, part);
+      }
+    } else {
+      scores s, d;
+      products::mma_fence();
+      products::mm_ABt(s, shared.row_keys[at.stage], shared.keys[at.stage]);
+      products::mm_ABt(d, shared.row_values[at.stage], shared.values[at.stage]);
+      products::mma_commit_group();
+      load_row_keys(x);
+      this->await_results();
+      products::template mma_async_wait<0>(s, d);
+      warpgroup::sync(kBarrier);  // what was stored last has left shared memory
+      f(s, d, 0);
+    }
+  }
+  KITTENS_DEVICE void load_row_keys(rt<T, 16, kKeys>& x) {
+    load_fragment<false>(x.data[0], shared.row_keys[at.stage], base::warp_row(), 0);
+  }
+  KITTENS_DEVICE void load_row_values(rt<T, 16, kValues>& values) {
+#pragma unroll
+    for (int i = 0; i < kValues / 16; ++i) {
+      load_fragment<false>(values.data[0] + 4 * i, shared.row_values[at.stage], base::warp_row(),
+                           i * 16);
     }
   }
 
   // f(this lane's element of s, of d, its place, whether its weight counts), of each.
   template <class F>
-  KITTENS_DEVICE static void for_each(scores& s, scores& d, F f) {
+  KITTENS_DEVICE static void for_each(scores& s, scores& d, int part, F f) {
     const int lane = arch::lane_id();
+    const int first = part * products::kPart;
 #pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i) {
+    for (int i = 0; i < products::kPart / 2; ++i) {
       const int row = base::warp_row() + scores::across(0, i / 2 % 4, lane);
-      const int column = scores::along(i / 8, i / 2 % 4, lane) + i % 2;
+      const int column = first + scores::along(i / 8, i / 2 % 4, lane) + i % 2;
       f(s.data[0][i], d.data[0][i], i, Config::reverse ? column >= row : column <= row);
     }
   }
@@ -86,27 +113,34 @@ class gradient_walk : chunk_walk<Config> {
   //
   // with factor = 1 / (D + eps), and dD, the gradient of the denominator D, −do · o · factor, where
   // do · o is made of what dq is made of: Σ A (do · v) + φ · dφ.
-  KITTENS_DEVICE void differentiate_queries(scores& s, scores& d, const rt<T, 16, kKeys>& q,
-                                            int token) {
+  KITTENS_DEVICE void differentiate_queries(int token) {
     const float scale = p.scale, square = 0.5f * scale * scale;
     float row_sums[2] = {}, inner[2] = {};
-    for_each(s, d, [&](float& x, float& product, int i, bool counts) {
-      const float slope = counts ? fmaf(scale, x, 1.0f) : 0.0f;
-      const float weight = counts ? fmaf(fmaf(square, x, scale), x, 1.0f) : 0.0f;
-      row_sums[i / 2 % 2] += weight;
-      inner[i / 2 % 2] = fmaf(weight, product, inner[i / 2 % 2]);
-      x = product * slope;
-      product = slope;
-    });
-    weights with_products, alone;
-    copy(with_products, s);
-    copy(alone, d);
     key_gradients direct, through;
-    warpgroup::mma_fence(with_products, alone);
-    warpgroup::mm_AB(direct, with_products, shared.keys[at.stage]);
-    warpgroup::mm_AB(through, alone, shared.keys[at.stage]);
-    warpgroup::mma_commit_group();
-    warpgroup::mma_async_wait<0>(direct, through);
+    rt<T, 16, kKeys> q;
+    if constexpr (Config::generic) {
+      zero(direct);
+      zero(through);
+      load_row_keys(q);
+    }
+    for_each_part(q, [&](scores& s, scores& d, int part) {
+      for_each(s, d, part, [&](float& x, float& product, int i, bool counts) {
+        const float slope = counts ? fmaf(scale, x, 1.0f) : 0.0f;
+        const float weight = counts ? fmaf(fmaf(square, x, scale), x, 1.0f) : 0.0f;
+        row_sums[i / 2 % 2] += weight;
+        inner[i / 2 % 2] = fmaf(weight, product, inner[i / 2 % 2]);
+        x = product * slope;
+        product = slope;
+      });
+      weights with_products, alone;
+      copy(with_products, s);
+      copy(alone, d);
+      products::mma_fence(with_products, alone);
+      add_keys(direct, with_products, part);
+      add_keys(through, alone, part);
+      products::mma_commit_group();
+      products::template mma_async_wait<0>(direct, through);
+    });
     mul(direct, direct, scale);
     contract(direct, inner, q);
     if (p.normalize) {
@@ -133,45 +167,69 @@ class gradient_walk : chunk_walk<Config> {
             fmaf(factors[i / 2 % 2], direct.data[0][i], of_denominator[i / 2 % 2] * y);
       }
     }
-    warpgroup::store(shared.key_gradients, direct);
+    products::store(shared.key_gradients, direct);
+  }
+
+  // sum = weights · keys, or of parts sum += weights · their keys.
+  KITTENS_DEVICE void add_keys(key_gradients& sum, const weights& w, int part) {
+    if constexpr (Config::generic) {
+      products::mma_AB(sum, w, products::part_of(shared.keys[at.stage], part));
+    } else {
+      products::mm_AB(sum, w, shared.keys[at.stage]);
+    }
   }
 
   // dv(j) = Σ(i) A factor(i) do(i) + dSᵀ φ(k(j))
   // dk(j) = scale · Σ(i) (factor(i) do(i) · v(j) + dD(i)) (1 + s) q(i) + dφ/dk · dS v(j)
   //         + the gradient of the sums
-  KITTENS_DEVICE void differentiate_keys(scores& s, scores& d, const rt<T, 16, kKeys>& k) {
+  KITTENS_DEVICE void differentiate_keys() {
     const float scale = p.scale, square = 0.5f * scale * scale;
-    typename base::of_tokens factors, of_denominator;
-    if (p.normalize) {
-      load(factors, shared.factors[0]);
-      load(of_denominator, shared.factors[1]);
-    } else {
-      one(factors);
-      zero(of_denominator);
-    }
-    for_each(s, d, [&](float& x, float& product, int i, bool counts) {
-      float factor[2], gradient[2];
-      factors.data[i / 8 * 2 + i / 4 % 2].get(factor);
-      of_denominator.data[i / 8 * 2 + i / 4 % 2].get(gradient);
-      const float slope = counts ? fmaf(scale, x, 1.0f) : 0.0f;
-      const float weight = counts ? fmaf(fmaf(square, x, scale), x, 1.0f) : 0.0f;
-      x = weight * factor[i % 2];
-      product = fmaf(product, factor[i % 2], gradient[i % 2]) * slope;
-    });
-    weights of_values, of_keys;
-    copy(of_values, s);
-    copy(of_keys, d);
-    rt<T, 16, kColumns> features;
-    make_features(features, k);
     rt_fl<16, kValues> dv;
     key_gradients dk;
-    warpgroup::mma_fence(features, of_values, of_keys);
-    warpgroup::mm_ABt(dv, features, shared.state);
-    warpgroup::mma_AB(dv, of_values, shared.values[at.stage]);
-    warpgroup::mm_AB(dk, of_keys, shared.keys[at.stage]);
-    warpgroup::mma_commit_group();
-    warpgroup::mma_async_wait<0>(dv, dk);
-    warpgroup::store(shared.o, dv);
+    rt<T, 16, kKeys> k;
+    if constexpr (Config::generic) {
+      load_row_keys(k);
+      rt<T, 16, kColumns> features;
+      make_features(features, k);
+      products::mm_ABt(dv, features, shared.state);
+      zero(dk);
+    }
+    for_each_part(k, [&](scores& s, scores& d, int part) {
+      typename scores::row_vec factors, of_denominator;
+      if (p.normalize) {
+        load(factors, factors_of(0, part));
+        load(of_denominator, factors_of(1, part));
+      } else {
+        one(factors);
+        zero(of_denominator);
+      }
+      for_each(s, d, part, [&](float& x, float& product, int i, bool counts) {
+        float factor[2], gradient[2];
+        factors.data[i / 8 * 2 + i / 4 % 2].get(factor);
+        of_denominator.data[i / 8 * 2 + i / 4 % 2].get(gradient);
+        const float slope = counts ? fmaf(scale, x, 1.0f) : 0.0f;
+        const float weight = counts ? fmaf(fmaf(square, x, scale), x, 1.0f) : 0.0f;
+        x = weight * factor[i % 2];
+        product = fmaf(product, factor[i % 2], gradient[i % 2]) * slope;
+      });
+      weights of_values, of_keys;
+      copy(of_values, s);
+      copy(of_keys, d);
+      if constexpr (Config::generic) {
+        products::mma_AB(dv, of_values, products::part_of(shared.values[at.stage], part));
+        add_keys(dk, of_keys, part);
+      } else {
+        rt<T, 16, kColumns> features;
+        make_features(features, k);
+        products::mma_fence(features, of_values, of_keys);
+        products::mm_ABt(dv, features, shared.state);
+        products::mma_AB(dv, of_values, shared.values[at.stage]);
+        add_keys(dk, of_keys, part);
+        products::mma_commit_group();
+        products::template mma_async_wait<0>(dv, dk);
+      }
+    });
+    products::store(shared.o, dv);
     mul(dk, dk, scale);
     float unused[2] = {};
     contract(dk, unused, k);
@@ -180,7 +238,13 @@ class gradient_walk : chunk_walk<Config> {
       sums.differentiate(gradient, k, scale);
       add(dk, dk, gradient);
     }
-    warpgroup::store(shared.key_gradients, dk);
+    products::store(shared.key_gradients, dk);
+  }
+
+  // Of a part of the chunk's values.
+  KITTENS_DEVICE const sv<float, products::kPart>& factors_of(int which, int part) const {
+    return reinterpret_cast<const sv<float, products::kPart>&>(
+        shared.factors[which].data[part * products::kPart]);
   }
 
   // Adds the gradient of the rows' keys from that of their features, which is the state times their
@@ -190,35 +254,34 @@ class gradient_walk : chunk_walk<Config> {
     using slice_tile = st<T, kValues, kSlice>;
     static_assert(slice_tile::swizzle_bytes == Config::state_tile::swizzle_bytes);
     rt<T, 16, kValues> values;
-#pragma unroll
-    for (int i = 0; i < kValues / 16; ++i) {
-      load_fragment<false>(values.data[0] + 4 * i, shared.row_values[at.stage], base::warp_row(),
-                           i * 16);
-    }
+    load_row_values(values);
     feature_contraction<T> rows[2] = {{x.data[0][0], x.data[0][2]}, {x.data[0][1], x.data[0][3]}};
     constexpr int kSlices = kColumns / kSlice;
-    rt_fl<16, kSlice> d[2];
+    constexpr int kAhead = Config::generic ? 0 : 1;  // slices
+    rt_fl<16, kSlice> d[1 + kAhead];
     const auto ask = [&](int slice) {
-      warpgroup::mma_fence(values);
-      warpgroup::mm_AB(
-          d[slice % 2], values,
+      if (slice >= kSlices) return;
+      products::mma_fence(values);
+      products::mm_AB(
+          d[slice % (1 + kAhead)], values,
           reinterpret_cast<const slice_tile&>(shared.state.data[slice * slice_tile::num_elements]));
-      warpgroup::mma_commit_group();
+      products::mma_commit_group();
     };
-    ask(0);
+    if (kAhead > 0) ask(0);
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
+      ask(slice + kAhead);
+      auto& of_slice = d[slice % (1 + kAhead)];
       if (slice + 1 < kSlices) {
-        ask(slice + 1);
-        warpgroup::mma_async_wait<1>(d[slice % 2]);
+        products::template mma_async_wait<1>(of_slice);
       } else {
-        warpgroup::mma_async_wait<0>(d[slice % 2]);
+        products::template mma_async_wait<0>(of_slice);
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         rows[half].add(slice, [&](int group) -> typename feature_contraction<T>::pair {
           const int at = 4 * group + 2 * half;
-          return {d[slice % 2].data[0][at], d[slice % 2].data[0][at + 1]};
+          return {of_slice.data[0][at], of_slice.data[0][at + 1]};
         });
       }
     }

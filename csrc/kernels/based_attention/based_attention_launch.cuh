@@ -1,7 +1,8 @@
-// based_attention: how a pass of the kernel is launched.
+// based_attention: how a pass of the kernel for Hopper is launched.
 #pragma once
 
 #include "kernels/based_attention/based_attention.cuh"
+#include "kernels/based_attention/based_attention_pass_launch.cuh"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
@@ -20,14 +21,8 @@ void launch_pass(const based_attention_params& p, host::stream s) {
                  head,
                  token};
   };
-  const auto result = [&](void* data, int64_t width) {
-    const int64_t token = p.heads * width;
-    return view({data, {p.length * token, token, width}}, width);
-  };
-  const int64_t chunks = (p.length + kChunk - 1) / kChunk;
-  const int64_t segments = (chunks + p.segment_chunks - 1) / p.segment_chunks;
-  const int64_t parts = (p.values + kValues - 1) / kValues;
   based_attention_arguments<Config> t{};
+  const int64_t blocks = set_arguments(t, p);
   t.keys = decltype(t.keys)::of(view(p.k, p.keys));
   t.values = decltype(t.values)::of(view(p.v, p.values));
   if constexpr (Config::outputs) {
@@ -35,36 +30,14 @@ void launch_pass(const based_attention_params& p, host::stream s) {
     if constexpr (Config::differentiates) {
       t.row_values = decltype(t.row_values)::of(view(p.row_values, p.values));
     }
-    t.wants_o = p.o != nullptr;
-    if (t.wants_o) t.o = decltype(t.o)::of(result(p.o, p.values));
-    t.wants_key_gradients = p.key_gradients != nullptr;
+    if (t.wants_o) t.o = decltype(t.o)::of(view(result_of(p, p.o, p.values), p.values));
     if (t.wants_key_gradients) {
-      t.key_gradients = decltype(t.key_gradients)::of(result(p.key_gradients, p.keys));
+      t.key_gradients =
+          decltype(t.key_gradients)::of(view(result_of(p, p.key_gradients, p.keys), p.keys));
     }
   }
-  t.initial_state = p.initial_state;
-  t.initial_sums = p.initial_sums;
-  t.final_state = p.final_state;
-  t.final_sums = p.final_sums;
-  t.segment_states = p.segment_states;
-  t.segment_sums = p.segment_sums;
-  t.factors = static_cast<float2*>(p.factors);
-  t.batch = int(p.batch);
-  t.length = int(p.length);
-  t.heads = int(p.heads);
-  t.key_width = int(p.keys);
-  t.value_width = int(p.values);
-  t.features = int(based_attention_features(p.keys));
-  t.segments = int(segments);
-  t.segment_chunks = int(p.segment_chunks);
-  t.scale = p.scale;
-  t.eps = p.eps;
-  t.normalize = p.normalize;
   host::launch(based_attention<Config>,
-               {{p.batch * p.heads * parts * segments},
-                {Config::threads},
-                sizeof(based_attention_shared<Config>)},
-               s, t);
+               {{blocks}, {Config::threads}, sizeof(based_attention_shared<Config>)}, s, t);
 }
 
 // The states of the segments, where there is more than one, and then the outputs.

@@ -1,4 +1,4 @@
-// based_attention: picks the pass, and enters the launcher in the table.
+// based_attention for Hopper: picks the pass, and enters the launcher in the table.
 #include "kernels/based_attention/based_attention.h"
 #include "kernels/based_attention/based_attention_launch.cuh"
 #include "kittens/host/launchers.h"
@@ -6,23 +6,9 @@
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 namespace {
 
-template <class T>
-void launch_of(const based_attention_params& p, kittens::host::stream s) {
-  using enum based_attention_pass;
-  switch (p.pass) {
-    case forward: return launch_based_attention<T, forward>(p, s);
-    case dq: return launch_based_attention<T, dq>(p, s);
-    case dk_dv: return launch_based_attention<T, dk_dv>(p, s);
-  }
-}
-
 void launch(const based_attention_params& p, kittens::host::stream s) {
-  switch (p.type) {
-    case dtype::float16: return launch_of<half>(p, s);
-    case dtype::bfloat16: return launch_of<bf16>(p, s);
-    case dtype::float32: break;
-  }
-  throw kittens::host::error("based_attention: type must be float16 or bfloat16, got float32");
+  with_type_and_pass(
+      p, [&]<class T, based_attention_pass Pass>() { launch_based_attention<T, Pass>(p, s); });
 }
 
 KITTENS_LAUNCHER(kBasedAttention, launch);

@@ -1,6 +1,8 @@
-// based_attention: a pass of the kernel, its shared memory and tensors, and the stream of chunks
-// that a block works on. (based_attention.cuh)
+// based_attention: a pass of a kernel, its shared memory and tensors, and the stream of chunks that
+// a block works on. (based_attention.cuh, based_attention_generic.cuh)
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/based_attention/based_attention_features.cuh"
 
@@ -19,6 +21,7 @@ inline constexpr int kValues = kBasedBlockValues;
 template <class T, int Pass, bool Outputs>  // a based_attention_pass
 struct based_attention_config {
   using type = T;
+  static constexpr bool generic = false;  // else for Hopper
   static constexpr auto pass = static_cast<based_attention_pass>(Pass);
   // Else the states at the ends of segments alone.
   static constexpr bool outputs = Outputs;
@@ -37,10 +40,16 @@ struct based_attention_config {
   using state_tile = st<T, kValues, kColumns>;
 };
 
-template <class Config>
-struct based_attention_arguments {
-  tma_sequence_map<typename Config::key_tile> keys, row_keys, key_gradients;
-  tma_sequence_map<typename Config::value_tile> values, row_values, o;
+// The same pass for every architecture. Registers and shared memory, of 44 to 72 KiB, say 2 blocks
+// a multiprocessor: of gradients, where it has no more than 100 KiB, 1.
+template <class T, int Pass, bool Outputs>
+struct based_attention_generic_config : based_attention_config<T, Pass, Outputs> {
+  static constexpr bool generic = true;
+  static constexpr int stages = 2;
+};
+
+// What a pass is given, beside the tensors that it reads and writes in tiles.
+struct pass_arguments {
   const float* initial_state;  // [B, H, F, V]; or null
   const float* initial_sums;   // [B, H, F]; or null
   float* final_state;
@@ -54,6 +63,29 @@ struct based_attention_arguments {
   float scale, eps;
   bool normalize, wants_o, wants_key_gradients;
 };
+
+template <class Config>
+struct based_attention_arguments : pass_arguments {
+  tma_sequence_map<typename Config::key_tile> keys, row_keys, key_gradients;
+  tma_sequence_map<typename Config::value_tile> values, row_values, o;
+};
+
+// A tensor [B, S, H, width], of which the generic kernel reads and writes pieces of 16 bytes.
+template <class T>
+struct token_rows {
+  T* data;
+  based_attention_strides strides;
+  int width;
+};
+template <class T>
+struct based_attention_generic_arguments : pass_arguments {
+  token_rows<T> keys, row_keys, key_gradients, values, row_values, o;
+};
+
+template <class Config>
+using arguments_of =
+    std::conditional_t<Config::generic, based_attention_generic_arguments<typename Config::type>,
+                       based_attention_arguments<Config>>;
 
 template <class Config>
 struct based_attention_shared {
@@ -77,8 +109,7 @@ struct chunk_stream {
   int batch, head, part, segment;
   int first, count;  // chunks
 
-  template <class Config>
-  KITTENS_DEVICE static chunk_stream of(const based_attention_arguments<Config>& p) {
+  KITTENS_DEVICE static chunk_stream of(const pass_arguments& p) {
     int of_all = arch::block_x();
     const auto take = [&](int extent) {
       const int index = of_all % extent;
@@ -102,8 +133,56 @@ struct chunk_stream {
   }
 };
 
+// Where a head's first token is in each tensor. In shared memory, for in registers they are more
+// than there is room for.
+template <class T>
+struct places_of_head {
+  T *keys, *row_keys, *key_gradients, *values, *row_values, *o;
+
+  KITTENS_DEVICE void set(const based_attention_generic_arguments<T>& p, const chunk_stream& s) {
+    const auto of = [&](const token_rows<T>& rows) {
+      return rows.data + s.batch * rows.strides.batch + s.head * rows.strides.head;
+    };
+    keys = of(p.keys);
+    row_keys = of(p.row_keys);
+    key_gradients = of(p.key_gradients);
+    values = of(p.values);
+    row_values = of(p.row_values);
+    o = of(p.o);
+  }
+};
+
+// The generic kernel's, by what a pass gives. Features of the keys are made in registers.
+template <class Config>
+struct generic_states_shared {
+  typename Config::value_tile values[Config::stages];  // of the forward, then o on its way out
+  typename Config::key_tile keys[Config::stages];
+  sv<float, kChunk> factors[2];  // of the chunk's values
+  places_of_head<typename Config::type> places;
+};
+template <class Config>
+struct generic_outputs_shared : generic_states_shared<Config> {
+  typename Config::key_tile row_keys[Config::stages];
+  typename Config::state_tile state;  // as that of Hopper's kernel
+};
+template <class Config>
+struct generic_gradients_shared : generic_outputs_shared<Config> {
+  typename Config::value_tile row_values[Config::stages];
+  typename Config::value_tile o;  // on its way out
+  typename Config::key_tile key_gradients;
+};
+template <class Config>
+using based_attention_generic_shared =
+    std::conditional_t<Config::differentiates, generic_gradients_shared<Config>,
+                       std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
+                                          generic_states_shared<Config>>>;
+
+template <class Config>
+using shared_of = std::conditional_t<Config::generic, based_attention_generic_shared<Config>,
+                                     based_attention_shared<Config>>;
+
 // 16 rows of a tile as an operand in registers, from `row` and `column` on; Transposed: 16 columns,
-// as rows of the operand. The caller fences before a copy overwrites them.
+// as rows of the operand. The caller fences before TMA overwrites them.
 template <bool Transposed, class T, int Rows, int Cols>
 KITTENS_DEVICE void load_fragment(uint32_t* words, const st<T, Rows, Cols>& tile, int row,
                                   int column) {

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
+from tests.tools import kernel_kinds
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -32,6 +33,7 @@ class Case:
         scale: As given to the op.
         spread: q and k are normally distributed with this standard deviation.
         layout: How q, k, v and the gradient of o lie in memory, "contiguous" or one of LAYOUTS.
+        generic: Whether `call` takes the generic kernel.
     """
 
     batch: int = 1
@@ -45,6 +47,7 @@ class Case:
     scale: float | None = None
     spread: float = 1.0
     layout: str = "contiguous"
+    generic: bool = False
 
     def __str__(self) -> str:
         parts = []
@@ -98,7 +101,10 @@ def layouts(dtype=BF16) -> list[Case]:
 EXAMPLE = Case(1, 130, 2)  # of `make sim`
 SMALL = "--length 66 --heads 1"  # options of `make sim`, for its tests
 # What tests/tools/budgets.py measures.
-BUDGETS = {"based_attention": Case(1, 256, 1)}
+BUDGETS = {
+    "based_attention": Case(1, 256, 1),
+    "based_attention, generic kernel": Case(1, 256, 1, generic=True),
+}
 
 
 def lay_out(t: Tensor, layout: str) -> Tensor:
@@ -147,16 +153,17 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
 def call(case: Case, q, k, v, state, sums) -> list[Tensor]:
     """o, and with states the final ones, by the backend in force."""
     given = {"scale": case.scale, "normalize": case.normalize}
-    if not case.states:
-        return [thunderkittens.based_attention(q, k, v, **given)]
-    o, final = thunderkittens.based_attention(
-        q,
-        k,
-        v,
-        **given,
-        initial_state=(state, sums) if case.normalize else state,
-        output_final_state=True,
-    )
+    with kernel_kinds.taking(case.generic):
+        if not case.states:
+            return [thunderkittens.based_attention(q, k, v, **given)]
+        o, final = thunderkittens.based_attention(
+            q,
+            k,
+            v,
+            **given,
+            initial_state=(state, sums) if case.normalize else state,
+            output_final_state=True,
+        )
     return [o, *final] if case.normalize else [o, final]
 
 

@@ -1,4 +1,4 @@
-"""Mistakes planted in based_attention's kernel: the simulator must find each one.
+"""Mistakes planted in based_attention's kernel for Hopper: the simulator must find each one.
 
 Each changes one place, and runs the program of the mutation tests with it, all passes: it is found
 by a report that names the cause, or by wrong numbers.
@@ -13,6 +13,8 @@ in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_forward = partial(Mistake, file=f"{_FILE}_forward.cuh")
 in_gradient = partial(Mistake, file=f"{_FILE}_gradient.cuh")
 in_sums = partial(Mistake, file=f"{_FILE}_sums.cuh")
+in_state = partial(Mistake, file=f"{_FILE}_state.cuh")
+in_states = partial(Mistake, file=f"{_FILE}_states.cuh")
 in_walk = partial(Mistake, file=f"{_FILE}_walk.cuh")
 
 WRONG = r"each.relative\(\) is [0-9.]+, not within"
@@ -26,20 +28,19 @@ MISTAKES = (
     ),
     in_walk(
         "reads_of_a_chunk_are_overtaken_by_the_copy",
-        "    arch::fence_async_proxy();  // before the copy that will overwrite the chunk\n",
-        "",
+        "{ arch::fence_async_proxy(); }",
+        "{}",
         r"^PROXY FENCE at based_attention_walk.cuh:\d+ .*: tma_load by thread 0 writes .*; "
         r"load_matrix by threads .* reads it at based_attention_tile.cuh",
     ),
-    in_walk(
+    in_states(
         "factors_are_read_before_all_have_written",
-        "      warpgroup::sync(kBarrier);  // all products are done: the features may be "
-        "overwritten\n",
+        "      this->meet();  // all products are done: the features may be overwritten\n",
         "",
-        r"^RACE at based_attention_walk.cuh:\d+ .*: threads 0-127 read .*; "
-        r"threads 0-63 write it at based_attention_walk.cuh",
+        r"^RACE at based_attention_state.cuh:\d+ .*: threads 0-127 read .*; "
+        r"threads 0-63 write it at based_attention_state.cuh",
     ),
-    in_walk(
+    in_state(
         "a_segment_begins_without_those_before_it",
         "        add_states(head_of(i), p.segment_states, p.segment_sums);\n",
         "",
@@ -47,9 +48,9 @@ MISTAKES = (
     ),
     in_forward(
         "o_is_overwritten_while_it_is_stored",  # by warps that thread 0 has not met
-        "    warpgroup::sync(kBarrier);\n\n    warpgroup::mma_fence(o, weights);",
-        "    warpgroup::mma_fence(o, weights);",
-        r"^RACE at based_attention_forward.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        "    warpgroup::sync(kBarrier);\n\n    products::mma_fence(o, w);",
+        "    products::mma_fence(o, w);",
+        r"^RACE at .*: (tma_store by thread 0|wgmma by threads 0-127) reads .*; "
         r"store_matrix by threads .* writes it",
     ),
     in_forward(
@@ -60,9 +61,9 @@ MISTAKES = (
     ),
     in_gradient(
         "gradients_are_overwritten_while_they_are_stored",
-        "    if (this->signals()) tma::store_async_read_wait<0>();\n    warpgroup::mma_async",
-        "    warpgroup::mma_async",
-        r"^RACE at based_attention_gradient.cuh:\d+ .*: tma_store by thread 0 reads .*; "
+        "      this->await_results();\n",
+        "",
+        r"^RACE at based_attention_walk.cuh:\d+ .*: tma_store by thread 0 reads .*; "
         r"store_matrix by threads .* writes it",
     ),
     in_gradient(
@@ -73,8 +74,8 @@ MISTAKES = (
     ),
     in_features(
         "products_of_opposite_elements_count_twice",
-        "    if (by < kHalf / 2 || place() < 2) return product;\n"
-        "    return is == kind::low && place() == 2 ? pack<T>(1, 0) : 0;\n",
+        "    if (by < kHalf / 2 || Lanes::has_first_columns()) return product;\n"
+        "    return is == kind::low ? Lanes::template one<T>() : 0;\n",
         "    return product;\n",
         WRONG,
     ),

@@ -1,29 +1,32 @@
-"""Mutation of based_attention's kernel: targets, programs, and mutants that no run can notice."""
+"""Mutation of based_attention's kernels: targets, programs, and mutants that no run can notice."""
 
 from tests.mutation.listing import NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("based_attention", "based_attention")
+PROGRAM, GENERIC = (
+    Program("based_attention", "based_attention", (f"GENERIC={i}",)) for i in (0, 1)
+)
 STEP = Program("based_attention", "based_attention_step")
 TARGETS = {
-    f"kernels/based_attention/based_attention{part}.cuh": (PROGRAM,)
-    for part in (
-        "",
-        "_contraction",
-        "_features",
-        "_forward",
-        "_gradient",
-        "_sums",
-        "_tile",
-        "_walk",
+    f"kernels/based_attention/based_attention{part}.cuh": programs
+    for programs, parts in (
+        ((PROGRAM,), ("", "_contraction", "_sums", "_walk")),
+        ((GENERIC,), ("_generic", "_generic_walk", "_products")),
+        (
+            (PROGRAM, GENERIC),
+            ("_features", "_forward", "_gradient", "_pass", "_state", "_states", "_tile"),
+        ),
     )
+    for part in parts
 } | {"kernels/based_attention/based_attention_step.cuh": (STEP,)}
 LEFT_OUT = {
     "kernels/based_attention/based_attention_step.cuh": ("min_blocks",),
     "kernels/based_attention/based_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
 }
 HOST_SIDE = (
+    "kernels/based_attention/based_attention_generic_launch.cuh",
     "kernels/based_attention/based_attention_launch.cuh",
+    "kernels/based_attention/based_attention_pass_launch.cuh",
     "kernels/based_attention/based_attention_step_launch.cuh",
 )
 
@@ -57,7 +60,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         "based_attention/based_attention_features.cuh",
-        "row_features",
+        "row_lanes",
         "subscript 1/2 next",
         "turned by all of its lanes it is what it was, once more",
     ),

@@ -22,4 +22,10 @@ SOME = (
     Case(1, 4099, 4),
     Case(1, 5000, 1, layout="fused"),
 )
-CASES = tuple(Problem("based_attention", each, cases) for each in SOME)
+CASES = (
+    *(Problem("based_attention", each, cases) for each in SOME),
+    *(
+        Problem("based_attention_generic", dataclasses.replace(each, generic=True), cases)
+        for each in SOME
+    ),
+)

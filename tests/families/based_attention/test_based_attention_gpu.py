@@ -1,4 +1,4 @@
-"""based_attention's kernel on a GPU: the lists of its other tests, and what only a GPU can show."""
+"""based_attention's kernels on a GPU: the lists of its other tests, and what only one can show."""
 
 import pytest
 import torch
@@ -32,6 +32,13 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request):
+    with thunderkittens.backend("auto", kernel=request.param):
+        yield
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
     """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
@@ -42,12 +49,14 @@ def test_against_float64(case):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", cases.wide(), ids=str)
 def test_wide_values(case):
     inputs = cases.make(case, "cuda")
     cases.check_case(case, inputs, cases.call(case, *inputs[:5]))
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""

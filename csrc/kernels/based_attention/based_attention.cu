@@ -1,0 +1,19 @@
+// based_attention on every architecture: picks the pass of the generic kernel, and enters the
+// launcher in the table.
+#include "kernels/based_attention/based_attention.h"
+#include "kernels/based_attention/based_attention_generic_launch.cuh"
+#include "kittens/host/launchers.h"
+
+namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
+namespace {
+
+void launch(const based_attention_params& p, kittens::host::stream s) {
+  with_type_and_pass(p, [&]<class T, based_attention_pass Pass>() {
+    launch_based_attention_generic<T, Pass>(p, s);
+  });
+}
+
+KITTENS_LAUNCHER(kBasedAttention, launch);
+
+}  // namespace
+}  // namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET
