@@ -140,15 +140,15 @@ struct places_of_head {
   T *keys, *row_keys, *key_gradients, *values, *row_values, *o;
 
   KITTENS_DEVICE void set(const based_attention_generic_arguments<T>& p, const chunk_stream& s) {
-    const auto of = [&](const token_rows<T>& rows) {
+    const auto placed = [&](const token_rows<T>& rows) {
       return rows.data + s.batch * rows.strides.batch + s.head * rows.strides.head;
     };
-    keys = of(p.keys);
-    row_keys = of(p.row_keys);
-    key_gradients = of(p.key_gradients);
-    values = of(p.values);
-    row_values = of(p.row_values);
-    o = of(p.o);
+    keys = placed(p.keys);
+    row_keys = placed(p.row_keys);
+    key_gradients = placed(p.key_gradients);
+    values = placed(p.values);
+    row_values = placed(p.row_values);
+    o = placed(p.o);
   }
 };
 

@@ -18,4 +18,10 @@ LEFT_OUT = {
 HOST_SIDE = (f"{_FOLDER}/adamw_launch.cuh",)
 LISTED: tuple[Listed, ...] = (
     Listed("adamw_table.cuh", "ends_last", "start (less|more)", "lane 0's alone is read"),
+    Listed(
+        "stochastic_rounding.cuh",
+        "round_stochastically",
+        "guard never",
+        "a processor's NaN, unlike a GPU's, has lower bits of zero, to which no carry comes",
+    ),
 )

@@ -33,12 +33,6 @@ HOST_SIDE = (
 STEP_KERNEL = "based_attention_step.cuh"
 
 LISTED: tuple[Listed, ...] = (
-    Listed(
-        "based_attention_forward.cuh",
-        "forward_walk::attend",
-        "store unfenced",
-        "publish_state's fence, before the same barrier, is behind this store as well",
-    ),
     Listed(STEP_KERNEL, "based_attention_step_config", "start double", TUNING),
     Listed(STEP_KERNEL, "step_feature::step_feature", "argument (1|2)/2 more", "below 0 is none"),
     Listed(STEP_KERNEL, "based_step::load_runs", "bound 1/3 shifted", NOT_BOUNDED),
@@ -60,7 +54,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         "based_attention/based_attention_features.cuh",
-        "row_lanes",
+        "features_of",
         "subscript 1/2 next",
         "turned by all of its lanes it is what it was, once more",
     ),
