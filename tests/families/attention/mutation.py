@@ -303,6 +303,12 @@ LISTED: tuple[Listed, ...] = (
         "term (2|3|5)/6 less",
         "of multiples of 32 below 256, 64 or 63 makes no difference there",
     ),
+    Listed(
+        OF_BACKWARD,
+        "attention_backward_generic_block::step",
+        "limit 3/4 less",
+        "forms with one stage of q have one of do",
+    ),
     Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
     Listed(
         BACKWARD_CONSUMER,

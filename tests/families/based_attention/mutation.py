@@ -65,4 +65,7 @@ LISTED: tuple[Listed, ...] = (
         "the formula gives a column that is nothing a negative row, too",
     ),
     Listed("based_attention/based_attention_sums.cuh", "key_sums::store", "limit more", SAME),
+    Listed(
+        "based_attention/based_attention_sums.cuh", "key_sums::for_each", "term 9/11 less", SAME
+    ),
 )
