@@ -34,8 +34,26 @@ HOST_SIDE = (
 )
 
 STEP_KERNEL = "linear_attention_step.cuh"
+OF_GENERIC, OF_DECAYS = "linear_attention_generic.cuh", "linear_attention_generic_decays.cuh"
+GENERIC_BLOCK = "linear_attention_generic_block"
+OF_TILES = "64 / 15 is 4 too, and 32 / 15 is 2"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "limit more", "any thread may"),
+    Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "term 1/4 less", "it waits for more"),
+    Listed(OF_GENERIC, f"{GENERIC_BLOCK}::leave_dots", "term less", "it waits for more"),
+    Listed(OF_GENERIC, f"{GENERIC_BLOCK}::attend", "term 3/6 less", OF_TILES),
+    Listed(OF_GENERIC, f"{GENERIC_BLOCK}::store_output", "term 2/7 less", OF_TILES),
+    Listed("linear_attention_generic_tile.cuh", "generic_output_shared", "length less", OF_TILES),
+    Listed(
+        "linear_attention_generic_tile.cuh",
+        "linear_attention_generic_config",
+        "start 3/3 more",
+        TUNING,
+    ),
+    Listed("linear_attention_generic_copies.cuh", "chunk_copies", "term more", "17 / 2 is 8 too"),
+    Listed(OF_DECAYS, "leave_decays", "bound 1/2 shifted", "no lane has one 32 before it"),
+    Listed(OF_DECAYS, "leave_decays", "limit more", "all lanes have the total"),
     Listed(
         "linear_attention_consumer.cuh",
         "linear_attention_consumer::store_own_scores",
