@@ -25,11 +25,7 @@ myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!thunderkittens\b).*"),  # torch's and Python's names
-    # On their ops' pages.
-    (
-        r"py:class",
-        r"thunderkittens\.ops\.(hedgehog_attention\.HedgehogState|quantized_linear\.QuantizedWeight).*",
-    ),
+    (r"py:class", rf"thunderkittens\.ops\.\w+\.({'|'.join(sorted(PUBLIC))})\b.*"),  # on their pages
 ]
 smartquotes_action = "D"  # dashes; "none" keeps the quotes that are typed
 

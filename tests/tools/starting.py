@@ -1,9 +1,8 @@
 """Processes that a sandbox does not start at once.
 
-In gVisor, execve of a compiler has answered EFAULT ("Bad address") for a path and arguments that
-were right: once in some hundred thousand starts, 20,000 more of which, made by threads while others
-mapped memory, did not show it again. It ended a run of all tests. Nothing of ours is in that call,
-so it is made once more, with a warning.
+Once, execve of a compiler answered EFAULT ("Bad address") for a path and arguments that were right,
+and a run of all tests failed. 20,000 starts by threads, while others mapped memory, did not show it
+again. Nothing of ours is in that call, so it is made once more, with a warning.
 """
 
 import errno

@@ -48,6 +48,31 @@ def test_nan_of_e4m3_stays_nan():
     assert y[:, [5, 20]].isnan().all()
 
 
+@pytest.mark.parametrize("form", [E4M3, "int4"], ids=str)
+def test_a_graph_of_layers_has_the_bits_of_calls(form):
+    """x goes past shared memory: through the L1, which must not have what was there before."""
+    weights = [torch.randn(1024, 1024, device="cuda").bfloat16() / 32 for _ in range(20)]
+    made = [thunderkittens.quantize_weight(weight, form) for weight in weights]
+    x = torch.randn(4, 1024, device="cuda").bfloat16()
+    y = [torch.empty_like(x), torch.empty_like(x)]  # written and read by turns
+
+    def layers():
+        y[0].copy_(x)
+        for i, weight in enumerate(made):
+            y[(i + 1) % 2].copy_(thunderkittens.quantized_linear(y[i % 2], *weight))
+            y[i % 2].zero_()
+        return y[len(made) % 2]
+
+    want = layers().clone()
+    assert want.isfinite().all() and want.any()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = layers()
+    for _ in range(10):
+        graph.replay()
+        assert memory.bits_equal(got, want)
+
+
 def test_a_weight_that_the_kernel_in_front_writes():
     """Launched before that one has ended, it waits for what it reads."""
     x = torch.randn(2, 512, device="cuda").bfloat16()

@@ -48,9 +48,8 @@ Tensor rows_of(const linear_call& c, const linear_problem& problem) {
   return at::empty({problem.rows, stride}, x.options()).narrow(1, 0, problem.in_features).copy_(x);
 }
 
-std::string why_torch(const linear_call& c, const linear_problem& problem) {
-  if (c.x.scalar_type() == at::kDouble) return "float64 is computed by torch";
-  if (std::string why = why_unsupported(problem); !why.empty()) return why;
+std::string why_not_by_kernel(const linear_call& c, const linear_problem& problem) {
+  if (std::string why = why_torch(c.x, problem); !why.empty()) return why;
   // A weight is too large to be copied.
   if (const char* why = c.weight.numel() == 0 ? nullptr : why_copied(c.weight)) {
     return c10::str("weight cannot be read where it is: ", why, " (strides ", c.weight.strides(),
@@ -91,7 +90,7 @@ decision decide_linear(const kernel& k, const linear_call& c, const linear_probl
     return leave_to_torch(k, c10::str(problem.rows, " rows are more than ", problem.kMostRows,
                                       ": torch's product is as fast"));
   }
-  const decision d = decide(k, c.x.device(), why_torch(c, problem));
+  const decision d = decide(k, c.x.device(), why_not_by_kernel(c, problem));
   if (d.explained && d.on != nullptr) note_tma_copy(c.x, "x");
   return d;
 }
