@@ -105,6 +105,7 @@ def test_step_in_a_graph():
     model = make_model()
     optimizer = AdamW(model.parameters(), **{**FINAL, "lr": rate})
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         backward(model, x)
         optimizer.step()

@@ -179,6 +179,7 @@ def test_graph_capture():
         return *cases.forward(case, q, k, v), *cases.gradients(case, q, k, v, dout)
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         run(*static)
     torch.cuda.synchronize()

@@ -67,6 +67,7 @@ def test_bounds_change_between_replays():
         )
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         run(*bounds)
     torch.cuda.synchronize()

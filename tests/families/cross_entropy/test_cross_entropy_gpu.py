@@ -177,6 +177,7 @@ def test_graph_capture(case):
     """Forward and backward in one CUDA graph; replays on new data give the bits of eager."""
     static = cases.make(case, "cuda")
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         cases.run(case, *static)
     torch.cuda.synchronize()

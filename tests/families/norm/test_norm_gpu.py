@@ -91,6 +91,7 @@ def test_graph_capture():
     case = Case(1024, (133,), BF16, BF16, BF16)
     static = cases.make(case, "cuda")
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         cases.run(*static)
     torch.cuda.synchronize()

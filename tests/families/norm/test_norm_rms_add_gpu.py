@@ -97,6 +97,7 @@ def test_graph_capture(case):
     """Forward and backward in one CUDA graph; replays on new data give the bits of eager."""
     static = cases.make(case, "cuda")
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         cases.run(case, *static)
     torch.cuda.synchronize()
@@ -124,6 +125,7 @@ def test_a_graph_draws_a_new_seed_at_each_replay(op):
         return total.detach(), *torch.autograd.grad(total, leaf, torch.ones_like(total))
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         run()
     torch.cuda.synchronize()

@@ -92,6 +92,7 @@ def test_graph_capture():
         return turned
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         step()
     torch.cuda.synchronize()
