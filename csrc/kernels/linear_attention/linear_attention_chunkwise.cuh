@@ -55,6 +55,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
     }
     s.chunks.init(Config::consumers);
+    s.stream = chunk_stream::of<Config>(p, arch::block_x());
+    s.heads = heads_read::of(p, s.stream.head);
+    s.places = places_of_gates::of(p, s.stream);
   }
   arch::sync_block();
   linear_attention_consumer<Config>(p, s, warpgroupid()).consume();
