@@ -143,7 +143,6 @@ class linear_attention_consumer {
     warpgroup::mma_async_wait<1>(state);
     decay_and_publish(decays_of(step + 1));
     warpgroup::mma_async_wait<0>(o);
-    if (signals() && !skips()) shared.chunks.release_after_mma(at);
     mul_row(o, o, rows_of(decays.after));
     if (p.dots != nullptr) store_dots(o, token);
     if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
@@ -151,7 +150,7 @@ class linear_attention_consumer {
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
-      if (skips()) shared.chunks.release_after_mma(at);
+      shared.chunks.release_after_mma(at);  // store's fence is behind all reads of the values, too
       tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
       tma::store_commit_group();
     }
@@ -159,7 +158,7 @@ class linear_attention_consumer {
 
   // o += skip · v. The values are read until the next barrier.
   KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
-    const float skip = arch::load_global(p.skip + stream.head);
+    const float skip = shared.skip;
     rt<T, 16, kValues> v;
     warpgroup::load(v, shared.v[at.stage][w]);
 #pragma unroll
@@ -175,7 +174,6 @@ class linear_attention_consumer {
   KITTENS_DEVICE values_of_rows values() const {
     values_of_rows v;
     load_values(v, shared.v[at.stage][w], arch::warp_id() % 4 * 16);
-    arch::fence_async_proxy();  // before the copy that will overwrite the values
     return v;
   }
 
@@ -198,6 +196,7 @@ class linear_attention_consumer {
     const float total = decays_of(step).total;
     values_of_rows v = values();
     decay_values(v, decays_of(step));
+    arch::fence_async_proxy();  // before the copy that will overwrite the values
     warpgroup::sync(kBarrier + w);  // all have read the values and the decays
     mul(state, state, arch::exp2_approx(total));
     issue_state_product(v);

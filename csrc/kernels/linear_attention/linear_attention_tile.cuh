@@ -71,6 +71,7 @@ struct output_shared {
   semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;
   chunk_stream stream;
+  float skip;  // of the head
   heads_read heads;
   places_of_gates places;
 };
