@@ -51,10 +51,14 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
     linear_attention_chunkwise(const __grid_constant__ linear_attention_arguments<Config> p) {
   auto& s = *reinterpret_cast<linear_attention_chunkwise_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
+    s.chunks.init(Config::consumers);
+    s.stream = chunk_stream::of<Config>(p, arch::block_x());
+    s.heads = heads_read::of(p, s.stream.head);
+    s.places = places_of_gates::of(p, s.stream);
     if constexpr (Config::outputs) {
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
+      s.skip = p.skip == nullptr ? 0 : arch::load_global(p.skip + s.stream.head);
     }
-    s.chunks.init(Config::consumers);
   }
   arch::sync_block();
   linear_attention_consumer<Config>(p, s, warpgroupid()).consume();

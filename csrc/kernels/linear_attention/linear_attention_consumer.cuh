@@ -2,7 +2,7 @@
 // in its registers. (linear_attention_chunkwise.cuh)
 #pragma once
 
-#include "kernels/linear_attention/linear_attention_decays.cuh"
+#include "kernels/linear_attention/linear_attention_scores.cuh"
 #include "kernels/linear_attention/linear_attention_state.cuh"
 #include "kernels/linear_attention/linear_attention_values.cuh"
 
@@ -14,34 +14,36 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_chunkwise_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(chunk_stream::of<Config>(p, arch::block_x())) {}
+      : p(p), shared(shared), w(w), stream(shared.stream) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
     for (int step = 0; step < Config::stages - 1; ++step) request(step);
+    const int warp = arch::warp_id() % 4;
+    if (warp >= kFirstOfDecays) {
+      request_gates(warp - kFirstOfDecays);
+      leave_decays_of(warp - kFirstOfDecays);
+    }
     load_state<Config>(p, stream, w, state);
+    warpgroup::sync(kBarrier + w);
     if constexpr (Config::outputs) {
-      publish_state();
+      decay_and_publish(decays_of(0));
       warpgroup::sync(kBarrier + w);
     }
-    decays_type decays(load_decays(0), shared.decay[w * 4 + arch::warp_id() % 4]);
     float decay = 0;  // log₂
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step, at.advance()) {
+      const int ahead = step + kDecaysAhead;
+      const bool leaves_decays = warp == kFirstOfDecays + ahead % kDecaysAhead;
       request(step + Config::stages - 1);
-      const loaded_decays next = load_decays(step + 1);
+      if (leaves_decays) request_gates(ahead);
       shared.chunks.wait_full(at);
       if constexpr (Config::outputs) {
-        attend(decays, next, stream.template token<Config>(step));
+        attend(step);
       } else {
-        const values_of_rows v = decayed_values(decays);
-        warpgroup::sync(kBarrier + w);  // all have read the values
-        add_to_state(v, decays.total);
-        decay += decays.total;
-        decays.set(next);
-        warpgroup::mma_async_wait<0>(state);
-        if (signals()) shared.chunks.release_after_mma(at);
+        decay += add_to_state(step);
       }
+      if (leaves_decays) leave_decays_of(ahead);
     }
     store_state<Config>(p, stream, w, state, decay);
     if (Config::outputs && signals()) tma::store_async_read_wait<0>();
@@ -49,25 +51,47 @@ class linear_attention_consumer {
 
  private:
   using T = typename Config::type;
-  using decays_type = chunk_decays<Config>;
-  using loaded_decays = typename decays_type::loaded;
+  using scores = rt_fl<16, kChunk>;
+  using of_rows = scores::col_vec;
+  using decays_type = decays_of_tokens<kChunk>;
   using values_of_rows = rt<T, 16, kChunk>;  // vᵀ: [values, tokens]
   static constexpr int kBarrier = 1;         // one a consumer
+  // Chunks whose decays are there before: as many as have memory. The next one's decay the state as
+  // soon as it is there.
+  static constexpr int kDecaysAhead = 2;
+  // What only some do, different warps do, for each chunk waits for the slowest: warp 0 asks for
+  // chunks, warp 1 stores o and gives chunks back, warps 2 and 3 leave decays in turn.
+  static constexpr int kFirstOfDecays = 2;
   const linear_attention_arguments<Config>& p;
   linear_attention_chunkwise_shared<Config>& shared;
   const int w;
-  const chunk_stream stream;
+  const chunk_stream& stream;
   cursor<Config::stages> at, requested;
   uint32_t dotted_phase = 0;
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
   KITTENS_DEVICE bool skips() const { return Config::weighted && p.skip != nullptr; }
-  KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
+  KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == kWarp; }
 
-  // Of the chunk of a step, ahead of it; or of none.
-  KITTENS_DEVICE loaded_decays load_decays(int step) const {
-    if (step >= stream.count) return {};
-    return decays_type::load(p, stream, stream.template token<Config>(step));
+  // Of the chunk of a step; or, behind the last one, of none.
+  KITTENS_DEVICE decays_type& decays_of(int step) const {
+    return shared.decays[w].of_chunk[step % kDecaysAhead];
+  }
+  // By a warp for every other chunk, whose gates come while another is computed.
+  KITTENS_DEVICE void request_gates(int step) {
+    request_gates_of<Config>(shared.decays[w].gates[step % kDecaysAhead], shared.places, p, stream,
+                             step);
+    load_async_commit();
+  }
+  KITTENS_DEVICE void leave_decays_of(int step) {
+    load_async_wait<0>();
+    leave_decays<Config>(decays_of(step), shared.decays[w].gates[step % kDecaysAhead], p);
+  }
+  // This warp's rows.
+  KITTENS_DEVICE of_rows rows_of(const decays_type::of_tokens& all) const {
+    of_rows rows;
+    load(rows, decays_type::sixteen(all, arch::warp_id() % 4));
+    return rows;
   }
 
   // Has the chunk of a step brought, into the stage of the one before this, which each consumer
@@ -81,80 +105,60 @@ class linear_attention_consumer {
     semaphore& full = shared.chunks.full[stage];
     shared.chunks.wait_empty(requested);
     shared.chunks.expect(requested, kBytes);
-    tma::load_async(shared.k[stage], p.k, full, origin, token, stream.head / p.k_share);
+    tma::load_async(shared.k[stage], p.k, full, origin, token, shared.heads.k);
     if constexpr (Config::outputs) {
-      tma::load_async(shared.q[stage], p.q, full, origin, token, stream.head / p.q_share);
+      tma::load_async(shared.q[stage], p.q, full, origin, token, shared.heads.q);
     }
     for (int i = 0; i < Config::consumers; ++i) {
-      tma::load_async(shared.v[stage][i], p.v, full, origin, token, stream.head / p.v_share,
-                      i * kValues);
+      tma::load_async(shared.v[stage][i], p.v, full, origin, token, shared.heads.v, i * kValues);
     }
     requested.advance();
   }
 
-  // One chunk: its part of o, and the state behind it. Leaves the decays of the next one.
-  KITTENS_DEVICE void attend(decays_type& decays, const loaded_decays& next, int token) {
-    typename decays_type::scores s;
+  // One chunk: its part of o, and the state behind it, as the next chunk takes it.
+  KITTENS_DEVICE void attend(int step) {
+    const decays_type& decays = decays_of(step);
+    const int token = stream.template token<Config>(step);
+    scores s;
     rt_fl<16, kValues> o;
     warpgroup::mma_fence();
     warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
-    values_of_rows v = decayed_values(decays);
+    values_of_rows v = values();
+    decay_values(v, decays);
     warpgroup::mma_async_wait<0>(s, o);
     if (signals()) tma::store_async_read_wait<0>();
     // All have read the values and the state, and what was stored last has left shared memory.
     warpgroup::sync(kBarrier + w);
     if (signals() && p.dots != nullptr) request_dotted(token);
-    add_to_state(v, decays.total);
+    issue_state_product(v);
 
     if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
-    const rt<T, 16, kChunk> weights = decays.weights_of(s);
-    mul_row(o, o, decays.before_scores());
-    warpgroup::mma_fence(o);
+    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays);
+    if (!takes_factors<T>(decays.total)) mul_row(o, o, rows_of(decays.before));
+    warpgroup::mma_fence(weights, o);
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
     warpgroup::mma_commit_group();
-    typename decays_type::of_rows scales = decays.after_scores();
-    mul(scales, scales, p.scale);
-    decays.set(next);
-
     warpgroup::mma_async_wait<1>(state);
-    publish_state();
+    decay_and_publish(decays_of(step + 1));
     warpgroup::mma_async_wait<0>(o);
-    if (signals() && !skips()) shared.chunks.release_after_mma(at);
-    mul_row(o, o, scales);
+    mul_row(o, o, rows_of(decays.after));
     if (p.dots != nullptr) store_dots(o, token);
-    // (Loaded before, these would be spilled: there are no registers to spare.)
-    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, load_row_weights(token));
+    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
     if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
-      if (skips()) shared.chunks.release_after_mma(at);
+      shared.chunks.release_after_mma(at);  // store's fence is behind all reads of the values, too
       tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
       tma::store_commit_group();
     }
   }
 
-  // Of o's rows, 1 without.
-  KITTENS_DEVICE typename decays_type::of_rows load_row_weights(int token) const {
-    float weights[2] = {1, 1};
-    const int row = token + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (!Config::weighted || p.o_weights == nullptr || row + half * 8 >= stream.length) continue;
-      weights[half] =
-          arch::load_global(stream.of_token(p.o_weights, p.weight_strides, row + half * 8));
-    }
-    typename decays_type::of_rows of_rows;
-    of_rows.data[0].set({weights[0]});
-    of_rows.data[1].set({weights[1]});
-    return of_rows;
-  }
-
   // o += skip · v. The values are read until the next barrier.
   KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
-    const float skip = arch::load_global(p.skip + stream.head);
+    const float skip = shared.skip;
     rt<T, 16, kValues> v;
     warpgroup::load(v, shared.v[at.stage][w]);
 #pragma unroll
@@ -166,31 +170,59 @@ class linear_attention_consumer {
     }
   }
 
-  // vᵀ, decayed from each token to the chunk's end in the recurrence: as an operand in registers.
-  KITTENS_DEVICE values_of_rows decayed_values(const decays_type& decays) {
+  // vᵀ, as an operand in registers.
+  KITTENS_DEVICE values_of_rows values() const {
     values_of_rows v;
     load_values(v, shared.v[at.stage][w], arch::warp_id() % 4 * 16);
-    mul_col(v, v, decays.to_end());
-    arch::fence_async_proxy();  // before the copy that will overwrite the values
     return v;
   }
 
-  // state = state · decay of the chunk + vᵀ k. Leaves the product under way.
-  KITTENS_DEVICE void add_to_state(const values_of_rows& v, float total) {
-    mul(state, state, arch::exp2_approx(total));
+  // Decayed from each token to the chunk's end in the recurrence.
+  KITTENS_DEVICE void decay_values(values_of_rows& v, const decays_type& decays) const {
+    scores::row_vec to_end;
+    load(to_end, decays.to_end);
+    mul_col(v, v, to_end);
+  }
+
+  // state += vᵀ k, with v decayed. Leaves the product under way.
+  KITTENS_DEVICE void issue_state_product(const values_of_rows& v) {
     warpgroup::mma_fence(state);
     warpgroup::mma_AB(state, v, shared.k[at.stage]);
     warpgroup::mma_commit_group();
   }
 
-  // For the next chunk's product: there after a barrier.
-  KITTENS_DEVICE void publish_state() { warpgroup::store(shared.state[w], state); }
+  // The state behind a chunk, where no outputs are. Returns log₂ of the chunk's decay.
+  KITTENS_DEVICE float add_to_state(int step) {
+    const float total = decays_of(step).total;
+    values_of_rows v = values();
+    decay_values(v, decays_of(step));
+    arch::fence_async_proxy();  // before the copy that will overwrite the values
+    warpgroup::sync(kBarrier + w);  // all have read the values and the decays
+    mul(state, state, arch::exp2_approx(total));
+    issue_state_product(v);
+    warpgroup::mma_async_wait<0>(state);
+    if (signals()) shared.chunks.release_after_mma(at);
+    return total;
+  }
+
+  // The state for the next chunk's product, there after a barrier, and as the chunk adds to it. By
+  // factors, all rows of o take the whole chunk's decay of it.
+  KITTENS_DEVICE void decay_and_publish(const decays_type& next) {
+    const float decay = arch::exp2_approx(next.total);
+    if (takes_factors<T>(next.total)) {
+      mul(state, state, decay);
+      warpgroup::store(shared.state[w], state);
+    } else {
+      warpgroup::store(shared.state[w], state);
+      mul(state, state, decay);
+    }
+  }
 
   // What o's rows are multiplied by comes to where o will go out from.
   KITTENS_DEVICE void request_dotted(int token) {
     semaphore& full = shared.dotted[w];
     expect_bytes(full, tma::bytes<typename Config::value_tile>);
-    tma::load_async(shared.o[w], p.dotted, full, stream.origin, token, stream.head / p.dotted_share,
+    tma::load_async(shared.o[w], p.dotted, full, stream.origin, token, shared.heads.dotted,
                     w * kValues);
   }
 
@@ -202,7 +234,7 @@ class linear_attention_consumer {
     warpgroup::load(dotted, shared.o[w]);
     rt_fl<16, kValues> products;
     mul(products, o, dotted);
-    typename decays_type::of_rows sums;
+    of_rows sums;
     row_sum(sums, products);
     const int lane = arch::lane_id();
 #pragma unroll
@@ -217,7 +249,7 @@ class linear_attention_consumer {
 
   // The diagonal of the scores: q · k of each token. It crosses a warp's 16 × 16 scores of its own
   // tokens, of which the quarters 0 and 3 have it.
-  KITTENS_DEVICE void store_own_scores(const typename decays_type::scores& s, int first_token) {
+  KITTENS_DEVICE void store_own_scores(const scores& s, int first_token) {
     const int lane = arch::lane_id(), warp = arch::warp_id() % 4;
     const int beyond = lane / 4 - lane % 4 * 2;  // of the row, from this lane's first column
 #pragma unroll

@@ -1,9 +1,30 @@
-// linear attention: the decays within a chunk. (linear_attention_chunkwise.cuh)
+// linear attention: the decays within a chunk, left by one warp for all that compute it.
+// (linear_attention_chunkwise.cuh, linear_attention_generic.cuh)
 #pragma once
 
-#include "kernels/linear_attention/linear_attention_tile.cuh"
+#include "kernels/linear_attention/linear_attention_stream.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
+
+// A number of each of a chunk's tokens, as they are given. What is null is not there.
+template <int Tokens>
+struct gates_of_tokens {
+  sv<float, Tokens> log_decay, k_weights, o_weights;
+};
+
+// Where those of the stream's first token are; null is not wanted. In shared memory, for there are
+// no registers to spare.
+struct places_of_gates {
+  const float *log_decay, *k_weights, *o_weights;
+
+  KITTENS_DEVICE static places_of_gates of(const chunkwise_arguments& p, const chunk_stream& s) {
+    const auto place = [&](const float* from, const linear_attention_strides& strides) {
+      return from == nullptr ? nullptr : s.of_token(from, strides, 0);
+    };
+    return {place(p.log_decay, p.decay_strides), place(p.k_weights, p.weight_strides),
+            place(p.o_weights, p.weight_strides)};
+  }
+};
 
 // The decays within a chunk. At token i of the chunk, L(i) is log₂ of their product up to i; a
 // token past the sequence's end does not decay. Two ways lead from the score of row i and column j
@@ -13,151 +34,111 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 //   or exactly   2^(L(i) − L(j)) of each pair
 //
 // The first takes an exponential a token in place of one a pair, and is as exact where both factors
-// are far from the ends of T's range: e at least 2^−32, and T as wide as float.
-template <class Config>
-class chunk_decays {
- public:
-  using T = typename Config::type;
-  using scores = rt_fl<16, kChunk>;
-  using of_rows = scores::col_vec;
-  using of_columns = scores::row_vec;
+// are far from the ends of T's range: e at least 2^−32, and T as wide as float. (takes_factors)
+template <int Tokens>
+struct decays_of_tokens {
+  using of_tokens = sv<float, Tokens>;
+  of_tokens to_end;        // from each token to the chunk's end in the recurrence, times its weight
+  of_tokens log_to_end;    // of columns of the scores: log₂ of that
+  of_tokens log_from_end;  // of rows: log₂ of what brings them back from the chunk's end
+  of_tokens before, after;  // of rows of o: before the scores' part is added, and at last
+  of_tokens weights;        // of rows of o, or 1
+  float total;              // log₂ of the chunk's decay
 
-  of_rows since_state;  // log₂ of the decay from the state before the chunk to this warp's tokens
-  float total;          // log₂ of the chunk's
-  bool by_factors;
-
-  // Two tokens' decays of each lane, log₂, and their weights, as they are loaded, a chunk ahead.
-  struct loaded {
-    float x = 0, y = 0;
-    float weight_x = 1, weight_y = 1;
-  };
-  KITTENS_DEVICE static loaded load(const chunkwise_arguments& p, const chunk_stream& s,
-                                    int first_token) {
-    loaded g;
-    const int token = first_token + 2 * arch::lane_id();
-    const auto load_two = [&](const float* from, const linear_attention_strides& strides, float& x,
-                              float& y) {
-      const float* const at = s.of_token(from, strides, token);
-      if (token < s.length) x = arch::load_global(at);
-      if (token + 1 < s.length) y = arch::load_global(at + strides.token);
-    };
-    if (p.log_decay != nullptr) {
-      load_two(p.log_decay, p.decay_strides, g.x, g.y);
-      g.x *= kLog2e;
-      g.y *= kLog2e;
-    }
-    if (kHasWeights && p.k_weights != nullptr) {
-      load_two(p.k_weights, p.weight_strides, g.weight_x, g.weight_y);
-    }
-    return g;
-  }
-
-  // By one warp, through memory of its own.
-  KITTENS_DEVICE chunk_decays(const loaded& g, decays_of_columns& memory) : memory(memory) {
-    set(g);
-  }
-  KITTENS_DEVICE void set(const loaded& g) {
-    const int lane = arch::lane_id();
-    float sum = g.x + g.y;  // of this lane's tokens and those before
-#pragma unroll
-    for (int delta = 1; delta < 32; delta *= 2) {
-      const float before = arch::shuffle_up(sum, delta);
-      if (lane >= delta) sum += before;
-    }
-    total = arch::shuffle(sum, 31);
-    by_factors = takes_factors<T>(total);
-    const float x = sum - g.y, y = sum;  // L of this lane's tokens
-    const int row = arch::warp_id() % 4 * 16 + lane / 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int from = row / 2 + half * 4;
-      const float even = arch::shuffle(x, from), odd = arch::shuffle(y, from);
-      const float to_row = row % 2 == 0 ? even : odd;
-      since_state.data[half].set({Config::reverse ? total - to_row : to_row});
-    }
-    arch::sync_warp();  // all lanes have read the chunk before
-    const auto leave = [&](int token, float to_token, float weight) {
-      float to_end = Config::reverse ? to_token : total - to_token;
-      memory.to_end.data[token] = arch::exp2_approx(to_end) * weight;
-      if (kHasWeights) to_end += arch::log2_approx(weight);
-      memory.log_to_end.data[token] = to_end;
-    };
-    leave(2 * lane, x, g.weight_x);
-    leave(2 * lane + 1, y, g.weight_y);
-    arch::sync_warp();
-  }
-
-  // The decay from each token to the chunk's end, times its weight.
-  KITTENS_DEVICE of_columns to_end() const {
-    of_columns columns;
-    kittens::load(columns, memory.to_end);
-    return columns;
-  }
-
-  // What the state's part of o is multiplied by, and o at last.
-  KITTENS_DEVICE of_rows before_scores() const {
-    of_rows rows = since_state;
-    if (by_factors) fill(rows, total);
-    exp2(rows, rows);
-    return rows;
-  }
-  KITTENS_DEVICE of_rows after_scores() const {
-    of_rows rows;
-    zero(rows);
-    if (by_factors) add(rows, since_state, -total);
-    exp2(rows, rows);
-    return rows;
-  }
-
-  // Of the scores, times the decays from the earlier token to the later; 0 where the column comes
-  // later than the row in the recurrence.
-  KITTENS_DEVICE rt<T, 16, kChunk> weights_of(scores& s) const {
-    if (by_factors) {
-      mul_col(s, s, to_end());
-    } else {
-      of_columns columns;
-      kittens::load(columns, memory.log_to_end);
-      of_rows rows;  // to the chunk's end
-      sub(rows, since_state, total);
-      scores d;
-      broadcast_col(d, columns);
-      add_row(d, d, rows);
-      exp2(d, d);  // of what comes later infinity, maybe, but hidden below
-      mul(s, s, d);
-    }
-    rt<T, 16, kChunk> weights;
-    copy(weights, s);
-    hide_later(weights);
-    return weights;
-  }
-
- private:
-  static constexpr bool kHasWeights = Config::weighted && !Config::reverse;
-  decays_of_columns& memory;
-
-  // Zeros in place of columns that come later than the row: two elements of a word at a time, which
-  // takes half of what `tril` does.
-  KITTENS_DEVICE static void hide_later(rt<T, 16, kChunk>& weights) {
-    const int lane = arch::lane_id(), warp = arch::warp_id() % 4;
-    const int row = lane / 4, column = lane % 4 * 2;
-    const bool first = Config::reverse ? column >= row : column <= row;
-    const bool second = Config::reverse ? column + 1 >= row : column + 1 <= row;
-    const uint32_t diagonal = (first ? 0x0000ffffu : 0u) | (second ? 0xffff0000u : 0u);
-#pragma unroll
-    for (int i = 0; i < kChunk / 16; ++i) {
-      const uint32_t earlier = (Config::reverse ? i > warp : i < warp) ? ~0u : 0u;
-      const uint32_t own = i == warp ? ~0u : 0u;
-      // 8 × 8 quarters of 16 × 16: above left, below left, above right, below right.
-      const uint32_t on_diagonal = earlier | (own & diagonal);
-      const uint32_t below = Config::reverse ? earlier : earlier | own;
-      const uint32_t above = Config::reverse ? earlier | own : earlier;
-      uint32_t* const words = &weights.data[0][4 * i];
-      words[0] &= on_diagonal;
-      words[1] &= below;
-      words[2] &= above;
-      words[3] &= on_diagonal;
-    }
+  // Of tokens 16 · i and on.
+  KITTENS_DEVICE static const sv<float, 16>& sixteen(const of_tokens& all, int i) {
+    return *reinterpret_cast<const sv<float, 16>*>(all.data + 16 * i);
   }
 };
+
+// A lane's tokens' numbers, which lie next to each other.
+template <int N>
+struct alignas(N * sizeof(float)) numbers_of_lane {
+  float data[N];
+};
+template <int N, int Tokens>
+KITTENS_DEVICE numbers_of_lane<N> load_numbers(const sv<float, Tokens>& of_tokens) {
+  return arch::load_shared(reinterpret_cast<const numbers_of_lane<N>*>(of_tokens.data) +
+                           arch::lane_id());
+}
+template <int N, int Tokens>
+KITTENS_DEVICE void store_numbers(sv<float, Tokens>& of_tokens, const numbers_of_lane<N>& x) {
+  arch::store_shared(reinterpret_cast<numbers_of_lane<N>*>(of_tokens.data) + arch::lane_id(), x);
+}
+
+// Has the gates of the chunk of a step brought, where there are any: by a warp. A token that does
+// not exist has zeros.
+template <class Config>
+KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
+                                     const places_of_gates& from, const chunkwise_arguments& p,
+                                     const chunk_stream& s, int step) {
+  const auto copy = [&](auto& to, const float* from, int64_t stride) {
+    if (from == nullptr) return;
+#pragma unroll
+    for (int first = 0; first < Config::chunk; first += kWarp) {
+      const int i = first + arch::lane_id(), token = s.template token<Config>(step) + i;
+      const bool there = step < s.count && token < s.length;
+      arch::cp_async<4>(&to.data[i], from + token * stride, there);
+    }
+  };
+  copy(to.log_decay, from.log_decay, p.decay_strides.token);
+  if constexpr (!Config::reverse) copy(to.k_weights, from.k_weights, p.weight_strides.token);
+  if constexpr (Config::outputs) copy(to.o_weights, from.o_weights, p.weight_strides.token);
+}
+
+// What all warps need of a chunk's gates: by the warp that had them brought, once each lane's
+// copies are there.
+template <class Config>
+KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
+                                 const gates_of_tokens<Config::chunk>& gates,
+                                 const chunkwise_arguments& p) {
+  constexpr int kTokens = Config::chunk / kWarp;  // of a lane
+  using numbers = numbers_of_lane<kTokens>;
+  const int lane = arch::lane_id();
+  arch::sync_warp();  // other lanes' copies are there
+  numbers own{};      // log₂
+  if (p.log_decay != nullptr) own = load_numbers<kTokens>(gates.log_decay);
+  float sum = 0;  // of this lane's tokens and those before
+#pragma unroll
+  for (float& x : own.data) {
+    x *= kLog2e;
+    sum += x;
+  }
+#pragma unroll
+  for (int delta = 1; delta < kWarp; delta *= 2) {
+    const float before = arch::shuffle_up(sum, delta);
+    if (lane >= delta) sum += before;
+  }
+  const float total = arch::shuffle(sum, kWarp - 1);
+  if (lane == 0) to.total = total;
+  numbers k_weight, o_weight, to_end, log_to_end, log_from_end, before, after;
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) k_weight.data[i] = o_weight.data[i] = 1;
+  if (!Config::reverse && p.k_weights != nullptr) k_weight = load_numbers<kTokens>(gates.k_weights);
+#pragma unroll
+  for (int i = kTokens - 1; i >= 0; --i) {
+    const bool by_factors = takes_factors<typename Config::type>(total);
+    const float since_state = Config::reverse ? total - sum : sum;
+    const float from_end = since_state - total;
+    log_to_end.data[i] = Config::reverse ? sum : total - sum;
+    to_end.data[i] = arch::exp2_approx(log_to_end.data[i]) * k_weight.data[i];
+    if constexpr (Config::outputs) {
+      log_to_end.data[i] += arch::log2_approx(k_weight.data[i]);
+      log_from_end.data[i] = from_end;
+      before.data[i] = arch::exp2_approx(by_factors ? total : since_state);
+      after.data[i] = by_factors ? arch::exp2_approx(from_end) * p.scale : p.scale;
+    }
+    sum -= own.data[i];
+  }
+  store_numbers(to.to_end, to_end);
+  if constexpr (Config::outputs) {
+    if (p.o_weights != nullptr) o_weight = load_numbers<kTokens>(gates.o_weights);
+    store_numbers(to.log_to_end, log_to_end);
+    store_numbers(to.log_from_end, log_from_end);
+    store_numbers(to.before, before);
+    store_numbers(to.after, after);
+    store_numbers(to.weights, o_weight);
+  }
+}
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

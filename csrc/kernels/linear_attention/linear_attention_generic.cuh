@@ -10,7 +10,7 @@
 //   Sᵀ = decayed Sᵀ + (decayed vᵀ) k       each warp
 //
 // Of the four 16 × 16 one holds nothing but later tokens. Its warp leaves the decays of the next
-// chunk instead (linear_attention_generic_decays.cuh), which all of them read.
+// chunk instead (linear_attention_decays.cuh), which all of them read.
 //
 // Why chunks of 32, where the kernel for Hopper has 64: two stages of q, k and v take 24 to 48 KiB,
 // so that blocks share the 100 KiB that some architectures have; scores take half of the work; and
@@ -26,7 +26,6 @@
 #pragma once
 
 #include "kernels/linear_attention/linear_attention_generic_copies.cuh"
-#include "kernels/linear_attention/linear_attention_generic_decays.cuh"
 #include "kernels/linear_attention/linear_attention_state.cuh"
 #include "kernels/linear_attention/linear_attention_values.cuh"
 
@@ -130,7 +129,7 @@ class linear_attention_generic_block {
 
   KITTENS_DEVICE void request_gates(int step) {
     auto& to = shared.gates[step % Config::stages];
-    request_gates_of<Config>(to, shared.places, p, stream, step);
+    request_gates_of<Config>(to, shared.places.gates, p, stream, step);
   }
 
   // While the chunk of a step is computed.
@@ -214,8 +213,8 @@ class linear_attention_generic_block {
     if (!takes_factors<T>(decays.total)) {  // else what they weight has decayed
       scores::row_vec of_columns;
       scores::col_vec of_rows;
-      load(of_columns, decays_type::half_of(decays.log_to_end, column_half));
-      load(of_rows, decays_type::half_of(decays.log_from_end, row_half));
+      load(of_columns, decays_type::sixteen(decays.log_to_end, column_half));
+      load(of_rows, decays_type::sixteen(decays.log_from_end, row_half));
       scores factors;
       broadcast_col(factors, of_columns);
       add_row(factors, factors, of_rows);

@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
+#include "kernels/linear_attention/linear_attention_decays.cuh"
 #include "kernels/linear_attention/linear_attention_generic.h"
-#include "kernels/linear_attention/linear_attention_stream.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -48,44 +48,18 @@ struct linear_attention_generic_arguments : chunkwise_arguments {
   int value_parts;  // of 64 columns of v and o each, a block's
 };
 
-// A number of each of a chunk's tokens, as they are given. What is null is not there.
-template <int Tokens>
-struct gates_of_tokens {
-  sv<float, Tokens> log_decay, k_weights, o_weights;
-};
-
-// Of a chunk's tokens, by what is multiplied; once for all warps, a chunk ahead.
-template <int Tokens>
-struct decays_of_tokens {
-  using of_tokens = sv<float, Tokens>;
-  of_tokens to_end, log_to_end;  // of columns of the scores, as decays_of_columns
-  of_tokens log_from_end;        // of rows: log₂ of what brings them back from the chunk's end
-  of_tokens before, after;       // of rows of o: before the scores' part is added, and at last
-  of_tokens weights;             // of rows of o, or 1
-  float total;                   // log₂ of the chunk's decay
-
-  // Of the scores' columns or rows 16 · half and on.
-  KITTENS_DEVICE static const sv<float, 16>& half_of(const of_tokens& all, int half) {
-    return *reinterpret_cast<const sv<float, 16>*>(all.data + 16 * half);
-  }
-};
-
 // Where the numbers of the stream's first token are, and the next ones so far apart; null is not
 // wanted. In shared memory, for in registers they are more than there is room for.
 template <class T>
 struct places_of_stream {
-  const float *log_decay, *k_weights, *o_weights, *skip;
+  places_of_gates gates;
+  const float* skip;
   const T* dotted;
   float *dots, *own_scores;
   T* o;
 
   KITTENS_DEVICE void set(const linear_attention_generic_arguments<T>& p, const chunk_stream& s) {
-    const auto of = [&](const float* from, const linear_attention_strides& strides) {
-      return from == nullptr ? nullptr : s.of_token(from, strides, 0);
-    };
-    log_decay = of(p.log_decay, p.decay_strides);
-    k_weights = of(p.k_weights, p.weight_strides);
-    o_weights = of(p.o_weights, p.weight_strides);
+    gates = places_of_gates::of(p, s);
     dotted = p.dots == nullptr ? nullptr : p.dotted.of(s);
     dots = p.dots == nullptr ? nullptr : p.dots + s.place(p, 0) * p.value_parts;
     own_scores = p.own_scores == nullptr ? nullptr : p.own_scores + s.place(p, 0);

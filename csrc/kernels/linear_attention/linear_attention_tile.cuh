@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "kernels/linear_attention/linear_attention_stream.cuh"
+#include "kernels/linear_attention/linear_attention_decays.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -34,10 +34,20 @@ struct linear_attention_arguments : chunkwise_arguments {
   tma_sequence_map<typename Config::value_tile> v, o, dotted;
 };
 
-// Of a chunk's tokens, what decays from each of them to the chunk's end in the recurrence, times
-// its weight; and log₂ of that.
-struct decays_of_columns {
-  sv<float, kChunk> to_end, log_to_end;
+// Which of each tensor's heads a block reads, found once: a division is some 40 instructions, of
+// the thread that the others wait for.
+struct heads_read {
+  int q, k, v, dotted;
+
+  KITTENS_DEVICE static heads_read of(const chunkwise_arguments& p, int head) {
+    return {head / p.q_share, head / p.k_share, head / p.v_share, head / p.dotted_share};
+  }
+};
+
+// What a consumer has of a chunk's gates and of the next one's.
+struct consumer_decays {
+  gates_of_tokens<kChunk> gates[2];
+  decays_of_tokens<kChunk> of_chunk[2];
 };
 
 // What copies write comes first, and then what threads do.
@@ -45,18 +55,25 @@ template <class Config>
 struct state_shared {
   typename Config::key_tile k[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
-  decays_of_columns decay[4 * Config::consumers];  // of each warp
+  consumer_decays decays[Config::consumers];
   ring<Config::stages> chunks;
+  chunk_stream stream;  // here and not in registers, of which there are none to spare
+  heads_read heads;
+  places_of_gates places;
 };
 template <class Config>
 struct output_shared {
   typename Config::key_tile k[Config::stages], q[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
   typename Config::value_tile o[Config::consumers];  // what is dotted; then o, on its way out
-  decays_of_columns decay[4 * Config::consumers];
+  consumer_decays decays[Config::consumers];
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
   semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;
+  chunk_stream stream;
+  float skip;  // of the head
+  heads_read heads;
+  places_of_gates places;
 };
 template <class Config>
 using linear_attention_chunkwise_shared =

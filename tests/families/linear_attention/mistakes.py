@@ -6,6 +6,7 @@ from tests.tools.planted import Mistake
 
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
+in_scores = partial(Mistake, file="kernels/linear_attention/linear_attention_scores.cuh")
 in_state = partial(Mistake, file="kernels/linear_attention/linear_attention_state.cuh")
 in_stream = partial(Mistake, file="kernels/linear_attention/linear_attention_stream.cuh")
 
@@ -27,7 +28,7 @@ MISTAKES = (
     ),
     in_consumer(
         "values_are_given_back_while_others_read_them",
-        "        warpgroup::sync(kBarrier + w);  // all have read the values\n",
+        "    warpgroup::sync(kBarrier + w);  // all have read the values and the decays\n",
         "",
         ORDERED,
     ),
@@ -64,17 +65,17 @@ MISTAKES = (
     ),
     in_decays(
         "rows_are_not_brought_back_to_their_own_decay",
-        "    if (by_factors) add(rows, since_state, -total);\n",
-        "",
+        "by_factors ? arch::exp2_approx(from_end) * p.scale : p.scale;",
+        "p.scale;",
         WRONG,
     ),
     in_decays(
         "exact_weights_decay_from_the_chunks_start",
-        "      sub(rows, since_state, total);\n",
-        "      copy(rows, since_state);\n",
+        "log_from_end.data[i] = from_end;",
+        "log_from_end.data[i] = since_state;",
         WRONG,
     ),
-    in_decays(
+    in_scores(
         "a_token_sees_the_one_behind_it",
         "column + 1 >= row : column + 1 <= row;",
         "column + 1 >= row : column <= row;",
@@ -82,15 +83,27 @@ MISTAKES = (
     ),
     in_decays(
         "a_token_does_not_decay_by_itself",
-        "const float x = sum - g.y, y = sum;",
-        "const float x = sum - g.y - g.x, y = sum;",
+        "const float since_state = Config::reverse ? total - sum : sum;",
+        "const float since_state = Config::reverse ? total - sum : sum - own.data[i];",
         WRONG,
     ),
-    in_decays(
+    in_consumer(
         "decays_are_read_before_they_are_written",
-        "    leave(2 * lane + 1, y, g.weight_y);\n    arch::sync_warp();\n",
-        "    leave(2 * lane + 1, y, g.weight_y);\n",
-        r"RACE at .*linear_attention_decays\.cuh.* nothing orders",
+        "    load_state<Config>(p, stream, w, state);\n    warpgroup::sync(kBarrier + w);\n",
+        "    load_state<Config>(p, stream, w, state);\n",
+        ORDERED,
+    ),
+    in_consumer(
+        "gates_are_read_before_they_have_come",
+        "    load_async_wait<0>();\n",
+        "",
+        r"cp_async by .* has not waited|nothing orders",
+    ),
+    in_decays(
+        "other_lanes_gates_are_read_before_they_have_come",
+        "  arch::sync_warp();  // other lanes' copies are there\n",
+        "",
+        ORDERED,
     ),
     in_state(
         "parts_are_added_without_their_decay",

@@ -10,11 +10,11 @@ STEP = Program("linear_attention", "linear_attention_step")
 TARGETS = {
     "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
-    "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM, GENERIC),
     "kernels/linear_attention/linear_attention_generic.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_generic_copies.cuh": (GENERIC,),
-    "kernels/linear_attention/linear_attention_generic_decays.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_scores.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
@@ -34,7 +34,7 @@ HOST_SIDE = (
 )
 
 STEP_KERNEL = "linear_attention_step.cuh"
-OF_GENERIC, OF_DECAYS = "linear_attention_generic.cuh", "linear_attention_generic_decays.cuh"
+OF_GENERIC, OF_DECAYS = "linear_attention_generic.cuh", "linear_attention_decays.cuh"
 GENERIC_BLOCK = "linear_attention_generic_block"
 OF_TILES = "64 / 15 is 4 too, and 32 / 15 is 2"
 
@@ -65,12 +65,6 @@ LISTED: tuple[Listed, ...] = (
         "linear_attention_consumer::store_own_scores",
         "term 1/11 double",
         "of the first consumer alone, whose warps are 0 to 3",
-    ),
-    Listed(
-        "linear_attention_consumer.cuh",
-        "linear_attention_consumer::load_row_weights",
-        "argument ./2 (less|more)",
-        "of rows that are not stored",
     ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
     # Equal numbers, whichever is taken.
