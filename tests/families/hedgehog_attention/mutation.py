@@ -3,7 +3,9 @@
 from tests.mutation.listing import NOT_BOUNDED, TUNING, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
+PROGRAM, GENERIC = (
+    Program("hedgehog_attention", "hedgehog_attention", (f"GENERIC={i}",)) for i in (0, 1)
+)
 BACKWARD = Program("hedgehog_attention", "hedgehog_attention_backward")
 STEP = Program("hedgehog_attention", "hedgehog_attention_step")
 _FOLDER = "kernels/hedgehog_attention/hedgehog_attention"
@@ -11,7 +13,10 @@ TARGETS = {
     f"{_FOLDER}_forward.cuh": (PROGRAM,),
     f"{_FOLDER}_consumer.cuh": (PROGRAM,),
     f"{_FOLDER}_features.cuh": (PROGRAM, BACKWARD),
-    f"{_FOLDER}_tile.cuh": (PROGRAM,),
+    f"{_FOLDER}_tile.cuh": (PROGRAM, GENERIC),
+    f"{_FOLDER}_generic.cuh": (GENERIC,),
+    f"{_FOLDER}_generic_features.cuh": (GENERIC,),
+    f"{_FOLDER}_generic_tile.cuh": (GENERIC,),
     f"{_FOLDER}_gradient.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_base.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_tile.cuh": (BACKWARD,),
@@ -24,6 +29,8 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     f"{_FOLDER}_gradient_tile.cuh": ("blocks_per_multiprocessor",),
 }
 HOST_SIDE = (
+    f"{_FOLDER}_arguments.cuh",
+    f"{_FOLDER}_generic_launch.cuh",
     f"{_FOLDER}_launch.cuh",
     f"{_FOLDER}_backward_launch.cuh",
     f"{_FOLDER}_step_launch.cuh",
