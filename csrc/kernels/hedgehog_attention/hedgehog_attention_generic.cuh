@@ -3,8 +3,8 @@
 // the other.
 //
 // A block of threads has a head: all of its sequence, or a segment. Each of its eight warps has 16
-// columns of v and y, and their state, Sᵀ [16, 128 features], in its registers. So that the state is
-// a product's left side as it lies there, y is computed transposed:
+// columns of v and y, and their state, Sᵀ [16, 128 features], in its registers. So that the state
+// is a product's left side as it lies there, y is computed transposed:
 //
 //   logits    of 64 rows and 16 columns of a map, which a warp has in registers: of the queries by
 //             four warps, of the window's first keys, which enter the state, by the other four
@@ -16,12 +16,12 @@
 // relative to its own maximum. Features take the place of what they are of, in shared memory, and
 // weights that of the next keys. So 90 KiB suffice, and all architectures have the same form.
 //
-// Synchronisation, a block of tokens: all meet once its parts are there, and again with features and
-// weights; once y's products are done, the next queries and keys are asked for, while features
+// Synchronisation, a block of tokens: all meet once its parts are there, and again with features
+// and weights; once y's products are done, the next queries and keys are asked for, while features
 // enter the state; and all wait for them and meet.
 //
-// Rounding: as the kernel for Hopper. Features, weights and the state before each block (Hopper: each
-// pair of blocks) are rounded to v's type for a product.
+// Rounding: as the kernel for Hopper. Features, weights and the state before each block (Hopper:
+// each pair of blocks) are rounded to v's type for a product.
 #pragma once
 
 #include "kernels/hedgehog_attention/hedgehog_attention_generic_features.cuh"
@@ -304,7 +304,6 @@ class hedgehog_generic_block {
     shared.reciprocals.data[row] = arch::reciprocal_approx(total);
   }
 
-  // From registers: of two neighbouring lanes, each has four neighbours of a row at last.
   KITTENS_DEVICE void store_outputs(scores& y, int step) {
     typename scores::row_vec reciprocals;
     load(reciprocals, shared.reciprocals);
@@ -313,19 +312,9 @@ class hedgehog_generic_block {
     copy(rounded, y);
     rt<T, kBlock, 16> rows;
     transpose(rows, rounded);
-    const int lane = arch::lane_id();
-    const bool odd = lane % 2 == 1;
     const int64_t stride = int64_t{p.heads} * kWidth;
-    const int first = (stream.begin + step) * kBlock + lane / 4;
-    T* const to = shared.places.y + first * stride + first_value() + odd * 8 + lane % 4 / 2 * 4;
-#pragma unroll
-    for (int i = 0; i < kBlock / 8; ++i) {
-      const uint32_t low = rows.data[i / 2][i % 2], high = rows.data[i / 2][i % 2 + 2];
-      const uint32_t other = arch::shuffle_xor(odd ? low : high, 1);
-      if (first + 8 * i >= p.length) continue;
-      arch::store_global(reinterpret_cast<uint2*>(to + 8 * i * stride),
-                         odd ? uint2{other, high} : uint2{low, other});
-    }
+    const int first = (stream.begin + step) * kBlock;
+    store_rows(shared.places.y + first * stride + first_value(), stride, p.length - first, rows);
   }
 
   // ---- The state in memory ----------------------------------------------------------------------

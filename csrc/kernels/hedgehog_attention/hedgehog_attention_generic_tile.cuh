@@ -84,9 +84,8 @@ struct generic_outputs_shared : generic_states_shared<Config> {
   sv<float, kBlock> reciprocals;      // of denominators
 };
 template <class Config>
-using hedgehog_generic_shared =
-    std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
-                       generic_states_shared<Config>>;
+using hedgehog_generic_shared = std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
+                                                   generic_states_shared<Config>>;
 
 // Starts the copies of a tile's rows, from row `first` of a head on; zeros where there is none.
 template <int Threads, class Tile, class T>
@@ -132,6 +131,27 @@ KITTENS_DEVICE void store_columns(Tile& tile, const rt<T, Rows, Columns>& from, 
     for (int i = 0; i < Columns / 4; ++i) {
       const int at = detail::moved_index<Tile>(index, 16 * line + i % 2 * 8, i / 2 * 8);
       arch::store_shared(reinterpret_cast<uint32_t*>(&tile.data[at]), from.data[line][i]);
+    }
+  }
+}
+
+// Rows in global memory, so many of which exist, from registers: of two neighbouring lanes, each
+// has four neighbours of a row at last.
+template <class T, int Rows, int Columns>
+KITTENS_DEVICE void store_rows(T* to, int64_t stride, int count, const rt<T, Rows, Columns>& rows) {
+  const int lane = arch::lane_id(), row = lane / 4;
+  const bool odd = lane % 2 == 1;
+  T* const first = to + row * stride + odd * 8 + lane % 4 / 2 * 4;
+#pragma unroll
+  for (int i = 0; i < Rows / 8; ++i) {
+#pragma unroll
+    for (int t = 0; t < Columns / 16; ++t) {
+      const uint32_t low = rows.data[i / 2][4 * t + i % 2];
+      const uint32_t high = rows.data[i / 2][4 * t + i % 2 + 2];
+      const uint32_t other = arch::shuffle_xor(odd ? low : high, 1);
+      if (row + 8 * i >= count) continue;
+      arch::store_global(reinterpret_cast<uint2*>(first + 8 * i * stride + 16 * t),
+                         odd ? uint2{other, high} : uint2{low, other});
     }
   }
 }

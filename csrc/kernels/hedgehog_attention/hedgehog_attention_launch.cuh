@@ -42,10 +42,7 @@ void launch_hedgehog_config(const hedgehog_attention_params& params, host::strea
   a.k_map = decltype(a.k_map)::of(map(t.k_map));
   const int64_t blocks = set_arguments(a, params);
   host::launch(hedgehog_attention_forward<Config>,
-               {{blocks},
-                {kThreads},
-                sizeof(hedgehog_attention_forward_shared<Config>)},
-               s, a);
+               {{blocks}, {kThreads}, sizeof(hedgehog_attention_forward_shared<Config>)}, s, a);
 }
 
 // The states of the segments, where there is more than one, and then the outputs.
