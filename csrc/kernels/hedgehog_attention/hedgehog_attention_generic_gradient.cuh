@@ -77,36 +77,42 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     load_async_wait<0>();
     this->meet();
   }
-  KITTENS_DEVICE void request(token_tile& tile, const token_rows<T>& of, int block) const {
-    const T* const head = of.data + run.batch * of.strides.batch + run.head * of.strides.head;
+  KITTENS_DEVICE void request(token_tile& tile, const T* head, const token_rows<T>& of,
+                              int block) const {
     request_rows<kThreads>(tile, head, of.strides.token, block * kBlock, 0, p.length);
   }
-  KITTENS_DEVICE void request_window(token_tile (&tiles)[2], const token_rows<T>& of,
+  KITTENS_DEVICE void request_window(token_tile (&tiles)[2], const T* head, const token_rows<T>& of,
                                      int step) const {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) request(tiles[i], of, block_of(step) + Config::first_of_window + i);
+    for (int i = 0; i < 2; ++i) {
+      request(tiles[i], head, of, block_of(step) + Config::first_of_window + i);
+    }
   }
   // Of a block; zeros behind the last one.
   KITTENS_DEVICE void request_state(token_tile (&tiles)[2], int b) const {
-    const T* const states = p.states + int64_t{this->head()} * p.blocks * kWidth * kWidth;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      request_rows<kThreads>(in_place_of<state_tile>(tiles[i]), states, kWidth,
+      request_rows<kThreads>(in_place_of<state_tile>(tiles[i]), shared.places.states, kWidth,
                              b * kWidth + i * kHalf, 0, p.blocks * kWidth);
     }
     load_async_commit();
   }
   KITTENS_DEVICE void request_map(map_tile& tile) const {
-    request_rows<kThreads>(tile, p.map + int64_t{run.head} * kWidth * kHalf, kHalf, 0, 0, kWidth);
+    request_rows<kThreads>(tile, shared.places.map, kHalf, 0, 0, kWidth);
     load_async_commit();
   }
   // What a step begins with.
   KITTENS_DEVICE void request_first(int step) const {
     if (step >= run.count) return;
-    request(shared.rows, p.rows, block_of(step));
-    request(shared.row_values, p.row_values, block_of(step));
-    if constexpr (!Config::is_states) request_window(shared.window, p.window, step);
-    if constexpr (Config::is_queries) request_window(shared.others, p.window_values, step);
+    const auto& from = shared.places;
+    request(shared.rows, from.rows, p.rows, block_of(step));
+    request(shared.row_values, from.row_values, p.row_values, block_of(step));
+    if constexpr (!Config::is_states) {
+      request_window(shared.window, from.window, p.window, step);
+    }
+    if constexpr (Config::is_queries) {
+      request_window(shared.others, from.window_values, p.window_values, step);
+    }
     if constexpr (Config::is_keys) request_state(shared.others, block_of(step) + 2);
     load_async_commit();
   }
@@ -120,15 +126,14 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     copy(rounded, values);
     const int64_t stride = int64_t{p.heads} * kWidth;
     const int token = block_of(step) * kBlock + warp_row();
-    store_rows(to + (int64_t{run.batch} * p.length + token) * stride + run.head * kWidth + column,
-               stride, p.length - token, rounded);
+    store_rows(to + token * stride + column, stride, p.length - token, rounded);
   }
   // This warp's features of what a block adds to the state, into slot b.
   KITTENS_DEVICE void store_state(int b, const rt_fl<16, kWidth>& added) const {
     rt<T, 16, kWidth> rounded;
     copy(rounded, added);
-    store_rows(p.states + (this->slot_of(b) * kWidth + W * kHalf + warp_row()) * kWidth, kWidth, 16,
-               rounded);
+    const int64_t row = int64_t{b} * kWidth + W * kHalf + warp_row();
+    store_rows(shared.places.states + row * kWidth, kWidth, 16, rounded);
   }
   KITTENS_DEVICE static int warp_row() { return arch::warp_id() % 4 * 16; }
   template <class Tile, class Registers>
@@ -179,6 +184,7 @@ class generic_gradient_walk : gradient_rows<Config, W> {
       zero(f);
       add_AB(f, shared.rows, map);
       this->soften(f);
+      return this->load_sums(block_of(step));
     });
     squares& d_scores = in_place_of<squares>(shared.others[1]);
     put(d_scores[W], s);
@@ -203,7 +209,7 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     request_first(step + 1);
     mul(added, added, 1 / kStateScale);
     store_state(block_of(step), added);
-    store_tokens(p.row_gradients, step, W * kHalf, d_rows);
+    store_tokens(shared.places.row_gradients, step, W * kHalf, d_rows);
   }
   // The part of the logits' gradient in that of the rows and the map.
   KITTENS_DEVICE void add_logits(rt_fl<16, kHalf>& d_rows, const squares& d_logits,
@@ -218,12 +224,11 @@ class generic_gradient_walk : gradient_rows<Config, W> {
   // ---- Keys -------------------------------------------------------------------------------------
 
   KITTENS_DEVICE void differentiate_block_of_keys(int step) {
-    const auto dz = this->load_sums(block_of(step) + 2);
     scores s, d, g;  // [queries, keys] of s and d
     zero(g);
     add_ABt(g, shared.row_values, in_place_of<state_tile>(shared.others[W]));
     this->meet();  // states have been read
-    request_window(shared.others, p.window_values, step);
+    request_window(shared.others, shared.places.window_values, p.window_values, step);
     load_async_commit();
     zero(s);
     add_ABt(s, shared.window[W], shared.rows);
@@ -258,7 +263,7 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     zero(f);
     add_AB(f, shared.rows, map);
     this->soften(f);
-    this->differentiate_features(f, g, dz);
+    this->differentiate_features(f, g, this->load_sums(block_of(step) + 2));
     squares& d_logits = in_place_of<squares>(shared.others[0]);
     squares& features = in_place_of<squares>(shared.row_values);
     put(d_logits[W], g);
@@ -271,8 +276,8 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     }
     this->meet();  // all tiles have been read
     request_first(step + 1);
-    store_tokens(p.row_gradients, step, W * kHalf, d_rows);
-    store_tokens(p.value_gradients, step, W * kHalf, d_values);
+    store_tokens(shared.places.row_gradients, step, W * kHalf, d_rows);
+    store_tokens(shared.places.value_gradients, step, W * kHalf, d_values);
   }
 };
 
@@ -281,6 +286,11 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     hedgehog_attention_generic_gradient(
         const __grid_constant__ hedgehog_generic_gradient_arguments<typename Config::type> p) {
   auto& s = *reinterpret_cast<hedgehog_generic_gradient_shared<Config>*>(arch::dynamic_shared());
+  if (arch::thread_id() == 0) {
+    s.run = block_run::of<Config>(p);
+    s.places.set(p, s.run);
+  }
+  arch::sync_block();
   if (warpgroupid() == 0) {
     generic_gradient_walk<Config, 0>(p, s).consume();
   } else {

@@ -11,7 +11,7 @@ class gradient_rows {
  public:
   KITTENS_DEVICE gradient_rows(const gradient_arguments_of<Config>& p,
                                gradient_shared_of<Config>& shared)
-      : p(p), shared(shared), run(run_of(p, shared)) {}
+      : p(p), shared(shared), run(shared.run) {}
 
  protected:
   using scores = rt_fl<16, kBlock>;
@@ -20,8 +20,7 @@ class gradient_rows {
   static constexpr int kAll = kOwn + kConsumers;
   const gradient_arguments_of<Config>& p;
   gradient_shared_of<Config>& shared;
-  // Of the generic kernel in registers, for its shared memory is full.
-  const std::conditional_t<Config::generic, block_run, const block_run&> run;
+  const block_run& run;
 
   KITTENS_DEVICE void meet() const { arch::named_barrier_sync(kAll, kThreads); }
   KITTENS_DEVICE int block_of(int step) const { return run.begin + step; }
@@ -44,16 +43,18 @@ class gradient_rows {
     of.data[half].get(value);
     return value[0];
   }
-  // Value n of each row: there for both warpgroups when they have met.
+  // Value n of each row: there for both warpgroups when they have met. Where there is room for
+  // less values than there are, the last one takes the place of the first, which all have read.
+  static constexpr int kRowValues = gradient_shared_of<Config>::kRowValues;
   KITTENS_DEVICE void publish(int n, const rows& values) {
     if (arch::lane_id() % 4 != 0) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      shared.of_rows[W][n].data[row_of(half)] = value_of(values, half);
+      shared.of_rows[W][n % kRowValues].data[row_of(half)] = value_of(values, half);
     }
   }
   KITTENS_DEVICE float published(int warpgroup, int n, int half) const {
-    return shared.of_rows[warpgroup][n].data[row_of(half)];
+    return shared.of_rows[warpgroup][n % kRowValues].data[row_of(half)];
   }
 
   // ---- Where things are in global memory --------------------------------------------------------
@@ -128,13 +129,13 @@ class gradient_rows {
 
   // Of each row of queries. s, the scores, become their gradient; f, the features, what the state's
   // part takes of them, and g, the state times dy, the logits' gradient; of d, dy · v, the columns
-  // add up to what the state's sums take. After `await` d, f and g are there.
+  // add up to what the state's sums take. `await` gives the state's sums; behind it d, f and g are
+  // there.
   template <class F>
   KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
                                             F await) {
     const float alpha = arch::load_global(p.alpha + run.head);
     const float beta = arch::load_global(p.beta + run.head);
-    const columns z = load_sums(block_of(step));
     rows own;
     row_max(own, s);
     publish(0, own);
@@ -152,7 +153,7 @@ class gradient_rows {
       }
       s.data[0][i] = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
     });
-    await();
+    const columns z = await();
     for_each([&](int i, int half) {
       sums[0][half] += s.data[0][i];
       sums[1][half] = fmaf(s.data[0][i], d.data[0][i], sums[1][half]);
@@ -251,16 +252,6 @@ class gradient_rows {
     float sum = 0;
     for (int warp = 0; warp < 4; ++warp) sum += shared.of_rows[0][0].data[warp];
     arch::store_global(p.weight_parts + part(), sum);
-  }
-
- private:
-  KITTENS_DEVICE static decltype(auto) run_of(const gradient_arguments_of<Config>& p,
-                                              gradient_shared_of<Config>& shared) {
-    if constexpr (Config::generic) {
-      return block_run::of<Config>(p);
-    } else {
-      return (shared.run);
-    }
   }
 };
 

@@ -103,8 +103,9 @@ struct hedgehog_attention_gradient_shared {
   typename Config::square features[2], d_logits[2];
   tile_if<kWindow, typename Config::square> d_scores[2];
   tile_if<Config::is_keys, typename Config::square> weights[2];
-  sv<float, kBlock> of_rows[2][6];    // of each warpgroup
-  sv<float, kHalf> of_columns[2][4];  // of its warps
+  static constexpr int kRowValues = 6;
+  sv<float, kBlock> of_rows[2][kRowValues];  // of each warpgroup
+  sv<float, kHalf> of_columns[2][4];         // of its warps
   block_run run;
   semaphore map_full, rows_full, row_values_full, window_full, window_values_full, state_full;
 };

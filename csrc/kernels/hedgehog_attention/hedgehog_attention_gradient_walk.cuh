@@ -84,7 +84,11 @@ class gradient_walk : gradient_base<Config, W> {
     if (Config::is_queries == (W == 1)) warpgroup::tril(s, s, 0, -INFINITY);
     if constexpr (Config::is_queries) {
       if (W == 0 && block_of(step) == 0) fill(s, -INFINITY);
-      this->differentiate_queries(x, s, d, g, step, [&] { warpgroup::mma_async_wait<0>(d, g); });
+      const auto z = this->load_sums(block_of(step));
+      this->differentiate_queries(x, s, d, g, step, [&] {
+        warpgroup::mma_async_wait<0>(d, g);
+        return z;
+      });
       warpgroup::store(shared.d_scores[W], s);
       warpgroup::store(shared.d_logits[W], g);
       warpgroup::store(shared.features[W], x);

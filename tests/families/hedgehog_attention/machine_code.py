@@ -2,6 +2,7 @@
 
 SOURCES = (
     "csrc/kernels/hedgehog_attention/hedgehog_attention",
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_backward",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_backward_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step",

@@ -35,4 +35,12 @@ CASES = (
         for each in SOME
     ),
     *(Problem("hedgehog_attention_gradient", each, gradient_cases) for each in TRAINING),
+    *(
+        Problem(
+            "hedgehog_attention_generic_gradient",
+            dataclasses.replace(each, generic=True),
+            gradient_cases,
+        )
+        for each in TRAINING
+    ),
 )
