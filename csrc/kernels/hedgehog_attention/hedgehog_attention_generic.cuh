@@ -33,7 +33,8 @@ class hedgehog_generic_block {
  public:
   using arguments = hedgehog_generic_arguments<typename Config::type>;
 
-  KITTENS_DEVICE hedgehog_generic_block(const arguments& p, hedgehog_generic_shared<Config>& shared)
+  KITTENS_DEVICE hedgehog_generic_block(const arguments& p,
+                                        hedgehog_attention_generic_shared<Config>& shared)
       : p(p), shared(shared), stream(shared.stream), warp(arch::warp_id()) {}
 
   KITTENS_DEVICE void compute() {
@@ -70,7 +71,7 @@ class hedgehog_generic_block {
   using slice = feature_slice<T, Config::logit_rows>;
 
   const arguments& p;
-  hedgehog_generic_shared<Config>& shared;
+  hedgehog_attention_generic_shared<Config>& shared;
   const block_stream& stream;
   const int warp;
   rt_fl<16, kWidth> state;  // [values, features]
@@ -379,7 +380,7 @@ class hedgehog_generic_block {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1) hedgehog_attention_generic(
     const __grid_constant__ hedgehog_generic_arguments<typename Config::type> p) {
-  auto& s = *reinterpret_cast<hedgehog_generic_shared<Config>*>(arch::dynamic_shared());
+  auto& s = *reinterpret_cast<hedgehog_attention_generic_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.stream = block_stream::of(p);
     s.places.set(p, s.stream);

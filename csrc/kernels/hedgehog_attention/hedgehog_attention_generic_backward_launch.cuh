@@ -22,7 +22,7 @@ class generic_backward : hedgehog_backward<T> {
   template <hedgehog_pass Pass>
   void differentiate(host::stream s) const {
     using Config = hedgehog_generic_gradient_config<T, static_cast<int>(Pass)>;
-    using shared = hedgehog_generic_gradient_shared<Config>;
+    using shared = hedgehog_attention_generic_gradient_shared<Config>;
     static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
     constexpr bool kQueries = Config::is_queries;
     const auto rows = [](const void* data, const hedgehog_attention_strides& strides) {

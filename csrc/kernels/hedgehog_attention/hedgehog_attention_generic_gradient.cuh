@@ -285,7 +285,8 @@ template <class Config>
 __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     hedgehog_attention_generic_gradient(
         const __grid_constant__ hedgehog_generic_gradient_arguments<typename Config::type> p) {
-  auto& s = *reinterpret_cast<hedgehog_generic_gradient_shared<Config>*>(arch::dynamic_shared());
+  auto& s = *reinterpret_cast<hedgehog_attention_generic_gradient_shared<Config>*>(
+      arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.run = block_run::of<Config>(p);
     s.places.set(p, s.run);

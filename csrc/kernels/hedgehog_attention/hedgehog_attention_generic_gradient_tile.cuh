@@ -74,7 +74,7 @@ struct generic_gradient_pass_shared {
   places_of_run<typename Config::type> places;
 };
 template <class Config>
-using hedgehog_generic_gradient_shared =
+using hedgehog_attention_generic_gradient_shared =
     std::conditional_t<Config::is_states, generic_state_pass_shared<Config>,
                        generic_gradient_pass_shared<Config>>;
 
@@ -85,7 +85,7 @@ using gradient_arguments_of =
                        hedgehog_gradient_arguments<Config>>;
 template <class Config>
 using gradient_shared_of =
-    std::conditional_t<Config::generic, hedgehog_generic_gradient_shared<Config>,
+    std::conditional_t<Config::generic, hedgehog_attention_generic_gradient_shared<Config>,
                        hedgehog_attention_gradient_shared<Config>>;
 
 // ---- Products of tiles in shared memory: this warp's 16 rows of them
@@ -100,7 +100,7 @@ KITTENS_DEVICE void add_product(D& d, const A& a, const B& b) {
   static_assert(kDepth == (BTransposed ? B::cols : B::rows), "the inner extents are equal");
   const int row = arch::warp_id() % 4 * 16;
   const int first = detail::matrix_row<rt<T, 16, 16, order>, B>(arch::lane_id());
-#pragma unroll 4  // eight at a time would be loaded into more registers than there are
+#pragma unroll 2  // more at a time would be loaded into more registers than there are
   for (int k = 0; k < kDepth; k += 16) {
     uint32_t left[4];
     load_left<ATransposed>(left, a, ATransposed ? k : row, ATransposed ? row : k);

@@ -10,7 +10,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_hedgehog_generic_config(const hedgehog_attention_params& params, host::stream s) {
   using T = typename Config::type;
-  using shared = hedgehog_generic_shared<Config>;
+  using shared = hedgehog_attention_generic_shared<Config>;
   static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
   const hedgehog_attention_problem& p = params.problem;
   const hedgehog_attention_tensors& t = params.tensors;

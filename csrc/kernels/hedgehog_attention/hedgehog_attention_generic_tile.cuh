@@ -84,8 +84,9 @@ struct generic_outputs_shared : generic_states_shared<Config> {
   sv<float, kBlock> reciprocals;      // of denominators
 };
 template <class Config>
-using hedgehog_generic_shared = std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
-                                                   generic_states_shared<Config>>;
+using hedgehog_attention_generic_shared =
+    std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
+                       generic_states_shared<Config>>;
 
 // Starts the copies of a tile's rows, from row `first` of a head on; zeros where there is none.
 template <int Threads, class Tile, class T>
