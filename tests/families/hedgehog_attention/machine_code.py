@@ -17,6 +17,14 @@ GENERIC_FORMS = (
 SPILLS = {
     f"hedgehog_attention_forward<hedgehog_config<{dtype}, true>>": 4 for dtype in ("bf16", "half")
 }
+# The same of the generic kernel, for other architectures: four words of the pass of queries, whose
+# scores and logits are in registers at the same time.
+GENERIC_SPILLS = {
+    (
+        "sm_120",
+        "hedgehog_attention_generic_gradient<hedgehog_generic_gradient_config<bf16, 1>>",
+    ): 16,
+}
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
 ORDINARY_FROM = {
     "hedgehog_attention_forward": "features",
