@@ -50,19 +50,7 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     hedgehog_attention_gradient(const __grid_constant__ hedgehog_gradient_arguments<Config> p) {
   auto& s = *reinterpret_cast<hedgehog_attention_gradient_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
-    int of_all = arch::block_x();
-    const auto take = [&](int extent) {
-      const int index = of_all % extent;
-      of_all /= extent;
-      return index;
-    };
-    s.head = take(p.heads);
-    s.run = take(p.runs);
-    s.batch = of_all;
-    s.begin = s.run * p.run_blocks;
-    // Of the last two blocks of keys there is no state.
-    const int left = p.blocks - (Config::is_states ? 2 : 0) - s.begin;
-    s.count = left < p.run_blocks ? left : p.run_blocks;
+    s.run = block_run::of<Config>(p);
     for (semaphore* full : {&s.map_full, &s.rows_full, &s.row_values_full, &s.window_full,
                             &s.window_values_full, &s.state_full}) {
       init_semaphore(*full, 1);

@@ -2,40 +2,34 @@
 // tells the other. (hedgehog_attention_gradient.cuh)
 #pragma once
 
-#include "kernels/hedgehog_attention/hedgehog_attention_gradient_tile.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_rows.cuh"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config, int W>
-class gradient_base {
+class gradient_base : protected gradient_rows<Config, W> {
+  using base = gradient_rows<Config, W>;
+
  public:
-  KITTENS_DEVICE gradient_base(const hedgehog_gradient_arguments<Config>& p,
-                               hedgehog_attention_gradient_shared<Config>& shared)
-      : p(p), shared(shared) {}
+  using base::base;
 
  protected:
-  using scores = rt_fl<16, kBlock>;
-  using rows = scores::col_vec;   // a value for each of a warp's rows
-  static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of both
-  static constexpr int kAll = kOwn + kConsumers;
-  const hedgehog_gradient_arguments<Config>& p;
-  hedgehog_attention_gradient_shared<Config>& shared;
+  using base::block_of, base::p, base::run, base::shared;
+  using typename base::scores;
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
   KITTENS_DEVICE bool brings() const { return W == 0 && arch::thread_id() == 0; }
-  KITTENS_DEVICE void meet() const { arch::named_barrier_sync(kAll, kThreads); }
-  KITTENS_DEVICE int block_of(int step) const { return shared.begin + step; }
 
   // ---- Tiles that come and go -------------------------------------------------------------------
 
   KITTENS_DEVICE void request_map() {
     expect_bytes(shared.map_full, tma::bytes<typename Config::map_tile>);
-    tma::load_async(shared.map, p.map, shared.map_full, {.d = shared.head});
+    tma::load_async(shared.map, p.map, shared.map_full, {.d = run.head});
   }
   // What a step needs, in two parts, since nobody reads what they replace from the middle of the
   // step before on; and from its end on.
   KITTENS_DEVICE void request_early(int step) {
-    if (step >= shared.count) return;
+    if (step >= run.count) return;
     if constexpr (Config::is_queries) {
       request_window(shared.window_values, p.window_values, shared.window_values_full, step);
       request_state(step);
@@ -44,7 +38,7 @@ class gradient_base {
     }
   }
   KITTENS_DEVICE void request_late(int step) {
-    if (step >= shared.count) return;
+    if (step >= run.count) return;
     request_rows(step);
     if constexpr (Config::is_queries) request_row_values(step);
     if constexpr (!Config::is_states) {
@@ -56,22 +50,15 @@ class gradient_base {
     }
   }
   KITTENS_DEVICE void request_rows(int step) {
-    if (step < shared.count) request_tile(shared.rows, p.rows, shared.rows_full, block_of(step));
+    if (step < run.count) request_tile(shared.rows, p.rows, shared.rows_full, block_of(step));
   }
   KITTENS_DEVICE void request_row_values(int step) {
-    if (step >= shared.count) return;
+    if (step >= run.count) return;
     request_tile(shared.row_values, p.row_values, shared.row_values_full, block_of(step));
   }
   // Where a block of a step's window is: each block stays for two steps.
   KITTENS_DEVICE int slot(int step, int i) const {
     return (block_of(step) + Config::first_of_window + i) & 1;
-  }
-  // The half of the columns of a tile of tokens, or of a state; of the rows of a map.
-  template <class Tile>
-  KITTENS_DEVICE static const typename Config::square& half_of(const Tile& tile, int half) {
-    static_assert(Tile::num_elements == 2 * Config::square::num_elements);
-    return reinterpret_cast<const typename Config::square&>(
-        tile.data[half * Config::square::num_elements]);
   }
   // Where this warpgroup's features of a state go out by.
   KITTENS_DEVICE typename Config::state_tile& state_going_out() {
@@ -82,19 +69,19 @@ class gradient_base {
   }
   KITTENS_DEVICE void store_state(int b) {
     if (!signals()) return;
-    tma::store_async(p.states, state_going_out(), {.d = head(), .r = 2 * b + W});
+    tma::store_async(p.states, state_going_out(), {.d = this->head(), .r = 2 * b + W});
     tma::store_commit_group();
   }
   KITTENS_DEVICE void store_gradients(int step) {
     if (!signals()) return;
-    const sequence_origin origin = sequence_origin::of(shared.batch);
+    const sequence_origin origin = sequence_origin::of(run.batch);
     const int token = block_of(step) * kBlock, column = W * kHalf;
     if (p.wants_row_gradients) {
-      tma::store_async(p.row_gradients, shared.d_scores[W], origin, token, shared.head, column);
+      tma::store_async(p.row_gradients, shared.d_scores[W], origin, token, run.head, column);
     }
     if constexpr (Config::is_keys) {
       if (p.wants_value_gradients) {
-        tma::store_async(p.value_gradients, shared.weights[W], origin, token, shared.head, column);
+        tma::store_async(p.value_gradients, shared.weights[W], origin, token, run.head, column);
       }
     }
     tma::store_commit_group();
@@ -115,8 +102,8 @@ class gradient_base {
   template <class Square, class Tile>
   KITTENS_DEVICE void multiply_window(rt_fl<16, kHalf>& sum, const Square (&factors)[2],
                                       const Tile (&window)[2], int step) const {
-    const auto& first = half_of(window[slot(step, 0)], W);
-    const auto& second = half_of(window[slot(step, 1)], W);
+    const auto& first = this->half_of(window[slot(step, 0)], W);
+    const auto& second = this->half_of(window[slot(step, 1)], W);
     if constexpr (Config::is_queries) {
       warpgroup::mm_AB(sum, factors[0], first);
       warpgroup::mma_AB(sum, factors[1], second);
@@ -126,47 +113,11 @@ class gradient_base {
     }
   }
 
-  // ---- Values of rows ---------------------------------------------------------------------------
-
-  // The row in its block, of this lane's elements of a half.
-  KITTENS_DEVICE static int row_of(int half) {
-    return arch::warp_id() % 4 * 16 + half * 8 + arch::lane_id() / 4;
-  }
-  KITTENS_DEVICE static float value_of(const rows& of, int half) {
-    float value[1];
-    of.data[half].get(value);
-    return value[0];
-  }
-  // Value n of each row: there for both warpgroups when they have met.
-  KITTENS_DEVICE void publish(int n, const rows& values) {
-    if (arch::lane_id() % 4 != 0) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      shared.of_rows[W][n].data[row_of(half)] = value_of(values, half);
-    }
-  }
-  KITTENS_DEVICE float published(int warpgroup, int n, int half) const {
-    return shared.of_rows[warpgroup][n].data[row_of(half)];
-  }
-
-  // ---- Where things are in global memory --------------------------------------------------------
-
-  KITTENS_DEVICE int head() const { return shared.batch * p.heads + shared.head; }
-  KITTENS_DEVICE int64_t part() const {
-    return (int64_t{shared.batch} * p.runs + shared.run) * p.heads + shared.head;
-  }
-  KITTENS_DEVICE int64_t slot_of(int b) const { return int64_t{head()} * p.blocks + b; }
-  KITTENS_DEVICE float* sums_of(int b) const {
-    return p.state_sums + slot_of(b) * kWidth + W * kHalf;
-  }
-  KITTENS_DEVICE float4* factors_of(int b) const { return p.factors + slot_of(b) * kBlock; }
-
  private:
   template <class Tile, class Map>
   KITTENS_DEVICE void request_tile(Tile& tile, const Map& map, semaphore& full, int block) {
     expect_bytes(full, tma::bytes<Tile>);
-    tma::load_async(tile, map, full, sequence_origin::of(shared.batch), block * kBlock,
-                    shared.head);
+    tma::load_async(tile, map, full, sequence_origin::of(run.batch), block * kBlock, run.head);
   }
   // The second block of the window; before the first step the first one too.
   template <class Tile, class Map>
@@ -174,15 +125,16 @@ class gradient_base {
     const int first = step == 0 ? 0 : 1;
     expect_bytes(full, (2 - first) * tma::bytes<Tile>);
     for (int i = first; i < 2; ++i) {
-      tma::load_async(tiles[slot(step, i)], map, full, sequence_origin::of(shared.batch),
-                      (block_of(step) + Config::first_of_window + i) * kBlock, shared.head);
+      tma::load_async(tiles[slot(step, i)], map, full, sequence_origin::of(run.batch),
+                      (block_of(step) + Config::first_of_window + i) * kBlock, run.head);
     }
   }
   KITTENS_DEVICE void request_state(int step) {
     const int b = block_of(step) + (Config::is_keys ? 2 : 0);
     expect_bytes(shared.state_full, 2 * tma::bytes<typename Config::state_tile>);
     for (int i = 0; i < 2; ++i) {
-      tma::load_async(shared.state[i], p.states, shared.state_full, {.d = head(), .r = 2 * b + i});
+      tma::load_async(shared.state[i], p.states, shared.state_full,
+                      {.d = this->head(), .r = 2 * b + i});
     }
   }
 };

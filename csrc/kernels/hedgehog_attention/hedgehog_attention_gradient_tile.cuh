@@ -18,6 +18,7 @@ enum class hedgehog_pass : uint8_t { states, queries, keys };
 template <class T, int Pass>  // a hedgehog_pass
 struct hedgehog_gradient_config {
   using type = T;
+  static constexpr bool generic = false;  // else for Hopper
   static constexpr auto pass = static_cast<hedgehog_pass>(Pass);
   static constexpr bool is_states = pass == hedgehog_pass::states;
   static constexpr bool is_queries = pass == hedgehog_pass::queries;
@@ -32,15 +33,10 @@ struct hedgehog_gradient_config {
   using state_tile = st<T, kHalf, kWidth>;  // of one of the two softmaxes, [features, values]
 };
 
-template <class Config>
-struct hedgehog_gradient_arguments {
-  using T = typename Config::type;
-  tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
-  tma_sequence_map<typename Config::square> row_gradients, value_gradients;
-  tma_map<typename Config::map_tile> map;       // of the rows
-  tma_map<typename Config::state_tile> states;  // [B · H, blocks · features, values]
-  float* state_sums;                            // [B · H, blocks, features]
-  float4* factors;                              // [B · H, blocks · 64], of queries: below
+// What a pass is given, beside the tensors that either kernel reads and writes in tiles.
+struct gradient_arguments {
+  float* state_sums;    // [B · H, blocks, features]
+  float4* factors;      // [B · H, blocks · 64], of queries: below
   float* map_parts;     // gradients of the map, [B, runs, H, columns of rows, kHalf]
   float* weight_parts;  // [B, runs, H]
   const float* alpha;   // [H]
@@ -49,6 +45,39 @@ struct hedgehog_gradient_arguments {
   int runs, run_blocks;              // of a sequence; blocks of a run
   float scale, score_scale;          // of scores; and to log₂
   bool wants_row_gradients, wants_value_gradients;
+};
+
+template <class Config>
+struct hedgehog_gradient_arguments : gradient_arguments {
+  tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
+  tma_sequence_map<typename Config::square> row_gradients, value_gradients;
+  tma_map<typename Config::map_tile> map;       // of the rows
+  tma_map<typename Config::state_tile> states;  // [B · H, blocks · features, values]
+};
+
+// What a block of threads works on: a run of blocks of tokens of a head.
+struct block_run {
+  int batch, head, index;
+  int begin, count;  // of blocks
+
+  template <class Config>
+  KITTENS_DEVICE static block_run of(const gradient_arguments& p) {
+    int of_all = arch::block_x();
+    const auto take = [&](int extent) {
+      const int index = of_all % extent;
+      of_all /= extent;
+      return index;
+    };
+    block_run r;
+    r.head = take(p.heads);
+    r.index = take(p.runs);
+    r.batch = of_all;
+    r.begin = r.index * p.run_blocks;
+    // Of the last two blocks of keys there is no state.
+    const int left = p.blocks - (Config::is_states ? 2 : 0) - r.begin;
+    r.count = left < p.run_blocks ? left : p.run_blocks;
+    return r;
+  }
 };
 
 // A query's: the largest score of its window (before the scale), 1 / its denominator, dy · y, and
@@ -74,9 +103,10 @@ struct hedgehog_attention_gradient_shared {
   typename Config::square features[2], d_logits[2];
   tile_if<kWindow, typename Config::square> d_scores[2];
   tile_if<Config::is_keys, typename Config::square> weights[2];
-  sv<float, kBlock> of_rows[2][6];     // of each warpgroup
-  sv<float, kHalf> of_columns[2][4];   // of its warps
-  int batch, head, run, begin, count;  // of blocks
+  static constexpr int kRowValues = 6;
+  sv<float, kBlock> of_rows[2][kRowValues];  // of each warpgroup
+  sv<float, kHalf> of_columns[2][4];         // of its warps
+  block_run run;
   semaphore map_full, rows_full, row_values_full, window_full, window_values_full, state_full;
 };
 

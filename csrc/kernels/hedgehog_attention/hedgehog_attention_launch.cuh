@@ -1,8 +1,7 @@
-// hedgehog attention: how the kernel is launched.
+// hedgehog attention: how the kernel for Hopper is launched.
 #pragma once
 
-#include <cmath>
-
+#include "kernels/hedgehog_attention/hedgehog_attention_arguments.cuh"
 #include "kernels/hedgehog_attention/hedgehog_attention_forward.cuh"
 #include "kittens/host/launch.cuh"
 
@@ -34,8 +33,6 @@ void launch_hedgehog_config(const hedgehog_attention_params& params, host::strea
                  kHalf};
   };
   const int64_t row = p.heads * kWidth, keys = p.length + (p.has_window ? kBlock : 0);
-  const int64_t blocks = (p.length + kBlock - 1) / kBlock;
-  const int64_t segments = (blocks + params.segment_blocks - 1) / params.segment_blocks;
   hedgehog_arguments<Config> a{};
   a.q = decltype(a.q)::of(view(t.q, p.length, p.q_strides));
   a.k = decltype(a.k)::of(view(t.k, keys, p.k_strides));
@@ -43,27 +40,9 @@ void launch_hedgehog_config(const hedgehog_attention_params& params, host::strea
   a.y = decltype(a.y)::of(view(t.y, p.length, {p.length * row, row, kWidth}));
   a.q_map = decltype(a.q_map)::of(map(t.q_map));
   a.k_map = decltype(a.k_map)::of(map(t.k_map));
-  a.alpha = t.alpha;
-  a.beta = t.beta;
-  a.first = t.first;
-  a.initial_kv = t.initial_kv;
-  a.initial_sum = t.initial_sum;
-  a.final_kv = t.final_kv;
-  a.final_sum = t.final_sum;
-  a.segment_kv = params.segment_kv;
-  a.segment_sum = params.segment_sum;
-  a.batch = int(p.batch);
-  a.length = int(p.length);
-  a.heads = int(p.heads);
-  a.missing = p.has_window ? 0 : kBlock;
-  a.segments = int(segments);
-  a.segment_blocks = int(params.segment_blocks);
-  a.score_scale = kLog2e / std::sqrt(float(kWidth));
+  const int64_t blocks = set_arguments(a, params);
   host::launch(hedgehog_attention_forward<Config>,
-               {{p.batch * p.heads * segments},
-                {kThreads},
-                sizeof(hedgehog_attention_forward_shared<Config>)},
-               s, a);
+               {{blocks}, {kThreads}, sizeof(hedgehog_attention_forward_shared<Config>)}, s, a);
 }
 
 // The states of the segments, where there is more than one, and then the outputs.

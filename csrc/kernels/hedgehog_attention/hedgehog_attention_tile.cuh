@@ -29,10 +29,8 @@ struct hedgehog_config {
   using state_tile = st<T, kHalf, kWidth>;    // [features, values]
 };
 
-template <class Config>
-struct hedgehog_arguments {
-  tma_sequence_map<typename Config::token_tile> q, k, v, y;
-  tma_map<typename Config::map_tile> q_map, k_map;
+// What a call is given, beside the tensors that either kernel reads and writes in tiles.
+struct forward_arguments {
   const float* alpha;  // [H]
   const float* beta;
   const int* first;          // [B], or null
@@ -48,17 +46,23 @@ struct hedgehog_arguments {
   float score_scale;             // to log₂
 };
 
+template <class Config>
+struct hedgehog_arguments : forward_arguments {
+  tma_sequence_map<typename Config::token_tile> q, k, v, y;
+  tma_map<typename Config::map_tile> q_map, k_map;
+};
+
 // What a block of threads works on: a segment of a head's sequence. Blocks of keys are counted from
 // the one before the first query, so that query block b has the keys b and b + 1 in its window, and
 // those before b in its state.
 struct block_stream {
   int batch, head, segment;
   int begin;      // block
+  int count;      // of blocks
   int steps;      // of two blocks
   int first_row;  // of the keys, the first that exists
 
-  template <class Config>
-  KITTENS_DEVICE static block_stream of(const hedgehog_arguments<Config>& p) {
+  KITTENS_DEVICE static block_stream of(const forward_arguments& p) {
     int of_all = arch::block_x();
     const auto take = [&](int extent) {
       const int index = of_all % extent;
@@ -71,8 +75,8 @@ struct block_stream {
     s.batch = of_all;
     const int all = (p.length + kBlock - 1) / kBlock;
     s.begin = s.segment * p.segment_blocks;
-    const int count = all - s.begin < p.segment_blocks ? all - s.begin : p.segment_blocks;
-    s.steps = (count + 1) / 2;
+    s.count = all - s.begin < p.segment_blocks ? all - s.begin : p.segment_blocks;
+    s.steps = (s.count + 1) / 2;
     s.first_row = p.first != nullptr ? arch::load_global(p.first + s.batch) : p.missing;
     return s;
   }

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
+from tests.tools import kernel_kinds
 from thunderkittens import HedgehogState
 from thunderkittens.testing import assert_close, tolerance
 
@@ -34,6 +35,7 @@ class Case:
         alpha: Of all heads; random where it is negative.
         beta: Likewise.
         layout: How q, k and v lie in memory, "contiguous" or one of LAYOUTS.
+        generic: Whether `run_case` takes the generic kernel.
     """
 
     batch: int = 1
@@ -49,6 +51,7 @@ class Case:
     alpha: float = -1.0
     beta: float = -1.0
     layout: str = "contiguous"
+    generic: bool = False
 
     def __str__(self) -> str:
         parts = []
@@ -95,7 +98,10 @@ def layouts(case: Case) -> list[Case]:
 EXAMPLE = Case()  # of `make sim`
 SMALL = "--length 66 --heads 1"  # options of `make sim`, for its tests
 # What tests/tools/budgets.py measures.
-BUDGETS = {"hedgehog_attention": Case(1, 256, 1, states=False)}
+BUDGETS = {
+    "hedgehog_attention": Case(1, 256, 1, states=False),
+    "hedgehog_attention, generic kernel": Case(1, 256, 1, states=False, generic=True),
+}
 
 
 def lay_out(t: Tensor, layout: str) -> Tensor:
@@ -154,17 +160,18 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
 def run_case(case: Case, inputs) -> list[Tensor]:
     """y, and with states the final one, by the backend in force."""
     q, k, v, q_map, k_map, alpha, beta, *state = inputs
-    result = thunderkittens.hedgehog_attention(
-        q,
-        k,
-        v,
-        q_map,
-        k_map,
-        alpha=alpha,
-        beta=beta,
-        initial_state=HedgehogState(*state) if case.states else None,
-        output_final_state=case.states,
-    )
+    with kernel_kinds.taking(case.generic):
+        result = thunderkittens.hedgehog_attention(
+            q,
+            k,
+            v,
+            q_map,
+            k_map,
+            alpha=alpha,
+            beta=beta,
+            initial_state=HedgehogState(*state) if case.states else None,
+            output_final_state=case.states,
+        )
     return [result[0], *result[1]] if case.states else [result]
 
 

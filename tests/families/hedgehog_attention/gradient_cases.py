@@ -8,6 +8,7 @@ from torch import Tensor
 import thunderkittens
 from tests.families.hedgehog_attention import cases
 from tests.families.hedgehog_attention.cases import FP16, Case
+from tests.tools import kernel_kinds
 from thunderkittens.testing import tolerance
 
 NAMES = ("dq", "dk", "dv", "dq_map", "dk_map", "dalpha", "dbeta")
@@ -28,7 +29,10 @@ ALL = [
     Case(length=1030, heads=1, states=False),
 ]
 # What tests/tools/budgets.py measures.
-BUDGETS = {"hedgehog_attention_backward": Case(1, 256, 1, states=False)}
+BUDGETS = {
+    "hedgehog_attention_backward": Case(1, 256, 1, states=False),
+    "hedgehog_attention_backward, generic kernel": Case(1, 256, 1, states=False, generic=True),
+}
 
 
 def make(case: Case, device: str = "cpu") -> tuple[Tensor, ...]:
@@ -52,7 +56,8 @@ def run_case(case: Case, inputs) -> list[Tensor]:
         return thunderkittens.hedgehog_attention(*given, alpha=alpha, beta=beta)
 
     assert not case.states
-    return differentiate(call, inputs)
+    with kernel_kinds.taking(case.generic):
+        return differentiate(call, inputs)
 
 
 def check_case(case: Case, inputs, results) -> None:

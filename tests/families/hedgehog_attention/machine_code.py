@@ -1,16 +1,29 @@
 """What tests/ptxas looks for in the machine code of hedgehog_attention's kernels."""
 
 SOURCES = (
+    "csrc/kernels/hedgehog_attention/hedgehog_attention",
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_backward",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_backward_sm90",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step",
 )
 DEPENDENT = ("hedgehog_attention_step_vectors",)  # launched programmatically
 # Compiled for other architectures, too.
-GENERIC_FORMS = ("csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",)
+GENERIC_FORMS = (
+    "tests/families/hedgehog_attention/programs/hedgehog_attention_generic_forms.cu",
+    "csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",
+)
 # Bytes of spill loads, at most: one word, of the kernel that computes o.
 SPILLS = {
     f"hedgehog_attention_forward<hedgehog_config<{dtype}, true>>": 4 for dtype in ("bf16", "half")
+}
+# The same of the generic kernel, for other architectures: four words of the pass of queries, whose
+# scores and logits are in registers at the same time.
+GENERIC_SPILLS = {
+    (
+        "sm_120",
+        "hedgehog_attention_generic_gradient<hedgehog_generic_gradient_config<bf16, 1>>",
+    ): 16,
 }
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
 ORDINARY_FROM = {

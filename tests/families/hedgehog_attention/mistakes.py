@@ -14,6 +14,7 @@ in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
 in_walk = partial(Mistake, file=f"{_FILE}_gradient_walk.cuh")
 in_base = partial(Mistake, file=f"{_FILE}_gradient_base.cuh")
+in_rows = partial(Mistake, file=f"{_FILE}_gradient_rows.cuh")
 
 WRONG = r"relative|CHECK"
 RACE = r"RACE|PROXY|STILL|wgmma|TMA|bulk"
@@ -117,13 +118,13 @@ MISTAKES = (
         "    warpgroup::mma_async_wait<1>(x, s);\n",
         RACE,
     ),
-    in_walk(
+    in_rows(
         "the_maximum_has_no_gradient",
         "                                (is_largest >> i & 1 ? of_largest[half] : 0.0f));",
         "                                0.0f);",
         WRONG,
     ),
-    in_walk(
+    in_rows(
         "equal_scores_do_not_share",
         "alpha * beta * x / total(5)",
         "alpha * beta * x",

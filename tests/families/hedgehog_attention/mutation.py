@@ -3,18 +3,28 @@
 from tests.mutation.listing import NOT_BOUNDED, TUNING, Listed
 from tests.mutation.program import Program
 
-PROGRAM = Program("hedgehog_attention", "hedgehog_attention")
-BACKWARD = Program("hedgehog_attention", "hedgehog_attention_backward")
+PROGRAM, GENERIC = (
+    Program("hedgehog_attention", "hedgehog_attention", (f"GENERIC={i}",)) for i in (0, 1)
+)
+BACKWARD, GENERIC_BACKWARD = (
+    Program("hedgehog_attention", "hedgehog_attention_backward", (f"GENERIC={i}",)) for i in (0, 1)
+)
 STEP = Program("hedgehog_attention", "hedgehog_attention_step")
 _FOLDER = "kernels/hedgehog_attention/hedgehog_attention"
 TARGETS = {
     f"{_FOLDER}_forward.cuh": (PROGRAM,),
     f"{_FOLDER}_consumer.cuh": (PROGRAM,),
     f"{_FOLDER}_features.cuh": (PROGRAM, BACKWARD),
-    f"{_FOLDER}_tile.cuh": (PROGRAM,),
+    f"{_FOLDER}_tile.cuh": (PROGRAM, GENERIC),
+    f"{_FOLDER}_generic.cuh": (GENERIC,),
+    f"{_FOLDER}_generic_features.cuh": (GENERIC,),
+    f"{_FOLDER}_generic_gradient.cuh": (GENERIC_BACKWARD,),
+    f"{_FOLDER}_generic_gradient_tile.cuh": (GENERIC_BACKWARD,),
+    f"{_FOLDER}_generic_tile.cuh": (GENERIC, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_base.cuh": (BACKWARD,),
-    f"{_FOLDER}_gradient_tile.cuh": (BACKWARD,),
+    f"{_FOLDER}_gradient_rows.cuh": (BACKWARD, GENERIC_BACKWARD),
+    f"{_FOLDER}_gradient_tile.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_walk.cuh": (BACKWARD,),
     f"{_FOLDER}_sums.cuh": (BACKWARD,),
     f"{_FOLDER}_step.cuh": (STEP,),
@@ -24,8 +34,12 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     f"{_FOLDER}_gradient_tile.cuh": ("blocks_per_multiprocessor",),
 }
 HOST_SIDE = (
+    f"{_FOLDER}_arguments.cuh",
+    f"{_FOLDER}_generic_launch.cuh",
     f"{_FOLDER}_launch.cuh",
     f"{_FOLDER}_backward_launch.cuh",
+    f"{_FOLDER}_backward_passes.cuh",
+    f"{_FOLDER}_generic_backward_launch.cuh",
     f"{_FOLDER}_step_launch.cuh",
 )
 

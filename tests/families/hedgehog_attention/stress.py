@@ -30,5 +30,17 @@ TRAINING = (
 )
 CASES = (
     *(Problem("hedgehog_attention_forward", each, cases) for each in SOME),
+    *(
+        Problem("hedgehog_attention_generic", dataclasses.replace(each, generic=True), cases)
+        for each in SOME
+    ),
     *(Problem("hedgehog_attention_gradient", each, gradient_cases) for each in TRAINING),
+    *(
+        Problem(
+            "hedgehog_attention_generic_gradient",
+            dataclasses.replace(each, generic=True),
+            gradient_cases,
+        )
+        for each in TRAINING
+    ),
 )

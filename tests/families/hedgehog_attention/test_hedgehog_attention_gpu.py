@@ -39,6 +39,13 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request):
+    with thunderkittens.backend("auto", kernel=request.param):
+        yield
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_against_float64(case):
     """Right, within its tensors, the same bits with other neighbours, and by our kernel."""
@@ -51,6 +58,7 @@ def test_against_float64(case):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
@@ -58,6 +66,7 @@ def test_run_to_run(case):
     check_same_bits(lambda: cases.run_case(case, inputs))
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", TRAINING, ids=str)
 def test_gradients_against_float64(case):
     """Right, within their tensors, the same bits with other neighbours, and by our kernels."""
@@ -68,6 +77,7 @@ def test_gradients_against_float64(case):
     gradient_cases.check_case(case, inputs, results)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", LARGE_TRAINING, ids=str)
 def test_gradients_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""

@@ -1,4 +1,6 @@
-"""hedgehog_attention's backward, lane by lane on the CPU: its kernels against float64."""
+"""hedgehog_attention's backward, lane by lane on the CPU: both kernels of it against float64."""
+
+import json
 
 import pytest
 import torch
@@ -26,40 +28,45 @@ def strict(monkeypatch):
     monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
 
 
+@pytest.fixture(params=[None, "generic"], ids=["specialised", "generic"])
+def kernel(request) -> str | None:
+    return request.param
+
+
 def launches() -> int:
     return _C.launch_counts()["hedgehog_attention_backward"]
 
 
 @pytest.mark.parametrize("case", gradient_cases.ALL, ids=str)
-def test_against_float64(case):
+def test_against_float64(case, kernel):
     """Right, within its tensors, and the same bits with other neighbours; by our kernels."""
     inputs = gradient_cases.make(case)
     before = launches()
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = check_memory(lambda *t: gradient_cases.run_case(case, t), *inputs)
     assert launches() >= before + 2
     gradient_cases.check_case(case, inputs, results)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_policies_agree(case):
+def test_policies_agree(case, kernel):
     inputs = gradient_cases.make(case)
-    check_policies_agree(lambda: gradient_cases.run_case(case, inputs))
+    check_policies_agree(lambda: gradient_cases.run_case(case, inputs), kernel=kernel)
 
 
 @needs_race_mode
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_no_races(case):
+def test_no_races(case, kernel):
     inputs = gradient_cases.make(case)
-    check_no_races(lambda: gradient_cases.run_case(case, inputs))
+    check_no_races(lambda: gradient_cases.run_case(case, inputs), kernel=kernel)
 
 
 @pytest.mark.parametrize("which", range(7))
-def test_gradient_of_one_input_alone(which):
+def test_gradient_of_one_input_alone(which, kernel):
     """What is not needed is not written, and what is is the same."""
     case = Case(1, 200, 2, states=False)
     *tensors, dy = gradient_cases.make(case)
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         want = gradient_cases.run_case(case, [*tensors, dy])[which]
         *given, alpha, beta = (t.detach().requires_grad_(i == which) for i, t in enumerate(tensors))
         y = thunderkittens.hedgehog_attention(*given, alpha=alpha, beta=beta)
@@ -67,22 +74,22 @@ def test_gradient_of_one_input_alone(which):
     assert torch.equal(got, want)
 
 
-def test_keys_that_are_equal_share_the_gradient_of_the_maximum():
+def test_keys_that_are_equal_share_the_gradient_of_the_maximum(kernel):
     """Scores are equal bit by bit in both passes, also of keys in both blocks of a window."""
     case = Case(1, 140, 1, states=False)
     q, k, *rest = gradient_cases.make(case)
     k = k[:, :3].repeat(1, 47, 1, 1)[:, :140].contiguous()
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         results = gradient_cases.run_case(case, [q, k, *rest])
     gradient_cases.check_case(case, [q, k, *rest], results)
 
 
-def test_not_finite_stays_in_its_head():
+def test_not_finite_stays_in_its_head(kernel):
     """A NaN of dy spoils gradients of its head alone, and of no later queries."""
     case = Case(length=300, states=False)
     inputs = gradient_cases.make(case)
     inputs[-1][0, 200, 1, 3] = float("nan")
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         dq, dk, dv, dq_map, dk_map, dalpha, dbeta = gradient_cases.run_case(case, inputs)
     for of_tokens in (dq, dk, dv):
         assert of_tokens[:, :, 0].isfinite().all()
@@ -145,13 +152,26 @@ def test_gradients_through_the_final_state_are_torchs(monkeypatch):
             )
 
 
-def test_the_gradient_of_a_sum():
+def test_the_gradient_of_a_sum(kernel):
     """dy of one element, broadcast, is copied first."""
     case = Case(1, 70, 1, states=False)
     *tensors, _ = gradient_cases.make(case)
-    with thunderkittens.backend("simulator"):
+    with thunderkittens.backend("simulator", kernel=kernel):
         expanded = torch.ones((), dtype=BF16).expand(1, 70, 1, 128)
         got = gradient_cases.run_case(case, [*tensors, expanded])
         want = gradient_cases.run_case(case, [*tensors, expanded.contiguous()])
     for one, other in zip(got, want, strict=True):
         assert torch.equal(one, other)
+
+
+def test_no_bank_conflicts(tmp_path):
+    """Of the generic kernel: copies, products, and what leaves, of all passes."""
+    case = Case(1, 330, 1, states=False)
+    facts = tmp_path / "facts.json"
+    with thunderkittens.backend("simulator", kernel="generic", facts=facts):
+        gradient_cases.run_case(case, gradient_cases.make(case))
+    launches = json.loads(facts.read_text())["launches"]
+    found = [x for x in launches if x["kernel"] == "hedgehog_attention_generic_gradient"]
+    assert len(found) == 3
+    for each in found:
+        assert each["total"]["wavefronts"] == each["total"]["passes"] > 0

@@ -1,0 +1,88 @@
+// hedgehog attention, backward: the launches of a call, of both kernels.
+// (hedgehog_attention_gradient.cuh)
+#pragma once
+
+#include <cmath>
+
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_tile.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_sums.cuh"
+#include "kittens/host/launch.cuh"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+template <class T>
+class hedgehog_backward {
+ public:
+  explicit hedgehog_backward(const hedgehog_attention_backward_params& params)
+      : params(params),
+        p(params.problem.forward),
+        t(params.tensors),
+        blocks((p.length + kBlock - 1) / kBlock),
+        runs((blocks + params.run_blocks - 1) / params.run_blocks) {}
+
+ protected:
+  const hedgehog_attention_backward_params& params;
+  const hedgehog_attention_problem& p;
+  const hedgehog_attention_backward_tensors& t;
+  const int64_t blocks, runs;
+
+  // differentiate.operator()<a pass>() launches it.
+  template <class F>
+  void launch_all(host::stream s, F differentiate) const {
+    using enum hedgehog_pass;
+    const bool wants_keys = t.dk != nullptr || t.dv != nullptr || t.dk_map != nullptr;
+    if (blocks > 2) differentiate.template operator()<states>();
+    add_up_states<false>(s);
+    differentiate.template operator()<queries>();
+    if (wants_keys) {
+      add_up_states<true>(s);
+      differentiate.template operator()<keys>();
+    }
+    finish(s);
+  }
+
+  // Of a pass, of queries or not; and how many blocks of threads it has.
+  int64_t set_arguments(gradient_arguments& a, bool queries) const {
+    a.state_sums = params.state_sums;
+    a.factors = static_cast<float4*>(params.factors);
+    a.map_parts = queries ? params.q_map_parts : params.k_map_parts;
+    a.weight_parts = params.weight_parts;
+    a.alpha = t.alpha;
+    a.beta = t.beta;
+    a.batch = int(p.batch);
+    a.length = int(p.length);
+    a.heads = int(p.heads);
+    a.blocks = int(blocks);
+    a.runs = int(runs);
+    a.run_blocks = int(params.run_blocks);
+    a.scale = 1 / std::sqrt(float(kWidth));
+    a.score_scale = kLog2e * a.scale;
+    return p.batch * p.heads * runs;
+  }
+
+ private:
+  template <bool Reverse>
+  void add_up_states(host::stream s) const {
+    const hedgehog_states_arguments<T> a{static_cast<T*>(params.states), params.state_sums,
+                                         int(blocks)};
+    host::launch(hedgehog_attention_states<T, Reverse>,
+                 {{p.batch * p.heads * kStateBlocks}, {kSumThreads}}, s, a);
+  }
+
+  void finish(host::stream s) const {
+    const hedgehog_finish_arguments<T> a{
+        .map_parts = {params.q_map_parts, params.k_map_parts},
+        .weight_parts = params.weight_parts,
+        .alpha = t.alpha,
+        .beta = t.beta,
+        .d_maps = {static_cast<T*>(t.dq_map), static_cast<T*>(t.dk_map)},
+        .dalpha = t.dalpha,
+        .dbeta = t.dbeta,
+        .parts = int(p.batch * runs),
+        .heads = int(p.heads),
+    };
+    host::launch(hedgehog_attention_finish<T>, {{p.heads * kFinishBlocks}, {kSumThreads}}, s, a);
+  }
+};
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

@@ -1,0 +1,258 @@
+// hedgehog attention: what a warpgroup of the backward computes of scores and logits, of both
+// kernels. (hedgehog_attention_gradient.cuh, hedgehog_attention_generic_gradient.cuh)
+#pragma once
+
+#include "kernels/hedgehog_attention/hedgehog_attention_generic_gradient_tile.cuh"
+
+namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
+
+template <class Config, int W>
+class gradient_rows {
+ public:
+  KITTENS_DEVICE gradient_rows(const gradient_arguments_of<Config>& p,
+                               gradient_shared_of<Config>& shared)
+      : p(p), shared(shared), run(shared.run) {}
+
+ protected:
+  using scores = rt_fl<16, kBlock>;
+  using rows = scores::col_vec;   // a value for each of a warp's rows
+  static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of both
+  static constexpr int kAll = kOwn + kConsumers;
+  const gradient_arguments_of<Config>& p;
+  gradient_shared_of<Config>& shared;
+  const block_run& run;
+
+  KITTENS_DEVICE void meet() const { arch::named_barrier_sync(kAll, kThreads); }
+  KITTENS_DEVICE int block_of(int step) const { return run.begin + step; }
+  // The half of the columns of a tile of tokens, or of a state; of the rows of a map.
+  template <class Tile>
+  KITTENS_DEVICE static const typename Config::square& half_of(const Tile& tile, int half) {
+    static_assert(Tile::num_elements == 2 * Config::square::num_elements);
+    return reinterpret_cast<const typename Config::square&>(
+        tile.data[half * Config::square::num_elements]);
+  }
+
+  // ---- Values of rows ---------------------------------------------------------------------------
+
+  // The row in its block, of this lane's elements of a half.
+  KITTENS_DEVICE static int row_of(int half) {
+    return arch::warp_id() % 4 * 16 + half * 8 + arch::lane_id() / 4;
+  }
+  KITTENS_DEVICE static float value_of(const rows& of, int half) {
+    float value[1];
+    of.data[half].get(value);
+    return value[0];
+  }
+  // Value n of each row: there for both warpgroups when they have met. Where there is room for
+  // less values than there are, the last one takes the place of the first, which all have read.
+  static constexpr int kRowValues = gradient_shared_of<Config>::kRowValues;
+  KITTENS_DEVICE void publish(int n, const rows& values) {
+    if (arch::lane_id() % 4 != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      shared.of_rows[W][n % kRowValues].data[row_of(half)] = value_of(values, half);
+    }
+  }
+  KITTENS_DEVICE float published(int warpgroup, int n, int half) const {
+    return shared.of_rows[warpgroup][n % kRowValues].data[row_of(half)];
+  }
+
+  // ---- Where things are in global memory --------------------------------------------------------
+
+  KITTENS_DEVICE int head() const { return run.batch * p.heads + run.head; }
+  KITTENS_DEVICE int64_t part() const {
+    return (int64_t{run.batch} * p.runs + run.index) * p.heads + run.head;
+  }
+  KITTENS_DEVICE int64_t slot_of(int b) const { return int64_t{head()} * p.blocks + b; }
+  KITTENS_DEVICE float* sums_of(int b) const {
+    return p.state_sums + slot_of(b) * kWidth + W * kHalf;
+  }
+  KITTENS_DEVICE float4* factors_of(int b) const { return p.factors + slot_of(b) * kBlock; }
+
+  // ---- Elements
+  // -----------------------------------------------------------------------------------
+
+  // What a state's parts are multiplied by until they are out of the products: the features of
+  // queries times reciprocals would be subnormal numbers of float16.
+  static constexpr float kStateScale = 16;
+  float of_weights = 0;  // this lane's rows' part of x
+
+  // f(i, half) for each of a lane's elements of a tile of scores, or features: those of half 0 are
+  // of one row, and the others of another one.
+  template <class F>
+  KITTENS_DEVICE static void for_each(F f) {
+#pragma unroll
+    for (int i = 0; i < kHalf / 2; ++i) f(i, i / 2 % 2);
+  }
+  // A value per column, of which a lane has 16: of its element i.
+  struct columns {
+    float data[16];
+    KITTENS_DEVICE float operator()(int i) const { return data[i / 4 * 2 + i % 2]; }
+  };
+  // Of this warpgroup's softmax the sums of slot b; zeros where there is none.
+  KITTENS_DEVICE columns load_sums(int b) const {
+    columns sums = {};
+    if (b >= p.blocks) return sums;
+    const float* from = sums_of(b) + arch::lane_id() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 pair = arch::load_global(reinterpret_cast<const float2*>(from + 8 * i));
+      sums.data[2 * i] = pair.x;
+      sums.data[2 * i + 1] = pair.y;
+    }
+    return sums;
+  }
+  // The sums of a tile's columns, of this warp's rows: there after a barrier, for …
+  KITTENS_DEVICE void add_up_columns(const logits& x) {
+    logits::row_vec sums;
+    col_sum(sums, x);
+    store(shared.of_columns[W][arch::warp_id() % 4], sums);
+  }
+  // … all rows.
+  KITTENS_DEVICE void store_column_sums(int b) {
+    const int column = warpgroup::laneid();
+    if (column >= kHalf) return;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < 4; ++warp) sum += shared.of_columns[W][warp].data[column];
+    arch::store_global(sums_of(b) + column, sum);
+  }
+  // x, the logits, becomes the features of this warpgroup's softmax.
+  KITTENS_DEVICE static void soften(logits& x) {
+    rows one_each;
+    one(one_each);
+    softmax<W == 0 ? 1 : -1>(x, x, one_each);
+  }
+
+  // ---- Gradients of rows
+  // --------------------------------------------------------------------------
+
+  // Of each row of queries. s, the scores, become their gradient; f, the features, what the state's
+  // part takes of them, and g, the state times dy, the logits' gradient; of d, dy · v, the columns
+  // add up to what the state's sums take. `await` gives the state's sums; behind it d, f and g are
+  // there.
+  template <class F>
+  KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
+                                            F await) {
+    const float alpha = arch::load_global(p.alpha + run.head);
+    const float beta = arch::load_global(p.beta + run.head);
+    rows own;
+    row_max(own, s);
+    publish(0, own);
+    meet();                             // what was stored last has left shared memory, too
+    float largest[2], sums[5][2] = {};  // of weights, of them times dy · v; of features, likewise
+    uint32_t is_largest = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      largest[half] = fmaxf(published(0, 0, half), published(1, 0, half));
+    }
+    for_each([&](int i, int half) {
+      if (s.data[0][i] == largest[half]) {
+        is_largest |= 1u << i;
+        sums[4][half] += 1;
+      }
+      s.data[0][i] = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
+    });
+    const columns z = await();
+    for_each([&](int i, int half) {
+      sums[0][half] += s.data[0][i];
+      sums[1][half] = fmaf(s.data[0][i], d.data[0][i], sums[1][half]);
+      sums[2][half] = fmaf(f.data[0][i], z(i), sums[2][half]);
+      sums[3][half] = fmaf(f.data[0][i], g.data[0][i], sums[3][half]);
+    });
+    float linear[2][2];  // this warpgroup's sums of features
+#pragma unroll
+    for (int n = 0; n < 5; ++n) {
+      rows sum;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sum.data[half].set({sums[n][half]});
+      finish_row_sum(sum);
+      publish(n + 1, sum);
+      if (n == 2 || n == 3) {
+        for (int half = 0; half < 2; ++half) linear[n - 2][half] = value_of(sum, half);
+      }
+    }
+    meet();
+    float reciprocal[2], delta[2], of_largest[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto total = [&](int n) { return published(0, n, half) + published(1, n, half); };
+      const int token = block_of(step) * kBlock + row_of(half);
+      const float w = total(1), w_values = total(2), l = total(3), l_values = total(4);
+      const float r = token < p.length ? 1 / fmaf(beta, w, alpha * l) : 0;
+      const float x = (r * w_values) * (r * l) - (r * l_values) * (r * w);
+      reciprocal[half] = r;
+      delta[half] = r * fmaf(beta, w_values, alpha * l_values);
+      of_largest[half] = alpha * beta * x / total(5);
+      if (W == 0 && arch::lane_id() % 4 == 0) {
+        of_weights += x;
+        arch::store_global(factors_of(block_of(step)) + row_of(half),
+                           float4{largest[half], r, delta[half], of_largest[half]});
+      }
+    }
+    for_each([&](int i, int half) {
+      const float r = reciprocal[half], from_delta = d.data[0][i] - delta[half];
+      s.data[0][i] = p.scale * (beta * s.data[0][i] * (r * from_delta) -
+                                (is_largest >> i & 1 ? of_largest[half] : 0.0f));
+      const float relative =
+          (g.data[0][i] - linear[1][half]) - delta[half] * (z(i) - linear[0][half]);
+      const float scaled = alpha * r * f.data[0][i];
+      g.data[0][i] = (W == 0 ? scaled : -scaled) * relative;
+      d.data[0][i] = -scaled * delta[half];
+      f.data[0][i] = kStateScale * scaled;
+    });
+  }
+
+  // Of queries of this warpgroup's block: s becomes the scores' gradient, and d the weights.
+  KITTENS_DEVICE void differentiate_window(scores& s, scores& d, const float4 (&factors)[2]) const {
+    const float beta = arch::load_global(p.beta + run.head);
+    for_each([&](int i, int half) {
+      const auto [largest, r, delta, of_largest] = factors[half];
+      const float score = s.data[0][i];
+      const float weight = beta * arch::exp2_approx(p.score_scale * (score - largest)) * r;
+      s.data[0][i] =
+          p.scale * (weight * (d.data[0][i] - delta) - (score == largest ? of_largest : 0.0f));
+      d.data[0][i] = weight;
+    });
+  }
+  // The factors of those queries.
+  KITTENS_DEVICE void load_factors(float4 (&factors)[2], int step) const {
+    const int block = block_of(step) + W;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factors[half] = {};
+      if (block >= p.blocks) continue;
+      factors[half] = arch::load_global(factors_of(block) + row_of(half));
+    }
+  }
+  // Of keys: g, dS v, becomes the gradient of their logits. f are their features.
+  KITTENS_DEVICE void differentiate_features(const logits& f, scores& g, const columns& dz) const {
+    float sums[2] = {};
+    for_each([&](int i, int half) {
+      g.data[0][i] += dz(i);
+      sums[half] = fmaf(f.data[0][i], g.data[0][i], sums[half]);
+    });
+    rows inner;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) inner.data[half].set({sums[half]});
+    finish_row_sum(inner);
+    for_each([&](int i, int half) {
+      const float relative = g.data[0][i] - value_of(inner, half);
+      g.data[0][i] = (W == 0 ? f.data[0][i] : -f.data[0][i]) * relative;
+    });
+  }
+
+  KITTENS_DEVICE void store_weight_part() {
+    for (int distance = 4; distance < kWarp; distance *= 2) {
+      of_weights += arch::shuffle_xor(of_weights, distance);
+    }
+    if (arch::lane_id() == 0) shared.of_rows[0][0].data[arch::warp_id()] = of_weights;
+    warpgroup::sync(kOwn);
+    if (arch::thread_id() != 0) return;
+    float sum = 0;
+    for (int warp = 0; warp < 4; ++warp) sum += shared.of_rows[0][0].data[warp];
+    arch::store_global(p.weight_parts + part(), sum);
+  }
+};
+
+}  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET
