@@ -48,6 +48,15 @@ int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   return 2 * teams * kDecodeRows * (p.head_dim + kDecodeRecordFloats) * int64_t{sizeof(float)};
 }
 
+// An item has at most 1 / items of all tiles, and a range at least half of an equal part, or a
+// tile.
+int64_t decode_counters(const attention_decode_problem& p, int64_t blocks) {
+  const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
+  const int64_t of_sequence = decode_items(p) / p.batch;
+  const int64_t most_parts = 2 * teams / of_sequence + 2;
+  return most_parts > kDecodeMostParts ? 2 * blocks : blocks;
+}
+
 std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
   // Positions and tables are counted in int, with room for what is added to them.
   if (c.pages > kMost || c.capacity() > kMost / 4 || c.table_width > kMost / 4 ||
@@ -95,7 +104,7 @@ attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   refuse_unsupported(kernel.name(), p);
   const int64_t blocks = decode_blocks(p, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
-  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = blocks};
+  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = decode_counters(p, blocks)};
   return plan;
 }
 
