@@ -15,17 +15,24 @@ using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kBlocksTogether = 16;
+constexpr int64_t kFewParts = 16;    // of an item, which are added up in one trip
 constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
-// there are tiles for their warps if all sequences fill their caches. A multiple of 16, as are most
-// numbers of items: then blocks end where items do, and heads side by side stay so. Memory is as
-// busy with 128 blocks as with 132.
+// there are tiles for their warps if all sequences fill their caches; where items have several
+// blocks anyway, for half of their warps, which are done sooner, as long as parts stay few. A
+// multiple of 16, as are most numbers of items: then blocks end where items do, and heads side by
+// side stay so. Memory is as busy with 128 blocks as with 132.
 int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
-  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  const int64_t blocks =
-      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, multiprocessors);
+  const int64_t items = decode_items(p);
+  const int64_t tiles = items * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  int64_t blocks = ceil_div(tiles, int64_t{kDecodeWarps});
+  if (blocks > items) {
+    const int64_t half = ceil_div(tiles, int64_t{kDecodeWarps / 2});
+    blocks = std::max(blocks, std::min(half, kFewParts * items));
+  }
+  blocks = std::clamp<int64_t>(blocks, 1, multiprocessors);
   return blocks < kBlocksTogether ? blocks : blocks / kBlocksTogether * kBlocksTogether;
 }
 
