@@ -4,16 +4,20 @@ from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Liste
 from tests.mutation.program import Program
 
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
-INT4, E4M3 = (Program("linear", "quantized_linear", (f"E4M3={i}",)) for i in (0, 1))
+INT4, E4M3, WIDE = (  # of the form that every architecture has room for, and of Hopper's
+    Program("linear", "quantized_linear", (f"E4M3={i}", f"SHARED_KB={kb}"))
+    for i, kb in ((0, 99), (1, 99), (1, 227))
+)
 _FOLDER = "kernels/linear"
 TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
-    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4, WIDE),
     f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
     f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (
+    f"{_FOLDER}/linear_forms.cuh",
     f"{_FOLDER}/linear_generic_launch.cuh",
     f"{_FOLDER}/linear_launch.cuh",
     f"{_FOLDER}/linear_pass_launch.cuh",
