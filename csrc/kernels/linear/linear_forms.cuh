@@ -27,11 +27,11 @@ inline constexpr linear_form kPlainForms[] = {
     {          0,    2,    4,     6,     2},
 };
 inline constexpr linear_form kE4m3Forms[] = {
-    {        227,    4,   12,     3,     1},  // sm_90a, sm_100, sm_103
+    {        227,    4,   12,     2,     1},  // sm_90a, sm_100, sm_103
     {          0,    2,    4,     6,     2},
 };
 inline constexpr linear_form kInt4Forms[] = {
-    {        227,    2,   12,     6,     1},
+    {        227,    2,   12,     3,     1},
     {          0,    2,    4,     6,     2},
 };
 // clang-format on

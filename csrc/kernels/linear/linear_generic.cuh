@@ -10,7 +10,8 @@
 //
 // The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
 // weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
-// registers while the step before is multiplied: rows that there are not cost nothing.
+// registers while the step before is multiplied: rows that there are not cost nothing. It is asked
+// for before the weight's next step, for requests of a multiprocessor are served in order.
 //
 // Tiles of a pass, warps and stages: linear_forms.cuh.
 #pragma once
@@ -140,8 +141,8 @@ class linear_copy_feed {
         mine_(mine),
         lane_(arch::lane_id()),
         x_(p, p.x_stride) {
-    for (int i = 0; i < Config::stages; ++i) request(i);
     load_ahead();
+    for (int i = 0; i < Config::stages; ++i) request(i);
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
@@ -158,10 +159,10 @@ class linear_copy_feed {
         factors.weight[i].scale[half] = scales_[i][half];
       }
     }
-    request(at_.stage);
-    at_.advance();
     now_.advance(p_);
     load_ahead();
+    request(at_.stage);
+    at_.advance();
   }
 
  private:
