@@ -39,6 +39,7 @@ LISTED: tuple[Listed, ...] = (
         "each warp has the semaphores of the next",
     ),
     Listed(OF_HOPPER, "linear_tma_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(OF_HOPPER, "prefetch_first_step", ".*", "nothing depends on what is in the L2"),
     Listed(
         OF_PASS, "block_groups::of", "term more", "the last block of the program is the only one"
     ),
@@ -47,9 +48,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
     Listed(OF_GENERIC, "linear_weight_factor", "length 2/2 less", "behind it is room"),
-    Listed(
-        OF_GENERIC, "linear_generic_config", "start less|term 1/. more|term 2/. (less|more)", TUNING
-    ),
     Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/. shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::request", "guard always", "steps that nobody takes"),
     Listed(
