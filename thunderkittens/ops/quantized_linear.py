@@ -49,7 +49,8 @@ def quantized_linear(
         uint8           W[n, k] = (q[n, k] − zero[n, k // g]) · scale[n, k // g], 0 ≤ q < 16
 
     with g = K / scale.size(1). A step of decoding takes as long as its weights take to be read, and
-    these are half or a quarter of the bytes. `quantize_weight` makes all three tensors:
+    these are half or a quarter of the bytes; to convert them takes its time, too
+    (benchmarks/linear.md). `quantize_weight` makes all three tensors:
 
         y = quantized_linear(x, *quantize_weight(w, torch.float8_e4m3fn))
 
@@ -90,7 +91,7 @@ def quantized_linear(
 
     Source:
         csrc/kernels/linear: linear_weights.cuh, linear_generic.cuh. The weight is read once; x from
-        the caches, once for each 32 columns of y.
+        the caches, once for each 32 or 64 columns of y.
 
     Example:
         >>> import torch, thunderkittens

@@ -128,7 +128,7 @@ KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all
   const int to = end == item_end ? team.range : all.owner_of(item_end - 1);
   if (from == to || arch::lane_id() != 0) return;
   shared.split[arch::warp_id()][at.tile == 0 ? 1 : 0] = {
-      at.rows(p), team.team - ((team.range - from) << p.abreast), to - from + 1};
+      at.rows(p), team.team - ((team.range - from) << p.abreast), to - from + 1, team.range - from};
 }
 
 // Adds up what the warps of a team have of an item, all of its tiles or some, and writes it.
@@ -137,8 +137,7 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
                                 const team_place& team, const tile_cursor& at,
                                 decode_item<Config>& item, bool all) {
   const item_rows rows = at.rows(p);
-  auto* const records = static_cast<decode_record<Config>*>(p.parts) +
-                        (2 * team.team + (at.tile == 0 ? 1 : 0)) * kRows;
+  auto* const records = part_records<Config>(p, 2 * team.team + (at.tile == 0 ? 1 : 0));
   item.add_up();
 #pragma unroll 1
   for (int half = 0; half * kRows / 2 < rows.count; ++half) {
@@ -160,34 +159,53 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
   }
 }
 
-// Adds up the items of which this block is the last to have written a part.
+// Whether this block is the last of `count`, by a counter, which the last one leaves 0: then what
+// the others wrote is seen. Of one thread, when all of the block have written and met.
+KITTENS_DEVICE bool is_last(int* counter, int count) {
+  arch::fence_device();
+  const bool last = arch::atomic_add(counter, 1) == count - 1;
+  if (last) {
+    arch::fence_device();
+    arch::atomic_exchange(counter, 0);
+  }
+  return last;
+}
+
+// Adds up the items, and groups of their parts, of which this block is the last to have written.
 template <class Config>
 KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& shared,
                               const team_place& team) {
   arch::sync_block();  // all of the block's parts are written
   if (arch::thread_id() < kSplitItems) {
     const split_item& item = shared.split[0][arch::thread_id()];
-    bool last = false;
-    if (item.parts > 0) {
-      int* const counter = p.counters + (item.first << p.share) / kWarps;
-      arch::fence_device();
-      last = arch::atomic_add(counter, 1) == item.parts - 1;
-      if (last) {
-        arch::fence_device();
-        arch::atomic_exchange(counter, 0);
-      }
-    }
-    shared.to_add[arch::thread_id()] = last;
+    const int count = item.in_groups() ? item.group_end() - item.group_first() : item.parts;
+    shared.to_add[arch::thread_id()] =
+        count == 1 ||
+        (count > 1 && is_last(item.in_groups() ? item.group_counter(p) : item.counter(p), count));
   }
   arch::sync_block();
 #pragma unroll 1
   for (int i = 0; i < kSplitItems; ++i) {
     if (arch::load_shared(&shared.to_add[i]) == 0) continue;
     const split_item item = shared.split[arch::warp_id()][i];
+    part_range all{0, item.parts, 1};
+    if (item.in_groups()) {
+      const part_range group{item.group_first(), item.group_end(), 1};
+#pragma unroll 1
+      for (int row = team.rank; row < item.rows.count; row += team.step) {
+        store_part<Config>(part_records<Config>(p, item.slot(p, group.first))[row],
+                           combine_parts<Config>(p, item, group, row));
+      }
+      arch::sync_block();  // the groups of all teams are written
+      if (arch::thread_id() == 0) shared.to_add[i] = is_last(item.counter(p), item.groups());
+      arch::sync_block();
+      if (arch::load_shared(&shared.to_add[i]) == 0) continue;
+      all.step = kPartsAhead;
+    }
 #pragma unroll 1
     for (int row = team.rank; row < item.rows.count; row += team.step) {
       const output_row out(p, item.rows.b, item.rows.key_head, item.rows.first + row);
-      store_output<Config>(out, combine_parts<Config>(p, item, row));
+      store_output<Config>(out, combine_parts<Config>(p, item, all, row));
     }
   }
 }

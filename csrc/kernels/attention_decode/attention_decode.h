@@ -12,6 +12,11 @@ namespace thunderkittens {
 inline constexpr int kDecodeRows = 16;  // of a tile of queries: query token × head of a group
 inline constexpr int kDecodeKeys = 32;  // of a tile of keys
 inline constexpr int kDecodeWarps = 8;  // of a block
+// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
+// have up to 18 of each, which then cost one trip to memory.
+inline constexpr int kDecodePartsAhead = 18;
+// Of an item that one block adds up: two trips take as long as meeting once more.
+inline constexpr int kDecodeMostParts = 2 * kDecodePartsAhead;
 inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of the columns
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
@@ -23,7 +28,9 @@ struct attention_decode_params {
   attention_decode_tensors tensors;
   void* parts;    // [2 · teams, kDecodeRows] records: Σ exp(s − max s) v of a row of a part of an
                   // item, max s and Σ exp(s − max s); s in powers of two
-  int* counters;  // [blocks], 0: parts that have been written of the items a block ends with
+  int* counters;  // [blocks], 0: parts that have been written of the items a block ends with, or
+                  // groups of parts; where an item may have more than kDecodeMostParts of them,
+                  // [2, blocks]: the others are of the groups that begin with a block's part
   int blocks;
   int share;  // 2^share warps of a block have an item together
 };

@@ -6,11 +6,6 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-// Parts of a row that a warp has on their way at once: of one sequence with 8 key heads 132 blocks
-// have up to 18 of each, which then cost one trip to memory.
-inline constexpr int kPartsAhead = 18;
-static_assert(kPartsAhead <= kWarp, "lane i has the sums of part i");
-
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
 // without v.
 template <class Config>
@@ -67,26 +62,37 @@ KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts
   return sum;
 }
 
-// What several teams have of a row, in global memory.
+// Parts of an item: first, first + step, … < end.
+struct part_range {
+  int first, end, step;
+};
+
+// The rows of a part, in global memory.
+template <class Config>
+KITTENS_DEVICE decode_record<Config>* part_records(const decode_arguments& p, int slot) {
+  return static_cast<decode_record<Config>*>(p.parts) + slot * kRows;
+}
+
+// What several teams have of a row.
 template <class Config>
 KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
-                                                int row) {
+                                                const part_range& of, int row) {
   using sum_of_row = decode_row<Config>;
-  const auto* const records = static_cast<const decode_record<Config>*>(p.parts) + row;
+  const decode_record<Config>* const records = part_records<Config>(p, 0) + row;
   const int lane = arch::lane_id();
   sum_of_row sum;
 #pragma unroll 1
-  for (int from = 0; from < item.parts; from += kPartsAhead) {
+  for (int from = of.first; from < of.end; from += kPartsAhead * of.step) {
     float2 sums{-INFINITY, 0};
-    if (lane < kPartsAhead && from + lane < item.parts) {
-      sums = arch::load_global(&records[item.slot(p, from + lane) * kRows].sums);
+    if (lane < kPartsAhead && from + lane * of.step < of.end) {
+      sums = arch::load_global(&records[item.slot(p, from + lane * of.step) * kRows].sums);
     }
     typename sum_of_row::run values[kPartsAhead];
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
-      const decode_record<Config>& record = records[item.slot(p, from + i) * kRows];
-      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun],
-                               from + i < item.parts);
+      const int part = from + i * of.step;
+      const decode_record<Config>& record = records[item.slot(p, part) * kRows];
+      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun], part < of.end);
     }
     sum.add(sums, values);
   }

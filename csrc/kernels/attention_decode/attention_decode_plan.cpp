@@ -15,17 +15,24 @@ using kittens::host::ceil_div;
 using kittens::host::text;
 
 constexpr int64_t kBlocksTogether = 16;
+constexpr int64_t kFewParts = 16;    // of an item, which are added up in one trip
 constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
-// there are tiles for their warps if all sequences fill their caches. A multiple of 16, as are most
-// numbers of items: then blocks end where items do, and heads side by side stay so. Memory is as
-// busy with 128 blocks as with 132.
+// there are tiles for their warps if all sequences fill their caches; where items have several
+// blocks anyway, for half of their warps, which are done sooner, as long as parts stay few. A
+// multiple of 16, as are most numbers of items: then blocks end where items do, and heads side by
+// side stay so. Memory is as busy with 128 blocks as with 132.
 int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
-  const int64_t tiles = decode_items(p) * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
-  const int64_t blocks =
-      std::clamp<int64_t>(ceil_div(tiles, int64_t{kDecodeWarps}), 1, multiprocessors);
+  const int64_t items = decode_items(p);
+  const int64_t tiles = items * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  int64_t blocks = ceil_div(tiles, int64_t{kDecodeWarps});
+  if (blocks > items) {
+    const int64_t half = ceil_div(tiles, int64_t{kDecodeWarps / 2});
+    blocks = std::max(blocks, std::min(half, kFewParts * items));
+  }
+  blocks = std::clamp<int64_t>(blocks, 1, multiprocessors);
   return blocks < kBlocksTogether ? blocks : blocks / kBlocksTogether * kBlocksTogether;
 }
 
@@ -46,6 +53,15 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
   return 2 * teams * kDecodeRows * (p.head_dim + kDecodeRecordFloats) * int64_t{sizeof(float)};
+}
+
+// An item has at most 1 / items of all tiles, and a range at least half of an equal part, or a
+// tile.
+int64_t decode_counters(const attention_decode_problem& p, int64_t blocks) {
+  const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
+  const int64_t of_sequence = decode_items(p) / p.batch;
+  const int64_t most_parts = 2 * teams / of_sequence + 2;
+  return most_parts > kDecodeMostParts ? 2 * blocks : blocks;
 }
 
 std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
@@ -95,7 +111,7 @@ attention_decode_plan plan(const attention_decode_problem& p, const device& d) {
   refuse_unsupported(kernel.name(), p);
   const int64_t blocks = decode_blocks(p, d.multiprocessors);
   attention_decode_plan plan{{p, kernel.on(d)}, static_cast<int>(blocks)};
-  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = blocks};
+  plan.workspace = {.bytes = parts_bytes(p, blocks), .counters = decode_counters(p, blocks)};
   return plan;
 }
 

@@ -21,6 +21,8 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kRows = kDecodeRows, kKeys = kDecodeKeys, kWarps = kDecodeWarps;
+inline constexpr int kPartsAhead = kDecodePartsAhead;
+static_assert(kPartsAhead <= kWarp, "lane i has the sums of part i");
 
 // A number that others are divided by, as n · multiplier / 2^shift: a division takes 25
 // instructions.
@@ -130,14 +132,35 @@ struct item_rows {
   int b, key_head, first, count;
 };
 
-// An item that several teams have parts of.
+// An item that several teams have parts of. Of more than kDecodeMostParts the last block of each
+// group of kPartsAhead adds up those of its group, so that several multiprocessors load what one
+// would load at its own rate, trip after trip; the last of the groups adds up the groups.
 struct split_item {
   item_rows rows;
   int first, parts;  // teams: the first, and how many, 2^abreast apart
+  int part;          // this team's
 
-  // The first team has it last, the others first.
-  KITTENS_DEVICE int slot(const decode_arguments& p, int part) const {
-    return 2 * (first + (part << p.abreast)) + (part == 0 ? 1 : 0);
+  KITTENS_DEVICE int team_of(const decode_arguments& p, int of_part) const {
+    return first + (of_part << p.abreast);
+  }
+  // The first team has it last, the others first. Of a group: of its first part.
+  KITTENS_DEVICE int slot(const decode_arguments& p, int of_part) const {
+    return 2 * team_of(p, of_part) + (of_part == 0 ? 1 : 0);
+  }
+  KITTENS_DEVICE bool in_groups() const { return parts > kDecodeMostParts; }
+  KITTENS_DEVICE int groups() const { return (parts + kPartsAhead - 1) / kPartsAhead; }
+  // Of this team's group: the first part, and the one behind the last.
+  KITTENS_DEVICE int group_first() const { return part - part % kPartsAhead; }
+  KITTENS_DEVICE int group_end() const { return smaller(group_first() + kPartsAhead, parts); }
+
+  // Of the item, for its groups, or for its parts if it has none; and of this team's group. Where
+  // the item begins, and where the group does: none else begins there, for what begins with an
+  // item's last part is a group of one, which nobody counts.
+  KITTENS_DEVICE int* counter(const decode_arguments& p) const {
+    return p.counters + (first << p.share) / kWarps;
+  }
+  KITTENS_DEVICE int* group_counter(const decode_arguments& p) const {
+    return p.counters + p.blocks + (team_of(p, group_first()) << p.share) / kWarps;
   }
 };
 

@@ -4,7 +4,8 @@
 // A step has 64 columns, and a block eight warps. A warp has a ring of its own, which one of its
 // lanes fills by TMA with the warp's next steps, across passes: no warp waits for another but at
 // the end of a pass. (One thread that fills a ring for all of them takes up to twice as long;
-// benchmarks/linear.md.)
+// benchmarks/linear.md.) While the kernel in front ends, each warp's first step of the weight is
+// brought to the L2, where what that kernel may still write is seen.
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
@@ -106,12 +107,26 @@ class linear_tma_feed {
   cursor<Config::stages> at_;
 };
 
+// Reads nothing: what it asks for may be written yet.
+template <class Config>
+KITTENS_DEVICE void prefetch_first_step(const linear_tma_arguments<Config>& p,
+                                        const block_groups<Config>& mine) {
+  const step_walk<Config> at;
+  if (arch::lane_id() != 0 || !at.valid(p, mine)) return;
+  for (int i = 0; i < mine.count_of(at.pass); ++i) {
+    const coord place{.r = mine.first_of(at.pass) + i, .c = at.step};
+    tma::prefetch(p.weight, place);
+    if constexpr (Config::gated) tma::prefetch(p.up, place);
+  }
+}
+
 template <class Config>
 __global__ __launch_bounds__(Config::warps* kWarp, 1) void linear(
     const __grid_constant__ linear_tma_arguments<Config> p) {
+  const auto mine = block_groups<Config>::of(p);
+  prefetch_first_step(p, mine);
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
-  const auto mine = block_groups<Config>::of(p);
   linear_tma_feed<Config> feed(shared, p, mine);
   multiply_groups(shared.sums, p, mine, feed);
 }

@@ -10,12 +10,13 @@
 //
 // The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
 // weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
-// registers while the step before is multiplied: rows that there are not cost nothing.
+// registers while the step before is multiplied: rows that there are not cost nothing. It is asked
+// for before the weight's next step, for requests of a multiprocessor are served in order.
 //
-// A pass has two tiles, and a block four warps, so that a ring has six stages in shared memory that
-// every architecture has; two blocks where a multiprocessor has that twice.
+// Tiles of a pass, warps and stages: linear_forms.cuh.
 #pragma once
 
+#include "kernels/linear/linear_forms.cuh"
 #include "kernels/linear/linear_pass.cuh"
 #include "kernels/linear/linear_weights.cuh"
 
@@ -42,13 +43,15 @@ KITTENS_DEVICE auto tile_of(const linear_weight_factor<T, Weight>& factor) {
   return tile;
 }
 
-template <class T, bool Gated, class Weight = linear_plain<T>>
+template <class T, bool Gated, class Weight = linear_plain<T>, int SharedKb = kLinearSharedKb>
 struct linear_generic_config
-    : linear_pass_config<T, /*Tiles=*/2, Gated, /*Warps=*/4, /*Step=*/4 * Weight::lane_cols> {
+    : linear_pass_config<T, linear_form_of<Weight>(SharedKb).tiles, Gated,
+                         linear_form_of<Weight>(SharedKb).warps, /*Step=*/4 * Weight::lane_cols> {
+  static constexpr linear_form form = linear_form_of<Weight>(SharedKb);
   using weight = Weight;
   using weight_factor = linear_weight_factor<T, Weight>;
   static constexpr int lane_cols = Weight::lane_cols;  // of a step
-  static constexpr int stages = 6;
+  static constexpr int stages = form.stages;
   static constexpr bool x_by_ring = !Weight::kQuantized;
   static_assert(!x_by_ring || lane_cols * sizeof(T) == sizeof(uint4));
 
@@ -138,8 +141,8 @@ class linear_copy_feed {
         mine_(mine),
         lane_(arch::lane_id()),
         x_(p, p.x_stride) {
-    for (int i = 0; i < Config::stages; ++i) request(i);
     load_ahead();
+    for (int i = 0; i < Config::stages; ++i) request(i);
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
@@ -156,10 +159,10 @@ class linear_copy_feed {
         factors.weight[i].scale[half] = scales_[i][half];
       }
     }
-    request(at_.stage);
-    at_.advance();
     now_.advance(p_);
     load_ahead();
+    request(at_.stage);
+    at_.advance();
   }
 
  private:
@@ -259,7 +262,8 @@ class linear_copy_feed {
 };
 
 template <class Config>
-__global__ void __launch_bounds__(Config::warps* kWarp, arch::min_blocks<Config::warps * kWarp, 2>)
+__global__ void __launch_bounds__(Config::warps* kWarp,
+                                  arch::min_blocks<Config::warps * kWarp, Config::form.blocks>)
     linear_generic(const __grid_constant__ linear_generic_arguments p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_generic_shared<Config>*>(arch::dynamic_shared());

@@ -10,8 +10,11 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_linear_generic(const linear_params& p, host::stream s) {
   using shared = linear_generic_shared<Config>;
-  static_assert(sizeof(shared) <= kLinearGenericSharedBytes);
-  static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
+  constexpr bool kAlone = Config::form.blocks == 1;
+  static_assert(sizeof(shared) <= (kAlone ? size_t{1024} * Config::form.shared_kb
+                                          : size_t{kLinearGenericSharedBytes}));
+  static_assert(Config::form.shared_kb > 0 || host::fits_every_architecture(sizeof(shared)),
+                "a block's shared memory");
   linear_generic_arguments a{};
   set_arguments<Config>(a, p);
   // Of a row of the weight, 16 bytes are lane_cols elements.
@@ -23,7 +26,7 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
     a.weight_groups = {p.problem.in_features / p.problem.group, int(p.problem.group)};
   }
   host::launch_programmatic(linear_generic<Config>,
-                            {.grid = {p.generic_blocks},
+                            {.grid = {kAlone ? p.blocks : p.generic_blocks},
                              .block = {Config::warps * kWarp},
                              .shared_bytes = sizeof(shared)},
                             s, a);

@@ -20,6 +20,7 @@ SOME = (
     Case((8192, 3000, 1, 5000), 1, 32, 8, 128),
     Case((4096,) * 16, 4, 32, 8, 64, page=64, dtype=FP16, sinks=FP32),
     Case((20000,), 16, 8, 1, 128, window=(5000, None)),
+    Case((20000, 9000), 1, 8, 1, 128),
     Case((8192, 3000, 1, 5000), 1, 32, 8, 128, cache=FP8),
 )
 CASES = tuple(Problem("attention_decode", each, cases) for each in SOME)

@@ -16,6 +16,7 @@ LARGE = [
     Case((4096,) * 8, 4, 32, 8, 128, page=64, dtype=FP16, sinks=FP32),
     Case((3000, 17) * 100, 1, 4, 1, 64, page=16),
     Case((20000,), 16, 8, 1, 128, window=(5000, None)),
+    Case((20000, 9000, 1), 1, 8, 1, 128),  # parts in groups
     Case((8192, 1, 5000, 8191), 1, 32, 8, 128, cache=FP8),
     Case((4096,) * 16, 1, 32, 8, 128, page=64, cache=FP8),
 ]

@@ -4,16 +4,20 @@ from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Liste
 from tests.mutation.program import Program
 
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
-INT4, E4M3 = (Program("linear", "quantized_linear", (f"E4M3={i}",)) for i in (0, 1))
+INT4, E4M3, WIDE = (  # of the form that every architecture has room for, and of Hopper's
+    Program("linear", "quantized_linear", (f"E4M3={i}", f"SHARED_KB={kb}"))
+    for i, kb in ((0, 99), (1, 99), (1, 227))
+)
 _FOLDER = "kernels/linear"
 TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
-    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4, WIDE),
     f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
     f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (
+    f"{_FOLDER}/linear_forms.cuh",
     f"{_FOLDER}/linear_generic_launch.cuh",
     f"{_FOLDER}/linear_launch.cuh",
     f"{_FOLDER}/linear_pass_launch.cuh",
@@ -35,6 +39,7 @@ LISTED: tuple[Listed, ...] = (
         "each warp has the semaphores of the next",
     ),
     Listed(OF_HOPPER, "linear_tma_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(OF_HOPPER, "prefetch_first_step", ".*", "nothing depends on what is in the L2"),
     Listed(
         OF_PASS, "block_groups::of", "term more", "the last block of the program is the only one"
     ),
@@ -43,9 +48,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
     Listed(OF_GENERIC, "linear_weight_factor", "length 2/2 less", "behind it is room"),
-    Listed(
-        OF_GENERIC, "linear_generic_config", "start less|term 1/. more|term 2/. (less|more)", TUNING
-    ),
     Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/. shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::request", "guard always", "steps that nobody takes"),
     Listed(

@@ -154,7 +154,7 @@ void check_shared(const problem& is, int share) {
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
   const buffer<float> parts(2 * teams * kDecodeRows * (kWidth + kDecodeRecordFloats));
-  const buffer<int> counters(std::vector<int>(is.blocks, 0));
+  const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),
                    .k = is.e4m3 ? static_cast<const void*>(narrow_k.data()) : k.data(),
@@ -275,14 +275,24 @@ TEST(items_that_end_with_the_first_or_last_tile_of_a_range) {
            .blocks = 3});
   }
 }
-TEST(more_parts_than_are_loaded_at_once) {
-  check({.lengths = {2500},
+TEST(more_parts_than_are_loaded_at_once) {  // by one block; of 54, by one for each group
+  for (const int blocks : {30, 54}) {
+    check({.lengths = {2500},
+           .queries = 1,
+           .heads = 2,
+           .key_heads = 1,
+           .capacity = 2500,
+           .sinks = true,
+           .blocks = blocks});
+  }
+}
+TEST(items_of_many_parts_that_meet_in_a_block) {  // 37 and 42; the first ends with a group of one
+  check({.lengths = {73 * 32, 83 * 32},
          .queries = 1,
          .heads = 2,
          .key_heads = 1,
-         .capacity = 2500,
-         .sinks = true,
-         .blocks = 39});
+         .capacity = 83 * 32,
+         .blocks = 78});
 }
 TEST(scores_that_differ_by_hundreds_between_parts) {
   check({.lengths = {400, 330},

@@ -1,4 +1,5 @@
-// quantized_linear's kernel: where E4M3 is 1 of such weights, else of int4.
+// quantized_linear's kernel: where E4M3 is 1 of such weights, else of int4. SHARED_KB: the
+// architecture's, of which the form is.
 #include "linear.h"
 
 #include "kernels/linear/linear_generic_launch.cuh"
@@ -6,16 +7,20 @@
 using namespace thunderkittens;
 using namespace thunderkittens::linear_kernels;
 
-void run(const linear_params& p) {
+template <class T>
+void run_type(const linear_params& p) {
 #if E4M3
-  if (p.problem.type == dtype::float16) {
-    return launch_generic_type<kittens::half, linear_e4m3<kittens::half>>(p, nullptr);
-  }
-  launch_generic_type<kittens::bf16, linear_e4m3<kittens::bf16>>(p, nullptr);
+  using weight = linear_e4m3<T>;
 #else
-  if (p.problem.type == dtype::float16) {
-    return launch_generic_type<kittens::half, linear_int4<kittens::half>>(p, nullptr);
-  }
-  launch_generic_type<kittens::bf16, linear_int4<kittens::bf16>>(p, nullptr);
+  using weight = linear_int4<T>;
 #endif
+  if (p.problem.gated) {
+    return launch_linear_generic<linear_generic_config<T, true, weight, SHARED_KB>>(p, nullptr);
+  }
+  launch_linear_generic<linear_generic_config<T, false, weight, SHARED_KB>>(p, nullptr);
+}
+
+void run(const linear_params& p) {
+  if (p.problem.type == dtype::float16) return run_type<kittens::half>(p);
+  run_type<kittens::bf16>(p);
 }

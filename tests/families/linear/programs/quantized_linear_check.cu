@@ -114,6 +114,9 @@ TEST(more_steps_than_stages) {
   check<bf16>({.rows = 11, .in_features = 1232, .out_features = 40, .blocks = 1});
   check<half>({.rows = 3, .in_features = 1232, .out_features = 24, .blocks = 2});
 }
+TEST(passes_of_more_steps_than_stages) {
+  check<bf16>({.rows = 3, .in_features = 848, .out_features = 312, .blocks = 1});
+}
 TEST(gate_and_up) {
   check<bf16>({.rows = 2, .in_features = 80, .out_features = 24, .blocks = 2, .gated = true});
 }
@@ -125,6 +128,9 @@ TEST(no_numbers) {
 TEST(more_steps_than_stages) {
   check<bf16>({.rows = 11, .in_features = 1632, .out_features = 40, .blocks = 1, .group = 32});
   check<half>({.rows = 3, .in_features = 1632, .out_features = 24, .blocks = 2, .group = 96});
+}
+TEST(passes_of_more_steps_than_stages) {
+  check<bf16>({.rows = 3, .in_features = 1600, .out_features = 216, .blocks = 1, .group = 64});
 }
 TEST(zeros) {
   check<bf16>(
