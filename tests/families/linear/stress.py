@@ -23,5 +23,5 @@ QUANTIZED = (
 )
 CASES = (
     *(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME),
-    *(Stress("quantized_linear", each, quantized_cases) for each in QUANTIZED),
+    *(Stress("linear_generic", each, quantized_cases) for each in QUANTIZED),
 )
