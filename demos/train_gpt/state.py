@@ -90,8 +90,7 @@ def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer, team: T
     tensors = checkpoint.read_tensors(path, shapes, dtypes={"F32", "U8"})
     for name, parameter in model.named_parameters():
         saved = {
-            key: tensors[f"optimizer.{name}.{key}"].to(parameter.device)
-            for key in ("step", *kept)
+            key: tensors[f"optimizer.{name}.{key}"].to(parameter.device) for key in ("step", *kept)
         }
         parts = {key: team.part(name, saved[key], parameter) for key in kept}
         optimizer.state[parameter] = {"step": saved["step"], **parts}
