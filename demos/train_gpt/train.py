@@ -236,8 +236,10 @@ def step_of(line: str) -> float:
 
 def new_config(options: argparse.Namespace, tokenizer: Tokenizer) -> Config:
     """The sizes of a new model."""
+    # In 16 bits the fast products of the classifier want rows at multiples of 16 bytes.
+    rounded = -(-tokenizer.get_vocab_size() // 8) * 8
     return Config(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=rounded,
         n_positions=options.length,
         n_embd=options.width,
         n_layer=options.layers,

@@ -38,6 +38,7 @@ def test_the_loss_falls_and_the_best_model_is_exported(text, tmp_path, capsys):
     model = checkpoint.load(export)
     assert checkpoint.load_tokenizer(export, model.config).get_vocab_size() == 300
     assert model.config.n_positions == 32
+    assert model.config.vocab_size == 304  # of 16 bytes in 16 bits
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
