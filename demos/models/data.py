@@ -21,6 +21,7 @@ from models.checkpoint import END_OF_TEXT
 # which is tables of characters rather than code.
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings"}
 _PIECE = 1 << 18  # characters given to the tokenizer at once; bounds its memory
+_TOGETHER = 256  # documents whose pieces it encodes on all cores at once
 
 
 class DataError(ValueError):
@@ -83,10 +84,12 @@ def encode(tokenizer: Tokenizer, documents: list[str]) -> Tensor:
     """All documents as one int64 sequence [tokens], each behind an end-of-text token."""
     end = [tokenizer.token_to_id(END_OF_TEXT)]
     parts = []
-    for document in documents:
-        parts.append(torch.tensor(end))
-        for encoding in tokenizer.encode_batch(list(_pieces([document]))):
-            parts.append(torch.tensor(encoding.ids, dtype=torch.int64))
+    for first in range(0, len(documents), _TOGETHER):
+        pieces = [list(_pieces([document])) for document in documents[first : first + _TOGETHER]]
+        encodings = iter(tokenizer.encode_batch([text for texts in pieces for text in texts]))
+        for texts in pieces:
+            parts.append(torch.tensor(end))
+            parts += [torch.tensor(next(encodings).ids, dtype=torch.int64) for _ in texts]
     return torch.cat(parts)
 
 

@@ -5,7 +5,8 @@
     logits = layer_norm(x) @ wteᵀ                                     logits: [B, S, vocab_size]
 
 The layer norms and the attention are thunderkittens ops, or torch's own (`ops=TORCH_OPS`), so that
-the two can be compared on one set of weights. Everything else is torch.
+the two can be compared on one set of weights. Everything else is torch. For training there are
+`TRAINING_OPS`: the residual is added in the norm's own pass, and the GELU is ours too.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import thunderkittens
-from thunderkittens.nn import LayerNorm
+from thunderkittens.nn import AddLayerNorm, LayerNorm
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,16 @@ Attend = Callable[..., Tensor]  # of query, key and value, [B, S, H, D], and `ca
 
 
 class Ops(NamedTuple):
-    """Who computes the layer norms and the attention."""
+    """Who computes the layer norms, the attention and the GELU, GPT-2's tanh form."""
 
-    layer_norm: type[nn.Module]
+    layer_norm: type[nn.Module]  # an AddLayerNorm adds to the residual stream, too
     attention: Attend
+    gelu: Callable[..., Tensor] = functional.gelu
 
 
 THUNDERKITTENS_OPS = Ops(LayerNorm, thunderkittens.attention)
 TORCH_OPS = Ops(nn.LayerNorm, torch_attention)
+TRAINING_OPS = Ops(AddLayerNorm, thunderkittens.attention, thunderkittens.gelu)
 
 
 class KVCache:
@@ -141,14 +144,34 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Two linear layers with GPT-2's tanh form of GELU between them."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, ops: Ops):
         super().__init__()
+        self.gelu = ops.gelu
         self.c_fc = Conv1D(config.n_embd, config.mlp_width)
         self.c_proj = Conv1D(config.mlp_width, config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, n_embd] to the same."""
-        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(self.gelu(self.c_fc(x), approximate="tanh"))
+
+
+def new_norm(config: Config, ops: Ops, dropout: float) -> nn.Module:
+    """A layer norm, and of what it adds to the residual stream the share that is dropped."""
+    adds = {"dropout_p": dropout} if issubclass(ops.layer_norm, AddLayerNorm) else {}
+    return ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon, **adds)
+
+
+def add_and_normalise(
+    norm: nn.Module, x: Tensor, stream: Tensor | None, dropout: nn.Dropout
+) -> tuple[Tensor, Tensor]:
+    """The norm of the residual stream with dropout(x) added to it, and the stream; all [B, S, n].
+
+    Without a stream it begins with x, of which nothing is dropped.
+    """
+    if isinstance(norm, AddLayerNorm):
+        return norm(x, stream)
+    stream = x if stream is None else stream + dropout(x)
+    return norm(stream), stream
 
 
 class Block(nn.Module):
@@ -156,16 +179,19 @@ class Block(nn.Module):
 
     def __init__(self, config: Config, ops: Ops, layer: int):
         super().__init__()
-        self.ln_1 = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.ln_1 = new_norm(config, ops, config.resid_pdrop if layer > 0 else 0.0)
         self.attn = Attention(config, ops, layer)
-        self.ln_2 = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.mlp = MLP(config)
+        self.ln_2 = new_norm(config, ops, config.resid_pdrop)
+        self.mlp = MLP(config, ops)
         self.dropout = nn.Dropout(config.resid_pdrop)
 
-    def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
-        """[B, S, n_embd] to the same."""
-        x = x + self.dropout(self.attn(self.ln_1(x), cache))
-        return x + self.dropout(self.mlp(self.ln_2(x)))
+    def forward(
+        self, x: Tensor, stream: Tensor | None, cache: KVCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """What is to be added to the residual stream, and the stream: [B, S, n_embd], as given."""
+        y, stream = add_and_normalise(self.ln_1, x, stream, self.dropout)
+        y, stream = add_and_normalise(self.ln_2, self.attn(y, cache), stream, self.dropout)
+        return self.mlp(y), stream
 
 
 class Transformer(nn.Module):
@@ -176,8 +202,9 @@ class Transformer(nn.Module):
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.n_positions, config.n_embd)
         self.h = nn.ModuleList(Block(config, ops, layer) for layer in range(config.n_layer))
-        self.ln_f = ops.layer_norm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.ln_f = new_norm(config, ops, config.resid_pdrop)
         self.dropout = nn.Dropout(config.embd_pdrop)
+        self.last_dropout = nn.Dropout(config.resid_pdrop)
 
     def forward(
         self, tokens: Tensor, cache: KVCache | None, positions: Tensor | None = None
@@ -186,12 +213,12 @@ class Transformer(nn.Module):
         if positions is None:
             start = cache.length if cache is not None else 0
             positions = torch.arange(start, start + tokens.size(1), device=tokens.device)
-        x = self.dropout(self.wte(tokens) + self.wpe(positions))
+        x, stream = self.dropout(self.wte(tokens) + self.wpe(positions)), None
         for block in self.h:
-            x = block(x, cache)
+            x, stream = block(x, stream, cache)
         if cache is not None:
             cache.length += tokens.size(1)
-        return self.ln_f(x)
+        return add_and_normalise(self.ln_f, x, stream, self.last_dropout)[0]
 
 
 class GPT2(nn.Module):

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from models import data
 from models.command_line import device
-from models.gpt2 import GPT2
+from models.gpt2 import GPT2, TRAINING_OPS
 from torch import Tensor, nn
 
 from thunderkittens.distributed import ring_attention, shard_sequence
@@ -80,7 +80,7 @@ class _Ranks(Team):
 
     def plain(self, model: GPT2) -> GPT2:
         with torch.device("meta"):
-            plain = GPT2(model.config)
+            plain = GPT2(model.config, TRAINING_OPS)
         state = {name: self.whole(name, t.detach()) for name, t in model.state_dict().items()}
         plain.load_state_dict(state, assign=True)
         return plain

@@ -1,8 +1,9 @@
 """The saved state of a training run, in a folder of its own: all that exact resuming needs.
 
     step-000500/
-        config.json  model.safetensors  tokenizer.json     the model, in float32
-        training.safetensors    optimizer.<parameter>.{step,exp_avg,exp_avg_sq}, rng.cpu, rng.cuda
+        config.json  model.safetensors  tokenizer.json     the model, as it computes
+        training.safetensors    optimizer.<parameter>.{step,exp_avg,exp_avg_sq}, of bfloat16 models
+                                also .master_param, the float32 weights; rng.cpu, rng.cuda
         training.json           step (the data position follows from it), best loss, options, text
 
 The folder appears whole, by a rename, and only then the one before it goes.
@@ -18,6 +19,7 @@ from parallel import Team
 from tokenizers import Tokenizer
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_MASTER = "master_param"
 _FACTS = {"device": str, "step": int, "best_loss": float, "text": str, "options": dict}
 
 
@@ -79,18 +81,19 @@ def restore(folder: Path, model: GPT2, optimizer: torch.optim.Optimizer, team: T
             f"resume it with --device {facts['device']}"
         )
     shapes = {name: tuple(value.shape) for name, value in _generators(model).items()}
+    has_masters = _parameter(model).dtype == torch.bfloat16
+    kept = (*_MOMENTS, _MASTER) if has_masters else _MOMENTS
     for name, parameter in model.named_parameters():
         shapes[f"optimizer.{name}.step"] = ()  # (and those of a DTensor are those of the whole)
-        shapes |= {f"optimizer.{name}.{key}": tuple(parameter.shape) for key in _MOMENTS}
+        shapes |= {f"optimizer.{name}.{key}": tuple(parameter.shape) for key in kept}
     path = folder / "training.safetensors"
     tensors = checkpoint.read_tensors(path, shapes, dtypes={"F32", "U8"})
     for name, parameter in model.named_parameters():
         saved = {
-            key: tensors[f"optimizer.{name}.{key}"].to(parameter.device)
-            for key in ("step", *_MOMENTS)
+            key: tensors[f"optimizer.{name}.{key}"].to(parameter.device) for key in ("step", *kept)
         }
-        moments = {key: team.part(name, saved[key], parameter) for key in _MOMENTS}
-        optimizer.state[parameter] = {"step": saved["step"], **moments}
+        parts = {key: team.part(name, saved[key], parameter) for key in kept}
+        optimizer.state[parameter] = {"step": saved["step"], **parts}
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], _device(model))
@@ -106,4 +109,8 @@ def _generators(model: GPT2) -> dict[str, torch.Tensor]:
 
 
 def _device(model: GPT2) -> torch.device:
-    return model.transformer.wte.weight.device
+    return _parameter(model).device
+
+
+def _parameter(model: GPT2) -> torch.Tensor:
+    return model.transformer.wte.weight

@@ -3,7 +3,7 @@
 c_attn, c_fc    columns: heads of q, k and v, and of the MLP's hidden layer
 c_proj          rows; its results are summed and cut along the sequence, by one reduce-scatter
 wte             rows: the vocabulary, of the classifier too, and so of the loss
-layer norms     whole; each rank normalises its part of the sequence
+layer norms     whole; each rank adds up and normalises its part of the sequence
 """
 
 from models.gpt2 import GPT2
@@ -23,7 +23,6 @@ from torch.distributed.tensor.parallel import (
     PrepareModuleInput,
     PrepareModuleOutput,
     RowwiseParallel,
-    SequenceParallel,
     parallelize_module,
 )
 
@@ -78,16 +77,23 @@ class Rows(_Conv1D):
         return output.redistribute(placements=[SEQUENCE])
 
 
+class Whole(ParallelStyle):
+    """Of a norm: all of its parameters on each rank, x and the residual stream as they come."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh)
+
+
 def shard(model: GPT2, device: str, ranks: int) -> None:
     """Makes DTensors of all parameters; the columns of c_attn are in the order of ranks."""
     mesh = init_device_mesh(device, (ranks,))
     gathered = {"input_layouts": (SEQUENCE, None), "desired_input_layouts": (ALL, None)}
     plan = {
-        "ln_1": SequenceParallel(),
+        "ln_1": Whole(),
         "attn": PrepareModuleInput(**gathered),
         "attn.c_attn": Columns(),
         "attn.c_proj": Rows(),
-        "ln_2": SequenceParallel(),
+        "ln_2": Whole(),
         "mlp": PrepareModuleInput(input_layouts=SEQUENCE, desired_input_layouts=ALL),
         "mlp.c_fc": Columns(),
         "mlp.c_proj": Rows(),
@@ -99,7 +105,7 @@ def shard(model: GPT2, device: str, ranks: int) -> None:
     ends = {
         "wte": RowwiseParallel(output_layouts=SEQUENCE, **embedding),
         "wpe": ColwiseParallel(output_layouts=Shard(0), **embedding),
-        "ln_f": SequenceParallel(),
+        "ln_f": Whole(),
     }
     parallelize_module(model.transformer, mesh, ends)
     whole = PrepareModuleOutput(

@@ -3,8 +3,8 @@
     python -m demos.train_gpt --steps 2000 --out runs/python
     python -m demos.train_gpt --parallel fsdp --ranks 2 --dropout 0 --out runs/two
 
-AdamW with decay groups, warmup and cosine, gradient clipping and accumulation; bfloat16 autocast on
-a GPU, float32 on a CPU. The folder --out gets
+AdamW with decay groups, warmup and cosine, gradient clipping and accumulation; on a GPU bfloat16
+with float32 master weights, on a CPU float32. The folder --out gets
 
     step-000500/   the newest state: the model, and what --resume needs to go on exactly
     best/          the model with the lowest evaluation loss so far
@@ -31,7 +31,7 @@ import state
 import torch
 from models import checkpoint, data
 from models.command_line import picture
-from models.gpt2 import GPT2, Config, generate
+from models.gpt2 import GPT2, TRAINING_OPS, Config, generate
 from options import RUN_ONLY, parse_options
 from rich.console import Console
 from tokenizers import Tokenizer
@@ -56,7 +56,13 @@ def loss_of(
     model: nn.Module, tokens: Tensor, targets: Tensor, positions: Tensor | None = None
 ) -> Tensor:
     """Mean cross entropy of the next token; tokens and targets: [B, length]."""
-    return thunderkittens.cross_entropy(model(tokens, positions=positions), targets)
+    logits = model(tokens, positions=positions)
+    return thunderkittens.cross_entropy(logits, targets, inplace=True)
+
+
+def dtype_of(device: torch.device) -> torch.dtype:
+    """What the model computes in: on a GPU bfloat16, whose float32 weights the optimizer has."""
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
 
 
 class Run:
@@ -64,6 +70,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self.options, self.device = options, options.device
+        self.dtype = dtype_of(self.device)
         self.team = parallel.team_of(options)
         torch.manual_seed(options.seed)
         self.step, self.best_loss, self.losses = 0, math.inf, []
@@ -78,13 +85,15 @@ class Run:
                     f"{folder}: has {config.n_positions} positions, --length is {options.length}"
                 )
             self.tokenizer = checkpoint.load_tokenizer(folder, config)
-            self.model = checkpoint.load(folder, device=self.device)
+            self.model = checkpoint.load(folder, self.dtype, self.device, TRAINING_OPS)
         else:
             if self.team.rank == 0:
                 (options.out / "log.jsonl").unlink(missing_ok=True)
             self.tokenizer = parallel.tokenizer_of_all(self.team, train, options.vocab)
-            self.model = GPT2(new_config(options, self.tokenizer)).to(self.device)
+            config = new_config(options, self.tokenizer)
+            self.model = GPT2(config, TRAINING_OPS).to(self.device)
             self.model.initialize()
+            self.model.to(self.dtype)
         self.model.requires_grad_(True)
         self.trained = self.team.prepare(self.model)
         self.optimizer = make_optimizer(self.model, options)
@@ -96,7 +105,8 @@ class Run:
         )
         held_out = held_out[: max(options.eval_tokens, options.length + 1)].to(self.device)
         self.held_out = data.evaluation_batches(held_out, options.micro_batch, options.length)
-        self.loss_of = self.compiled() if options.compile else loss_of
+        if options.compile:
+            self.trained = self.compiled()
         if folder:
             self.restore(folder)
         size = sum(parameter.numel() for parameter in self.model.parameters())
@@ -106,22 +116,21 @@ class Run:
             f"{self.batches.per_epoch / options.batch:.1f} steps per epoch"
         )
 
-    def autocast(self) -> torch.autocast:
-        """bfloat16 on a GPU, nothing on a CPU."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu")
+    def compiled(self) -> nn.Module:
+        """The model through torch.compile, or as it is where that does not work.
 
-    def compiled(self):
-        """`loss_of` through torch.compile, or as it is where that does not work."""
-        function = torch.compile(loss_of)
+        The loss stays outside, where its gradient takes the place of the logits: a compiled graph
+        would copy them.
+        """
+        model = torch.compile(self.trained)
         try:
-            with self.autocast():
-                parts = self.team.parts(self.batches[0][: self.options.micro_batch])
-                function(self.model.train(), *parts).backward()
+            parts = self.team.parts(self.batches[0][: self.options.micro_batch])
+            loss_of(model.train(), *parts).backward()
         except Exception as error:  # a missing C compiler, an unsupported GPU, …: slower, no more
             console.print(f"torch.compile: {str(error).splitlines()[0]}; going on without it")
-            function = loss_of
+            model = self.trained
         self.optimizer.zero_grad()
-        return function
+        return model
 
     def train_step(self) -> None:
         """One step of the optimizer; this rank's loss waits on the device until `flush`."""
@@ -133,9 +142,8 @@ class Run:
         batches = self.batches[self.step].split(options.micro_batch)
         for i, batch in enumerate(batches):
             with self.team.accumulates(self.trained, i + 1 == len(batches)):
-                with self.autocast():
-                    loss = self.loss_of(self.trained, *self.team.parts(batch))
-                    loss = loss * (options.micro_batch / options.batch)
+                loss = loss_of(self.trained, *self.team.parts(batch))
+                loss = loss * (options.micro_batch / options.batch)
                 loss.backward()
             total += self.team.whole("loss", loss.detach())
         self.optimizer.step()
@@ -165,7 +173,7 @@ class Run:
     def evaluate(self) -> float:
         """The loss on the held-out text; the best model so far is kept."""
         model = self.team.plain(self.model)
-        loss = held_out_loss(model, self.held_out, self.autocast(), self.team)
+        loss = held_out_loss(model, self.held_out, self.team)
         self.model.train()
         self.log({"step": self.step, "evaluation_loss": loss})
         if loss < self.best_loss:
@@ -212,8 +220,8 @@ class Run:
         best = self.options.out / "best"
         model = checkpoint.load(best)
         checkpoint.save(folder, model, self.tokenizer, getattr(torch, self.options.export_dtype))
-        model = checkpoint.load(folder, device=self.device)
-        loss = held_out_loss(model, self.held_out, self.autocast(), parallel.Team())
+        model = checkpoint.load(folder, self.dtype, self.device, TRAINING_OPS)
+        loss = held_out_loss(model, self.held_out, parallel.Team())
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         console.print(f"{folder}: {size / 1e6:.2f} MB, evaluation loss {loss:.4f}")
 
@@ -228,8 +236,10 @@ def step_of(line: str) -> float:
 
 def new_config(options: argparse.Namespace, tokenizer: Tokenizer) -> Config:
     """The sizes of a new model."""
+    # In 16 bits the fast products of the classifier want rows at multiples of 16 bytes.
+    rounded = -(-tokenizer.get_vocab_size() // 8) * 8
     return Config(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=rounded,
         n_positions=options.length,
         n_embd=options.width,
         n_layer=options.layers,
@@ -247,19 +257,18 @@ def make_optimizer(model: GPT2, options: argparse.Namespace) -> AdamW:
         {"params": matrices, "weight_decay": options.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return AdamW(groups, lr=options.lr, betas=(0.9, 0.95), max_norm=options.clip)
+    return AdamW(
+        groups, lr=options.lr, betas=(0.9, 0.95), max_norm=options.clip, master_weights=True
+    )
 
 
 @torch.no_grad()
-def held_out_loss(
-    model: GPT2, batches: list[Tensor], autocast: torch.autocast, team: parallel.Team
-) -> float:
+def held_out_loss(model: GPT2, batches: list[Tensor], team: parallel.Team) -> float:
     """Mean loss over batches of held-out text, of which each rank takes some."""
     model.eval()
     total = torch.zeros((), device=batches[0].device)
-    with autocast:
-        for batch in batches[team.rank :: team.ranks]:
-            total += loss_of(model, batch[:, :-1], batch[:, 1:]) * len(batch)
+    for batch in batches[team.rank :: team.ranks]:
+        total += loss_of(model, batch[:, :-1], batch[:, 1:]) * len(batch)
     model.train()
     return float(team.total(total)) / sum(map(len, batches))
 

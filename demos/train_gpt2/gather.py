@@ -6,7 +6,8 @@
 The sources and documents of the running interpreter's library and of packages beside it, of which
 every licence that their metadata names is one of `FREE`: permissive ones, and the MPL. Each package
 gets a folder in --out; texts that are there twice are copied once, tables of numbers and very long
-files not at all. --list gets a table of names, versions, licences and sizes. Nothing is fetched.
+files not at all. --packages chooses among them, by name. --list gets a table of names, versions,
+licences and sizes. Nothing is fetched.
 """
 
 import argparse
@@ -75,13 +76,21 @@ def texts_of(paths: Iterable[tuple[Path, Path]], seen: set[bytes]) -> Iterator[t
             yield name, text
 
 
-def sources() -> Iterator[tuple[str, str, str, list[tuple[Path, Path]]]]:
-    """Name, version, licence and files of the standard library and of each free package."""
+def sources(
+    wanted: set[str] | None = None,
+) -> Iterator[tuple[str, str, str, list[tuple[Path, Path]]]]:
+    """Name, version, licence and files of the standard library and of each free package.
+
+    Of `wanted`, names in lower case, if it is given: "python" is the standard library.
+    """
     root = Path(sysconfig.get_path("stdlib"))
-    files = [(path.relative_to(root), path) for path in root.rglob("*")]
-    yield "Python", sys.version.split()[0], "PSF-2.0", files
+    if wanted is None or "python" in wanted:
+        files = [(path.relative_to(root), path) for path in root.rglob("*")]
+        yield "Python", sys.version.split()[0], "PSF-2.0", files
     packages = {package.name.lower(): package for package in metadata.distributions()}
-    for _, package in sorted(packages.items()):
+    for lower, package in sorted(packages.items()):
+        if wanted is not None and lower not in wanted:
+            continue
         licence = licence_of(package)
         if is_free(licence):
             files = [(Path(str(f)), Path(str(package.locate_file(f)))) for f in package.files or []]
@@ -89,11 +98,17 @@ def sources() -> Iterator[tuple[str, str, str, list[tuple[Path, Path]]]]:
             yield package.name, package.version, licence, inside
 
 
-def gather(out: Path, least: int) -> list[str]:
-    """Copies the texts; returns lines of a Markdown table, the largest package first."""
+def gather(out: Path, least: int, wanted: set[str] | None = None) -> list[str]:
+    """Copies the texts; returns lines of a Markdown table, the largest package first.
+
+    Raises:
+        ValueError: One of `wanted` is not there, or not free.
+    """
     seen: set[bytes] = set()
     rows = []
-    for name, version, licence, files in sources():
+    missing = set(wanted or ())
+    for name, version, licence, files in sources(wanted):
+        missing.discard(name.lower())
         texts = list(texts_of(files, seen))
         size = sum(len(text) for _, text in texts)
         if size < least:
@@ -103,6 +118,8 @@ def gather(out: Path, least: int) -> list[str]:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text, encoding="utf-8")
         rows.append((size, f"| {name} {version} | {licence} | {len(texts)} | {size / 1e6:.1f} |"))
+    if missing:
+        raise ValueError(f"--packages: none that is free is called {', '.join(sorted(missing))}")
     head = ["| package | licence | files | million characters |", "|---|---|---|---|"]
     return head + [row for _, row in sorted(rows, reverse=True)]
 
@@ -118,14 +135,16 @@ def main(arguments: list[str] | None = None) -> int:
         default=250_000,
         help="characters of a package that is worth it",
     )
+    parser.add_argument("--packages", help="names, with commas between them (default: all)")
     options = parser.parse_args(arguments)
+    wanted = {name.lower() for name in options.packages.split(",")} if options.packages else None
     try:
         if options.out.is_dir() and any(options.out.iterdir()):
             raise FileExistsError(f"--out {options.out}: must be empty, or not there")
-        lines = gather(options.out, options.least)
+        lines = gather(options.out, options.least, wanted)
         if options.list:
             options.list.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
+    except (ValueError, OSError) as error:
         print(f"gather: {error}", file=sys.stderr)
         return 1
     print("\n".join(lines))

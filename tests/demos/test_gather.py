@@ -84,3 +84,18 @@ def test_small_packages_are_left_out(install, tmp_path):
     out = tmp_path / "texts"
     assert gather.main(["--out", str(out), "--least", "330"]) == 0
     assert [path.name for path in out.iterdir()] == ["Python"]
+
+
+def test_packages_are_chosen_by_name(install, tmp_path, capsys):
+    for name in ("one", "Two"):
+        install(name, "License: MIT", {f"{name}.py": f"of {name}\n" + LONG})
+    install("closed", "License: as is", {"closed.py": "closed\n" + LONG})
+    command = ["--least", "0", "--out", str(tmp_path / "some"), "--packages"]
+    assert gather.main([*command, "two"]) == 0
+    assert [path.name for path in (tmp_path / "some").iterdir()] == ["Two"]
+    capsys.readouterr()
+    command[3] = str(tmp_path / "others")
+    assert gather.main([*command, "python,closed,zero"]) == 1
+    assert capsys.readouterr().err == (
+        "gather: --packages: none that is free is called closed, zero\n"
+    )

@@ -5,11 +5,20 @@ import math
 
 import pytest
 import torch
-from models.gpt2 import GPT2, THUNDERKITTENS_OPS, TORCH_OPS, KVCache, generate, sample
+from models.gpt2 import (
+    GPT2,
+    THUNDERKITTENS_OPS,
+    TORCH_OPS,
+    TRAINING_OPS,
+    KVCache,
+    generate,
+    sample,
+)
 
 # A logit, of size 1, is in fp32 the end of some 1000 additions in a row (ten sums of about 100
 # terms): 1000 × 6e-8, rounded up.
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+ALL_OPS = [THUNDERKITTENS_OPS, TRAINING_OPS, TORCH_OPS]
 
 
 def reference_logits(state: dict, config, tokens: torch.Tensor) -> torch.Tensor:
@@ -47,7 +56,7 @@ def random_tokens(config, batch, length, seed=0):
     return torch.randint(config.vocab_size, (batch, length), generator=generator)
 
 
-@pytest.mark.parametrize("ops", [THUNDERKITTENS_OPS, TORCH_OPS], ids=["thunderkittens", "torch"])
+@pytest.mark.parametrize("ops", ALL_OPS, ids=["thunderkittens", "training", "torch"])
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_logits_equal_the_formula(tiny_model, ops, tied):
@@ -154,3 +163,22 @@ def test_the_initial_loss_is_that_of_a_uniform_guess(tiny_config):
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
     assert abs(float(loss) - math.log(tiny_config.vocab_size)) < 0.3
+
+
+def test_dropout_of_training_is_that_of_the_plain_model(tiny_config):
+    """Each thing that is added to the stream is dropped once, by its own share, in training."""
+    config = dataclasses.replace(tiny_config, embd_pdrop=0.1, resid_pdrop=0.3)
+    plain, training = (GPT2(config, ops) for ops in (THUNDERKITTENS_OPS, TRAINING_OPS))
+    norms = [norm for block in training.transformer.h for norm in (block.ln_1, block.ln_2)]
+    norms.append(training.transformer.ln_f)
+    assert [norm.dropout_p for norm in norms] == [0.0, *[0.3] * (2 * config.n_layer)]
+    dropped = [m.p for m in plain.modules() if isinstance(m, torch.nn.Dropout)]
+    assert sorted(dropped) == [0.1, *[0.3] * (config.n_layer + 1)]
+    with torch.no_grad():
+        plain.initialize(torch.Generator().manual_seed(0))
+        training.load_state_dict(plain.state_dict())
+        for model in (plain, training):
+            model.eval()
+        tokens = random_tokens(config, 2, 9)
+        torch.testing.assert_close(training(tokens), plain(tokens), **CLOSE)
+        assert not training.train()(tokens).equal(training(tokens))

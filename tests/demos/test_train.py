@@ -38,10 +38,13 @@ def test_the_loss_falls_and_the_best_model_is_exported(text, tmp_path, capsys):
     model = checkpoint.load(export)
     assert checkpoint.load_tokenizer(export, model.config).get_vocab_size() == 300
     assert model.config.n_positions == 32
+    assert model.config.vocab_size == 304  # of 16 bytes in 16 bits
 
 
-def test_resume_is_bitwise_exact(text, tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_resume_is_bitwise_exact(dtype, text, tmp_path, monkeypatch):
     """Dropout, the order of the data, the schedule and the optimizer go on as if never stopped."""
+    monkeypatch.setattr(program, "dtype_of", lambda device: dtype)  # bfloat16: as on a GPU
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert run(text, whole) == 0
     # Stopped in the middle of an interval, as --minutes or SIGINT may do, and started again.
