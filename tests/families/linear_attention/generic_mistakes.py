@@ -7,7 +7,7 @@ from tests.tools.planted import Mistake
 FOLDER = "kernels/linear_attention/linear_attention_generic"
 planted = partial(Mistake, file=f"{FOLDER}.cuh")
 in_copies = partial(Mistake, file=f"{FOLDER}_copies.cuh")
-in_decays = partial(Mistake, file=f"{FOLDER}_decays.cuh")
+in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 
 WRONG = r"\.relative\(\) is "
 COPIED = r"RACE at |UNINITIALISED|in flight"
@@ -95,8 +95,8 @@ MISTAKES = (
     ),
     in_decays(
         "exact_weights_decay_from_the_chunks_start",
-        "    to.log_from_end.data[lane] = from_end;\n",
-        "    to.log_from_end.data[lane] = since_state;\n",
+        "log_from_end.data[i] = from_end;",
+        "log_from_end.data[i] = since_state;",
         WRONG,
     ),
     in_copies(
