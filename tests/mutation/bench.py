@@ -28,7 +28,7 @@ PRELUDE = FOLDER / "prelude.hpp"
 
 POLICIES = ("random:1", "eager", "lazy", "random:2", "random:3")  # the first notices the most
 OPTIONS = "race,threads=1,spin=1"
-CPU_SECONDS = 30  # a right program takes 0.5 s, or 2; of attention's generic backward 6 to 12
+CPU_SECONDS = 20  # a right program takes 0.5 s, or 2; attention's generic backward more than 10
 WALL_SECONDS = 60  # that one who sleeps has, and computes nothing; processors may be shared
 MEMORY_BYTES = 2 << 30
 # No warnings; an element that an array of the kernel does not have ends the program. (The strict

@@ -12,7 +12,7 @@ from build_tools.settings import BuildError
 from tests.mutation import __main__ as command
 from tests.mutation import bench as bench_module
 from tests.mutation import job, targets
-from tests.mutation.bench import SURVIVED, Bench, Verdict, _run
+from tests.mutation.bench import CPU_SECONDS, SURVIVED, Bench, Verdict, _run
 from tests.mutation.listed import Listed
 from tests.tools import planted
 from tests.tools.ahead import called_ahead
@@ -38,7 +38,7 @@ PLANTED = (
     (change(CONSUMER, "order::start(w);", "order::start(w)", "error"), "compile"),
     (change(ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "RACE"), "report"),
     (change(ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "shared"), "report"),
-    (change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", "10 s"), "timeout"),
+    (change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", f"{CPU_SECONDS} s"), "timeout"),
     (change(ROW, "half ^= 1;", "__builtin_trap();", "signal"), "crash"),
 )
 

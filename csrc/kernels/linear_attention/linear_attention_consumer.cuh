@@ -196,7 +196,7 @@ class linear_attention_consumer {
     const float total = decays_of(step).total;
     values_of_rows v = values();
     decay_values(v, decays_of(step));
-    arch::fence_async_proxy();  // before the copy that will overwrite the values
+    arch::fence_async_proxy();      // before the copy that will overwrite the values
     warpgroup::sync(kBarrier + w);  // all have read the values and the decays
     mul(state, state, arch::exp2_approx(total));
     issue_state_product(v);
