@@ -38,7 +38,10 @@ PLANTED = (
     (change(CONSUMER, "order::start(w);", "order::start(w)", "error"), "compile"),
     (change(ROW, "arch::named_barrier_sync(barrier, warps * kWarp);", "", "RACE"), "report"),
     (change(ROW, "at == Stages - 1 ? 0 : at + 1;", "at + 1;", "shared"), "report"),
-    (change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", f"{CPU_SECONDS} s"), "timeout"),
+    (
+        change(ROW, "half ^= 1;", "for (volatile int i = 0; i == 0;) {}", f"{CPU_SECONDS} s"),
+        "timeout",
+    ),
     (change(ROW, "half ^= 1;", "__builtin_trap();", "signal"), "crash"),
 )
 
