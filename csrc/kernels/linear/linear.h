@@ -17,8 +17,8 @@ inline constexpr int kLinearGenericSharedBytes = 81 * 1024;
 struct linear_params {
   linear_problem problem;
   linear_tensors tensors;
-  int blocks;          // of which one has a multiprocessor; at most as many as groups
-  int generic_blocks;  // of the generic kernel, of which several may have; the same
+  int blocks;          // where each has a multiprocessor to itself; at most as many as groups
+  int generic_blocks;  // where several of the generic kernel share one; the same
 };
 
 inline constexpr kittens::host::kernel_entry<linear_params> kLinear{"linear"};
