@@ -14,9 +14,7 @@ GENERIC_FORMS = (
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",
 )
 # Bytes of spill loads, at most: one word, of the kernel that computes o.
-SPILLS = {
-    f"hedgehog_attention_forward<hedgehog_config<{dtype}, true>>": 4 for dtype in ("bf16", "half")
-}
+SPILLS = {"hedgehog_attention_forward<hedgehog_config<half, true>>": 4}
 # The same of the generic kernel, for other architectures: four words of the pass of queries, whose
 # scores and logits are in registers at the same time.
 GENERIC_SPILLS = {

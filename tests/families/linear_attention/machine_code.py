@@ -11,9 +11,4 @@ GENERIC_FORMS = (
     "csrc/kernels/linear_attention/linear_attention_step.cu",
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
-ORDINARY_FROM = {"linear_attention_chunkwise": "decay"}
-# Bytes of spill loads, at most: of mamba2's weights, whose registers are not left.
-SPILLS = {
-    f"linear_attention_chunkwise<linear_attention_config<{dtype}, 128, 2, false, true, false>>": 20
-    for dtype in ("bf16", "half")
-}
+ORDINARY_FROM = {"linear_attention_chunkwise": "decays"}

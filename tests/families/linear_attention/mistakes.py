@@ -47,7 +47,7 @@ MISTAKES = (
     ),
     in_consumer(
         "reads_of_values_are_overtaken_by_the_copy",
-        "    arch::fence_async_proxy();  // before the copy that will overwrite the values\n",
+        "    arch::fence_async_proxy();      // before the copy that will overwrite the values\n",
         "",
         "PROXY FENCE",
     ),
