@@ -13,14 +13,22 @@ no fence has followed yet, and which a fence has, but no meeting of threads:
     WARPSYNC, BAR.SYNC …      the threads meet             fenced → in order
     SYNCS.ARRIVE, ARRIVES     must find neither
     UBLKCP, UTMALDG           the thread's own copy: must find none unfenced
+
+A copy, and the arrive that says how many bytes it will bring, must find none in that part of shared
+memory alone which it writes.
 """
 
 import enum
 import functools
 import itertools
 import re
+import sys
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from tests.ptxas.addresses import Addresses
 
 
 class Kind(enum.Enum):
@@ -81,13 +89,22 @@ class Instruction:
             or (self.name in ("BRA", "JMP") and "P" not in self.operands)
         )
 
-    def is_behind(self, offset: int | None) -> bool:
-        """Whether its address lies at this offset in shared memory, or behind.
+    @property
+    def address(self) -> str:
+        """Where it reads, writes, arrives or copies to, as `R2+UR4+0x4000`; or nothing."""
+        found = re.search(r"\[([^\]]+)\]", self.operands)
+        return re.sub(r"\.\w+", "", found[1]) if found else ""
 
-        An address is a register, which points into shared memory, and an offset from there.
-        """
-        own = re.search(r"\[[^\]]*\+0x([0-9a-f]+)\]", self.operands)
-        return offset is not None and own is not None and int(own[1], 16) >= offset
+    @property
+    def least_offset(self) -> int:
+        """The offset of its address from its registers, which point into shared memory."""
+        found = re.search(r"\+0x([0-9a-f]+)$", self.address)
+        return int(found[1], 16) if found else 0
+
+    @property
+    def expects_bytes(self) -> bool:
+        """Whether it is an arrive that says how many bytes the copies behind it will bring."""
+        return Kind.ARRIVE in kinds(self.name) and not self.operands.rstrip().endswith(", RZ")
 
 
 @dataclass(frozen=True)
@@ -102,17 +119,63 @@ class State:
 
 
 class Flow:
-    """The paths through a kernel's instructions, each known by its number."""
+    """The paths through a kernel's instructions, each known by its number.
 
-    def __init__(self, sass: str, ordinary_from: int | None = None):
+    Args:
+        sass: The kernel's machine code.
+        parts: The offsets in shared memory at which the part of a copy ends and another's begins;
+            from the last on no copy writes.
+    """
+
+    def __init__(self, sass: str, parts: Sequence[int] = ()):
         found = LINE.findall(sass)
         self.code = [Instruction(int(at, 16), *rest) for at, *rest in found]
         self.kinds = [kinds(each.name) for each in self.code]
         self.numbers = {each.at: i for i, each in enumerate(self.code)}
+        self.parts = parts or (sys.maxsize,)
         self.accesses = [
-            i for i in self.all_of(Kind.ACCESS) if not self.code[i].is_behind(ordinary_from)
+            i
+            for i in self.all_of(Kind.ACCESS)
+            if self.code[i].predicate != "!PT" and self.code[i].least_offset < self.parts[-1]
         ]
         self.bits = {i: 1 << n for n, i in enumerate(self.accesses)}
+        self.parts_of = functools.cache(self._parts_of)
+
+    def _parts_of(self, i: int) -> frozenset[int]:
+        """The numbers of the parts that an instruction's address may lie in."""
+        constants = self.addresses.constants(i, self.code[i].address)
+        if constants is None:
+            first = bisect(self.parts, self.code[i].least_offset)
+            return frozenset(range(first, len(self.parts) + 1))
+        return frozenset(bisect(self.parts, constant) for constant in constants)
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """The addresses of its instructions."""
+        before: list[list[int]] = [[] for _ in self.code]
+        for i in range(len(self.code)):
+            for to in self.jumps.get(i, [i + 1]):
+                if to < len(self.code):
+                    before[to].append(i)
+        return Addresses(self.code, before.__getitem__)
+
+    def overwritten(self, accesses: int, i: int) -> int:
+        """Those of some accesses, as bits, that a copy, or one behind an arrive, may overwrite."""
+        copies = [i]
+        if self.code[i].expects_bytes:
+            behind = itertools.takewhile(
+                lambda at: Kind.ARRIVE not in self.kinds[at], range(i + 1, len(self.code))
+            )
+            copies = [at for at in behind if Kind.COPY in self.kinds[at]]
+        elif Kind.COPY not in self.kinds[i]:
+            copies = []
+        copied = frozenset(range(len(self.parts)))
+        parts = copied & frozenset().union(*map(self.parts_of, copies)) or copied
+        return sum(
+            bit
+            for at, bit in self.bits.items()
+            if bit & accesses and not self.parts_of(at).isdisjoint(parts)
+        )
 
     def all_of(self, kind: Kind) -> list[int]:
         """The instructions of a kind."""
@@ -209,22 +272,26 @@ def copies(sass: str) -> bool:
     )
 
 
-def findings(sass: str, ordinary_from: int | None = None) -> list[str]:
+def findings(sass: str, parts: Sequence[int] = ()) -> list[str]:
     """What is not in order before an arrive or a copy, a line for each of these.
 
     Args:
         sass: A kernel's machine code.
-        ordinary_from: The offset in shared memory from which on no copy writes, if it is known.
+        parts: The offsets in shared memory at which the part of a copy ends and another's begins;
+            from the last on no copy writes. Empty if they are not known.
     """
-    flow, found = Flow(sass, ordinary_from), []
+    flow, found = Flow(sass, parts), []
     for start, state in sorted(flow.states.items()):
         for i in flow.blocks[start][0]:
             arrives = Kind.ARRIVE in flow.kinds[i]
-            if state.unfenced and (arrives or Kind.COPY in flow.kinds[i]):
-                before = flow.named(state.unfenced)
-                found.append(f"{flow.code[i]}: no fence since {before}")
-            elif state.fenced and arrives:
-                before = flow.named(state.fenced)
-                found.append(f"{flow.code[i]}: a fence, but no meeting of threads since {before}")
+            if (state.unfenced or state.fenced) and (arrives or Kind.COPY in flow.kinds[i]):
+                unfenced = flow.overwritten(state.unfenced, i)
+                fenced = flow.overwritten(state.fenced, i)
+                if unfenced:
+                    found.append(f"{flow.code[i]}: no fence since {flow.named(unfenced)}")
+                elif fenced and arrives:
+                    before = flow.named(fenced)
+                    line = f"{flow.code[i]}: a fence, but no meeting of threads since {before}"
+                    found.append(line)
             state = flow.after(i, state)
     return found

@@ -15,6 +15,12 @@ ORDINARY_FROM = {
     for module in families.each("machine_code.py")
     for kernel, member in getattr(module, "ORDINARY_FROM", {}).items()
 }
+# The members before, in order, that have copies of their own: others' do not write from there on.
+OWN = {
+    kernel: members
+    for module in families.each("machine_code.py")
+    for kernel, members in getattr(module, "COPIED_APART", {}).items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +36,30 @@ def code(toolkit) -> dict[str, dict[str, str]]:
     }
 
 
-def offsets(toolkit, source: str, names: list[str]) -> dict[str, int]:
-    """Where in its shared memory each kernel has what no copy writes."""
+def parts(toolkit, source: str, names: list[str]) -> dict[str, tuple[int, ...]]:
+    """Where in its shared memory each kernel has what is a copy's own, and what no copy writes."""
     report = resources.reports(toolkit)[f"{source}.{resources.ARCHITECTURE}"]
     static = {kernel.name: kernel.static for kernel in resources.kernels(report)}
-    wanted = {
-        name: f"__builtin_offsetof({resources.shared_type(name)}, "
-        f"{ORDINARY_FROM[name.partition('<')[0]]})"
+    wanted = {}
+    for name in names:
+        kernel, shared = name.partition("<")[0], resources.shared_type(name)
+        last = ORDINARY_FROM[kernel]
+        wanted |= {(name, member): offset(shared, member, last) for member in OWN.get(kernel, ())}
+        wanted[name, last] = offset(shared, last, last)
+    found = resources.constants(toolkit, source, "ordinary", wanted)
+    return {
+        name: tuple(value + static[name] for (of, _), value in found.items() if of == name)
         for name in names
     }
-    found = resources.constants(toolkit, source, "ordinary", wanted)
-    return {name: offset + static[name] for name, offset in found.items()}
+
+
+def offset(shared: str, member: str, otherwise: str) -> str:
+    """The offset of a member of a struct, or of another one where there is no such member."""
+    return (
+        f"([]<class S>() {{ if constexpr (requires(S& s) {{ s.{member}; }}) "
+        f"return __builtin_offsetof(S, {member}); "
+        f"else return __builtin_offsetof(S, {otherwise}); }}.template operator()<{shared}>())"
+    )
 
 
 def test_it_is_known_what_copies_write(code):
@@ -53,7 +72,7 @@ def test_it_is_known_what_copies_write(code):
 def test_threads_fence_and_meet_before_they_arrive(toolkit, code):
     said = []
     for source, some in code.items():
-        at = offsets(toolkit, source, list(some)) if some else {}
+        at = parts(toolkit, source, list(some)) if some else {}
         for name, sass in some.items():
             found = proxy_order.findings(sass, at[name])
             said += [f"{name}: {line}" for line in found]
@@ -81,7 +100,7 @@ def listing(*names: str) -> str:
 
 def found(*names: str) -> list[int]:
     """The places of what the check says, counted in instructions."""
-    lines = proxy_order.findings(listing(*names), ordinary_from=0x4000)
+    lines = proxy_order.findings(listing(*names), [0x2000, 0x4000])
     return [int(line.split()[0], 16) // 16 for line in lines]
 
 
@@ -94,6 +113,7 @@ def test_reads_are_seen(read, arrive):
 
 
 def test_what_is_in_order_is_not_seen():
+    assert found(f"@!PT {READ}", ARRIVE) == []  # never executed
     assert found(PRODUCT, ARRIVE) == []
     assert found(READ_ORDINARY, ARRIVE) == []
     assert found(ARRIVE, READ) == []
@@ -134,6 +154,54 @@ def test_a_loop_brings_its_reads_round():
     assert found(ARRIVE, READ, FENCE, MEET, "@P0 BRA 0x0") == []
     assert found(READ, FENCE, MEET, ARRIVE, READ, "@P0 BRA 0x10") == []
     assert found(READ, FENCE, MEET, ARRIVE, READ, "@P0 BRA 0x20") == [3]
+
+
+START = "ULEA UR8, UR9, UR8, 0x18"  # of shared memory
+
+
+@pytest.mark.parametrize(
+    ("computed", "read"),
+    [
+        (["VIADD R2, R3, 0x4000"], "LDS.64 R4, [R2+0x20]"),
+        (["IADD3 R2, R6, 0x4000, R3", "LEA R2, R7, R2, 0x3"], "LDS R4, [R2]"),
+        (["UIADD3 UR4, UR8, 0x4000, URZ", "IMAD R2, R5, 0x610, R6"], "LDS R4, [R2+UR4]"),
+    ],
+)
+def test_addresses_are_followed_back_to_what_they_are_computed_from(computed, read):
+    start = [START, "IMAD.U32 R3, RZ, RZ, UR8", "IMAD.IADD R3, R7, 0x1, R3"]
+    assert found(*start, *computed, read, ARRIVE) == []
+    nearer = [each.replace("0x4000", "0x3000") for each in computed]
+    assert found(*start, *nearer, read, ARRIVE) == [4 + len(computed)]
+
+
+def test_addresses_are_those_of_all_paths():
+    start = (START, "IMAD.U32 R2, RZ, RZ, UR8")
+    more, read = "VIADD R2, R2, 0x4000", "LDS R4, [R2]"
+    assert found(*start, more, read, ARRIVE) == []
+    assert found(*start, f"@P0 {more}", read, ARRIVE) == [4]
+    assert found(*start, f"@P0 {more}", f"@P0 {read}", ARRIVE) == []
+    assert found(
+        *start, f"@P0 {more}", "ISETP.NE.AND P0, PT, R3, RZ, PT", f"@P0 {read}", ARRIVE
+    ) == [5]
+    assert found(*start, "@P0 BRA 0x40", more, read, ARRIVE) == [5]
+    assert found(*start, more, read, ARRIVE, "VIADD R2, R2, 0x80", "@P0 BRA 0x30") == []
+    assert found(*start, more, read, ARRIVE, "LDS R2, [R5]", "@P0 BRA 0x30") == [4]
+    # Registers written beside others.
+    assert found(*start, more, "LDS.64 R1, [R5+0x4000]", read, ARRIVE) == [5]
+    assert found(*start, more, "HGMMA.64x64x16.F32.BF16 R0, gdesc[UR8], R0", read, ARRIVE) == [5]
+
+
+def test_copies_find_what_they_overwrite():
+    start = (START, "UIADD3 UR4, UR8, 0x2000, URZ")
+    before, own = "LDS R4, [UR8+0x1000]", "LDS R4, [UR8+0x3000]"
+    expect, copy = "SYNCS.ARRIVE.TRANS64 RZ, [UR8+0x5000], R4", "UTMALDG.5D [UR4], [UR16]"
+    assert found(*start, before, expect, copy) == []
+    assert found(*start, own, expect, copy) == [3, 4]
+    assert found(*start, own, FENCE, expect, copy) == [4]  # and no meeting
+    assert found(*start, before, expect, copy, "UTMALDG.5D [UR8], [UR16]") == [3, 5]
+    assert found(*start, before, expect, copy, ARRIVE) == [5]
+    assert found(*start, before, expect) == [3]  # of no copies that are known
+    assert found(*start, before, "R2UR UR4, R9", expect, copy) == [4, 5]  # to where none knows
 
 
 def test_functions_return_to_their_callers():

@@ -12,3 +12,5 @@ GENERIC_FORMS = (
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"linear_attention_chunkwise": "decays"}
+# And from here on those alone that bring what is dotted.
+COPIED_APART = {"linear_attention_chunkwise": ("o",)}

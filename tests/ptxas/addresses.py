@@ -1,0 +1,158 @@
+"""Where in shared memory an instruction's address may lie, by the machine code in front of it.
+
+An address is the start of the block's shared memory, and a constant, and what is computed: indices
+times sizes, of which this knows nothing but that they are not negative. The constant is that of a
+member of the kernel's struct of shared memory, for an index stays within its array (the simulator
+checks each). Registers are followed back to what they were computed from, over all paths:
+
+    ULEA UR8, UR9, UR8, 0x18        the start: UR9 is the number of the block in its cluster
+    VIADD R2, R2, 0xe000            a constant more
+    IMAD R0, R19, 0x610, R2         as R2, if R19 is no address
+    SEL, LDS, LDC …                 no address; unknown, where one was expected
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+REGISTER = re.compile(r"-?(UR\d+|URZ|R\d+|RZ)(?:\.\w+)*$")
+SUMS = ("IADD3", "UIADD3", "VIADD", "IMAD.IADD", "MOV", "UMOV", "R2UR", "IMAD.MOV", "IMAD.U32")
+NO_RESULT = re.compile(r"(BAR|WARPSYNC|BRA|ST|RED|UTMA|UBLK|SYNCS|CCTL|EXIT|RET|NOP|BSSY|BSYNC)\b")
+OF_CLUSTER = 24  # log₂ of the bytes between the shared memories of a cluster's blocks
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a register holds: a constant, from the start of shared memory if it is an address."""
+
+    constant: int = 0
+    is_address: bool = False
+
+    def __add__(self, other: "Value") -> "Value":
+        return Value(self.constant + other.constant, self.is_address or other.is_address)
+
+
+COMPUTED = Value()  # no address, and not negative
+
+
+def number(text: str) -> int | None:
+    """An immediate operand; of the low 32 bits, those that are negative are."""
+    if not re.fullmatch(r"-?(0x)?[0-9a-f]+", text):
+        return None
+    found = int(text, 0)
+    return found - (1 << 32) if found >= 1 << 31 else found
+
+
+def results(name: str, operands: list[str]) -> frozenset[str]:
+    """The registers that an instruction writes."""
+    if NO_RESULT.match(name):
+        return frozenset()
+    first = next((each for each in operands if not re.match(r"!?U?P[\dT]", each)), "")
+    found = re.fullmatch(r"(U?R)(\d+)(?:\.\w+)*", first)
+    if not found:
+        return frozenset()
+    letters, start = found[1], int(found[2])
+    if name.startswith("HGMMA"):
+        columns = int(re.match(r"HGMMA\.\d+x(\d+)", name)[1])
+        return frozenset(f"{letters}{start + i}" for i in range(columns // 2))
+    words = 4 if re.search(r"\.128\b|^LDSM", name) else 2 if re.search(r"64|WIDE|CS2R", name) else 1
+    return frozenset(f"{letters}{start + i}" for i in range(words))
+
+
+class Addresses:
+    """The addresses of a kernel's instructions.
+
+    Args:
+        code: The instructions: each with a `name`, `operands` and a `predicate`.
+        before: The numbers of the instructions that may be executed right before one.
+    """
+
+    def __init__(self, code: list, before: Callable[[int], list[int]]):
+        self.code = code
+        self.before = before
+        self.known: dict[tuple[str, int], frozenset[Value]] = {}
+
+    @cached_property
+    def written(self) -> list[frozenset[str]]:
+        """The registers that each instruction writes."""
+        return [results(each.name, self.operands(i)) for i, each in enumerate(self.code)]
+
+    def operands(self, i: int) -> list[str]:
+        """An instruction's operands, each by itself."""
+        return [each.strip() for each in self.code[i].operands.split(",")]
+
+    def constants(self, i: int, address: str) -> frozenset[int] | None:
+        """The constants of an address, over all paths; nothing if it may be unknown.
+
+        Args:
+            i: The instruction's number.
+            address: Registers and an offset, as `R2+UR4+0x4000`.
+        """
+        found = frozenset({COMPUTED})
+        for term in address.split("+"):
+            found = frozenset(a + b for a in found for b in self._operand(term, i))
+        return (
+            frozenset(each.constant for each in found)
+            if found and all(each.is_address for each in found)
+            else None
+        )
+
+    def _operand(self, text: str, i: int) -> frozenset[Value]:
+        value = number(text)
+        if value is not None:
+            return frozenset({Value(value)})
+        register = REGISTER.match(text)
+        if not register or text.startswith("-"):
+            return frozenset({COMPUTED})
+        return self._register(register[1], i)
+
+    def _register(self, register: str, i: int) -> frozenset[Value]:
+        """What a register may hold before an instruction. Round a loop, nothing new."""
+        if register in ("RZ", "URZ"):
+            return frozenset({Value(0)})
+        if (register, i) in self.known:
+            return self.known[register, i]
+        self.known[register, i] = frozenset()
+        found: set[Value] = set()
+        # What is executed under the same predicate as the instruction has always been executed.
+        condition = self.code[i].predicate
+        seen, rest = set(), [(at, condition) for at in self.before(i)]
+        if not rest:
+            found.add(COMPUTED)
+        while rest:
+            at, condition = place = rest.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            writes = register in self.written[at]
+            if writes:
+                found |= self._result(at)
+            if not writes or self.code[at].predicate not in ("", condition):
+                if condition.lstrip("!") in self.operands(at)[:2]:  # it may be another from here on
+                    condition = ""
+                rest += [(each, condition) for each in self.before(at)]
+                if not self.before(at):
+                    found.add(COMPUTED)
+        self.known[register, i] = frozenset(found)
+        return self.known[register, i]
+
+    def _result(self, i: int) -> frozenset[Value]:
+        name, operands = self.code[i].name, self.operands(i)
+        sources = [each for each in operands[1:] if not re.match(r"!?U?P[\dT]", each)]
+        if name.startswith(SUMS):
+            terms = sources
+            if name.startswith("IMAD.IADD"):
+                terms = [sources[0], sources[2]]
+        elif name.startswith(("LEA", "ULEA")) and len(sources) == 3:
+            if number(sources[2]) == OF_CLUSTER:
+                return frozenset({Value(0, is_address=True)})
+            terms = [sources[1]]
+        elif name in ("IMAD", "UIMAD") and len(sources) == 3:
+            terms = [sources[2]]
+        else:
+            return frozenset({COMPUTED})
+        found = frozenset({COMPUTED})
+        for term in terms:
+            found = frozenset(a + b for a in found for b in self._operand(term, i))
+        return found
