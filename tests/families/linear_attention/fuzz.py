@@ -114,10 +114,9 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
     )
     if case.decay != "none":
         sizes["dlog_decay"] = cases.decay_sizes(case, tensors, sizes)
-    return {
-        name: Judged(
-            want[name],
-            tolerance.linear_attention(want[name], sizes[name], case.dtype, case.length),
-        )
-        for name in names
-    }
+    lost = dict(zip(names, cases.underflow(case, tensors), strict=True))
+    exponents, found = cases.error_of_exponents(case, tensors), {}
+    for name in names:
+        bound = tolerance.linear_attention(want[name], sizes[name], case.dtype, case.length)
+        found[name] = Judged(want[name], bound + exponents * sizes[name] + lost[name])
+    return found

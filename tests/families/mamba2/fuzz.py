@@ -72,7 +72,8 @@ def make(draw: Draw, op: str) -> Case:
         # Differences of long sums of decays, as in the other, are less exact than its bound.
         form = cases.recurrence if dtype == FP64 else cases.parallel
         judged = cases.judged(case, (*given, *of_results), form)
-        return {name: Judged(*judged[name]) for name in results}
+        lost = cases.underflow(case, (*given, *of_results))
+        return {name: Judged(judged[name][0], judged[name][1] + lost[name]) for name in results}
 
     title = describe(
         dtype=dtype_name(dtype),
