@@ -19,15 +19,13 @@ inline constexpr int kSinkThreads = 512;
 // The power of two that takes a row's dq to integers: no sum of partial dq overflows, if |dq| is at
 // most this. There is a factor 2 for roundings.
 KITTENS_DEVICE float dq_factor(float bound) {
-  constexpr int kBias = 127, kLeastFactor = -126, kMostFactor = 126;
+  constexpr int kBias = 127, kMostFactor = 126;  // whose inverse is a normal number
   uint32_t bits;
   std::memcpy(&bits, &bound, sizeof(bits));
   const int exponent = static_cast<int>(bits >> 23) - kBias;  // bound < 2^(exponent + 1)
-  const int factor = 29 - exponent;
-  const int within = factor > kMostFactor    ? kMostFactor
-                     : factor < kLeastFactor ? kLeastFactor
-                                             : factor;
-  const uint32_t result_bits = static_cast<uint32_t>(within + kBias) << 23;
+  const int most = 29 - exponent;  // at least −98
+  const int factor = most < kMostFactor ? most : kMostFactor;
+  const uint32_t result_bits = static_cast<uint32_t>(factor + kBias) << 23;
   float result;
   std::memcpy(&result, &result_bits, sizeof(result));
   return result;

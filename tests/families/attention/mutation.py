@@ -289,7 +289,13 @@ LISTED: tuple[Listed, ...] = (
         "bound ./2 shifted",
         "no factor is 0",
     ),
-    Listed("attention_backward_rows.cuh", "dq_factor", "bound 2/4 shifted", SAME),
+    Listed(
+        "attention_backward_rows.cuh",
+        "dq_factor",
+        "start 2/2 (less|more)",
+        "of a dq below 2^-97, a bit less or more",
+    ),
+    Listed("attention_backward_rows.cuh", "dq_factor", "bound 1/3 shifted", SAME),
     Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,
