@@ -14,7 +14,7 @@ from tests.families.attention.cases import BF16, FP16, FP32, Case
 from tests.families.attention.forward_checks import launches
 from tests.families.attention.simulator_lists import POLICIES
 from thunderkittens import _loader
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import check_memory, memory, tolerance
 
 pytestmark = pytest.mark.skipif(
     not _loader.SIMULATOR.is_file(),
@@ -303,6 +303,27 @@ def test_outliers(simulator, which, size):
     again = Problem.of(problem.case, problem.tensors, problem.dout)
     with simulator():
         again.check(again.backward())
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_what_comes_in_may_be_of_any_size(simulator, head_dim):
+    """A power of two times dout is as much times each gradient.
+
+    To the bit, where squares of dout are far from the ends of float32's range (beyond, the norms
+    of its rows are bounded otherwise, and so is dq). Below 2^-97, where dq's factor is the largest,
+    fewer of the integers' bits are left.
+    """
+    problem = Problem.make(Case(70, 90, True, 1, head_dim), with_lse=False)
+    with simulator():
+        want = problem.backward()
+        for exponent in (-40, 40):
+            got = problem.backward(dout=problem.dout * 2.0**exponent)
+            assert equal(got, [t * 2.0**exponent for t in want])
+        for exponent in (-112, -104, 60):
+            got = problem.backward(dout=problem.dout * 2.0**exponent)
+            for one, other in zip(got, want, strict=True):
+                error = one.double() * 2.0**-exponent - other
+                assert error.norm() <= 2 * tolerance.unit(BF16) * other.double().norm()
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
