@@ -62,7 +62,7 @@ def run(jobs: Iterable[Job], title: str) -> list[Result]:
 
 
 def cost(job: Job) -> float:
-    """Returns how long the compiler took for what is there, in this tree or in another; 0: none."""
+    """Returns the compiler's seconds for what is there, in this tree or in another; 0: none."""
     try:
         return float(json.loads(_record_path(job.output).read_text())["seconds"])
     except (OSError, ValueError, KeyError):
@@ -70,13 +70,13 @@ def cost(job: Job) -> float:
 
 
 def print_times(results: Iterable[Result]) -> None:
-    """Prints the compiler's time for each kernel, or nothing where nothing was compiled."""
+    """Prints the compiler's seconds for each kernel, or nothing where nothing was compiled."""
     times: dict[str, float] = {}
     for result in results:
         if result.job.kernel:
             times[result.job.kernel] = times.get(result.job.kernel, 0.0) + result.seconds
     if any(times.values()):
-        print("Compiler time per kernel:")
+        print("Compiler's seconds of a processor, per kernel:")
         for kernel, spent in sorted(times.items(), key=lambda item: -item[1]):
             print(f"  {kernel:<32} {f'{spent:6.1f} s' if spent else 'unchanged'}")
 
@@ -153,11 +153,9 @@ def _execute(job: Job, kept: objects.Kept) -> float:
         command += ["-MD", "-MF", str(depfile)]
         if "-include" in command:  # or what a precompiled header has read is left out
             command.append("-fpch-deps")
-    begun, start = time.time(), time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
-    seconds = time.monotonic() - start
-    said = done.stdout + done.stderr
-    if done.returncode != 0:
+    begun = time.time()
+    status, said, seconds = _call(command)
+    if status != 0:
         scratch.unlink(missing_ok=True)
         depfile.unlink(missing_ok=True)
         sys.stdout.flush()
@@ -178,6 +176,31 @@ def _execute(job: Job, kept: objects.Kept) -> float:
         if job.log or not said:  # a warning is to be seen in each tree
             kept.write(job, sources, seconds)
     return seconds
+
+
+def _call(command: list[str]) -> tuple[int, str, float]:
+    """Runs a program.
+
+    Returns:
+        Its exit status, what it printed, and the processors' seconds of it and what it started:
+        not those of a clock, in which waiting for a processor that others use would be.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        try:
+            said = process.stdout.read() if process.stdout else ""
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, said, used.ru_utime + used.ru_stime
 
 
 def _show(

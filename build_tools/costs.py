@@ -1,11 +1,13 @@
 """What each family of kernels costs whoever builds and tests all: seconds, kernels, bytes.
 
-The compiler's seconds are those that it took for the objects that are there, when and where they
-were made; the tests' are of their last run. What runs at a time shares them: a family costs the sum
-divided by how many that are. `python -m build_tools costs` shows the table, and with --write keeps
-what needs no clock, kernels and bytes, in tests/families/<family>/costs.json, with which a test
-compares them; and in build_tools/compile_seconds.json the seconds of each file, from which a build
-says how long it will take.
+All seconds are of processors, so that waiting for one is not in them: where others work on the same
+machine, a file has taken 60 times as long by the clock, and twice as many of these. The compiler's
+are those that it took for the objects that are there, when and where they were made; the tests' are
+of their last run. What runs at a time shares them: a family costs the sum divided by how many that
+are. `python -m build_tools costs` shows the table, and with --write keeps what needs no clock,
+kernels and bytes, in tests/families/<family>/costs.json, with which a test compares them; and in
+build_tools/compile_seconds.json the seconds of each file, from which a build says how long it will
+take.
 """
 
 import json
@@ -127,8 +129,8 @@ def table() -> str:
     """Returns the seconds of each family beside its budget, and which families exceed it."""
     workers = settings.jobs()
     lines = [
-        f"What each family costs: seconds of its compilers and tests; together, {workers} at a "
-        f"time, against {BUDGET_SECONDS} s",
+        f"What each family costs: processors' seconds of its compilers and tests; together, "
+        f"{workers} at a time, against {BUDGET_SECONDS} s",
         " " * 18 + "".join(f"{name:>12}" for name in (*COLUMNS, "together")),
     ]
     for family, spent in seconds().items():

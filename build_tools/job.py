@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job: its output, and how long the compiler took (0: nothing to do)."""
+    """What became of a job: its output, and the processors' seconds (0: nothing to do)."""
 
     job: Job
     seconds: float

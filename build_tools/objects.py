@@ -23,7 +23,7 @@ class Output:
     Attributes:
         output: The file.
         log: What the compiler said.
-        seconds: How long it took.
+        seconds: Of processors, that it took.
         sources: All the files that it read.
     """
 

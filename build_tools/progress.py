@@ -61,7 +61,7 @@ class Progress:
 
 
 def seconds(job: Job) -> float:
-    """Returns what a job is known to take on one core; of an unknown file, what most do."""
+    """Returns what a job is known to take of one core; of an unknown file, what most do."""
     known = recorded()
     return known.get(job.name) or statistics.median(known.values() or [10.0])
 

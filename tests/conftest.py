@@ -36,6 +36,7 @@ TIER_OF_FOLDER = {
     "ptxas": 4,
 }
 GPU_TIER, SIMULATOR_TIER = 5, 3
+CLOCK = durations.Clock()
 
 
 def pytest_addoption(parser):
@@ -96,8 +97,16 @@ def seed(request):
 
 
 @pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol():
+    CLOCK.start()
+    yield
+
+
+@pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
+    seconds = CLOCK.lap()
     report = (yield).get_result()
+    setattr(report, durations.ATTRIBUTE, seconds)  # which xdist sends along
     if report.failed:
         report.sections.append(("reproduce", f"python -m pytest '{item.nodeid}'"))
 
@@ -125,10 +134,10 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"{cached} tests not run: they passed with the same files (ARGS=--no-cached-results)"
         )
-    longest = sorted(seconds.items(), key=lambda item: -item[1])[:25]
+    dearest = sorted(seconds.items(), key=lambda item: -item[1])[:25]
     if sum(seconds.values()) < 60:
         return
-    terminalreporter.section("seconds of the longest files")
-    for path, time in longest:
+    terminalreporter.section("processors' seconds of the dearest files")
+    for path, time in dearest:
         terminalreporter.write_line(f"{time:7.1f}  {path}")
     terminalreporter.write_line(f"{sum(seconds.values()):7.1f}  all, of all processes")

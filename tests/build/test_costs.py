@@ -1,15 +1,20 @@
 """What a family costs stays what it is known to cost, and is shown against a budget."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 import configs
-from build_tools import costs, settings
+from build_tools import compile, costs, settings
+from tests.tools import durations
 
 FAMILIES = [kernel.name for kernel in configs.KERNELS]
 KERNELS = 60  # that a family may have without that being known of it
 SLACK = 1.15  # of bytes, which compilers differ in
+BUSY = "import time\nwhile time.process_time() < 0.4: pass"
+WAITS = "import time\ntime.sleep(0.8)"
 RENEW = "where that is meant, `python -m build_tools costs --write` keeps it"
 
 
@@ -60,3 +65,47 @@ def test_what_is_over_the_budget_is_marked(tmp_path, monkeypatch):
     assert "149.5" in rows[first] and "over" not in rows[first]
     assert rows[second].endswith("over the budget")
     assert settings.jobs() == 2
+
+@pytest.fixture
+def cost_of(tmp_path, monkeypatch):
+    """Returns what a program costs as a compiler that a shell starts, which makes its output."""
+    monkeypatch.setenv("THUNDERKITTENS_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("THUNDERKITTENS_CACHE_GIB", "0")
+
+    def cost_of(program: str) -> float:
+        run = ('"$0" -S -c "$1" && touch "$2"', sys.executable, program, "{output}")
+        job = compile.Job("made", ("/bin/sh", "-c", *run), "sh", depends=False, strict=())
+        (result,) = compile.run([job], "Compiling")
+        assert compile.cost(job) == pytest.approx(result.seconds, abs=1e-3)
+        return result.seconds
+
+    return cost_of
+
+
+def test_a_compiler_costs_what_its_processes_compute(cost_of):
+    assert 0.35 < cost_of(BUSY)
+
+
+def test_a_compiler_that_waits_costs_nothing(cost_of):
+    assert 0 < cost_of(WAITS) < 0.4
+
+
+def test_tests_cost_what_they_and_their_processes_compute():
+    clock = durations.Clock()
+    subprocess.run([sys.executable, "-S", "-c", WAITS], check=True)
+    assert clock.lap() < 0.4
+    subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
+    assert 0.35 < clock.lap()
+    assert clock.lap() < 0.35
+    subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
+    clock.start()
+    assert clock.lap() < 0.35
+
+
+def test_the_seconds_of_a_file_are_its_tests(pytestconfig):
+    report = pytest.TestReport("a.py::f", ("a.py", 0, "f"), {}, "passed", None, "call")
+    setattr(report, durations.ATTRIBUTE, 3.0)
+    sent = pytestconfig.hook.pytest_report_to_serializable(config=pytestconfig, report=report)
+    sent = json.loads(json.dumps(sent))
+    back = pytestconfig.hook.pytest_report_from_serializable(config=pytestconfig, data=sent)
+    assert durations.of_files({"passed": [report, back], "": [object()]}) == {"a.py": 6.0}

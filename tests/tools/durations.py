@@ -1,12 +1,19 @@
-"""How long the files of tests take: the longest begin first, so that no core idles at the end."""
+"""What the files of tests cost: the dearest begin first, so that no core idles at the end.
+
+Their seconds are those of processors, of pytest's process and of those whose end it has awaited,
+such as compilers: waiting for a processor that others use is not in them.
+"""
 
 import collections
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from build_tools import settings
+
+ATTRIBUTE = "cpu_seconds"  # of a report: of a test's setup, call or teardown
 
 # Of a tree where no test has run yet: ends of the names of files that wait for compilers for a
 # minute or more. Of one kind, those with the most tests begin.
@@ -21,6 +28,28 @@ LONG = (
     "test_train_gpt2",
     "test_headers",
 )
+
+
+class Clock:
+    """What tests that follow each other in a process have cost, one after the other."""
+
+    def __init__(self) -> None:
+        """Begins now."""
+        self._mark = spent()
+
+    def start(self) -> None:
+        """Leaves out what was before, such as collecting tests."""
+        self._mark = spent()
+
+    def lap(self) -> float:
+        """Returns the processors' seconds since the last lap."""
+        before, self._mark = self._mark, spent()
+        return self._mark - before
+
+
+def spent() -> float:
+    """Returns the processors' seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def path() -> Path:
@@ -41,8 +70,8 @@ def of_files(stats: dict[str, list]) -> dict[str, float]:
     seconds: dict[str, float] = collections.defaultdict(float)
     for reports in stats.values():
         for report in reports:
-            if hasattr(report, "duration") and hasattr(report, "nodeid"):
-                seconds[report.nodeid.split("::")[0]] += report.duration
+            if hasattr(report, ATTRIBUTE) and hasattr(report, "nodeid"):
+                seconds[report.nodeid.split("::")[0]] += getattr(report, ATTRIBUTE)
     return dict(seconds)
 
 

@@ -27,8 +27,13 @@ def quotes() -> list[tuple[Mistake, str, str]]:
 
 def report(mistake: Mistake, policy: str) -> str:
     """What attention_case.cu prints under a policy with a kernel that has the mistake."""
-    printed = planted.run(planted.build(PROGRAM, (mistake,), race=False)[mistake.name], policy)
-    printed = re.sub(r"^ *\S+: throws ", "", printed, flags=re.M)  # the harness's own words
+    program = planted.build(PROGRAM, (mistake,), race=False)[mistake.name]
+    return of_the_first(planted.run(program, policy))
+
+
+def of_the_first(printed: str) -> str:
+    """The report of the first case that fails, without the harness's own words."""
+    printed = re.sub(r"^ *\S+: throws ", "", printed, flags=re.M)
     return re.sub(r"^ok .*\n", "", printed, flags=re.M).partition("FAILED")[0]  # the first one
 
 

@@ -89,11 +89,14 @@ def test_packed_sequences_have_no_bounds_of_their_own(name):
         thunderkittens.attention(q, k, v, **ends, max_seqlen_q=4, max_seqlen_k=6, **{name: ENDS})
 
 
-@pytest.mark.parametrize("op", ["attention", "attention_forward"])
-def test_opcheck(op):
+def test_opcheck():
+    """Of `attention`, which is this op's o, the same but for symbolic sizes, which take seconds."""
     tensors = tuple(t.requires_grad_() for t in make())
     given = {"seqused_k": ENDS, "leftpad_k": torch.tensor([1, 0])}
-    torch.library.opcheck(getattr(torch.ops.thunderkittens, op).default, tensors, given)
+    ops = torch.ops.thunderkittens
+    torch.library.opcheck(ops.attention_forward.default, tensors, given)
+    few = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(ops.attention.default, tensors, given, test_utils=few)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -290,16 +290,19 @@ def test_autocast(dtype):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("sizes", [(4, 7), (6, 6), (7, 4)], ids=str)
 def test_compile(sizes, dynamic):
+    """Differentiated with dynamic sizes where one becomes an argument: that takes ten seconds."""
     torch._dynamo.reset()
     compiled = torch.compile(sdpa, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    differentiated = not dynamic or sizes == (7, 4)
     for longer in (0, 2):
         rows, keys = (size + longer for size in sizes)
-        tensors = [t.requires_grad_() for t in make((2, 2, 1), rows, keys, 2)]
+        tensors = [t.requires_grad_(differentiated) for t in make((2, 2, 1), rows, keys, 2)]
         options = {"is_causal": True, "enable_gqa": True}
         got, want = compiled(*tensors, **options), sdpa(*tensors, **options)
         assert memory.bits_equal(got, want) and got.stride() == want.stride()
-        gradients = [torch.autograd.grad(o.square().sum(), tensors) for o in (got, want)]
-        torch.testing.assert_close(*gradients)
+        if differentiated:
+            gradients = [torch.autograd.grad(o.square().sum(), tensors) for o in (got, want)]
+            torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("which", range(4))
