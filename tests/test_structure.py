@@ -9,6 +9,7 @@ import pytest
 import configs
 
 ROOT = Path(__file__).parent.parent
+ARCHITECTURE = Path("ARCHITECTURE.md")
 CXX = {".h", ".hpp", ".cuh", ".cu", ".cpp"}
 TREES = ("csrc", "thunderkittens", "build_tools", "benchmarks", "demos", "tests")
 SEAM, HOST = "csrc/include/kittens/arch/", "csrc/include/kittens/host/"
@@ -151,6 +152,20 @@ def test_families_tests_are_strangers():
         targets = [t for t in imported(path) if t.parts[:2] == ("tests", "families")]
         others = {t.parts[2] for t in targets if len(t.parts) > 2} - {path.parts[2]}
         assert not others, f"{path} imports what belongs to {others}: it belongs in tests/tools"
+
+
+def test_torch_glue_stays_as_short_as_is_said():
+    said = re.search(r"families \(([\w,\s]+)\)\s+have at most ([\d,]+)\s+lines", text(ARCHITECTURE))
+    lines = {family: torch_lines(family) for family in re.findall(r"\w+", said[1])}
+    assert sum(lines.values()) <= int(said[2].replace(",", "")), lines
+
+
+def torch_lines(family: str) -> int:
+    """The lines of a family's sources with torch: what ARCHITECTURE.md counts."""
+    paths = (ROOT / "csrc/kernels" / family / "torch").iterdir()
+    counts = [path.read_text().count("\n") for path in paths]
+    assert counts, family
+    return sum(counts)
 
 
 @pytest.mark.parametrize("kernel", configs.KERNELS, ids=lambda kernel: kernel.name)

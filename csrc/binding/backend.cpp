@@ -71,14 +71,15 @@ void warn_or_raise(const kernel& wanted, std::string_view reason) {
   }
 }
 
-decision kernel_decision(const kernel& wanted, const device& on, std::string_view why) {
+decision kernel_decision(const kernel& wanted, c10::Device tensors, const device& on,
+                         std::string_view why) {
   if (thread_explanation != nullptr) {
     std::string reason(why);
     if (wanted.launchers->takes_generic(on)) reason += "; it is the generic kernel";
     const char* const name = on.is_simulated() ? "simulator" : "cuda";
     *thread_explanation = {std::string(wanted.op), name, std::move(reason), {}};
   }
-  return {&wanted, &on, thread_explanation != nullptr};
+  return {&wanted, &on, thread_explanation != nullptr, tensors};
 }
 
 decision torch_decision(const kernel& wanted, std::string_view reason, bool fallback) {
@@ -102,7 +103,7 @@ decision simulator_decision(const kernel& wanted, c10::Device tensors,
   if (wanted.launchers->find(simulator) == nullptr) {
     return torch_decision(wanted, wanted.launchers->why_not(simulator), true);
   }
-  return kernel_decision(wanted, simulator, "backend('simulator') is active");
+  return kernel_decision(wanted, tensors, simulator, "backend('simulator') is active");
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsu
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
   const device* const gpu = device_of(wanted, tensors.index());
   if (gpu == nullptr) return torch_decision(wanted, why_no_kernel(wanted, tensors.index()), true);
-  return kernel_decision(wanted, *gpu, "a kernel was built for this GPU");
+  return kernel_decision(wanted, tensors, *gpu, "a kernel was built for this GPU");
 }
 
 decision leave_to_torch(const kernel& wanted, std::string_view reason) {
@@ -147,6 +148,14 @@ void set_warning_handler(warning_handler handler) { tell = handler; }
 void begin_explaining(explanation* record) { thread_explanation = record; }
 void end_explaining() { thread_explanation = nullptr; }
 explanation* explaining() { return thread_explanation; }
+
+void note_backward(const kernel& wanted, const device& on, std::string unsupported) {
+  const bool built = wanted.launchers->find(on) != nullptr;
+  if (unsupported.empty() && !built) unsupported = wanted.launchers->why_not(on);
+  thread_explanation->notes.push_back(unsupported.empty()
+                                          ? "its backward is computed by a kernel, too"
+                                          : "its backward is computed by torch: " + unsupported);
+}
 
 void forget_warnings() {
   const std::lock_guard lock(warned_mutex);

@@ -74,7 +74,8 @@ KITTENS_EXPORT std::vector<const kernel*> all_kernels();
 struct decision {
   const kernel* chosen = nullptr;
   const kittens::host::device* on = nullptr;  // where the kernel runs; null: ATen computes the call
-  bool explained = false;  // the caller only asks: return without computing anything
+  bool explained = false;          // the caller only asks: return without computing anything
+  c10::Device device = c10::kCPU;  // the tensors'
 };
 
 // `unsupported`: why the op's kernel cannot take these arguments, "" when it can.
@@ -100,6 +101,9 @@ struct explanation {
 KITTENS_EXPORT void begin_explaining(explanation* record);
 KITTENS_EXPORT void end_explaining();
 explanation* explaining();  // null: not explaining
+
+// Notes what will compute the gradients of a call on that device: the kernel, unless `unsupported`.
+void note_backward(const kernel& wanted, const kittens::host::device& on, std::string unsupported);
 
 // ---- Tests and the command line -----------------------------------------------------------------
 

@@ -15,11 +15,6 @@
 
 namespace thunderkittens {
 
-template <size_t Size>
-struct literal {
-  char text[Size];
-  constexpr literal(const char (&t)[Size]) { std::copy_n(t, Size, text); }  // NOLINT
-};
 template <literal Text>
 struct name_constant {
   static constexpr std::string_view value{Text.text};
@@ -44,8 +39,6 @@ class arguments_by_name {
     if constexpr (kPlace<Name> < Op::arguments.size) return (*this)(name);
     if constexpr (kPlace<Name> == Op::arguments.size) return otherwise;
   }
-  // What is given behind those of the description (kReturned).
-  const auto& last() const { return std::get<Op::arguments.size>(all_); }
   // Calls `function` with all of them, but with `value` in place of one.
   template <class Name>
   decltype(auto) replacing(Name, const auto& value, const auto& function) const {

@@ -10,13 +10,37 @@
 //   static constexpr result_list results{like("y", "x"), statistics("mean"), statistics("rstd")};
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <type_traits>
 
 #include "binding/arguments.h"
+#include "binding/tensors.h"
 
 namespace thunderkittens {
+
+// ---- Names --------------------------------------------------------------------------------------
+
+// A text that a template may have as its argument.
+template <size_t Size>
+struct literal {
+  char text[Size]{};
+  constexpr literal(const char (&t)[Size]) { std::copy_n(t, Size, text); }  // NOLINT
+  constexpr explicit literal(std::string_view a, std::string_view b) {
+    std::copy_n(b.begin(), b.size(), std::copy_n(a.begin(), a.size(), text));
+  }
+};
+
+// The names of the backward of an op.
+template <literal Op>
+struct gradients_of {
+  static constexpr literal<sizeof Op.text + sizeof "_backward" - 1> kName{Op.text, "_backward"};
+  static constexpr const char* name = kName.text;
+  static constexpr const char* differentiates = Op.text;
+};
+
+// ---- Arguments ----------------------------------------------------------------------------------
 
 // An argument, and the type T as which functions take it.
 template <class T>

@@ -12,14 +12,11 @@
 namespace thunderkittens {
 namespace detail {
 
+constexpr std::string_view kFunctional = "_functional";
+
 template <class Op>
-inline constexpr auto kFunctionalName = [] {
-  constexpr std::string_view name = Op::name, end = "_functional";
-  std::array<char, name.size() + end.size() + 1> text{};
-  std::ranges::copy(name, text.begin());
-  std::ranges::copy(end, text.begin() + name.size());
-  return text;
-}();
+inline constexpr literal<std::string_view(Op::name).size() + kFunctional.size() + 1>
+    kFunctionalName{Op::name, kFunctional};
 
 template <class Op>
 constexpr auto functional_results() {
@@ -39,12 +36,13 @@ inline std::optional<at::Tensor> copied(const std::optional<at::Tensor>& t) {
 
 template <class Op>
 struct functional_form {
-  static constexpr const char* name = detail::kFunctionalName<Op>.data();
+  static constexpr const char* name = detail::kFunctionalName<Op>.text;
   static constexpr const char* called = name_called<Op>();
   static constexpr std::optional<divisibility> relation = relation_of<Op>();
   static constexpr auto arguments = Op::arguments;
   static constexpr auto results = detail::functional_results<Op>();
   static constexpr std::string_view kNoGradient = Op::kNoGradient;
+  static constexpr autocast_rule autocast = rule_in_autocast<Op>();
 
   static void check_options(const auto&... args) { Op::check_options(args...); }
   static bool is_by_row(const auto&...) { return false; }  // what is written is of all of them

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "binding/autocast.h"
 #include "binding/describe.h"
 #include "binding/dispatch.h"
 #include "binding/layout.h"
@@ -28,6 +29,11 @@ template <class Op>
 constexpr size_t returned_results() {
   if constexpr (requires { Op::kReturned; }) return Op::kReturned;
   return Op::results.size;
+}
+template <class Op>
+constexpr autocast_rule rule_in_autocast() {
+  if constexpr (requires { Op::autocast; }) return Op::autocast;
+  return autocast_rule::none;
 }
 template <class Op>
 inline constexpr bool kHidesResults = requires { Op::kReturned; };
@@ -129,7 +135,7 @@ struct functions_of<Op, All, argument_list<T...>> {
   static results_of<Op> compute(T... args) {
     results_of<Op> results;
     if constexpr (kHidesResults<Op>) {
-      results = Op::compute(args..., All);
+      results = Op::compute(All, args...);
     } else if constexpr (Op::results.size == 0) {
       Op::compute(args...);
     } else {
@@ -242,10 +248,10 @@ struct functions_of<Op, All, argument_list<T...>> {
     }
   }
 
-  // Under autocast, in its dtype. Cast: binding/autocast.h.
-  template <c10::DeviceType Device, template <c10::DeviceType> class Cast>
+  // Under autocast, in its dtype.
+  template <c10::DeviceType Device>
   static output in_autocast(c10::DispatchKeySet, T... args) {
-    const Cast<Device> cast;
+    const autocast_to<Device> cast;
     const auto next = [](T... given) -> output { return handle().call(given...); };
     if constexpr (requires { Op::in_autocast(next, cast, args...); }) {
       return Op::in_autocast(next, cast, args...);
@@ -263,11 +269,10 @@ struct functions_of<Op, All, argument_list<T...>> {
     }
   }
 
-  // Under autocast, where dtypes may be mixed. Promotion: binding/autocast.h.
-  template <class Promotion>
+  // Under autocast, where dtypes may be mixed.
   static output promoted(c10::DispatchKeySet keys, T... args) {
     const value values[] = {value(args)...};
-    const auto dtypes = Promotion::of(values);
+    const auto dtypes = promoted_dtypes(Op::arguments.list, values);
     if (std::ranges::none_of(dtypes, [](const auto& d) { return d.has_value(); })) {
       constexpr c10::DispatchKeySet kAfter(c10::DispatchKeySet::FULL_AFTER,
                                            c10::DispatchKey::AutocastCPU);

@@ -27,25 +27,30 @@ decision decide(const kernel& wanted, const at::Tensor& t, const Problem& proble
   return decide(wanted, t.device(), why_torch(t, problem));
 }
 
-// Runs the kernel of `d` (d.on is not null) on the current stream of `device`, which is that of the
-// tensors, with a workspace of torch's.
+// The current stream of `device`, which is the current one.
+inline kittens::host::stream current_stream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl interface(device.type());
+  return interface.getStreamNativeHandle(interface.getStream(device));
+}
+
+// Runs the kernel of `d` (d.on is not null) on the current stream of its device, with a workspace
+// of torch's.
 template <class Problem, class Tensors>
-void launch(const decision& d, const Problem& problem, const Tensors& tensors, c10::Device device) {
+void launch(const decision& d, const Problem& problem, const Tensors& tensors) {
   const auto run = [&](kittens::host::stream stream) {
     const auto planned = plan(problem, *d.on);
     const auto [bytes, count] = planned.workspace;
-    const auto options = at::TensorOptions(device).dtype(at::kByte);
+    const auto options = at::TensorOptions(d.device).dtype(at::kByte);
     const at::Tensor memory = bytes > 0 ? at::empty({bytes}, options) : at::Tensor();
     const zeroed_counters counters =
-        count > 0 ? find_zeroed_counters(*d.on, device, stream, count) : zeroed_counters();
+        count > 0 ? find_zeroed_counters(*d.on, d.device, stream, count) : zeroed_counters();
     const workspace work{memory.defined() ? memory.mutable_data_ptr() : nullptr, counters.first};
     launch(planned, tensors, work, stream);
   };
   try {
     if (d.on->is_simulated()) return run(nullptr);
-    const c10::DeviceGuard guard(device);
-    const c10::impl::VirtualGuardImpl interface(device.type());
-    run(interface.getStreamNativeHandle(interface.getStream(device)));
+    const c10::DeviceGuard guard(d.device);
+    run(current_stream(d.device));
   } catch (const kittens::host::error& error) {
     TORCH_CHECK(false, d.chosen->op, ": ", error.what());
   }

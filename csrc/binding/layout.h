@@ -23,9 +23,18 @@ inline std::optional<kittens::host::dtype> kernel_dtype(at::ScalarType type) {
   }
 }
 
+// The same where a kernel's problem is asked why there is none: float32 for float64.
+inline kittens::host::dtype kernel_dtype_or_float(at::ScalarType type) {
+  return kernel_dtype(type).value_or(kittens::host::dtype::float32);
+}
+
 // Contiguous whatever the strides of `like`; also of symbolic sizes.
 inline at::Tensor empty_contiguous(const at::Tensor& like) {
   return at::empty_symint(like.sym_sizes(), like.options());
+}
+// The same numbers with the strides that Meta promises, also of dimensions of size 1.
+inline at::Tensor exactly_contiguous(const at::Tensor& t) {
+  return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
 }
 // What stands for a result that nobody wants.
 inline at::Tensor none(const at::Tensor& like) { return at::empty({0}, like.options()); }
@@ -97,7 +106,7 @@ inline rows_view as_rows(const at::Tensor& t) {
 }
 
 // Tells `explain` that a kernel will read a copy of `t`.
-inline void note_copy(const at::Tensor& t, const char* name) {
+inline void note_copy(const at::Tensor& t, std::string_view name) {
   explanation* record = explaining();
   if (record == nullptr || row_stride(t)) return;
   record->notes.push_back(std::string(name) + " is copied first: its strides " +

@@ -12,8 +12,8 @@
 //   called                as messages name it, if not `name`
 //   relation              of its arguments' sizes
 //   kReturned             how many of the results `name` returns; the others are for the backward.
-//                         `name`_forward returns all. compute has one more argument: whether all
-//                         are wanted
+//                         `name`_forward returns all. compute has one more argument, the first:
+//                         whether all are wanted
 //   kWritten              how many of the arguments are written in place, in a row
 //   kFirstWritten         which is the first of these, if not the first of all
 //   kPlain                how many of the first arguments the short form `name`.plain has; a call
@@ -26,6 +26,9 @@
 //                         if it is not there, they are, unless packed, with a seed, or reduced
 //   check_options(args...)  raises what the description does not
 //   meta(args...)         empty results, if the description does not say what they look like
+//   autocast              what it does under autocast (binding/autocast.h), if anything.
+//                         kKeepsDtypes: results of promoted arguments have the dtypes that the
+//                         tensors which they are like were given in
 //   before(next, args...) above the backends, where a graph of torch.compile shows it: calls `next`
 //   in_autocast(next, cast, args...)  the same under autocast, if what is cast does not follow from
 //                         the rules of dtypes (takes_autocast)
@@ -37,7 +40,7 @@
 //   kNoGradient           of an op without backward: why, and what to call instead. A call whose
 //                         gradient would be recorded is refused
 //   differentiates        of a backward: as messages name the op whose gradients it computes.
-//                         They are not differentiable themselves
+//                         They are not differentiable themselves. (It and `name`: gradients_of)
 #pragma once
 
 #include <torch/library.h>
@@ -80,6 +83,12 @@ void register_functions() {
   if constexpr (kHasAutograd<Op>) implement(name, {DispatchKey::Autograd}, functions::autograd);
   if constexpr (requires { Op::kCountsVersions; }) {
     implement(name, {DispatchKey::ADInplaceOrView}, functions::in_place);
+  }
+  if constexpr (rule_in_autocast<Op>() == autocast_rule::cast) {
+    implement(name, {DispatchKey::AutocastCPU}, functions::template in_autocast<at::kCPU>);
+    implement(name, {DispatchKey::AutocastCUDA}, functions::template in_autocast<at::kCUDA>);
+  } else if constexpr (rule_in_autocast<Op>() == autocast_rule::promote) {
+    implement(name, {DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA}, functions::promoted);
   }
   if constexpr (requires { Op::kPlain; }) {
     if constexpr (!All || !kHidesResults<Op> || requires { Op::kPlainForward; }) {

@@ -95,4 +95,16 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return step_search(std::move(all)).leads(address(b) - address(a), /*moving=*/false);
 }
 
+void check_no_overlap(std::string_view op, std::string_view name, const at::Tensor& t,
+                      std::string_view why) {
+  TORCH_CHECK(!overlaps_itself(t), op, ": ", name, " must not overlap with itself", why,
+              ", got sizes ", t.sizes(), " and strides ", t.strides());
+}
+
+void check_no_overlap(std::string_view op, std::string_view name, const at::Tensor& t,
+                      std::string_view other_name, const at::Tensor& other, std::string_view why) {
+  TORCH_CHECK(!overlap(t, other), op, ": ", name, " must not share memory with ", other_name, why,
+              ", got one that does");
+}
+
 }  // namespace thunderkittens

@@ -181,7 +181,7 @@ struct backward_by_name {
       if constexpr (std::is_same_v<type_of_argument, at::Tensor>) {
         return incoming && !t.defined() ? zeros<J>(b) : t;
       } else {
-        return t.defined() ? std::optional(t) : std::nullopt;
+        return as_optional(t);
       }
     }
   }

@@ -7,8 +7,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using c10::SymInt;
 using torch::jit::Stack;
 
 level_reader read_level = nullptr;

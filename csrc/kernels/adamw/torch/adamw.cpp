@@ -7,9 +7,7 @@
 namespace thunderkittens {
 namespace {
 
-using adamw_torch::optional_tensor;
 using adamw_torch::update_options;
-using at::Tensor;
 
 void check_writable(const Tensor& grad, const Tensor& param, const Tensor& exp_avg,
                     const Tensor& exp_avg_sq) {
@@ -17,15 +15,11 @@ void check_writable(const Tensor& grad, const Tensor& param, const Tensor& exp_a
       {"param", param}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
   for (size_t i = 0; i < std::size(written); ++i) {
     const auto& [name, t] = written[i];
-    TORCH_CHECK(!overlaps_itself(t), "adamw: ", name,
-                " must not overlap with itself, since it is written in place, got sizes ",
-                t.sizes(), " and strides ", t.strides());
-    TORCH_CHECK(!overlap(t, grad), "adamw: ", name,
-                " must not share memory with grad, since it is written in place, got one that "
-                "does");
+    check_no_overlap("adamw", name, t, ", since it is written in place");
+    check_no_overlap("adamw", name, t, "grad", grad, ", since it is written in place");
     for (size_t j = 0; j < i; ++j) {
-      TORCH_CHECK(!overlap(t, written[j].second), "adamw: ", name, " must not share memory with ",
-                  written[j].first, ", since both are written in place, got one that does");
+      const auto& [other, u] = written[j];
+      check_no_overlap("adamw", name, t, other, u, ", since both are written in place");
     }
   }
 }
@@ -65,7 +59,9 @@ struct adamw {
   };
   static constexpr result_list results{};
   static constexpr size_t kWritten = 3, kFirstWritten = 1;
-  static constexpr bool kRecords = true, kCountsVersions = true;
+  static constexpr bool kCountsVersions = true;
+  static constexpr std::string_view kNoGradient =
+      "parameters are written in place: call it under torch.no_grad()";
 
   static update_options options_of(int64_t step, double lr, double beta1, double beta2, double eps,
                                    double weight_decay, bool maximize,
@@ -109,19 +105,6 @@ struct adamw {
             needs_norm && explaining() == nullptr ? adamw_torch::grad_norm(grad) : grad_norm,
         .options = o,
     });
-  }
-
-  static std::array<Tensor, 0> record(const call_to_record&, const auto&... args) {
-    size_t i = 0;
-    const auto refuse = [&](const auto& a) {
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !records_gradient(a), "adamw: ", arguments.list[i].name,
-          " must not require a gradient, since parameters are written in place: call it under "
-          "torch.no_grad(), got one that does");
-      ++i;
-    };
-    (refuse(args), ...);
-    return {};
   }
 };
 

@@ -1,41 +1,21 @@
 // AdamW by ATen: the kernel's formula with the kernel's random numbers, and nothing read back.
 #include <cmath>
 
+#include "binding/philox.h"
 #include "kernels/adamw/torch/adamw_update.hpp"
 
 namespace thunderkittens::adamw_torch {
 namespace {
 
 constexpr int64_t kWord = 0xffffffff;
-constexpr int kPhiloxRounds = 7;
-
-// The upper and the lower word of the product of two words. (Of 64 bits that wrap, so no product is
-// too large.)
-std::pair<Tensor, Tensor> product(const Tensor& a, int64_t b) {
-  const Tensor both = a * b;
-  return {both.__rshift__(32).bitwise_and(kWord), both.bitwise_and(kWord)};
-}
 
 // Philox 4x32 (csrc/kernels/adamw/stochastic_rounding.cuh) for elements 0 … count − 1 of a
 // parameter in a step, `step` being []: a word each.
 Tensor random_words(int64_t count, int64_t seed, const Tensor& step, int64_t parameter) {
-  const Tensor quad = at::arange((count + 3) / 4, step.options().dtype(at::kLong));
-  Tensor c[4] = {quad.bitwise_and(kWord), quad.__rshift__(32), step.to(at::kLong).expand_as(quad),
-                 at::full_like(quad, parameter & kWord)};
-  int64_t key[2] = {seed & kWord, seed >> 32 & kWord};
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    const auto [a_high, a_low] = product(c[0], 0xD2511F53);
-    const auto [b_high, b_low] = product(c[2], 0xCD9E8D57);
-    const Tensor first = b_high.bitwise_xor(c[1]).bitwise_xor(key[0]);
-    const Tensor third = a_high.bitwise_xor(c[3]).bitwise_xor(key[1]);
-    c[0] = first;
-    c[1] = b_low;
-    c[2] = third;
-    c[3] = a_low;
-    key[0] = (key[0] + 0x9E3779B9) & kWord;
-    key[1] = (key[1] + 0xBB67AE85) & kWord;
-  }
-  return at::stack({c[0], c[1], c[2], c[3]}, 1).flatten().narrow(0, 0, count);
+  const auto options = step.options().dtype(at::kLong);
+  return philox_words<int64_t>(count, step.to(at::kLong).view({1}),
+                               at::full({1}, parameter & kWord, options),
+                               {seed & kWord, seed >> 32 & kWord});
 }
 
 // x, of float32, as numbers of bfloat16, by the lower halves of the words.

@@ -11,9 +11,7 @@
 namespace thunderkittens {
 namespace {
 
-using adamw_torch::optional_tensor;
 using adamw_torch::update_call;
-using at::Tensor;
 using at::TensorList;
 using c10::DispatchKey;
 

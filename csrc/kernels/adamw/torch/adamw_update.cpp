@@ -16,10 +16,6 @@ namespace {
 const kernel kUpdateKernel("adamw", kAdamwUpdate);
 const kernel kNormKernel("adamw", kAdamwNorm);
 
-dtype kernel_dtype_or_float(at::ScalarType type) {
-  return kernel_dtype(type).value_or(dtype::float32);
-}
-
 // Whether the elements of both, in the order of memory, are the same ones.
 bool lies_like(const Tensor& t, const Tensor& param) {
   return t.is_same_size(param) && t.strides() == param.strides();
@@ -114,8 +110,7 @@ void update_by_kernel(const decision& d, const update_call& c, const share& s, b
              .lr = address_of(lr),
              .grad_norm = address_of(norm),
              .skipped = counts && c.skipped ? c.skipped->mutable_data_ptr<int>() : nullptr,
-         },
-         c.params[0].device());
+         });
 }
 
 }  // namespace
@@ -167,7 +162,7 @@ Tensor grad_norm(TensorList grads) {
       problem.sizes.push_back(g.numel());
       addresses.push_back(g.const_data_ptr());
     }
-    launch(d, problem, grad_norm_tensors{addresses, norm.mutable_data_ptr<float>()}, device);
+    launch(d, problem, grad_norm_tensors{addresses, norm.mutable_data_ptr<float>()});
     more = true;
   }
   return norm;

@@ -3,13 +3,11 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
+#include "binding/tensors.h"
 
 namespace thunderkittens::adamw_torch {
 
-using at::Tensor;
 using at::TensorList;
-using optional_tensor = std::optional<Tensor>;
 
 // Hyperparameters, as thunderkittens/kernels/adamw.h names them.
 struct update_options {

@@ -10,23 +10,15 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
-#include <limits>
-
-#include "binding/autocast.h"
 #include "binding/autograd.h"
 #include "binding/by_name.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/torch/attention_backward.hpp"
 #include "kernels/attention/torch/attention_operands.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 
 namespace thunderkittens {
-
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
 
 attention_forward_problem problem_of(const attention_call& c) {
   const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
@@ -54,7 +46,7 @@ attention_forward_problem problem_of(const attention_call& c) {
       .bounded_keys = c.bounds_keys(),
       .int64_seqused_k = is_int64(c.seqused_k),
       .int64_leftpad_k = is_int64(c.leftpad_k),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -65,10 +57,6 @@ attention_strides strides_of(const Tensor& t) {
 
 Tensor contiguous_sinks(const attention_call& c) {
   return c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
-}
-
-Tensor exactly_contiguous(const Tensor& t) {
-  return t.defined() ? t.contiguous().view(-1).view(t.sizes()) : t;
 }
 
 namespace {
@@ -123,7 +111,7 @@ void take_notes(const decision& d, const attention_call& c) {
   note_key_copy(c, c.k, "k");
   note_key_copy(c, c.v, "v");
   if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
-    explaining()->notes.push_back(who_differentiates(*d.on, problem_of(c)));
+    note_backward(*d.on, problem_of(c));
   }
 }
 
@@ -146,8 +134,7 @@ void forward_kernel(const decision& d, attention_forward_problem problem, const 
              .cu_seqlens_k = input(contiguous(c.cu_seqlens_k)),
              .seqused_k = input(contiguous(c.seqused_k)),
              .leftpad_k = input(contiguous(c.leftpad_k)),
-         },
-         q.device());
+         });
 }
 
 // [B, Sq, Hq, Dv], packed [Tq, Hq, Dv].
@@ -179,29 +166,21 @@ bool has_no_rows(const attention_call& c) {
   return c.q.numel() == 0 && c.q.size(-1) != 0 && explaining() == nullptr;
 }
 
-two_tensors compute_as_chosen(const choice& chosen, const attention_call& c) {
+tensor_array<2> compute_as_chosen(const choice& chosen, const attention_call& c) {
   const decision& d = chosen.d;
   if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
   if (d.explained) {
     if (d.on != nullptr) take_notes(d, c);
     return {none(c.q), none(c.q)};
   }
-  if (d.on == nullptr) {
+  const bool has_no_keys = c.k.size(-3) == 0;  // nothing for TMA to read
+  if (d.on == nullptr || has_no_keys) {
     const auto [o, lse] = attention_by_aten(c);
     return {exactly_contiguous(o), exactly_contiguous(lse)};
   }
   const Tensor o = empty_output(c);
   const Tensor lse = c.wants_lse ? empty_lse(c) : Tensor();
-  if (c.k.size(-3) == 0) {  // nothing for TMA to read
-    o.zero_();
-    if (c.wants_lse && c.sinks) {
-      lse.copy_(c.sinks->unsqueeze(-1).expand_as(lse));
-    } else if (c.wants_lse) {
-      lse.fill_(-std::numeric_limits<double>::infinity());
-    }
-  } else {
-    forward_kernel(d, chosen.problem, c, o, lse);
-  }
+  forward_kernel(d, chosen.problem, c, o, lse);
   return {o, lse};
 }
 
@@ -237,9 +216,7 @@ constexpr argument_list kOptions{
     optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
 };
 
-struct attention_backward : of_sequences<attention_backward> {
-  static constexpr const char* name = "attention_backward";
-  static constexpr const char* differentiates = "attention";
+struct attention_backward : gradients_of<"attention">, of_sequences<attention_backward> {
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr auto arguments =
       argument_list{
@@ -258,23 +235,18 @@ struct attention_backward : of_sequences<attention_backward> {
   static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
                                        like_if_given("dsinks", "sinks")};
 
-  static std::array<Tensor, 4> compute(const auto&... args) {
-    return attention_gradients(call(args...));
-  }
-
- private:
-  static attention_backward_call call(const Tensor& dout, const optional_tensor& dlse,
-                                      const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const Tensor& o, const Tensor& lse, bool causal,
-                                      std::optional<double> scale, std::array<bool, 4> needs,
-                                      const auto&... options) {
-    return {{q, k, v, causal, scale, options...}, o, lse, dout, dlse, needs};
+  static tensor_array<4> compute(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const Tensor& o,
+                                 const Tensor& lse, bool causal, std::optional<double> scale,
+                                 std::array<bool, 4> needs, const auto&... options) {
+    return attention_gradients({{q, k, v, causal, scale, options...}, o, lse, dout, dlse, needs});
   }
 };
 
 struct attention : of_sequences<attention> {
   using backward = attention_backward;
   static constexpr const char* name = "attention";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
   static constexpr auto arguments =
       argument_list{
@@ -291,19 +263,17 @@ struct attention : of_sequences<attention> {
   static constexpr size_t kReturned = 1, kPlain = 5;
   static constexpr bool kPlainForward = true;
 
-  static two_tensors meta(const auto&... args) {
+  static tensor_array<2> meta(const auto&... args) {
     const attention_call c{args...};
     return {empty_output(c), empty_lse(c)};
   }
 
-  // The last argument: whether lse is wanted, too.
-  static two_tensors compute(const auto&... args) {
-    const attention_call c{args...};
-    if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
-    return compute_as_chosen(choice(c), c);
+  static tensor_array<2> compute(bool wants_lse, const auto&... args) {
+    const attention_call c{args..., wants_lse};
+    return has_no_rows(c) ? meta(args...) : compute_as_chosen(choice(c), c);
   }
 
-  static two_tensors record(const call_to_record& call, const auto&... args) {
+  static tensor_array<2> record(const call_to_record& call, const auto&... args) {
     attention_call c{args..., call.all};
     if (may_be_served(c)) return thunderkittens::record<attention>(call, args...);
     const choice chosen(c);
@@ -319,7 +289,6 @@ struct attention : of_sequences<attention> {
 };
 
 const register_ops<attention, attention_backward> registered_attention;
-const register_autocast<attention> registered_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

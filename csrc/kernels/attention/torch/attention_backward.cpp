@@ -1,6 +1,4 @@
 // attention's gradients: which of kernels and ATen computes them, and the kernels.
-#include "kernels/attention/torch/attention_backward.hpp"
-
 #include <ATen/ops/empty.h>
 
 #include "binding/launch.h"
@@ -12,12 +10,10 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-
 const kernel kAttentionBackwardKernel("attention_backward", kAttentionBackward);
 
 // q, k, v, o and dout are as the kernel reads them.
-four_tensors backward_kernel(const decision& d, const attention_backward_call& b) {
+tensor_array<4> backward_kernel(const decision& d, const attention_backward_call& b) {
   const attention_call& c = b.forward;
   attention_backward_problem problem{problem_of(c), strides_of(b.o), strides_of(b.dout)};
   problem.forward.q_strides = strides_of(c.q);
@@ -50,15 +46,14 @@ four_tensors backward_kernel(const decision& d, const attention_backward_call& b
              .cu_seqlens_k = input(contiguous(c.cu_seqlens_k)),
              .seqused_k = input(contiguous(c.seqused_k)),
              .leftpad_k = input(contiguous(c.leftpad_k)),
-         },
-         c.q.device());
+         });
   return {dq, b.needs[1] ? dk : Tensor(), b.needs[2] ? dv : Tensor(),
           dsinks.defined() ? dsinks.to(c.sinks->scalar_type()) : dsinks};
 }
 
 }  // namespace
 
-four_tensors attention_gradients(attention_backward_call b) {
+tensor_array<4> attention_gradients(attention_backward_call b) {
   attention_call& c = b.forward;
   // Without rows or keys there is nothing to choose.
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
@@ -75,13 +70,9 @@ four_tensors attention_gradients(attention_backward_call b) {
   return {needed(0, dq), needed(1, dk), needed(2, dv), needed(3, dsinks)};
 }
 
-std::string who_differentiates(const device& on, const attention_forward_problem& forward) {
-  std::string reason = why_unsupported(attention_backward_problem{.forward = forward});
-  if (reason.empty() && kAttentionBackwardKernel.launchers->find(on) == nullptr) {
-    reason = kAttentionBackwardKernel.launchers->why_not(on);
-  }
-  return reason.empty() ? "its backward is computed by a kernel, too"
-                        : "its backward is computed by torch: " + reason;
+void note_backward(const device& on, const attention_forward_problem& forward) {
+  note_backward(kAttentionBackwardKernel, on,
+                why_unsupported(attention_backward_problem{.forward = forward}));
 }
 
 }  // namespace thunderkittens

@@ -15,9 +15,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-
 // Heads are computed together as long as the matrix of their scores has no more elements than
 // this.
 constexpr int64_t kMostScores = int64_t{1} << 26;
@@ -27,15 +24,13 @@ constexpr int64_t kMostScores = int64_t{1} << 26;
 bool flash_differentiates(const attention_backward_call& b) {
   constexpr int64_t kGrid = 65535;  // blocks in the second and third direction
   const attention_call& c = b.forward;
-  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
-  if (c.window_left || c.window_right || b.dlse) return false;
-  return c.q.size(0) <= kGrid && c.q.size(2) <= kGrid && flash_takes(c.q, c.k, c.v) &&
-         c.k.size(1) > 0 && c.q.numel() > 0;
+  return c.is_plain() && !b.dlse && c.q.size(0) <= kGrid && c.q.size(2) <= kGrid &&
+         flash_takes(c.q, c.k, c.v) && c.k.size(1) > 0 && c.q.numel() > 0;
 }
 
 // Torch's own lse and masks are these: bottom-right causal, [B, Hq, Sq], natural logarithm; but
 // +inf for a row that sees no key. Query heads that share keys are summed up by torch.
-four_tensors flash_backward(const attention_backward_call& b) {
+tensor_array<4> flash_backward(const attention_backward_call& b) {
   const attention_call& c = b.forward;
   const bool has_dead_rows = c.causal && c.q.size(1) > c.k.size(1);
   const Tensor sums = has_dead_rows ? b.lse.masked_fill(b.lse == -kInfinity, kInfinity) : b.lse;
@@ -48,35 +43,6 @@ four_tensors flash_backward(const attention_backward_call& b) {
 
 // ---- The formula --------------------------------------------------------------------------------
 
-// How the formula stands query heads of one key head under one another: [B · Hk, group · Sq, …].
-struct head_layout {
-  int64_t batch, key_heads, group, rows, keys;
-
-  explicit head_layout(const attention_call& c)
-      : batch(c.q.size(0)),
-        key_heads(c.k.size(2)),
-        group(key_heads == 0 ? 1 : c.q.size(2) / key_heads),
-        rows(c.q.size(1)),
-        keys(c.k.size(1)) {}
-
-  int64_t count() const { return batch * key_heads; }
-  Tensor queries(const Tensor& t) const {  // of [B, Sq, Hq, N]
-    return t.transpose(1, 2).reshape({count(), group * rows, t.size(3)});
-  }
-  Tensor sums(const Tensor& t) const {  // of [B, Hq, Sq]
-    return t.reshape({count(), group * rows, 1});
-  }
-  Tensor key_rows(const Tensor& t) const {  // of [B, Sk, Hk, N]
-    return t.transpose(1, 2).reshape({count(), keys, t.size(3)});
-  }
-  Tensor as_queries(const Tensor& t) const {  // the inverses
-    return t.reshape({batch, key_heads * group, rows, t.size(2)}).transpose(1, 2);
-  }
-  Tensor as_key_rows(const Tensor& t) const {
-    return t.reshape({batch, key_heads, keys, t.size(2)}).transpose(1, 2);
-  }
-};
-
 // What the gradients of some heads of keys are made of, all of the computing dtype.
 struct head_inputs {
   Tensor q, dout;     // [N, group · Sq, …]
@@ -85,8 +51,8 @@ struct head_inputs {
 };
 
 // p and scale · ds, [N, group · Sq, Sk].
-two_tensors weights_and_score_gradients(const attention_call& c, const head_layout& layout,
-                                        const optional_tensor& seen, const head_inputs& in) {
+tensor_array<2> weights_and_score_gradients(const attention_call& c, const head_layout& layout,
+                                            const optional_tensor& seen, const head_inputs& in) {
   const double scale = attention_scale(c.scale, c.q.size(3));
   Tensor scores = at::matmul(in.q, in.k.transpose(1, 2)).mul_(scale);
   Tensor slope;
@@ -97,7 +63,7 @@ two_tensors weights_and_score_gradients(const attention_call& c, const head_layo
   }
   const Tensor weights = scores.sub_(in.lse).exp_();
   if (seen) {
-    weights.view({weights.size(0), layout.group, layout.rows, layout.keys})
+    weights.view_symint({weights.size(0), layout.group, layout.rows, layout.keys})
         .masked_fill_(seen->logical_not(), 0);
   }
   const Tensor ds =
@@ -108,14 +74,14 @@ two_tensors weights_and_score_gradients(const attention_call& c, const head_layo
 
 // The gradients of a call that is not packed; `seen` [Sq, Sk]. Those of sinks are of the computing
 // dtype, what is not needed is undefined.
-four_tensors formula_backward(const attention_backward_call& b, const optional_tensor& seen) {
+tensor_array<4> formula_backward(const attention_backward_call& b, const optional_tensor& seen) {
   const attention_call& c = b.forward;
   const head_layout layout(c);
   const at::ScalarType type = statistics_dtype(c.q);
   // A row that sees no key passes nothing on, whatever it holds: 0 · NaN must not reach the sums.
   const Tensor blind =
       seen ? seen->any(-1).logical_not()
-           : at::full({layout.rows}, layout.keys == 0, c.q.options().dtype(at::kBool));
+           : at::full_symint({layout.rows}, layout.keys == 0, c.q.options().dtype(at::kBool));
   const auto seeing = [&](const Tensor& t) { return t.masked_fill(blind.view({-1, 1, 1}), 0); };
   const Tensor q = layout.queries(seeing(c.q)), dout = layout.queries(seeing(b.dout)),
                k = layout.key_rows(c.k), v = layout.key_rows(c.v);
@@ -129,10 +95,10 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
     return needed ? at::empty(like.sizes(), like.options()) : Tensor();
   };
   const Tensor dq = room(b.needs[0], q), dk = room(b.needs[1], k), dv = room(b.needs[2], v);
-  const int64_t scores = std::max<int64_t>(1, layout.group * layout.rows * layout.keys);
+  const int64_t count = q.size(0), scores = std::max<int64_t>(1, q.size(1) * k.size(1));
   const int64_t step = std::max<int64_t>(1, kMostScores / scores);
-  for (int64_t first = 0; first < layout.count(); first += step) {
-    const int64_t heads = std::min(step, layout.count() - first);
+  for (int64_t first = 0; first < count; first += step) {
+    const int64_t heads = std::min(step, count - first);
     const auto of = [&](const Tensor& t) { return t.narrow(0, first, heads); };
     const auto upcast = [&](const Tensor& t) { return of(t).to(type); };
     const head_inputs in{upcast(q), upcast(dout), upcast(k), upcast(v), of(lse), of(delta)};
@@ -145,7 +111,7 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
   Tensor dsinks;
   if (b.needs[3] && c.sinks) {
     const auto by_head = [&](const Tensor& t) {
-      return t.reshape({layout.batch, c.q.size(2), layout.rows});
+      return t.reshape_symint({layout.batch, c.q.size(2), layout.rows});
     };
     const Tensor share = at::exp(c.sinks->to(type).unsqueeze(-1) - by_head(lse));
     dsinks = (share * by_head(delta)).sum(-1).sum(0).neg();
@@ -157,13 +123,14 @@ four_tensors formula_backward(const attention_backward_call& b, const optional_t
 // ---- Part by part -------------------------------------------------------------------------------
 
 // Gradients that are sums over the parts of a call, still 0.
-four_tensors no_gradients(const attention_backward_call& b) {
+tensor_array<4> no_gradients(const attention_backward_call& b) {
   const attention_call& c = b.forward;
   return {at::zeros_like(c.q), at::zeros_like(c.k), at::zeros_like(c.v),
           c.sinks ? at::zeros_like(*c.sinks, b.lse.scalar_type()) : Tensor()};
 }
 // Adds those of a part, whose `rows` of q and `keys` of k and v no other part has.
-void add(const four_tensors& sums, const four_tensors& part, const auto& rows, const auto& keys) {
+void add(const tensor_array<4>& sums, const tensor_array<4>& part, const auto& rows,
+         const auto& keys) {
   if (part[0].defined()) rows(sums[0]).copy_(part[0]);
   if (part[1].defined()) keys(sums[1]).copy_(part[1]);
   if (part[2].defined()) keys(sums[2]).copy_(part[2]);
@@ -177,8 +144,8 @@ void change_outputs(attention_backward_call& b, const auto& change) {
 }
 
 // Keys with bounds: batch by batch, whose masks differ.
-four_tensors bounded_backward(const attention_backward_call& b) {
-  const four_tensors gradients = no_gradients(b);
+tensor_array<4> bounded_backward(const attention_backward_call& b) {
+  const tensor_array<4> gradients = no_gradients(b);
   for (int64_t i = 0; i < b.forward.q.size(0); ++i) {
     const auto of = [&](const Tensor& t) { return t.narrow(0, i, 1); };
     attention_backward_call one = b;
@@ -188,32 +155,28 @@ four_tensors bounded_backward(const attention_backward_call& b) {
       if (*t) *t = of(**t);
     }
     for (Tensor* t : {&c.q, &c.k, &c.v}) *t = of(*t);
-    const key_ranges keys(c);
     const Tensor seen = dense_mask(c)->flatten(0, 2).squeeze(0);
-    c.k = keys.known(c.k);
-    c.v = keys.known(c.v);
+    c = key_ranges(c).of(c);
     add(gradients, formula_backward(one, seen), of, of);
   }
   return gradients;
 }
 
-four_tensors packed_backward_by_mask(const attention_backward_call& b) {
+tensor_array<4> packed_backward_by_mask(const attention_backward_call& b) {
   const packed_mask mask(b.forward);
   const auto batch = [](const Tensor& t) { return t.unsqueeze(0); };
   attention_backward_call one = b;
   change_outputs(one, batch);
-  one.forward.q = batch(b.forward.q);
-  one.forward.k = batch(b.forward.k.masked_fill(mask.stray_keys, 0));
-  one.forward.v = batch(b.forward.v.masked_fill(mask.stray_keys, 0));
-  four_tensors gradients = formula_backward(one, mask.seen);
+  one.forward = mask.of(b.forward);
+  tensor_array<4> gradients = formula_backward(one, mask.seen);
   for (size_t i = 0; i < 3; ++i) {
     if (gradients[i].defined()) gradients[i] = gradients[i].squeeze(0);
   }
   return gradients;
 }
 
-four_tensors packed_backward_by_sequence(const attention_backward_call& b) {
-  const four_tensors gradients = no_gradients(b);
+tensor_array<4> packed_backward_by_sequence(const attention_backward_call& b) {
+  const tensor_array<4> gradients = no_gradients(b);
   for (const packed_sequence& sequence : packed_sequences(b.forward)) {
     // [T, H, D], but sums [H, T].
     const auto rows = [&](const Tensor& t) {
@@ -230,7 +193,7 @@ four_tensors packed_backward_by_sequence(const attention_backward_call& b) {
   return gradients;
 }
 
-four_tensors by_formula(const attention_backward_call& b) {
+tensor_array<4> by_formula(const attention_backward_call& b) {
   const attention_call& c = b.forward;
   if (c.bounds_keys()) return bounded_backward(b);
   if (!c.cu_seqlens_q) return formula_backward(b, dense_mask(c));
@@ -239,7 +202,7 @@ four_tensors by_formula(const attention_backward_call& b) {
 
 }  // namespace
 
-four_tensors attention_backward_by_aten(const attention_backward_call& b) {
+tensor_array<4> attention_backward_by_aten(const attention_backward_call& b) {
   if (flash_differentiates(b)) return flash_backward(b);
   auto [dq, dk, dv, dsinks] = by_formula(b);
   if (dsinks.defined()) dsinks = dsinks.to(b.forward.sinks->scalar_type());

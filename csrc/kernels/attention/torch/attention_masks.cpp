@@ -10,10 +10,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
-
 Tensor positions(const SymInt& count, const Tensor& like) {
   return at::arange(at::Scalar(count), like.options().dtype(at::kLong));
 }
@@ -50,6 +46,16 @@ Tensor lengths(const Tensor& cu_seqlens, const Tensor& sequence) {
   return cu_seqlens.index_select(0, next) - cu_seqlens.index_select(0, first);
 }
 
+// The call on these, [T, H, D], as one batch.
+attention_call not_packed(attention_call c, const Tensor& q, const Tensor& k, const Tensor& v) {
+  c.q = q.unsqueeze(0);
+  c.k = k.unsqueeze(0);
+  c.v = v.unsqueeze(0);
+  c.cu_seqlens_q = c.cu_seqlens_k = std::nullopt;
+  c.max_seqlen_q = c.max_seqlen_k = std::nullopt;
+  return c;
+}
+
 std::vector<int64_t> offsets(const Tensor& cu_seqlens, int64_t total) {
   const Tensor values = cu_seqlens.to(at::kLong).contiguous();
   std::vector<int64_t> list(values.const_data_ptr<int64_t>(),
@@ -71,8 +77,11 @@ key_ranges::key_ranges(const attention_call& c) {
   exist = (position >= first.unsqueeze(1)) & (position < end.unsqueeze(1));
 }
 
-Tensor key_ranges::known(const Tensor& t) const {
-  return t.masked_fill(exist.logical_not().unsqueeze(-1).unsqueeze(-1), 0);
+attention_call key_ranges::of(const attention_call& c) const {
+  attention_call one = c;
+  const Tensor none = exist.logical_not().unsqueeze(-1).unsqueeze(-1);
+  for (Tensor* t : {&one.k, &one.v}) *t = t->masked_fill(none, 0);
+  return one;
 }
 
 optional_tensor dense_mask(const attention_call& c) {
@@ -104,14 +113,14 @@ packed_mask::packed_mask(const attention_call& c) {
   stray_keys = (key.sequence < 0).unsqueeze(-1).unsqueeze(-1);
 }
 
+attention_call packed_mask::of(const attention_call& c) const {
+  const auto known = [](const Tensor& t, const Tensor& stray) { return t.masked_fill(stray, 0); };
+  return not_packed(c, known(c.q, stray_rows), known(c.k, stray_keys), known(c.v, stray_keys));
+}
+
 attention_call packed_sequence::of(const attention_call& c) const {
-  attention_call one = c;
-  one.q = c.q.narrow(0, row, rows).unsqueeze(0);
-  one.k = c.k.narrow(0, key, keys).unsqueeze(0);
-  one.v = c.v.narrow(0, key, keys).unsqueeze(0);
-  one.cu_seqlens_q = one.cu_seqlens_k = std::nullopt;
-  one.max_seqlen_q = one.max_seqlen_k = std::nullopt;
-  return one;
+  return not_packed(c, c.q.narrow(0, row, rows), c.k.narrow(0, key, keys),
+                    c.v.narrow(0, key, keys));
 }
 
 std::vector<packed_sequence> packed_sequences(const attention_call& c) {
@@ -124,6 +133,13 @@ std::vector<packed_sequence> packed_sequences(const attention_call& c) {
   list.push_back({query.back(), c.q.size(0) - query.back(), 0, 0});
   return list;
 }
+
+head_layout::head_layout(const attention_call& c)
+    : batch(c.q.sym_size(0)),
+      key_heads(c.k.sym_size(2)),
+      group(TORCH_GUARD_OR_FALSE(key_heads.sym_eq(0)) ? 1 : c.q.sym_size(2) / key_heads),
+      rows(c.q.sym_size(1)),
+      keys(c.k.sym_size(1)) {}
 
 bool readable_sequences(const attention_call& c) {
   const auto readable = [](const Tensor& t) { return t.is_cpu() && !is_stand_in(t); };

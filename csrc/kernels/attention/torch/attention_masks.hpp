@@ -1,5 +1,5 @@
-// Which keys each query row of a call sees: what the ATen forward and backward share. Torch, unlike
-// attention.h.
+// What the ATen forward and backward share: which keys each query row of a call sees, and how its
+// heads are laid out for products. Torch, unlike attention.h.
 #pragma once
 
 #include <vector>
@@ -10,24 +10,26 @@ namespace thunderkittens {
 
 // Which keys of each batch exist, of a call with seqused_k or leftpad_k.
 struct key_ranges {
-  at::Tensor end;    // [B]: behind the last one
-  at::Tensor exist;  // bool [B, Sk]
+  Tensor end;    // [B]: behind the last one
+  Tensor exist;  // bool [B, Sk]
 
   explicit key_ranges(const attention_call& c);
-  // k or v with zeros where no key is: what lies there may be NaN.
-  at::Tensor known(const at::Tensor& t) const;
+  // The call with zeros in k and v where no key is: what lies there may be NaN.
+  attention_call of(const attention_call& c) const;
 };
 
 // Bool [Sq, Sk] of a call that is not packed, [B, 1, 1, Sq, Sk] where key_ranges differ; none when
 // every row sees every key.
-std::optional<at::Tensor> dense_mask(const attention_call& c);
+optional_tensor dense_mask(const attention_call& c);
 
 // The same of a packed call, as one call that is not. Built on the device: nothing is read back.
 struct packed_mask {
-  at::Tensor seen;                    // bool [Tq, Tk]
-  at::Tensor stray_rows, stray_keys;  // bool [Tq, 1, 1], [Tk, 1, 1]: they belong to no sequence
+  Tensor seen;                    // bool [Tq, Tk]
+  Tensor stray_rows, stray_keys;  // bool [Tq, 1, 1], [Tk, 1, 1]: they belong to no sequence
 
   explicit packed_mask(const attention_call& c);
+  // The one call, with zeros where no sequence is: what lies there may be NaN.
+  attention_call of(const attention_call& c) const;
 };
 
 // Where a sequence of a packed call lies.
@@ -44,5 +46,33 @@ std::vector<packed_sequence> packed_sequences(const attention_call& c);
 
 // Whether cu_seqlens hold numbers that the CPU can read.
 bool readable_sequences(const attention_call& c);
+
+// The rows of all query heads that share a key head are stacked, so that one product serves them:
+// [B · Hk, group · Sq, …].
+struct head_layout {
+  SymInt batch, key_heads, group, rows, keys;
+
+  explicit head_layout(const attention_call& c);
+
+  SymInt count() const { return batch * key_heads; }
+  Tensor queries(const Tensor& t) const {  // of [B, Sq, Hq, N]
+    return t.transpose(1, 2).reshape_symint({count(), group * rows, t.sym_size(3)});
+  }
+  Tensor sums(const Tensor& t) const {  // of [B, Hq, Sq]
+    return t.reshape_symint({count(), group * rows, 1});
+  }
+  Tensor key_rows(const Tensor& t) const {  // of [B, Sk, Hk, N]
+    return t.transpose(1, 2).reshape_symint({count(), keys, t.sym_size(3)});
+  }
+  Tensor as_queries(const Tensor& t) const {  // the inverses
+    return t.reshape_symint({batch, key_heads * group, rows, t.sym_size(2)}).transpose(1, 2);
+  }
+  Tensor as_key_rows(const Tensor& t) const {
+    return t.reshape_symint({batch, key_heads, keys, t.sym_size(2)}).transpose(1, 2);
+  }
+  Tensor by_group(const Tensor& t) const {  // [B, Hk, group, Sq, N]
+    return t.reshape_symint({batch, key_heads, group, rows, t.sym_size(2)});
+  }
+};
 
 }  // namespace thunderkittens

@@ -11,8 +11,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-
 constexpr int64_t kAccess = 16;  // bytes
 
 // Whether rows share elements, as those of an expanded or unfolded tensor do.

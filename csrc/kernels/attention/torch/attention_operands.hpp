@@ -14,11 +14,11 @@ namespace thunderkittens {
 // are not multiples of 16 bytes, even of dimensions of size 1, and may write past the last of many
 // heads where those of k and v have stride 0. On the CPU it lays o out in the order of q's strides,
 // and is silently wrong where that of a row's elements is not the least.
-at::Tensor operand_of_torch(const at::Tensor& t);
+Tensor operand_of_torch(const Tensor& t);
 
 // k or v of a call as the kernels read it, a contiguous copy where they cannot; and what `explain`
 // is told of that.
-at::Tensor key_operand(const attention_call& c, const at::Tensor& t);
-void note_key_copy(const attention_call& c, const at::Tensor& t, const char* name);
+Tensor key_operand(const attention_call& c, const Tensor& t);
+void note_key_copy(const attention_call& c, const Tensor& t, const char* name);
 
 }  // namespace thunderkittens

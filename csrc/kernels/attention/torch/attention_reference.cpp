@@ -13,10 +13,10 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
-#include <cmath>
 #include <memory>
 #include <vector>
 
+#include "binding/dispatch.h"
 #include "kernels/attention/torch/attention_masks.hpp"
 #include "kernels/attention/torch/attention_operands.hpp"
 #include "kittens/host/launchers.h"
@@ -24,34 +24,23 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
-
 // ---- The formula --------------------------------------------------------------------------------
 
-// q [B, Sq, Hq, D], k [B, Sk, Hk, D], v [B, Sk, Hk, Dv], seen [Sq, Sk] or [B, 1, 1, Sq, Sk] →
-// o [B, Sq, Hq, Dv], lse [B, Hq, Sq].
-two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const optional_tensor& seen) {
-  const at::ScalarType type = statistics_dtype(q);
-  const SymInt batch = q.sym_size(0), rows = q.sym_size(1), heads = q.sym_size(2),
-               keys = k.sym_size(1), key_heads = k.sym_size(2), width = q.sym_size(3),
-               value_width = v.sym_size(3);
-  const SymInt group = TORCH_GUARD_OR_FALSE(key_heads.sym_eq(0)) ? SymInt(1) : heads / key_heads;
-  const double scale = attention_scale(c.scale, width.guard_int(__FILE__, __LINE__));
-
-  // The rows of all query heads that share a key head are stacked, so that one product serves them.
-  const Tensor queries = q.to(type)
-                             .reshape_symint({batch, rows, key_heads, group, width})
-                             .permute({0, 2, 3, 1, 4})
-                             .reshape_symint({batch, key_heads, group * rows, width});
-  Tensor scores = at::matmul(queries, k.to(type).permute({0, 2, 3, 1})) * scale;
+// Of a call that is not packed, seen [Sq, Sk] or [B, 1, 1, Sq, Sk] → o [B, Sq, Hq, Dv],
+// lse [B, Hq, Sq].
+tensor_array<2> formula(const attention_call& c, const optional_tensor& seen) {
+  const at::ScalarType type = statistics_dtype(c.q);
+  const head_layout layout(c);
+  const double scale = attention_scale(c.scale, c.q.sym_size(3).guard_int(__FILE__, __LINE__));
+  Tensor scores =
+      at::matmul(layout.queries(c.q.to(type)), layout.key_rows(c.k.to(type)).transpose(1, 2)) *
+      scale;
   if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
-  scores = scores.reshape_symint({batch, key_heads, group, rows, keys});
+  scores = layout.by_group(scores);
   if (seen) scores = scores.masked_fill(seen->logical_not(), -kInfinity);
 
   // The sink is one more key without a value; without sinks its logit is −inf, which adds nothing.
+  const auto& [batch, key_heads, group, rows, keys] = layout;
   const Tensor sink = c.sinks ? c.sinks->to(type).reshape_symint({key_heads, group, 1, 1})
                               : at::full({}, -kInfinity, scores.options());
   const Tensor logits =
@@ -64,34 +53,28 @@ two_tensors formula(const attention_call& c, const Tensor& q, const Tensor& k, c
   const Tensor divisor = sum.masked_fill(no_key, 1);
   const Tensor probabilities = weights.narrow_symint(-1, 0, keys) / divisor;
 
-  const Tensor o = at::matmul(probabilities.reshape_symint({batch, key_heads, group * rows, keys}),
-                              v.to(type).permute({0, 2, 1, 3}))
-                       .reshape_symint({batch, heads, rows, value_width})
-                       .transpose(1, 2)
-                       .to(q.scalar_type());
+  const Tensor o = at::matmul(probabilities.reshape_symint({layout.count(), group * rows, keys}),
+                              layout.key_rows(c.v.to(type)));
   const Tensor lse = (at::log(divisor) + anchor).masked_fill(no_key, -kInfinity);
-  return {o.contiguous(), lse.reshape_symint({batch, heads, rows})};
+  return {layout.as_queries(o).to(c.q.scalar_type()).contiguous(),
+          lse.reshape_symint({batch, key_heads * group, rows})};
 }
 
 // ---- Packed sequences ---------------------------------------------------------------------------
 
-two_tensors packed_by_mask(const attention_call& c) {
+tensor_array<2> packed_by_mask(const attention_call& c) {
   const packed_mask mask(c);
   // A token of no sequence may hold anything: 0 · NaN must not reach the products, nor those of the
   // gradients, where autograd differentiates this; nor may such a row's own gradient.
-  const auto known = [](const Tensor& t, const Tensor& stray) {
-    return t.masked_fill(stray, 0).unsqueeze(0);
-  };
-  auto [o, lse] = formula(c, known(c.q, mask.stray_rows), known(c.k, mask.stray_keys),
-                          known(c.v, mask.stray_keys), mask.seen);
+  auto [o, lse] = formula(mask.of(c), mask.seen);
   return {o.squeeze(0).masked_fill(mask.stray_rows, 0), lse.squeeze(0)};
 }
 
-two_tensors packed_by_sequence(const attention_call& c) {
+tensor_array<2> packed_by_sequence(const attention_call& c) {
   std::vector<Tensor> outputs, sums;
   for (const packed_sequence& sequence : packed_sequences(c)) {
     const attention_call one = sequence.of(c);
-    auto [o, lse] = formula(one, one.q, one.k, one.v, dense_mask(one));
+    auto [o, lse] = formula(one, dense_mask(one));
     outputs.push_back(o.squeeze(0));
     sums.push_back(lse.squeeze(0));
   }
@@ -105,12 +88,8 @@ two_tensors packed_by_sequence(const attention_call& c) {
 // ms, by the formula 28; 3,500 in 24, by the formula 39). On a GPU not all its kernels do.
 // Gradients are the formula's.
 bool fused_by_mask(const attention_call& c) {
-  const auto is_recorded = [](const Tensor& t) {
-    return at::GradMode::is_enabled() && t.requires_grad();
-  };
-  return c.causal && c.q.device().is_cpu() && !is_stand_in(c.q) && !is_recorded(c.q) &&
-         !is_recorded(c.k) && !is_recorded(c.v) &&
-         TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_gt(1)) &&
+  return c.causal && c.q.device().is_cpu() && !is_stand_in(c.q) &&
+         !records_gradient(c.q, c.k, c.v) && TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_gt(1)) &&
          TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_lt(c.k.sym_size(1)));
 }
 
@@ -118,9 +97,7 @@ bool fused_by_mask(const attention_call& c) {
 // Its kernels take the maximum before they scale, so a scale below 0 overflows there (NaN with
 // torch 2.11 on an H200).
 bool plain(const attention_call& c) {
-  if (c.cu_seqlens_q || c.bounds_keys() || c.sinks || c.softcap > 0) return false;
-  if (c.window_left || c.window_right) return false;
-  if (c.scale.value_or(1.0) < 0) return false;
+  if (!c.is_plain() || c.scale.value_or(1.0) < 0) return false;
   const SymInt rows = c.q.sym_size(1), keys = c.k.sym_size(1);
   if (TORCH_GUARD_OR_FALSE(c.q.sym_numel().sym_eq(0)) ||
       TORCH_GUARD_OR_FALSE(c.v.sym_numel().sym_eq(0))) {
@@ -174,10 +151,6 @@ Tensor fused(const attention_call& c) {
 
 }  // namespace
 
-double attention_scale(std::optional<double> scale, int64_t head_dim) {
-  return scale.value_or(head_dim == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_dim)));
-}
-
 bool is_stand_in(const Tensor& t) {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet kStandIns({DispatchKey::Python, DispatchKey::Functionalize,
@@ -200,13 +173,10 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
          TORCH_GUARD_OR_FALSE(q.sym_size(3).sym_le(256));
 }
 
-two_tensors attention_by_aten(const attention_call& c) {
+tensor_array<2> attention_by_aten(const attention_call& c) {
   if (!c.wants_lse && plain(c)) return {fused(c), Tensor()};
-  if (c.bounds_keys()) {
-    const key_ranges keys(c);
-    return formula(c, c.q, keys.known(c.k), keys.known(c.v), dense_mask(c));
-  }
-  if (!c.cu_seqlens_q) return formula(c, c.q, c.k, c.v, dense_mask(c));
+  if (c.bounds_keys()) return formula(key_ranges(c).of(c), dense_mask(c));
+  if (!c.cu_seqlens_q) return formula(c, dense_mask(c));
   return readable_sequences(c) ? packed_by_sequence(c) : packed_by_mask(c);
 }
 

@@ -4,27 +4,25 @@
 
 #include <limits>
 
+#include "binding/attention_scale.h"
 #include "kernels/attention/torch/attention_call.hpp"
 
 namespace thunderkittens {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// `scale`, or its default for that head dimension.
-double attention_scale(std::optional<double> scale, int64_t head_dim);
-
 // Whether the tensor is one of torch.compile's or vmap's, whose numbers cannot be read here.
-bool is_stand_in(const at::Tensor& t);
+bool is_stand_in(const Tensor& t);
 
 // o and lse, of differentiable ATen ops. Where lse is not wanted it may be undefined, and torch's
 // own fused attention is used where it computes the same.
-two_tensors attention_by_aten(const attention_call& c);
+tensor_array<2> attention_by_aten(const attention_call& c);
 
 // Whether torch's FlashAttention kernels take the tensors, which it is then asked for by name.
-bool flash_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v);
 
 // dq, dk, dv and dsinks from o and lse, whatever computed those. What is not needed may be
 // undefined.
-four_tensors attention_backward_by_aten(const attention_backward_call& b);
+tensor_array<4> attention_backward_by_aten(const attention_backward_call& b);
 
 }  // namespace thunderkittens

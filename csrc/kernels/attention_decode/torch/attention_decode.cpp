@@ -2,7 +2,6 @@
 // writes one that is given. Not differentiable.
 #include <ATen/ATen.h>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -11,10 +10,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
 
 const kernel kAttentionDecodeKernel("attention_decode", kAttentionDecode);
 
@@ -34,7 +29,7 @@ attention_decode_problem problem_of(const attention_decode_call& c) {
       .scale = c.scale_or_default(),
       .softcap = c.softcap,
       .left = c.window_left.value_or(attention_decode_problem::kAll),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -76,8 +71,7 @@ void compute_by_kernel(const decision& d, const attention_decode_call& c, const 
              .sinks = floats(sinks),
              .k_scale = floats(k_scale),
              .v_scale = floats(v_scale),
-         },
-         c.q.device());
+         });
 }
 
 // Into `out`, or where it is undefined a new tensor. Undefined where the caller only asks.
@@ -143,6 +137,7 @@ auto cast_query(const auto& next, const Tensor& q, const Tensor& k_cache, const 
 
 struct attention_decode {
   static constexpr const char* name = "attention_decode";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr argument_list arguments{kQuery, kKeys,    kValues, kLengths,  kTable,     kScale,
                                            kLeft,  kSoftcap, kSinks,  kKeyScale, kValueScale};
@@ -150,7 +145,7 @@ struct attention_decode {
   static constexpr std::string_view kNoGradient = kNoBackward;
 
   static void check_options(const auto&... args) { check_caches(attention_decode_call{args...}); }
-  static one_tensor compute(const auto&... args) {
+  static tensor_array<1> compute(const auto&... args) {
     return {compute_decode(attention_decode_call{args...}, Tensor())};
   }
   static auto in_autocast(const auto& next, const auto&, const auto&... args) {
@@ -161,6 +156,7 @@ struct attention_decode {
 struct attention_decode_out {
   static constexpr const char* name = "attention_decode_out";
   static constexpr const char* called = "attention_decode";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr argument_list arguments{
       kQuery,    kKeys,      kValues, kLengths, tensor("out", dtype_rule::same, "B,Sq,Hq,D"),
@@ -175,13 +171,10 @@ struct attention_decode_out {
   static void compute(const auto&... args) {
     const Tensor& out = std::get<kFirstWritten>(std::tie(args...));
     const attention_decode_call c = call(args...);
-    TORCH_CHECK(!overlaps_itself(out),
-                "attention_decode: out must not overlap with itself, got sizes ", out.sizes(),
-                " and strides ", out.strides());
+    check_no_overlap("attention_decode", "out", out, "");
     for (const auto& [name, t] : {std::pair("q", &c.q), std::pair("k_cache", &c.k_cache),
                                   std::pair("v_cache", &c.v_cache)}) {
-      TORCH_CHECK(!overlap(out, *t), "attention_decode: out must not share memory with ", name,
-                  ", got one that does");
+      check_no_overlap("attention_decode", "out", out, name, *t, "");
     }
     compute_decode(c, out);
   }
@@ -197,8 +190,6 @@ struct attention_decode_out {
 };
 
 const register_ops<attention_decode, attention_decode_out> registered_attention_decode;
-const register_autocast<attention_decode> registered_attention_decode_autocast;
-const register_autocast<attention_decode_out> registered_attention_decode_autocast_out;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -9,8 +9,6 @@
 
 namespace thunderkittens {
 
-using at::Tensor;
-
 double attention_decode_call::scale_or_default() const {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
 }
@@ -20,7 +18,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // [B, capacity, Hk, D]
-Tensor gathered(const Tensor& cache, const std::optional<Tensor>& table) {
+Tensor gathered(const Tensor& cache, const optional_tensor& table) {
   if (!table) return cache;
   const Tensor pages = table->to(at::kLong).clamp(0, cache.size(0) - 1).flatten();
   return as_moved(cache)
@@ -37,7 +35,7 @@ Tensor attention_decode_by_aten(const attention_decode_call& c) {
   const int64_t capacity = c.cache().capacity();
   if (c.cache().is_empty()) return at::zeros(c.q.sizes(), c.q.options());
   const at::ScalarType type = c.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto cached = [&](const Tensor& cache, const std::optional<Tensor>& of_heads) {
+  const auto cached = [&](const Tensor& cache, const optional_tensor& of_heads) {
     const Tensor all = gathered(cache, c.page_table).to(type);
     return of_heads ? all * of_heads->to(type).unsqueeze(-1) : all;
   };

@@ -1,7 +1,6 @@
 // cache_append as a torch op: the caches are written in place. Not differentiable.
 #include <ATen/ATen.h>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -10,10 +9,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
 
 const kernel kCacheAppendKernel("cache_append", kCacheAppend);
 
@@ -83,12 +78,9 @@ void check_tables(const append_call& c) {
 void check_writable(const append_call& c) {
   for (const auto& [name, t] :
        {std::pair("k_cache", &c.k_cache), std::pair("v_cache", &c.v_cache)}) {
-    TORCH_CHECK(!overlaps_itself(*t), "cache_append: ", name,
-                " must not overlap with itself, since it is written in place, got sizes ",
-                t->sizes(), " and strides ", t->strides());
+    check_no_overlap("cache_append", name, *t, ", since it is written in place");
     for (const auto& [other, u] : {std::pair("k", &c.k), std::pair("v", &c.v)}) {
-      TORCH_CHECK(!overlap(*t, *u), "cache_append: ", name, " must not share memory with ", other,
-                  ", since it is written in place, got one that does");
+      check_no_overlap("cache_append", name, *t, other, *u, ", since it is written in place");
     }
   }
   TORCH_CHECK(!overlap(c.k_cache, c.v_cache),
@@ -167,9 +159,6 @@ void append_by_aten(const append_call& c) {
 // ---- The kernel ---------------------------------------------------------------------------------
 
 cache_append_problem problem_of(const append_call& c) {
-  const auto type_of = [](const Tensor& t) {
-    return kernel_dtype(t.scalar_type()).value_or(dtype::float32);
-  };
   cache_append_problem p{
       .batch = c.k.size(0),
       .tokens = c.k.size(1),
@@ -178,8 +167,8 @@ cache_append_problem problem_of(const append_call& c) {
       .k_strides = decode_strides_of(c.k),
       .v_strides = decode_strides_of(c.v),
       .cache = c.cache().sizes(),
-      .type = type_of(c.k),
-      .table_type = c.cos ? type_of(*c.cos) : type_of(c.k),
+      .type = kernel_dtype_or_float(c.k.scalar_type()),
+      .table_type = kernel_dtype_or_float((c.cos ? *c.cos : c.k).scalar_type()),
   };
   if (c.is_turned()) {
     p.rotated = 2 * c.cos->size(1);
@@ -226,8 +215,7 @@ void append_by_kernel(const decision& d, const append_call& given) {
              .sin = c.is_turned() ? sin->const_data_ptr() : nullptr,
              .k_scale = c.k_scale ? k_scale.const_data_ptr<float>() : nullptr,
              .v_scale = c.v_scale ? v_scale.const_data_ptr<float>() : nullptr,
-         },
-         k.device());
+         });
 }
 
 // By `next`, of whose tables of equal halves there is the first.
@@ -250,6 +238,7 @@ void append_as_decided(const append_call& c) {
 
 struct cache_append {
   static constexpr const char* name = "cache_append";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr argument_list arguments{
       tensor("k", dtype_rule::floating, "B,N,Hk,D"),
       tensor("v", dtype_rule::same, "B,N,Hk,D"),
@@ -289,7 +278,6 @@ struct cache_append {
 };
 
 const register_ops<cache_append> registered_cache_append;
-const register_autocast<cache_append> registered_cache_append_autocast;
 
 // ---- Under torch.compile ------------------------------------------------------------------------
 //

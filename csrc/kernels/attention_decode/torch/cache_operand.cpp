@@ -8,10 +8,8 @@
 
 namespace thunderkittens {
 
-using at::Tensor;
-
-void check_fp8(const char* op, const Tensor& k, const Tensor& v,
-               const std::optional<Tensor>& k_scale, const std::optional<Tensor>& v_scale) {
+void check_fp8(const char* op, const Tensor& k, const Tensor& v, const optional_tensor& k_scale,
+               const optional_tensor& v_scale) {
   const at::ScalarType type = k.scalar_type();
   TORCH_CHECK_TYPE(v.scalar_type() == type, op, ": v_cache must have the dtype of k_cache, ", type,
                    ", got ", v.scalar_type());

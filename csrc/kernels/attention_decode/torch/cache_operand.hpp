@@ -2,19 +2,17 @@
 // unlike attention_decode.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
 #include <string>
 
+#include "binding/tensors.h"
 #include "thunderkittens/kernels/attention_decode.h"
 
 namespace thunderkittens {
 
 struct cache_operand {
-  const at::Tensor &k, &v;  // [B, S, Hk, D], or pages [P, page, Hk, D]
-  const at::Tensor& seqlens;
-  const std::optional<at::Tensor>& page_table;
+  const Tensor &k, &v;  // [B, S, Hk, D], or pages [P, page, Hk, D]
+  const Tensor& seqlens;
+  const optional_tensor& page_table;
 
   bool is_fp8() const { return k.scalar_type() == at::kFloat8_e4m3fn; }
   // Of a sequence.
@@ -25,20 +23,20 @@ struct cache_operand {
 };
 
 // Raises unless both caches have one dtype, and scales come with caches of float8_e4m3fn alone.
-void check_fp8(const char* op, const at::Tensor& k, const at::Tensor& v,
-               const std::optional<at::Tensor>& k_scale, const std::optional<at::Tensor>& v_scale);
+void check_fp8(const char* op, const Tensor& k, const Tensor& v, const optional_tensor& k_scale,
+               const optional_tensor& v_scale);
 
 // As bytes, if it is of float8_e4m3fn: few of ATen's ops that move elements take that.
-at::Tensor as_moved(const at::Tensor& t);
+Tensor as_moved(const Tensor& t);
 
 // As int32, in a row each; what they hold is not looked at. Keep them until the launch has
 // returned.
-at::Tensor as_entries(const at::Tensor& t);
+Tensor as_entries(const Tensor& t);
 
-bool has_neighbours(const at::Tensor& t);  // along the last dimension
+bool has_neighbours(const Tensor& t);  // along the last dimension
 // Of a tensor of four dimensions; 0 along one of size 1.
-decode_strides decode_strides_of(const at::Tensor& t);
+decode_strides decode_strides_of(const Tensor& t);
 // Whether all rows start at multiples of `bytes`, and their elements are neighbours.
-bool rows_start_at(const at::Tensor& t, int64_t bytes);
+bool rows_start_at(const Tensor& t, int64_t bytes);
 
 }  // namespace thunderkittens

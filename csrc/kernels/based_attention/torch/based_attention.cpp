@@ -5,7 +5,6 @@
 // implementation is in based_attention_aten.cpp.
 #include <ATen/ATen.h>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/tma_operand.h"
@@ -14,10 +13,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
 
 const kernel kBasedAttentionKernel("based_attention", kBasedAttention);
 const kernel kBasedAttentionBackwardKernel("based_attention_backward", kBasedAttention);
@@ -59,7 +54,7 @@ based_attention_problem problem_of(const based_attention_call& c) {
       .scale = c.scale_or_usual(),
       .eps = c.eps,
       .normalize = c.normalize,
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -75,7 +70,7 @@ bool is_empty(const based_attention_call& c) {
 }
 
 // The state [B, H, F, V] and the sums [B, H, F]: without `normalize` none, [B, H, 0].
-std::array<Tensor, 2> empty_states(const based_attention_call& c) {
+tensor_array<2> empty_states(const based_attention_call& c) {
   const SymInt batch = c.v.sym_size(0), heads = c.v.sym_size(2), width = c.q.sym_size(3);
   const SymInt count = (width + 1) * (width + 2) / 2;
   const auto options = c.q.options().dtype(statistics_dtype(c.q));
@@ -97,7 +92,7 @@ based_attention_results forward_by_kernel(const decision& d, const based_attenti
   for (Tensor* t : {&c.q, &c.k, &c.v}) *t = tma_operand(*t);
   const Tensor state = contiguous(c.initial_state), sums = contiguous(c.initial_sums),
                o = empty_contiguous(c.v);
-  std::array<Tensor, 2> final;
+  tensor_array<2> final;
   if (wants_states) final = empty_states(c);
   launch(d, problem_of(c),
          based_attention_tensors{
@@ -109,8 +104,7 @@ based_attention_results forward_by_kernel(const decision& d, const based_attenti
              .initial_sums = floats_of(sums),
              .final_state = new_floats_of(final[0]),
              .final_sums = new_floats_of(final[1]),
-         },
-         c.q.device());
+         });
   return {o, final[0], final[1]};
 }
 
@@ -169,8 +163,7 @@ based_attention_gradients backward_by_kernel(const decision& d,
              .dv = data(results[2]),
              .d_initial_state = new_floats_of(results[3]),
              .d_initial_sums = new_floats_of(results[4]),
-         },
-         c.q.device());
+         });
   return results;
 }
 
@@ -203,9 +196,7 @@ based_attention_gradients compute_backward(const based_attention_backward_call& 
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-struct based_attention_backward {
-  static constexpr const char* name = "based_attention_backward";
-  static constexpr const char* differentiates = "based_attention";
+struct based_attention_backward : gradients_of<"based_attention"> {
   static constexpr argument_list arguments{
       tensor("dout", dtype_rule::floating, "B,S,H,V"),
       optional(tensor("dfinal_state", dtype_rule::statistics, "B,H,Phi,V")),
@@ -250,6 +241,7 @@ struct based_attention_backward {
 struct based_attention {
   using backward = based_attention_backward;
   static constexpr const char* name = "based_attention";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,H,D"),
       tensor("k", dtype_rule::same, "B,S,H,D"),
@@ -273,12 +265,8 @@ struct based_attention {
     return {empty_contiguous(c.v), state, sums};
   }
 
-  static based_attention_results compute(const Tensor& q, const Tensor& k, const Tensor& v,
-                                         bool normalize, double eps, std::optional<double> scale,
-                                         const optional_tensor& initial_state,
-                                         const optional_tensor& initial_sums, bool wants_states) {
-    return compute_forward({q, k, v, normalize, eps, scale, initial_state, initial_sums},
-                           wants_states);
+  static based_attention_results compute(bool wants_states, const auto&... args) {
+    return compute_forward({args...}, wants_states);
   }
 
   // q, k and v take autocast's dtype; states stay float32.
@@ -289,7 +277,6 @@ struct based_attention {
 };
 
 const register_ops<based_attention, based_attention_backward> registered_based_attention;
-const register_autocast<based_attention> registered_based_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -12,9 +12,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-
 constexpr int64_t kChunk = 64;
 
 at::ScalarType computing_dtype(const Tensor& t) {
@@ -115,11 +112,6 @@ struct quotient {
 };
 
 }  // namespace
-
-double based_attention_call::scale_or_usual() const {
-  const auto width = static_cast<double>(q.size(-1));
-  return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
-}
 
 based_attention_results based_attention_by_aten(const based_attention_call& c) {
   recurrence r(c);

@@ -2,34 +2,35 @@
 // based_attention.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <optional>
+
+#include "binding/attention_scale.h"
+#include "binding/tensors.h"
 
 namespace thunderkittens {
 
 // What a call was given.
 struct based_attention_call {
-  at::Tensor q, k, v;
+  Tensor q, k, v;
   bool normalize;
   double eps;
   std::optional<double> scale;
-  std::optional<at::Tensor> initial_state, initial_sums;
+  optional_tensor initial_state, initial_sums;
 
-  double scale_or_usual() const;  // D^−½
+  double scale_or_usual() const { return attention_scale(scale, q.size(-1)); }
 };
 
 // o, the final state and the final sums.
-using based_attention_results = std::array<at::Tensor, 3>;
+using based_attention_results = tensor_array<3>;
+
 // dq, dk, dv, dinitial_state, dinitial_sums; undefined is what is not needed.
-using based_attention_gradients = std::array<at::Tensor, 5>;
+using based_attention_gradients = tensor_array<5>;
 
 // What a call of the backward was given.
 struct based_attention_backward_call {
   based_attention_call forward;
-  at::Tensor dout;
-  std::optional<at::Tensor> dfinal_state, dfinal_sums;
+  Tensor dout;
+  optional_tensor dfinal_state, dfinal_sums;
   std::array<bool, 5> needs;
 };
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "binding/autocast.h"
+#include "binding/attention_scale.h"
 #include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
@@ -16,10 +16,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
-
 const kernel kBasedAttentionStepKernel("based_attention_step", kBasedAttentionStep);
 
 // What a call was given.
@@ -29,10 +25,7 @@ struct step_call {
   double eps;
   const std::optional<double>& scale;
 
-  double scale_or_usual() const {
-    const auto width = static_cast<double>(q.size(2));
-    return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
-  }
+  double scale_or_usual() const { return attention_scale(scale, q.size(-1)); }
 };
 
 // ---- Checks -------------------------------------------------------------------------------------
@@ -40,7 +33,7 @@ struct step_call {
 void check_step(const step_call& c) {
   TORCH_CHECK_VALUE(!c.scale || *c.scale > 0, "based_attention_step: scale must be above 0, got ",
                     c.scale.value_or(0));
-  const c10::SymInt width = c.q.sym_size(2), twice = (width + 1) * (width + 2);
+  const SymInt width = c.q.sym_size(2), twice = (width + 1) * (width + 2);
   const auto check = [&](const Tensor& t, const char* name) {
     TORCH_CHECK_VALUE((t.sym_size(2) * 2).sym_eq(twice).expect_true(__FILE__, __LINE__),
                       "based_attention_step: ", name, ".size(2) must be ", twice / 2,
@@ -51,13 +44,9 @@ void check_step(const step_call& c) {
 }
 
 void check_writable(const step_call& c) {
-  const auto check = [](const Tensor& t, const char* name) {
-    TORCH_CHECK(!overlaps_itself(t), "based_attention_step: ", name,
-                " must not overlap with itself, since it is updated in place, got sizes ",
-                t.sizes(), " and strides ", t.strides());
-  };
-  check(c.state, "state");
-  if (c.sums) check(*c.sums, "sums");
+  constexpr std::string_view kWhy = ", since it is updated in place";
+  check_no_overlap("based_attention_step", "state", c.state, kWhy);
+  if (c.sums) check_no_overlap("based_attention_step", "sums", *c.sums, kWhy);
 }
 
 // ---- ATen ---------------------------------------------------------------------------------------
@@ -109,7 +98,7 @@ based_attention_step_problem problem_of(const step_call& c) {
       .scale = c.scale_or_usual(),
       .eps = c.eps,
       .normalize = c.sums.has_value(),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -133,8 +122,7 @@ Tensor step_by_kernel(const decision& d, const based_attention_step_problem& pro
              .o = o.mutable_data_ptr(),
              .state = c.state.mutable_data_ptr<float>(),
              .sums = c.sums ? c.sums->mutable_data_ptr<float>() : nullptr,
-         },
-         c.q.device());
+         });
   return o;
 }
 
@@ -153,6 +141,7 @@ Tensor compute_step(const step_call& c) {
 
 struct based_attention_step {
   static constexpr const char* name = "based_attention_step";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,H,D"),
       tensor("k", dtype_rule::same, "B,H,D"),
@@ -169,9 +158,9 @@ struct based_attention_step {
       "initial_state";
 
   static void check_options(const auto&... args) { check_step({args...}); }
-  static one_tensor compute(const auto&... args) {
+  static tensor_array<1> compute(const auto&... args) {
     const step_call c{args...};
-    const one_tensor o{compute_step(c)};
+    const tensor_array<1> o{compute_step(c)};
     if (explaining() != nullptr) return o;
     torch::autograd::impl::bump_version(c.state);
     if (c.sums) torch::autograd::impl::bump_version(*c.sums);
@@ -189,9 +178,6 @@ using based_attention_step_functional = functional_form<based_attention_step>;
 
 const register_ops<based_attention_step, based_attention_step_functional>
     registered_based_attention_step;
-const register_autocast<based_attention_step> registered_based_attention_step_autocast;
-const register_autocast<based_attention_step_functional>
-    registered_based_attention_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

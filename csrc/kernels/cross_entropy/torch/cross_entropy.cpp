@@ -18,10 +18,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using one_tensor = std::array<Tensor, 1>;
-using two_tensors = std::array<Tensor, 2>;
-
 const kernel kCrossEntropyForwardKernel("cross_entropy", kCrossEntropyForward);
 const kernel kCrossEntropyBackwardKernel("cross_entropy_backward", kCrossEntropyBackward);
 
@@ -41,8 +37,8 @@ void check_writable_rows(const Tensor& logits) {
 enum class wanted { loss, gradient, gradient_in_place };
 
 // The loss, and the gradient of the logits if it is wanted, in memory of its own.
-two_tensors compute_forward(const Tensor& logits, const Tensor& targets, const loss_options& o,
-                            wanted what) {
+tensor_array<2> compute_forward(const Tensor& logits, const Tensor& targets, const loss_options& o,
+                                wanted what) {
   const auto check_columns = [&] {
     check_targets("cross_entropy", o, targets, logits.size(-1), "logits.size(-1)");
   };
@@ -104,13 +100,10 @@ void compute_backward(const Tensor& gradient, const Tensor& dloss, const Tensor&
              .gradient = input(rows.tensor),
              .dloss = input<float>(factors.tensor),
              .result = output(result),
-         },
-         gradient.device());
+         });
 }
 
-struct cross_entropy_backward {
-  static constexpr const char* name = "cross_entropy_backward";
-  static constexpr const char* differentiates = "cross_entropy";
+struct cross_entropy_backward : gradients_of<"cross_entropy"> {
   static constexpr argument_list arguments{
       tensor("gradient", dtype_rule::floating, "*,V"),
       tensor("dloss", dtype_rule::statistics, "*"),
@@ -118,7 +111,7 @@ struct cross_entropy_backward {
   };
   static constexpr result_list results{like("dlogits", "gradient")};
 
-  static one_tensor compute(const Tensor& gradient, const Tensor& dloss, const Tensor&) {
+  static tensor_array<1> compute(const Tensor& gradient, const Tensor& dloss, const Tensor&) {
     const Tensor result = empty_contiguous(gradient);
     compute_backward(gradient, dloss, result);
     return {result};
@@ -145,18 +138,15 @@ struct cross_entropy_backward_in_place {
 // What they have in common.
 struct cross_entropy_of_logits {
   static constexpr const char* called = "cross_entropy";
-  static constexpr argument_list arguments{
-      tensor("logits", dtype_rule::floating, "*,V"),
-      tensor("targets", dtype_rule::index, "*"),
-      integer("ignore_index").otherwise("-100"),
-      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
-      number("label_smoothing", 0.0).otherwise("0.0"),
-      number("z_loss", 0.0).otherwise("0.0"),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("logits", dtype_rule::floating, "*,V"),
+          tensor("targets", dtype_rule::index, "*"),
+      } +
+      kLossOptions;
 
-  static loss_options options(const auto&... of_loss) { return {called, of_loss...}; }
   static void check_options(const Tensor&, const Tensor&, const auto&... of_loss) {
-    options(of_loss...);
+    loss_options(called, of_loss...);
   }
 };
 
@@ -166,15 +156,13 @@ struct cross_entropy : cross_entropy_of_logits {
   static constexpr result_list results{loss("loss"), like("gradient", "logits")};
   static constexpr size_t kReturned = 1, kPlain = 2;
 
-  static two_tensors compute(const Tensor& logits, const Tensor& targets, int64_t ignore_index,
-                             std::string_view reduction, double label_smoothing, double z_loss,
-                             bool gradient) {
-    return compute_forward(logits, targets,
-                           options(ignore_index, reduction, label_smoothing, z_loss),
+  static tensor_array<2> compute(bool gradient, const Tensor& logits, const Tensor& targets,
+                                 const auto&... of_loss) {
+    return compute_forward(logits, targets, {called, of_loss...},
                            gradient ? wanted::gradient : wanted::loss);
   }
-  static one_tensor differentiate(const auto&, const Tensor& gradient, const Tensor& dloss,
-                                  const Tensor& loss) {
+  static tensor_array<1> differentiate(const auto&, const Tensor& gradient, const Tensor& dloss,
+                                       const Tensor& loss) {
     return {scale_gradient(gradient, dloss, loss)};
   }
 };
@@ -185,9 +173,10 @@ struct cross_entropy_forward_in_place : cross_entropy_of_logits {
   static constexpr result_list results{loss("loss")};
   static constexpr size_t kWritten = 1;
 
-  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... of_loss) {
+  static tensor_array<1> compute(const Tensor& logits, const Tensor& targets,
+                                 const auto&... of_loss) {
     check_writable_rows(logits);
-    return {compute_forward(logits, targets, options(of_loss...), wanted::gradient_in_place)[0]};
+    return {compute_forward(logits, targets, {called, of_loss...}, wanted::gradient_in_place)[0]};
   }
 };
 
@@ -198,12 +187,13 @@ struct cross_entropy_in_place : cross_entropy_of_logits {
   static constexpr bool kRecords = true;
 
   // Without a gradient to record there is nothing to write.
-  static one_tensor compute(const Tensor& logits, const Tensor& targets, const auto&... of_loss) {
-    return {compute_forward(logits, targets, options(of_loss...), wanted::loss)[0]};
+  static tensor_array<1> compute(const Tensor& logits, const Tensor& targets,
+                                 const auto&... of_loss) {
+    return {compute_forward(logits, targets, {called, of_loss...}, wanted::loss)[0]};
   }
 
-  static one_tensor record(const call_to_record& call, const Tensor& logits,
-                           const auto&... others) {
+  static tensor_array<1> record(const call_to_record& call, const Tensor& logits,
+                                const auto&... others) {
     const at::TensorBase& owner = logits.is_view() ? logits._base() : logits;
     TORCH_CHECK_VALUE(!(owner.is_leaf() && owner.requires_grad()),
                       "cross_entropy: logits must be computed to be written in place, got a leaf "
@@ -212,7 +202,7 @@ struct cross_entropy_in_place : cross_entropy_of_logits {
     const at::AutoGradMode nothing_inside(false);
     // Shares the version of the logits, so that autograd notices who writes over it.
     const Tensor gradient = logits.detach();
-    one_tensor results = functions<cross_entropy_forward_in_place, true>::below_autograd(
+    tensor_array<1> results = functions<cross_entropy_forward_in_place, true>::below_autograd(
         call.plain, gradient, others...);
     torch::autograd::impl::bump_version(logits);
     torch::autograd::set_history(results[0], node);

@@ -8,8 +8,6 @@
 
 namespace thunderkittens {
 
-using at::Tensor;
-
 loss_options::loss_options(const char* op, int64_t ignore_index, std::string_view name,
                            double label_smoothing, double z_loss)
     : ignore_index(ignore_index),
@@ -23,14 +21,8 @@ loss_options::loss_options(const char* op, int64_t ignore_index, std::string_vie
 }
 
 decision decide_loss(const kernel& wanted, const Tensor& t, int64_t width) {
-  std::string why;
-  if (!kernel_dtype(t.scalar_type())) {
-    why = "float64 is computed by torch";
-  } else if (width > kCrossEntropyMaxWidth) {
-    why = c10::str("width ", width, " is above ", kCrossEntropyMaxWidth);
-  }
-  const decision d = decide(wanted, t.device(), why);
-  if (!d.explained) raise_target_outside(d, t.device());
+  const decision d = decide(wanted, t, cross_entropy_backward_problem{.width = width});
+  if (!d.explained) raise_target_outside(d);
   return d;
 }
 
@@ -102,9 +94,8 @@ void compute_rows_kernel(const decision& d, const loss_options& o, const loss_ro
              .gradient = output(rows.gradient),
              .counts = input<int64_t>(rows.counts),
              .dloss = input<float>(rows.dloss),
-             .outside = word_for_target_outside(d, rows.logits.device()),
-         },
-         rows.logits.device());
+             .outside = word_for_target_outside(d),
+         });
 }
 
 }  // namespace
@@ -125,8 +116,7 @@ Tensor count_targets(const decision& d, const loss_options& o, const Tensor& tar
          cross_entropy_count_tensors{
              .targets = input(targets),
              .counts = output<int64_t>(counts),
-         },
-         targets.device());
+         });
   return counts;
 }
 
@@ -152,8 +142,7 @@ Tensor reduce_losses(const decision& d, const loss_options& o, const Tensor& los
              .targets = input(targets),
              .total = output<float>(total),
              .counts = input<int64_t>(counts),
-         },
-         loss.device());
+         });
   return total;
 }
 

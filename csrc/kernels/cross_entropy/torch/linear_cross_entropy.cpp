@@ -2,18 +2,15 @@
 //
 // A reduced loss is recorded with its gradients, as if that of the loss were 1, and its backward
 // multiplies them. With a reduction of "none" that cannot be: there the backward computes them.
-#include "kernels/cross_entropy/torch/linear_cross_entropy.hpp"
-#include "binding/autocast.h"
 #include "binding/op.h"
+#include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
 
 namespace thunderkittens {
 namespace {
 
 using torch::autograd::variable_list;
 
-struct gradients_of_unreduced {
-  static constexpr const char* name = "linear_cross_entropy_backward";
-  static constexpr const char* differentiates = "linear_cross_entropy";
+struct gradients_of_unreduced : gradients_of<"linear_cross_entropy"> {
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*,H"),
       tensor("dloss", dtype_rule::statistics, "*"),
@@ -29,10 +26,10 @@ struct gradients_of_unreduced {
   static constexpr result_list results{like("dx", "x"), like("dweight", "weight"),
                                        like("dbias", "bias")};
 
-  static three_tensors compute(const Tensor& x, const Tensor& dloss, const Tensor&,
-                               const Tensor& weight, const Tensor& targets,
-                               const optional_tensor& bias, std::array<bool, 3> needs,
-                               int64_t ignore_index, double label_smoothing, double z_loss) {
+  static tensor_array<3> compute(const Tensor& x, const Tensor& dloss, const Tensor&,
+                                 const Tensor& weight, const Tensor& targets,
+                                 const optional_tensor& bias, std::array<bool, 3> needs,
+                                 int64_t ignore_index, double label_smoothing, double z_loss) {
     return linear_cross_entropy_backward(
         {x, weight, targets, bias, ignore_index, "none", label_smoothing, z_loss}, dloss, needs);
   }
@@ -42,32 +39,29 @@ struct gradients_of_unreduced {
 struct with_gradients {
   static constexpr const char* name = "linear_cross_entropy_forward";
   static constexpr const char* called = "linear_cross_entropy";
-  static constexpr argument_list arguments{
-      tensor("x", dtype_rule::floating, "*,H"),
-      tensor("weight", dtype_rule::same, "V,H"),
-      tensor("targets", dtype_rule::index, "*"),
-      optional(tensor("bias", dtype_rule::same, "V")),
-      needs<3>(),
-      integer("ignore_index").otherwise("-100"),
-      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
-      number("label_smoothing", 0.0).otherwise("0.0"),
-      number("z_loss", 0.0).otherwise("0.0"),
-      optional(integer("chunk_rows")).otherwise("None"),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("x", dtype_rule::floating, "*,H"),
+          tensor("weight", dtype_rule::same, "V,H"),
+          tensor("targets", dtype_rule::index, "*"),
+          optional(tensor("bias", dtype_rule::same, "V")),
+          needs<3>(),
+      } +
+      kLossOptions + argument_list{optional(integer("chunk_rows")).otherwise("None")};
   static constexpr result_list results{loss("loss"), like("dx", "x"), like("dweight", "weight"),
                                        like("dbias", "bias")};
 
   static void check_options(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const optional_tensor& bias, std::array<bool, 3>,
                             const auto&... options) {
-    const linear_call c{x, weight, targets, bias, options...};
+    const linear_loss_call c{x, weight, targets, bias, options...};
     c.options();
     TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
                       *c.chunk_rows);
   }
-  static four_tensors compute(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                              const optional_tensor& bias, std::array<bool, 3> needs,
-                              const auto&... options) {
+  static tensor_array<4> compute(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                                 const optional_tensor& bias, std::array<bool, 3> needs,
+                                 const auto&... options) {
     return linear_cross_entropy_forward({x, weight, targets, bias, options...}, needs);
   }
 };
@@ -91,39 +85,35 @@ struct scale_saved {
 struct linear_cross_entropy {
   using backward = gradients_of_unreduced;
   static constexpr const char* name = "linear_cross_entropy";
-  static constexpr argument_list arguments{
-      tensor("x", dtype_rule::floating, "*,H"),
-      tensor("weight", dtype_rule::same, "V,H"),
-      tensor("targets", dtype_rule::index, "*"),
-      optional(tensor("bias", dtype_rule::same, "V")).otherwise("None"),
-      integer("ignore_index").otherwise("-100"),
-      word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
-      number("label_smoothing", 0.0).otherwise("0.0"),
-      number("z_loss", 0.0).otherwise("0.0"),
-  };
+  static constexpr autocast_rule autocast = autocast_rule::cast;
+  static constexpr auto arguments =
+      argument_list{
+          tensor("x", dtype_rule::floating, "*,H"),
+          tensor("weight", dtype_rule::same, "V,H"),
+          tensor("targets", dtype_rule::index, "*"),
+          optional(tensor("bias", dtype_rule::same, "V")).otherwise("None"),
+      } +
+      kLossOptions;
   static constexpr result_list results{loss("loss")};
 
-  static void check_options(const auto&... args) { linear_call{args...}.options(); }
-  static std::array<Tensor, 1> compute(const auto&... args) {
+  static void check_options(const auto&... args) { linear_loss_call{args...}.options(); }
+  static tensor_array<1> compute(const auto&... args) {
     return {linear_cross_entropy_forward({args...}, {})[0]};
   }
 
-  static std::array<Tensor, 1> record(const call_to_record& call, const Tensor& x,
-                                      const Tensor& weight, const Tensor& targets,
-                                      const optional_tensor& bias, int64_t ignore_index,
-                                      std::string_view reduction, double label_smoothing,
-                                      double z_loss) {
-    if (reduction == "none") {
-      return thunderkittens::record<linear_cross_entropy>(
-          call, x, weight, targets, bias, ignore_index, reduction, label_smoothing, z_loss);
+  static tensor_array<1> record(const call_to_record& call, const Tensor& x, const Tensor& weight,
+                                const Tensor& targets, const optional_tensor& bias,
+                                const auto&... of_loss) {
+    if (loss_options(name, of_loss...).reduce == loss_reduction::none) {
+      return thunderkittens::record<linear_cross_entropy>(call, x, weight, targets, bias,
+                                                          of_loss...);
     }
     const auto node = make_node(scale_saved(), x, weight, bias);
     const std::array<bool, 3> needs = {x.requires_grad(), weight.requires_grad(),
                                        bias && bias->requires_grad()};
     const at::AutoGradMode nothing_inside(false);
-    const four_tensors results = functions<with_gradients, true>::below_autograd(
-        call.plain, x, weight, targets, bias, needs, ignore_index, reduction, label_smoothing,
-        z_loss, std::nullopt);
+    const tensor_array<4> results = functions<with_gradients, true>::below_autograd(
+        call.plain, x, weight, targets, bias, needs, of_loss..., std::nullopt);
     torch::autograd::set_history(results[0], node);
     node->save(results[0], /*is_output=*/true);
     for (size_t i = 0; i < 3; ++i) node->save(needs[i] ? results[1 + i] : Tensor());
@@ -133,7 +123,6 @@ struct linear_cross_entropy {
 
 const register_ops<linear_cross_entropy, with_gradients, gradients_of_unreduced>
     registered_linear_cross_entropy;
-const register_autocast<linear_cross_entropy> registered_linear_cross_entropy_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/cross_entropy/cross_entropy.h"
-#include "kernels/cross_entropy/torch/linear_cross_entropy.hpp"
+#include "kernels/cross_entropy/torch/cross_entropy_call.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -69,7 +69,7 @@ void add_product(Tensor sum, const Tensor& a, const Tensor& b, bool first) {
 // The gradients of one call, as they grow chunk by chunk. Those that are not wanted are undefined.
 class gradient_sums {
  public:
-  gradient_sums(const linear_call& c, std::array<bool, 3> needs, int64_t chunk)
+  gradient_sums(const linear_loss_call& c, std::array<bool, 3> needs, int64_t chunk)
       : columns_(product_columns(c.x, c.weight.size(0))),
         dx_(needs[0] ? empty_contiguous(c.x) : Tensor()),
         sum_type_(chunk < c.targets.numel() ? statistics_dtype(c.x) : c.x.scalar_type()),
@@ -94,7 +94,7 @@ class gradient_sums {
     first == 0 ? dbias_.copy_(dbias) : dbias_.add_(dbias);
   }
   // In the dtypes of x, weight and bias; undefined where nothing is wanted.
-  three_tensors results(const Tensor& x) const {
+  tensor_array<3> results(const Tensor& x) const {
     const auto result = [&](const Tensor& t) {
       return t.defined() ? t.to(x.scalar_type()) : Tensor();
     };
@@ -122,7 +122,7 @@ class gradient_sums {
 };
 
 // The logits of a chunk, rounded to x's dtype.
-void compute_logits(const linear_call& c, const Tensor& x, const Tensor& logits) {
+void compute_logits(const linear_loss_call& c, const Tensor& x, const Tensor& logits) {
   for (const columns& some : product_columns(x, c.weight.size(0))) {
     Tensor result = some.of(logits, 1);
     const Tensor weight_t = some.of(c.weight, 0).t();
@@ -133,8 +133,8 @@ void compute_logits(const linear_call& c, const Tensor& x, const Tensor& logits)
 
 // Goes through the chunks of a call. loss [...]: written, where it is defined; dloss [...]: each
 // row's gradient is multiplied by it, where it is defined.
-three_tensors go_through(const decision& d, const linear_call& c, const loss_options& o,
-                         const Tensor& loss, const Tensor& dloss, std::array<bool, 3> needs) {
+tensor_array<3> go_through(const decision& d, const linear_loss_call& c, const loss_options& o,
+                           const Tensor& loss, const Tensor& dloss, std::array<bool, 3> needs) {
   const Tensor targets = c.targets.contiguous().view(-1);
   const int64_t rows = targets.numel(), vocabulary = c.weight.size(0);
   const Tensor x = c.x.reshape({rows, c.x.size(-1)});
@@ -168,27 +168,27 @@ three_tensors go_through(const decision& d, const linear_call& c, const loss_opt
   return sums.results(x);
 }
 
-bool is_empty(const linear_call& c) { return c.targets.numel() == 0 || c.weight.size(0) == 0; }
+bool is_empty(const linear_loss_call& c) { return c.targets.numel() == 0 || c.weight.size(0) == 0; }
 
 // The gradients where there are no rows, or no columns: sums over nothing.
-three_tensors zero_gradients(const linear_call& c, std::array<bool, 3> needs) {
+tensor_array<3> zero_gradients(const linear_loss_call& c, std::array<bool, 3> needs) {
   const auto zeros = [&](bool needed, const optional_tensor& like) {
     return needed ? at::zeros(like->sizes(), like->options()) : Tensor();
   };
   return {zeros(needs[0], c.x), zeros(needs[1], c.weight), zeros(needs[2], c.bias)};
 }
 
-four_tensors with_loss(const Tensor& loss, const three_tensors& gradients) {
+tensor_array<4> with_loss(const Tensor& loss, const tensor_array<3>& gradients) {
   return {loss, gradients[0], gradients[1], gradients[2]};
 }
 
-void check_columns(const linear_call& c, const loss_options& o) {
+void check_columns(const linear_loss_call& c, const loss_options& o) {
   check_targets("linear_cross_entropy", o, c.targets, c.weight.size(0), "weight.size(-2)");
 }
 
 }  // namespace
 
-four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool, 3> needs) {
+tensor_array<4> linear_cross_entropy_forward(const linear_loss_call& c, std::array<bool, 3> needs) {
   const loss_options o = c.options();
   const bool empty = is_empty(c);
   decision d;
@@ -203,12 +203,12 @@ four_tensors linear_cross_entropy_forward(const linear_call& c, std::array<bool,
     loss.zero_().masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
     return with_loss(reduce_losses(d, o, loss, targets), zero_gradients(c, needs));
   }
-  const three_tensors gradients = go_through(d, c, o, loss, Tensor(), needs);
+  const tensor_array<3> gradients = go_through(d, c, o, loss, Tensor(), needs);
   return with_loss(reduce_losses(d, o, loss, targets), gradients);
 }
 
-three_tensors linear_cross_entropy_backward(const linear_call& c, const Tensor& dloss,
-                                            std::array<bool, 3> needs) {
+tensor_array<3> linear_cross_entropy_backward(const linear_loss_call& c, const Tensor& dloss,
+                                              std::array<bool, 3> needs) {
   const loss_options o = c.options();
   if (is_empty(c)) return zero_gradients(c, needs);
   const decision d = decide_loss(kLinearCrossEntropyChunksKernel, c.x, c.weight.size(0));

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/op.h"
@@ -18,9 +17,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
 
 const kernel kHedgehogAttentionKernel("hedgehog_attention", kHedgehogAttention);
 const kernel kHedgehogAttentionBackwardKernel("hedgehog_attention_backward",
@@ -45,7 +41,7 @@ hedgehog_attention_problem problem_of(const hedgehog_attention_call& c) {
       .q_strides = strides_of(c.q),
       .k_strides = strides_of(c.k),
       .v_strides = strides_of(c.v),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -69,12 +65,7 @@ std::string why_torch_differentiates(const hedgehog_attention_call& c) {
 void note_backward(const device& on, const hedgehog_attention_call& c) {
   const Tensor* inputs[] = {&c.q, &c.k, &c.v, &c.q_map, &c.k_map, &c.alpha, &c.beta};
   if (std::ranges::none_of(inputs, [](const Tensor* t) { return t->requires_grad(); })) return;
-  std::string reason = why_torch_differentiates(c);
-  if (reason.empty() && kHedgehogAttentionBackwardKernel.launchers->find(on) == nullptr) {
-    reason = kHedgehogAttentionBackwardKernel.launchers->why_not(on);
-  }
-  explaining()->notes.push_back(reason.empty() ? "its backward is computed by a kernel, too"
-                                               : "its backward is computed by torch: " + reason);
+  note_backward(kHedgehogAttentionBackwardKernel, on, why_torch_differentiates(c));
 }
 
 // Nothing to compute, and nothing to choose: no token of any head.
@@ -130,8 +121,7 @@ hedgehog_attention_results forward_by_kernel(const decision& d,
              .initial_sum = read(k_state, static_cast<float*>(nullptr)),
              .final_kv = wants_state ? results[1].mutable_data_ptr<float>() : nullptr,
              .final_sum = wants_state ? results[2].mutable_data_ptr<float>() : nullptr,
-         },
-         c.q.device());
+         });
   return results;
 }
 
@@ -214,8 +204,7 @@ hedgehog_attention_gradients backward_by_kernel(const decision& d,
              .dk_map = data(4),
              .dalpha = static_cast<float*>(data(5)),
              .dbeta = static_cast<float*>(data(6)),
-         },
-         c.q.device());
+         });
   return results;
 }
 
@@ -229,12 +218,12 @@ hedgehog_attention_gradients compute_backward(const hedgehog_attention_backward_
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_sizes(const hedgehog_attention_call& c) {
-  const c10::SymInt length = c.q.sym_size(1), keys = c.k.sym_size(1);
+  const SymInt length = c.q.sym_size(1), keys = c.k.sym_size(1);
   TORCH_CHECK_VALUE(TORCH_GUARD_OR_FALSE(keys.sym_eq(length)) ||
                         keys.sym_eq(length + kHedgehogBlock).expect_true(__FILE__, __LINE__),
                     "hedgehog_attention: k.size(1) must be ", length, " (q.size(1)), or ",
                     length + kHedgehogBlock, " with the window before it, got ", keys);
-  const c10::SymInt features = 2 * c.q_map.sym_size(2);
+  const SymInt features = 2 * c.q_map.sym_size(2);
   const auto check_state = [&](const optional_tensor& t, const char* name) {
     TORCH_CHECK_VALUE(!t || t->sym_size(2).sym_eq(features).expect_true(__FILE__, __LINE__),
                       "hedgehog_attention: ", name, ".size(2) must be ", features,
@@ -246,9 +235,7 @@ void check_sizes(const hedgehog_attention_call& c) {
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-struct hedgehog_attention_backward {
-  static constexpr const char* name = "hedgehog_attention_backward";
-  static constexpr const char* differentiates = "hedgehog_attention";
+struct hedgehog_attention_backward : gradients_of<"hedgehog_attention"> {
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,H,D"),
       tensor("k", dtype_rule::same, "B,Sw,H,D"),
@@ -292,6 +279,7 @@ struct hedgehog_attention_backward {
 struct hedgehog_attention {
   using backward = hedgehog_attention_backward;
   static constexpr const char* name = "hedgehog_attention";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,H,D"),
       tensor("k", dtype_rule::same, "B,Sw,H,D"),
@@ -316,14 +304,8 @@ struct hedgehog_attention {
     return {empty_output(c), empty_kv(c), empty_sum(c)};
   }
 
-  static hedgehog_attention_results compute(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const Tensor& q_map, const Tensor& k_map,
-                                            const Tensor& alpha, const Tensor& beta,
-                                            const optional_tensor& kv_state,
-                                            const optional_tensor& k_state,
-                                            const optional_tensor& first, bool wants_state) {
-    return compute_forward({q, k, v, q_map, k_map, alpha, beta, kv_state, k_state, first},
-                           wants_state);
+  static hedgehog_attention_results compute(bool wants_state, const auto&... args) {
+    return compute_forward({args...}, wants_state);
   }
 
   // q, k, v and the maps take autocast's dtype; alpha, beta and states stay float32.
@@ -335,7 +317,6 @@ struct hedgehog_attention {
 };
 
 const register_ops<hedgehog_attention, hedgehog_attention_backward> registered_hedgehog_attention;
-const register_autocast<hedgehog_attention> registered_hedgehog_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

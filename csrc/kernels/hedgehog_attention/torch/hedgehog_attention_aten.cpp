@@ -19,8 +19,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-
 constexpr int64_t kBlock = 64;  // tokens
 
 at::ScalarType computing_dtype(const Tensor& t) {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "binding/autocast.h"
 #include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/op.h"
@@ -15,9 +14,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using one_tensor = std::array<Tensor, 1>;
 
 const kernel kHedgehogAttentionStepKernel("hedgehog_attention_step", kHedgehogAttentionStep);
 
@@ -28,7 +24,7 @@ struct step_call {
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_sizes(const step_call& c) {
-  const auto check = [](const char* name, int dim, const c10::SymInt& got, const c10::SymInt& want,
+  const auto check = [](const char* name, int dim, const SymInt& got, const SymInt& want,
                         const char* what) {
     TORCH_CHECK_VALUE(got.sym_eq(want).expect_true(__FILE__, __LINE__),
                       "hedgehog_attention_step: ", name, ".size(", dim, ") must be ", want, " (",
@@ -45,9 +41,7 @@ void check_writable(const step_call& c) {
                                                            {"v_cache", &c.v_cache},
                                                            {"length", &c.length}};
   for (const auto& [name, t] : written) {
-    TORCH_CHECK(!overlaps_itself(*t), "hedgehog_attention_step: ", name,
-                " must not overlap with itself, since it is written in place, got sizes ",
-                t->sizes(), " and strides ", t->strides());
+    check_no_overlap("hedgehog_attention_step", name, *t, ", since it is written in place");
   }
 }
 
@@ -121,8 +115,7 @@ Tensor step_by_kernel(const decision& d, const hedgehog_attention_step_problem& 
              .alpha = alpha.const_data_ptr<float>(),
              .beta = beta.const_data_ptr<float>(),
              .y = y.mutable_data_ptr(),
-         },
-         c.q.device());
+         });
   c.length.add_(1);  // not by the kernel, whose blocks all read it
   return y;
 }
@@ -150,7 +143,7 @@ Tensor compute_step(step_call c) {
       .q_strides = strides_of(c.q),
       .k_strides = strides_of(c.k),
       .v_strides = strides_of(c.v),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
   const decision d = decide(kHedgehogAttentionStepKernel, c.q.device(), why_torch(c, problem));
   if (d.explained) return {};
@@ -161,6 +154,7 @@ Tensor compute_step(step_call c) {
 
 struct hedgehog_attention_step {
   static constexpr const char* name = "hedgehog_attention_step";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr argument_list arguments{
       tensor("k_cache", dtype_rule::floating, "B,W64,H,D"),
       tensor("v_cache", dtype_rule::same, "B,W64,H,E"),
@@ -182,9 +176,9 @@ struct hedgehog_attention_step {
       "initial_state";
 
   static void check_options(const auto&... args) { check_sizes({args...}); }
-  static one_tensor compute(const auto&... args) {
+  static tensor_array<1> compute(const auto&... args) {
     const step_call c{args...};
-    const one_tensor y{compute_step(c)};
+    const tensor_array<1> y{compute_step(c)};
     if (explaining() != nullptr) return y;
     for (const Tensor* t : {&c.k_cache, &c.v_cache, &c.kv_state, &c.k_state, &c.length}) {
       torch::autograd::impl::bump_version(*t);
@@ -206,9 +200,6 @@ using hedgehog_attention_step_functional = functional_form<hedgehog_attention_st
 
 const register_ops<hedgehog_attention_step, hedgehog_attention_step_functional>
     registered_hedgehog_attention_step;
-const register_autocast<hedgehog_attention_step> registered_hedgehog_attention_step_autocast;
-const register_autocast<hedgehog_attention_step_functional>
-    registered_hedgehog_attention_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

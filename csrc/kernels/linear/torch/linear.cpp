@@ -1,14 +1,9 @@
 // linear as a torch op. Where a gradient is needed it is composed of torch's own ops.
-#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/linear/torch/linear_call.hpp"
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
 
 const kernel kKernel("linear", kLinear);
 
@@ -25,6 +20,7 @@ Tensor compute_linear(const linear_call& c) {
 
 struct linear {
   static constexpr const char* name = "linear";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr bool kRecords = true;
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*,K"),
@@ -38,19 +34,18 @@ struct linear {
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
   static void check_options(const auto&... args) { check_linear({name, args...}); }
-  static one_tensor meta(const auto&... args) {
+  static tensor_array<1> meta(const auto&... args) {
     return {linear_call{name, args...}.empty_result()};
   }
-  static one_tensor compute(const auto&... args) { return {compute_linear({name, args...})}; }
+  static tensor_array<1> compute(const auto&... args) { return {compute_linear({name, args...})}; }
 
-  static one_tensor record(const call_to_record&, const auto&... args) {
+  static tensor_array<1> record(const call_to_record&, const auto&... args) {
     const linear_call c{name, args...};
     return {linear_by_aten(c, c.weight)};
   }
 };
 
 const register_ops<linear> registered;
-const register_autocast<linear> registered_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -6,9 +6,6 @@
 
 namespace thunderkittens {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-
 c10::SymDimVector linear_call::result_sizes() const {
   const auto sizes = x.sym_sizes();
   c10::SymDimVector result(sizes.begin(), sizes.end());
@@ -23,7 +20,7 @@ void check_linear(const linear_call& c) {
       "got ",
       c.weight.sym_size(0));
   if (!c.residual) return;
-  const c10::SymInt width = c.residual->sym_size(-1);
+  const SymInt width = c.residual->sym_size(-1);
   TORCH_CHECK_VALUE(width.sym_eq(c.out_features()).expect_true(__FILE__, __LINE__), c.op,
                     ": residual.size(-1) must be ", c.out_features(), ", as y's, got ", width);
 }
@@ -81,7 +78,7 @@ linear_problem linear_problem_of(const linear_call& c) {
       .gated = c.gated(),
       .normalized = c.norm_weight.has_value(),
       .norm_eps = c.norm_eps,
-      .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.x.scalar_type()),
   };
 }
 
@@ -111,8 +108,7 @@ Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_
              .y = output(y),
              .weight_scale = input(scale),
              .weight_zero = input(zero),
-         },
-         c.x.device());
+         });
   return y;
 }
 

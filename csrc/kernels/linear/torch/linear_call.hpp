@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string>
 
 #include "binding/backend.h"
 #include "binding/launch.h"
+#include "binding/tensors.h"
 #include "kernels/linear/linear.h"
 
 namespace thunderkittens {
@@ -15,24 +15,24 @@ namespace thunderkittens {
 // What a call was given, which outlives it.
 struct linear_call {
   const char* op;
-  const at::Tensor &x, &weight;
-  const std::optional<at::Tensor>&bias, &residual;
+  const Tensor &x, &weight;
+  const optional_tensor &bias, &residual;
   const std::string_view& activation;
-  const std::optional<at::Tensor>& norm_weight;
+  const optional_tensor& norm_weight;
   const double& norm_eps;
 
   bool gated() const { return activation == "swiglu"; }
   int64_t parts() const { return gated() ? 2 : 1; }  // of the weight's rows
-  c10::SymInt out_features() const { return weight.sym_size(0) / parts(); }
+  SymInt out_features() const { return weight.sym_size(0) / parts(); }
   c10::SymDimVector result_sizes() const;
-  at::Tensor empty_result() const { return at::empty_symint(result_sizes(), x.options()); }
+  Tensor empty_result() const { return at::empty_symint(result_sizes(), x.options()); }
 };
 
 // What the description does not say.
 void check_linear(const linear_call& c);
 
 // With `weight`, of x's dtype, in place of the call's.
-at::Tensor linear_by_aten(const linear_call& c, const at::Tensor& weight);
+Tensor linear_by_aten(const linear_call& c, const Tensor& weight);
 
 // Of a weight that is not quantized.
 linear_problem linear_problem_of(const linear_call& c);
@@ -41,7 +41,7 @@ linear_problem linear_problem_of(const linear_call& c);
 decision decide_linear(const kernel& k, const linear_call& c, const linear_problem& problem);
 
 // `scale` and `zero`: of a quantized weight.
-at::Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_call& c,
-                            const at::Tensor& scale = {}, const at::Tensor& zero = {});
+Tensor linear_by_kernel(const decision& d, linear_problem problem, const linear_call& c,
+                        const Tensor& scale = {}, const Tensor& zero = {});
 
 }  // namespace thunderkittens

@@ -1,14 +1,9 @@
 // quantized_linear as a torch op. Where a gradient is needed it is composed of torch's own ops.
-#include "binding/autocast.h"
 #include "binding/op.h"
 #include "kernels/linear/torch/linear_call.hpp"
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
 
 constexpr int64_t kValuesOfByte = 2, kValuesOfWord = 8;  // of int4
 
@@ -33,13 +28,13 @@ void check_dtype(const char* name, const Tensor& t, at::ScalarType expected, con
                    expected, why, ", got ", t.scalar_type());
 }
 
-void check_size(const char* what, const c10::SymInt& got, const c10::SymInt& expected) {
+void check_size(const char* what, const SymInt& got, const SymInt& expected) {
   TORCH_CHECK_VALUE(got.sym_eq(expected).expect_true(__FILE__, __LINE__),
                     "quantized_linear: ", what, " must be ", expected, ", got ", got);
 }
 
 void check_int4(const quantized_call& c) {
-  const c10::SymInt width = c.x.sym_size(-1);
+  const SymInt width = c.x.sym_size(-1);
   check_dtype("scale", c.scale, c.x.scalar_type(), ", x's");
   TORCH_CHECK_VALUE((width % kValuesOfWord).sym_eq(0).expect_true(__FILE__, __LINE__),
                     "quantized_linear: x.size(-1) must be a multiple of ", kValuesOfWord,
@@ -49,7 +44,7 @@ void check_int4(const quantized_call& c) {
                     c.weight.sym_size(0), ", groups] with an int4 weight, got ",
                     c.scale.sym_sizes());
   check_size("scale.size(0)", c.scale.sym_size(0), c.weight.sym_size(0));
-  const c10::SymInt groups = c.scale.sym_size(1);
+  const SymInt groups = c.scale.sym_size(1);
   const bool whole = groups.sym_gt(0).expect_true(__FILE__, __LINE__) &&
                      (width % groups).sym_eq(0).expect_true(__FILE__, __LINE__);
   TORCH_CHECK_VALUE(whole, "quantized_linear: scale.size(1) must divide x.size(-1) ", width,
@@ -87,9 +82,9 @@ void check_quantized(const quantized_call& c) {
 
 // Numbers of int4, [N, K].
 Tensor unpacked(const Tensor& bytes) {
-  const c10::SymInt rows = bytes.sym_size(0), width = bytes.sym_size(1) * kValuesOfByte;
+  const SymInt rows = bytes.sym_size(0), width = bytes.sym_size(1) * kValuesOfByte;
   const Tensor nibbles = at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1);
-  const c10::SymInt parts[] = {rows, width / kValuesOfWord, 2, kValuesOfWord / 2};
+  const SymInt parts[] = {rows, width / kValuesOfWord, 2, kValuesOfWord / 2};
   return nibbles.reshape_symint(parts).transpose(2, 3).reshape_symint({rows, width});
 }
 
@@ -99,8 +94,8 @@ Tensor dequantized(const quantized_call& c) {
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
   if (!c.is_int4()) return (c.weight.to(wide) * c.scale.to(wide).unsqueeze(-1)).to(type);
   const Tensor n = unpacked(c.weight).to(wide);
-  const c10::SymInt rows = n.sym_size(0), groups = c.scale.sym_size(1);
-  const c10::SymInt grouped[] = {rows, groups, n.sym_size(1) / groups};
+  const SymInt rows = n.sym_size(0), groups = c.scale.sym_size(1);
+  const SymInt grouped[] = {rows, groups, n.sym_size(1) / groups};
   const Tensor scale = c.scale.to(wide).unsqueeze(-1);
   const Tensor by_group = n.reshape_symint(grouped);
   const Tensor shifted = c.zero ? by_group - c.zero->to(wide).unsqueeze(-1) : by_group - 8;
@@ -131,6 +126,7 @@ Tensor compute_quantized(const quantized_call& c) {
 
 struct quantized_linear {
   static constexpr const char* name = "quantized_linear";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr bool kRecords = true;
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "*,K"),
@@ -146,12 +142,12 @@ struct quantized_linear {
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
   static void check_options(const auto&... args) { check_quantized({args...}); }
-  static one_tensor meta(const auto&... args) {
+  static tensor_array<1> meta(const auto&... args) {
     return {quantized_call{args...}.linear().empty_result()};
   }
-  static one_tensor compute(const auto&... args) { return {compute_quantized({args...})}; }
+  static tensor_array<1> compute(const auto&... args) { return {compute_quantized({args...})}; }
 
-  static one_tensor record(const call_to_record&, const auto&... args) {
+  static tensor_array<1> record(const call_to_record&, const auto&... args) {
     return {quantized_by_aten({args...})};
   }
 
@@ -168,7 +164,6 @@ struct quantized_linear {
 };
 
 const register_ops<quantized_linear> registered_quantized;
-const register_autocast<quantized_linear> registered_quantized_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -7,7 +7,6 @@
 // implementation is in linear_attention_aten.cpp.
 #include <ATen/ATen.h>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/tma_operand.h"
@@ -16,10 +15,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using c10::SymInt;
-using optional_tensor = std::optional<Tensor>;
 
 const kernel kLinearAttentionKernel("linear_attention", kLinearAttention);
 const kernel kLinearAttentionBackwardKernel("linear_attention_backward", kLinearAttention);
@@ -44,7 +39,7 @@ linear_attention_problem problem_of(const linear_attention_call& c) {
       .v_strides = strides_of(c.v),
       .decay_strides = c.log_decay ? strides_of(*c.log_decay) : linear_attention_strides{},
       .scale = c.scale_or_usual(),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
       .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
       .int64_seqlens = is_int64(c.cu_seqlens),
   };
@@ -81,8 +76,7 @@ linear_attention_results forward_by_kernel(const decision& d, const linear_atten
              .initial_state = input<float>(initial),
              .final_state = output<float>(final),
              .cu_seqlens = input(ends),
-         },
-         c.q.device());
+         });
   return {o, final};
 }
 
@@ -150,8 +144,7 @@ linear_attention_gradients backward_by_kernel(const decision& d,
              .q_dots = output<float>(q_dots),
              .k_dots = output<float>(k_dots),
              .cu_seqlens = input(ends),
-         },
-         c.q.device());
+         });
   linear_attention_gradients results;
   if (b.needs[0]) results[0] = add_up_heads(dq, c.q);
   if (b.needs[1]) results[1] = add_up_heads(dk, c.k);
@@ -217,9 +210,7 @@ void check_sequences(const char* op, const char* name, const optional_tensor& st
 
 namespace {
 
-struct linear_attention_backward {
-  static constexpr const char* name = "linear_attention_backward";
-  static constexpr const char* differentiates = "linear_attention";
+struct linear_attention_backward : gradients_of<"linear_attention"> {
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("dout", dtype_rule::floating, "B,S,H,V").if_packed("T,H,V"),
@@ -254,6 +245,7 @@ struct linear_attention_backward {
 struct linear_attention {
   using backward = linear_attention_backward;
   static constexpr const char* name = "linear_attention";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("q", dtype_rule::floating, "B,S,Hk,K").if_packed("T,Hk,K"),
@@ -280,17 +272,12 @@ struct linear_attention {
     return {empty_contiguous(c.v), c.empty_state()};
   }
 
-  static linear_attention_results compute(const Tensor& q, const Tensor& k, const Tensor& v,
-                                          const optional_tensor& log_decay,
-                                          std::optional<double> scale,
-                                          const optional_tensor& initial_state,
-                                          const optional_tensor& cu_seqlens, bool wants_state) {
-    return compute_forward({q, k, v, log_decay, scale, initial_state, cu_seqlens}, wants_state);
+  static linear_attention_results compute(bool wants_state, const auto&... args) {
+    return compute_forward({args...}, wants_state);
   }
 };
 
 const register_ops<linear_attention, linear_attention_backward> registered_linear_attention;
-const register_autocast<linear_attention> registered_linear_attention_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -11,8 +11,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-
 constexpr int64_t kChunk = 64;
 
 at::ScalarType computing_dtype(const Tensor& t) {
@@ -95,11 +93,6 @@ recurrence of_call(const linear_attention_call& c) {
 
 }  // namespace
 
-double linear_attention_call::scale_or_usual() const {
-  const auto width = static_cast<double>(q.size(-1));
-  return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
-}
-
 Tensor linear_attention_call::empty_state() const {
   const auto sequences = cu_seqlens ? cu_seqlens->sym_numel() - 1 : v.sym_size(0);
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -157,7 +150,7 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
 }
 
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state, const std::optional<Tensor>& cu_seqlens) {
+                      const Tensor& d_initial_state, const optional_tensor& cu_seqlens) {
   const Tensor ends = q_dots - k_dots;
   // In double: what came before a packed sequence is taken off again. Along the last dimension:
   // torch scans others of an H200 at a fiftieth of its bandwidth.
@@ -185,8 +178,8 @@ namespace {
 
 linear_attention_gradients packed_backward_by_aten(const linear_attention_backward_call& b) {
   const linear_attention_call& c = b.forward;
-  const std::array<Tensor, 5> given{c.q, c.k, c.v, c.log_decay.value_or(Tensor()),
-                                    c.initial_state.value_or(Tensor())};
+  const tensor_array<5> given{c.q, c.k, c.v, c.log_decay.value_or(Tensor()),
+                              c.initial_state.value_or(Tensor())};
   linear_attention_gradients all;
   for (size_t i = 0; i < all.size(); ++i) {
     if (b.needs[i] && given[i].defined()) {

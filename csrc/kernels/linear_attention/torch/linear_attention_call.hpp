@@ -2,37 +2,38 @@
 // linear_attention.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <optional>
+
+#include "binding/attention_scale.h"
+#include "binding/tensors.h"
 
 namespace thunderkittens {
 
 // What a call was given.
 struct linear_attention_call {
-  at::Tensor q, k, v;
-  std::optional<at::Tensor> log_decay;
+  Tensor q, k, v;
+  optional_tensor log_decay;
   std::optional<double> scale;
-  std::optional<at::Tensor> initial_state;
+  optional_tensor initial_state;
   // Where packed sequences start and end: q, k, v and log_decay are [T, …] then.
-  std::optional<at::Tensor> cu_seqlens;
+  optional_tensor cu_seqlens;
 
-  double scale_or_usual() const;  // K^−½
+  double scale_or_usual() const { return attention_scale(scale, q.size(-1)); }
   // [sequences, H, K, V].
-  at::Tensor empty_state() const;
+  Tensor empty_state() const;
 };
 
 // o and the final state.
-using linear_attention_results = std::array<at::Tensor, 2>;
+using linear_attention_results = tensor_array<2>;
+
 // dq, dk, dv, dlog_decay, dinitial_state; undefined is what is not needed.
-using linear_attention_gradients = std::array<at::Tensor, 5>;
+using linear_attention_gradients = tensor_array<5>;
 
 // What a call of the backward was given.
 struct linear_attention_backward_call {
   linear_attention_call forward;
-  at::Tensor dout;
-  std::optional<at::Tensor> dfinal_state;
+  Tensor dout;
+  optional_tensor dfinal_state;
   std::array<bool, 5> needs;
 };
 
@@ -43,11 +44,11 @@ linear_attention_gradients linear_attention_backward_by_aten(
 
 // Raises unless `cu_seqlens`, if given, has a number more than there are packed sequences, and the
 // state, if given, is of as many.
-void check_sequences(const char* op, const char* name, const std::optional<at::Tensor>& state,
-                     const std::optional<at::Tensor>& cu_seqlens);
+void check_sequences(const char* op, const char* name, const optional_tensor& state,
+                     const optional_tensor& cu_seqlens);
 
 // [B, S, H, D] of each head, to [B, S, Hk, D], as dq and dk of the heads that share one are.
-at::Tensor add_up_heads(const at::Tensor& of_heads, const at::Tensor& like);
+Tensor add_up_heads(const Tensor& of_heads, const Tensor& like);
 
 // The gradient of the decays from q · dq and k · dk of each token and head, [B, S, H], and from the
 // initial state and its gradient, which may both be undefined:
@@ -56,8 +57,8 @@ at::Tensor add_up_heads(const at::Tensor& of_heads, const at::Tensor& like);
 //
 // For g(t) scales all that leads from before t to after it; what q(i) · dq(i) measures ends at i,
 // and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence.
-at::Tensor decay_gradient(const at::Tensor& q_dots, const at::Tensor& k_dots,
-                          const at::Tensor& initial_state, const at::Tensor& d_initial_state,
-                          const std::optional<at::Tensor>& cu_seqlens = std::nullopt);
+Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
+                      const Tensor& d_initial_state,
+                      const optional_tensor& cu_seqlens = std::nullopt);
 
 }  // namespace thunderkittens

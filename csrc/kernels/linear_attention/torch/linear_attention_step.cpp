@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "binding/autocast.h"
+#include "binding/attention_scale.h"
 #include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
@@ -19,10 +19,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
-
 const kernel kLinearAttentionStepKernel("linear_attention_step", kLinearAttentionStep);
 
 // What a call was given.
@@ -32,20 +28,17 @@ struct step_call {
   const std::optional<double>& scale;
   const optional_tensor& state_indices;
 
-  double scale_or_usual() const {
-    const auto width = static_cast<double>(q.size(-1));
-    return scale.value_or(width == 0 ? 1.0 : 1.0 / std::sqrt(width));
-  }
+  double scale_or_usual() const { return attention_scale(scale, q.size(-1)); }
 };
 
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_state(const step_call& c) {
-  const c10::SymInt states = c.state.sym_size(0), batch = c.q.sym_size(0);
+  const SymInt states = c.state.sym_size(0), batch = c.q.sym_size(0);
   TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
                     "linear_attention_step: state.size(0) must be q.size(0) = ", batch,
                     " without state_indices, got ", states);
-  const c10::SymInt last = c.state.sym_stride(-1);
+  const SymInt last = c.state.sym_stride(-1);
   TORCH_CHECK_VALUE(
       TORCH_GUARD_OR_FALSE(c.state.sym_size(-1).sym_le(1)) || TORCH_GUARD_OR_FALSE(last.sym_eq(1)),
       "linear_attention_step: state must have a last stride of 1, since it is updated in place, "
@@ -54,10 +47,7 @@ void check_state(const step_call& c) {
 }
 
 void check_writable(const step_call& c) {
-  TORCH_CHECK(!overlaps_itself(c.state),
-              "linear_attention_step: state must not overlap with itself, since it is updated in "
-              "place, got sizes ",
-              c.state.sizes(), " and strides ", c.state.strides());
+  check_no_overlap("linear_attention_step", "state", c.state, ", since it is updated in place");
 }
 
 // ---- ATen ---------------------------------------------------------------------------------------
@@ -130,7 +120,7 @@ linear_attention_step_problem problem_of(const step_call& c) {
       .decay_head_stride = c.log_decay ? stride_of(*c.log_decay, 1) : 0,
       .int64_indices = is_int64(c.state_indices),
       .scale = c.scale_or_usual(),
-      .type = kernel_dtype(c.q.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
   };
 }
 
@@ -147,8 +137,7 @@ Tensor step_by_kernel(const decision& d, const linear_attention_step_problem& pr
              .state = c.state.mutable_data_ptr<float>(),
              .log_decay = c.log_decay ? c.log_decay->const_data_ptr<float>() : nullptr,
              .state_indices = indices.defined() ? indices.const_data_ptr() : nullptr,
-         },
-         c.q.device());
+         });
   return o;
 }
 
@@ -181,6 +170,7 @@ constexpr std::string_view kInPlace =
 
 struct linear_attention_step {
   static constexpr const char* name = "linear_attention_step";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments = kArguments;
   static constexpr result_list results{like("o", "v")};
@@ -189,16 +179,13 @@ struct linear_attention_step {
   static constexpr bool kCountsVersions = true;
 
   static void check_options(const auto&... args) { check_state({args...}); }
-  static one_tensor compute(const auto&... args) { return {compute_step({args...})}; }
+  static tensor_array<1> compute(const auto&... args) { return {compute_step({args...})}; }
 };
 
 using linear_attention_step_functional = functional_form<linear_attention_step>;
 
 const register_ops<linear_attention_step, linear_attention_step_functional>
     registered_linear_attention_step;
-const register_autocast<linear_attention_step> registered_linear_attention_step_autocast;
-const register_autocast<linear_attention_step_functional>
-    registered_linear_attention_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -9,7 +9,6 @@
 
 #include <limits>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/tma_operand.h"
@@ -20,9 +19,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
 
 const kernel kMamba2Kernel("mamba2", kLinearAttention);
 const kernel kMamba2BackwardKernel("mamba2_backward", kLinearAttention);
@@ -48,8 +44,8 @@ mamba2_problem problem_of(const mamba2_call& c) {
       .dt_min = c.dt_min,
       .dt_max = c.dt_max.value_or(std::numeric_limits<double>::infinity()),
       .softplus = c.dt_softplus,
-      .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
-      .dt_type = kernel_dtype(c.dt.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.x.scalar_type()),
+      .dt_type = kernel_dtype_or_float(c.dt.scalar_type()),
       .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
       .int64_seqlens = c.cu_seqlens && c.cu_seqlens->scalar_type() == at::kLong,
   };
@@ -120,8 +116,7 @@ mamba2_results forward_by_kernel(const decision& d, const mamba2_call& given, bo
              .initial_state = data_of(initial),
              .final_state = new_data_of(final),
              .cu_seqlens = ends.defined() ? ends.const_data_ptr() : nullptr,
-         },
-         c.x.device());
+         });
   return {y, final};
 }
 
@@ -195,8 +190,7 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
              .b_dots = new_data_of(b_dots),
              .x_dots = new_data_of(x_dots),
              .cu_seqlens = ends.defined() ? ends.const_data_ptr() : nullptr,
-         },
-         c.x.device());
+         });
   mamba2_gradients results;
   if (b.needs[0]) results[0] = dx;
   if (b.needs[3]) results[3] = add_up_heads(dB, c.B);
@@ -252,9 +246,7 @@ mamba2_gradients compute_backward(const mamba2_backward_call& given) {
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
-struct mamba2_backward {
-  static constexpr const char* name = "mamba2_backward";
-  static constexpr const char* differentiates = "mamba2";
+struct mamba2_backward : gradients_of<"mamba2"> {
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "B,S,H,P").if_packed("T,H,P"),
@@ -302,6 +294,7 @@ struct mamba2_backward {
 struct mamba2 {
   using backward = mamba2_backward;
   static constexpr const char* name = "mamba2";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "B,S,H,P").if_packed("T,H,P"),
@@ -333,14 +326,8 @@ struct mamba2 {
     return {empty_contiguous(c.x), empty_state(c)};
   }
 
-  static mamba2_results compute(const Tensor& x, const Tensor& dt, const Tensor& A, const Tensor& B,
-                                const Tensor& C, const optional_tensor& D,
-                                const optional_tensor& dt_bias, bool dt_softplus, double dt_min,
-                                std::optional<double> dt_max, const optional_tensor& initial_state,
-                                const optional_tensor& cu_seqlens, bool wants_state) {
-    return compute_forward(
-        {x, dt, A, B, C, D, dt_bias, dt_softplus, dt_min, dt_max, initial_state, cu_seqlens},
-        wants_state);
+  static mamba2_results compute(bool wants_state, const auto&... args) {
+    return compute_forward({args...}, wants_state);
   }
 
   // x, B and C take autocast's dtype, and so do dt, D and dt_bias where they are not float32.
@@ -360,7 +347,6 @@ struct mamba2 {
 };
 
 const register_ops<mamba2, mamba2_backward> registered_mamba2;
-const register_autocast<mamba2> registered_mamba2_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -9,8 +9,6 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-
 at::ScalarType computing_dtype(const Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -23,14 +21,14 @@ struct converted_gates {
 };
 struct converted_call : converted_gates {
   Tensor x, B, C, D;
-  std::optional<Tensor> initial_state, cu_seqlens;
+  optional_tensor initial_state, cu_seqlens;
 
   linear_attention_call scan() const {
     return {C, B, x * steps.unsqueeze(-1), steps * A, 1.0, initial_state, cu_seqlens};
   }
 };
 
-std::optional<Tensor> transposed(const std::optional<Tensor>& state, at::ScalarType type) {
+optional_tensor transposed(const optional_tensor& state, at::ScalarType type) {
   return state ? std::optional(state->to(type).transpose(-1, -2)) : std::nullopt;
 }
 

@@ -1,43 +1,43 @@
 // One call of mamba2, and what the .cpp files of the op share. Torch, unlike mamba2.h.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <optional>
+
+#include "binding/tensors.h"
 
 namespace thunderkittens {
 
 // What a call was given.
 struct mamba2_call {
-  at::Tensor x, dt, A, B, C;
-  std::optional<at::Tensor> D, dt_bias;
+  Tensor x, dt, A, B, C;
+  optional_tensor D, dt_bias;
   bool dt_softplus = false;
   double dt_min = 0;
   std::optional<double> dt_max;  // none: infinity
-  std::optional<at::Tensor> initial_state;
+  optional_tensor initial_state;
   // Where packed sequences start and end: x, dt, B and C are [T, …] then.
-  std::optional<at::Tensor> cu_seqlens;
+  optional_tensor cu_seqlens;
 };
 
 // The numbers of what the kernels read in float32; of none, an undefined tensor and null.
-inline at::Tensor floats(const std::optional<at::Tensor>& t) {
-  return t ? t->to(at::kFloat).contiguous() : at::Tensor();
+inline Tensor floats(const optional_tensor& t) {
+  return t ? t->to(at::kFloat).contiguous() : Tensor();
 }
-inline const float* data_of(const at::Tensor& t) {
+inline const float* data_of(const Tensor& t) {
   return t.defined() ? t.const_data_ptr<float>() : nullptr;
 }
 
 // y and the final state.
-using mamba2_results = std::array<at::Tensor, 2>;
+using mamba2_results = tensor_array<2>;
+
 // dx, ddt, dA, dB, dC, dD, ddt_bias, dinitial_state; undefined is what is not needed.
-using mamba2_gradients = std::array<at::Tensor, 8>;
+using mamba2_gradients = tensor_array<8>;
 
 // What a call of the backward was given.
 struct mamba2_backward_call {
   mamba2_call forward;
-  at::Tensor dy;
-  std::optional<at::Tensor> dfinal_state;
+  Tensor dy;
+  optional_tensor dfinal_state;
   std::array<bool, 8> needs;
 
   // Whether somebody wants the gradient of dt'.
@@ -54,7 +54,7 @@ mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b);
 // weight, and in dt' A, the logarithm of the decay. The latter's of a token of no sequence may be
 // anything finite; its dt' and the former are 0 if it is.
 void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
-                            const at::Tensor& steps, const at::Tensor& d_weights,
-                            const at::Tensor& d_log_decay);
+                            const Tensor& steps, const Tensor& d_weights,
+                            const Tensor& d_log_decay);
 
 }  // namespace thunderkittens

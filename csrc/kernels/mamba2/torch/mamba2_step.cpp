@@ -6,7 +6,6 @@
 // that is of no state is padding's, whose y is 0.
 #include <ATen/ATen.h>
 
-#include "binding/autocast.h"
 #include "binding/functional.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
@@ -16,10 +15,6 @@
 
 namespace thunderkittens {
 namespace {
-
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-using one_tensor = std::array<Tensor, 1>;
 
 const kernel kMamba2StepKernel("mamba2_step", kMamba2Step);
 
@@ -34,17 +29,14 @@ struct step_call {
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_state(const step_call& c) {
-  const c10::SymInt states = c.state.sym_size(0), batch = c.x.sym_size(0);
+  const SymInt states = c.state.sym_size(0), batch = c.x.sym_size(0);
   TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
                     "mamba2_step: state.size(0) must be x.size(0) = ", batch,
                     " without state_indices, got ", states);
 }
 
 void check_writable(const step_call& c) {
-  TORCH_CHECK(!overlaps_itself(c.state),
-              "mamba2_step: state must not overlap with itself, since it is updated in place, got "
-              "sizes ",
-              c.state.sizes(), " and strides ", c.state.strides());
+  check_no_overlap("mamba2_step", "state", c.state, ", since it is updated in place");
 }
 
 // ---- ATen ---------------------------------------------------------------------------------------
@@ -113,8 +105,8 @@ mamba2_step_problem problem_of(const step_call& c) {
       .state_row_stride = stride_of(c.state, 2),
       .softplus = c.dt_softplus,
       .int64_indices = c.state_indices && c.state_indices->scalar_type() == at::kLong,
-      .type = kernel_dtype(c.x.scalar_type()).value_or(dtype::float32),
-      .dt_type = kernel_dtype(c.dt.scalar_type()).value_or(dtype::float32),
+      .type = kernel_dtype_or_float(c.x.scalar_type()),
+      .dt_type = kernel_dtype_or_float(c.dt.scalar_type()),
   };
 }
 
@@ -161,8 +153,7 @@ Tensor step_by_kernel(const decision& d, const step_call& given) {
              .z = c.z ? c.z->const_data_ptr() : nullptr,
              .dt_bias = data_of(bias),
              .state_indices = indices.defined() ? indices.const_data_ptr() : nullptr,
-         },
-         c.x.device());
+         });
   return y;
 }
 
@@ -170,6 +161,7 @@ Tensor step_by_kernel(const decision& d, const step_call& given) {
 
 struct mamba2_step {
   static constexpr const char* name = "mamba2_step";
+  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"H", "Hk"};
   static constexpr argument_list arguments{
       tensor("x", dtype_rule::floating, "B,H,P"),
@@ -193,7 +185,7 @@ struct mamba2_step {
 
   static void check_options(const auto&... args) { check_state({args...}); }
   // y; undefined where the caller only asks.
-  static one_tensor compute(const auto&... args) {
+  static tensor_array<1> compute(const auto&... args) {
     const step_call c{args...};
     check_writable(c);
     if (c.x.numel() == 0 && explaining() == nullptr) return {empty_contiguous(c.x)};
@@ -221,8 +213,6 @@ struct mamba2_step {
 using mamba2_step_functional = functional_form<mamba2_step>;
 
 const register_ops<mamba2_step, mamba2_step_functional> registered_mamba2_step;
-const register_autocast<mamba2_step> registered_mamba2_step_autocast;
-const register_autocast<mamba2_step_functional> registered_mamba2_step_functional_autocast;
 
 }  // namespace
 }  // namespace thunderkittens

@@ -4,23 +4,17 @@
 //   eps)
 //
 // over the last dimension. `add_layer_norm_forward` also returns the statistics of the sum.
-#include "binding/autocast.h"
-#include "binding/op.h"
 #include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
 
-const kernel kAddLayerNormForwardKernel("add_layer_norm", kAddLayerNormForward);
-const kernel kAddLayerNormBackwardKernel("add_layer_norm_backward", kAddLayerNormBackward);
-const norm_member kAddLayerNorm{norm_op::add_layer_norm, kAddLayerNormForwardKernel,
-                                kAddLayerNormBackwardKernel,
-                                /*centred=*/true};
+const norm_member kAddLayerNorm{norm_op::add_layer_norm,
+                                {"add_layer_norm", kAddLayerNormForward},
+                                {"add_layer_norm_backward", kAddLayerNormBackward}};
 
-struct add_layer_norm_backward : add_norm_backward_by_name<add_layer_norm_backward> {
-  static constexpr const norm_member& member = kAddLayerNorm;
-  static constexpr const char* name = "add_layer_norm_backward";
-  static constexpr const char* differentiates = "add_layer_norm";
+struct add_layer_norm_backward : gradients_of<"add_layer_norm">,
+                                 add_norm_backward_by_name<add_layer_norm_backward, kAddLayerNorm> {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*,N"),
       optional(tensor("dsum", dtype_rule::same_or_float32, "*,N")),
@@ -37,8 +31,7 @@ struct add_layer_norm_backward : add_norm_backward_by_name<add_layer_norm_backwa
                                        like("dweight", "weight"), like("dbias", "bias")};
 };
 
-struct add_layer_norm : add_norm_by_name<add_layer_norm> {
-  static constexpr const norm_member& member = kAddLayerNorm;
+struct add_layer_norm : add_norm_by_name<add_layer_norm, kAddLayerNorm> {
   using backward = add_layer_norm_backward;
   static constexpr const char* name = "add_layer_norm";
   static constexpr argument_list arguments{
@@ -51,14 +44,12 @@ struct add_layer_norm : add_norm_by_name<add_layer_norm> {
       boolean("training").otherwise("True"),
       optional(tensor("seed")).otherwise("None"),
   };
-  static constexpr result_list results{like("y", "x"), kSum, statistics("mean"),
+  static constexpr result_list results{like("y", "x"), kSumResult, statistics("mean"),
                                        statistics("rstd")};
-  static constexpr size_t kReturned = 2, kPlain = 5;
-  static constexpr bool kRandom = true;
+  static constexpr size_t kPlain = 5;
 };
 
 const register_ops<add_layer_norm, add_layer_norm_backward> registered_add_layer_norm;
-const register_promotion<add_layer_norm> registered_add_layer_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

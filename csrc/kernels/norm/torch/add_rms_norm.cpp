@@ -4,23 +4,17 @@
 //   sqrt(mean(sum²) + eps)
 //
 // over the last dimension. `add_rms_norm_forward` also returns rstd.
-#include "binding/autocast.h"
-#include "binding/op.h"
 #include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
 
-const kernel kAddRmsNormForwardKernel("add_rms_norm", kAddRmsNormForward);
-const kernel kAddRmsNormBackwardKernel("add_rms_norm_backward", kAddRmsNormBackward);
-const norm_member kAddRmsNorm{norm_op::add_rms_norm, kAddRmsNormForwardKernel,
-                              kAddRmsNormBackwardKernel,
-                              /*centred=*/false};
+const norm_member kAddRmsNorm{norm_op::add_rms_norm,
+                              {"add_rms_norm", kAddRmsNormForward},
+                              {"add_rms_norm_backward", kAddRmsNormBackward}};
 
-struct add_rms_norm_backward : add_norm_backward_by_name<add_rms_norm_backward> {
-  static constexpr const norm_member& member = kAddRmsNorm;
-  static constexpr const char* name = "add_rms_norm_backward";
-  static constexpr const char* differentiates = "add_rms_norm";
+struct add_rms_norm_backward : gradients_of<"add_rms_norm">,
+                               add_norm_backward_by_name<add_rms_norm_backward, kAddRmsNorm> {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*,N"),
       optional(tensor("dsum", dtype_rule::same_or_float32, "*,N")),
@@ -36,8 +30,7 @@ struct add_rms_norm_backward : add_norm_backward_by_name<add_rms_norm_backward> 
                                        like("dweight", "weight")};
 };
 
-struct add_rms_norm : add_norm_by_name<add_rms_norm> {
-  static constexpr const norm_member& member = kAddRmsNorm;
+struct add_rms_norm : add_norm_by_name<add_rms_norm, kAddRmsNorm> {
   using backward = add_rms_norm_backward;
   static constexpr const char* name = "add_rms_norm";
   static constexpr argument_list arguments{
@@ -51,13 +44,11 @@ struct add_rms_norm : add_norm_by_name<add_rms_norm> {
       boolean("training").otherwise("True"),
       optional(tensor("seed")).otherwise("None"),
   };
-  static constexpr result_list results{like("y", "x"), kSum, statistics("rstd")};
-  static constexpr size_t kReturned = 2, kPlain = 4;
-  static constexpr bool kRandom = true;
+  static constexpr result_list results{like("y", "x"), kSumResult, statistics("rstd")};
+  static constexpr size_t kPlain = 4;
 };
 
 const register_ops<add_rms_norm, add_rms_norm_backward> registered_add_rms_norm;
-const register_promotion<add_rms_norm> registered_add_rms_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

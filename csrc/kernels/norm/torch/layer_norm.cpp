@@ -5,22 +5,17 @@
 // `layer_norm` keeps no statistics; `layer_norm_forward` also returns mean and rstd
 // [x.shape[:-1]] in float32 (float64 for float64), for `layer_norm_backward`. Autocast gives no
 // dtype: mixed dtypes (float32 weights with 16-bit x) are computed in float32 and rounded once.
-#include "binding/autocast.h"
-#include "binding/op.h"
 #include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
 
-const kernel kLayerNormForwardKernel("layer_norm", kLayerNormForward);
-const kernel kLayerNormBackwardKernel("layer_norm_backward", kLayerNormBackward);
-const norm_member kLayerNorm{norm_op::layer_norm, kLayerNormForwardKernel, kLayerNormBackwardKernel,
-                             /*centred=*/true};
+const norm_member kLayerNorm{norm_op::layer_norm,
+                             {"layer_norm", kLayerNormForward},
+                             {"layer_norm_backward", kLayerNormBackward}};
 
-struct layer_norm_backward : norm_backward_by_name<layer_norm_backward> {
-  static constexpr const norm_member& member = kLayerNorm;
-  static constexpr const char* name = "layer_norm_backward";
-  static constexpr const char* differentiates = "layer_norm";
+struct layer_norm_backward : gradients_of<"layer_norm">,
+                             norm_backward_by_name<layer_norm_backward, kLayerNorm> {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*,N"),
       tensor("x", dtype_rule::same, "*,N"),
@@ -34,8 +29,7 @@ struct layer_norm_backward : norm_backward_by_name<layer_norm_backward> {
                                        like("dbias", "bias")};
 };
 
-struct layer_norm : norm_by_name<layer_norm> {
-  static constexpr const norm_member& member = kLayerNorm;
+struct layer_norm : norm_by_name<layer_norm, kLayerNorm> {
   using backward = layer_norm_backward;
   static constexpr const char* name = "layer_norm";
   static constexpr argument_list arguments{
@@ -49,7 +43,6 @@ struct layer_norm : norm_by_name<layer_norm> {
 };
 
 const register_ops<layer_norm, layer_norm_backward> registered_layer_norm;
-const register_promotion<layer_norm> registered_layer_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

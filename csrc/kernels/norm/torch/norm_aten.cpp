@@ -2,6 +2,7 @@
 // takes.
 #include <ATen/ATen.h>
 
+#include "binding/philox.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
 namespace thunderkittens {
@@ -26,81 +27,60 @@ Tensor scale_of(const optional_tensor& weight, double offset, const Tensor& like
   return weight ? weight->to(like.scalar_type()) + offset : at::ones({1}, like.options());
 }
 
-constexpr int64_t kLow = 0xffffffff;
-
-// High and low half of the product of 32-bit numbers, which lie in int64: by halves of `b`, so that
-// nothing overflows.
-std::pair<Tensor, Tensor> multiply(int64_t a, const Tensor& b) {
-  const Tensor low = b.bitwise_and(0xffff).mul_(a);
-  const Tensor high = b.bitwise_right_shift(16).mul_(a).add_(low.bitwise_right_shift(16));
-  return {high.bitwise_right_shift(16),
-          high.bitwise_and(0xffff).bitwise_left_shift(16).bitwise_or(low.bitwise_and(0xffff))};
-}
-
 // What dropout multiplies the elements of `x` by: the mask that dropout.cuh describes, on x's
 // device, whose seed is not read by the host.
 Tensor dropout_factors(const Tensor& x, double p, const Tensor& seed, at::ScalarType type) {
-  const auto numbers = seed.options();
-  const Tensor counter = at::arange((x.numel() + 3) / 4, numbers);
-  const Tensor zeros = at::zeros_like(counter), one = seed.reshape({1});
-  std::array<Tensor, 4> c = {counter.bitwise_and(kLow), counter.bitwise_right_shift(32), zeros,
-                             zeros};
-  std::array<Tensor, 2> key = {one.bitwise_and(kLow),
-                               one.bitwise_right_shift(32).bitwise_and(kLow)};
-  for (int round = 0; round < 7; ++round) {
-    const auto [a_high, a_low] = multiply(0xD2511F53, c[0]);
-    const auto [b_high, b_low] = multiply(0xCD9E8D57, c[2]);
-    c = {b_high.bitwise_xor(c[1]).bitwise_xor(key[0]), b_low,
-         a_high.bitwise_xor(c[3]).bitwise_xor(key[1]), a_low};
-    key = {key[0].add(0x9E3779B9).bitwise_and(kLow), key[1].add(0xBB67AE85).bitwise_and(kLow)};
-  }
+  constexpr int64_t kWord = 0xffffffff;
+  const Tensor one = seed.reshape({1}), zero = at::zeros_like(one);
+  const Tensor number = philox_words<Tensor>(
+      x.numel(), zero, zero,
+      {one.bitwise_and(kWord), one.bitwise_right_shift(32).bitwise_and(kWord)});
   const dropout_params drop = dropout_params::of(p, nullptr);
-  const Tensor number = at::stack({c[0], c[1], c[2], c[3]}, 1).flatten().slice(0, 0, x.numel());
   const Tensor kept = number.ge(static_cast<int64_t>(drop.drop_below)).view(x.sizes());
   return kept.to(type).mul_(type == at::kDouble ? 1.0 / (1.0 - p) : drop.scale);
 }
 
 }  // namespace
 
-norm_results norm_forward_aten(const norm_member& member, const norm_call& call) {
+tensor_array<4> norm_forward_aten(const norm_member& member, const norm_call& call) {
   const Tensor& x = call.x;
-  const at::ScalarType type = call.residual || !member.centred
+  const at::ScalarType type = call.residual || !member.centred()
                                   ? statistics_dtype(x)
                                   : layer_norm_dtype(x, call.weight, call.bias);
   Tensor s = x.to(type);
   if (call.seed) s = s * dropout_factors(x, call.dropout_p, *call.seed, type);
   if (call.residual) s = s + call.residual->to(type);
-  norm_results results;
-  if (call.residual) results.sum = s.to(call.residual->scalar_type()).contiguous();
+  tensor_array<4> results;
+  if (call.residual) results[kSum] = s.to(call.residual->scalar_type()).contiguous();
   const auto statistics = x.sizes().slice(0, x.dim() - 1);
   Tensor y;
-  if (member.centred) {
+  if (member.centred()) {
     Tensor mean, rstd;
     std::tie(y, mean, rstd) = at::native_layer_norm(s, {x.size(-1)}, to(call.weight, type),
                                                     to(call.bias, type), call.eps);
-    results.mean = mean.reshape(statistics);
-    results.rstd = rstd.reshape(statistics);
+    results[kMean] = mean.reshape(statistics);
+    results[kRstd] = rstd.reshape(statistics);
   } else {
     const Tensor rstd = s.square().mean(-1, /*keepdim=*/true).add_(call.eps).rsqrt_();
-    results.rstd = rstd.reshape(statistics);
+    results[kRstd] = rstd.reshape(statistics);
     y = s * rstd;
     if (call.round_first) y = y.to(x.scalar_type()).to(type);
     y = y * scale_of(call.weight, call.weight_offset, y);
   }
-  results.y = y.to(x.scalar_type()).contiguous();
+  results[kY] = y.to(x.scalar_type()).contiguous();
   return results;
 }
 
-norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call) {
+tensor_array<4> norm_backward_aten(const norm_member& member, const norm_backward_call& call) {
   const Tensor& x = call.x;
   const bool ds_wanted = call.needs[kDx] || call.needs[kDresidual];
-  const at::ScalarType type = call.dsum || call.seed || !member.centred
+  const at::ScalarType type = call.dsum || call.seed || !member.centred()
                                   ? statistics_dtype(x)
                                   : layer_norm_dtype(x, call.weight, call.bias);
   Tensor ds, dweight, dbias;
   const Tensor dy = call.dy.to(type), s = x.to(type);
   const Tensor rstd = call.rstd.contiguous().unsqueeze(-1);
-  if (member.centred) {
+  if (member.centred()) {
     // On a GPU torch gives dbias the shape of the weight, which may not be there: [0].
     const bool alone = call.needs[kDbias] && !call.weight;
     std::tie(ds, dweight, dbias) = at::native_layer_norm_backward(
@@ -116,7 +96,7 @@ norm_gradients norm_backward_aten(const norm_member& member, const norm_backward
     if (call.needs[kDweight]) dweight = (dy * normal).reshape({-1, x.size(-1)}).sum(0);
   }
   if (ds_wanted && call.dsum) ds = ds + call.dsum->to(type);
-  norm_gradients results;
+  tensor_array<4> results;
   if (call.needs[kDresidual]) results[kDresidual] = ds.to(x.scalar_type()).contiguous();
   if (call.needs[kDx]) {
     if (call.seed) ds = ds * dropout_factors(x, call.dropout_p, *call.seed, type);

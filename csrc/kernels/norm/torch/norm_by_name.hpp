@@ -2,12 +2,14 @@
 // results, that its description names.
 #pragma once
 
+#include <ATen/ops/randint.h>
+
 #include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "binding/by_name.h"
-#include "binding/record.h"
+#include "binding/op.h"
 #include "kernels/norm/torch/norm_call.hpp"
 
 namespace thunderkittens {
@@ -28,15 +30,30 @@ inline constexpr std::string_view kRoundFirst = "llama";
 //   sum = dropout(x) + residual,   y = norm(sum)
 
 // The sum as it is returned, and saved: without gradient where x and residual need none.
-inline constexpr result kSum{
+inline constexpr result kSumResult{
     .name = "sum", .rule = result_rule::like, .like = "residual", .depends_on = {"x", "residual"}};
 
 // Raises what the descriptions do not.
-void check_dropout(const char* op, const Tensor& x, double p, const optional_tensor& seed);
+inline void check_dropout(const char* op, const Tensor& x, double p, const optional_tensor& seed) {
+  TORCH_CHECK_VALUE(p < 1.0, op, ": dropout_p must be < 1, got ", p);
+  if (!seed) return;
+  TORCH_CHECK_TYPE(seed->scalar_type() == at::kLong, op, ": seed must have dtype int64, got ",
+                   seed->scalar_type());
+  TORCH_CHECK_VALUE(seed->sym_numel() == 1, op, ": seed must have one element, got shape ",
+                    seed->sym_sizes());
+  TORCH_CHECK_VALUE(seed->device() == x.device(), op, ": seed must be on ", x.device(),
+                    " (x's device), got ", seed->device());
+}
 
 // The seed to use: none where nothing is dropped, the one given, or one from torch's generator,
 // drawn on x's device, so that a CUDA graph draws a new one at each replay.
-optional_tensor seed_of(const Tensor& x, double p, bool training, const optional_tensor& seed);
+inline optional_tensor seed_of(const Tensor& x, double p, bool training,
+                               const optional_tensor& seed) {
+  if (!training || !(p > 0.0) || explaining() != nullptr) return std::nullopt;
+  if (seed) return seed;
+  return at::randint(std::numeric_limits<int64_t>::max(), {1},
+                     at::TensorOptions(x.device()).dtype(at::kLong));
+}
 
 // ---- Forward and backward -----------------------------------------------------------------------
 
@@ -50,24 +67,25 @@ constexpr auto places_among(const std::array<std::string_view, 4>& names) {
   return places;
 }
 template <size_t Count>
-std::array<Tensor, Count> those_at(const std::array<size_t, Count>& places,
-                                   std::array<Tensor, 4> all) {
-  std::array<Tensor, Count> results;
+tensor_array<Count> those_at(const std::array<size_t, Count>& places, tensor_array<4> all) {
+  tensor_array<Count> results;
   for (size_t i = 0; i < Count; ++i) results[i] = std::move(all[places[i]]);
   return results;
 }
 
-// What Op, which is Op::member of the family, computes.
-template <class Op>
+// What Op, which is Member of the family, computes.
+template <class Op, const norm_member& Member>
 struct norm_by_name {
-  // The last argument: whether statistics are wanted.
-  static auto compute(const auto&... args) {
+  static constexpr autocast_rule autocast = autocast_rule::promote;
+
+  static auto compute(bool wants_statistics, const auto&... args) {
     constexpr auto kPlaces = places_among<Op>({"y", "sum", "mean", "rstd"});
     const auto given = by_name<Op>(args...);
     const Tensor& x = given("x"_name);
     const double dropout_p = given("dropout_p"_name, 0.0);
-    norm_results r =
-        norm_forward(Op::member,
+    return those_at(
+        kPlaces,
+        norm_forward(Member,
                      {.x = x,
                       .residual = given("residual"_name, kNoTensor),
                       .weight = given("weight"_name),
@@ -78,37 +96,38 @@ struct norm_by_name {
                       .dropout_p = dropout_p,
                       .seed = seed_of(x, dropout_p, given("training"_name, false),
                                       given("seed"_name, kNoTensor))},
-                     /*statistics=*/given.last());
-    return those_at(kPlaces,
-                    {std::move(r.y), std::move(r.sum), std::move(r.mean), std::move(r.rstd)});
+                     wants_statistics));
   }
 };
 
-template <class Op>
+template <class Op, const norm_member& Member>
 struct norm_backward_by_name {
   static auto compute(const auto&... args) {
     constexpr auto kPlaces = places_among<Op>({"dx", "dresidual", "dweight", "dbias"});
     const auto given = by_name<Op>(args...);
-    norm_needs needs{};
+    std::array<bool, 4> needs{};
     for (size_t i = 0; i < kPlaces.size(); ++i) needs[kPlaces[i]] = given("needs"_name)[i];
     return those_at(kPlaces,
-                    norm_backward(Op::member, {.dy = given("dy"_name),
-                                               .dsum = given("dsum"_name, kNoTensor),
-                                               .x = given("sum"_name, given("x"_name, kUndefined)),
-                                               .weight = given("weight"_name),
-                                               .bias = given("bias"_name, kNoTensor),
-                                               .mean = given("mean"_name, kUndefined),
-                                               .rstd = given("rstd"_name),
-                                               .needs = needs,
-                                               .weight_offset = given("weight_offset"_name, 0.0),
-                                               .dropout_p = given("dropout_p"_name, 0.0),
-                                               .seed = given("seed"_name, kNoTensor)}));
+                    norm_backward(Member, {.dy = given("dy"_name),
+                                           .dsum = given("dsum"_name, kNoTensor),
+                                           .x = given("sum"_name, given("x"_name, kUndefined)),
+                                           .weight = given("weight"_name),
+                                           .bias = given("bias"_name, kNoTensor),
+                                           .mean = given("mean"_name, kUndefined),
+                                           .rstd = given("rstd"_name),
+                                           .needs = needs,
+                                           .weight_offset = given("weight_offset"_name, 0.0),
+                                           .dropout_p = given("dropout_p"_name, 0.0),
+                                           .seed = given("seed"_name, kNoTensor)}));
   }
 };
 
 // The same of a sum, with dropout.
-template <class Op>
-struct add_norm_by_name : norm_by_name<Op> {
+template <class Op, const norm_member& Member>
+struct add_norm_by_name : norm_by_name<Op, Member> {
+  static constexpr size_t kReturned = 2;  // y and the sum
+  static constexpr bool kRandom = true;
+
   static void check_options(const auto&... args) {
     const auto given = by_name<Op>(args...);
     check_dropout(Op::name, given("x"_name), given("dropout_p"_name), given("seed"_name));
@@ -138,8 +157,8 @@ struct add_norm_by_name : norm_by_name<Op> {
   }
 };
 
-template <class Op>
-struct add_norm_backward_by_name : norm_backward_by_name<Op> {
+template <class Op, const norm_member& Member>
+struct add_norm_backward_by_name : norm_backward_by_name<Op, Member> {
   static void check_options(const auto&... args) {
     const auto given = by_name<Op>(args...);
     const optional_tensor& dsum = given("dsum"_name);

@@ -83,24 +83,23 @@ Tensor in_rows(const Tensor& t) { return strides_of(t) ? t : t.contiguous(); }
 Tensor in_even_rows(const optional_tensor& t) { return t ? as_rows(*t).tensor : Tensor(); }
 
 void forward_kernel(const decision& d, const norm_forward_problem& problem, const norm_call& call,
-                    const norm_results& results) {
+                    const tensor_array<4>& results) {
   launch(d, problem,
          norm_forward_tensors{
              .x = input(in_rows(call.x)),
              .residual = input(in_even_rows(call.residual)),
              .weight = input(contiguous(call.weight)),
              .bias = input(contiguous(call.bias)),
-             .y = output(results.y),
-             .sum = output(results.sum),
-             .mean = output<float>(results.mean),
-             .rstd = output<float>(results.rstd),
+             .y = output(results[kY]),
+             .sum = output(results[kSum]),
+             .mean = output<float>(results[kMean]),
+             .rstd = output<float>(results[kRstd]),
              .seed = input<int64_t>(call.seed),
-         },
-         call.x.device());
+         });
 }
 
 void backward_kernel(const decision& d, const norm_backward_problem& problem,
-                     const norm_backward_call& call, const norm_gradients& results) {
+                     const norm_backward_call& call, const tensor_array<4>& results) {
   launch(d, problem,
          norm_backward_tensors{
              .dy = input(in_rows(call.dy)),
@@ -114,17 +113,16 @@ void backward_kernel(const decision& d, const norm_backward_problem& problem,
              .dweight = output(results[kDweight]),
              .dbias = output(results[kDbias]),
              .seed = input<int64_t>(call.seed),
-         },
-         call.x.device());
+         });
 }
 
-norm_results empty_results(const norm_member& member, const norm_call& call, bool statistics) {
+tensor_array<4> empty_results(const norm_member& member, const norm_call& call, bool statistics) {
   return {empty_contiguous(call.x), call.residual ? empty_contiguous(*call.residual) : Tensor(),
-          statistics && member.centred ? empty_statistics(call.x) : Tensor(),
+          statistics && member.centred() ? empty_statistics(call.x) : Tensor(),
           statistics ? empty_statistics(call.x) : Tensor()};
 }
 
-norm_gradients empty_gradients(const norm_backward_call& call) {
+tensor_array<4> empty_gradients(const norm_backward_call& call) {
   const auto like = [&](norm_gradient which, const optional_tensor& t) {
     return call.needs[which] ? empty_contiguous(*t) : Tensor();
   };
@@ -134,12 +132,12 @@ norm_gradients empty_gradients(const norm_backward_call& call) {
 
 }  // namespace
 
-norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
+tensor_array<4> norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
   const Tensor& x = call.x;
   if (x.numel() == 0 && explaining() == nullptr) {
-    norm_results results = empty_results(member, call, statistics);
-    for (Tensor* t : {&results.mean, &results.rstd}) {
-      if (t->defined()) t->zero_();
+    tensor_array<4> results = empty_results(member, call, statistics);
+    for (const norm_result i : {kMean, kRstd}) {
+      if (results[i].defined()) results[i].zero_();
     }
     return results;
   }
@@ -151,14 +149,14 @@ norm_results norm_forward(const norm_member& member, const norm_call& call, bool
     return {};
   }
   if (d.on == nullptr) return norm_forward_aten(member, call);
-  const norm_results results = empty_results(member, call, statistics);
+  const tensor_array<4> results = empty_results(member, call, statistics);
   forward_kernel(d, problem, call, results);
   return results;
 }
 
-norm_gradients norm_backward(const norm_member& member, const norm_backward_call& call) {
+tensor_array<4> norm_backward(const norm_member& member, const norm_backward_call& call) {
   if (call.x.numel() == 0) {  // sums over no rows
-    const norm_gradients results = empty_gradients(call);
+    const tensor_array<4> results = empty_gradients(call);
     for (const Tensor& t : results) {
       if (t.defined()) t.zero_();
     }
@@ -168,7 +166,7 @@ norm_gradients norm_backward(const norm_member& member, const norm_backward_call
   const decision d = decide(member.backward, call.x, problem);
   if (d.explained) return {};
   if (d.on == nullptr) return norm_backward_aten(member, call);
-  const norm_gradients results = empty_gradients(call);
+  const tensor_array<4> results = empty_gradients(call);
   backward_kernel(d, problem, call, results);
   return results;
 }

@@ -14,9 +14,6 @@
 
 namespace thunderkittens {
 
-using at::Tensor;
-using optional_tensor = std::optional<Tensor>;
-
 // Of members without the argument.
 inline const optional_tensor kNoTensor;
 inline const Tensor kUndefined;
@@ -24,9 +21,10 @@ inline const Tensor kUndefined;
 // A member of the family.
 struct norm_member {
   norm_op op;
-  const kernel& forward;
-  const kernel& backward;
-  bool centred;  // has a mean, and a bias
+  kernel forward, backward;
+
+  // Whether it has a mean, and a bias.
+  bool centred() const { return op == norm_op::layer_norm || op == norm_op::add_layer_norm; }
 };
 
 // The arguments of a call, which outlive it.
@@ -42,14 +40,10 @@ struct norm_call {
   const optional_tensor& seed = kNoTensor;  // [1] int64 with dropout, else none
 };
 
-struct norm_results {
-  Tensor y, sum, mean, rstd;  // undefined: the member has none, or it is not wanted
-};
-
+// What a forward gives: undefined where the member has none, or it is not wanted.
+enum norm_result { kY, kSum, kMean, kRstd };
 // The gradients a backward is asked for, or gives: undefined where not wanted.
 enum norm_gradient { kDx, kDresidual, kDweight, kDbias };
-using norm_needs = std::array<bool, 4>;
-using norm_gradients = std::array<Tensor, 4>;
 
 struct norm_backward_call {
   const Tensor& dy;
@@ -59,17 +53,17 @@ struct norm_backward_call {
   const optional_tensor& bias;
   const Tensor& mean;  // undefined without one
   const Tensor& rstd;
-  norm_needs needs;
+  std::array<bool, 4> needs;
   double weight_offset = 0.0;
   double dropout_p = 0.0;
   const optional_tensor& seed = kNoTensor;
 };
 
-norm_results norm_forward(const norm_member& member, const norm_call& call, bool statistics);
-norm_gradients norm_backward(const norm_member& member, const norm_backward_call& call);
+tensor_array<4> norm_forward(const norm_member& member, const norm_call& call, bool statistics);
+tensor_array<4> norm_backward(const norm_member& member, const norm_backward_call& call);
 
 // By ATen, from its formula.
-norm_results norm_forward_aten(const norm_member& member, const norm_call& call);
-norm_gradients norm_backward_aten(const norm_member& member, const norm_backward_call& call);
+tensor_array<4> norm_forward_aten(const norm_member& member, const norm_call& call);
+tensor_array<4> norm_backward_aten(const norm_member& member, const norm_backward_call& call);
 
 }  // namespace thunderkittens

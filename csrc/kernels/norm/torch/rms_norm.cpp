@@ -5,22 +5,16 @@
 //
 // `rms_norm_forward` also returns rstd [x.shape[:-1]] in float32 (float64 for float64), for
 // `rms_norm_backward`.
-#include "binding/autocast.h"
-#include "binding/op.h"
 #include "kernels/norm/torch/norm_by_name.hpp"
 
 namespace thunderkittens {
 namespace {
 
-const kernel kRmsNormForwardKernel("rms_norm", kRmsNormForward);
-const kernel kRmsNormBackwardKernel("rms_norm_backward", kRmsNormBackward);
-const norm_member kRmsNorm{norm_op::rms_norm, kRmsNormForwardKernel, kRmsNormBackwardKernel,
-                           /*centred=*/false};
+const norm_member kRmsNorm{
+    norm_op::rms_norm, {"rms_norm", kRmsNormForward}, {"rms_norm_backward", kRmsNormBackward}};
 
-struct rms_norm_backward : norm_backward_by_name<rms_norm_backward> {
-  static constexpr const norm_member& member = kRmsNorm;
-  static constexpr const char* name = "rms_norm_backward";
-  static constexpr const char* differentiates = "rms_norm";
+struct rms_norm_backward : gradients_of<"rms_norm">,
+                           norm_backward_by_name<rms_norm_backward, kRmsNorm> {
   static constexpr argument_list arguments{
       tensor("dy", dtype_rule::floating, "*,N"),
       tensor("x", dtype_rule::same, "*,N"),
@@ -32,8 +26,7 @@ struct rms_norm_backward : norm_backward_by_name<rms_norm_backward> {
   static constexpr result_list results{like("dx", "x"), like("dweight", "weight")};
 };
 
-struct rms_norm : norm_by_name<rms_norm> {
-  static constexpr const norm_member& member = kRmsNorm;
+struct rms_norm : norm_by_name<rms_norm, kRmsNorm> {
   using backward = rms_norm_backward;
   static constexpr const char* name = "rms_norm";
   static constexpr argument_list arguments{
@@ -48,7 +41,6 @@ struct rms_norm : norm_by_name<rms_norm> {
 };
 
 const register_ops<rms_norm, rms_norm_backward> registered_rms_norm;
-const register_promotion<rms_norm> registered_rms_norm_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

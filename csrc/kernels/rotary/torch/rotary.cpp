@@ -7,7 +7,6 @@
 // to any order. Under autocast q and k may differ in dtype, and keep theirs.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
-#include "binding/autocast.h"
 #include "binding/launch.h"
 #include "binding/op.h"
 #include "binding/overlap.h"
@@ -17,10 +16,7 @@
 namespace thunderkittens {
 namespace {
 
-using at::Tensor;
-using c10::SymInt;
 using torch::autograd::variable_list;
-using two_tensors = std::array<Tensor, 2>;
 
 const kernel kRotaryKernel("rotary", kRotary);
 
@@ -88,15 +84,9 @@ void check_sizes(const rotary_call& c) {
                     c.cu_seqlens ? "max_seqlen" : "q.size(1)", " + offset), got ", rows);
 }
 
-void check_writable(const Tensor& t, const char* name) {
-  TORCH_CHECK(!overlaps_itself(t), "rotary: ", name,
-              " must not overlap with itself where it is written in place, got sizes ", t.sizes(),
-              " and strides ", t.strides());
-}
-
 void check_writable(const rotary_call& c) {
-  check_writable(c.q, "q");
-  check_writable(c.k, "k");
+  check_no_overlap("rotary", "q", c.q, " where it is written in place");
+  check_no_overlap("rotary", "k", c.k, " where it is written in place");
   TORCH_CHECK(!overlap(c.q, c.k),
               "rotary: q and k must not share memory where they are written in place, got q of "
               "strides ",
@@ -137,12 +127,8 @@ int64_t row_stride_of(const Tensor& table) {
   return table.size(0) == 1 ? 0 : is_readable(table) ? table.stride(0) : table.size(1);
 }
 
-// (Of float64, which no kernel takes, float32.)
 rotary_problem problem_of(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool packed = c.cu_seqlens.has_value();
-  const auto type_of = [](const Tensor& t) {
-    return kernel_dtype(t.scalar_type()).value_or(dtype::float32);
-  };
   return {
       .batch = packed ? 1 : c.q.size(0),
       .tokens = c.q.size(-3),
@@ -160,8 +146,8 @@ rotary_problem problem_of(const rotary_call& c, const Tensor& q_out, const Tenso
       .interleaved = c.interleaved,
       .conjugate = c.conjugate,
       .in_place = q_out.is_same(c.q),
-      .type = type_of(c.q),
-      .table_type = type_of(c.cos),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
+      .table_type = kernel_dtype_or_float(c.cos.scalar_type()),
   };
 }
 
@@ -180,19 +166,14 @@ void turn_by_kernel(const decision& d, const rotary_problem& problem, const rota
              .sin = input(operand(c.sin)),
              .offsets = input(contiguous(c.offsets)),
              .cu_seqlens = input(contiguous(c.cu_seqlens)),
-         },
-         q.device());
+         });
   if (!in_place) return;
   if (!q.is_same(c.q)) c.q.copy_(q);
   if (!k.is_same(c.k)) c.k.copy_(k);
 }
 
-// With the first halves of full tables, to which the others are equal.
-void turn_by_halves(const rotary_call& c, const Tensor& q_out, const Tensor& k_out);
-
-// In place, the outputs are q and k themselves.
-void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
-  if (has_full_width(c)) return turn_by_halves(c, q_out, k_out);
+// With a column of the tables for each pair. In place, the outputs are q and k themselves.
+void turn_pairs(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   const bool in_place = q_out.is_same(c.q), empty = c.q.numel() == 0 && c.k.numel() == 0;
   const bool nothing_to_do = empty || (in_place && c.cos.size(1) == 0);
   if (nothing_to_do && explaining() == nullptr) return;
@@ -208,12 +189,14 @@ void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
   }
 }
 
-void turn_by_halves(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
+// Of full tables the first halves are taken, to which the others are equal.
+void turn(const rotary_call& c, const Tensor& q_out, const Tensor& k_out) {
+  if (!has_full_width(c)) return turn_pairs(c, q_out, k_out);
   const int64_t pairs = c.cos.size(1) / 2;
   const Tensor cos = c.cos.narrow(1, 0, pairs), sin = c.sin.narrow(1, 0, pairs);
-  turn({c.q, c.k, cos, sin, c.offset, c.offsets, c.interleaved, c.conjugate, c.cu_seqlens,
-        c.max_seqlen},
-       q_out, k_out);
+  turn_pairs({c.q, c.k, cos, sin, c.offset, c.offsets, c.interleaved, c.conjugate, c.cu_seqlens,
+              c.max_seqlen},
+             q_out, k_out);
   if (explaining() == nullptr) return;
   explaining()->notes.push_back(c10::str("cos and sin have ", 2 * pairs,
                                          " columns: the first halves, cos[..., :", pairs,
@@ -275,22 +258,23 @@ struct rotary_of_tables {
 
 struct rotary : rotary_of_tables {
   static constexpr const char* name = "rotary";
+  static constexpr autocast_rule autocast = autocast_rule::promote;
   static constexpr result_list results{like("", "q"), like("", "k")};
   static constexpr size_t kPlain = 4;
   static constexpr bool kKeepsDtypes = true;
 
-  static two_tensors compute(const auto&... args) {
+  static tensor_array<2> compute(const auto&... args) {
     const rotary_call c{args...};
-    const two_tensors out{empty_contiguous(c.q), empty_contiguous(c.k)};
+    const tensor_array<2> out{empty_contiguous(c.q), empty_contiguous(c.k)};
     turn(c, out[0], out[1]);
     return out;
   }
 
-  static two_tensors record(const call_to_record& call, const auto&... args) {
+  static tensor_array<2> record(const call_to_record& call, const auto&... args) {
     const rotary_call c{args...};
     refuse_table_gradients(c);
     const auto node = node_of(c, c.q, c.k);
-    const two_tensors out = functions<rotary, true>::below_autograd(call.plain, args...);
+    const tensor_array<2> out = functions<rotary, true>::below_autograd(call.plain, args...);
     for (const Tensor& t : out) torch::autograd::set_history(t, node);
     return out;
   }
@@ -310,7 +294,7 @@ struct rotary_in_place : rotary_of_tables {
 
   // Of q and k each has a node of its own, since a node that changes a view (of a fused projection)
   // may change nothing else.
-  static std::array<Tensor, 0> record(const call_to_record& call, const auto&... args) {
+  static tensor_array<0> record(const call_to_record& call, const auto&... args) {
     const rotary_call c{args...};
     refuse_table_gradients(c);
     std::array<std::shared_ptr<torch::autograd::Node>, 2> nodes;
@@ -336,19 +320,15 @@ variable_list turn_back::operator()(const backward_call& b) const {
   const auto or_no_heads = [](const Tensor& t, const Tensor& like) {
     return t.defined() ? t : like.narrow(-2, 0, 0);
   };
-  const auto given = [&](size_t i) {
-    return b.saved[i].defined() ? std::optional(b.saved[i]) : std::nullopt;
-  };
-  const auto [q, k] =
-      call_from_backward<rotary>(or_no_heads(dq, dk), or_no_heads(dk, dq), b.saved[0], b.saved[1],
-                                 offset, given(2), interleaved, !conjugate, given(3), max_seqlen);
+  const auto [q, k] = call_from_backward<rotary>(
+      or_no_heads(dq, dk), or_no_heads(dk, dq), b.saved[0], b.saved[1], offset,
+      as_optional(b.saved[2]), interleaved, !conjugate, as_optional(b.saved[3]), max_seqlen);
   if (dq.defined()) list[0] = q;
   if (dk.defined()) list[1] = k;
   return list;
 }
 
 const register_ops<rotary, rotary_in_place> registered_rotary;
-const register_promotion<rotary> registered_rotary_promotion;
 
 }  // namespace
 }  // namespace thunderkittens

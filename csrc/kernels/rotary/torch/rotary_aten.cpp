@@ -4,9 +4,6 @@
 #include "kernels/rotary/torch/rotary_call.hpp"
 
 namespace thunderkittens {
-
-using at::Tensor;
-
 namespace {
 
 // [N], or [B, S]: the row of the table for each token.
