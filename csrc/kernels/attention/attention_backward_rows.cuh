@@ -23,7 +23,7 @@ KITTENS_DEVICE float dq_factor(float bound) {
   uint32_t bits;
   std::memcpy(&bits, &bound, sizeof(bits));
   const int exponent = static_cast<int>(bits >> 23) - kBias;  // bound < 2^(exponent + 1)
-  const int most = 29 - exponent;  // at least −98
+  const int most = 29 - exponent;                             // at least −98
   const int factor = most < kMostFactor ? most : kMostFactor;
   const uint32_t result_bits = static_cast<uint32_t>(factor + kBias) << 23;
   float result;
