@@ -101,7 +101,7 @@ def write_questions(path: Path, tokenizer: Tokenizer, source: Path) -> int:
         ValueError: The questions cannot be read, or are more or longer than the format has room
             for.
     """
-    if tokenizer.get_vocab_size() >= START_OF_QUESTION:
+    if max(tokenizer.get_vocab().values()) >= START_OF_QUESTION:
         raise ValueError(
             f"{path}: tokens must be below {START_OF_QUESTION}, which the format needs"
         )
@@ -152,7 +152,8 @@ def prepare(options: argparse.Namespace) -> None:
     else:
         tokenizer = data.train_tokenizer(train, options.vocabulary)
         tokenizer.save(str(kept))
-    vocabulary = tokenizer.get_vocab_size()
+    # Numbers may be left out: what they have to be below counts, and not how many tokens there are.
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
     for name, documents in (("train", train), ("eval", held_out)):
         tokens = data.encode(tokenizer, documents)
         write_tokens(options.out / f"{name}.bin", tokens, vocabulary)

@@ -4,12 +4,15 @@ what is wrong."""
 import math
 import re
 import signal
+import struct
 import subprocess
 
 import pytest
 import torch
 from models import checkpoint
 from models.gpt2 import TORCH_OPS
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import models as word_models
 from torch.nn.functional import cross_entropy
 from trainers import (
     CONFIG,
@@ -296,6 +299,22 @@ def test_prepared_files_are_of_whole_documents(tmp_path):
         found.append([tokenizer.decode(ids[first + 1 : last]) for first, last in pairs])
     assert sorted(found[0] + found[1]) == sorted(texts.values())
     assert found[1]
+
+
+def test_numbers_of_tokens_may_have_gaps(tmp_path):
+    """A file of uint16 would have other tokens; and what is printed is what --vocabulary needs."""
+    words = {"a": 0, "b": 70000, checkpoint.END_OF_TEXT: 5}
+    tokenizer = Tokenizer(word_models.WordLevel(words, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "sparse.json"))
+    (tmp_path / "text.txt").write_text("b a " * 20)
+    more = ["--data", str(tmp_path / "text.txt"), "--tokenizer", str(tmp_path / "sparse.json")]
+    assert prepare.main([*more, "--out", str(tmp_path / "data")]) == 0
+    content = (tmp_path / "data" / "train.bin").read_bytes()
+    magic, version, count = struct.unpack("<3i", content[:12])
+    assert (magic, version) == (20240801, 7)
+    tokens = torch.frombuffer(bytearray(content[1024:]), dtype=torch.int32).tolist()
+    assert len(tokens) == count and tokens[:5] == [5, 70000, 0, 70000, 0]
 
 
 def test_wide_tokens_are_read_as_well(run_trainer, tokens_file, tmp_path):

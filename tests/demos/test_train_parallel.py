@@ -61,6 +61,7 @@ def test_each_way_in_bfloat16_has_float32_weights_in_the_optimizer(text, tmp_pat
     """As on a GPU. A way's gradients differ from another's by roundings of bfloat16, as those of
     one process do from float32's: by no more than these two together."""
     given = [*SMALL, "--data", str(text)]
+    monkeypatch.setattr(program.Run, "sample", lambda _run: "")
     alone = {}
     for dtype in ("float32", "bfloat16"):
         monkeypatch.setattr(program, "dtype_of", lambda _, dtype=dtype: getattr(torch, dtype))

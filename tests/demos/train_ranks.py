@@ -25,6 +25,8 @@ def main(task: str, folder: str, dtype: str, *options: str) -> None:
     import train
 
     train.dtype_of = lambda _device: getattr(torch, dtype)
+    if dtype == "bfloat16":  # samples take longer than steps; float32 has some
+        train.Run.sample = lambda _run: ""
     ranks.begin("cpu")
     pairs = itertools.pairwise((*parallel.WAYS, parallel.WAYS[0]))
     for way, other in pairs if task == "each" else zip(parallel.WAYS, parallel.WAYS, strict=True):
