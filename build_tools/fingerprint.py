@@ -6,6 +6,7 @@ may have elsewhere. Both have the fingerprint compiled in, and `check_library` o
 """
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def write() -> Path:
     folder = settings.build_dir() / "generated" / key
     if not (folder / HEADER).is_file():
         (folder / HEADER).parent.mkdir(parents=True, exist_ok=True)
-        (folder / HEADER).write_text(content)
+        scratch = folder / f"{HEADER.name}.{os.getpid()}"  # others may be about to read it
+        scratch.write_text(content)
+        scratch.replace(folder / HEADER)
     return folder
 
 

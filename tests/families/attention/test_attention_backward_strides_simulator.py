@@ -61,8 +61,8 @@ SAID = {
     "one head": "planned",
     "bounded": "planned",
     "apart": "planned",
-    "bounded and apart": "attention_backward: of keys with bounds, the batches of dv must lie 48000 "
-    "elements apart, got 48320",
+    "bounded and apart": "attention_backward: of keys with bounds, the batches of dv must lie "
+    "48000 elements apart, got 48320",
 }
 
 
