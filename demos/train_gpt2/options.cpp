@@ -182,7 +182,6 @@ void refuse_without_effect(const options& o, const std::set<std::string>& given)
       {"prompt", "--sample", samples},
       {"temperature", "--sample", samples},
       {"top-k", "--sample", samples},
-      {"nccl", "--ranks above 1", o.ranks > 1},
   };
   for (const auto& one : all) {
     if (one.counts || !given.contains(one.name)) continue;
