@@ -14,7 +14,7 @@ import setuptools  # noqa: E402
 from setuptools.command.build_py import build_py  # noqa: E402
 from setuptools.command.install import install  # noqa: E402
 
-from build_tools import build_info, cuda, ops, settings, toolchain  # noqa: E402
+from build_tools import build_info, cuda, fingerprint, ops, settings, toolchain  # noqa: E402
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
@@ -44,6 +44,7 @@ def metadata() -> dict:
 def copy_headers(folder: Path) -> None:
     """Copies the headers for nvcc; the simulator's twins need csrc/sim, which is not packaged."""
     shutil.copytree(ROOT / "csrc" / "include", folder, ignore=shutil.ignore_patterns("sim"))
+    shutil.copy(fingerprint.write() / fingerprint.HEADER, folder / fingerprint.HEADER)
 
 
 class BuildWithLibraries(build_py):

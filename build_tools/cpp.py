@@ -3,7 +3,17 @@
 import subprocess
 from pathlib import Path
 
-from build_tools import compile, cuda, cxx, environment, ops, settings, simulator, toolchain
+from build_tools import (
+    compile,
+    cuda,
+    cxx,
+    environment,
+    fingerprint,
+    ops,
+    settings,
+    simulator,
+    toolchain,
+)
 from build_tools.settings import ROOT
 
 SOURCE = Path("demos/cpp/kernels.cpp")
@@ -58,7 +68,7 @@ def build_program(source: Path, toolkit: toolchain.Cuda | None, package: Path) -
     """
     other = toolkit.cudart if toolkit else package / "lib" / simulator.LIBRARY
     with_cuda = ("-DWITH_CUDA", "-isystem", str(toolkit.include)) if toolkit else ()
-    job = cxx.job(source, flags=("-I", str(SOURCE.parent), *with_cuda))
+    job = cxx.job(source, flags=("-I", str(SOURCE.parent), *fingerprint.flags(), *with_cuda))
     compiled = compile.run([job], "Compiling the program")
     libraries = (str(package / "lib" / ops.KERNELS), str(other))
     # A launcher enters itself when its library is loaded: nobody calls the simulator by name.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import configs
-from build_tools import compile, toolchain
+from build_tools import compile, fingerprint, toolchain
 from build_tools.settings import ROOT
 
 INCLUDES = ("-I", "csrc/include", "-I", "csrc")
@@ -45,7 +45,12 @@ def job(source: Path, tool: str = "", flags: tuple[str, ...] = ()) -> compile.Jo
 
 def host_jobs() -> list[compile.Job]:
     """Returns the compilations of csrc/host, which every program with a kernel needs."""
-    return [job(source) for source in sources("csrc/host")]
+    return [host_job(source) for source in sources("csrc/host")]
+
+
+def host_job(source: Path) -> compile.Job:
+    """Returns the compilation of a source of the kernels' library that is not nvcc's."""
+    return job(source, flags=fingerprint.flags() if source == fingerprint.NEEDED_BY else ())
 
 
 def shared_library(name: str) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def _kernel_jobs(
 
 def host_jobs() -> list[compile.Job]:
     """Returns the compilations of the C++ sources beside the kernels, which know no torch."""
-    return [cxx.job(source) for source in cxx.sources("csrc/host", "csrc/kernels/*")]
+    return [cxx.host_job(source) for source in cxx.sources("csrc/host", "csrc/kernels/*")]
 
 
 def glue_jobs(header: Path) -> list[compile.Job]:

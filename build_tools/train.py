@@ -5,7 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from build_tools import compile, cpp, cuda, cxx, environment, ops, settings, simulator, toolchain
+from build_tools import (
+    compile,
+    cpp,
+    cuda,
+    cxx,
+    environment,
+    fingerprint,
+    ops,
+    settings,
+    simulator,
+    toolchain,
+)
 from build_tools.settings import ROOT, BuildError
 
 FOLDER = Path("demos/train_gpt2")
@@ -92,6 +103,8 @@ def _host_jobs(main: Path, toolkit: toolchain.Cuda | None) -> list[compile.Job]:
     for source in [main, *parts, ON_GPU if toolkit else ON_CPU]:
         with_cuda = toolkit is not None and source in WITH_CUDA
         flags = ("-DWITH_CUDA", "-isystem", str(toolkit.include)) if with_cuda else ()
+        if source == main:
+            flags = (*fingerprint.flags(), *flags)
         jobs.append(cxx.job(source, flags=("-I", str(FOLDER), *flags)))
     return jobs
 

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "buffer.h"
+#include "kittens/host/library.h"
 #include "thunderkittens/kernels/attention.h"
 #include "thunderkittens/kernels/cross_entropy.h"
 #include "thunderkittens/kernels/norm.h"
@@ -202,6 +203,7 @@ void cross_entropy(const tk::device& device) {
 
 int main() {
   try {
+    kittens::host::check_library();  // built from the headers that this was compiled with
     const tk::device* const gpu = tk::find_device(0);
     const tk::device device = gpu != nullptr ? *gpu : tk::simulated_device();
     std::printf("on %s\n", gpu != nullptr ? "CUDA device 0" : "the simulator");

@@ -7,6 +7,7 @@ run this program (licence: PSF).
 import functools
 import glob
 import hashlib
+import itertools
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,20 @@ def split(documents: list[str], held_out: float) -> tuple[list[str], list[str]]:
             return train, [document[left:], *documents[index + 1 :]]
         left -= len(document)
     return documents, []
+
+
+def split_between(documents: list[str], held_out: float) -> tuple[list[str], list[str]]:
+    """The same of whole documents: parted between two, where it is nearest to that share.
+
+    So no document has its beginning among what is trained on, and its end among what is held out.
+    One alone is cut, as `split` does.
+    """
+    if len(documents) == 1:
+        return split(documents, held_out)
+    ends = list(itertools.accumulate(map(len, documents)))
+    wanted = ends[-1] * (1 - held_out)
+    count = min(range(1, len(documents)), key=lambda count: abs(ends[count - 1] - wanted))
+    return documents[:count], documents[count:]
 
 
 def train_tokenizer(documents: list[str], vocab_size: int) -> Tokenizer:

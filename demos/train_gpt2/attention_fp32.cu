@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
     const float weight = expf(dot(q, k) * scale_of(p.head_dim) - lse);
     combine(dq, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p.head_dim), k);
   }
-  store(tensors.dq + row, dq, p.head_dim);
+  store(tensors.dq + at.offset(p, at.h, at.t, p.stride), dq, p.head_dim);
   if (arch::lane_id() == 0) arch::store_global(tensors.delta + number, delta);
 }
 
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
       combine(dk, 1.0f, weight * (dot(d_o, v) - delta) * scale_of(p.head_dim), q);
     }
   }
-  const int64_t row = at.offset(p, at.h, at.t, p.key_heads * p.head_dim);
+  const int64_t row = at.offset(p, at.h, at.t, p.stride);
   store(tensors.dk + row, dk, p.head_dim);
   store(tensors.dv + row, dv, p.head_dim);
 }

@@ -60,11 +60,11 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
              work(), queue_.handle());
 }
 
-void model::sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate) {
+void model::sum_columns(int64_t stride, const void* x, int64_t offset, bool accumulate) {
   if (config_.is_llama) return;
-  begin("bias' gradient", share_of(width));
-  column_sums({shape_.rows(), width, type_}, x, gradient(offset), accumulate, memory_->workspace,
-              queue_.handle());
+  begin("bias' gradient", 1);
+  column_sums({shape_.rows(), config_.width, stride, type_}, x, gradient(offset), accumulate,
+              memory_->workspace, queue_.handle());
 }
 
 // From the gradient of what is activated, which is in dhidden, to that of the hidden layer, and its
@@ -74,8 +74,9 @@ void model::backward_activation(const layer_activations& l, const layer_offsets&
   void* const d = memory_->dhidden;
   if (!config_.is_llama) {
     begin("gelu's and bias' gradient", 3 * share_of(config_.mlp_width()));
-    return gelu_backward({shape_.rows(), config_.mlp_width(), type_}, l.hidden, d,
-                         gradient(w.fc_bias), accumulate, memory_->workspace, queue_.handle());
+    const int64_t hidden = config_.mlp_width();
+    return gelu_backward({shape_.rows(), hidden, hidden, type_}, l.hidden, d, gradient(w.fc_bias),
+                         accumulate, memory_->workspace, queue_.handle());
   }
   begin("swiglu's gradient", 5 * share_of(config_.mlp_width()));
   const int64_t hidden = config_.mlp_width(), size = shape_.rows() * hidden;
@@ -117,6 +118,11 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   multiply(d_proj_, {.a = dy, .b = weight(w.proj), .c = m.dattended});
   void* const k = at(l.qkv, width);
   void* const v = at(k, keys);
+  // As q, k and v do, their gradients lie in one row: one product for all, of the input and of the
+  // weight.
+  void* const dq = m.dqkv;
+  void* const dk = at(dq, width);
+  void* const dv = at(dk, keys);
   // q, o, their gradients, and the same of k and v; five products for the forward's two.
   begin("attention's gradient", 4 * (1 + share_of(keys)), 2.5 * attention_flops());
   if (plans_->attention) {
@@ -127,42 +133,32 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                 .o = l.attended,
                 .d_o = m.dattended,
                 .lse = l.lse,
-                .dq = m.dq,
-                .dk = m.dk,
-                .dv = m.dv},
+                .dq = dq,
+                .dk = dk,
+                .dv = dv},
                work(), queue_.handle());
   } else {
     const auto f = [](void* p) { return static_cast<float*>(p); };
-    attention_backward({shape_.batch, shape_.length, config_.heads, config_.heads_of_keys(),
-                        config_.head_dim(), config_.qkv_width()},
-                       {f(l.qkv), f(k), f(v), f(l.attended), l.lse, f(m.dattended), m.delta,
-                        f(m.dq), f(m.dk), f(m.dv)},
-                       queue_.handle());
+    attention_backward(
+        {shape_.batch, shape_.length, config_.heads, config_.heads_of_keys(), config_.head_dim(),
+         config_.qkv_width()},
+        {f(l.qkv), f(k), f(v), f(l.attended), l.lse, f(m.dattended), m.delta, f(dq), f(dk), f(dv)},
+        queue_.handle());
   }
   if (plans_->rotary_backward) {
     begin("rotary's gradient", 2 * (1 + share_of(keys)));
     tk::launch(*plans_->rotary_backward,
-               {.q = m.dq, .q_out = m.dq, .k = m.dk, .k_out = m.dk, .cos = m.cos, .sin = m.sin}, {},
+               {.q = dq, .q_out = dq, .k = dk, .k_out = dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());
   }
-  sum_columns(width, m.dq, w.qkv_bias, accumulate);
+  sum_columns(config_.qkv_width(), dq, w.qkv_bias, accumulate);
   if (!config_.is_llama) {
     void* const dk_bias = gradient(w.qkv_bias + width);
     key_value_bias_backward(type_, width, weight(w.proj), gradient(w.proj_bias), dk_bias,
                             at(dk_bias, width), queue_.handle());
   }
-  // The op's gradients are three matrices, the weight is one: a product for each part of it.
-  const struct {
-    const void* d;
-    int64_t first, size;
-  } parts[] = {{m.dq, 0, width}, {m.dk, width, keys}, {m.dv, width + keys, keys}};
-  for (const auto& part : parts) {
-    const bool is_q = part.first == 0;
-    const int64_t qkv = part_of(w.qkv, part.first, width);
-    multiply_weight(is_q ? w_q_ : w_key_, l.normal1, part.d, qkv, accumulate);
-    multiply(is_q ? d_q_ : d_key_,
-             {.a = part.d, .b = weight(qkv), .c = m.dnormal, .accumulate = !is_q});
-  }
+  multiply_weight(w_qkv_, l.normal1, m.dqkv, w.qkv, accumulate);
+  multiply(d_qkv_, {.a = m.dqkv, .b = weight(w.qkv), .c = m.dnormal});
 }
 
 }  // namespace gpt2

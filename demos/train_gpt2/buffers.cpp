@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <utility>
 
 namespace gpt2 {
 
@@ -94,15 +93,9 @@ void buffers::lay_out_activations(const config& c, const run_shape& shape, int64
   // A layer's MLP is done with dhidden before its attention begins.
   const int64_t of_mlp = (c.is_llama ? 3 : 1) * hidden, of_attention = c.width + c.qkv_width();
   dhidden = matrix(std::max(of_mlp, of_attention));
-  void* next = dhidden;
-  const auto inside = [&](int64_t width) -> void* {
-    if (dhidden == nullptr) return nullptr;  // not there yet
-    return std::exchange(next, static_cast<std::byte*>(next) + rows * width * element);
-  };
-  dattended = inside(c.width);
-  dq = inside(c.width);
-  dk = inside(c.key_width());
-  dv = inside(c.key_width());
+  dattended = dhidden;
+  dqkv = dhidden == nullptr ? nullptr  // not there yet
+                            : static_cast<std::byte*>(dhidden) + rows * c.width * element;
   delta = per_head();
 }
 

@@ -72,9 +72,9 @@ struct buffers {
   void* logits;                // [rows, padded vocabulary]: then their gradients
   float* losses;               // [rows]
   void *dnormal, *dstream[2];  // [rows, width]
-  // dhidden is where dattended, dq, dk and dv lie: of each part of the MLP [rows, mlp_width], and
-  // of Llama's shape one more, of what is activated.
-  void *dhidden, *dattended, *dq, *dk, *dv;
+  // dhidden is where dattended and dqkv lie: of each part of the MLP [rows, mlp_width], and of
+  // Llama's shape one more, of what is activated.
+  void *dhidden, *dattended, *dqkv;
   float* delta;  // [batch, heads, length]
   // kind: workspace
   void* workspace;

@@ -154,13 +154,17 @@ void save_checkpoint(const std::string& out, const progress& done, model& m, que
   });
 }
 
-void load_checkpoint(const std::string& folder, progress& done, model& m, queue& q) {
+void load_checkpoint(const std::string& folder, int64_t steps, progress& done, model& m, queue& q) {
   const parameters& p = m.layout();
   const std::string path = folder + "/training.safetensors";
   const safetensors file(path);
   done.step = whole_number(path, file.metadata(), "step");
   done.sequences = whole_number(path, file.metadata(), "sequences");
   done.skipped = whole_number(path, file.metadata(), "skipped");
+  if (done.step > steps) {
+    throw error("--steps must be at least those that " + folder + " has made, " +
+                std::to_string(done.step) + ", got " + std::to_string(steps));
+  }
   if (done.skipped > done.step) {
     throw error(path + ": cannot have skipped " + std::to_string(done.skipped) + " of " +
                 std::to_string(done.step) + " steps");

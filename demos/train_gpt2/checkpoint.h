@@ -40,7 +40,7 @@ bool has_checkpoints(const std::string& out);
 void save_checkpoint(const std::string& out, const progress& done, model& m, queue& q,
                      const std::string& tokenizer, int64_t keep);
 // Sets weights, moments, and the windows of outliers; and the numbers of `done`, whose facts must
-// be the saved ones.
-void load_checkpoint(const std::string& folder, progress& done, model& m, queue& q);
+// be the saved ones, and of whose steps there are `steps` at most.
+void load_checkpoint(const std::string& folder, int64_t steps, progress& done, model& m, queue& q);
 
 }  // namespace gpt2

@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int64_t first = part * p.rows_of_part(), more = p.rows - first;
   const int64_t end = first + (more < p.rows_of_part() ? more : p.rows_of_part());
   int64_t row = first + arch::warp_id();
-  int64_t at = row * p.width + column;
-  const int64_t step = kWarps * p.width;
+  int64_t at = row * p.stride + column;
+  const int64_t step = kWarps * p.stride;
   float sum[kRun<T>] = {};
   for (; inside && row + (kAhead - 1) * kWarps < end; row += kAhead * kWarps) {
     typename Run::loaded runs[kAhead];

@@ -35,6 +35,10 @@ examination::examination(const options& o, const config& c, const device& d, mod
   if (held_out_ || questions_) {
     staging_.allocate([&] { tokens_ = staging_.take<int>(token_batch::ints(rows_)); });
   }
+  // Tokens that are none are found here, and not once there is a first evaluation.
+  for (int64_t i = 0; held_out_ && i < evaluated_sequences(); ++i) {
+    held_out_->read(i, tokens_, tokens_ + rows_);
+  }
 }
 
 void examination::run(int64_t step, bool last, run_log& log) {
@@ -67,16 +71,32 @@ void examination::forward() {
   model_.evaluate();
 }
 
+int64_t examination::evaluated_sequences() const {
+  const int64_t there = held_out_->sequences();
+  // (--eval-batches may be so large that a product of it would overflow.)
+  return std::min(std::min(options_.eval_batches, there) * options_.batch, there);
+}
+
+// Of the first sequences, each of which counts once: where there are fewer than a batch left, the
+// last one fills it, and counts once all the same.
 double examination::mean_loss() {
+  const int64_t batch = options_.batch, wanted = evaluated_sequences();
   double sum = 0;
-  for (int64_t i = 0; i < options_.eval_batches; ++i) {
-    sorter_.fill(tokens_, options_.batch, *held_out_, [&](int64_t sequence) {
-      return (i * options_.batch + sequence) % held_out_->sequences();
-    });
+  for (int64_t first = 0; first < wanted; first += batch) {
+    const int64_t count = std::min(batch, wanted - first);
+    sorter_.fill(tokens_, batch, *held_out_,
+                 [&](int64_t number) { return first + std::min(number, count - 1); });
     forward();
-    sum += to_host(queue_, dtype::float32, model_.memory().numbers, 1)[0];
+    if (count == batch) {
+      sum += to_host(queue_, dtype::float32, model_.memory().numbers, 1)[0];
+      continue;
+    }
+    const int64_t rows = count * options_.length;
+    for (const float loss : to_host(queue_, dtype::float32, model_.memory().losses, rows)) {
+      sum += loss;
+    }
   }
-  return sum / double(rows_ * options_.eval_batches);
+  return sum / double(wanted * options_.length);
 }
 
 // A choice is a sequence of the batch, from its start: what lies behind it is not looked at.

@@ -38,6 +38,7 @@ class examination {
     return sampler_ && (last || step % options_.sample_every == 0);
   }
   void forward();
+  int64_t evaluated_sequences() const;
   double mean_loss();
   double share_answered();
   void sample(int64_t step);

@@ -47,7 +47,7 @@ void embed_backward(const embedding& e, const token_batch& batch, const void* dx
 
 // sums[c] = Σ_r x[r, c], or the same added to it: a bias' gradient. In one order, whatever the GPU.
 struct column_sums_problem {
-  int64_t rows, width;
+  int64_t rows, width, stride;  // stride: elements between rows
   dtype type;
 
   // The rows are added up in parts: enough to keep a GPU busy, few enough to be added up again.
@@ -84,8 +84,8 @@ void digest(const matrix& m, uint64_t* parts, stream s);
 inline constexpr int64_t kMostHeadDim = 256;  // of both kinds of plain attention
 
 // Causal attention in float32, for what the op's kernel does not take: exact and slow, a warp a
-// row. q: [batch, length, heads, head_dim], k, v: of key_heads, rows `stride` apart, as slices of a
-// fused qkv; o, d_o, dq, dk, dv the same, contiguous; lse, delta: [batch, heads, length].
+// row. q, dq: [batch, length, heads, head_dim], k, v, dk, dv: of key_heads, rows `stride` apart, as
+// slices of a fused qkv; o, d_o: as q, contiguous; lse, delta: [batch, heads, length].
 struct attention_fp32 {
   int64_t batch, length, heads, key_heads, head_dim, stride;
 };

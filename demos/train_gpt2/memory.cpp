@@ -56,14 +56,16 @@ void arena::allocate_taken() {
   const int64_t bytes = std::exchange(taken_, 0);
   if (bytes == 0) return;
   ++count().allocations;
+  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
   if (simulated_) {
-    base_ = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlignment}));
-    std::memset(base_, 0, bytes);
+    void* const data = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
+    if (data == nullptr) throw error(doing + ": out of memory");
+    std::memset(data, 0, bytes);
+    base_ = static_cast<std::byte*>(data);
     return;
   }
 #ifdef WITH_CUDA
   void* data = nullptr;
-  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
   if (where_ == place::host) {
     check(cudaMallocHost(&data, bytes), doing);
     std::memset(data, 0, bytes);
@@ -115,6 +117,16 @@ void queue::copy(void* to, const void* from, int64_t bytes) {
 #ifdef WITH_CUDA
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream_)),
         "a copy");
+#endif
+}
+
+void queue::clear(void* to, int64_t bytes) {
+  if (simulated_) {
+    std::memset(to, 0, bytes);
+    return;
+  }
+#ifdef WITH_CUDA
+  check(cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(stream_)), "clearing memory");
 #endif
 }
 

@@ -88,6 +88,7 @@ class queue {
   bool is_simulated() const { return simulated_; }
   // Between any two memories. Asynchronous where the host's memory is pinned.
   void copy(void* to, const void* from, int64_t bytes);
+  void clear(void* to, int64_t bytes);  // to zeros
   void mark(int number);
   // Waits until the work before a mark is done; what is behind it goes on. Returns when it was
   // done: of a GPU, when the host saw it.

@@ -219,22 +219,22 @@ void model::plan_attention(const device& d) {
                                .type = type_,
                                .table_type = dtype::float32};
     plans_->rotary = tk::plan(problem, d);
-    problem.q = rows_of(config_.heads, width);  // the gradients, which are contiguous
-    problem.k = rows_of(keys, config_.key_width());
-    problem.conjugate = true;
+    problem.conjugate = true;  // of the gradients, which lie as q and k do
     plans_->rotary_backward = tk::plan(problem, d);
   }
   if (type_ == dtype::float32) return;  // attention_fp32.cu
   const tk::attention_forward_problem attention = attention_problem(config_, shape_, type_);
   const tk::attention_strides contiguous{length * width, width, dim};
   plans_->attention = tk::plan(attention, d);
-  plans_->attention_backward =
-      tk::plan(tk::attention_backward_problem{attention, contiguous, contiguous}, d);
+  plans_->attention_backward = tk::plan(
+      tk::attention_backward_problem{attention, contiguous, contiguous, attention.q_strides,
+                                     attention.k_strides, attention.v_strides},
+      d);
 }
 
 int64_t model::workspace_bytes() const {
-  const column_sums_problem widest{shape_.rows(), std::max(config_.mlp_width(), config_.width),
-                                   type_};
+  const int64_t most_columns = std::max(config_.mlp_width(), config_.width);
+  const column_sums_problem widest{shape_.rows(), most_columns, most_columns, type_};
   int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
   most = std::max(most, plans_->norm_backward.workspace.bytes);
   most = std::max(most, plans_->grad_norm.workspace.bytes);

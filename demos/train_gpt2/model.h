@@ -122,8 +122,9 @@ class model {
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
   void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
-  // The gradient of a bias, where there is one.
-  void sum_columns(int64_t width, const void* x, int64_t offset, bool accumulate);
+  // The gradient of a bias of the stream's width, where there is one: of the first columns of
+  // rows that are `stride` apart.
+  void sum_columns(int64_t stride, const void* x, int64_t offset, bool accumulate);
 
   // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
   void begin(const char* name, double matrices, double flops = 0) {
@@ -168,8 +169,8 @@ class model {
 
   // Products: of the forward, of its inputs' gradients, of the weights' gradients.
   int qkv_, proj_, fc_, fc_gelu_, fc_proj_, logits_;
-  int d_q_, d_key_, d_proj_, d_fc_, d_fc_proj_, d_logits_;
-  int w_q_, w_key_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
+  int d_qkv_, d_proj_, d_fc_, d_fc_proj_, d_logits_;
+  int w_qkv_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
 
   struct plans {
     tk::norm_forward_plan first_norm, norm;

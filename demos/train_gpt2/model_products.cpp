@@ -7,7 +7,7 @@ namespace gpt2 {
 // them. `outer`: the weight is [out, in].
 void model::plan_products() {
   const int64_t rows = shape_.rows(), width = config_.width, hidden = config_.mlp_width();
-  const int64_t keys = config_.key_width(), qkv = config_.qkv_width();
+  const int64_t qkv = config_.qkv_width();
   const int64_t vocabulary = config_.padded_vocabulary(), all_hidden = config_.mlp_parts() * hidden;
   // y [rows, out] = x [rows, in] · w
   const auto plan_forward = [&](const char* name, bool outer, int64_t in, int64_t out,
@@ -56,13 +56,11 @@ void model::plan_products() {
                  ? plan_forward("forward fc", llama, width, hidden, epilogue::bias_gelu)
                  : products::kNone;
   fc_proj_ = plan_forward("forward fc_proj", llama, hidden, width, bias);
-  d_q_ = plan_input("input gradient q", llama, width, width, qkv, epilogue::none);
-  d_key_ = plan_input("input gradient kv", llama, width, keys, qkv, epilogue::none);
+  d_qkv_ = plan_input("input gradient qkv", llama, width, qkv, qkv, epilogue::none);
   d_proj_ = plan_input("input gradient proj", llama, width, width, width, epilogue::none);
   d_fc_ = plan_input("input gradient fc", llama, width, hidden, all_hidden, epilogue::none);
   d_fc_proj_ = plan_input("input gradient fc_proj", llama, hidden, width, width, epilogue::none);
-  w_q_ = plan_weight("weight gradient q", llama, width, width, qkv);
-  w_key_ = plan_weight("weight gradient kv", llama, width, keys, qkv);
+  w_qkv_ = plan_weight("weight gradient qkv", llama, width, qkv, qkv);
   w_proj_ = plan_weight("weight gradient proj", llama, width, width, width);
   w_fc_ = plan_weight("weight gradient fc", llama, width, hidden, all_hidden);
   w_fc_proj_ = plan_weight("weight gradient fc_proj", llama, hidden, width, width);

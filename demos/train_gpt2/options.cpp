@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -161,12 +162,41 @@ std::vector<int> parse_tokens(const std::string& text) {
   return tokens;
 }
 
+// What an option is about, and whether there is that: without, it would change nothing.
+void refuse_without_effect(const options& o, const std::set<std::string>& given) {
+  const auto is = [](const std::string& schedule) { return "--schedule " + schedule; };
+  const bool samples = o.sampling.tokens > 0, evaluates = !o.evaluation.empty();
+  const struct {
+    const char* name;
+    std::string of;
+    bool counts;
+  } all[] = {
+      {"theta", "--model llama", o.kind == "llama"},
+      {"key-heads", "--model llama", o.kind == "llama"},
+      {"hidden", "--model llama", o.kind == "llama"},
+      {"decay-share", is("wsd"), o.rate.shape == "wsd"},
+      {"last-lr", is("cosine, linear or wsd"), o.rate.shape != "constant"},
+      {"eval-batches", "--eval", evaluates},
+      {"eval-every", "--eval or --hellaswag", evaluates || !o.hellaswag.empty()},
+      {"sample-every", "--sample", samples},
+      {"prompt", "--sample", samples},
+      {"temperature", "--sample", samples},
+      {"top-k", "--sample", samples},
+  };
+  for (const auto& one : all) {
+    if (one.counts || !given.contains(one.name)) continue;
+    throw error("--" + std::string(one.name) + " must come with " + one.of +
+                ": without, it changes nothing");
+  }
+}
+
 void check(options& o) {
   if (o.train.empty()) throw error("--train is needed: which tokens to train on; --help lists all");
+  if (o.out.empty()) throw error("--out must be a folder, got nothing");
   o.sizes.positions = o.length;
   o.sizes.is_llama = o.kind == "llama";
-  if (!o.sizes.is_llama && (o.sizes.key_heads > 0 || o.sizes.hidden > 0)) {
-    throw error("--key-heads and --hidden are of --model llama, got --model gpt2");
+  if (o.resume && !o.init.empty()) {
+    throw error("--init begins a run, and --resume goes on with one: got both");
   }
   o.sampling.prompt = parse_tokens(o.prompt);
   o.update.seed = static_cast<uint64_t>(o.seed);
@@ -189,6 +219,7 @@ void check(options& o) {
 options parse_options(int count, char** arguments) {
   options o;
   const std::vector<option> known = table(o);
+  std::set<std::string> given;
   for (int i = 1; i < count; ++i) {
     const std::string text = arguments[i];
     const auto equals = text.find('=');
@@ -196,7 +227,9 @@ options parse_options(int count, char** arguments) {
       return text.substr(0, equals) == "--" + std::string(one.name);
     });
     if (found == known.end()) throw error("there is no option " + text + "; --help lists all");
+    given.insert(found->name);
     if (bool* const* flag = std::get_if<bool*>(&found->to)) {
+      if (equals != std::string::npos) throw error(text + ": it takes no value");
       **flag = true;
     } else if (equals != std::string::npos) {
       set(*found, text.substr(equals + 1));
@@ -206,7 +239,9 @@ options parse_options(int count, char** arguments) {
       throw error(text + " needs a value");
     }
   }
-  if (!o.help) check(o);
+  if (o.help) return o;
+  check(o);
+  refuse_without_effect(o, given);
   return o;
 }
 

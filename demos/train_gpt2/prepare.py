@@ -6,8 +6,9 @@
 The folder --out gets train.bin, eval.bin and tokenizer.json; of questions, with --hellaswag
 hellaswag_val.jsonl, hellaswag.bin. A .bin file is 256 int32, of which
 the first three are 20240520, 1 and the number of tokens, and the tokens as uint16; of a vocabulary
-above 65536, 20240801 and 7, and uint32. Each document begins with <|endoftext|>. Questions are
-llm.c's evaluation file: hellaswag.h has the format. Nothing is fetched.
+above 65536, 20240801 and 7, and uint32. Each document begins with <|endoftext|>; eval.bin has the
+last ones, whole, of about 5 % of the characters, or of one alone its end. Questions are llm.c's
+evaluation file: hellaswag.h has the format. Nothing is fetched.
 """
 
 import argparse
@@ -100,7 +101,7 @@ def write_questions(path: Path, tokenizer: Tokenizer, source: Path) -> int:
         ValueError: The questions cannot be read, or are more or longer than the format has room
             for.
     """
-    if tokenizer.get_vocab_size() >= START_OF_QUESTION:
+    if max(tokenizer.get_vocab().values()) >= START_OF_QUESTION:
         raise ValueError(
             f"{path}: tokens must be below {START_OF_QUESTION}, which the format needs"
         )
@@ -141,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def prepare(options: argparse.Namespace) -> None:
     """Reads, encodes and writes."""
-    train, held_out = data.split(data.read_documents(options.data), HELD_OUT)
+    train, held_out = data.split_between(data.read_documents(options.data), HELD_OUT)
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / checkpoint.TOKENIZER
     if options.tokenizer:
@@ -151,7 +152,8 @@ def prepare(options: argparse.Namespace) -> None:
     else:
         tokenizer = data.train_tokenizer(train, options.vocabulary)
         tokenizer.save(str(kept))
-    vocabulary = tokenizer.get_vocab_size()
+    # Numbers may be left out: what they have to be below counts, and not how many tokens there are.
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
     for name, documents in (("train", train), ("eval", held_out)):
         tokens = data.encode(tokenizer, documents)
         write_tokens(options.out / f"{name}.bin", tokens, vocabulary)

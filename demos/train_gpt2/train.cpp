@@ -16,6 +16,7 @@
 #include "checkpoint.h"
 #include "data.h"
 #include "examination.h"
+#include "kittens/host/library.h"
 #include "log.h"
 #include "nccl.h"
 #include "options.h"
@@ -73,7 +74,7 @@ class run {
                    {"total-batch", std::to_string(o.total_batch)},
                    {"tokens", std::to_string(data_.tokens())}};
     if (o.resume) {
-      load_checkpoint(newest_checkpoint(o.out), done_, model_, queue_);
+      load_checkpoint(newest_checkpoint(o.out), o.steps, done_, model_, queue_);
     } else {
       model_.set_weights(weights_.get());
     }
@@ -283,6 +284,7 @@ int main(int count, char** arguments) {
   const auto start = gpt2::clock::now();
   std::optional<gpt2::ranks> all;
   try {
+    kittens::host::check_library();
     gpt2::options o = gpt2::parse_options(count, arguments);
     if (o.help) return std::fputs(gpt2::help().c_str(), stdout) < 0;
     all.emplace(static_cast<int>(o.ranks));

@@ -73,7 +73,12 @@ std::vector<float> model::exact_weights() {
 
 std::vector<float> model::whole_state(const float* state) {
   if (!exchange_) return to_host(queue_, dtype::float32, state, shards_.state);
-  return exchange_->whole_state(state, memory_->gradients, shards_.total * element());
+  const int64_t bytes = shards_.total * element();
+  std::vector<float> whole = exchange_->whole_state(state, memory_->gradients, bytes);
+  // No backward writes the gradients of positions behind the length, nor what is behind the last
+  // parameter: they are zero from the start.
+  queue_.clear(memory_->gradients, bytes);
+  return whole;
 }
 
 void model::set_state(float* state, const std::vector<float>& values) {

@@ -96,6 +96,7 @@ def test_wheel(wheel):
         "thunderkittens/lib/libthunderkittens_kernels.so",
         "thunderkittens/include/kittens.cuh",
         "thunderkittens/include/kittens/arch/thread.cuh",
+        "thunderkittens/include/kittens/host/fingerprint.h",
         "thunderkittens/include/thunderkittens/kernels/attention.h",
         "thunderkittens/py.typed",
     ):

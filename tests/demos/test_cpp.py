@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import cpp, settings, simulator
+from build_tools import cpp, cxx, fingerprint, ops, settings, simulator, toolchain
 from build_tools.settings import ROOT
 
 SOURCE = ROOT / cpp.SOURCE
@@ -59,6 +59,83 @@ def changed(name: str, right: str, wrong: str) -> Path:
 @pytest.mark.parametrize("mistake", WRONG)
 def test_what_is_wrong_is_noticed(library, mistake):
     assert run(changed(mistake, *WRONG[mistake])).returncode == 1
+
+
+OTHER = """#pragma once
+namespace kittens::host {
+inline constexpr char kVersion[] = "9.8.7";
+inline constexpr char kHeaders[] = "0123456789ab";
+}
+"""
+
+
+@pytest.fixture
+def other_headers(monkeypatch, tmp_path):
+    """Programs are compiled as if they were with the headers of another version."""
+    header = tmp_path / fingerprint.HEADER
+    header.parent.mkdir(parents=True)
+    header.write_text(OTHER)
+    monkeypatch.setattr(fingerprint, "write", lambda: tmp_path)
+
+
+def test_a_library_of_other_headers_is_refused(library, other_headers):
+    done = run(changed("other_headers", "int main() {", "int main()  {"))
+    assert (done.returncode, done.stdout) == (1, "")
+    kernels = settings.PACKAGE / "lib" / ops.KERNELS
+    assert re.fullmatch(
+        r"the kernels' library must be that of the headers which this program was compiled with, "
+        rf"9\.8\.7 \(headers 0123456789ab\), got {kernels} of {settings.version()} "
+        r"\(headers [0-9a-f]{12}\); build both from the same sources\n",
+        done.stderr,
+    )
+
+
+def test_a_library_that_does_not_say_its_version_is_refused(tmp_path):
+    """One that is older than the check."""
+    compiler = toolchain.find_compiler().path
+    (tmp_path / "old.cpp").write_text("int of_another_time() { return 1; }\n")
+    (tmp_path / "main.cpp").write_text(
+        "#include <cstdio>\n"
+        "#include <kittens/host/library.h>\n"
+        "int main() try { kittens::host::check_library(); }\n"
+        'catch (const kittens::host::error& e) { std::printf("%s", e.what()); }\n'
+    )
+    old, program = tmp_path / "libold.so", tmp_path / "main"
+    flags = ["-std=c++20", "-Wall", "-Werror", *cxx.INCLUDES, *fingerprint.flags()]
+    for command in (
+        [compiler, "-shared", "-fPIC", tmp_path / "old.cpp", "-o", old],
+        [compiler, *flags, tmp_path / "main.cpp", "-Wl,--no-as-needed", old, "-o", program],
+    ):
+        subprocess.run([*map(str, command)], cwd=ROOT, check=True)
+    done = subprocess.run(
+        [program], capture_output=True, text=True, env={"LD_LIBRARY_PATH": str(tmp_path)}
+    )
+    assert done.stdout.endswith(
+        ", got one that does not say its version; build both from the same sources"
+    )
+
+
+def test_what_headers_mean_is_in_their_fingerprint_and_nothing_else(tmp_path):
+    include = tmp_path / "include"
+    shutil.copytree(fingerprint.INCLUDE, include)
+    of_all = fingerprint.of(include)
+    assert of_all == fingerprint.of(fingerprint.INCLUDE)
+
+    def changed_in(name: str, right: str, wrong: str) -> str:
+        path = include / name
+        text = path.read_text()
+        assert text.count(right) == 1
+        path.write_text(text.replace(right, wrong))
+        found = fingerprint.of(include)
+        path.write_text(text)
+        return found
+
+    header = "thunderkittens/kernels/attention.h"
+    assert changed_in(header, "// bf16 and fp16; head", "// All: heads") == of_all
+    swapped = changed_in(header, "attention_strides o_strides, do_", "attention_strides do_, o_")
+    included = changed_in("kittens/host/device.h", "int index = -1;", "int64_t index = -1;")
+    assert len({of_all, swapped, included}) == 3
+    assert changed_in("kittens/pipeline/ring.cuh", "#pragma once", "") == of_all
 
 
 def test_what_no_kernel_takes_is_refused_in_words(library):

@@ -147,6 +147,30 @@ def test_documents_and_their_split(tmp_path):
     assert sum(map(len, held_out)) == 10
 
 
+@pytest.mark.parametrize(
+    ("sizes", "held_out"),
+    [
+        ((40, 30, 20, 10), 1),  # where they would be cut: behind 90 of 100 characters
+        ((40, 30, 19, 11), 1),  # in the third, 1 behind its end
+        ((40, 30, 16, 14), 1),
+        ((40, 41, 2, 6, 8, 3), 2),  # 11 are 1 too many, 3 are 7 too few
+        ((90, 1, 9), 2),
+        ((5, 95), 1),
+        ((95, 5), 1),
+        ((1, 1, 98), 1),
+    ],
+)
+def test_held_out_are_whole_documents(sizes, held_out):
+    documents = [chr(97 + number) * size for number, size in enumerate(sizes)]
+    train, rest = data.split_between(documents, 0.1)
+    assert train + rest == documents
+    assert len(rest) == held_out
+
+
+def test_of_one_document_the_end_is_held_out():
+    assert data.split_between(["abcdefghij"], 0.2) == (["abcdefgh"], ["ij"])
+
+
 def test_the_default_text_is_the_standard_library():
     documents = data.read_documents(None)
     assert sum(map(len, documents)) > 2_000_000

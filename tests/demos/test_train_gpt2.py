@@ -4,12 +4,15 @@ what is wrong."""
 import math
 import re
 import signal
+import struct
 import subprocess
 
 import pytest
 import torch
 from models import checkpoint
 from models.gpt2 import TORCH_OPS
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import models as word_models
 from torch.nn.functional import cross_entropy
 from trainers import (
     CONFIG,
@@ -91,7 +94,9 @@ def test_schedules(run_trainer, tokens_file, tmp_path):
     }
     for shape, left in shapes.items():
         out = tmp_path / shape
-        more = f"--steps 6 --warmup 2 --last-lr 0.25 --decay-share 0.5 --schedule {shape}".split()
+        more = f"--steps 6 --warmup 2 --schedule {shape}".split()
+        more += "--last-lr 0.25".split() if shape != "constant" else []
+        more += "--decay-share 0.5".split() if shape == "wsd" else []
         succeeded(run_trainer("--train", tokens_file, "--out", out, *SMALL, *more))
         want = [0.005, 0.01]
         want += [0.01 * (0.25 + 0.75 * left((step - 2) / 4, step)) for step in range(2, 6)]
@@ -191,6 +196,26 @@ def test_a_run_goes_on_only_with_the_same_recipe(run_trainer, tokens_file, tmp_p
     again = ["--train", tokens_file, "--out", out, *SMALL, "--resume"]
     refused(run_trainer(*again, "--seed", 4), "seed 0", "got 4")
     refused(run_trainer(*again, "--dtype", "bfloat16"), "dtype float32", "got bfloat16")
+    refused(run_trainer(*again, "--steps", 0), "--steps must be at least", "has made, 1, got 0")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 5])
+def test_an_evaluation_counts_each_sequence_once(run_trainer, tokens_file, tmp_path, batch):
+    """There are five: of batches of two the last has one, and fewer than are asked for."""
+    tokens = read_tokens(tokens_file)[: 5 * LENGTH + 1]
+    path, out = write_tokens(tmp_path / "eval.bin", tokens), tmp_path / "out"
+    model = make_checkpoint(tmp_path / "init", deviation=0.3).double()
+    more = ["--init", tmp_path / "init", "--steps", 0, "--batch", batch, "--out", out]
+    for batches in (1000, 3):
+        options = ["--eval", path, "--eval-batches", batches]
+        succeeded(run_trainer("--train", tokens_file, *SMALL, *more, *options))
+        count = min(5, batches * batch)
+        sequences = tokens.unfold(0, LENGTH + 1, LENGTH)[:count]
+        with torch.no_grad():
+            logits = model(sequences[:, :-1]).flatten(0, 1)
+            want = cross_entropy(logits, sequences[:, 1:].flatten(), reduction="none")
+        (got,) = column(out, "eval_loss")
+        assert abs(float(got) - float(want.mean())) < 1e-5
 
 
 def test_only_the_newest_checkpoints_stay(run_trainer, tokens_file, tmp_path):
@@ -251,6 +276,45 @@ def test_prepared_text_trains_a_checkpoint_that_others_load(run_trainer, text, t
         # Both are float32, of logits below 1: a few dozen roundings.
         assert (theirs(tokens).logits - model(tokens)).abs().max() < 1e-5
         assert theirs(tokens).logits.abs().max() > 0.05
+
+
+def test_prepared_files_are_of_whole_documents(tmp_path):
+    """None has its beginning in train.bin and its end in eval.bin."""
+    texts = {
+        f"{number}.txt": f"{number}: " + "some words " * (3 * number) for number in range(1, 9)
+    }
+    for name, content in texts.items():
+        (tmp_path / name).write_text(content)
+    folder = tmp_path / "data"
+    data = str(tmp_path / "*.txt")
+    assert prepare.main(["--data", data, "--out", str(folder), "--vocabulary", "280"]) == 0
+    tokenizer = prepare.load_tokenizer(folder / "tokenizer.json")
+    end = tokenizer.token_to_id(checkpoint.END_OF_TEXT)
+    found = []
+    for name in ("train", "eval"):
+        ids = read_tokens(folder / f"{name}.bin").tolist()
+        assert ids[0] == end
+        starts = [at for at, token in enumerate(ids) if token == end]
+        pairs = zip(starts, [*starts[1:], len(ids)], strict=True)
+        found.append([tokenizer.decode(ids[first + 1 : last]) for first, last in pairs])
+    assert sorted(found[0] + found[1]) == sorted(texts.values())
+    assert found[1]
+
+
+def test_numbers_of_tokens_may_have_gaps(tmp_path):
+    """A file of uint16 would have other tokens; and what is printed is what --vocabulary needs."""
+    words = {"a": 0, "b": 70000, checkpoint.END_OF_TEXT: 5}
+    tokenizer = Tokenizer(word_models.WordLevel(words, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "sparse.json"))
+    (tmp_path / "text.txt").write_text("b a " * 20)
+    more = ["--data", str(tmp_path / "text.txt"), "--tokenizer", str(tmp_path / "sparse.json")]
+    assert prepare.main([*more, "--out", str(tmp_path / "data")]) == 0
+    content = (tmp_path / "data" / "train.bin").read_bytes()
+    magic, version, count = struct.unpack("<3i", content[:12])
+    assert (magic, version) == (20240801, 7)
+    tokens = torch.frombuffer(bytearray(content[1024:]), dtype=torch.int32).tolist()
+    assert len(tokens) == count and tokens[:5] == [5, 70000, 0, 70000, 0]
 
 
 def test_wide_tokens_are_read_as_well(run_trainer, tokens_file, tmp_path):

@@ -194,8 +194,8 @@ def test_damaged_questions_are_refused(run_trainer, tokens_file, tmp_path, damag
 
 def test_a_vocabulary_that_the_format_has_no_room_for_is_refused(tmp_path):
     class Wide:
-        def get_vocab_size(self) -> int:
-            return 65535
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "b": 65535}
 
     with pytest.raises(ValueError, match="tokens must be below 65535"):
         prepare.write_questions(tmp_path / "hellaswag.bin", Wide(), Path("questions.jsonl"))

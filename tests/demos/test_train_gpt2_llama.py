@@ -206,7 +206,7 @@ WRONG = {
     "--key-heads=3": "a multiple of those of keys, got 4 and 3",
     "--hidden=20": "a multiple of 8, got 20",
     "--theta=0": "--theta must be 1 to 1e+12",
-    "--model=gpt2": "--key-heads and --hidden are of --model llama",
+    "--model=gpt2": "--key-heads must come with --model llama",
 }
 
 

@@ -1,5 +1,6 @@
 """The trainer without Python and torch: what it says of its speed, and the picture of its log."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def test_a_run_says_what_a_token_costs_and_what_is_left(run_trainer, tokens_file
     flops = 6 * (61 * 32 + 2 * 12 * 32**2) + 6 * 2 * 16 * 32
     assert f"\n{flops / 1e6:.4g} MFLOP a token; the peak is unknown\n" in text
     lines = [line for line in text.splitlines() if line.startswith("step ")]
-    assert len(lines) == 3 and all("  – of peak  0 s left" in line for line in lines)
+    left = re.compile("  – of peak  [0-9]+ s left$")  # on a busy machine a step may take a second
+    assert len(lines) == 3 and all(map(left.search, lines)) and lines[-1].endswith("  0 s left")
     assert [row["share_of_peak"] for row in rows(out)] == [""] * 3
 
 

@@ -10,8 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from models.gpt2 import Config
 from safetensors.torch import load_file
-from trainers import LENGTH, SMALL, build, column, outcome, refused, rows, succeeded
+from trainers import (
+    LENGTH,
+    SMALL,
+    build,
+    column,
+    make_checkpoint,
+    outcome,
+    refused,
+    rows,
+    succeeded,
+)
 
 from build_tools import compile, cxx, toolchain
 from build_tools.settings import ROOT
@@ -122,6 +133,21 @@ def test_another_number_of_ranks_goes_on(train, tmp_path):
         succeeded(train(second, "--out", out, *more, "--schedule", "constant", "--resume"))
         losses.append([float(x) for x in column(out, "loss")])
     assert losses[1] == pytest.approx(losses[0], rel=2**-17)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_saving_changes_nothing(train, tmp_path, dtype):
+    """It goes through the gradients' memory, of which no backward writes all: not what is behind
+    the last parameter, nor, of a model with more positions than a sequence has tokens, theirs."""
+    config = Config(61, n_positions=LENGTH + 8, n_embd=32, n_layer=2, n_head=2)
+    make_checkpoint(tmp_path / "init", config)
+    more = ["--init", tmp_path / "init", "--dtype", dtype, "--total-batch", 6 * LENGTH]
+    outcomes = []
+    for name, every in (("once", 5), ("each", 1)):
+        out = tmp_path / name
+        succeeded(train(3, "--out", out, *more, "--save-every", every))
+        outcomes.append(outcome(out, 5))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_each_has_its_part_of_the_optimizers_state(train, tmp_path):

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from models import checkpoint
 from trainers import SMALL, make_checkpoint, refused, succeeded
 
 import build_tools.__main__
+from build_tools import fingerprint, ops, settings, train
 
 
 def header(*numbers: int) -> bytes:
@@ -37,6 +39,14 @@ def test_damaged_tokens_are_refused(run_trainer, tmp_path, damage):
     path = tmp_path / "damaged.bin"
     path.write_bytes(content)
     refused(run_trainer("--train", path, "--out", tmp_path / "out", *SMALL), path, *parts)
+
+
+def test_damaged_tokens_to_evaluate_on_are_refused_at_once(run_trainer, tokens_file, tmp_path):
+    path, out = tmp_path / "eval.bin", tmp_path / "out"
+    path.write_bytes(header(20240520, 1, 64) + b"\x07\x00" * 48 + b"\xff\x00" * 16)
+    more = ["--eval", path, "--out", out, *SMALL]
+    refused(run_trainer("--train", tokens_file, *more), path, "token 48", "vocabulary of 61")
+    assert not out.exists()
 
 
 def tensors(header: object, data: bytes = b"") -> bytes:
@@ -118,14 +128,46 @@ WRONG_OPTIONS = {
     "--tokenizer=/nowhere.json": "/nowhere.json",
     "--train=/nowhere.bin": "/nowhere.bin",
     "--steps": "--steps needs a value",
+    "--out=": "--out must be a folder, got nothing",
+    "--batch=1048576 --vocabulary=1048576": "bytes: out of memory",
+    "--graph=false": "--graph=false: it takes no value",
+    "--resume --init=/somewhere": "--init begins a run, and --resume goes on with one: got both",
+    # What would change nothing.
+    "--theta=500": "--theta must come with --model llama",
+    "--hidden=16": "--hidden must come with --model llama",
+    "--decay-share=0.5": "--decay-share must come with --schedule wsd",
+    "--schedule=constant --last-lr=1": "--last-lr must come with --schedule cosine, linear or wsd",
+    "--eval-batches=3": "--eval-batches must come with --eval",
+    "--eval-every=3": "--eval-every must come with --eval or --hellaswag",
+    "--sample-every=3": "--sample-every must come with --sample",
+    "--prompt=3": "--prompt must come with --sample",
+    "--temperature=0.5": "--temperature must come with --sample",
+    "--top-k=5": "--top-k must come with --sample",
 }
 
 
 @pytest.mark.parametrize("option", WRONG_OPTIONS)
 def test_wrong_options_are_refused(run_trainer, tokens_file, tmp_path, option):
-    done = run_trainer("--train", tokens_file, "--out", tmp_path / "out", *SMALL, option)
+    out = tmp_path / "out"
+    done = run_trainer("--train", tokens_file, "--out", out, *SMALL, *option.split())
     refused(done, WRONG_OPTIONS[option])
     assert not list(tmp_path.glob("out/*")), "nothing is written before all is checked"
+
+
+def test_a_library_of_other_headers_is_refused(trainer, monkeypatch, tmp_path):
+    """Before anything is done."""
+    header = tmp_path / fingerprint.HEADER
+    header.parent.mkdir(parents=True)
+    text = (fingerprint.write() / fingerprint.HEADER).read_text()
+    header.write_text(text.replace(settings.version(), "9.8.7"))
+    monkeypatch.setattr(fingerprint, "write", lambda: tmp_path)
+    source = settings.build_dir() / "generated" / "train_of_other_headers.cpp"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text((settings.ROOT / train.MAIN).read_text())
+    program = train.build_program(source.relative_to(settings.ROOT), None, settings.PACKAGE)
+    done = subprocess.run([program, "--help"], capture_output=True, text=True)
+    refused(done, "compiled with, 9.8.7", f"{ops.KERNELS} of {settings.version()}")
+    assert not done.stdout
 
 
 def test_help_lists_every_option_with_its_default(run_trainer):

@@ -41,6 +41,8 @@ def test_sums_and_gelus_gradient(tmp_path, where, dtype, shape):
         name: torch.randn(size, generator=generator).to(torch_type).float()
         for name, size in shapes.items()
     }
+    right_half = torch.full(shape, 1e30)  # of which nothing counts
+    given["wide"] = torch.cat((given["x"], right_half), 1)
     save_file(given, tmp_path / "in.safetensors")
     got = sums_of(where, tmp_path, dtype, shape)
 
@@ -55,6 +57,7 @@ def test_sums_and_gelus_gradient(tmp_path, where, dtype, shape):
     ):
         bound = rounding * want.abs() + slack * sizes
         assert ((got[name].double() - want).abs() <= bound).all(), name
+    assert torch.equal(got["part"], got["sums"])
     want, lost = hidden.grad, 2**-14 if dtype == "bfloat16" else 4 * 2**-20
     bound = rounding * want.abs() + 1.2 * lost * x.abs()
     assert ((got["gradient"].double() - want).abs() <= bound).all()
@@ -68,6 +71,7 @@ def test_rows_behind_65536_are_in_parts_that_are_as_many(tmp_path):
     """A sum of ones is exact: no row is left out, and none counts twice."""
     shape = (65536 + 300, 8)
     ones = {"x": torch.ones(shape), "hidden": torch.zeros(shape)}
+    ones["wide"] = torch.ones(shape[0], 2 * shape[1])
     save_file({**ones, "before": torch.zeros(8)}, tmp_path / "in.safetensors")
     got = sums_of("simulator", tmp_path, "float32", shape)
     assert (got["sums"] == shape[0]).all()

@@ -1,12 +1,15 @@
 """demos/train_gpt on several ranks: each way's losses are those of one process."""
 
 import json
+import math
 import os
 import signal
 from pathlib import Path
 
 import pytest
+import torch
 import train as program
+from safetensors.torch import load_file
 
 from tests.tools.ranks import run_ranks
 
@@ -26,7 +29,7 @@ def log(out, key):
 def test_each_way_and_going_on_in_another(text, tmp_path):
     given = [*SMALL, "--data", str(text)]
     assert program.main([*given, "--device", "cpu", "--out", str(tmp_path / "alone")]) == 0
-    run_ranks("tests.demos.train_ranks", 2, str(tmp_path), *given, seconds=120)
+    run_ranks("tests.demos.train_ranks", 2, "each", str(tmp_path), "float32", *given, seconds=120)
     for way in WAYS:
         for key in ("loss", "evaluation_loss"):
             want, got = log(tmp_path / "alone", key), log(tmp_path / way, key)
@@ -38,6 +41,62 @@ def test_each_way_and_going_on_in_another(text, tmp_path):
     assert {end.name for end in ends} == {"step-000006"}
     names = [sorted(path.name for path in end.iterdir()) for end in ends]
     assert names == names[:1] * len(names)
+
+
+MASTER = ".master_param"
+
+
+def state_of(out):
+    """The weights and the optimizer's state of a run's end."""
+    (end,) = out.glob("step-*")
+    return load_file(end / "model.safetensors"), load_file(end / "training.safetensors")
+
+
+def distance(state, other):
+    """Between the running means of all gradients."""
+    return math.hypot(*((state[k] - other[k]).norm() for k in state if k.endswith(".exp_avg")))
+
+
+def test_each_way_in_bfloat16_has_float32_weights_in_the_optimizer(text, tmp_path, monkeypatch):
+    """As on a GPU. A way's gradients differ from another's by roundings of bfloat16, as those of
+    one process do from float32's: by no more than these two together."""
+    given = [*SMALL, "--data", str(text)]
+    monkeypatch.setattr(program.Run, "sample", lambda _run: "")
+    alone = {}
+    for dtype in ("float32", "bfloat16"):
+        monkeypatch.setattr(program, "dtype_of", lambda _, dtype=dtype: getattr(torch, dtype))
+        out = tmp_path / dtype
+        assert program.main([*given, "--device", "cpu", "--out", str(out)]) == 0
+        alone[dtype] = state_of(out)[1]
+    room = 2 * distance(alone["float32"], alone["bfloat16"])
+    want = log(tmp_path / "bfloat16", "loss")
+    run_ranks("tests.demos.train_ranks", 2, "each", str(tmp_path), "bfloat16", *given, seconds=120)
+    for way in WAYS:
+        got = log(tmp_path / way, "loss")
+        # A loss is a mean over 256 tokens, each of which bfloat16 rounds: one of 2⁻⁹, or less.
+        assert list(got.values()) == pytest.approx(list(want.values()), rel=2**-10), way
+        weights, state = state_of(tmp_path / way)
+        assert state.keys() == alone["bfloat16"].keys(), way
+        masters = {k.split(".", 1)[1]: v for k, v in state.items() if k.endswith(MASTER)}
+        assert {k.removesuffix(MASTER) for k in masters} == set(weights), way
+        for name, weight in weights.items():
+            master = masters[name + MASTER]
+            assert (weight.dtype, master.dtype) == (torch.bfloat16, torch.float32), way
+            assert torch.equal(master.bfloat16(), weight), (way, name)
+            assert not torch.equal(master, weight.float()), (way, name)
+        assert distance(state, alone["bfloat16"]) < room, way
+
+
+def test_each_way_goes_on_in_bfloat16_as_if_it_had_not_been_stopped(text, tmp_path):
+    """To the bit: the float32 weights come back, and not what they are rounded to."""
+    given = [*SMALL, "--data", str(text), "--steps", "3"]
+    run_ranks("tests.demos.train_ranks", 2, "same", str(tmp_path), "bfloat16", *given, seconds=120)
+    for way in WAYS:
+        whole, resumed = (tmp_path / f"{way}-{how}" for how in ("whole", "resumed"))
+        assert log(whole, "loss") == log(resumed, "loss"), way
+        for one, other in zip(state_of(whole), state_of(resumed), strict=True):
+            kept = [name for name in one if not name.startswith("rng.")]
+            assert all(torch.equal(one[name], other[name]) for name in kept), way
 
 
 def test_a_killed_rank_ends_all_with_one_sentence(text, tmp_path, start_program):

@@ -3,8 +3,9 @@
 //   sums IN OUT WHERE TYPE ROWS WIDTH
 //
 // WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` and `hidden` [rows,
-// width], `before` [width]. OUT: `sums` of x, `added` to before; behind gelu its `gradient`, and
-// `sums_behind_gelu` of that.
+// width], `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half
+// of wide, `added`, those of x added to before; behind gelu its `gradient`, and `sums_behind_gelu`
+// of that.
 #include <cstdio>
 #include <cstdlib>
 
@@ -50,7 +51,7 @@ void run(char** arguments) {
   const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
   const int64_t rows = number(arguments[5]), width = number(arguments[6]);
-  const column_sums_problem p{rows, width, type};
+  const column_sums_problem p{rows, width, width, type}, part{rows, width, 2 * width, type};
   queue q(d);
   const auto read = [&](const char* name, const std::vector<int64_t>& shape, on_device& to) {
     int64_t count = 1;
@@ -62,10 +63,14 @@ void run(char** arguments) {
   on_device x(d, q, type, rows * width), hidden(d, q, type, rows * width);
   on_device sums(d, q, type, width), behind(d, q, type, width);
   on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
+  on_device wide(d, q, type, 2 * rows * width);
   read("x", {rows, width}, x);
+  read("wide", {rows, 2 * width}, wide);
   read("hidden", {rows, width}, hidden);
   column_sums(p, x.data(), sums.data(), false, workspace.data(), q.handle());
   const std::vector<float> whole = sums.values();
+  column_sums(part, wide.data(), sums.data(), false, workspace.data(), q.handle());
+  const std::vector<float> left_half = sums.values();
   read("before", {width}, sums);
   column_sums(p, x.data(), sums.data(), true, workspace.data(), q.handle());
   const std::vector<float> added = sums.values();
@@ -73,6 +78,7 @@ void run(char** arguments) {
   const std::vector<float> gradient = x.values(), of_it = behind.values();
   write_safetensors(arguments[2], {},
                     {{"sums", {width}, whole.data()},
+                     {"part", {width}, left_half.data()},
                      {"added", {width}, added.data()},
                      {"gradient", {rows, width}, gradient.data()},
                      {"sums_behind_gelu", {width}, of_it.data()}});

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from build_tools import cxx, simulator, toolchain
+from build_tools import cxx, fingerprint, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
 from tests.tools.ahead import called_ahead
 
@@ -30,7 +30,7 @@ def command() -> list[str]:
     compiler = toolchain.find_compiler().path
     flags = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     defines = ["-DKITTENS_TARGET=simulator", "-isystem", str(toolkit.include)]
-    return [compiler, *flags, *cxx.INCLUDES, *defines, "-x", "c++"]
+    return [compiler, *flags, *cxx.INCLUDES, *fingerprint.flags(), *defines, "-x", "c++"]
 
 
 def compiles(command: list[str], source: Path, text: str) -> None:

@@ -36,6 +36,11 @@ struct attention_forward_params {
   dtype type;
 };
 
+// Of [batch, length, heads, width] without gaps.
+constexpr attention_strides contiguous_strides(int64_t length, int64_t heads, int64_t width) {
+  return {length * heads * width, heads * width, width};
+}
+
 // Keys, or values, as TMA reads them where each batch has bounds of its own: the rows of all
 // batches as one sequence.
 struct attention_flat_rows {
@@ -121,9 +126,9 @@ struct attention_backward_params {
   const float* lse;      // [batch, heads, rows], natural logarithm
   const float* dlse;     // the same; or null: zeros
   const float* sinks;    // [heads]; or null
-  void* dq;              // as q, contiguous; or null: not wanted
-  void* dk;              // as k, contiguous
-  void* dv;              // as v, contiguous
+  void* dq;              // as q, of its own strides; or null: not wanted
+  void* dk;              // as k, the same
+  void* dv;              // as v, the same
   float* dsinks;         // [heads]; or null: not wanted
   std::byte* workspace;  // of attention_backward_layout
   bool packed;           // and as the forward's, if so:
@@ -135,6 +140,7 @@ struct attention_backward_params {
   int* tile_counter;  // as the forward's
   int64_t batch, rows, keys, heads, key_heads, head_dim, value_dim;
   attention_strides q_strides, k_strides, v_strides, o_strides, do_strides;
+  attention_strides dq_strides, dk_strides, dv_strides;
   float scale, softcap;
   int64_t left, right;
   dtype type;

@@ -63,6 +63,17 @@ struct attention_rows_arguments {
   }
 };
 
+// The same of a dq that is a part of wider rows. What is contiguous needs no strides, and its
+// kernel has none.
+template <class T>
+struct attention_strided_rows_arguments : attention_rows_arguments<T> {
+  attention_strides dq_strides;
+
+  KITTENS_DEVICE T* dq_row(int batch, int row, int head) const {
+    return this->dq + batch * dq_strides.batch + row * dq_strides.row + head * dq_strides.head;
+  }
+};
+
 inline constexpr int kKeysOfBounds = 128;
 inline constexpr int kRowThreads = 256;
 inline constexpr int kRowsInFlight = 4;  // of a thread, whose loads overlap

@@ -19,18 +19,16 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
     map =
         layout.packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
   };
-  const attention_strides dk_strides{p.keys * p.key_heads * D, p.key_heads * D, D};
-  const attention_strides dv_strides{p.keys * p.key_heads * Dv, p.key_heads * Dv, Dv};
   attention_backward_arguments<Config> t{};
   set_call<Config>(t, p, layout);
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
   set(t.d_o, p.d_o, p.rows, p.heads, Dv, p.do_strides);
   using key_tile = typename Config::key_tile;
-  int keys = 0;  // from a batch's first key to the next one's: of what is contiguous, all
+  int keys = 0;  // from a batch's first key to the next one's: all of them
   t.k = key_map<key_tile>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
   t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
-  t.dk = key_map<key_tile>(p, layout.packed, p.dk, D, dk_strides, keys);
-  t.dv = key_map<key_tile>(p, layout.packed, p.dv, Dv, dv_strides, keys);
+  t.dk = key_map<key_tile>(p, layout.packed, p.dk, D, p.dk_strides, keys);
+  t.dv = key_map<key_tile>(p, layout.packed, p.dv, Dv, p.dv_strides, keys);
   t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
   return t;
 }

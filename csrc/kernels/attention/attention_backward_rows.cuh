@@ -218,9 +218,8 @@ __global__ void __launch_bounds__(kSinkThreads) attention_backward_sinks(
 }
 
 // The rows of a sequence that see no key have a gradient of 0.
-template <class Config, class T>
-KITTENS_DEVICE void zero_blind_rows(const attention_rows_arguments<T>& p,
-                                    const attention_row_place<Config>& place) {
+template <class Config, class Arguments>
+KITTENS_DEVICE void zero_blind_rows(const Arguments& p, const attention_row_place<Config>& place) {
   const int vectors = p.head_dim / 8;
   for (int i = arch::thread_id(); i < place.sequence.blind_rows * vectors; i += kRowThreads) {
     const int row = place.sequence.q_start - 1 - i / vectors;
@@ -229,11 +228,9 @@ KITTENS_DEVICE void zero_blind_rows(const attention_rows_arguments<T>& p,
   }
 }
 
-// Grid: row blocks, of all heads and batches. dq from its integers: a thread has eight columns of
-// some rows.
-template <class Config>
-__global__ void __launch_bounds__(kRowThreads) attention_backward_finish(
-    const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
+// dq of a block of rows from its integers: a thread has eight columns of some rows.
+template <class Config, class Arguments>
+KITTENS_DEVICE void finish_rows(const Arguments& p) {
   begin_dependent_grid();
   using T = typename Config::type;
   const attention_row_place<Config> place(p);
@@ -265,6 +262,18 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_finish(
     arch::store_global(reinterpret_cast<uint4*>(to), uint4{gradients(left.x), gradients(left.y),
                                                            gradients(right.x), gradients(right.y)});
   }
+}
+
+// Grid: row blocks, of all heads and batches.
+template <class Config>
+__global__ void __launch_bounds__(kRowThreads) attention_backward_finish(
+    const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
+  finish_rows<Config>(p);
+}
+template <class Config>
+__global__ void __launch_bounds__(kRowThreads) attention_backward_finish_strided(
+    const __grid_constant__ attention_strided_rows_arguments<typename Config::type> p) {
+  finish_rows<Config>(p);
 }
 
 }  // namespace thunderkittens::attention_kernels::inline KITTENS_TARGET

@@ -104,6 +104,19 @@ inline void launch_starts(const attention_backward_params& p,
                                 .k_starts = reinterpret_cast<int*>(p.workspace + layout.k_starts)});
 }
 
+template <class Config>
+void launch_finish(const attention_backward_params& p,
+                   const attention_rows_arguments<typename Config::type>& rows, int64_t row_blocks,
+                   host::stream s) {
+  const host::launch_config config{{row_blocks}, {kRowThreads}};
+  if (p.dq_strides == contiguous_strides(p.rows, p.heads, p.head_dim)) {
+    return host::launch_programmatic(attention_backward_finish<Config>, config, s, rows);
+  }
+  host::launch_programmatic(
+      attention_backward_finish_strided<Config>, config, s,
+      attention_strided_rows_arguments<typename Config::type>{rows, p.dq_strides});
+}
+
 // All of the kernels, with launch_products() for the one between them. Config:
 // attention_backward_rows_config.
 template <class Config, class F>
@@ -121,10 +134,7 @@ void launch_around(const attention_backward_params& p, const attention_backward_
   host::launch_programmatic(attention_backward_prepare<Config>,
                             {{row_blocks}, {kRowThreads}, kOfWarps}, s, rows);
   launch_products();
-  if (p.dq != nullptr) {
-    host::launch_programmatic(attention_backward_finish<Config>, {{row_blocks}, {kRowThreads}}, s,
-                              rows);
-  }
+  if (p.dq != nullptr) launch_finish<Config>(p, rows, row_blocks, s);
   if (p.dsinks != nullptr) {
     host::launch_programmatic(attention_backward_sinks<Config>,
                               {{p.heads}, {kSinkThreads}, kSinkThreads / 32 * sizeof(float)}, s,

@@ -1,6 +1,7 @@
 // attention: what is chosen before a launch, and the launch.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -84,6 +85,43 @@ void refuse_strides(std::string_view op, const attention_forward_problem& p) {
   refuse("v", p.v_strides);
 }
 
+// Where dq, dk and dv lie.
+struct gradient_strides {
+  attention_strides dq, dk, dv;
+
+  explicit gradient_strides(const attention_backward_problem& p)
+      : dq(of(p.dq_strides, p.forward.rows, p.forward.heads, p.forward.head_dim)),
+        dk(of(p.dk_strides, p.forward.keys, p.forward.key_heads, p.forward.head_dim)),
+        dv(of(p.dv_strides, p.forward.keys, p.forward.key_heads, p.forward.value_dim)) {}
+
+  static attention_strides of(const std::optional<attention_strides>& given, int64_t length,
+                              int64_t heads, int64_t width) {
+    return given ? *given : contiguous_strides(length, heads, width);
+  }
+  // They are stored as 16 bytes at a time; and dk and dv of all batches as rows of one tensor,
+  // where each batch has bounds of its keys.
+  void refuse(std::string_view op, const attention_forward_problem& p) const {
+    const auto check = [&](std::string_view name, const attention_strides& strides, int64_t length,
+                           int64_t heads, bool bounded) {
+      const auto is_aligned = [](int64_t count, int64_t stride) {
+        return count == 1 || (stride > 0 && stride % 8 == 0);
+      };
+      if (!is_aligned(p.batch, strides.batch) || !is_aligned(length, strides.row) ||
+          !is_aligned(heads, strides.head)) {
+        throw error(text(op, ": the strides of ", name, " must be multiples of 8, got (",
+                         strides.batch, ", ", strides.row, ", ", strides.head, ")"));
+      }
+      if (bounded && p.batch > 1 && strides.batch != p.keys * strides.row) {
+        throw error(text(op, ": of keys with bounds, the batches of ", name, " must lie ",
+                         p.keys * strides.row, " elements apart, got ", strides.batch));
+      }
+    };
+    check("dq", dq, p.rows, p.heads, false);
+    check("dk", dk, p.keys, p.key_heads, p.bounded_keys);
+    check("dv", dv, p.keys, p.key_heads, p.bounded_keys);
+  }
+};
+
 }  // namespace
 
 std::string why_unsupported(const attention_forward_problem& p) { return why_no_kernel(p); }
@@ -108,6 +146,7 @@ attention_backward_plan plan(const attention_backward_problem& p, const device& 
   static const kittens::host::kernel_handle kernel(kAttentionBackward);
   refuse_unsupported(kernel.name(), p);
   refuse_empty(kernel.name(), p.forward);
+  gradient_strides(p).refuse(kernel.name(), p.forward);
   attention_backward_plan plan{{p, kernel.on(d)}, is_masked(p.forward)};
   plan.workspace = {.bytes = attention_backward_layout(p.forward).bytes,
                     .counters = plan.dynamic_schedule ? 1 : 0};
@@ -159,6 +198,7 @@ void launch(const attention_backward_plan& plan, const attention_backward_tensor
             const workspace& work, stream s) {
   const attention_forward_problem& p = plan.problem.forward;
   refuse_strides(kAttentionBackward.name, p);
+  const gradient_strides gradients(plan.problem);
   plan.kernel.launch(
       {
           .q = t.q,
@@ -197,6 +237,9 @@ void launch(const attention_backward_plan& plan, const attention_backward_tensor
           .v_strides = p.v_strides,
           .o_strides = plan.problem.o_strides,
           .do_strides = plan.problem.do_strides,
+          .dq_strides = gradients.dq,
+          .dk_strides = gradients.dk,
+          .dv_strides = gradients.dv,
           .scale = static_cast<float>(p.scale),
           .softcap = static_cast<float>(p.softcap),
           .left = std::min(p.left, p.keys),

@@ -14,6 +14,7 @@ DEPENDENT = (
     "attention_backward_bounds",
     "attention_backward_prepare",
     "attention_backward_finish",
+    "attention_backward_finish_strided",
     "attention_backward_sinks",
 )
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.

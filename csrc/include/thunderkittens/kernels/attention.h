@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "thunderkittens/kernels/common.h"
@@ -27,6 +28,7 @@ struct attention_backward_params;
 // How far apart the neighbours of a dimension lie, in elements. The last dimension's are 1 apart.
 struct attention_strides {
   int64_t batch, row, head;
+  bool operator==(const attention_strides&) const = default;
 };
 
 // bf16 and fp16; head dimensions 8, 16 … 256; scale 1e-30 … 1e30; softcap 0 or 1e-6 … 1e6.
@@ -78,10 +80,13 @@ struct attention_forward_plan : plain_plan<attention_forward_problem, attention_
 };
 
 // The gradients of a forward: all that its kernels take. TMA reads do as it does q. o's address and
-// strides are multiples of 16 bytes, too.
+// strides are multiples of 16 bytes, too, and so are those of dq, dk and dv: of three that are
+// parts of one row, as those of a fused qkv are, each has the row's stride.
 struct attention_backward_problem {
   attention_forward_problem forward;
   attention_strides o_strides, do_strides;
+  // None: contiguous. Where bounded_keys, the batches of dk and dv lie `keys` rows apart.
+  std::optional<attention_strides> dq_strides = {}, dk_strides = {}, dv_strides = {};
 };
 
 struct attention_backward_tensors {
@@ -93,8 +98,8 @@ struct attention_backward_tensors {
   const float* lse;              // [batch, heads, rows], contiguous
   const float* dlse = nullptr;   // the same, or null: zeros
   const float* sinks = nullptr;  // [heads], or null
-  // Results, contiguous. Those of q and of the sinks may be null: not wanted. dk and dv are always
-  // computed.
+  // Results, as q, k and v in shape, of the problem's strides. Those of q and of the sinks may be
+  // null: not wanted. dk and dv are always computed.
   void* dq = nullptr;
   void* dk;
   void* dv;

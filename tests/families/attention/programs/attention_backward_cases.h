@@ -44,6 +44,24 @@ TEST(sinks) {
 TEST(without_dq) {
   check<bf16>({.batch = 1, .rows = 90, .keys = 200, .heads = 1, .key_heads = 1, .dq = false});
 }
+TEST(fused_gradients_with_shared_heads) {
+  check<bf16>({.batch = 2,
+               .rows = 150,
+               .keys = 150,
+               .heads = 4,
+               .key_heads = 2,
+               .right = 0,
+               .head_dim = 40,
+               .value_dim = 64,
+               .fused = true});
+}
+TEST(fused_gradients_of_keys_with_bounds) {
+  problem is{.batch = 3, .rows = 140, .keys = 140, .heads = 2, .key_heads = 1};
+  is.used = {140, 90, 33};
+  is.padding = {7, 0, 20};
+  is.fused = true;
+  check<bf16>(is);
+}
 TEST(outliers) {
   check<bf16>({.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1, .loud = 500});
 }
@@ -91,6 +109,12 @@ problem packed(std::vector<int> q_ends, std::vector<int> k_ends, int64_t right) 
 TEST(packed_sequences) {
   check<bf16>(packed({3, 3, 60, 188, 200, 329}, {5, 5, 135, 163, 163, 419}, kAll));
 }
+TEST(fused_gradients_of_packed_sequences) {
+  problem is = packed({3, 60, 200, 400}, {5, 135, 163, 419}, 10);
+  is.rows = is.keys;
+  is.fused = true;
+  check<bf16>(is);
+}
 TEST(packed_sequences_with_fewer_keys_than_rows) {
   problem is = packed({0, 140, 141, 330}, {0, 20, 150, 420}, 0);
   is.dlse = is.sinks = is.dynamic = true;
@@ -127,6 +151,12 @@ TEST(wide_values_beside_narrow_queries) {
   problem is = wide(65, 130, 1, 0);
   is.head_dim = 40;
   is.softcap = CONFIGS == 1 ? 100 : 0;
+  check<T>(is);
+}
+TEST(wide_fused_gradients) {
+  problem is = wide(130, 130, 2, 0);
+  is.batch = 2;
+  is.fused = true;
   check<T>(is);
 }
 TEST(wide_whole_tiles) { check<T>(wide(64, 128, 1)); }

@@ -31,6 +31,7 @@ struct problem {
   float softcap = 0;
   std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
   std::vector<int> used, padding;   // of each batch: seqused_k, leftpad_k
+  bool fused = false;               // dq, dk and dv are parts of one row, of as many rows as keys
 
   bool packed() const { return !q_ends.empty(); }
   bool bounded() const { return !used.empty() || !padding.empty(); }
@@ -214,6 +215,44 @@ void each_stray_key(const problem& is, const auto& f) {
 // What dk and dv hold beforehand, and still where no key exists.
 constexpr float kStray = 7;
 
+// Rows of dq, dk and dv behind one another, and of a few elements more that are nobody's.
+template <class T>
+class fused_gradients {
+  static constexpr int64_t kMore = 8;
+
+ public:
+  fused_gradients(int64_t q_row, int64_t k_row, int64_t v_row)
+      : widths_{q_row, k_row, v_row}, stride_(q_row + k_row + v_row + kMore) {}
+
+  int64_t stride() const { return stride_; }
+  std::vector<T> join(const gradients<T>& of) const {
+    std::vector<T> rows;
+    const std::vector<T>* const parts[] = {&of.dq, &of.dk, &of.dv};
+    for (size_t r = 0; r < of.dq.size() / widths_[0]; ++r) {
+      for (int i = 0; i < 3; ++i) {
+        const auto first = parts[i]->begin() + r * widths_[i];
+        rows.insert(rows.end(), first, first + widths_[i]);
+      }
+      rows.insert(rows.end(), kMore, kittens::convert<T>(kStray));
+    }
+    return rows;
+  }
+  gradients<T> part(const std::vector<T>& rows) const {
+    gradients<T> of;
+    std::vector<T>* const parts[] = {&of.dq, &of.dk, &of.dv};
+    for (auto at = rows.begin(); at != rows.end();) {
+      for (int i = 0; i < 3; at += widths_[i++]) {
+        parts[i]->insert(parts[i]->end(), at, at + widths_[i]);
+      }
+      for (int64_t i = 0; i < kMore; ++i) CHECK_EQUAL(kittens::convert<float>(*at++), kStray);
+    }
+    return of;
+  }
+
+ private:
+  int64_t widths_[3], stride_;
+};
+
 template <class T>
 gradients<T> run(const problem& is, const inputs<T>& in) {
   const int64_t D = is.head_dim, Dv = is.value_dim;
@@ -227,7 +266,15 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
     std::fill_n(of_k.begin() + key * k_row, k_row, kittens::convert<T>(kStray));
     std::fill_n(of_v.begin() + key * v_row, v_row, kittens::convert<T>(kStray));
   });
-  const buffer<T> dq(std::vector<T>(in.q.size(), nan)), dk(of_k), dv(of_v);
+  const std::vector<T> of_q(in.q.size(), nan);
+  const fused_gradients<T> fused(q_row, k_row, v_row);
+  const buffer<T> dq(of_q), dk(of_k), dv(of_v);
+  const buffer<T> all(is.fused ? fused.join({of_q, of_k, of_v, {}}) : std::vector<T>(1));
+  const int64_t step = fused.stride();
+  const auto strides = [&](int64_t length, int64_t row, int64_t width) {
+    return is.fused ? attention_strides{length * step, step, width}
+                    : attention_strides{length * row, row, width};
+  };
   const buffer<int64_t> used(std::vector<int64_t>(is.used.begin(), is.used.end()));
   const buffer<int> padding(is.padding);
   const buffer<float> dsinks(std::vector<float>(is.heads, NAN));
@@ -242,9 +289,11 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
       .lse = lse.data(),
       .dlse = is.dlse ? dlse.data() : nullptr,
       .sinks = is.sinks ? sinks.data() : nullptr,
-      .dq = is.dq ? dq.data() : nullptr,
-      .dk = dk.data(),
-      .dv = dv.data(),
+      .dq = !is.dq     ? nullptr
+            : is.fused ? all.data()
+                       : dq.data(),
+      .dk = is.fused ? all.data() + q_row : dk.data(),
+      .dv = is.fused ? all.data() + q_row + k_row : dv.data(),
       .dsinks = is.sinks ? dsinks.data() : nullptr,
       .workspace = nullptr,
       .packed = is.packed(),
@@ -270,6 +319,9 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
       .v_strides = {is.keys * v_row, v_row, Dv},
       .o_strides = {is.rows * o_row, o_row, Dv},
       .do_strides = {is.rows * o_row, o_row, Dv},
+      .dq_strides = strides(is.rows, q_row, D),
+      .dk_strides = strides(is.keys, k_row, D),
+      .dv_strides = strides(is.keys, v_row, Dv),
       .scale = scale_of(is),
       .softcap = is.softcap,
       .left = std::min(is.left, is.keys),
@@ -280,7 +332,10 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
   p.workspace = reinterpret_cast<std::byte*>(workspace.data());
   run_attention_backward(p);
   CHECK_EQUAL(counter.get()[0], 0);
-  return {dq.get(), dk.get(), dv.get(), dsinks.get()};
+  if (!is.fused) return {dq.get(), dk.get(), dv.get(), dsinks.get()};
+  gradients<T> parts = fused.part(all.get());
+  parts.dsinks = dsinks.get();
+  return parts;
 }
 
 template <class T>
