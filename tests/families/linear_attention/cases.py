@@ -300,23 +300,6 @@ def error_of_exponents(case: Case, inputs) -> float:
     return float(4 * tolerance.unit(FP64 if case.dtype == FP64 else FP32) * of_chunk)
 
 
-def underflow(case: Case, inputs) -> list[Tensor]:
-    """What may be lost of each result and gradient where factors underflow on the way to it.
-
-    A decay below float32's normal numbers may be 0, and what is rounded to q's dtype for a product
-    is off by half of its smallest number at least. Either is multiplied by the rest of the term,
-    which is at most that of the same call without decays, of values that are at least 1.
-    """
-    case, values = magnitudes(case, inputs)
-    ones = [
-        t if t is None else torch.zeros_like(t) if i == 3 else t.clamp(min=1)
-        for i, t in enumerate(values)
-    ]
-    inner = torch.finfo(FP64 if case.dtype == FP64 else FP32)
-    lost = tolerance.floor(case.dtype) + inner.smallest_normal
-    return [lost * size for size in reference(case, ones, parallel)]
-
-
 def decay_sizes(case: Case, inputs, sizes: dict[str, Tensor]) -> Tensor:
     """What dlog_decay is a difference of: sums of |q| · dq and |k| · dk over all tokens of a head.
 

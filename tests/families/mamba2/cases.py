@@ -326,25 +326,6 @@ def error_of_exponents(case: Case, inputs) -> float:
     return float(4 * unit * of_chunk + 4 * tolerance.unit(FP64) * decay.sum(-2).max())
 
 
-def underflow(case: Case, inputs) -> dict[str, Tensor]:
-    """What may be lost of each result and gradient where factors underflow on the way to it.
-
-    A decay below float32's normal numbers may be 0, and what is rounded to x's dtype for a product
-    is off by half of its smallest number at least. Either is multiplied by the rest of the term,
-    which is at most that of the same call without decays, of values that are at least 1.
-    """
-    x, dt, A, B, C, D, z, bias, initial, *incoming = inputs
-    least = {"x": x, "B": B, "C": C, "D": D, "initial": initial}
-    ones = {n: t if t is None else t.double().abs().clamp(min=1) for n, t in least.items()}
-    steps = steps_of(case, dt.double(), None if bias is None else bias.double()).clamp(min=1)
-    plain = dataclasses.replace(case, softplus=False, limit=(0.0, math.inf), bias=False)
-    values = (ones["x"], steps, torch.zeros_like(A), ones["B"], ones["C"], ones["D"], z, None)
-    found = sizes(plain, (*values, ones["initial"], *incoming))
-    inner = torch.finfo(FP64 if case.dtype == FP64 else FP32)
-    lost = tolerance.floor(case.dtype) + inner.smallest_normal
-    return {name: lost * size for name, size in found.items()}
-
-
 def sizes(case: Case, inputs) -> dict[str, Tensor]:
     """Of each result, the sum of the absolute values that it is a sum of."""
     if case.ends:
