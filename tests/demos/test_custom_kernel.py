@@ -209,12 +209,12 @@ def test_each_kernel_has_a_timeline_and_is_in_the_readme():
         assert f"]({name}.cu)" in readme and f"]({name}.svg)" in readme, name
 
 
-# Of each kernel, from which byte of its shared memory on TMA loads nothing; None: not known.
+# Of each kernel, from which byte of its shared memory on TMA loads nothing; none: not known.
 LOADED = {
-    "load_store_compute_finish": 4 * 2 * 64 * 64 * 2,  # stages of keys and values, then o
-    "flash_attention_3": None,  # o takes q's place, when all has been loaded
-    "gemm": 4 * (128 + 256) * 64 * 2,  # stages of a and b, then c
-    "linear_attention": 3 * 3 * 64 * 64 * 2,  # stages of q, k and v, then the state
+    "load_store_compute_finish": [4 * 2 * 64 * 64 * 2],  # stages of keys and values, then o
+    "flash_attention_3": [],  # o takes q's place, when all has been loaded
+    "gemm": [4 * (128 + 256) * 64 * 2],  # stages of a and b, then c
+    "linear_attention": [3 * 3 * 64 * 64 * 2],  # stages of q, k and v, then the state
 }
 
 
