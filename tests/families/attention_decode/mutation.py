@@ -26,7 +26,15 @@ HOST_SIDE = (
 _MAIN, _COMBINE = "attention_decode/attention_decode.cuh", "attention_decode_combine.cuh"
 _ITEM, _WORK = "attention_decode_item.cuh", "attention_decode_work.cuh"
 _APPEND = "cache_append.cuh"
+UNWATCHED = "races in global memory are not watched"
 LISTED: tuple[Listed, ...] = (
+    Listed(_MAIN, "add_parts", "barrier 1/4 (deleted|weaker)", UNWATCHED),
+    Listed(
+        _MAIN,
+        "add_parts",
+        "guard (3|4|5)/5 never",
+        f"what the last group's block writes stays; {UNWATCHED}",
+    ),
     Listed(_MAIN, "add_parts", "(limit 2/5 less|bound 2/5 shifted)", "of one part it was known"),
     Listed(_MAIN, "add_parts", "limit 4/5 more", "any thread may"),
     Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
