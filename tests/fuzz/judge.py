@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.fuzz.case import Judged, Tensors
+from thunderkittens.testing import tolerance
 
 SPOILT = 0.025  # of its size, or of its row's: what the control changes an element by
 CANDIDATES = 16
@@ -27,6 +28,16 @@ def right(got: Tensor, judged: Judged) -> Tensor:
     beyond = g.isinf() & (g.sign() * want + bound >= least_infinite)
     same = (g == want) | (g.isnan() & want.isnan())
     return ((g - want).abs() <= bound) | same | beyond | (bound == math.inf)
+
+
+def lost_to_underflow(dtype: torch.dtype) -> float:
+    """What a factor of a term may lose near zero, on the way from inputs of a dtype to a result.
+
+    A decay below the normal numbers of float32, or of float64 for its own, may be 0; and what is
+    rounded to the dtype for a product is off by half of its smallest number.
+    """
+    inner = torch.float64 if dtype == torch.float64 else torch.float32
+    return tolerance.floor(dtype) + torch.finfo(inner).smallest_normal
 
 
 @dataclasses.dataclass

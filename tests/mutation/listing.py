@@ -9,6 +9,7 @@ TUNING = "the kernel is right with any such number; this one is the fastest"
 SAME = "both sides are equal there, and so is what is chosen"
 SAME_SUMS = "the sums are the same in all threads of a row, which store the same"
 ANY_BARRIER = "any barrier but the whole block's would do"
+UNWATCHED = "races in global memory are not watched"
 NOT_BOUNDED = "no element stands there: the compiler ends the loop before it"
 
 

@@ -9,6 +9,7 @@ checks each). Registers are followed back to what they were computed from, over 
     VIADD R2, R2, 0xe000            a constant more
     IMAD R0, R19, 0x610, R2         as R2, if R19 is no address
     SEL, LDS, LDC …                 no address; unknown, where one was expected
+    -R5                             unknown: what it is taken from may lie before
 """
 
 import re
@@ -19,6 +20,7 @@ from functools import cached_property
 REGISTER = re.compile(r"-?(UR\d+|URZ|R\d+|RZ)(?:\.\w+)*$")
 SUMS = ("IADD3", "UIADD3", "VIADD", "IMAD.IADD", "MOV", "UMOV", "R2UR", "IMAD.MOV", "IMAD.U32")
 NO_RESULT = re.compile(r"(BAR|WARPSYNC|BRA|ST|RED|UTMA|UBLK|SYNCS|CCTL|EXIT|RET|NOP|BSSY|BSYNC)\b")
+ZEROS = ("RZ", "URZ")
 OF_CLUSTER = 24  # log₂ of the bytes between the shared memories of a cluster's blocks
 
 
@@ -28,12 +30,18 @@ class Value:
 
     constant: int = 0
     is_address: bool = False
+    is_known: bool = True
 
     def __add__(self, other: "Value") -> "Value":
-        return Value(self.constant + other.constant, self.is_address or other.is_address)
+        return Value(
+            self.constant + other.constant,
+            self.is_address or other.is_address,
+            self.is_known and other.is_known,
+        )
 
 
 COMPUTED = Value()  # no address, and not negative
+UNKNOWN = Value(is_known=False)
 
 
 def number(text: str) -> int | None:
@@ -53,9 +61,9 @@ def results(name: str, operands: list[str]) -> frozenset[str]:
     if not found:
         return frozenset()
     letters, start = found[1], int(found[2])
-    if name.startswith("HGMMA"):
-        columns = int(re.match(r"HGMMA\.\d+x(\d+)", name)[1])
-        return frozenset(f"{letters}{start + i}" for i in range(columns // 2))
+    product = re.match(r"[A-Z]GMMA\.\d+x(\d+)", name)  # of a warpgroup, in 32 bits
+    if product:
+        return frozenset(f"{letters}{start + i}" for i in range(int(product[1]) // 2))
     words = 4 if re.search(r"\.128\b|^LDSM", name) else 2 if re.search(r"64|WIDE|CS2R", name) else 1
     return frozenset(f"{letters}{start + i}" for i in range(words))
 
@@ -72,6 +80,8 @@ class Addresses:
         self.code = code
         self.before = before
         self.known: dict[tuple[str, int], frozenset[Value]] = {}
+        self.asked: list[tuple[str, int]] = []  # what is being found out, the outermost first
+        self.met = 0  # the outermost of these that has been met again; of none, how many they are
 
     @cached_property
     def written(self) -> list[frozenset[str]]:
@@ -94,7 +104,7 @@ class Addresses:
             found = frozenset(a + b for a in found for b in self._operand(term, i))
         return (
             frozenset(each.constant for each in found)
-            if found and all(each.is_address for each in found)
+            if found and all(each.is_address and each.is_known for each in found)
             else None
         )
 
@@ -103,17 +113,32 @@ class Addresses:
         if value is not None:
             return frozenset({Value(value)})
         register = REGISTER.match(text)
-        if not register or text.startswith("-"):
-            return frozenset({COMPUTED})
-        return self._register(register[1], i)
+        if text.startswith("-"):
+            return frozenset({Value() if register and register[1] in ZEROS else UNKNOWN})
+        return self._register(register[1], i) if register else frozenset({COMPUTED})
 
     def _register(self, register: str, i: int) -> frozenset[Value]:
         """What a register may hold before an instruction. Round a loop, nothing new."""
-        if register in ("RZ", "URZ"):
+        if register in ZEROS:
             return frozenset({Value(0)})
-        if (register, i) in self.known:
-            return self.known[register, i]
-        self.known[register, i] = frozenset()
+        key = register, i
+        if key in self.known:
+            return self.known[key]
+        if key in self.asked:
+            self.met = min(self.met, self.asked.index(key))
+            return frozenset()
+        depth, outer = len(self.asked), self.met
+        self.asked.append(key)
+        self.met = depth + 1
+        found = frozenset(self._reaching(register, i))
+        self.asked.pop()
+        if self.met >= depth:  # or it is not all: of the rest another one knows
+            self.known[key] = found
+        self.met = min(outer, self.met)
+        return found
+
+    def _reaching(self, register: str, i: int) -> set[Value]:
+        """What the instructions write from which it comes."""
         found: set[Value] = set()
         # What is executed under the same predicate as the instruction has always been executed.
         condition = self.code[i].predicate
@@ -129,13 +154,12 @@ class Addresses:
             if writes:
                 found |= self._result(at)
             if not writes or self.code[at].predicate not in ("", condition):
-                if condition.lstrip("!") in self.operands(at)[:2]:  # it may be another from here on
+                if condition.lstrip("!") in self.operands(at)[:3]:  # it may be another from here on
                     condition = ""
                 rest += [(each, condition) for each in self.before(at)]
                 if not self.before(at):
                     found.add(COMPUTED)
-        self.known[register, i] = frozenset(found)
-        return self.known[register, i]
+        return found
 
     def _result(self, i: int) -> frozenset[Value]:
         name, operands = self.code[i].name, self.operands(i)

@@ -186,6 +186,13 @@ def test_addresses_are_those_of_all_paths():
     assert found(*start, "@P0 BRA 0x40", more, read, ARRIVE) == [5]
     assert found(*start, more, read, ARRIVE, "VIADD R2, R2, 0x80", "@P0 BRA 0x30") == []
     assert found(*start, more, read, ARRIVE, "LDS R2, [R5]", "@P0 BRA 0x30") == [4]
+    assert found(*start, more, "IADD3 R2, R2, -R5, RZ", read, ARRIVE) == [5]
+    assert found(*start, more, "IADD3 R2, R2, -RZ, RZ", read, ARRIVE) == []
+    # Two that change places round a loop, one in front and one behind.
+    swap = ("MOV R5, R2", "MOV R2, R3", "MOV R3, R5", "@P0 BRA 0x40")
+    assert found(*start, "MOV R3, R2", more, read, ARRIVE, *swap) == [5]
+    behind = ("VIADD R3, R2, 0x4000", "VIADD R2, R2, 0x4800")
+    assert found(*start, *behind, read, ARRIVE, *swap) == []
     # Registers written beside others.
     assert found(*start, more, "LDS.64 R1, [R5+0x4000]", read, ARRIVE) == [5]
     assert found(*start, more, "HGMMA.64x64x16.F32.BF16 R0, gdesc[UR8], R0", read, ARRIVE) == [5]

@@ -1,6 +1,6 @@
 """Mutation of attention_decode's kernels: targets, programs, mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, Listed
+from tests.mutation.listing import SAME, UNWATCHED, Listed
 from tests.mutation.program import Program
 
 PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice as many
@@ -26,7 +26,6 @@ HOST_SIDE = (
 _MAIN, _COMBINE = "attention_decode/attention_decode.cuh", "attention_decode_combine.cuh"
 _ITEM, _WORK = "attention_decode_item.cuh", "attention_decode_work.cuh"
 _APPEND = "cache_append.cuh"
-UNWATCHED = "races in global memory are not watched"
 LISTED: tuple[Listed, ...] = (
     Listed(_MAIN, "add_parts", "barrier 1/4 (deleted|weaker)", UNWATCHED),
     Listed(

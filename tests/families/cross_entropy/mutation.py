@@ -1,6 +1,14 @@
 """Mutation of cross_entropy's kernels: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, SAME_SUMS, TUNING, Listed
+from tests.mutation.listing import (
+    ANY_BARRIER,
+    NOT_BOUNDED,
+    SAME,
+    SAME_SUMS,
+    TUNING,
+    UNWATCHED,
+    Listed,
+)
 from tests.mutation.program import Program
 
 SUMS_PROGRAM = Program("cross_entropy", "cross_entropy_sums")
@@ -56,7 +64,6 @@ BUTTERFLY = "17, 8, 4, 2, 1 take a lane to every other one, too"
 ONE_BY_ONE = "what is aligned is stored element by element, too: right, and slower"
 UNWANTED = "a sum that nobody wants"
 NO_PLACE = "an element of no such place is looked for, and none is found"
-UNWATCHED = "races in global memory are not watched"
 UNCOUNTED = "without a mean nobody wants the count"
 ANY_ROW = "any row's warp may add up, where all of them run"
 NO_LOOSE = "−2 is no place of a loose element either"

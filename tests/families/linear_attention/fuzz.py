@@ -11,6 +11,7 @@ import thunderkittens
 from tests.families.linear_attention import cases
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import DTYPES, FP32, FP64, Draw, split
+from tests.fuzz.judge import lost_to_underflow
 from thunderkittens.testing import tolerance
 
 OPS = ("linear_attention",)
@@ -128,15 +129,13 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
 def underflow(case: cases.Case, inputs) -> list[Tensor]:
     """What may be lost of each result and gradient where factors underflow on the way to it.
 
-    A decay below float32's normal numbers may be 0, and what is rounded to q's dtype for a product
-    is off by half of its smallest number at least. Either is multiplied by the rest of the term,
-    which is at most that of the same call without decays, of values that are at least 1.
+    A factor is multiplied by the rest of its term, which is at most that of the same call without
+    decays, of values that are at least 1.
     """
     case, values = cases.magnitudes(case, inputs)
     ones = [
         t if t is None else torch.zeros_like(t) if i == 3 else t.clamp(min=1)
         for i, t in enumerate(values)
     ]
-    inner = torch.finfo(FP64 if case.dtype == FP64 else FP32)
-    lost = tolerance.floor(case.dtype) + inner.smallest_normal
+    lost = lost_to_underflow(case.dtype)
     return [lost * size for size in cases.reference(case, ones, cases.parallel)]

@@ -13,7 +13,7 @@ import thunderkittens
 from tests.families.mamba2 import cases
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import DTYPES, FP32, FP64, Draw, split
-from thunderkittens.testing import tolerance
+from tests.fuzz.judge import lost_to_underflow
 
 OPS = ("mamba2",)
 # Of which factors underflow, or decays have large exponents: cases that were wrong once.
@@ -129,9 +129,8 @@ def drawn(draw: Draw, case: cases.Case):
 def underflow(case: cases.Case, inputs) -> dict[str, Tensor]:
     """What may be lost of each result and gradient where factors underflow on the way to it.
 
-    A decay below float32's normal numbers may be 0, and what is rounded to x's dtype for a product
-    is off by half of its smallest number at least. Either is multiplied by the rest of the term,
-    which is at most that of the same call without decays, of values that are at least 1.
+    A factor is multiplied by the rest of its term, which is at most that of the same call without
+    decays, of values that are at least 1.
     """
     x, dt, A, B, C, D, z, bias, initial, *incoming = inputs
     least = {"x": x, "B": B, "C": C, "D": D, "initial": initial}
@@ -140,6 +139,5 @@ def underflow(case: cases.Case, inputs) -> dict[str, Tensor]:
     plain = dataclasses.replace(case, softplus=False, limit=(0.0, math.inf), bias=False)
     values = (ones["x"], steps, torch.zeros_like(A), ones["B"], ones["C"], ones["D"], z, None)
     found = cases.sizes(plain, (*values, ones["initial"], *incoming))
-    inner = torch.finfo(FP64 if case.dtype == FP64 else FP32)
-    lost = tolerance.floor(case.dtype) + inner.smallest_normal
+    lost = lost_to_underflow(case.dtype)
     return {name: lost * size for name, size in found.items()}
