@@ -16,6 +16,7 @@ import pytest
 import thunderkittens
 from build_tools import compile, cuda, resources, settings, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.ptxas import machine_code, proxy_order
 from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
@@ -25,15 +26,18 @@ LAUNCHES = "<kittens/host/launch.cuh>"  # of the demos, those that are for sm_90
 DEMOS = {f"demo_{path.stem}": path for path in (ROOT / "demos/custom_kernel").glob("*.cu")}
 KERNELS = {
     **DEMOS,
-    "attention": FOLDER / "attention.cu",
+    "attention": FOLDER / "attention.cu",  # for <kittens.cuh>; so is the next
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
+    "h100_gemm": FOLDER / "h100_gemm.cu",
+    "rows": FOLDER / "layer_norm.cu",  # with the other ROWS in one program
     "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
 SM90A_ALONE = {name for name, path in DEMOS.items() if LAUNCHES in path.read_text()}
-SM90A_ALONE |= {"classic_manual", "h100_attention", "manual"}
+SM90A_ALONE |= {"classic_manual", "h100_attention", "h100_gemm", "manual"}
+ROWS = (FOLDER / "layer_norm.cu", FOLDER / "rotary.cu", FOLDER / "row_sum.cu")
 COMPILED = [
     (name, architecture)
     for name in KERNELS
@@ -65,6 +69,8 @@ def source_of(name: str, for_simulator: bool) -> Path:
     text = KERNELS[name].read_text()
     if KERNELS[name].suffix == ".md":
         text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
+    if name == "rows":
+        text = "\n".join(path.read_text() for path in ROWS)
     if name == "attention_in_tiles":
         for elements, base_tiles in IN_TILES.items():
             text = re.sub(elements, base_tiles, text)
@@ -159,6 +165,24 @@ def simulate(request, headers) -> Iterator[Callable[[str], list[tiles.Outcome]]]
 def test_compiles_without_warnings_and_spills(name, architecture, report):
     said = report(name, architecture)
     assert resources.kernels(said) and not resources.complaints(said)
+
+
+@pytest.mark.tier(4)
+@pytest.mark.parametrize("name", ["h100_attention", "h100_gemm"])
+def test_maps_are_fenced_outside_of_loops(name, toolkit):
+    """UTMACCTL is fence.proxy.tensormap: `arch::fenced_tensor_map`, once a map and warp."""
+    try:
+        tool = toolchain.find_cuobjdump(toolkit)
+    except BuildError as error:
+        pytest.fail(str(error), pytrace=False)
+    kernels = machine_code.disassembled(tool, compiled(toolkit, name, "sm_90a").output)
+    for flow in map(proxy_order.Flow, kernels.values()):
+        in_loops = {"UTMACCTL": set(), "UTMALDG": set()}
+        for i, each in enumerate(flow.code):
+            if each.name.partition(".")[0] in in_loops:
+                in_loops[each.name.partition(".")[0]].add(flow.repeats(i))
+        assert in_loops["UTMACCTL"] == {False}
+        assert True in in_loops["UTMALDG"]
 
 
 @pytest.mark.parametrize("name", [*KERNELS, "both"])
