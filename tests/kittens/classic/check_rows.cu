@@ -1,4 +1,4 @@
-// The kernels of layer_norm.cu, rotary.cu and row_sum.cu against float64.
+// The kernels of the folder rows against float64.
 #include <kittens/classic.cuh>
 
 #include "classic.h"
