@@ -8,7 +8,16 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from build_tools import build_info, compile, cuda, cxx, fingerprint, precompiled, settings, toolchain
+from build_tools import (
+    build_info,
+    compile,
+    cuda,
+    cxx,
+    fingerprint,
+    precompiled,
+    settings,
+    toolchain,
+)
 from build_tools.settings import ROOT
 
 TORCH_HEADERS = "csrc/binding/precompiled.hpp"

@@ -7,10 +7,9 @@ namespace thunderkittens {
 void check_states(std::string_view op, std::string_view name, const Tensor& x, const Tensor& states,
                   const optional_tensor& indices) {
   const c10::SymInt batch = x.sym_size(0);
-  TORCH_CHECK_VALUE(
-      indices || states.sym_size(0).sym_eq(batch).expect_true(__FILE__, __LINE__), op,
-      ": state.size(0) must be ", name, ".size(0) = ", batch, " without state_indices, got ",
-      states.sym_size(0));
+  TORCH_CHECK_VALUE(indices || states.sym_size(0).sym_eq(batch).expect_true(__FILE__, __LINE__), op,
+                    ": state.size(0) must be ", name, ".size(0) = ", batch,
+                    " without state_indices, got ", states.sym_size(0));
 }
 
 indexed_states::indexed_states(const Tensor& states, const Tensor& indices) : states_(states) {
