@@ -12,7 +12,7 @@ from tests.fuzz.arithmetic import Arithmetic, Number
 from tests.fuzz.draw import Draw
 from tests.fuzz.judge import Judged
 from tests.fuzz.placement import Placed, same_bits
-from tests.fuzz.run import Runner, Setting
+from tests.fuzz.run import Outcome, Runner, Setting
 from tests.tools import calls
 
 TORCH = Setting("cpu", "torch")
@@ -157,6 +157,22 @@ def test_command_summarises(capsys):
         "swiglu: 3 cases",
         "all: 6 cases",
     ]
+
+
+def test_large_cases_are_those_of_a_gpu():
+    def sizes(**options):
+        return [Draw("rotary", seed, **options).elements() for seed in range(20)]
+
+    assert sizes(device="cpu", large=True) == sizes(device="cuda") != sizes(device="cpu")
+
+
+def test_command_draws_large_cases(monkeypatch, capsys):
+    monkeypatch.setattr(Runner, "_judged", lambda self, op, seed, case: Outcome([case.title]))
+    for words in ([], ["--large"]):
+        command.main(["--case", "gelu:3", "--device", "cpu", "--backend", "torch", *words])
+    small, large = capsys.readouterr().out.splitlines()
+    assert large.endswith("--backend torch --large") and small.endswith("--backend torch")
+    assert small.split("[")[1] != large.split("[")[1]
 
 
 def test_command_repeats_one_case(capsys):
