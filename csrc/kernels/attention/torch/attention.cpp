@@ -1,14 +1,19 @@
-// attention as torch ops. The ATen implementation is in attention_reference.cpp and
-// attention_gradients.cpp.
+// attention and attention_qkvpacked as torch ops. The ATen implementation is in
+// attention_reference.cpp and attention_gradients.cpp.
 //
 //   o = softmax(scale · q kᵀ, masked) v,   lse = log Σ exp(scale · q kᵀ, masked),   per query row
 //
 // `attention` gives o, `attention_forward` also lse, `attention_backward` (attention_backward.cpp)
 // the gradients of what the kernel computed, from the saved o and lse. A call that a kernel serves
 // is one node of autograd's graph; every other is computed by ATen ops, which differentiate
-// themselves.
+// themselves. attention_qkvpacked is the same of q, k and v that are parts of one tensor, whose
+// gradient is one tensor, too.
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "binding/autograd.h"
 #include "binding/by_name.h"
@@ -50,33 +55,38 @@ attention_forward_problem problem_of(const attention_call& c) {
   };
 }
 
-attention_strides strides_of(const Tensor& t) {
-  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
-  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
-}
-
-Tensor contiguous_sinks(const attention_call& c) {
-  return c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
-}
-
 namespace {
 
-const kernel kAttentionForwardKernel("attention", kAttentionForward);
+const kernel kAttentionForwardKernel("attention", kAttentionForward),
+    kQkvpackedForwardKernel("attention_qkvpacked", kAttentionForward);
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// Of ops whose calls may be packed.
+// Of what says which rows and keys a sequence has.
 template <class Op>
-struct of_sequences {
+void check_sequences(std::string_view name, const optional_tensor& starts, const auto&... args) {
+  if (!starts) return;
+  TORCH_CHECK_VALUE(!TORCH_GUARD_OR_FALSE(starts->sym_numel().sym_eq(0)), Op::name, ": ", name,
+                    " must have shape [sequences + 1], got [0]");
+  const auto given = by_name<Op>(args...);
+  const bool seqused = given("seqused_k"_name).has_value();
+  TORCH_CHECK_VALUE(!seqused && !given("leftpad_k"_name), Op::name, ": ",
+                    seqused ? "seqused_k" : "leftpad_k",
+                    " must be None with cu_seqlens, which say which keys a packed sequence has; "
+                    "got a tensor");
+}
+
+// Of ops of q, k and v.
+template <class Op>
+struct of_three {
+  static attention_call call_of(const auto&... args) { return {args...}; }
   // Whether the call is packed. Raises unless what says so is given together.
   static bool is_packed(const auto&... args) {
     const auto given = by_name<Op>(args...);
     const bool rows = given("cu_seqlens_q"_name).has_value(),
                keys = given("cu_seqlens_k"_name).has_value(),
                most_rows = given("max_seqlen_q"_name).has_value(),
-               most_keys = given("max_seqlen_k"_name).has_value(),
-               seqused = given("seqused_k"_name).has_value(),
-               leftpad = given("leftpad_k"_name).has_value(), packed = rows || keys;
+               most_keys = given("max_seqlen_k"_name).has_value(), packed = rows || keys;
     TORCH_CHECK_VALUE(
         packed || (!most_rows && !most_keys), Op::name,
         ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
@@ -86,16 +96,33 @@ struct of_sequences {
     TORCH_CHECK_VALUE(!packed || (most_rows && most_keys), Op::name,
                       ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
                       most_rows ? "max_seqlen_k" : "max_seqlen_q", " None");
-    TORCH_CHECK_VALUE(!packed || (!seqused && !leftpad), Op::name, ": ",
-                      seqused ? "seqused_k" : "leftpad_k",
-                      " must be None with cu_seqlens, which say which keys a packed sequence has; "
-                      "got a tensor");
     return packed;
   }
   static void check_options(const auto&... args) {
-    const optional_tensor& starts = by_name<Op>(args...)("cu_seqlens_q"_name);
-    TORCH_CHECK_VALUE(!starts || !TORCH_GUARD_OR_FALSE(starts->sym_numel().sym_eq(0)), Op::name,
-                      ": cu_seqlens_q must have shape [sequences + 1], got [0]");
+    check_sequences<Op>("cu_seqlens_q", by_name<Op>(args...)("cu_seqlens_q"_name), args...);
+  }
+};
+
+// Of ops of qkv.
+template <class Op>
+struct of_one {
+  static attention_call call_of(const Tensor& qkv, bool causal, std::optional<double> scale,
+                                std::optional<int64_t> left, std::optional<int64_t> right,
+                                double softcap, const optional_tensor& sinks,
+                                const optional_tensor& starts, const std::optional<SymInt>& most,
+                                const optional_tensor& seqused_k,
+                                const optional_tensor& leftpad_k) {
+    const std::vector<Tensor> parts = qkv.unbind(-3);
+    return {parts[0], parts[1], parts[2], causal, scale,     left,      right, softcap, sinks,
+            starts,   starts,   most,     most,   seqused_k, leftpad_k, false, qkv};
+  }
+  static void check_options(const auto&... args) {
+    const auto given = by_name<Op>(args...);
+    const Tensor& qkv = given("qkv"_name);
+    TORCH_CHECK_VALUE(qkv.sym_size(-3).sym_eq(3).expect_true(__FILE__, __LINE__), Op::name,
+                      ": qkv must hold q, k and v, so qkv.size(-3) must be 3, got shape ",
+                      qkv.sym_sizes());
+    check_sequences<Op>("cu_seqlens", given("cu_seqlens"_name), args...);
   }
 };
 
@@ -110,9 +137,8 @@ void take_notes(const decision& d, const attention_call& c) {
   note_tma_copy(c.q, "q");
   note_key_copy(c, c.k, "k");
   note_key_copy(c, c.v, "v");
-  if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
-    note_backward(*d.on, problem_of(c));
-  }
+  const auto any = [](const auto&... t) { return ((t.defined() && t.requires_grad()) || ...); };
+  if (any(c.q, c.k, c.v, c.qkv)) note_backward(*d.on, c);
 }
 
 // lse may be undefined: not wanted.
@@ -158,7 +184,9 @@ struct choice {
   decision d;
 
   explicit choice(const attention_call& c)
-      : problem(problem_of(c)), d(decide(kAttentionForwardKernel, c.q, problem)) {}
+      : problem(problem_of(c)),
+        d(decide(c.qkv.defined() ? kQkvpackedForwardKernel : kAttentionForwardKernel, c.q,
+                 problem)) {}
 };
 
 // Whether there is nothing to compute, and nothing to choose.
@@ -194,29 +222,87 @@ bool is_subclass(const Tensor& t) {
 // with attention_backward behind it. The choice is made when the code runs.
 bool may_be_served(const attention_call& c) {
   if (!is_stand_in(c.q)) return false;
-  if (is_subclass(c.q)) return true;
   const c10::Device device = c.q.device();
   const bool built = !device.is_cuda() || why_not(kAttentionForwardKernel, device.index()).empty();
   return built && why_torch(c.q, problem_of(c)).empty();
 }
 
+// What the ops have in common; Op::call_of makes an attention_call of arguments.
+template <class Op>
+struct attention_op {
+  static constexpr autocast_rule autocast = autocast_rule::cast;
+  static constexpr size_t kReturned = 1;
+  static constexpr bool kPlainForward = true;
+
+  static tensor_array<2> meta(const auto&... args) {
+    const attention_call c = Op::call_of(args...);
+    return {empty_output(c), empty_lse(c)};
+  }
+
+  static tensor_array<2> compute(bool wants_lse, const auto&... args) {
+    attention_call c = Op::call_of(args...);
+    c.wants_lse = wants_lse;
+    return has_no_rows(c) ? meta(args...) : compute_as_chosen(choice(c), c);
+  }
+
+  static tensor_array<2> record(const call_to_record& call, const auto&... args) {
+    if (is_subclass(first_of(args...))) return thunderkittens::record<Op>(call, args...);
+    attention_call c = [&] {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      return Op::call_of(args...);
+    }();
+    c.wants_lse = call.all;
+    if (may_be_served(c)) return thunderkittens::record<Op>(call, args...);
+    const choice chosen(c);
+    if (chosen.d.on == nullptr) {
+      c = Op::call_of(args...);  // of parts that have a gradient
+      c.wants_lse = call.all;
+      const auto [o, lse] = attention_by_aten(c);
+      differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
+      return {o, lse};
+    }
+    if (!call.plain) return thunderkittens::record<Op>(call, args...);
+    c.wants_lse = true;
+    return record_as<Op>(call, [&] { return compute_as_chosen(chosen, c); }, args...);
+  }
+};
+
 // ---- Ops ----------------------------------------------------------------------------------------
 
-// The last arguments of both ops.
-constexpr argument_list kOptions{
+// The last arguments of all ops.
+constexpr argument_list kLogits{
     optional(integer("window_left", 0)).otherwise("None").by_name(),
     optional(integer("window_right", 0)).otherwise("None"),
     number("softcap", 0.0).otherwise("0.0"),
-    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
-    optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-    optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-    optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
-    optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+};
+constexpr argument_list kBounds{
     optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
     optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
 };
+constexpr auto kOptions =
+    kLogits +
+    argument_list{
+        optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
+        optional(tensor("cu_seqlens_q", dtype_rule::index, "B1"))
+            .otherwise("None")
+            .only_if_packed(),
+        optional(tensor("cu_seqlens_k", dtype_rule::index, "B1"))
+            .otherwise("None")
+            .only_if_packed(),
+        optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
+        optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+    } +
+    kBounds;
+constexpr auto kQkvOptions =
+    kLogits +
+    argument_list{
+        optional(tensor("sinks", dtype_rule::same_or_float32, "H")).otherwise("None"),
+        optional(tensor("cu_seqlens", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+        optional(size("max_seqlen", 0)).otherwise("None").only_if_packed(),
+    } +
+    kBounds;
 
-struct attention_backward : gradients_of<"attention">, of_sequences<attention_backward> {
+struct attention_backward : gradients_of<"attention">, of_three<attention_backward> {
   static constexpr divisibility relation{"Hq", "Hk"};
   static constexpr auto arguments =
       argument_list{
@@ -243,10 +329,9 @@ struct attention_backward : gradients_of<"attention">, of_sequences<attention_ba
   }
 };
 
-struct attention : of_sequences<attention> {
+struct attention : attention_op<attention>, of_three<attention> {
   using backward = attention_backward;
   static constexpr const char* name = "attention";
-  static constexpr autocast_rule autocast = autocast_rule::cast;
   static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
   static constexpr auto arguments =
       argument_list{
@@ -260,35 +345,55 @@ struct attention : of_sequences<attention> {
   static constexpr result_list results{
       result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
       result{.name = "lse", .shape = "B,Hq,Sq"}};
-  static constexpr size_t kReturned = 1, kPlain = 5;
-  static constexpr bool kPlainForward = true;
+  static constexpr size_t kPlain = 5;
+};
 
-  static tensor_array<2> meta(const auto&... args) {
-    const attention_call c{args...};
-    return {empty_output(c), empty_lse(c)};
-  }
+struct attention_qkvpacked_backward : gradients_of<"attention_qkvpacked">,
+                                      of_one<attention_qkvpacked_backward> {
+  static constexpr auto arguments =
+      argument_list{
+          tensor("dout", dtype_rule::floating, "B,S,H,D").if_packed("T,H,D"),
+          optional(tensor("dlse", dtype_rule::statistics, "B,H,S").if_packed("H,T")),
+          tensor("qkv", dtype_rule::same, "B,S,3,H,D").if_packed("T,3,H,D"),
+          tensor("o", dtype_rule::same, "B,S,H,D").if_packed("T,H,D").as_constant(),
+          tensor("lse", dtype_rule::statistics, "B,H,S").if_packed("H,T").as_constant(),
+          boolean("causal"),
+          optional(number("scale")),
+          needs<2>(),
+      } +
+      kQkvOptions;
+  static constexpr result_list results{like("dqkv", "qkv"), like_if_given("dsinks", "sinks")};
 
-  static tensor_array<2> compute(bool wants_lse, const auto&... args) {
-    const attention_call c{args..., wants_lse};
-    return has_no_rows(c) ? meta(args...) : compute_as_chosen(choice(c), c);
-  }
-
-  static tensor_array<2> record(const call_to_record& call, const auto&... args) {
-    attention_call c{args..., call.all};
-    if (may_be_served(c)) return thunderkittens::record<attention>(call, args...);
-    const choice chosen(c);
-    if (chosen.d.on == nullptr) {
-      const auto [o, lse] = attention_by_aten(c);
-      differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
-      return {o, lse};
-    }
-    if (!call.plain) return thunderkittens::record<attention>(call, args...);
-    c.wants_lse = true;
-    return record_as<attention>(call, [&] { return compute_as_chosen(chosen, c); }, args...);
+  static tensor_array<2> compute(const Tensor& dout, const optional_tensor& dlse, const Tensor& qkv,
+                                 const Tensor& o, const Tensor& lse, bool causal,
+                                 std::optional<double> scale, std::array<bool, 2> needs,
+                                 const auto&... options) {
+    const bool parts = needs[0];
+    attention_backward_call b{call_of(qkv, causal, scale, options...), o, lse, dout, dlse,
+                              {parts, parts, parts, needs[1]}};
+    const Tensor dqkv = parts ? empty_contiguous(qkv) : Tensor();
+    if (parts) std::ranges::move(dqkv.unbind(-3), b.into.begin());
+    return {dqkv, attention_gradients(std::move(b))[3]};
   }
 };
 
-const register_ops<attention, attention_backward> registered_attention;
+struct attention_qkvpacked : attention_op<attention_qkvpacked>, of_one<attention_qkvpacked> {
+  using backward = attention_qkvpacked_backward;
+  static constexpr const char* name = "attention_qkvpacked";
+  static constexpr auto arguments =
+      argument_list{
+          tensor("qkv", dtype_rule::floating, "B,S,3,H,D").if_packed("T,3,H,D"),
+          boolean("causal").otherwise("False"),
+          optional(number("scale")).otherwise("None"),
+      } +
+      kQkvOptions;
+  static constexpr result_list results{result{.name = "o", .gradient = "dout", .shape = "B,S,H,D"},
+                                       result{.name = "lse", .shape = "B,H,S"}};
+  static constexpr size_t kPlain = 3;
+};
+
+const register_ops<attention, attention_backward, attention_qkvpacked, attention_qkvpacked_backward>
+    registered_attention;
 
 }  // namespace
 }  // namespace thunderkittens
