@@ -127,8 +127,8 @@ def attention_qkvpacked(
         one tensor.
 
     Source:
-        csrc/kernels/attention: torch/attention.cpp has both ops; the kernels are those of
-        `attention`.
+        csrc/kernels/attention: torch/attention_qkvpacked.cpp is the op; kernels, and what torch
+        computes, are those of `attention`.
 
     Example:
         >>> import torch, thunderkittens

@@ -142,8 +142,8 @@ def test_autocast(dtype):
 
 GOOD, STARTS = (2, 5, 3, 4, 8), torch.tensor([0, 5])
 REFUSED = [
-    ((2, 5, 2, 4, 8), {}, "qkv must hold q, k and v, so qkv.size(-3) must be 3, got shape "),
-    ((2, 5, 4, 3, 8), {}, "qkv must hold q, k and v, so qkv.size(-3) must be 3, got shape "),
+    ((2, 5, 2, 4, 8), {}, "qkv.size(-3) must be 3, for q, k and v, got 2"),
+    ((2, 5, 4, 3, 8), {}, "qkv.size(-3) must be 3, for q, k and v, got 4"),
     ((2, 5, 96), {}, "qkv must have shape [B, S, 3, H, D], got [2, 5, 96]"),
     (GOOD[1:], {}, "qkv must have shape [B, S, 3, H, D], got [5, 3, 4, 8]"),
     (GOOD, {"sinks": torch.ones(3)}, "sinks must have shape [4] (qkv.size(-2)), got [3]"),

@@ -75,9 +75,8 @@ tensor_array<4> attention_gradients(attention_backward_call b) {
   if (d.on != nullptr) return backward_kernel(d, b);
   tensor_array<4> gradients = attention_backward_by_aten(b);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const bool given = i < b.into.size() && b.into[i].defined();
     Tensor& t = gradients[i];
-    t = !b.needs[i] ? Tensor() : given ? b.into[i].copy_(t) : exactly_contiguous(t);
+    t = !b.needs[i] ? Tensor() : b.into[i].defined() ? b.into[i].copy_(t) : exactly_contiguous(t);
   }
   return gradients;
 }

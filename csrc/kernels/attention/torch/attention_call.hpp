@@ -15,11 +15,11 @@ struct attention_call {
   std::optional<double> scale;
   std::optional<int64_t> window_left, window_right;
   double softcap = 0;
+  optional_tensor seqused_k, leftpad_k;  // [B], of calls that are not packed
   optional_tensor sinks, cu_seqlens_q, cu_seqlens_k;
   std::optional<SymInt> max_seqlen_q, max_seqlen_k;
-  optional_tensor seqused_k, leftpad_k;  // [B], of calls that are not packed
-  bool wants_lse = false;                // beside o
-  Tensor qkv;                            // that q, k and v are parts of, if it was given
+  bool wants_lse = false;  // beside o
+  Tensor qkv;              // that q, k and v are parts of, if it was given
 
   bool bounds_keys() const { return seqused_k || leftpad_k; }
   // Whether it is softmax(scale · q kᵀ) v, causal or not, and nothing more.
@@ -35,7 +35,7 @@ struct attention_backward_call {
   Tensor o, lse, dout;
   optional_tensor dlse;
   std::array<bool, 4> needs;  // dq, dk, dv, dsinks
-  tensor_array<3> into = {};  // where dq, dk and dv go, for all that is needed; undefined: new ones
+  tensor_array<4> into = {};  // where dq, dk, dv go, for all that is needed; undefined: new ones
 };
 
 // What the call asks for, but for strides, which follow from what the kernel reads. Symbolic sizes
