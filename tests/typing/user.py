@@ -24,10 +24,11 @@ def attention(q: Tensor, wants_lse: bool) -> None:
     assert_type(tk.attention(q, q, q, return_lse=False), Tensor)
     assert_type(tk.attention(q, q, q, softcap=30.0, return_lse=True), Pair)
     assert_type(tk.attention(q, q, q, return_lse=wants_lse), Tensor | Pair)
-    assert_type(tk.attention_qkvpacked(q), Tensor)
-    assert_type(tk.attention_qkvpacked(q, causal=True, window=(1, None)), Tensor)
-    assert_type(tk.attention_qkvpacked(q, sinks=q, return_lse=True), Pair)
-    assert_type(tk.attention_qkvpacked(q, return_lse=wants_lse), Tensor | Pair)
+    qkv, sinks = torch.stack([q, q, q], -3), torch.zeros(q.shape[-2])
+    assert_type(tk.attention_qkvpacked(qkv), Tensor)
+    assert_type(tk.attention_qkvpacked(qkv, causal=True, window=(1, None)), Tensor)
+    assert_type(tk.attention_qkvpacked(qkv, sinks=sinks, return_lse=True), Pair)
+    assert_type(tk.attention_qkvpacked(qkv, return_lse=wants_lse), Tensor | Pair)
     assert_type(tk.scaled_dot_product_attention(q, q, q, is_causal=True), Tensor)
 
 
