@@ -119,8 +119,8 @@ def attention_qkvpacked(
         read q, k and v where qkv has them, on the conditions that `attention` has for its own:
         D a multiple of 8, qkv contiguous and at a multiple of 16 bytes is enough; parts that they
         cannot read are copied, and `explain` says so. For the backward of a call that the kernel
-        takes, qkv, o and lse are saved, first order only; dqkv is contiguous, all of it is written
-        by the kernels, and beside it they need what `attention` says of its backward.
+        takes, qkv, o and lse are saved, first order only; dqkv is contiguous, and beside it, which
+        the kernels write into, they need what `attention` says of its backward.
 
     Numerics:
         As `attention`: the same bits, forward and backward, also in autocast, which casts qkv as

@@ -72,6 +72,25 @@ def test_tokens_of_no_sequence():
         checks.check_stray_tokens("cpu", BF16)
 
 
+def copies_of_a_backward(call) -> set[str]:
+    """What torch copies with in the backward of `call`, of a projection."""
+    x = torch.randn(2, 70, 3 * 2 * 64).to(BF16).requires_grad_()
+    o = call(x.unflatten(-1, (3, 2, 64)))
+    dout = torch.ones_like(o)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.autograd.grad(o, x, dout)
+    names = {event.key for event in profile.key_averages()}
+    return names & {f"aten::{name}" for name in ("stack", "cat", "copy_", "clone", "add", "add_")}
+
+
+def test_nobody_puts_gradients_together():
+    """What the op is for: of three views autograd stacks three gradients."""
+    with thunderkittens.backend("simulator"):
+        assert not copies_of_a_backward(thunderkittens.attention_qkvpacked)
+        of_three = copies_of_a_backward(lambda t: thunderkittens.attention(*t.unbind(2)))
+        assert {"aten::stack", "aten::cat"} & of_three
+
+
 def test_no_double_backward():
     with thunderkittens.backend("simulator"):
         checks.check_no_double_backward("cpu")
