@@ -172,16 +172,12 @@ class linear_copy_feed {
 
  private:
   // The first steps: of the weight, and of x when the kernel in front, which may write it, has
-  // ended.
+  // ended; scales with it, which come no earlier for it.
   KITTENS_DEVICE void fill_around_the_wait() {
-    if (now_.valid(p_, mine_)) load_scales();
     for (int i = 0; i < Config::stages; ++i) request</*WithX=*/false>(i);
     begin_dependent_grid();
-    if constexpr (Config::x_by_ring) {
-      fill_x();
-    } else if (now_.valid(p_, mine_)) {
-      x_.load(p_, now_.step);
-    }
+    load_ahead();
+    if constexpr (Config::x_by_ring) fill_x();
   }
   // x of the ring's first steps, through registers: copies are waited for in their order, so that
   // the first of x would be a wait for all of the weight's. All loads, and then all stores.
@@ -303,9 +299,6 @@ class linear_copy_feed {
     if constexpr (Config::x_by_ring) return;
     if (!now_.valid(p_, mine_)) return;
     x_.load(p_, now_.step);
-    load_scales();
-  }
-  KITTENS_DEVICE void load_scales() {
     if constexpr (weight::kGrouped) {
       const int col = now_.step * Config::step + lane_ % 4 * Config::lane_cols;
       for_each_feature(now_, [&](int tile, int half, int64_t row, bool there) {

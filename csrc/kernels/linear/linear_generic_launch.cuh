@@ -33,10 +33,8 @@ void launch_linear_generic_form(const linear_params& p, host::stream s) {
 }
 template <class Config>
 void launch_linear_generic(const linear_params& p, host::stream s) {
-  if (p.problem.weight_is_constant) {
-    return launch_linear_generic_form<of_constant_weight<Config>>(p, s);
-  }
-  launch_linear_generic_form<Config>(p, s);
+  with_form_for_weight<Config>(p.problem,
+                               [&]<class Form> { launch_linear_generic_form<Form>(p, s); });
 }
 
 // At least one element of y, and of the sum that it is.

@@ -35,8 +35,7 @@ void launch_linear_form(const linear_params& params, host::stream s) {
 }
 template <class Config>
 void launch_linear(const linear_params& p, host::stream s) {
-  if (p.problem.weight_is_constant) return launch_linear_form<of_constant_weight<Config>>(p, s);
-  launch_linear_form<Config>(p, s);
+  with_form_for_weight<Config>(p.problem, [&]<class Form> { launch_linear_form<Form>(p, s); });
 }
 
 // Passes of two tiles where no block has more: their stages are smaller, and more of them.

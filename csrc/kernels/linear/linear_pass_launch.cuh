@@ -6,6 +6,7 @@
 
 #include "kernels/linear/linear_pass.cuh"
 #include "kittens/host/ceil_div.h"
+#include "kittens/host/device.h"
 #include "kittens/host/launch_config.h"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
@@ -20,6 +21,19 @@ void set_arguments(linear_arguments& a, const linear_params& params) {
   a.out_features = int(p.out_features);
   a.groups = int(host::ceil_div(p.out_features, int64_t{kGroup}));
   a.norm_eps = float(p.norm_eps);
+}
+
+// Whether a launch may overlap the one in front of it: programmatically, in code since sm_90.
+inline constexpr int kMajor = host::facts_of(host::architecture::KITTENS_TARGET).major;
+inline constexpr bool kMayOverlap = kMajor >= 9 || host::device{.major = kMajor}.is_simulated();
+
+// Calls f<Form>() with the form of a configuration for the call's weight.
+template <class Config, class F>
+void with_form_for_weight(const linear_problem& p, const F& f) {
+  if constexpr (kMayOverlap) {
+    if (p.weight_is_constant) return f.template operator()<of_constant_weight<Config>>();
+  }
+  f.template operator()<Config>();
 }
 
 // Bytes of a row of the weight, of which 16 are lane_cols elements, and from one to the next.
