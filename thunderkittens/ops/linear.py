@@ -66,16 +66,13 @@ def linear(
     A promise:
         With `weight_is_constant=True` the kernel begins to read the weight while the kernel
         directly in front of it on the stream still runs (programmatic dependent launch); x and all
-        else it reads when that has ended. The bits are the same. So the kernel in front must not
-        write the weight, whoever's it is, torch's too: not by an optimizer's step,
-        `load_state_dict`, `copy_` or a cast whose result is the weight. That is so for what was
-        written before at least one other kernel of the stream, or before the host waited for it
-        (`torch.cuda.synchronize()`). `torch.compile` may change the order of kernels: there nothing
-        of the compiled function may write it, nor of a CUDA graph's last kernel if the graph begins
-        with the call. Where the promise is broken, what was there before may be multiplied, without
-        an error; the simulator's race mode reports it. It is for inference: where a gradient is
-        needed, or torch computes the call, it changes nothing. What the op copies itself (a weight
-        or scale cast by autocast, a scale that is not contiguous) is not taken for constant.
+        else it reads when that has ended. The bits are the same. So the kernel in front, torch's
+        or anybody's, must not write the weight: no optimizer's step, `load_state_dict` or `copy_`,
+        and no op whose result the weight is, stands directly in front of the call, nor anywhere in
+        a function that torch.compile compiles. Behind one more kernel, or
+        `torch.cuda.synchronize()`, it may have been written. Where the promise is broken, what was
+        there before may be multiplied, without an error. It is for inference: where a gradient is
+        needed, or torch computes the call, it changes nothing. docs/backends.md has all of it.
 
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every

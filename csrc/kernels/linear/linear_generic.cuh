@@ -186,7 +186,7 @@ class linear_copy_feed {
     step_walk<Config> at;
 #pragma unroll
     for (auto& piece : pieces) {
-      const bool is_whole = bytes_left(at) >= int(sizeof(uint4));
+      const bool is_whole = at.valid(p_, mine_) && bytes_left(at) >= int(sizeof(uint4));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool there = is_whole && x_row(half) < p_.rows;
