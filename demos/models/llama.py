@@ -185,10 +185,10 @@ class Llama(nn.Module):
         return linear(rows_of_x, head.weight, weight_is_constant=self.weight_is_constant)
 
     def freeze(self) -> None:
-        """Promises that no weight is written any more, so that a product may begin to read its own
-        while the kernel in front of it still runs (`weight_is_constant` of `linear`).
+        """Promises that no weight is written any more: `weight_is_constant` of all products.
 
-        Whoever writes one nevertheless waits for the device before the next call.
+        So one may begin to read its own while the kernel in front of it still runs. Whoever writes
+        a weight nevertheless waits for the device before the next call.
         """
         for module in self.modules():
             if hasattr(module, "weight_is_constant"):

@@ -50,7 +50,7 @@ def read_config(options: argparse.Namespace) -> tuple[Config, dict, str]:
 def load_model(
     options: argparse.Namespace, config: Config, console: Console, seed: int = 1
 ) -> Llama:
-    """The model, frozen, with a live line while its files are read; random weights are the seed's."""
+    """The model, frozen, a live line while its files are read; random weights are the seed's."""
     model = read_model(options, config, console, seed)
     if options.quantize is not None:
         try:

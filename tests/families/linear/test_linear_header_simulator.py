@@ -1,4 +1,4 @@
-"""weight_is_constant of the C++ interface: the same bits, and what race mode says of a broken one."""
+"""weight_is_constant of the C++ interface: the same bits, and race mode on a broken promise."""
 
 import os
 import subprocess
