@@ -109,9 +109,9 @@ def short_name(symbol: str) -> str:
             break
     name = re.sub(r"(?:[A-Za-z_]\w*|\(anonymous namespace\))::", "", name[:end])
     name = re.sub(r"\(\w+\)(-?\d)", r"\1", name)  # (bool)1
-    for theirs, ours in (("__nv_bfloat16", "bf16"), ("__half", "half"), ("> >", ">>")):
+    for theirs, ours in (("__nv_bfloat16", "bf16"), ("__half", "half")):
         name = name.replace(theirs, ours)
-    return name
+    return re.sub(r"> (?=>)", ">", name)
 
 
 def sections(toolkit: toolchain.Cuda, texts: dict[str, str]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "kittens/host/launch_config.h"
 #include "sim/guards.hpp"
@@ -49,6 +50,7 @@ struct thread_view {
   fact_counter* facts = nullptr;            // of its cluster; null: nobody asks for them
   race::thread* race = nullptr;             // what race mode knows of it; null: it is off
   bool is_early = false;  // kernels before this one may still run: it has not waited for them
+  std::span<const host::memory_range> constant;  // what they do not write, as it was promised
 };
 
 // The thread that this core runs now. One word, because it changes at each switch.
@@ -74,8 +76,12 @@ unsigned ballot(const char* name, bool vote, call_site site);
 [[gnu::cold]] void report_shared_access(const char* name, const void* p, int64_t bytes,
                                         call_site site);
 
-// Reports an access to global memory by a thread that is early.
-[[gnu::cold]] void report_early(const char* name, const void* p, call_site site);
+// Whether the current launch was promised that no kernel in front of it writes there.
+bool is_constant(const void* p, int64_t bytes);
+// Reports an access to global memory by a thread that is early, unless it reads what is constant.
+[[gnu::cold]] void check_early(const char* name, const void* p, int64_t bytes, bool writes,
+                               call_site site);
+[[gnu::cold]] void report_early(const char* name, call_site site);
 
 // Counts the calling lane's part of an instruction (facts.hpp).
 [[gnu::cold]] void count_lane(const char* name, const void* p, int64_t bytes, call_site site);
@@ -99,16 +105,18 @@ inline bool is_valid_address(const void* p, int64_t bytes) {
 }
 
 // `bytes` is a power of two, to which p must be aligned.
-inline void check_address(const char* name, const void* p, int64_t bytes, call_site site) {
+inline void check_address(const char* name, const void* p, int64_t bytes, bool writes,
+                          call_site site) {
   if (!is_valid_address(p, bytes)) report_access(name, p, bytes, site);
-  if (self->is_early) report_early(name, p, site);
+  if (self->is_early) check_early(name, p, bytes, writes, site);
   if (self->guards != nullptr) check_guards(name, p, bytes, site);
   count(name, p, bytes, site);
 }
 
-inline void check_global(const char* name, const void* p, int64_t bytes, call_site site) {
+inline void check_global(const char* name, const void* p, int64_t bytes, bool writes,
+                         call_site site) {
   if (is_shared(p)) report_access(name, p, bytes, site);
-  check_address(name, p, bytes, site);
+  check_address(name, p, bytes, writes, site);
 }
 
 inline void check_shared(const char* name, const void* p, int64_t bytes, call_site site) {
@@ -131,6 +139,7 @@ void cp_async_wait(int groups_under_way);
 
 // ---- programmatic dependent launch
 void wait_prerequisites();
+void launch_dependents();
 
 // ---- spinning: lets the others run; called wherever a loop may wait for another thread
 void spin(call_site site);
@@ -138,7 +147,7 @@ void spin(call_site site);
 // ---- launching: runs `thread(context)` as each thread of the grid. Throws host::error with the
 // report when something is wrong.
 using thread_function = void (*)(const void* context);
-void run(const void* kernel, const host::launch_config& config, thread_function thread,
-         const void* context);
+void run(const void* kernel, const host::launch_config& config, host::stream s,
+         thread_function thread, const void* context);
 
 }  // namespace kittens::sim

@@ -12,7 +12,7 @@ namespace kittens::sim {
 
 void cp_async(void* dst, const void* src, int bytes, bool predicate, call_site site) {
   check_shared("cp_async", dst, bytes, site);
-  if (predicate) check_global("cp_async", src, bytes, site);
+  if (predicate) check_global("cp_async", src, bytes, false, site);
   KITTENS_RACE_CALL("cp_async", site);
   if (self->race != nullptr) race::start_copy(*self->race, dst, bytes);
   block& b = block::running();

@@ -44,6 +44,7 @@ thread_view block::start() {
   view.shared_bytes = launch.shared_bytes;
   view.guards = launch.guards.get();
   view.is_early = launch.programmatic;
+  view.constant = launch.constant;
   return view;
 }
 

@@ -89,8 +89,8 @@ bool is_over(block& in, const std::vector<pending_store>& group) {
 
 }  // namespace
 
-copy_origin copy_origin::here(const char* name, call_site site) {
-  if (self->is_early) report_early(name, nullptr, site);
+copy_origin copy_origin::here(const char* name, call_site site, bool is_constant) {
+  if (self->is_early && !is_constant) report_early(name, site);
   return {name, &block::running(), self->thread, site, trace::capture(), false};
 }
 

@@ -26,8 +26,8 @@ struct copy_origin {
   trace where;
   bool reads = false;  // the shared memory that it is about, to write another block's
 
-  // Of the current thread.
-  static copy_origin here(const char* name, call_site site);
+  // Of the current thread. `is_constant`: it reads what may be read early.
+  static copy_origin here(const char* name, call_site site, bool is_constant = false);
   // Reports the copy if [p, p + bytes) of global memory touches the guards of a buffer.
   void check_guards(const uint8_t* p, int64_t bytes) const;
 };

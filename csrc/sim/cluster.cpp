@@ -51,6 +51,7 @@ std::string cluster::run(fact_counter* facts, timeline* traced) {
   run_to_end();
   if (found_.kind == nullptr) check_end();
   const std::string report = compose();
+  if (races_ != nullptr) races_->leave_trace(*launch_.race);
   running_cluster = nullptr;
   return report;
 }
@@ -59,7 +60,7 @@ void cluster::start(fact_counter* facts) {
   std::vector<thread_view> views;
   for (const auto& b : blocks_) views.emplace_back(b->start()).facts = facts;
   threads_.start(views, memory_.fiber_stacks, &cluster::enter_thread, traced_);
-  if (!launch_.chosen.race) return;
+  if (launch_.race == nullptr) return;
   races_ = std::make_unique<race::detector>(*this);
   const std::span<fiber> fibers = threads_.fibers();
   for (size_t i = 0; i < fibers.size(); ++i) fibers[i].view.race = &races_->thread_at(i);
@@ -108,6 +109,7 @@ void cluster::check_end() {
 void cluster::enter_thread() {
   cluster& c = running();
   block& b = block::running();
+  if (self->race != nullptr) self->race->stack_end = __builtin_frame_address(0);
   try {
     c.launch_.thread(c.launch_.context);
   } catch (const std::exception& e) {

@@ -13,6 +13,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ class timeline;
 
 namespace race {
 class detector;
-}
+class launch_trace;
+}  // namespace race
 
 // What is the same for all blocks of a launch.
 struct grid_launch {
@@ -44,9 +46,11 @@ struct grid_launch {
   int block_threads = 0;
   int64_t shared_bytes = 0;  // of a block
   bool programmatic = false;
+  std::span<const host::memory_range> constant;
   options chosen;
   std::shared_ptr<const guarded_buffers> guards;
-  residents* all = nullptr;  // its clusters that run
+  residents* all = nullptr;            // its clusters that run
+  race::launch_trace* race = nullptr;  // null: race mode is off
 };
 
 // The memory that a cluster needs, used again for the next.

@@ -19,8 +19,25 @@ void fence_async_proxy() {
 
 void wait_prerequisites() { block::running().threads().current().view.is_early = false; }
 
-void report_early(const char* name, const void* p, call_site site) {
-  if (is_shared(p)) return;
+void launch_dependents() {
+  if (self->race != nullptr && self->is_early) self->race->in.note_early_launch();
+}
+
+bool is_constant(const void* p, int64_t bytes) {
+  const auto* const first = static_cast<const uint8_t*>(p);
+  for (const host::memory_range& range : self->constant) {
+    const int64_t offset = first - static_cast<const uint8_t*>(range.data);
+    if (offset >= 0 && offset + bytes <= range.bytes) return true;
+  }
+  return false;
+}
+
+void check_early(const char* name, const void* p, int64_t bytes, bool writes, call_site site) {
+  if (is_shared(p) || (!writes && is_constant(p, bytes))) return;
+  report_early(name, site);
+}
+
+void report_early(const char* name, call_site site) {
   block::running().fail("PDL", site,
                         "%s by thread %d, which has not called wait_prerequisites: kernels before "
                         "this one may still write there or read",

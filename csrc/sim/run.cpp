@@ -6,11 +6,13 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/api.hpp"
 #include "sim/cluster.hpp"
 #include "sim/options.hpp"
+#include "sim/race/global.hpp"
 #include "sim/race/hooks.hpp"
 #include "sim/residents.hpp"
 #include "sim/trace.hpp"
@@ -131,8 +133,8 @@ class grid_run {
 
 }  // namespace
 
-void run(const void* kernel, const host::launch_config& config, thread_function thread,
-         const void* context) {
+void run(const void* kernel, const host::launch_config& config, host::stream s,
+         thread_function thread, const void* context) {
   if (!host::launchable(config)) {
     throw host::error(kernel_name(kernel) + ": " + host::why_not_launchable(config));
   }
@@ -149,6 +151,7 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
   launch.block_threads = static_cast<int>(config.block.x);
   launch.shared_bytes = config.shared_bytes;
   launch.programmatic = config.programmatic;
+  launch.constant = config.constant;
   launch.chosen = current_options();
   if (launch.chosen.race && !race::is_instrumented()) {
     throw host::error(kernel_name(kernel) +
@@ -156,8 +159,15 @@ void run(const void* kernel, const host::launch_config& config, thread_function 
                       "does for _simulator_race.so and for programs with race=True");
   }
   launch.guards = current_guards();
-  const std::string report = grid_run(launch).run();
+  race::launch_trace trace;
+  std::string report;
+  if (launch.chosen.race) {
+    launch.race = &trace;
+    report = race::broken_promise(s, kernel, config);
+  }
+  if (report.empty()) report = grid_run(launch).run();
   if (!report.empty()) throw host::error(report);
+  launch.chosen.race ? race::remember(s, kernel, std::move(trace)) : race::forget(s);
 }
 
 }  // namespace kittens::sim

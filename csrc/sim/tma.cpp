@@ -85,13 +85,22 @@ void count_box(const char* name, const tensor_box& box, int copies, call_site si
   count_work(name, f, site);
 }
 
+bool is_constant(const tensor_box& box) {
+  if (self->constant.empty()) return false;
+  for (int64_t r = 0; r < box.rows(); ++r) {
+    const tensor_box::row inside = box.row_at(r);
+    if (inside.bytes > 0 && !sim::is_constant(inside.global, inside.bytes)) return false;
+  }
+  return true;
+}
+
 void load_box(const char* name, void* dst, const tensor_map* map, void* full, unsigned blocks,
               const coordinates& c, call_site site) {
   const tensor_box box = find_box(name, map, c, site);
   check_place(name, box, dst, site);
   count_box(name, box, std::popcount(blocks), site);
   std::vector<copy_target> targets = find_targets(name, dst, full, blocks, site);
-  start_load(copy_origin::here(name, site), std::move(targets), box.bytes(),
+  start_load(copy_origin::here(name, site, is_constant(box)), std::move(targets), box.bytes(),
              {[box](uint8_t* to) { spoil_box(box, to); },
               [box](const copy_origin& from, uint8_t* to) { fill_box(box, from, to); },
               [box](const uint8_t* at, const auto& f) { box.for_each_piece(at, f); }});
@@ -108,6 +117,10 @@ void store_box(const char* name, const tensor_map* map, const void* src, bool ad
         self->thread, *std::min_element(c.at, c.at + c.count));
   }
   count_box(name, box, 1, site);
+  for (int64_t r = 0; self->race != nullptr && r < box.rows(); ++r) {
+    const tensor_box::row inside = box.stored_row_at(r);
+    if (inside.bytes > 0) race::write_global(inside.global, inside.bytes);
+  }
   const auto* shared = static_cast<const uint8_t*>(src);
   const auto read = [box, shared](uint8_t* packed) {
     for (int64_t r = 0; r < box.rows(); ++r) box.gather(shared, r, packed + r * box.row_bytes());
@@ -183,7 +196,7 @@ void bulk_load(void* dst, const void* src, int bytes, void* full, call_site site
   check_bulk(kName, dst, src, bytes, site);
   const auto* global = static_cast<const uint8_t*>(src);
   std::vector<copy_target> targets = find_targets(kName, dst, full, 1u << self->cluster_rank, site);
-  start_load(copy_origin::here(kName, site), std::move(targets), bytes,
+  start_load(copy_origin::here(kName, site, is_constant(src, bytes)), std::move(targets), bytes,
              {[bytes](uint8_t* to) { poison(to, bytes); },
               [global, bytes](const copy_origin& from, uint8_t* to) {
                 from.check_guards(global, bytes);
@@ -198,6 +211,7 @@ void bulk_store(void* dst, const void* src, int bytes, call_site site) {
   check_bulk(kName, src, dst, bytes, site);
   const auto* shared = static_cast<const uint8_t*>(src);
   auto* global = static_cast<uint8_t*>(dst);
+  race::write_global(global, bytes);
   const auto read = [shared, bytes](uint8_t* packed) { std::memcpy(packed, shared, bytes); };
   const auto write = [global, bytes](const copy_origin& from, const uint8_t* packed) {
     from.check_guards(global, bytes);

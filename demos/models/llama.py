@@ -94,10 +94,12 @@ class Linear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
+        self.weight_is_constant = False  # Llama.freeze
 
     def forward(self, x: Tensor, **around: Any) -> Tensor:
         """[N, inputs] to [N, outputs]; `around`: what `linear` does before and behind it."""
-        return linear(x, self.weight, self.bias, **around)
+        constant = self.weight_is_constant
+        return linear(x, self.weight, self.bias, weight_is_constant=constant, **around)
 
 
 class Block(nn.Module):
@@ -160,6 +162,7 @@ class Llama(nn.Module):
         self.norm = AddRMSNorm(config.hidden_size, config.rms_norm_eps)
         tied = config.tie_word_embeddings
         self.head = None if tied else Linear(config.hidden_size, config.vocab_size)
+        self.weight_is_constant = False  # of the head
 
     @property
     def device(self) -> torch.device:
@@ -178,7 +181,18 @@ class Llama(nn.Module):
             x, stream = block(x, stream, partial(attend, layer))
         x, _ = self.norm(x, stream)
         head = self.embedding if self.head is None else self.head
-        return linear(x if rows is None else x[rows], head.weight)
+        rows_of_x = x if rows is None else x[rows]
+        return linear(rows_of_x, head.weight, weight_is_constant=self.weight_is_constant)
+
+    def freeze(self) -> None:
+        """Promises that no weight is written any more: `weight_is_constant` of all products.
+
+        So one may begin to read its own while the kernel in front of it still runs. Whoever writes
+        a weight nevertheless waits for the device before the next call.
+        """
+        for module in self.modules():
+            if hasattr(module, "weight_is_constant"):
+                module.weight_is_constant = True
 
     @torch.no_grad()
     def initialize(self, seed: int = 0) -> None:

@@ -50,13 +50,14 @@ def read_config(options: argparse.Namespace) -> tuple[Config, dict, str]:
 def load_model(
     options: argparse.Namespace, config: Config, console: Console, seed: int = 1
 ) -> Llama:
-    """The model, with a live line while its files are read; random weights are the seed's."""
+    """The model, frozen, a live line while its files are read; random weights are the seed's."""
     model = read_model(options, config, console, seed)
     if options.quantize is not None:
         try:
             quantize(model, options.quantize)
         except ValueError as error:
             raise CheckpointError(f"--quantize: {error}") from error
+    model.freeze()
     return model
 
 

@@ -34,7 +34,12 @@ def quantized(layer: Linear, form: str) -> QuantizedLinear:
     group = next((size for size in GROUPS if width % size == 0), None)
     if form == "int4" and group is None:
         raise ValueError(f"int4 needs widths that are multiples of 8, and one is {width}")
-    return QuantizedLinear.from_linear(layer, FORMATS[form], group_size=group or width)
+    return QuantizedLinear.from_linear(
+        layer,
+        FORMATS[form],
+        group_size=group or width,
+        weight_is_constant=layer.weight_is_constant,
+    )
 
 
 def weight_of(layer: Linear | QuantizedLinear) -> Tensor:

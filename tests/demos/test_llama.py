@@ -7,9 +7,10 @@ pytest.importorskip("transformers")
 
 import transformers
 from llamas import KINDS, LLAMA3, PROMPTS, SIZES, changed, eager_logits, made
-from models import llama_checkpoint, llama_config
+from models import llama_checkpoint, llama_config, quantized
 from models.decoding import full_logits
 from models.llama import Rope, rotary_tables
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.integrations.models import bound
 
@@ -96,3 +97,37 @@ def test_random_weights_are_a_seeds():
     for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True):
         assert a.dtype == torch.bfloat16 and torch.equal(a, b)
         assert a.dim() == 1 or not torch.equal(a, c)
+
+
+class Promises(TorchDispatchMode):
+    """Of each product that is called, whether its weight is promised to be constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "thunderkittens" and "linear" in func.name():
+            names = [argument.name for argument in func._schema.arguments]
+            given = dict(zip(names, args, strict=False))
+            self.seen.append(given.get("weight_is_constant", False))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("form", [None, "fp8"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_a_frozen_model_promises_that_its_weights_are_constant(kind, form):
+    """Of every product, the head's too, of a weight of its own or the embedding's."""
+    model, frozen = (made.__wrapped__(kind)[2] for _ in range(2))
+    frozen.freeze()
+    for each in (model, frozen):
+        if form is not None:
+            quantized.quantize(each, form)
+    with Promises() as before:
+        want = full_logits(model, PROMPTS[:1])[0]
+    with Promises() as promises:
+        got = full_logits(frozen, PROMPTS[:1])[0]
+    assert torch.equal(got, want)
+    assert len(promises.seen) == len(before.seen) == 4 * len(model.blocks) + 1
+    assert all(promises.seen)
+    assert not any(before.seen)

@@ -28,6 +28,8 @@ class QuantizedLinear(nn.Module):
         group_size: With int4, how many neighbours of a row share a scale: a multiple of 8 (of 32
             for the kernel).
         symmetric: With int4, whether zero is 8 everywhere, and no tensor.
+        weight_is_constant: Whether each call promises it, as `quantized_linear` takes it: no kernel
+            directly in front of a call writes weight, scale or zero, as `load_state_dict` would.
         device: Of the tensors.
         dtype: Of x.
 
@@ -36,6 +38,7 @@ class QuantizedLinear(nn.Module):
         scale: float32 [N], or of int4 x's dtype [N, K / group_size].
         zero: With int4, not symmetric: uint8, scale's shape; else None.
         bias: [N] of x's dtype, or None.
+        weight_is_constant: As above; it may be changed.
 
     Raises:
         TypeError: A size is no integer.
@@ -52,6 +55,7 @@ class QuantizedLinear(nn.Module):
     scale: Tensor
     zero: Tensor | None
     bias: nn.Parameter | None
+    weight_is_constant: bool
 
     if TYPE_CHECKING:
 
@@ -68,10 +72,12 @@ class QuantizedLinear(nn.Module):
         weight_dtype: WeightDtype,
         group_size: int = 128,
         symmetric: bool = True,
+        weight_is_constant: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.weight_is_constant = weight_is_constant
         check_sizes("QuantizedLinear", in_features=in_features, out_features=out_features)
         dtype = dtype or torch.get_default_dtype()
         zeros = torch.zeros(out_features, in_features, device=device, dtype=dtype)
@@ -89,6 +95,7 @@ class QuantizedLinear(nn.Module):
         *,
         group_size: int = 128,
         symmetric: bool = True,
+        weight_is_constant: bool = False,
     ) -> "QuantizedLinear":
         """A layer with the weight of another one, rounded to the nearest, and its bias itself.
 
@@ -97,6 +104,7 @@ class QuantizedLinear(nn.Module):
             weight_dtype: torch.float8_e4m3fn or "int4".
             group_size: As above.
             symmetric: As above.
+            weight_is_constant: As above.
 
         Returns:
             On linear's device, for its dtype.
@@ -109,6 +117,7 @@ class QuantizedLinear(nn.Module):
         made = quantize_weight(weight, weight_dtype, group_size=group_size, symmetric=symmetric)
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
+        layer.weight_is_constant = weight_is_constant
         for name, tensor in made._asdict().items():
             layer.register_buffer(name, tensor)
         layer.register_parameter("bias", linear.bias)
@@ -132,6 +141,7 @@ class QuantizedLinear(nn.Module):
             residual=residual,
             activation=activation,
             norm=norm,
+            weight_is_constant=self.weight_is_constant,
         )
 
     def extra_repr(self) -> str:

@@ -10,6 +10,8 @@ from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
 
 _linear: Callable[..., Tensor] = torch.ops.thunderkittens.linear.default
 
+NO_NORM = (None, 1e-6)  # the defaults of norm_weight and norm_eps
+
 
 def linear(
     x: Tensor,
@@ -19,6 +21,7 @@ def linear(
     residual: Tensor | None = None,
     activation: Literal["none", "swiglu"] | None = "none",
     norm: tuple[Tensor, float] | None = None,
+    weight_is_constant: bool = False,
     **_foreign: NoReturn,
 ) -> Tensor:
     """A linear layer: y = act(z Wᵀ + b) + residual, where few rows of x meet a large weight.
@@ -41,6 +44,8 @@ def linear(
         residual: [..., N], x's dtype and leading dimensions: added last. None for none.
         activation: "none", which None is too, or "swiglu".
         norm: The norm's weight, [K], x's dtype, and its eps, at least 0. None for none.
+        weight_is_constant: Promises that the kernel in front of this call does not write the
+            weight, which is then read before that has ended: see below.
 
     Returns:
         y, [..., N], x's dtype, contiguous.
@@ -57,6 +62,17 @@ def linear(
         block has columns of y of its own. Where a gradient is needed torch's own ops compute
         the call, so it is differentiable, any number of times. (`explain` answers for a call under
         torch.no_grad().)
+
+    A promise:
+        With `weight_is_constant=True` the kernel begins to read the weight while the kernel
+        directly in front of it on the stream still runs (programmatic dependent launch); x and all
+        else it reads when that has ended. The bits are the same. So the kernel in front, torch's
+        or anybody's, must not write the weight: no optimizer's step, `load_state_dict` or `copy_`,
+        and no op whose result the weight is, stands directly in front of the call, nor anywhere in
+        a function that torch.compile compiles. Behind one more kernel, or
+        `torch.cuda.synchronize()`, it may have been written. Where the promise is broken, what was
+        there before may be multiplied, without an error. It is for inference: where a gradient is
+        needed, or torch computes the call, it changes nothing. docs/backends.md has all of it.
 
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
@@ -78,9 +94,8 @@ def linear(
         refuse_keywords("linear", _foreign)
     try:
         act = "none" if activation is None else activation
-        if norm is None:
-            return _linear(x, weight, bias, residual, act)
-        return _linear(x, weight, bias, residual, act, *weight_and_eps("linear", norm))
+        with_eps = NO_NORM if norm is None else weight_and_eps("linear", norm)
+        return _linear(x, weight, bias, residual, act, *with_eps, weight_is_constant)
     except RuntimeError as error:
         refuse_types("linear", error)
         raise

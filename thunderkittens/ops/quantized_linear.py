@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thunderkittens.ops._mistakes import refuse_keywords, refuse_types
-from thunderkittens.ops.linear import weight_and_eps
+from thunderkittens.ops.linear import NO_NORM, weight_and_eps
 
 _quantized_linear: Callable[..., Tensor] = torch.ops.thunderkittens.quantized_linear.default
 
@@ -39,6 +39,7 @@ def quantized_linear(
     residual: Tensor | None = None,
     activation: Literal["none", "swiglu"] | None = "none",
     norm: tuple[Tensor, float] | None = None,
+    weight_is_constant: bool = False,
     **_foreign: NoReturn,
 ) -> Tensor:
     """A linear layer whose weight has 8 or 4 bits a number: y = act(z Wᵀ + b) + residual.
@@ -68,6 +69,8 @@ def quantized_linear(
         residual: [..., N], x's dtype and leading dimensions: added last. None for none.
         activation: "none", which None is too, or "swiglu".
         norm: The norm's weight, [K], x's dtype, and its eps, at least 0. None for none.
+        weight_is_constant: Promises that the kernel in front of this call writes none of weight,
+            scale and zero, which are then read before that has ended: as in `linear`.
 
     Returns:
         y, [..., N], x's dtype, contiguous.
@@ -104,10 +107,10 @@ def quantized_linear(
         refuse_keywords("quantized_linear", _foreign)
     try:
         act = "none" if activation is None else activation
-        if norm is None:
-            return _quantized_linear(x, weight, scale, zero, bias, residual, act)
-        with_eps = weight_and_eps("quantized_linear", norm)
-        return _quantized_linear(x, weight, scale, zero, bias, residual, act, *with_eps)
+        with_eps = NO_NORM if norm is None else weight_and_eps("quantized_linear", norm)
+        return _quantized_linear(
+            x, weight, scale, zero, bias, residual, act, *with_eps, weight_is_constant
+        )
     except RuntimeError as error:
         refuse_types("quantized_linear", error)
         raise

@@ -5,7 +5,8 @@
 // lanes fills by TMA with the warp's next steps, across passes: no warp waits for another but at
 // the end of a pass. (One thread that fills a ring for all of them takes up to twice as long;
 // benchmarks/linear.md.) While the kernel in front ends, each warp's first step of the weight is
-// brought to the L2, where what that kernel may still write is seen.
+// brought to the L2, where what that kernel may still write is seen; of a constant weight, the
+// whole ring is filled.
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"
@@ -59,9 +60,13 @@ class linear_tma_feed {
         full_(shared.full[arch::warp_id()]),
         p_(p),
         mine_(mine) {
-    for (int i = 0; i < Config::stages; ++i) {
-      if (arch::lane_id() == 0) init_semaphore(full_[i], 1);
-      request(i);
+    if constexpr (Config::weight_is_constant) {
+      fill_around_the_wait();
+    } else {
+      for (int i = 0; i < Config::stages; ++i) {
+        if (arch::lane_id() == 0) init_semaphore(full_[i], 1);
+        request(i);
+      }
     }
     arch::sync_warp();
   }
@@ -81,12 +86,31 @@ class linear_tma_feed {
   }
 
  private:
+  // The first steps: of the weight, and of x when the kernel in front, which may write it, has
+  // ended.
+  KITTENS_DEVICE void fill_around_the_wait() {
+    step_walk<Config> of_x;
+    for (int i = 0; i < Config::stages; ++i) {
+      if (arch::lane_id() == 0) init_semaphore(full_[i], 1);
+      if (arch::lane_id() == 0 && next_.valid(p_, mine_)) load_weight(ring_[i], full_[i]);
+      next_.advance(p_);
+    }
+    begin_dependent_grid();
+    for (int i = 0; i < Config::stages; ++i) {
+      if (arch::lane_id() == 0 && of_x.valid(p_, mine_)) load_x(ring_[i], full_[i], of_x.step);
+      of_x.advance(p_);
+    }
+  }
   // Has one lane load the next step, if there is one.
   KITTENS_DEVICE void request(int stage) {
-    if (arch::lane_id() == 0 && next_.valid(p_, mine_)) load_stage(ring_[stage], full_[stage]);
+    if (arch::lane_id() == 0 && next_.valid(p_, mine_)) {
+      load_weight(ring_[stage], full_[stage]);
+      load_x(ring_[stage], full_[stage], next_.step);
+    }
     next_.advance(p_);
   }
-  KITTENS_DEVICE void load_stage(linear_stage<Config>& stage, semaphore& full) const {
+  // Of the next step, of whose x the semaphore expects the bytes too.
+  KITTENS_DEVICE void load_weight(linear_stage<Config>& stage, semaphore& full) const {
     const int groups = mine_.count_of(next_.pass), first = mine_.first_of(next_.pass);
     expect_bytes(full,
                  tma::bytes<typename Config::x_tile> +
@@ -96,7 +120,9 @@ class linear_tma_feed {
       tma::load_async(stage.weight[Config::tiles_of_group * i], p_.weight, full, at);
       if constexpr (Config::gated) tma::load_async(stage.weight[2 * i + 1], p_.up, full, at);
     }
-    tma::load_async(stage.x, p_.x, full, {.c = next_.step});
+  }
+  KITTENS_DEVICE void load_x(linear_stage<Config>& stage, semaphore& full, int step) const {
+    tma::load_async(stage.x, p_.x, full, {.c = step});
   }
 
   linear_stage<Config> (&ring_)[Config::stages];
@@ -124,8 +150,10 @@ template <class Config>
 __global__ __launch_bounds__(Config::warps* kWarp, 1) void linear(
     const __grid_constant__ linear_tma_arguments<Config> p) {
   const auto mine = block_groups<Config>::of(p);
-  prefetch_first_step(p, mine);
-  begin_dependent_grid();
+  if constexpr (!Config::weight_is_constant) {
+    prefetch_first_step(p, mine);
+    begin_dependent_grid();
+  }
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
   linear_tma_feed<Config> feed(shared, p, mine);
   multiply_groups(shared.sums, p, mine, feed);

@@ -11,7 +11,8 @@
 // The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
 // weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
 // registers while the step before is multiplied: rows that there are not cost nothing. It is asked
-// for before the weight's next step, for requests of a multiprocessor are served in order.
+// for before the weight's next step, for requests of a multiprocessor are served in order. (Of a
+// constant weight the first steps come before the first x, while the kernel in front ends.)
 //
 // Tiles of a pass, warps and stages: linear_forms.cuh.
 #pragma once
@@ -141,8 +142,12 @@ class linear_copy_feed {
         mine_(mine),
         lane_(arch::lane_id()),
         x_(p, p.x_stride) {
-    load_ahead();
-    for (int i = 0; i < Config::stages; ++i) request(i);
+    if constexpr (Config::weight_is_constant) {
+      fill_around_the_wait();
+    } else {
+      load_ahead();
+      for (int i = 0; i < Config::stages; ++i) request(i);
+    }
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
@@ -166,6 +171,59 @@ class linear_copy_feed {
   }
 
  private:
+  // The first steps: of the weight, and of x when the kernel in front, which may write it, has
+  // ended; scales with it, which come no earlier for it.
+  KITTENS_DEVICE void fill_around_the_wait() {
+    for (int i = 0; i < Config::stages; ++i) request</*WithX=*/false>(i);
+    begin_dependent_grid();
+    load_ahead();
+    if constexpr (Config::x_by_ring) fill_x();
+  }
+  // x of the ring's first steps, through registers: copies are waited for in their order, so that
+  // the first of x would be a wait for all of the weight's. All loads, and then all stores.
+  KITTENS_DEVICE void fill_x() {
+    uint4 pieces[Config::stages][2];
+    step_walk<Config> at;
+#pragma unroll
+    for (auto& piece : pieces) {
+      const bool is_whole = at.valid(p_, mine_) && bytes_left(at) >= int(sizeof(uint4));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const bool there = is_whole && x_row(half) < p_.rows;
+        const auto* const from = reinterpret_cast<const uint4*>(x_at(at, half));
+        piece[half] = there ? arch::load_global(from) : uint4{};
+      }
+      at.advance(p_);
+    }
+    at = {};
+#pragma unroll
+    for (int i = 0; i < Config::stages; ++i) {
+      const int left = bytes_left(at);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint4& to = ring_[i].rows[Config::tiles][half][lane_];
+        if (0 < left && left < int(sizeof(uint4))) {
+          store_some(reinterpret_cast<T*>(&to), reinterpret_cast<const T*>(x_at(at, half)),
+                     x_row(half) < p_.rows ? left / int(sizeof(T)) : 0);
+        } else {
+          arch::store_shared(&to, pieces[i][half]);
+        }
+      }
+      at.advance(p_);
+    }
+  }
+  // This lane's rows of x, and of a step the first byte in a row and how many are left from there.
+  KITTENS_DEVICE int x_row(int half) const { return lane_ / 4 + half * 8; }
+  KITTENS_DEVICE int first_byte(const step_walk<Config>& at) const {
+    return (at.step * 4 + lane_ % 4) * int(sizeof(uint4));
+  }
+  KITTENS_DEVICE int bytes_left(const step_walk<Config>& at) const {
+    return p_.weight_bytes - first_byte(at);
+  }
+  KITTENS_DEVICE const uint8_t* x_at(const step_walk<Config>& at, int half) const {
+    return static_cast<const uint8_t*>(p_.tensors.x) + first_byte(at) +
+           x_row(half) * p_.x_stride * int64_t{sizeof(T)};
+  }
   KITTENS_DEVICE void load_rows(rt<T, kRows, Config::step>& to, const linear_rows& from) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -177,26 +235,25 @@ class linear_copy_feed {
   }
   // Starts the copies of the next step, if there is one. One group, of nothing too: waits count
   // groups.
+  template <bool WithX = Config::x_by_ring>
   KITTENS_DEVICE void request(int stage) {
-    if (next_.valid(p_, mine_)) load_stage(ring_[stage]);
+    if (next_.valid(p_, mine_)) load_stage<WithX>(ring_[stage]);
     arch::cp_async_commit();
     next_.advance(p_);
   }
+  template <bool WithX>
   KITTENS_DEVICE void load_stage(linear_generic_stage<Config>& stage) const {
-    const int byte = (next_.step * 4 + lane_ % 4) * int(sizeof(uint4));  // this lane's first one
-    const int left = p_.weight_bytes - byte;
-    const auto* const weight_at = static_cast<const uint8_t*>(p_.tensors.weight) + byte;
-    const auto* const x_at = static_cast<const uint8_t*>(p_.tensors.x) + byte;
+    const int left = bytes_left(next_);
+    const auto* const weight_at =
+        static_cast<const uint8_t*>(p_.tensors.weight) + first_byte(next_);
     const auto for_each_piece = [&](const auto& f) {
       for_each_feature(next_, [&](int tile, int half, int64_t row, bool there) {
         f(stage.rows[tile][half][lane_], weight_at + row * p_.weight_stride, there);
       });
-      if constexpr (Config::x_by_ring) {
+      if constexpr (WithX) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int row = lane_ / 4 + half * 8;
-          f(stage.rows[Config::tiles][half][lane_], x_at + row * p_.x_stride * int64_t{sizeof(T)},
-            row < p_.rows);
+          f(stage.rows[Config::tiles][half][lane_], x_at(next_, half), x_row(half) < p_.rows);
         }
       }
     };
@@ -265,7 +322,7 @@ template <class Config>
 __global__ void __launch_bounds__(Config::warps* kWarp,
                                   arch::min_blocks<Config::warps * kWarp, Config::form.blocks>)
     linear_generic(const __grid_constant__ linear_generic_arguments p) {
-  begin_dependent_grid();
+  if constexpr (!Config::weight_is_constant) begin_dependent_grid();
   auto& shared = *reinterpret_cast<linear_generic_shared<Config>*>(arch::dynamic_shared());
   const auto mine = block_groups<Config>::of(p);
   linear_copy_feed<Config> feed(shared, p, mine);

@@ -8,7 +8,7 @@
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-void launch_linear_generic(const linear_params& p, host::stream s) {
+void launch_linear_generic_form(const linear_params& p, host::stream s) {
   using shared = linear_generic_shared<Config>;
   constexpr bool kAlone = Config::form.blocks == 1;
   static_assert(sizeof(shared) <= (kAlone ? size_t{1024} * Config::form.shared_kb
@@ -17,19 +17,24 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
                 "a block's shared memory");
   linear_generic_arguments a{};
   set_arguments<Config>(a, p);
-  // Of a row of the weight, 16 bytes are lane_cols elements.
-  constexpr int64_t kLaneBytes = 16, kElement = sizeof(typename Config::type);
   a.x_stride = p.problem.x_stride;
-  a.weight_stride = p.problem.weight_stride * (Config::weight::kQuantized ? 1 : kElement);
-  a.weight_bytes = int(p.problem.in_features * kLaneBytes / Config::lane_cols);
+  a.weight_stride = weight_stride_bytes<Config>(p.problem);
+  a.weight_bytes = int(weight_row_bytes<Config>(p.problem));
   if (p.problem.group > 0) {
     a.weight_groups = {p.problem.in_features / p.problem.group, int(p.problem.group)};
   }
+  const constant_parts<Config> constant(p);
   host::launch_programmatic(linear_generic<Config>,
                             {.grid = {kAlone ? p.blocks : p.generic_blocks},
                              .block = {Config::warps * kWarp},
-                             .shared_bytes = sizeof(shared)},
+                             .shared_bytes = sizeof(shared),
+                             .constant = constant.ranges()},
                             s, a);
+}
+template <class Config>
+void launch_linear_generic(const linear_params& p, host::stream s) {
+  with_form_for_weight<Config>(p.problem,
+                               [&]<class Form> { launch_linear_generic_form<Form>(p, s); });
 }
 
 // At least one element of y, and of the sum that it is.

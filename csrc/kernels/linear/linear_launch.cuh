@@ -9,7 +9,7 @@
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-void launch_linear(const linear_params& params, host::stream s) {
+void launch_linear_form(const linear_params& params, host::stream s) {
   using T = typename Config::type;
   static_assert(Config::stages >= 2, "one is read while the next one comes");
   const linear_problem& p = params.problem;
@@ -25,11 +25,17 @@ void launch_linear(const linear_params& params, host::stream s) {
         matrix(weight + p.out_features * p.weight_stride, p.out_features, p.weight_stride));
   }
   set_arguments<Config>(a, params);
+  const constant_parts<Config> constant(params);
   host::launch_programmatic(linear<Config>,
                             {.grid = {params.blocks},
                              .block = {Config::warps * kWarp},
-                             .shared_bytes = sizeof(linear_shared<Config>)},
+                             .shared_bytes = sizeof(linear_shared<Config>),
+                             .constant = constant.ranges()},
                             s, a);
+}
+template <class Config>
+void launch_linear(const linear_params& p, host::stream s) {
+  with_form_for_weight<Config>(p.problem, [&]<class Form> { launch_linear_form<Form>(p, s); });
 }
 
 // Passes of two tiles where no block has more: their stages are smaller, and more of them.

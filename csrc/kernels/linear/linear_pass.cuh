@@ -34,10 +34,17 @@ template <class T, int Tiles, bool Gated, int Warps, int Step>
 struct linear_pass_config {
   using type = T;
   static constexpr int tiles = Tiles, warps = Warps, step = Step;
-  static constexpr bool gated = Gated;
+  static constexpr bool gated = Gated, weight_is_constant = false;
   static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
   using sum_tile = st_fl<kRows, kGroup>;
   static constexpr int sum_bytes = Warps * Tiles * int(sizeof(sum_tile));
+};
+
+// The same with a weight that the kernel in front does not write: it is asked for before that
+// kernel has ended, and all else, x to begin with, behind it (linear_problem::weight_is_constant).
+template <class Config>
+struct of_constant_weight : Config {
+  static constexpr bool weight_is_constant = true;
 };
 
 struct linear_arguments {

@@ -15,6 +15,7 @@
 
 #include "sim/api.hpp"
 #include "sim/race/clock.hpp"
+#include "sim/race/global.hpp"
 #include "sim/race/shadow.hpp"
 #include "sim/race/sites.hpp"
 
@@ -74,7 +75,8 @@ class thread {
   uint32_t time = 1;         // of what it does now: more after each release
   uint32_t fenced_time = 0;  // up to where its own accesses are behind a proxy fence
   history past;
-  site called;  // the arch function that it is in
+  site called;                      // the arch function that it is in
+  const void* stack_end = nullptr;  // its own variables lie below
   agent copies, stores;
   std::vector<loan> loans;
   const uint8_t *loans_from = nullptr, *loans_to = nullptr;  // all of them lie between
@@ -133,6 +135,10 @@ class detector final : public fault_sink {
   void access_product(const agent_access& by, const history& past, uint32_t site, int rank,
                       int64_t offset, int64_t bytes);
   void leave(thread& t);  // it ends
+  // For launches to come: a write of global memory; the next grid is let in by who has not waited.
+  void write_global(const void* p, int64_t bytes) { written_.add(p, bytes); }
+  void note_early_launch() { lets_in_early_ = true; }
+  void leave_trace(launch_trace& of) const { of.add(written_, lets_in_early_); }
 
   // What was found, as text; empty when nothing was. At the end of the cluster.
   std::string report();
@@ -160,6 +166,8 @@ class detector final : public fault_sink {
   sites places_;
   std::map<key, finding> findings_;
   std::map<const void*, history> atomics_;
+  byte_set written_;  // of global memory
+  bool lets_in_early_ = false;
   std::vector<gathering> exits_;                                // by rank
   std::map<std::tuple<int, int, uint32_t>, uint32_t> remotes_;  // rank, actor, site: last time
 };

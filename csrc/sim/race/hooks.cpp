@@ -27,12 +27,16 @@ std::atomic<bool> any_instrumented = false;
   if (is_inside || me->cluster_blocks > 1 || (p < t.loans_to && p + bytes > t.loans_from)) {
     t.in.access_plain(t, p, bytes, writes, pc);
   }
+  const bool is_own = p >= __builtin_frame_address(0) && p < t.stack_end;
+  if (writes && !is_inside && !is_own) t.in.write_global(p, bytes);
 }
 
 inline void note_atomic(const volatile void* p, int bytes, int order, bool reads, bool writes,
                         const void* pc) {
   if (self == nullptr || self->race == nullptr) return;
-  self->race->atomic(const_cast<const void*>(p), bytes, order, reads, writes, pc);
+  const void* const word = const_cast<const void*>(p);
+  if (writes && !is_shared(word)) self->race->in.write_global(word, bytes);
+  self->race->atomic(word, bytes, order, reads, writes, pc);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ inline void acquire(thread* t, const history& from) {
 inline void access(const void* p, int64_t bytes, bool writes) {
   if (thread* const t = self->race) t->in.access_call(*t, p, bytes, writes);
 }
+inline void write_global(const void* p, int64_t bytes) {
+  if (thread* const t = self->race) t->in.write_global(p, bytes);
+}
 inline void access_barrier(int rank, int64_t offset, bool writes) {
   if (thread* const t = self->race) t->in.access_barrier(*t, rank, offset, writes);
 }

@@ -21,4 +21,7 @@ WRONG_TYPES = {
     "linear: residual must be a tensor or None, got int 3": (
         lambda: thunderkittens.linear(X, WEIGHT, residual=3)
     ),
+    "linear: weight_is_constant must be True or False, got str 'yes'": (
+        lambda: thunderkittens.linear(X, WEIGHT, weight_is_constant="yes")
+    ),
 }

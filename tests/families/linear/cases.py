@@ -1,6 +1,7 @@
 """The problems on which linear is judged, on every backend: one list for all tests."""
 
 import dataclasses
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ class Case:
         offset: Of all values of x and of the weight, which are else normally distributed.
         small: What x is multiplied by.
         generic: Whether `run_case` takes the generic kernel.
+        constant: As weight_is_constant is given to the op.
     """
 
     leading: tuple[int, ...] = (1,)
@@ -49,6 +51,7 @@ class Case:
     offset: float = 0.0
     small: float = 1.0
     generic: bool = False
+    constant: bool = False
 
     @property
     def weight_rows(self) -> int:
@@ -104,8 +107,22 @@ def options() -> list[Case]:
     ]
 
 
+def constants() -> list[Case]:
+    """With the promise: rings that are filled in one pass and in several, and ends of rows."""
+    case = partial(Case, constant=True)
+    return [
+        *(case((m,), 200, 72, dtype) for m in (1, 9, 16) for dtype in (BF16, FP16)),
+        *(case((3,), k, 40) for k in (8, 72, 264, 3000)),
+        *(case((3,), k, n, weight_layout="wide") for k, n in ((10, 1), (203, 300), (1001, 40))),
+        case((15,), 1032, 700, bias=True, residual=True),
+        case((8,), 328, 301, activation="swiglu", bias=True),
+        case((5,), 520, 700, norm=1e-6),
+        case((2, 3), 72, 40, x_layout="odd"),
+    ]
+
+
 def every() -> list[Case]:
-    return [*sizes(), *options()]
+    return [*sizes(), *options(), *constants()]
 
 
 EXAMPLE = Case((3,), 512, 160, BF16, bias=True)  # of `make sim`
@@ -114,7 +131,9 @@ BUDGETS = {
     "linear": Case((4,), 512, 256),
     "linear, swiglu": Case((4,), 512, 128, activation="swiglu"),
     "linear, norm": Case((4,), 512, 256, norm=1e-6),
+    "linear, constant": Case((4,), 512, 256, constant=True),
     "linear, generic": Case((4,), 512, 256, generic=True),
+    "linear, generic, constant": Case((4,), 512, 256, generic=True, constant=True),
     "linear, generic, swiglu": Case((4,), 512, 128, activation="swiglu", generic=True),
 }
 SMALL = "--leading 2 --in-features 72 --out-features 24"  # options of `make sim`, for its tests
@@ -151,7 +170,10 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
     norm = None
     if case.norm is not None:
         norm = (1 + 0.2 * normal(case.in_features)).to(case.dtype)
-    return lay_out(x, case.x_layout), lay_out(weight, case.weight_layout), bias, residual, norm
+    x, weight = lay_out(x, case.x_layout), lay_out(weight, case.weight_layout)
+    if case.constant and x.is_cuda:
+        torch.cuda.synchronize()  # the weight was written before
+    return x, weight, bias, residual, norm
 
 
 def run_case(case: Case, inputs) -> tuple[Tensor]:
@@ -159,6 +181,7 @@ def run_case(case: Case, inputs) -> tuple[Tensor]:
     x, weight, bias, residual, norm_weight = inputs
     norm = None if norm_weight is None else (norm_weight, case.norm)
     options = {"residual": residual, "activation": case.activation, "norm": norm}
+    options["weight_is_constant"] = case.constant
     with kernel_kinds.taking(case.generic):
         return (thunderkittens.linear(x, weight, bias, **options),)
 

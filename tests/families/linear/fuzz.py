@@ -44,13 +44,19 @@ def make(draw: Draw, op: str) -> Case:
         drawn["norm_weight"] = draw.values((width,), dtype, "normal")
     inputs = {name: draw.place(t, rows=name == "weight") for name, t in drawn.items()}
     activation = "swiglu" if gated else None
+    constant = draw.chance(0.4)
 
     def call(tensors: Tensors) -> Tensors:
         given = dict(tensors)
         norm = None if eps is None else (given.pop("norm_weight"), eps)
         if other == "e4m3":
             given["weight"] = given["weight"].view(E4M3)
-        return {"y": getattr(thunderkittens, op)(**given, activation=activation, norm=norm)}
+        # A kernel between: the one in front of the call does not write the weight.
+        given["x"].new_zeros(1)
+        function = getattr(thunderkittens, op)
+        return {
+            "y": function(**given, activation=activation, norm=norm, weight_is_constant=constant)
+        }
 
     def judge(results: Tensors) -> dict[str, Judged]:
         given = {name: p.values for name, p in inputs.items()}
@@ -69,6 +75,7 @@ def make(draw: Draw, op: str) -> Case:
         columns=columns,
         activation=activation,
         eps=eps,
+        constant=constant,
         given=",".join(drawn),
         regimes=f"{regime}/{other}",
     )

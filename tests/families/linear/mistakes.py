@@ -33,9 +33,21 @@ MISTAKES = (
     ),
     in_linear(
         "the_weight_is_loaded_before_the_wait",
-        "  begin_dependent_grid();\n  auto& shared",
-        "  auto& shared",
+        "    begin_dependent_grid();\n  }\n  auto& shared",
+        "  }\n  auto& shared",
         "PDL",
+    ),
+    in_linear(
+        "x_beside_a_constant_weight_is_loaded_before_the_wait",
+        "    begin_dependent_grid();\n    for (int i = 0;",
+        "    for (int i = 0;",
+        "PDL",
+    ),
+    in_linear(
+        "x_beside_a_constant_weight_is_that_of_the_next_step",
+        "load_x(ring_[i], full_[i], of_x.step)",
+        "load_x(ring_[i], full_[i], next_.step)",
+        WRONG,
     ),
     in_linear(
         "bytes_of_all_tiles_are_expected",
@@ -141,8 +153,9 @@ MISTAKES = (
     ),
     in_generic(
         "groups_of_nothing_are_not_counted",
-        "    if (next_.valid(p_, mine_)) load_stage(ring_[stage]);\n    arch::cp_async_commit();",
-        "    if (next_.valid(p_, mine_)) {\n      load_stage(ring_[stage]);\n"
+        "    if (next_.valid(p_, mine_)) load_stage<WithX>(ring_[stage]);\n"
+        "    arch::cp_async_commit();",
+        "    if (next_.valid(p_, mine_)) {\n      load_stage<WithX>(ring_[stage]);\n"
         "      arch::cp_async_commit();\n    }",
         rf"RACE|NaN|{WRONG}",
     ),
@@ -178,8 +191,8 @@ MISTAKES = (
     ),
     in_generic(
         "rows_of_x_past_the_last_are_copied",
-        "row < p_.rows);",
-        "row <= p_.rows);",
+        "x_row(half) < p_.rows);",
+        "x_row(half) <= p_.rows);",
         ".",
     ),
     in_generic(
@@ -214,9 +227,27 @@ MISTAKES = (
     ),
     in_generic(
         "the_weight_is_loaded_before_the_wait_by_the_generic_kernel",
-        "  begin_dependent_grid();\n  auto& shared",
+        "  if constexpr (!Config::weight_is_constant) begin_dependent_grid();\n  auto& shared",
         "  auto& shared",
         "PDL",
+    ),
+    in_generic(
+        "x_beside_a_constant_weight_is_loaded_before_the_wait_by_the_generic_kernel",
+        "    begin_dependent_grid();\n    load_ahead();",
+        "    load_ahead();",
+        "PDL",
+    ),
+    in_generic(
+        "x_beside_a_constant_weight_is_that_of_the_first_step",
+        "      at.advance(p_);\n    }\n    at = {};",
+        "    }\n    at = {};",
+        WRONG,
+    ),
+    in_generic(
+        "ends_of_rows_of_x_beside_a_constant_weight_are_left_out",
+        "x_row(half) < p_.rows ? left / int(sizeof(T)) : 0",
+        "0",
+        WRONG,
     ),
     in_weights(
         "nan_of_e4m3_is_480",

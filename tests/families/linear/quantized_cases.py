@@ -29,6 +29,7 @@ class QuantizedCase:
         residual: There is one.
         activation: As given to the op.
         norm: There is one, of this eps; None: none.
+        constant: As weight_is_constant is given to the op.
     """
 
     leading: tuple[int, ...] = (1,)
@@ -41,6 +42,7 @@ class QuantizedCase:
     residual: bool = False
     activation: str | None = None
     norm: float | None = None
+    constant: bool = False
 
     @property
     def weight_rows(self) -> int:
@@ -86,13 +88,23 @@ def every() -> list[QuantizedCase]:
         ),
         *(case((5,), 320, 300, g, FP16, activation="swiglu", bias=True) for g in (0, 32)),
     ]
-    return [*e4m3, *int4, *options]
+    constants = [
+        *(case((m,), 208, 72, constant=True) for m in (1, 9)),
+        case((16,), 1008, 300, dtype=FP16, activation="swiglu", constant=True),
+        *(case((3,), k, n, 32, zero=True, constant=True) for k, n in ((32, 1), (1600, 300))),
+        case((11,), 384, 50, 64, FP16, bias=True, residual=True, constant=True),
+        case((2,), 320, 40, 64, zero=True, activation="swiglu", norm=1e-5, constant=True),
+    ]
+    return [*e4m3, *int4, *options, *constants]
 
 
 # What tests/tools/budgets.py measures.
 BUDGETS = {
     "quantized_linear, e4m3": QuantizedCase((4,), 512, 256),
     "quantized_linear, int4": QuantizedCase((4,), 512, 256, 128, zero=True),
+    "quantized_linear, int4, constant": QuantizedCase(
+        (4,), 512, 256, 128, zero=True, constant=True
+    ),
 }
 
 
@@ -118,6 +130,8 @@ def make(case: QuantizedCase, device: str = "cpu") -> tuple[Tensor | None, ...]:
     given[4] = normal(rows) if case.bias else None
     given[5] = normal(*case.leading, case.out_features) if case.residual else None
     given[6] = 1 + 0.2 * normal(width) if case.norm is not None else None
+    if case.constant and given[0].is_cuda:
+        torch.cuda.synchronize()  # the weight was written before
     return tuple(
         t if t is None or i in (1, 2, 3) else t.to(case.dtype) for i, t in enumerate(given)
     )
@@ -128,6 +142,7 @@ def run_case(case: QuantizedCase, inputs) -> tuple[Tensor]:
     *given, residual, norm_weight = inputs
     norm = None if norm_weight is None else (norm_weight, case.norm)
     options = {"residual": residual, "activation": case.activation, "norm": norm}
+    options["weight_is_constant"] = case.constant
     return (thunderkittens.quantized_linear(*given, **options),)
 
 

@@ -11,15 +11,18 @@ SOME = (
     Case((7,), 4096, 12288, activation="swiglu"),
     Case((16,), 14336, 4096, residual=True),
     Case((9,), 4096, 6144, norm=1e-5),
+    Case((3,), 4096, 12288, constant=True),
     Case((16,), 4096, 28672, generic=True),
     Case((7,), 4096, 12288, FP16, activation="swiglu", generic=True),
     Case((9,), 14336, 4096, norm=1e-5, generic=True),
+    Case((3,), 4096, 12288, generic=True, constant=True),
 )
 QUANTIZED = (
     QuantizedCase((1,), 4096, 4096),
     QuantizedCase((16,), 4096, 12288, activation="swiglu"),
     QuantizedCase((1,), 14336, 4096, 128, FP16),
     QuantizedCase((9,), 4096, 6144, 64, zero=True, norm=1e-5),
+    QuantizedCase((3,), 4096, 12288, 128, constant=True),
 )
 CASES = (
     *(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME),

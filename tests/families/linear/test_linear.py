@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunderkittens
 from tests.families.linear import cases
@@ -9,6 +12,7 @@ from tests.families.linear.cases import BF16, FP32, FP64, Case
 from thunderkittens.testing import check_memory, memory
 
 linear = thunderkittens.linear
+OP = torch.ops.thunderkittens.linear.default
 
 ALL = [
     *cases.every(),
@@ -134,6 +138,66 @@ def test_compile(dynamic, gradient):
             torch.testing.assert_close(*grads)
 
 
+class Calls(TorchDispatchMode):
+    """Notes whether the calls of linear carry the promise, below autograd and autocast."""
+
+    def __init__(self):
+        super().__init__()
+        self.promised = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is OP:
+            given = dict(zip((a.name for a in OP._schema.arguments), args, strict=False))
+            self.promised.append(given.get("weight_is_constant", False))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_constant_weight_changes_nothing_by_torch():
+    x, weight = torch.randn(2, 8), torch.randn(6, 8, requires_grad=True)
+    want = linear(x, weight)
+    got = linear(x, weight, weight_is_constant=True)
+    assert memory.bits_equal(got, want)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), weight)[0] for y in (got, want)))
+
+
+def test_the_promise_is_passed_on():
+    x, weight = torch.randn(2, 8), torch.randn(6, 8)
+    with Calls() as calls:
+        linear(x, weight)
+        linear(x, weight, weight_is_constant=True)
+        torch.func.vmap(lambda t: linear(t, weight, weight_is_constant=True))(torch.randn(3, 2, 8))
+    assert calls.promised == [False, True, True]
+
+
+def test_a_weight_that_autocast_casts_is_not_constant():
+    """The kernel in front writes it."""
+    x, weight = torch.randn(2, 8), torch.randn(6, 8)
+    with Calls() as calls, torch.autocast("cpu", BF16):
+        linear(x, weight, weight_is_constant=True)
+        linear(x, weight.to(BF16), weight_is_constant=True)
+    assert calls.promised == [False, True]
+
+
+def test_the_promise_is_in_a_compiled_graph():
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x, weight: linear(x, weight, weight_is_constant=True),
+        fullgraph=True,
+        backend=aot_autograd(fw_compiler=keep),
+    )
+    with torch.no_grad():
+        compiled(torch.randn(2, 8), torch.randn(6, 8))
+    (graph,) = graphs
+    (call,) = (node for node in graph.graph.nodes if node.target is OP)
+    assert call.args[7:] == (True,)
+
+
 def test_vmap():
     x, weight = torch.randn(3, 2, 8), torch.randn(3, 6, 8)
     want = torch.stack([linear(each, weight[0]) for each in x])
@@ -148,3 +212,4 @@ def test_opcheck():
     torch.library.opcheck(op, (x, weight))
     torch.library.opcheck(op, (x, weight, weight[:, 0].clone(), residual, "swiglu"))
     torch.library.opcheck(op, (x.clone().requires_grad_(), weight))
+    torch.library.opcheck(op, (x, weight, None, None, "none", None, 1e-6, True))

@@ -1,5 +1,7 @@
 """linear's kernels on a GPU: the list of the simulator, decoding's sizes, and graphs."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -34,6 +36,17 @@ def kernel(request):
 
 
 @pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_a_constant_weight_changes_no_bit(case):
+    """Behind a kernel that writes nothing of it, as all the calls before it are."""
+    inputs = cases.make(case, "cuda")
+    (want,) = cases.run_case(case, inputs)
+    for _ in range(20):
+        (y,) = cases.run_case(dataclasses.replace(case, constant=True), inputs)
+        assert memory.bits_equal(y, want)
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("case", [*cases.every(), *LARGE], ids=str)
 def test_against_float64(case):
     """Right, the same bits again, and by our kernel."""
@@ -46,22 +59,26 @@ def test_against_float64(case):
         assert memory.bits_equal(cases.run_case(case, inputs)[0], results[0])
 
 
-def test_a_graph_of_layers_has_the_bits_of_calls():
-    """Each product's weight is on its way to the L2 while the one in front of it still runs."""
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_graph_of_layers_has_the_bits_of_calls(constant):
+    """Each product's weight is on its way, to the L2 or, constant, to shared memory, while the one
+    in front of it still runs, which writes its x.
+    """
     weights = [torch.randn(1024, 1024, device="cuda").to(BF16) / 32 for _ in range(20)]
     x = torch.randn(4, 1024, device="cuda").to(BF16)
 
-    def layers():
+    def layers(constant):
         y = x
         for weight in weights:
-            y = thunderkittens.linear(y, weight, residual=y)
+            y = thunderkittens.linear(y, weight, residual=y, weight_is_constant=constant)
         return y
 
-    want = layers()
+    want = layers(False)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        got = layers()
+        got = layers(constant)
     for _ in range(10):
         graph.replay()
         assert memory.bits_equal(got, want)
@@ -76,6 +93,43 @@ def test_a_weight_that_the_kernel_in_front_writes():
         weight.copy_(each)
         y = thunderkittens.linear(x, weight)
         assert memory.bits_equal(y, thunderkittens.linear(x, each.clone()))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_x_that_the_kernel_in_front_writes():
+    """By torch's kernels and by ours, beside a weight that is constant."""
+    weight = torch.randn(4096, 4096, device="cuda").to(BF16) / 64
+    x = torch.zeros(2, 4096, device="cuda", dtype=BF16)
+    wants = [(new, thunderkittens.linear(new, weight)) for new in fresh_rows(20)]
+    for new, want in wants:
+        x.copy_(new)
+        assert memory.bits_equal(thunderkittens.linear(x, weight, weight_is_constant=True), want)
+    for new, _ in wants:
+        norm_weight = torch.ones(4096, device="cuda", dtype=BF16)
+        y = thunderkittens.linear(thunderkittens.rms_norm(new, norm_weight), weight)
+        x = thunderkittens.rms_norm(new, norm_weight)
+        assert memory.bits_equal(thunderkittens.linear(x, weight, weight_is_constant=True), y)
+
+
+def fresh_rows(count):
+    return [torch.randn(2, 4096, device="cuda").to(BF16) for _ in range(count)]
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("width", [4096, 1001])  # 1001: rows end within 16 bytes
+def test_a_constant_weight_that_was_written_before_the_kernel_in_front(width):
+    new = [
+        cases.lay_out(torch.randn(512, width, device="cuda").to(BF16) / 32, "wide")
+        for _ in range(20)
+    ]
+    x = torch.randn(2, width, device="cuda").to(BF16)
+    weight = cases.lay_out(torch.zeros(512, width, device="cuda", dtype=BF16), "wide")
+    wants = [thunderkittens.linear(x, each) for each in new]
+    for each, want in zip(new, wants, strict=True):
+        weight.copy_(each)
+        moved = x + 0  # the kernel in front, which writes x
+        y = thunderkittens.linear(moved, weight, weight_is_constant=True)
+        assert memory.bits_equal(y, want)
 
 
 def test_more_rows_are_torchs():

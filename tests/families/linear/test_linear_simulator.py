@@ -1,5 +1,6 @@
 """linear's kernels, the one for Hopper and the generic one, lane by lane on the CPU."""
 
+import dataclasses
 import functools
 import json
 
@@ -20,12 +21,13 @@ from thunderkittens.testing import check_memory, memory
 
 pytestmark = needs_simulator
 
-SOME = [
+PLAIN = [
     Case((3,), 1000, 600, residual=True),
     Case((11,), 328, 88, FP16, bias=True, activation="swiglu"),
     Case((5,), 1000, 72, norm=1e-6),
     Case((9,), 203, 40, weight_layout="wide", x_layout="wide"),
 ]
+SOME = [*PLAIN, *(dataclasses.replace(case, constant=True) for case in PLAIN)]
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,59 @@ def test_policies_agree(case, kernel):
 def test_no_races(case, kernel):
     inputs = cases.make(case)
     check_no_races(lambda: cases.run_case(case, inputs), kernel=kernel)
+
+
+@pytest.mark.parametrize("case", [c for c in SOME if c.constant], ids=str)
+def test_a_constant_weight_changes_no_bit(case, kernel):
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator", kernel=kernel):
+        (y,), (want,) = (
+            cases.run_case(dataclasses.replace(case, constant=constant), inputs)
+            for constant in (True, False)
+        )
+    assert memory.bits_equal(y, want)
+
+
+def chain(constant: bool) -> torch.Tensor:
+    """Products of which each one's x is what the one in front of it writes."""
+    y, *weights = (torch.randn(n, 72).bfloat16() / 8 for n in (3, 72, 72))
+    for weight in weights:
+        y = thunderkittens.linear(y, weight, residual=y, weight_is_constant=constant)
+    return y
+
+
+def test_x_is_what_the_kernel_in_front_writes(kernel):
+    for options in ({}, {"policy": "lazy"}, {"policy": "random", "seed": 3}):
+        with thunderkittens.backend("simulator", kernel=kernel, **options):
+            results = []
+            for constant in (False, True):
+                torch.manual_seed(0)
+                results.append(chain(constant))
+        assert memory.bits_equal(*results)
+
+
+@needs_race_mode
+def test_race_mode_sees_a_promise_that_is_broken(kernel):
+    """The weight is what the kernel in front writes."""
+    x, given, other = (torch.randn(n, 64).bfloat16() for n in (16, 64, 8))
+    linear = functools.partial(thunderkittens.linear, weight_is_constant=True)
+    name = "linear_generic" if kernel else "linear"
+    with thunderkittens.backend("simulator", kernel=kernel, race=True):
+        weight = thunderkittens.linear(x, given)
+        with pytest.raises(RuntimeError) as refused:
+            linear(x, weight)
+        want = thunderkittens.linear(x, weight)  # without it
+        weight = thunderkittens.linear(x, given)
+        linear(x, other)  # of another weight; and a kernel in between
+        assert memory.bits_equal(linear(x, weight), want)
+        chain(constant=True)
+    report = str(refused.value)
+    assert report.startswith("linear: RACE: ")
+    assert f"{name}<" in report
+    assert "of_constant_weight<" in report
+    assert "constant[0], 2048 bytes, is written by no kernel that it may overlap; " in report
+    assert "the kernel in front of it, writes 2048 of them, from offset 0 on" in report
+    assert "missing: another kernel between the two" in report
 
 
 def test_rows_and_columns_do_not_depend_on_their_neighbours(kernel):

@@ -1,5 +1,8 @@
 """quantized_linear's kernels on a GPU: the list of the simulator, and decoding's sizes."""
 
+import copy
+import dataclasses
+
 import pytest
 import torch
 
@@ -8,6 +11,7 @@ from tests.families.linear import quantized_cases as cases
 from tests.families.linear.cases import FP16
 from tests.families.linear.quantized_cases import E4M3, QuantizedCase
 from thunderkittens import _C
+from thunderkittens.nn import QuantizedLinear
 from thunderkittens.testing import memory
 
 pytestmark = pytest.mark.gpu
@@ -48,26 +52,56 @@ def test_nan_of_e4m3_stays_nan():
     assert y[:, [5, 20]].isnan().all()
 
 
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_a_constant_weight_changes_no_bit(case):
+    inputs = cases.make(case, "cuda")
+    (want,) = cases.run_case(case, inputs)
+    for _ in range(20):
+        (y,) = cases.run_case(dataclasses.replace(case, constant=True), inputs)
+        assert memory.bits_equal(y, want)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("form", [E4M3, "int4"], ids=str)
-def test_a_graph_of_layers_has_the_bits_of_calls(form):
+def test_a_constant_weight_that_was_written_before_the_kernel_in_front(form):
+    layers = [
+        QuantizedLinear.from_linear(torch.nn.Linear(512, 512), form).to("cuda", torch.bfloat16)
+        for _ in range(20)
+    ]
+    x = torch.randn(2, 512, device="cuda").bfloat16()
+    wants = [layer(x) for layer in layers]
+    used = copy.deepcopy(layers[0])
+    used.weight_is_constant = True
+    for layer, want in zip(layers, wants, strict=True):
+        for name, tensor in layer.named_buffers():
+            getattr(used, name).copy_(tensor)
+        used.bias.copy_(layer.bias)
+        moved = x + 0  # the kernel in front, which writes x
+        assert memory.bits_equal(used(moved), want)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("form", [E4M3, "int4"], ids=str)
+def test_a_graph_of_layers_has_the_bits_of_calls(form, constant):
     """x goes past shared memory: through the L1, which must not have what was there before."""
     weights = [torch.randn(1024, 1024, device="cuda").bfloat16() / 32 for _ in range(20)]
     made = [thunderkittens.quantize_weight(weight, form) for weight in weights]
     x = torch.randn(4, 1024, device="cuda").bfloat16()
     y = [torch.empty_like(x), torch.empty_like(x)]  # written and read by turns
 
-    def layers():
+    def layers(constant):
         y[0].copy_(x)
         for i, weight in enumerate(made):
-            y[(i + 1) % 2].copy_(thunderkittens.quantized_linear(y[i % 2], *weight))
+            options = {"weight_is_constant": constant}
+            y[(i + 1) % 2].copy_(thunderkittens.quantized_linear(y[i % 2], *weight, **options))
             y[i % 2].zero_()
         return y[len(made) % 2]
 
-    want = layers().clone()
+    want = layers(False).clone()
     assert want.isfinite().all() and want.any()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        got = layers()
+        got = layers(constant)
     for _ in range(10):
         graph.replay()
         assert memory.bits_equal(got, want)

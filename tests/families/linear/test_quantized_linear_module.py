@@ -1,5 +1,7 @@
 """nn.QuantizedLinear beside torch.nn.Linear, and what moves and converts it."""
 
+import copy
+
 import pytest
 import torch
 
@@ -54,6 +56,32 @@ def test_conversions_leave_the_weight_what_it_is(form, options):
     assert {n: (t.dtype, t.shape) for n, t in empty.state_dict().items()} == {
         n: (t.dtype, t.shape) for n, t in layer.state_dict().items()
     }
+
+
+@EACH
+def test_its_weight_is_promised_to_be_constant(form, options, monkeypatch):
+    linear, promised = torch.nn.Linear(256, 24), []
+
+    def call(*args, weight_is_constant, **around):
+        promised.append(weight_is_constant)
+        return thunderkittens.quantized_linear(
+            *args, weight_is_constant=weight_is_constant, **around
+        )
+
+    monkeypatch.setattr("thunderkittens.nn.quantized_linear.quantized_linear", call)
+    layers = [
+        QuantizedLinear(256, 24, weight_dtype=form, **options),
+        QuantizedLinear(256, 24, weight_dtype=form, weight_is_constant=True, **options),
+        QuantizedLinear.from_linear(linear, form, **options),
+        QuantizedLinear.from_linear(linear, form, weight_is_constant=True, **options),
+    ]
+    layers.append(copy.deepcopy(layers[2]))
+    layers[4].weight_is_constant = True
+    x = torch.randn(3, 256)
+    y = [layer(x) for layer in layers]
+    assert promised == [False, True, False, True, True]
+    assert torch.equal(y[2], y[3])
+    assert torch.equal(y[2], y[4])
 
 
 def test_sizes_and_formats_that_are_refused():

@@ -1,5 +1,7 @@
 """quantized_linear's kernels, lane by lane on the CPU: the list of cases, orders and races."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -18,10 +20,11 @@ from thunderkittens.testing import check_memory, memory
 
 pytestmark = needs_simulator
 
-SOME = [
+PLAIN = [
     QuantizedCase((3,), 1040, 300, bias=True, residual=True, norm=1e-6),
     QuantizedCase((11,), 1056, 88, 96, zero=True, activation="swiglu"),
 ]
+SOME = [*PLAIN, *(dataclasses.replace(case, constant=True) for case in PLAIN)]
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +60,52 @@ def test_policies_agree(case):
 def test_no_races(case):
     inputs = cases.make(case)
     check_no_races(lambda: cases.run_case(case, inputs))
+
+
+@pytest.mark.parametrize("case", [c for c in SOME if c.constant], ids=str)
+def test_a_constant_weight_changes_no_bit(case):
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator"):
+        (y,), (want,) = (
+            cases.run_case(dataclasses.replace(case, constant=constant), inputs)
+            for constant in (True, False)
+        )
+    assert memory.bits_equal(y, want)
+
+
+def written(shape: tuple[int, ...], dtype: torch.dtype, view: torch.dtype) -> torch.Tensor:
+    """A tensor that the last kernel has written: any bits, as another dtype."""
+    rows, width = shape[0], shape[1] * view.itemsize // dtype.itemsize
+    x, weight = torch.randn(rows, 64).to(dtype), torch.randn(width, 64).to(dtype)
+    return thunderkittens.linear(x, weight).view(view)
+
+
+@needs_race_mode
+@pytest.mark.parametrize("part", ["weight", "scale", "zero"])
+def test_race_mode_sees_a_promise_that_is_broken(part):
+    with thunderkittens.backend("simulator", race=True):
+        given = {
+            "x": torch.randn(2, 64).bfloat16(),
+            "weight": torch.zeros(16, 32, dtype=torch.uint8),
+            "scale": torch.ones(16, 2, dtype=BF16),
+            "zero": torch.zeros(16, 2, dtype=torch.uint8),
+        }
+        given[part] = written(tuple(given[part].shape), BF16, given[part].dtype)
+        number = ("weight", "scale", "zero").index(part)
+        with pytest.raises(RuntimeError, match=rf"RACE: .*constant\[{number}\], \d+ bytes, is wri"):
+            thunderkittens.quantized_linear(**given, weight_is_constant=True)
+
+
+@needs_race_mode
+def test_a_scale_that_is_copied_is_not_taken_for_constant():
+    """Nor is the weight then, and the same of a zero."""
+    x = torch.randn(2, 64).bfloat16()
+    scale, zero = torch.ones(16, 4, dtype=BF16), torch.zeros(16, 4, dtype=torch.uint8)
+    with thunderkittens.backend("simulator", race=True):
+        for change in ({"scale": scale[:, ::2]}, {"zero": zero[:, ::2]}):
+            given = {"scale": scale[:, :2].contiguous(), "zero": zero[:, :2].contiguous()} | change
+            weight = written((16, 32), BF16, torch.uint8)
+            thunderkittens.quantized_linear(x, weight, **given, weight_is_constant=True)
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16])

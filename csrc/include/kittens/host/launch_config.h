@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kittens/host/launchers.h"
@@ -18,6 +19,12 @@ inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxGridYZ = 65535;
 inline constexpr int64_t kMaxBlockThreads = 1024;
 
+// Some bytes of the device's memory.
+struct memory_range {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
 struct launch_config {
   dim grid;                   // blocks
   dim block;                  // threads of a block: one-dimensional, x only
@@ -27,6 +34,10 @@ struct launch_config {
   // What the kernel's __launch_bounds__ promise. To be said where the block's size is computed: a
   // GPU refuses a larger one, and g++, which compiles kernels for the simulator, does not see them.
   int64_t max_threads = kMaxBlockThreads;
+  // What no kernel writes that a programmatic launch may overlap, so that its kernel may read it
+  // before wait_prerequisites(). The caller's promise, and for as long as the launch takes its
+  // array: a GPU is not told, the simulator holds both to it.
+  std::span<const memory_range> constant = {};
 };
 
 inline constexpr int64_t kMaxSharedBytes = 227 * 1024;

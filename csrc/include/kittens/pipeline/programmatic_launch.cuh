@@ -15,6 +15,8 @@
 // what is in front of it. In a program with such kernels KITTENS_PDL=0 in the environment makes
 // ours ordinary launches, which start when all that is in front has ended.
 //
+// What is in launch_config::constant may be read before: nothing that this may overlap writes it.
+//
 // Of a grid of more than kMaxProgrammaticBlocks blocks it is neither worth while nor free: each
 // block waits, though there is nothing to wait for, and those of a few microseconds feel it (8192 ×
 // 768, a block a row: 10.7 µs, not 8.7). There it does nothing, and the launch is an ordinary one.

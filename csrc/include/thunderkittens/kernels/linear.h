@@ -39,6 +39,13 @@ struct linear_problem {
   dtype type;
   linear_weight weight = linear_weight::plain;
   int64_t group = 0;  // int4: columns that share a scale
+  // The caller's promise that weight, weight_scale and weight_zero are written by no kernel that
+  // this launch may overlap: not by the one directly in front of it in its stream, nor by those
+  // that may still run beside that (kittens/pipeline/programmatic_launch.cuh). Then the weight's
+  // first bytes are read before that kernel has ended; x and all else as ever. The same bits. (Code
+  // made for an architecture before sm_90 overlaps nothing, and takes no notice.)
+  // Where the promise is broken, what was there before may be multiplied.
+  bool weight_is_constant = false;
 };
 
 struct linear_tensors {

@@ -30,6 +30,7 @@ struct linear {
       word("activation", "swiglu", "none").otherwise("\"none\""),
       optional(tensor("norm_weight", dtype_rule::same, "K")).otherwise("None"),
       number("norm_eps", 0.0).otherwise("1e-6"),
+      boolean("weight_is_constant").otherwise("False"),
   };
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
@@ -42,6 +43,16 @@ struct linear {
   static tensor_array<1> record(const call_to_record&, const auto&... args) {
     const linear_call c{name, args...};
     return {linear_by_aten(c, c.weight)};
+  }
+
+  // A weight that is cast is written by the kernel in front.
+  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
+                          const optional_tensor& bias, const optional_tensor& residual,
+                          std::string_view activation, const optional_tensor& norm_weight,
+                          double norm_eps, bool weight_is_constant) {
+    const Tensor cast_weight = cast(weight);
+    return next(cast(x), cast_weight, cast(bias), cast(residual), activation, cast(norm_weight),
+                norm_eps, weight_is_constant && cast_weight.is_same(weight));
   }
 };
 

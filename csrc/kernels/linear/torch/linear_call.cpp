@@ -79,6 +79,7 @@ linear_problem linear_problem_of(const linear_call& c) {
       .normalized = c.norm_weight.has_value(),
       .norm_eps = c.norm_eps,
       .type = kernel_dtype_or_float(c.x.scalar_type()),
+      .weight_is_constant = c.weight_is_constant,
   };
 }
 

@@ -20,6 +20,7 @@ struct linear_call {
   const std::string_view& activation;
   const optional_tensor& norm_weight;
   const double& norm_eps;
+  const bool& weight_is_constant;
 
   bool gated() const { return activation == "swiglu"; }
   int64_t parts() const { return gated() ? 2 : 1; }  // of the weight's rows

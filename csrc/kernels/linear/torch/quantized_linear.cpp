@@ -16,9 +16,11 @@ struct quantized_call {
   const std::string_view& activation;
   const optional_tensor& norm_weight;
   const double& norm_eps;
+  const bool& weight_is_constant;
 
   linear_call linear() const {
-    return {"quantized_linear", x, weight, bias, residual, activation, norm_weight, norm_eps};
+    return {"quantized_linear", x, weight, bias, residual, activation, norm_weight, norm_eps,
+            weight_is_constant};
   }
   bool is_int4() const { return weight.scalar_type() == at::kByte; }
 };
@@ -118,8 +120,10 @@ Tensor compute_quantized(const quantized_call& c) {
   const decision d = decide_linear(kQuantizedKernel, call, problem);
   if (d.explained) return {};
   if (d.on == nullptr) return quantized_by_aten(c);
-  const Tensor zero = c.zero ? c.zero->contiguous() : Tensor();
-  return linear_by_kernel(d, problem, call, c.scale.contiguous(), zero);
+  const Tensor scale = c.scale.contiguous(), zero = c.zero ? c.zero->contiguous() : Tensor();
+  // A copy of them would be written by the kernel in front.
+  problem.weight_is_constant &= scale.is_same(c.scale) && (!c.zero || zero.is_same(*c.zero));
+  return linear_by_kernel(d, problem, call, scale, zero);
 }
 
 // ---- Op -----------------------------------------------------------------------------------------
@@ -138,6 +142,7 @@ struct quantized_linear {
       word("activation", "swiglu", "none").otherwise("\"none\""),
       optional(tensor("norm_weight", dtype_rule::same, "K")).otherwise("None"),
       number("norm_eps", 0.0).otherwise("1e-6"),
+      boolean("weight_is_constant").otherwise("False"),
   };
   static constexpr result_list results{result{.name = "y", .shape = "*,N"}};
 
@@ -151,15 +156,16 @@ struct quantized_linear {
     return {quantized_by_aten({args...})};
   }
 
-  // In autocast's dtype, as torch.linear is; the scale of e4m3 stays float32.
+  // In autocast's dtype, as torch.linear is; the scale of e4m3 stays float32. One that is cast is
+  // written by the kernel in front.
   static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& weight,
                           const Tensor& scale, const optional_tensor& zero,
                           const optional_tensor& bias, const optional_tensor& residual,
                           std::string_view activation, const optional_tensor& norm_weight,
-                          double norm_eps) {
+                          double norm_eps, bool weight_is_constant) {
     const Tensor cast_scale = weight.scalar_type() == at::kByte ? Tensor(cast(scale)) : scale;
     return next(cast(x), weight, cast_scale, zero, cast(bias), cast(residual), activation,
-                cast(norm_weight), norm_eps);
+                cast(norm_weight), norm_eps, weight_is_constant && cast_scale.is_same(scale));
   }
 };
 

@@ -18,7 +18,7 @@ struct problem {
   int weight_rows() const { return gated ? 2 * out_features : out_features; }
 };
 
-void check(const problem& is) {
+void check_form(const problem& is, bool is_constant) {
   constexpr int kGap = 8;  // elements between the rows of x, and of the weight
   constexpr double kEps = 0.5;
   const int stride = (is.in_features + 7) / 8 * 8 + kGap;  // of 16 bytes
@@ -38,7 +38,8 @@ void check(const problem& is) {
                    .gated = is.gated,
                    .normalized = is.normalized,
                    .norm_eps = kEps,
-                   .type = dtype::bfloat16},
+                   .type = dtype::bfloat16,
+                   .weight_is_constant = is_constant},
        .tensors = {.x = x.data(),
                    .weight = weight.data(),
                    .bias = is.bias ? bias.data() : nullptr,
@@ -77,6 +78,10 @@ void check(const problem& is) {
   const double walk = is.normalized ? 4 * 0x1p-9 * std::sqrt(2.0 * is.in_features) : 0;
   const double of_norm = is.gated ? walk * std::sqrt(double(is.in_features)) : walk;
   check_all("y", y.get(), want, 0x1.1p-8, (is.gated ? 1e-2 : 1e-3) + of_norm);
+}
+
+void check(const problem& is) {
+  for (const bool is_constant : {false, true}) check_form(is, is_constant);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ double of_e4m3(int code) {
 }
 
 template <class T>
-void check(const problem& is) {
+void check_form(const problem& is, bool is_constant) {
   constexpr int kGap = 16;  // bytes between the rows of the weight, and elements between those of x
   const int rows = is.weight_rows(), stride = is.in_features + kGap;
   const int row_bytes = (kE4m3 ? is.in_features : is.in_features / 2) + kGap;
@@ -62,7 +62,8 @@ void check(const problem& is) {
                    .gated = is.gated,
                    .type = std::same_as<T, half> ? dtype::float16 : dtype::bfloat16,
                    .weight = kE4m3 ? linear_weight::e4m3 : linear_weight::int4,
-                   .group = is.group},
+                   .group = is.group,
+                   .weight_is_constant = is_constant},
        .tensors = {.x = x.data(),
                    .weight = weight.data(),
                    .y = y.data(),
@@ -105,6 +106,11 @@ void check(const problem& is) {
     return;
   }
   check_all("y", got, want, 1.1 * unit, walk * of_gate);
+}
+
+template <class T>
+void check(const problem& is) {
+  for (const bool is_constant : {false, true}) check_form<T>(is, is_constant);
 }
 
 }  // namespace

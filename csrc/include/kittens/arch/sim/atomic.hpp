@@ -18,7 +18,7 @@ inline constexpr auto kRelaxed = std::memory_order_relaxed;
 
 template <class T>
 KITTENS_DEVICE std::atomic_ref<T> atomic_at(const char* name, T* p, sim::call_site site) {
-  sim::check_address(name, p, sizeof(T), site);
+  sim::check_address(name, p, sizeof(T), true, site);
   return std::atomic_ref<T>(*p);
 }
 
