@@ -16,10 +16,7 @@ from tests.tools.aten_calls import Inside, is_unordered
 
 OPS = sorted(case.ops())
 SEEDS = range(16)
-# On a CPU they look whether targets are in range.
-READS = {"cross_entropy", "linear_cross_entropy"}
-# What they write must not overlap with anything; all tensors without values have one address.
-OVERLAPS = {"adamw", "cache_append"}
+READING = {op for op in OPS if getattr(case.ops()[op], "READS_ON_A_CPU", False)}
 
 
 def drawn(op: str):
@@ -44,17 +41,24 @@ def test_every_sum_has_an_order(op):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("op", sorted(set(OPS) - READS - OVERLAPS))
+@pytest.mark.parametrize("op", sorted(set(OPS) - READING))
 def test_nothing_is_read_back(op):
     """Tensors without values raise where one is read; so such calls can be captured in a graph."""
+    calls = 0
     for one, *tensors in drawn(op):
-        if op == "rotary" and one.written:
-            continue  # as OVERLAPS
         with FakeTensorMode() as mode:
             fake = [{n: mode.from_tensor(t) for n, t in some.items()} for some in tensors]
-            with thunderkittens.backend("torch"), Inside(fake=True) as seen:
-                compute(one, *fake)
+            try:
+                with thunderkittens.backend("torch"), Inside(fake=True) as seen:
+                    compute(one, *fake)
+            except RuntimeError as error:
+                if "must not overlap" not in str(error):
+                    raise
+                continue
         assert seen.calls
+        calls += seen.calls
+    if calls == 0:
+        pytest.skip("what it writes must not overlap, and tensors without values have one address")
 
 
 def test_what_has_no_order_is_seen():

@@ -22,6 +22,7 @@ from tests.fuzz.draw import DTYPES, FP16, FP32, FP64, Draw
 from tests.fuzz.placement import Placed
 
 OPS = ("cross_entropy",)
+READS_ON_A_CPU = True  # whether targets are in range
 WITHOUT = ("huge",)  # which "edge" goes beyond
 
 
