@@ -34,7 +34,7 @@ class Kernel:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(name="norm", ops=("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")),
     Kernel(name="activation", ops=("swiglu", "geglu", "gelu")),
-    Kernel(name="attention", ops=("attention",)),
+    Kernel(name="attention", ops=("attention", "attention_qkvpacked")),
     Kernel(name="attention_decode", ops=("attention_decode", "cache_append")),
     Kernel(name="cross_entropy", ops=("cross_entropy", "linear_cross_entropy")),
     Kernel(name="rotary", ops=("rotary",)),

@@ -91,10 +91,15 @@ def host_calls(gradient: bool) -> HostCalls:
 
     q, k, v = harness.host_tensors(3, (1, 128, 2, 64), gradient)
     qt, kt, vt = (t.detach().transpose(1, 2).requires_grad_(gradient) for t in (q, k, v))
+    (qkv,) = harness.host_tensors(1, (1, 128, 3, 2, 64), gradient)
     sdpa = torch.nn.functional.scaled_dot_product_attention
     return {
         "attention": {
             OURS: lambda: thunderkittens.attention(q, k, v, causal=True),
             "torch": lambda: sdpa(qt, kt, vt, is_causal=True),
-        }
+        },
+        "attention_qkvpacked": {
+            OURS: lambda: thunderkittens.attention_qkvpacked(qkv, causal=True),
+            "torch": lambda: sdpa(*qkv.transpose(1, 3).unbind(2), is_causal=True),
+        },
     }

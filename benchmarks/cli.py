@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import harness, records
+from benchmarks import bench_classic, harness, records
 from benchmarks.report import draw, machine, print_result
 
 
@@ -28,6 +28,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--record",
         action="store_true",
         help="write benchmarks/records/<gpu>/<family>.json, which RESULTS.md is generated from",
+    )
+    parser.add_argument(
+        "--library",
+        type=Path,
+        metavar="FILE",
+        help="of `classic`: what `python -m benchmarks.classic_library` has built",
     )
     parser.add_argument("--commit", help="what to call the code, where it is no git checkout")
     return parser.parse_args(argv)
@@ -64,10 +70,16 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     from thunderkittens.testing import timing
 
+    bench_classic.library = arguments.library
     record: dict[str, Any] = {"machine": machine(arguments.commit), "results": {}}
     for family in arguments.families or known:
         try:
             results = run(family, timing, arguments.quick)
+        except harness.MissingPeer as problem:
+            print(f"benchmarks: {family} left out: {problem}.", file=sys.stderr)
+            if family in arguments.families:
+                return 2
+            continue
         except harness.WrongResult as problem:
             print(f"benchmarks: wrong result, nothing recorded: {problem}.", file=sys.stderr)
             return 1

@@ -8,7 +8,16 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from build_tools import build_info, compile, cuda, cxx, precompiled, settings, toolchain
+from build_tools import (
+    build_info,
+    compile,
+    cuda,
+    cxx,
+    fingerprint,
+    precompiled,
+    settings,
+    toolchain,
+)
 from build_tools.settings import ROOT
 
 TORCH_HEADERS = "csrc/binding/precompiled.hpp"
@@ -100,7 +109,8 @@ def glue_jobs(header: Path) -> list[compile.Job]:
         job = cxx.job(last, tool, (*torch.include_flags, *before))
         job = dataclasses.replace(job, name=f"{folder}/all")
         found.append(precompiled.begin_with(job, flags, needs))
-    return [*found, cxx.job(BUILD_INFO, flags=("-I", str(header.parent)))]
+    flags = ("-I", str(header.parent), *fingerprint.flags())
+    return [*found, cxx.job(BUILD_INFO, flags=flags)]
 
 
 def torch_folders() -> list[str]:

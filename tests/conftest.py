@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import configs
-from tests.tools import cached_results, durations, starting
+from tests.tools import cached_results, device_memory, durations, starting
 
 TESTS = Path(__file__).parent
 TIER_OF_FOLDER = {
@@ -100,6 +100,13 @@ def seed(request):
 def pytest_runtest_protocol():
     CLOCK.start()
     yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item):
+    yield
+    if item.get_closest_marker("gpu") is not None:
+        device_memory.give_back()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -20,6 +20,7 @@ if _loader.load():
     from thunderkittens.ops.adamw import adamw
     from thunderkittens.ops.attention import attention
     from thunderkittens.ops.attention_decode import attention_decode
+    from thunderkittens.ops.attention_qkvpacked import attention_qkvpacked
     from thunderkittens.ops.based_attention import based_attention, based_features
     from thunderkittens.ops.based_attention_step import based_attention_step
     from thunderkittens.ops.cache_append import cache_append
@@ -67,6 +68,7 @@ __all__ = [
     "add_rms_norm",
     "attention",
     "attention_decode",
+    "attention_qkvpacked",
     "backend",
     "based_attention",
     "based_attention_step",

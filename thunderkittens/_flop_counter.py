@@ -56,6 +56,21 @@ def _register(counter: ModuleType) -> None:
     ) -> int:  # scores, dq and dk; dp and dv
         return 2 * scores(q, k, given) * (3 * q.shape[-1] + 2 * v.shape[-1])
 
+    def of_one(qkv: Tensor, given: dict[str, Any]) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """q, k and v, and what says which are seen, as `attention` has it."""
+        places = {f"{n}_{t}": given.get(n) for n in ("cu_seqlens", "max_seqlen") for t in "qk"}
+        return qkv.unbind(-3), places
+
+    def attention_qkvpacked(qkv: Tensor, *_: object, **given: Any) -> int:
+        tensors, places = of_one(qkv, given)
+        return attention(*tensors, **places)
+
+    def attention_qkvpacked_backward(
+        dout: Tensor, dlse: Tensor | None, qkv: Tensor, *_: object, **given: Any
+    ) -> int:
+        tensors, places = of_one(qkv, given)
+        return attention_backward(dout, dlse, *tensors, **places)
+
     def linear_attention(q: Tensor, _k: Tensor, v: Tensor, *_: object, **__: object) -> int:
         width, values = q.shape[-1], v.shape[-1]
         return 2 * v.shape[:-1].numel() * (64 * (width + values) + 2 * width * values)
@@ -84,6 +99,11 @@ def _register(counter: ModuleType) -> None:
 
     register([ops.attention, ops.attention_forward], attention)
     register([ops.attention_backward], attention_backward)
+    register(
+        [ops.attention_qkvpacked, ops.attention_qkvpacked_forward],
+        attention_qkvpacked,
+    )
+    register([ops.attention_qkvpacked_backward], attention_qkvpacked_backward)
     register([ops.linear_attention, ops.linear_attention_forward], linear_attention)
     register([ops.linear_attention_backward], linear_attention_backward)
     register([ops.linear], linear)

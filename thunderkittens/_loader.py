@@ -1,5 +1,6 @@
 """Finds and loads the libraries, or says in one sentence why they cannot be loaded."""
 
+import ctypes
 import itertools
 import json
 import re
@@ -60,6 +61,8 @@ def load() -> bool:
             torch.ops.load_library(str(LIBRARY))
         except (OSError, RuntimeError) as error:  # such as a CUDA runtime that is gone
             problem, cause = f"the ops library cannot be loaded ({error}); {_remedy()}", error
+        else:
+            problem = _why_not_together()
     if problem is None:
         return True
     if _is_the_program():
@@ -90,6 +93,20 @@ def why_not() -> str | None:
         build = f"{_remedy()} to build for {running}"
         return f"{what}; {build}, or {_torch_command(built)} to go to {built}"
     return None
+
+
+def _why_not_together() -> str | None:
+    """Why the libraries that have been loaded are not of one build; None when they are.
+
+    What goes between them are structs of the headers, which another build may have changed.
+    """
+    try:
+        ask = ctypes.PyDLL(str(LIBRARY)).thunderkittens_why_not_kernels
+    except AttributeError:
+        return f"the ops library {LIBRARY} is older than the package; {_remedy()}"
+    ask.restype = ctypes.c_char_p
+    reason: bytes | None = ask()
+    return None if reason is None else f"{reason.decode()}; {_remedy()}"
 
 
 def _torch_command(minor: str) -> str:

@@ -41,7 +41,7 @@ enum class dtype_rule : uint8_t {
   index,       // int32 or int64
 };
 
-inline constexpr int kMaxRank = 4;
+inline constexpr int kMaxRank = 5;
 inline constexpr int kMaxWords = 3;
 inline constexpr int kMaxDims = 8;  // distinct dimension names in one table
 

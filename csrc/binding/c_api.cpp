@@ -104,6 +104,8 @@ extern "C" {
 
 KITTENS_EXPORT const char* thunderkittens_build_info() { return tk::build_info_json(); }
 
+KITTENS_EXPORT const char* thunderkittens_why_not_kernels() { return tk::why_not_kernels(); }
+
 KITTENS_EXPORT int thunderkittens_backend() { return static_cast<int>(tk::current_backend()); }
 
 KITTENS_EXPORT void thunderkittens_set_backend(int choice) {

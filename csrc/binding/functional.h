@@ -43,6 +43,7 @@ struct functional_form {
   static constexpr auto results = detail::functional_results<Op>();
   static constexpr std::string_view kNoGradient = Op::kNoGradient;
   static constexpr autocast_rule autocast = rule_in_autocast<Op>();
+  static constexpr argument_range kUncast = written_arguments<Op>();
 
   static void check_options(const auto&... args) { Op::check_options(args...); }
   static bool is_by_row(const auto&...) { return false; }  // what is written is of all of them

@@ -44,6 +44,12 @@ constexpr argument_range written_arguments() {
   if constexpr (requires { Op::kFirstWritten; }) range.first = Op::kFirstWritten;
   return range;
 }
+// Those whose dtype is theirs under autocast too: what is written in place, or stands for it.
+template <class Op>
+constexpr argument_range uncast_arguments() {
+  if constexpr (requires { Op::kUncast; }) return Op::kUncast;
+  return written_arguments<Op>();
+}
 template <class Op>
 constexpr std::optional<divisibility> relation_of() {
   if constexpr (requires { Op::relation; }) return Op::relation;
@@ -256,11 +262,12 @@ struct functions_of<Op, All, argument_list<T...>> {
     if constexpr (requires { Op::in_autocast(next, cast, args...); }) {
       return Op::in_autocast(next, cast, args...);
     } else {
-      size_t i = 0;
+      size_t next_argument = 0;
       const auto cast_one = [&]<class A>(const A& a) -> A {
-        const dtype_rule rule = Op::arguments.list[i++].dtype;
+        const size_t i = next_argument++;
         if constexpr (kIsTensor<A>) {
-          if (takes_autocast(rule, value(a))) return cast(a);
+          const bool is_cast = takes_autocast(Op::arguments.list[i].dtype, value(a));
+          if (is_cast && !uncast_arguments<Op>().has(i)) return cast(a);
         }
         return a;
       };
@@ -320,10 +327,14 @@ struct functions_of<Op, All, argument_list<T...>> {
   }
 
   static void count_versions(T... args) {
+    if (explaining() != nullptr) return;  // nothing was written
     constexpr argument_range kWritten = written_arguments<Op>();
     const auto list = std::tie(args...);
+    const auto count = [](const std::optional<at::Tensor>& t) {
+      if (t) torch::autograd::impl::bump_version(*t);
+    };
     [&]<size_t... I>(std::index_sequence<I...>) {
-      (torch::autograd::impl::bump_version(std::get<kWritten.first + I>(list)), ...);
+      (count(std::get<kWritten.first + I>(list)), ...);
     }(std::make_index_sequence<kWritten.count>());
   }
 

@@ -30,8 +30,10 @@
 //                         kKeepsDtypes: results of promoted arguments have the dtypes that the
 //                         tensors which they are like were given in
 //   before(next, args...) above the backends, where a graph of torch.compile shows it: calls `next`
+//   kCountsVersions       what is written in place counts its versions, for whoever has saved it
 //   in_autocast(next, cast, args...)  the same under autocast, if what is cast does not follow from
-//                         the rules of dtypes (takes_autocast)
+//                         the rules of dtypes (takes_autocast) and from what is written in place
+//   kUncast               arguments that are not cast, if not those that are written
 //   backward              the op that computes its gradients. What it is given is known by name:
 //                         an argument or result of this op, or "d" and a result's name, its
 //                         gradient; its result "dx" is the gradient of x

@@ -68,7 +68,7 @@ def exchange(model: GPT2, features: int) -> list[Hedgehog]:
     for block in model.transformer.h:
         layer = Hedgehog(config.n_head, config.n_embd // config.n_head, features)
         del block.attn.attention  # a function; what follows is a module
-        block.attn.attention = layer.to(weight.device)
+        block.attn.attention, block.attn.attention_qkvpacked = layer.to(weight.device), None
         layers.append(layer)
     return layers
 

@@ -71,11 +71,18 @@ class Ops(NamedTuple):
     layer_norm: type[nn.Module]  # an AddLayerNorm adds to the residual stream, too
     attention: Attend
     gelu: Callable[..., Tensor] = functional.gelu
+    # The same of [B, S, 3, H, D], whose gradient is then one tensor; None: attention of its parts.
+    attention_qkvpacked: Callable[..., Tensor] | None = None
 
 
 THUNDERKITTENS_OPS = Ops(LayerNorm, thunderkittens.attention)
 TORCH_OPS = Ops(nn.LayerNorm, torch_attention)
-TRAINING_OPS = Ops(AddLayerNorm, thunderkittens.attention, thunderkittens.gelu)
+TRAINING_OPS = Ops(
+    AddLayerNorm,
+    thunderkittens.attention,
+    thunderkittens.gelu,
+    thunderkittens.attention_qkvpacked,
+)
 
 
 class KVCache:
@@ -130,14 +137,17 @@ class Attention(nn.Module):
         self.c_attn = Conv1D(config.n_embd, 3 * config.n_embd)
         self.c_proj = Conv1D(config.n_embd, config.n_embd)
         self.heads, self.attention, self.layer = config.n_head, ops.attention, layer
+        self.attention_qkvpacked = ops.attention_qkvpacked
 
     def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
         """[B, S, n_embd] to the same."""
-        query, key, value = self.c_attn(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        if cache is None:
-            y = self.attention(query, key, value, causal=True)
+        qkv = self.c_attn(x).unflatten(-1, (3, self.heads, -1))
+        if cache is not None:
+            y = cache.attend(self.layer, self.attention, *qkv.unbind(2))
+        elif self.attention_qkvpacked is not None:
+            y = self.attention_qkvpacked(qkv, causal=True)
         else:
-            y = cache.attend(self.layer, self.attention, query, key, value)
+            y = self.attention(*qkv.unbind(2), causal=True)
         return self.c_proj(y.flatten(2))
 
 

@@ -57,10 +57,11 @@ class SoftmaxAttention(nn.Module):
 
     def forward(self, x: Tensor, state: Cache | None = None) -> Tensor:
         """x [B, S, width] → y; the state, if there is one, goes on."""
-        q, k, v = self.qkv(x).unflatten(-1, self.shape).unbind(2)
-        if state is not None:
-            k, v = state.append(k, v)
-        return self.out(tk.attention(q, k, v, causal=True).flatten(2))
+        qkv = self.qkv(x).unflatten(-1, self.shape)
+        if state is None:
+            return self.out(tk.attention_qkvpacked(qkv, causal=True).flatten(2))
+        q, k, v = qkv.unbind(2)
+        return self.out(tk.attention(q, *state.append(k, v), causal=True).flatten(2))
 
     def step(self, x: Tensor, state: Cache) -> Tensor:
         """x [B, width] → y of that token, which joins the state."""

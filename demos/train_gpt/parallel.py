@@ -116,7 +116,7 @@ class _Ddp(_Rows):
 class _Context(_Ddp):
     def prepare(self, model: GPT2) -> nn.Module:
         for block in model.transformer.h:
-            block.attn.attention = ring_attention
+            block.attn.attention, block.attn.attention_qkvpacked = ring_attention, None
         return super().prepare(model)
 
     def parts(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,6 +1,6 @@
 // One new token's attention to a cache of keys and values, for what `attention_decode` does not
-// take: float32, and heads of other than 64 and 128. A warp for each head, key by key: slow, and
-// only samples are drawn by it.
+// take: float32, and heads of more than 128 columns or of no multiple of 8. A warp for each head,
+// key by key: slow, and only samples are drawn by it.
 #include "lane_values.cuh"
 
 #include <kittens/host/launch.cuh>

@@ -163,7 +163,7 @@ std::vector<int> parse_tokens(const std::string& text) {
 }
 
 // What an option is about, and whether there is that: without, it would change nothing.
-void refuse_without_effect(const options& o, const std::set<std::string>& given) {
+void refuse_without_effect(const options& o) {
   const auto is = [](const std::string& schedule) { return "--schedule " + schedule; };
   const bool samples = o.sampling.tokens > 0, evaluates = !o.evaluation.empty();
   const struct {
@@ -184,7 +184,7 @@ void refuse_without_effect(const options& o, const std::set<std::string>& given)
       {"top-k", "--sample", samples},
   };
   for (const auto& one : all) {
-    if (one.counts || !given.contains(one.name)) continue;
+    if (one.counts || !o.given.contains(one.name)) continue;
     throw error("--" + std::string(one.name) + " must come with " + one.of +
                 ": without, it changes nothing");
   }
@@ -219,7 +219,6 @@ void check(options& o) {
 options parse_options(int count, char** arguments) {
   options o;
   const std::vector<option> known = table(o);
-  std::set<std::string> given;
   for (int i = 1; i < count; ++i) {
     const std::string text = arguments[i];
     const auto equals = text.find('=');
@@ -227,7 +226,7 @@ options parse_options(int count, char** arguments) {
       return text.substr(0, equals) == "--" + std::string(one.name);
     });
     if (found == known.end()) throw error("there is no option " + text + "; --help lists all");
-    given.insert(found->name);
+    o.given.insert(found->name);
     if (bool* const* flag = std::get_if<bool*>(&found->to)) {
       if (equals != std::string::npos) throw error(text + ": it takes no value");
       **flag = true;
@@ -241,8 +240,37 @@ options parse_options(int count, char** arguments) {
   }
   if (o.help) return o;
   check(o);
-  refuse_without_effect(o, given);
+  refuse_without_effect(o);
   return o;
+}
+
+void check_model(const options& o, const config& checkpoint) {
+  const auto refuse = [](const std::string& name, const std::string& is, const std::string& got) {
+    throw error("--" + name + " must be " + is + ", as in the checkpoint, or be left out, got " +
+                got);
+  };
+  if (o.given.contains("model") && o.sizes.is_llama != checkpoint.is_llama) {
+    refuse("model", checkpoint.is_llama ? "llama" : "gpt2", o.kind);
+  }
+  constexpr std::pair<const char*, int64_t config::*> kSizes[] = {
+      {"vocabulary", &config::vocabulary}, {"layers", &config::layers},
+      {"heads", &config::heads},           {"width", &config::width},
+      {"key-heads", &config::key_heads},   {"hidden", &config::hidden}};
+  const auto without_zeros = [](config c) {
+    c.key_heads = c.heads_of_keys();
+    c.hidden = c.mlp_width();
+    return c;
+  };
+  for (const auto& [name, size] : kSizes) {
+    if (!o.given.contains(name)) continue;
+    config asked = checkpoint;
+    asked.*size = o.sizes.*size;
+    const int64_t is = without_zeros(checkpoint).*size, got = without_zeros(asked).*size;
+    if (is != got) refuse(name, std::to_string(is), std::to_string(got));
+  }
+  if (o.given.contains("theta") && o.sizes.theta != checkpoint.theta) {
+    refuse("theta", shown(checkpoint.theta), shown(o.sizes.theta));
+  }
 }
 
 std::string help() {

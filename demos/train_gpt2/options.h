@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "model.h"
@@ -36,6 +37,8 @@ struct options {
   std::string prompt;
   int64_t sample_every = 250;
 
+  std::set<std::string> given;  // the names of those that the command line has
+
   dtype element() const { return type == "float32" ? dtype::float32 : dtype::bfloat16; }
   run_shape shape() const {
     const int64_t micro_steps = total_batch / (batch * length * ranks);
@@ -45,6 +48,8 @@ struct options {
 
 // Throws error, with what is wrong in one sentence. What depends on other options is filled in.
 options parse_options(int count, char** arguments);
+// Throws error where an option that is given says otherwise than the model of a checkpoint.
+void check_model(const options& o, const config& checkpoint);
 // A line an option.
 std::string help();
 

@@ -22,8 +22,8 @@ struct sampling_options {
 // are gone through in the order of their numbers, else from the most probable on.
 int draw(const std::vector<float>& logits, const sampling_options& o, random_numbers& random);
 
-// Keys and values of `attention_decode` where the heads have 64 or 128 columns of bfloat16, which
-// is what its kernel takes; else of attention_cached.
+// Keys and values of `attention_decode` where its kernel takes the heads: 8, 16, … 128 columns of
+// bfloat16; else of attention_cached.
 class sampler {
  public:
   // Of as many positions, at most the model's. Its weights are read where they lie.

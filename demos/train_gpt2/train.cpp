@@ -35,6 +35,7 @@ config sizes_of(const options& o) {
   }
   const std::string from = o.resume ? newest_checkpoint(o.out) : o.init;
   const config c = from.empty() ? o.sizes : read_config(from);
+  if (!from.empty()) check_model(o, c);
   if (const std::string why = why_not(c); !why.empty()) throw error(why);
   if (o.length > c.positions) {
     throw error("--length must be at most the model's positions, " + std::to_string(c.positions) +

@@ -83,7 +83,7 @@ def test_a_library_of_other_headers_is_refused(library, other_headers):
     assert (done.returncode, done.stdout) == (1, "")
     kernels = settings.PACKAGE / "lib" / ops.KERNELS
     assert re.fullmatch(
-        r"the kernels' library must be that of the headers which this program was compiled with, "
+        r"the kernels' library must be that of the headers which its caller was compiled with, "
         rf"9\.8\.7 \(headers 0123456789ab\), got {kernels} of {settings.version()} "
         r"\(headers [0-9a-f]{12}\); build both from the same sources\n",
         done.stderr,

@@ -165,6 +165,28 @@ def test_the_initial_loss_is_that_of_a_uniform_guess(tiny_config):
     assert abs(float(loss) - math.log(tiny_config.vocab_size)) < 0.3
 
 
+def test_training_takes_q_k_and_v_as_they_lie(tiny_config):
+    """One tensor, and one gradient of it: no op puts three together, and no bit is another."""
+    tokens = random_tokens(tiny_config, 2, 9)
+    found = []
+    for ops in (TRAINING_OPS, TRAINING_OPS._replace(attention_qkvpacked=None)):
+        model = GPT2(tiny_config, ops)
+        model.initialize(torch.Generator().manual_seed(0))
+        loss = model(tokens).square().mean()
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    assert all(map(torch.equal, *found))
+    called = []
+
+    def attention_qkvpacked(qkv, *, causal):
+        called.append((qkv.shape, causal))
+        return qkv[:, :, 2]
+
+    model = GPT2(tiny_config, TRAINING_OPS._replace(attention_qkvpacked=attention_qkvpacked))
+    model(tokens)
+    heads = (tiny_config.n_head, tiny_config.n_embd // tiny_config.n_head)
+    assert called == [((2, 9, 3, *heads), True)] * tiny_config.n_layer
+
+
 def test_dropout_of_training_is_that_of_the_plain_model(tiny_config):
     """Each thing that is added to the stream is dropped once, by its own share, in training."""
     config = dataclasses.replace(tiny_config, embd_pdrop=0.1, resid_pdrop=0.3)

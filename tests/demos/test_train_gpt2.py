@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from trainers import (
     CONFIG,
     LENGTH,
+    RECIPE,
     SMALL,
     VOCABULARY,
     build,
@@ -208,7 +209,7 @@ def test_an_evaluation_counts_each_sequence_once(run_trainer, tokens_file, tmp_p
     more = ["--init", tmp_path / "init", "--steps", 0, "--batch", batch, "--out", out]
     for batches in (1000, 3):
         options = ["--eval", path, "--eval-batches", batches]
-        succeeded(run_trainer("--train", tokens_file, *SMALL, *more, *options))
+        succeeded(run_trainer("--train", tokens_file, *RECIPE, *more, *options))
         count = min(5, batches * batch)
         sequences = tokens.unfold(0, LENGTH + 1, LENGTH)[:count]
         with torch.no_grad():

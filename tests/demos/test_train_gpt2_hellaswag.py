@@ -10,6 +10,7 @@ from models.gpt2 import GPT2
 from torch.nn.functional import cross_entropy
 from trainers import (
     LENGTH,
+    RECIPE,
     SMALL,
     VOCABULARY,
     column,
@@ -80,7 +81,7 @@ def test_the_ending_of_the_lowest_mean_loss_is_the_answer(
     path.write_bytes(file_of(words))
     # Three choices at a time: a question's are not all in one batch.
     more = ["--init", tmp_path / "init", "--hellaswag", path, *"--steps 0 --batch 3".split()]
-    text = succeeded(run_trainer("--train", tokens_file, "--out", out, *SMALL, *more))
+    text = succeeded(run_trainer("--train", tokens_file, "--out", out, *RECIPE, *more))
     assert f"step 0  {100 - 10 * wrong}.00 % of 10 questions answered\n" in text
     assert [row["hellaswag"] for row in rows(out)] == [f"{1 - wrong / 10:g}"]
 

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from trainers import (
     CONFIG,
     LENGTH,
+    RECIPE,
     SMALL,
     column,
     make_checkpoint,
@@ -104,7 +105,7 @@ def test_a_norm_that_is_not_finite_makes_no_update(run_trainer, tokens_file, tmp
     checkpoint.write_tensors(tmp_path / "init" / "model.safetensors", model.state_dict())
     out = tmp_path / "out"
     more = ["--init", tmp_path / "init", "--steps", 2]
-    text = succeeded(run_trainer("--train", tokens_file, "--out", out, *SMALL, *more))
+    text = succeeded(run_trainer("--train", tokens_file, "--out", out, *RECIPE, *more))
     assert "2 of all 2 steps skipped" in text
     assert [(row["norm"], row["norm_z"], row["skipped"]) for row in rows(out)] == [
         ("inf", "", "1")

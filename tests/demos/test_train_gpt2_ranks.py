@@ -139,7 +139,7 @@ def test_another_number_of_ranks_goes_on(train, tmp_path):
 def test_saving_changes_nothing(train, tmp_path, dtype):
     """It goes through the gradients' memory, of which no backward writes all: not what is behind
     the last parameter, nor, of a model with more positions than a sequence has tokens, theirs."""
-    config = Config(61, n_positions=LENGTH + 8, n_embd=32, n_layer=2, n_head=2)
+    config = Config(130, n_positions=LENGTH + 8, n_embd=40, n_layer=2, n_head=5)
     make_checkpoint(tmp_path / "init", config)
     more = ["--init", tmp_path / "init", "--dtype", dtype, "--total-batch", 6 * LENGTH]
     outcomes = []

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from models import checkpoint
-from trainers import SMALL, make_checkpoint, refused, succeeded
+from trainers import RECIPE, SMALL, make_checkpoint, refused, succeeded
 
 import build_tools.__main__
 from build_tools import fingerprint, ops, settings, train
@@ -80,7 +80,7 @@ def test_damaged_weights_are_refused(run_trainer, tokens_file, tmp_path, damage)
     path = tmp_path / "init" / "model.safetensors"
     path.write_bytes(content)
     init = ["--init", tmp_path / "init", "--out", tmp_path / "out"]
-    refused(run_trainer("--train", tokens_file, *SMALL, *init), path, *parts)
+    refused(run_trainer("--train", tokens_file, *RECIPE, *init), path, *parts)
 
 
 def test_weights_that_are_not_finite_are_refused(run_trainer, tokens_file, tmp_path):
@@ -91,7 +91,7 @@ def test_weights_that_are_not_finite_are_refused(run_trainer, tokens_file, tmp_p
     checkpoint.write_tensors(path, model.state_dict())
     init = ["--init", tmp_path / "init", "--out", tmp_path / "out"]
     refused(
-        run_trainer("--train", tokens_file, *SMALL, *init), path, "h.1.mlp.c_fc.bias", "not finite"
+        run_trainer("--train", tokens_file, *RECIPE, *init), path, "h.1.mlp.c_fc.bias", "not finite"
     )
 
 
@@ -114,7 +114,7 @@ def test_damaged_configs_are_refused(run_trainer, tokens_file, tmp_path, name):
     path = tmp_path / "init" / "config.json"
     checkpoint.write_json(path, {**checkpoint.read_json(path), name: value})
     init = ["--init", tmp_path / "init", "--out", tmp_path / "out"]
-    refused(run_trainer("--train", tokens_file, *SMALL, *init), path, part)
+    refused(run_trainer("--train", tokens_file, *RECIPE, *init), path, part)
 
 
 WRONG_OPTIONS = {
@@ -152,6 +152,21 @@ def test_wrong_options_are_refused(run_trainer, tokens_file, tmp_path, option):
     done = run_trainer("--train", tokens_file, "--out", out, *SMALL, *option.split())
     refused(done, WRONG_OPTIONS[option])
     assert not list(tmp_path.glob("out/*")), "nothing is written before all is checked"
+
+
+AGAINST_THE_CHECKPOINT = {
+    "--model=llama": "--model must be gpt2, as in the checkpoint, or be left out, got llama",
+    "--layers=7": "--layers must be 2, as in the checkpoint, or be left out, got 7",
+    "--width=64": "--width must be 32, as in the checkpoint, or be left out, got 64",
+    "--vocabulary=50": "as in the checkpoint, or be left out, got 50",
+}
+
+
+@pytest.mark.parametrize("option", AGAINST_THE_CHECKPOINT)
+def test_another_model_than_the_checkpoints_is_refused(run_trainer, tokens_file, tmp_path, option):
+    make_checkpoint(tmp_path / "init")
+    more = [*RECIPE, "--init", tmp_path / "init", "--out", tmp_path / "out", option]
+    refused(run_trainer("--train", tokens_file, *more), AGAINST_THE_CHECKPOINT[option])
 
 
 def test_a_library_of_other_headers_is_refused(trainer, monkeypatch, tmp_path):

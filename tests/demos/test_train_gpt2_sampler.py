@@ -11,6 +11,7 @@ from trainers import (
     CONFIG,
     DTYPES,
     PROMPT,
+    RECIPE,
     SMALL,
     VOCABULARY,
     logits_of,
@@ -97,7 +98,7 @@ def test_samples_are_drawn_from_pytorchs_probabilities(
     model = make_checkpoint(tmp_path / "init", deviation=0.15).double()
     more = f"--steps 0 --sample 12 --temperature {temperature} --top-k {top_k} --seed {seed}"
     more = [*more.split(), "--prompt", "5,17,5", "--init", tmp_path / "init"]
-    text = succeeded(run_trainer("--train", tokens_file, "--out", tmp_path / "out", *SMALL, *more))
+    text = succeeded(run_trainer("--train", tokens_file, "--out", tmp_path / "out", *RECIPE, *more))
     of_seed = next(random_bits(~seed & (2**64 - 1)))
     bits = random_bits(of_seed)  # of step 0
     want, nearest = draw(model, [5, 17, 5], 12, temperature, top_k, bits)
@@ -133,7 +134,7 @@ def test_samples_come_every_so_many_steps_and_again_after_resuming(
 
 def test_without_a_prompt_it_begins_with_the_first_token(run_trainer, tokens_file, tmp_path):
     make_checkpoint(tmp_path / "init", deviation=0.15)
-    arguments = ["--train", tokens_file, *SMALL, *"--steps 0 --sample 8 --init".split()]
+    arguments = ["--train", tokens_file, *RECIPE, *"--steps 0 --sample 8 --init".split()]
     arguments.append(tmp_path / "init")
     first = int(read_tokens(tokens_file)[0])
     texts = [
@@ -252,7 +253,7 @@ def test_the_longest_sample_fills_all_positions(run_trainer, tokens_file, tmp_pa
     model = make_checkpoint(tmp_path / "init", deviation=0.15).double()
     more = ["--steps", 0, "--sample", CONFIG.n_positions, "--temperature", 0, "--prompt", 9]
     more += ["--init", tmp_path / "init", "--out", tmp_path / "out"]
-    text = succeeded(run_trainer("--train", tokens_file, *SMALL, *more))
+    text = succeeded(run_trainer("--train", tokens_file, *RECIPE, *more))
     want, nearest = draw(model, [9], CONFIG.n_positions, 0, 0, None)
     assert nearest > 1e-4
     assert numbers(text) == {0: want}

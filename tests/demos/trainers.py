@@ -22,10 +22,8 @@ VOCABULARY, LENGTH = 61, 16
 DTYPES = {"float32": (torch.float32, 2**-24), "bfloat16": (torch.bfloat16, 2**-9)}  # unit roundoff
 PROMPT = [3, 41, 7, 7, 60, 0, 12, 33, 58, 1, 2, 19]
 CONFIG = Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
-SMALL = (
-    f"--vocabulary {VOCABULARY} --layers 1 --heads 1 --width 16 --length {LENGTH} --batch 2 "
-    "--lr 0.01 --dtype float32"
-).split()
+RECIPE = f"--length {LENGTH} --batch 2 --lr 0.01 --dtype float32".split()
+SMALL = [*f"--vocabulary {VOCABULARY} --layers 1 --heads 1 --width 16".split(), *RECIPE]
 
 
 def build(source: Path, where: str) -> Path:

@@ -16,7 +16,7 @@ NOTICED = 0.9  # of the spoilt elements
 
 def main(words: list[str] | None = None) -> int:
     options = parse(words)
-    setting = Setting(options.device, options.backend, options.race, options.generic)
+    setting = Setting(options.device, options.backend, options.race, options.generic, options.large)
     if options.case:
         return repeat(setting, *options.case, options.control)
     chosen = options.only or sorted(case.ops())
@@ -43,6 +43,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--race", action="store_true", help="the simulator's race mode")
     parser.add_argument("--generic", action="store_true", help="of two kernels the generic one")
+    parser.add_argument("--large", action="store_true", help="a GPU's cases, on a CPU too")
     parser.add_argument("--control", action="store_true", help="spoil results: is it noticed?")
     parser.add_argument("--jobs", type=int, help="processes (cpu: 1, cuda: half of the cores, ≤ 8)")
     options = parser.parse_args(words)

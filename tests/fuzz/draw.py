@@ -50,13 +50,20 @@ class Draw:
     Args:
         op: The op's name.
         seed: The number of the case.
-        device: "cpu" or "cuda". Shapes are larger on a GPU.
+        device: "cpu" or "cuda".
         kernels: Whether our kernels compute what they take. It changes bounds, and no call.
+        large: Whether the case is that which a GPU gets, whatever the device.
+
+    Attributes:
+        large: Whether shapes are those of a GPU, which are larger.
     """
 
-    def __init__(self, op: str, seed: int, device: str, kernels: bool = False) -> None:
+    def __init__(
+        self, op: str, seed: int, device: str, kernels: bool = False, large: bool = False
+    ) -> None:
         self.device = device
         self.kernels = kernels
+        self.large = large or device == "cuda"
         self.random = random.Random(f"{op}:{seed}")
         self._key = self.random.getrandbits(62)
         self._tensors = itertools.count(1)
@@ -90,9 +97,9 @@ class Draw:
 
     def elements(self) -> int:
         """About how many elements the largest tensor has."""
-        if self.device == "cpu":
-            return self.weighted({256: 4, 2048: 4, 8192: 1})
-        return self.weighted({1 << 12: 4, 1 << 16: 8, 1 << 19: 5, 1 << 22: 1, 1 << 24: 0.08})
+        if self.large:
+            return self.weighted({1 << 12: 4, 1 << 16: 8, 1 << 19: 5, 1 << 22: 1, 1 << 24: 0.08})
+        return self.weighted({256: 4, 2048: 4, 8192: 1})
 
     def leading(self, most: int, dims: int | None = None) -> tuple[int, ...]:
         """Sizes of one to three dimensions whose product is at most about `most`."""

@@ -28,17 +28,20 @@ NOISE = 2048  # rows and columns of the products that run beside
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Where the cases run, by which backend; race mode; and of two kernels the generic one."""
+    """Where the cases run, by which backend; race mode; of two kernels the generic one; and whether
+    they are a GPU's cases on any device."""
 
     device: str
     backend: str
     race: bool = False
     generic: bool = False
+    large: bool = False
 
     @property
     def options(self) -> str:
         said = f"--device {self.device} --backend {self.backend}"
-        return said + " --race" * self.race + " --generic" * self.generic
+        said += " --race" * self.race + " --generic" * self.generic
+        return said + " --large" * self.large
 
     @property
     def kernels(self) -> bool:
@@ -166,7 +169,9 @@ class Runner:
         return self._once(self._drawn(op, seed), 0, "eager", seed)
 
     def _drawn(self, op: str, seed: int) -> Case:
-        return self.families[op].make(Draw(op, seed, self.setting.device, self.setting.kernels), op)
+        setting = self.setting
+        draw = Draw(op, seed, setting.device, setting.kernels, setting.large)
+        return self.families[op].make(draw, op)
 
     def _judged(self, op: str, seed: int, case: Case) -> Outcome:
         chooser = random.Random(f"run:{op}:{seed}")

@@ -12,12 +12,14 @@ from tests.fuzz.arithmetic import Arithmetic, Number
 from tests.fuzz.draw import Draw
 from tests.fuzz.judge import Judged
 from tests.fuzz.placement import Placed, same_bits
-from tests.fuzz.run import Runner, Setting
-from tests.tools import calls
+from tests.fuzz.run import Outcome, Runner, Setting
+from tests.tools import calls, families
 
-TORCH = Setting("cpu", "torch")
+TORCH, LARGE_TORCH = Setting("cpu", "torch"), Setting("cpu", "torch", large=True)
 OPS = sorted(case.ops())
 SEEDS = range(20)  # of each op; the command has the others
+# By op: a GPU's cases that are to be seen without one.
+LARGE = {m.OPS[0]: m.LARGE for m in families.each("fuzz*.py") if hasattr(m, "LARGE")}
 FUNCTIONS = [
     name
     for name in thunderkittens.__all__
@@ -50,6 +52,15 @@ def test_torch_passes(op):
         assert not outcome.failures, session.line(TORCH, op, seed, "; ".join(outcome.failures))
         tally.count(op, False, outcome.noticed)
     assert tally.noticed >= 0.7 * tally.spoilt > 0, tally.summary()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", LARGE)
+def test_large_cases_pass(op):
+    for seed in LARGE[op]:
+        outcome = Runner(LARGE_TORCH).run(op, seed)
+        words = "; ".join(outcome.failures)
+        assert not outcome.failures, session.line(LARGE_TORCH, op, seed, words)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -157,6 +168,22 @@ def test_command_summarises(capsys):
         "swiglu: 3 cases",
         "all: 6 cases",
     ]
+
+
+def test_large_cases_are_those_of_a_gpu():
+    def sizes(**options):
+        return [Draw("rotary", seed, **options).elements() for seed in range(20)]
+
+    assert sizes(device="cpu", large=True) == sizes(device="cuda") != sizes(device="cpu")
+
+
+def test_command_draws_large_cases(monkeypatch, capsys):
+    monkeypatch.setattr(Runner, "_judged", lambda self, op, seed, case: Outcome([case.title]))
+    for words in ([], ["--large"]):
+        command.main(["--case", "gelu:3", "--device", "cpu", "--backend", "torch", *words])
+    small, large = capsys.readouterr().out.splitlines()
+    assert large.endswith("--backend torch --large") and small.endswith("--backend torch")
+    assert small.split("[")[1] != large.split("[")[1]
 
 
 def test_command_repeats_one_case(capsys):

@@ -11,7 +11,18 @@ from thunderkittens import _C
 OF_BATCHES = ("seqused_k", "leftpad_k")  # which packed sequences do not have
 SIZES = {"*": 3, "N": 8, "O": 8, "B": 2, "Sq": 3, "Sk": 5, "Hq": 4, "Hk": 2, "D": 8, "Dv": 6}
 # Phi: based_features of D
-SIZES |= {"Tq": 5, "Tk": 7, "B1": 3, "N1": 9, "M1": 5, "T": 16, "Phi": 45, "F2": 8, "W64": 64}
+SIZES |= {
+    "3": 3,
+    "Tq": 5,
+    "Tk": 7,
+    "B1": 3,
+    "N1": 9,
+    "M1": 5,
+    "T": 16,
+    "Phi": 45,
+    "F2": 8,
+    "W64": 64,
+}
 NUMBERS = {
     "eps": 1e-5,
     "beta1": 0.9,

@@ -107,7 +107,7 @@ def test_refused_on_meta_tensors_too(key):
     table = TABLES[key]
     meta = {n: v.to("meta") if torch.is_tensor(v) else v for n, v in good(table).items()}
     call(table, meta)
-    tensors = [a for a in table["arguments"] if a["kind"] == "tensor"]
+    tensors = [a for a in arguments_in(table) if a["kind"] == "tensor"]
     if len(tensors) == 1:
         return
     wrong = meta[tensors[1]["name"]].unsqueeze(0)

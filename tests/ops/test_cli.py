@@ -13,6 +13,7 @@ import torch
 
 import configs
 import thunderkittens
+from build_tools import fingerprint, settings
 from tests.tools.forked import Interpreter
 from thunderkittens import _C, _loader, cli
 
@@ -190,6 +191,22 @@ def test_other_torch(copy, forked):
     assert message.endswith(
         f"or `{_loader.pip_install()} 'torch==9{minor(built)[1:]}.*'` to go to 9{minor(built)[1:]}"
     )
+
+
+def test_kernels_of_another_build(copy, forked):
+    """Their structs may differ, which the dynamic linker does not notice."""
+    library = copy / "lib" / _loader.KERNELS.name
+    headers = fingerprint.of(fingerprint.INCLUDE)
+    text = library.read_bytes()
+    assert headers.encode() in text
+    library.unlink()
+    library.write_bytes(text.replace(headers.encode(), b"of_others_12"))
+    message, problem = problems(copy, forked)
+    assert f"which its caller was compiled with, {settings.version()} " in message
+    assert f"(headers {headers}), got {library} of" in message
+    assert "(headers of_others_12)" in message
+    assert _loader.rebuild() in message
+    assert "the kernels' library must be that of the headers" in problem
 
 
 def minor(version: str) -> str:

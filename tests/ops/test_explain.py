@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import configs
 import thunderkittens
@@ -110,6 +111,19 @@ def test_every_public_function_is_explained():
 def test_it_answers_in_the_name_that_it_was_asked_by(op):
     found = thunderkittens.explain(op, **arguments_of(op))
     assert (found.op, found.backend, found.reason) == (op, "torch", "the tensors are on the cpu")
+
+
+@pytest.mark.parametrize("op", PUBLIC[:-1])
+def test_what_would_be_written_stays_what_it_is(op):
+    """Its version too: autograd would refuse what was saved of it."""
+    arguments = arguments_of(op)
+    tensors = [t for t in pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor)]
+    before = [(t._version, t.clone()) for t in tensors]
+    with torch.no_grad():
+        thunderkittens.explain(op, **arguments)
+    for t, (version, value) in zip(tensors, before, strict=True):
+        assert t._version == version
+        torch.testing.assert_close(t, value, rtol=0, atol=0, equal_nan=True)
 
 
 def test_of_a_first_block():

@@ -57,6 +57,21 @@ def test_packed_sequences_count_each_by_itself():
     assert got == 2 * 2 * (4 * 4 + 5 * 5) * (8 + 8)
 
 
+def test_attention_of_one_tensor_counts_as_of_three():
+    qkv = torch.randn(2, 6, 3, 4, 16).to(BF16)
+    parts = qkv.unbind(-3)
+    want = flop_counter.sdpa_flop_count(*(t.transpose(1, 2).shape for t in parts))
+    assert _count(lambda: thunderkittens.attention_qkvpacked(qkv)) == want
+    o, lse = thunderkittens.attention_qkvpacked(qkv, return_lse=True)
+    rest, ops = (o, lse, False, None), torch.ops.thunderkittens
+    got = _count(lambda: ops.attention_qkvpacked_backward(o, None, qkv, *rest, [True, False]))
+    needs = [True, True, True, False]
+    assert got == _count(lambda: ops.attention_backward(o, None, *parts, *rest, needs))
+    places = {"cu_seqlens": torch.tensor([0, 4, 12]), "max_seqlen": 8}
+    got = _count(lambda: thunderkittens.attention_qkvpacked(qkv.flatten(0, 1), **places))
+    assert got == 2 * 4 * (4 * 4 + 8 * 8) * (16 + 16)
+
+
 def test_linear_attention_counts_its_chunks():
     q, v = torch.randn(2, 70, 2, 16), torch.randn(2, 70, 4, 24)
     once = 2 * 2 * 70 * 4 * (64 * (16 + 24) + 2 * 16 * 24)

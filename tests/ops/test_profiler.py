@@ -10,8 +10,12 @@ from tests.tools import families
 from tests.tools.calls import FP32, Call
 
 CALLS = [call for module in families.each("calls.py") for call in module.CALLS]
-# Of those whose calls torch serves by its own differentiable ops, forward alone.
-BY_TORCH = {"attention", "scaled_dot_product_attention"}
+# Of those whose calls torch serves by its own differentiable ops, forward alone: that op's name.
+BY_TORCH = {
+    "attention": "attention",
+    "attention_qkvpacked": "attention_qkvpacked",
+    "scaled_dot_product_attention": "attention",
+}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
@@ -22,7 +26,7 @@ def test_a_profile_of_a_step_names_the_op_and_its_backward(call: Call):
         outputs = [outputs] if isinstance(outputs, torch.Tensor) else outputs
         torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
     names = {event.name for event in recorded.events()}
-    op = "attention" if call.op in BY_TORCH else call.op
+    op = BY_TORCH.get(call.op, call.op)
     assert names & {f"thunderkittens::{op}{suffix}" for suffix in ("", "_", "_forward")}
     if call.op not in BY_TORCH:
         assert f"thunderkittens::{op}_backward" in names

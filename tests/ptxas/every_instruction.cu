@@ -133,6 +133,7 @@ __global__ void tensors(const __grid_constant__ tensor_map map, uint8_t* p, int 
   auto* full = reinterpret_cast<mbarrier*>(s + 4096);
   tma_prefetch_map(&map);
   fence_tensor_map(&map);
+  tma_prefetch_map(fenced_tensor_map(&map));
   tensors_of(map, full, c);
   tensors_of(map, full, c, 1);
   tensors_of(map, full, c, 1, 2);

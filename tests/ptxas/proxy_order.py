@@ -219,6 +219,10 @@ class Flow:
                 rest += jumps.get(at, [at + 1])
         return found
 
+    def repeats(self, i: int) -> bool:
+        """Whether a path leads from an instruction back to it: whether it is in a loop."""
+        return any(i in self._function(to, self.jumps) for to in self.jumps.get(i, [i + 1]))
+
     @cached_property
     def blocks(self) -> dict[int, tuple[list[int], list[int]]]:
         """By their first instruction: what counts in a block, and the blocks that may follow."""

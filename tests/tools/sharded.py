@@ -141,6 +141,9 @@ def check_attention(check: Check, dtype: torch.dtype) -> None:
 
     places = [heads] * 3 + [Shard(0)]
     check("sinks", with_sinks, [q, k, v, sinks], places, [heads, Shard(1)])
+    qkv = torch.randn(2, 5, 3, 4, 16).to(dtype)
+    for place, its in ((Shard(0), Shard(0)), (Shard(3), Shard(2))):
+        check("qkv", thunderkittens.attention_qkvpacked, [qkv], [place], [its], [place])
     used = torch.tensor([7, 4])
 
     def padded(q: Tensor, k: Tensor, v: Tensor, used: Tensor) -> Tensor:

@@ -24,6 +24,11 @@ def attention(q: Tensor, wants_lse: bool) -> None:
     assert_type(tk.attention(q, q, q, return_lse=False), Tensor)
     assert_type(tk.attention(q, q, q, softcap=30.0, return_lse=True), Pair)
     assert_type(tk.attention(q, q, q, return_lse=wants_lse), Tensor | Pair)
+    qkv, sinks = torch.stack([q, q, q], -3), torch.zeros(q.shape[-2])
+    assert_type(tk.attention_qkvpacked(qkv), Tensor)
+    assert_type(tk.attention_qkvpacked(qkv, causal=True, window=(1, None)), Tensor)
+    assert_type(tk.attention_qkvpacked(qkv, sinks=sinks, return_lse=True), Pair)
+    assert_type(tk.attention_qkvpacked(qkv, return_lse=wants_lse), Tensor | Pair)
     assert_type(tk.scaled_dot_product_attention(q, q, q, is_causal=True), Tensor)
 
 
@@ -127,6 +132,7 @@ def mistakes(x: Tensor) -> Iterator[Callable[[], object]]:
     yield lambda: tk.layer_norm(x, normalized_shape=8)  # type: ignore[arg-type]
     yield lambda: tk.attention(x, x, x, is_causal=True)  # type: ignore[call-overload]
     yield lambda: tk.attention(x, x, x, softcap=None)  # type: ignore[call-overload]
+    yield lambda: tk.attention_qkvpacked(x, is_causal=True)  # type: ignore[call-overload]
     yield lambda: tk.cross_entropy(x, x, reduction="avg")  # type: ignore[arg-type]
     yield lambda: tk.nn.GELU("erf")  # type: ignore[arg-type]
     yield lambda: tk.nn.CrossEntropyLoss(reduction="avg")  # type: ignore[arg-type]

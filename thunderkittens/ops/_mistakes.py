@@ -34,18 +34,28 @@ _SHOWN = 40  # characters of a value
 
 _SHAPE = "the shape to normalise over is not given, it is the last dimension of x"
 _DROP_IN = "thunderkittens.scaled_dot_product_attention, the drop-in for torch's function,"
+_FLASH = {  # flash-attn's
+    "softmax_scale": "say scale",
+    "window_size": "say window, with None for no limit",
+    "alibi_slopes": "there are none",
+    "deterministic": "results are the same on every run",
+    "return_attn_probs": "say return_lse, for the log-sum-exp; weights are never in memory",
+}
 _ELSEWHERE: dict[str, dict[str, str]] = {  # keywords of other libraries
     "attention": {
+        **_FLASH,
         "is_causal": f"say causal, which is aligned to the bottom right, or call {_DROP_IN} whose "
         "is_causal is aligned to the top left",
         "attn_mask": f"say causal, window or cu_seqlens_q; {_DROP_IN} gives other masks to torch",
         "dropout_p": f"there is no dropout; {_DROP_IN} gives it to torch",
         "enable_gqa": "grouped heads are seen from the shapes of q and k",
-        "softmax_scale": "say scale",
-        "window_size": "say window, with None for no limit",
-        "alibi_slopes": "there are none",
-        "deterministic": "results are the same on every run",
-        "return_attn_probs": "say return_lse, for the log-sum-exp; weights are never in memory",
+    },
+    "attention_qkvpacked": {
+        **_FLASH,
+        "is_causal": "say causal",
+        "dropout_p": "there is no dropout",
+        "cu_seqlens_q": "say cu_seqlens: q, k and v are of the same tokens",
+        "cu_seqlens_k": "say cu_seqlens: q, k and v are of the same tokens",
     },
     "attention_decode": {
         "cache_seqlens": "say seqlens, which count the new tokens too",

@@ -187,7 +187,9 @@ def based_features(x: Tensor, *, scale: float | None = None) -> Tensor:
     first, second = torch.triu_indices(width, width, device=x.device).unbind()
     weights = torch.full(first.shape, scale, dtype=x.dtype, device=x.device)
     weights = torch.where(first == second, weights * 0.5**0.5, weights)
-    products = x.index_select(-1, first) * x.index_select(-1, second) * weights
+    # Each element of x xᵀ once: where an index comes twice, a GPU adds gradients up in any order.
+    squares = (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
+    products = squares.index_select(-1, first * width + second) * weights
     return torch.cat([x.new_ones(*x.shape[:-1], 1), scale**0.5 * x, products], -1)
 
 

@@ -145,7 +145,8 @@ def linear_attention(
         GPU's multiprocessors, sequences are cut into segments, whose states are found first: q is
         then read once, k and v twice. The backward saves the inputs alone, and is three calls of
         the same kernel. The normaliser is a second call with ones for v. Torch, where it computes
-        packed sequences, reads cu_seqlens on the host.
+        packed sequences, fills each up to whole chunks, and does not read cu_seqlens back either:
+        such calls, too, can be captured in a CUDA graph.
 
     Numerics:
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the

@@ -127,7 +127,8 @@ def mamba2(
         and address and other strides are multiples of 16 bytes; otherwise they are copied, and
         `explain` says so. dt may have any strides. The backward saves the inputs alone. z is
         `swiglu`, a pass of its own; D of [H, P] is torch's. Torch, where it computes packed
-        sequences, reads cu_seqlens on the host.
+        sequences, fills each up to whole chunks, and does not read cu_seqlens back either: such
+        calls, too, can be captured in a CUDA graph.
 
     Numerics:
         As `linear_attention`; dt' and dt' A are float32. Under autocast x, B and C take its dtype,
@@ -172,14 +173,19 @@ def mamba2(
     if wide is not None:
         _check_shape("D", wide, x.shape[-2:])
         if cu_seqlens is None:
-            y = (y + x * wide).to(y.dtype)
+            y = _with_skip(y, x, wide)
         else:  # of no sequence: 0, and nothing to the gradients
             known = _is_of_a_sequence(len(x), cu_seqlens)[:, None, None]
-            y = (y + (x.where(known, 0) * wide).where(known, 0)).to(y.dtype)
+            y = _with_skip(y, x.where(known, 0), wide).where(known, 0)
     if z is not None:
         _check_shape("z", z, x.shape)
         y = swiglu(z, y)
     return (y, states[0]) if states else y
+
+
+def _with_skip(y: Tensor, x: Tensor, D: Tensor) -> Tensor:
+    """y + D x in y's dtype: the product is not rounded, as a tensor of its own would be."""
+    return torch.addcmul(y, x, D).to(y.dtype)
 
 
 def _is_of_a_sequence(length: int, cu_seqlens: Tensor) -> Tensor:

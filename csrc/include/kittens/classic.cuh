@@ -127,15 +127,17 @@ KITTENS_DEVICE semaphore& semaphore_of(uint64_t& barrier) {
   return reinterpret_cast<semaphore&>(barrier);
 }
 
-// f as of for_each_chunk (ops/tma.cuh), for tile (row, column), by the first lane of the warp. The
-// map may be in global memory, which asks for a fence in each block before its first use (CUDA C++
-// Programming Guide, "Using TMA to transfer multi-dimensional arrays"). The classic spelling has no
-// word for that, and no place where a block's first use is known: so each use fences.
+// f(map, …), the rest as of for_each_chunk (ops/tma.cuh), for tile (row, column), by the first lane
+// of the warp. The map may be in global memory, which asks for a fence in each block before its
+// first use (CUDA C++ Programming Guide, "Using TMA to transfer multi-dimensional arrays"). The
+// classic spelling has no word for that, and no place where a first use is known: so each use says
+// that the map is to be fenced, and the compiler leaves one fence a map and warp in front of loops.
 template <class Tile, class F>
 KITTENS_DEVICE void first_lane_for_each_chunk(const CUtensorMap* map, int row, int column, F f) {
   if (laneid() != 0) return;
-  arch::fence_tensor_map(map);
-  for_each_chunk<Tile, Tile>({.r = row, .c = column}, f);
+  const CUtensorMap* fenced = arch::fenced_tensor_map(map);
+  for_each_chunk<Tile, Tile>({.r = row, .c = column},
+                             [&](int i, int c, int r, int d, int b) { f(fenced, i, c, r, d, b); });
 }
 
 }  // namespace detail
@@ -172,31 +174,34 @@ KITTENS_DEVICE void arrive_and_wait(barrier& b, int phase) { wait(b, phase); }
 template <shared_tile Tile>
 KITTENS_DEVICE void load_async(Tile& dst, const CUtensorMap* src, barrier& full, int row,
                                int column = 0) {
-  detail::first_lane_for_each_chunk<Tile>(src, row, column, [&](int i, int c, int r, int d, int b) {
-    arch::tma_load(&dst.data[i], src, &detail::semaphore_of(full).barrier, c, r, d, b);
-  });
+  detail::first_lane_for_each_chunk<Tile>(
+      src, row, column, [&](const CUtensorMap* map, int i, auto... at) {
+        arch::tma_load(&dst.data[i], map, &detail::semaphore_of(full).barrier, at...);
+      });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void store_async(const CUtensorMap* dst, const Tile& src, int row, int column = 0) {
-  detail::first_lane_for_each_chunk<Tile>(dst, row, column, [&](int i, int c, int r, int d, int b) {
-    arch::tma_store(dst, &src.data[i], c, r, d, b);
-  });
+  detail::first_lane_for_each_chunk<Tile>(dst, row, column,
+                                          [&](const CUtensorMap* map, int i, auto... at) {
+                                            arch::tma_store(map, &src.data[i], at...);
+                                          });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void store_add_async(const CUtensorMap* dst, const Tile& src, int row,
                                     int column = 0) {
-  detail::first_lane_for_each_chunk<Tile>(dst, row, column, [&](int i, int c, int r, int d, int b) {
-    arch::tma_store_add(dst, &src.data[i], c, r, d, b);
-  });
+  detail::first_lane_for_each_chunk<Tile>(dst, row, column,
+                                          [&](const CUtensorMap* map, int i, auto... at) {
+                                            arch::tma_store_add(map, &src.data[i], at...);
+                                          });
 }
 
 template <shared_tile Tile>
 KITTENS_DEVICE void prefetch(const Tile&, const CUtensorMap* src, int row, int column = 0) {
-  detail::first_lane_for_each_chunk<Tile>(src, row, column, [&](int, int c, int r, int d, int b) {
-    arch::tma_prefetch(src, c, r, d, b);
-  });
+  detail::first_lane_for_each_chunk<Tile>(
+      src, row, column,
+      [](const CUtensorMap* map, int, auto... at) { arch::tma_prefetch(map, at...); });
 }
 
 // ---- on the host

@@ -11,8 +11,11 @@ namespace {
 template <class T, class Cache>
 void launch_of_types(const attention_decode_params& p, kittens::host::stream s) {
   kittens::host::for_block_shared_kb([&]<int Kb> {
-    if (p.problem.head_dim == 64) return launch_decode<decode_config<T, 64, Cache, Kb>>(p, s);
-    launch_decode<decode_config<T, 128, Cache, Kb>>(p, s);
+    switch (p.problem.head_dim) {
+      case 64: return launch_decode<decode_config<T, 64, Cache, false, Kb>>(p, s);
+      case 128: return launch_decode<decode_config<T, 128, Cache, false, Kb>>(p, s);
+      default: return launch_decode<decode_config<T, 128, Cache, true, Kb>>(p, s);
+    }
   });
 }
 template <class T>

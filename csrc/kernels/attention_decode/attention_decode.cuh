@@ -58,12 +58,14 @@ class decode_loader {
   }
 
  private:
-  // What no query sees becomes zero.
+  // What no query sees becomes zero, and so does a column that there is not.
   KITTENS_DEVICE void load(tile_type& tile, const void* cache,
                            const decode_strides& strides) const {
     const int r = arch::lane_id() / kRuns, run = arch::lane_id() % kRuns;
     const int to = tile_type::index(r, run * 8);
-    const int unseen = at.keys.first - at.first_key(), end = at.keys.length - at.first_key();
+    const int unseen = at.keys.first - at.first_key();
+    int end = at.keys.length - at.first_key();
+    if (Config::is_padded && run * 16 >= p.head_dim * int(sizeof(cache_type))) end = 0;
     const int64_t place = page * strides.batch + token * strides.token;
     const auto* from = static_cast<const cache_type*>(cache) + at.key_head * strides.head +
                        run * 16 / int(sizeof(cache_type));

@@ -21,6 +21,12 @@ inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of t
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 
+// Columns of a kernel that takes heads of `head_dim`: those that a head lacks are zeros.
+inline constexpr int64_t kDecodeMostColumns = 128;
+constexpr int64_t decode_columns(int64_t head_dim) {
+  return head_dim == 64 ? 64 : kDecodeMostColumns;
+}
+
 // An item is a tile of queries of one key head of one sequence; what it needs of the keys is its
 // tiles. The tiles of all items, one after the other, are cut into equal parts, one a block.
 struct attention_decode_params {

@@ -112,6 +112,7 @@ template <class Config>
 KITTENS_DEVICE void store_output(const output_row& out, const decode_row<Config>& sum) {
   using T = typename Config::type;
   constexpr int kRun = decode_row<Config>::kRun;
+  if (Config::is_padded && arch::lane_id() * kRun >= out.p.head_dim) return;
   const float factor = out.factor(sum.m, sum.l);
   T* const data = out.template data<T>() + arch::lane_id() * kRun;
 #pragma unroll

@@ -39,15 +39,16 @@ constexpr const decode_form& decode_form_of(int shared_kb) {
   return *form;
 }
 
-// T: bf16 or half. Width: of a head. Cache: T or fp8e4m3. SharedKb: what a block may have, by the
-// architecture.
-template <class T, int Width, class Cache = T,
+// T: bf16 or half. Width: of a head; of a narrower one, if Padded. Cache: T or fp8e4m3. SharedKb:
+// what a block may have, by the architecture.
+template <class T, int Width, class Cache = T, bool Padded = false,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 struct decode_config {
   using type = T;
   using cache_type = Cache;
   static constexpr decode_form form = decode_form_of(SharedKb);
   static constexpr int width = Width;
+  static constexpr bool is_padded = Padded;
   static constexpr bool is_fp8 = sizeof(Cache) == 1;
   using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply
   // Elements of e4m3 are moved in pairs.

@@ -95,7 +95,8 @@ class decode_item {
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
         const auto* pair = reinterpret_cast<const uint32_t*>(data + column_of(i));
-        queries[i / 2][i % 2 * 2 + half] = exists ? arch::load_global(pair) : 0;
+        const bool has = exists && (!Config::is_padded || column_of(i) < p.head_dim);
+        queries[i / 2][i % 2 * 2 + half] = has ? arch::load_global(pair) : 0;
       }
       if constexpr (kFp8) take_as_halves(half, at.key_head);
       m[half] = -INFINITY;

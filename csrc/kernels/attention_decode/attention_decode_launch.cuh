@@ -52,6 +52,7 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .softcap = float(p.softcap * kLog2e),
       .paged = c.paged,
       .tiles_are_runs = !c.paged || c.page_size % kKeys == 0,
+      .head_dim = int(p.head_dim),
   };
 }
 

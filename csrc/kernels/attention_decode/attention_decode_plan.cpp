@@ -52,7 +52,8 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 // Bytes of the parts of all teams.
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
-  return 2 * teams * kDecodeRows * (p.head_dim + kDecodeRecordFloats) * int64_t{sizeof(float)};
+  const int64_t floats = decode_columns(p.head_dim) + kDecodeRecordFloats;
+  return 2 * teams * kDecodeRows * floats * int64_t{sizeof(float)};
 }
 
 // An item has at most 1 / items of all tiles, and a range at least half of an equal part, or a
@@ -77,8 +78,10 @@ std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
 
 std::string why_unsupported(const attention_decode_problem& p) {
   if (p.type == dtype::float32) return "float32 is computed by torch";
-  if (p.head_dim != 64 && p.head_dim != 128) {
-    return text("head dimension ", p.head_dim, " is not 64 or 128");
+  const int64_t vector = p.cache.e4m3 ? 16 : 8;  // elements of 16 bytes
+  if (p.head_dim % vector != 0 || p.head_dim > kDecodeMostColumns) {
+    return text("head dimension ", p.head_dim, " is not a multiple of ", vector, " up to ",
+                kDecodeMostColumns);
   }
   if (p.queries > kDecodeMaxQueries) {
     return text(p.queries, " query tokens are more than ", kDecodeMaxQueries);

@@ -50,6 +50,7 @@ struct decode_arguments {
   float softcap;       // times log2 e; 0: none
   bool paged;
   bool tiles_are_runs;  // no tile lies in two pages
+  int head_dim;         // of a padded form
 
   KITTENS_DEVICE int teams() const { return blocks * kWarps >> share; }
   // Of one sequence.

@@ -25,7 +25,7 @@ GRADIENTS = ("normal", "normal", "constant", "sparse", "one-hot")
 def drawn_shape(draw: Draw, packed: bool = False) -> Shape:
     """Its scores are few: a reference holds them all."""
     sizes = {1 << 10: 5, 1 << 12: 4, 1 << 14: 0.5}
-    if draw.device == "cuda":
+    if draw.large:
         sizes = {1 << 14: 4, 1 << 18: 5, 1 << 21: 1}
     most = draw.weighted(sizes)
     width = draw.choice((8, 16, 32, 64, 64, 64, 80, 96, 128, 128, 192, 256))
@@ -38,7 +38,7 @@ def drawn_shape(draw: Draw, packed: bool = False) -> Shape:
     heads = key_heads * draw.choice((1, 1, 1, 2, 4, 3))
     batch = 1 if packed else draw.size(3)
     cells = max(4, most // (batch * heads))
-    rows = draw.size(min(cells, 2048 if draw.device == "cuda" else max(1, 256 // heads)))
+    rows = draw.size(min(cells, 2048 if draw.large else max(1, 256 // heads)))
     keys = draw.size(max(1, min(4096, cells // rows)))
     if draw.chance(0.4):
         rows = keys = max(1, math.isqrt(cells))

@@ -25,21 +25,20 @@ OPS = ("scaled_dot_product_attention",)
 
 
 def make(draw: Draw, op: str) -> Case:
-    """On a GPU, only what our kernel takes: torch's own fail at layouts such as are drawn here.
+    """Of a GPU's cases, only those our kernel takes: torch's own fail at layouts as drawn here.
 
     (torch 2.11 on an H200: `misaligned address`, `mha_graph.execute`, `no kernel found`; and NaN
     beside masks whose rows are not contiguous.)
     """
-    on_gpu = draw.device == "cuda"
-    dtype = draw.choice((BF16, FP16)) if on_gpu else draw.weighted(DTYPES)
+    dtype = draw.choice((BF16, FP16)) if draw.large else draw.weighted(DTYPES)
     s = drawn_shape(draw)
-    while on_gpu and not is_served(s, None):
+    while draw.large and not is_served(s, None):
         s = drawn_shape(draw)
     values, scale, exact, regime = drawn_values(draw, s, dtype)
     options: dict = {"scale": scale if exact or draw.chance(0.5) else None}
-    if on_gpu and options["scale"] is not None:
+    if draw.large and options["scale"] is not None:
         options["scale"] = abs(options["scale"])
-    masked = not on_gpu and draw.chance(0.15)
+    masked = not draw.large and draw.chance(0.15)
     options["is_causal"] = not masked and draw.chance(0.5)
     group = s.heads // s.key_heads
     if group > 1:

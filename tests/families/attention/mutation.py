@@ -353,4 +353,13 @@ LISTED: tuple[Listed, ...] = (
         "argument more",
         "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",
     ),
+    *(
+        Listed(
+            "attention_backward_bounds.cuh",
+            function,
+            "argument double",
+            "32 leads to the lane itself, and 16 to 1 follow",
+        )
+        for function in ("attention_backward_bounds", "bounds_of_head")
+    ),
 )

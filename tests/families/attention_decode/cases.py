@@ -122,6 +122,20 @@ def options() -> list[Case]:
     ]
 
 
+def padded() -> list[Case]:
+    """Heads with fewer columns than a form of the kernel."""
+    return [
+        *(Case((65, 0, 17, 100), 2, 4, 2, head_dim=d) for d in (8, 16, 72, 80, 120)),
+        Case((1000, 33), 3, 8, 2, 96, dtype=FP16, sinks=FP32, softcap=30.0),
+        Case((200, 5, 64), 1, 8, 2, 96, page=16, window=(40, None)),
+        Case((2500,), 1, 2, 1, 96),
+        *(Case((100, 40), 2, 6, 2, 40, layout=x) for x in LAYOUTS),
+        *(Case((100, 40), 2, 6, 2, 96, out=x) for x in ("fused", "stepped")),
+        *(Case((100, 33), 2, 6, 2, d, cache=FP8) for d in (16, 80, 96)),
+        Case((200, 5, 64), 1, 8, 2, 112, page=24, cache=FP8, dtype=FP16),
+    ]
+
+
 def narrow_caches() -> list[Case]:
     """Caches of float8_e4m3fn."""
     return [

@@ -70,7 +70,8 @@ def make(draw: Draw, op: str) -> Case:
 
     def judge(results: Tensors) -> dict[str, Judged]:
         given = {name: p.values for name, p in inputs.items()}
-        return {"o": attended(given, options, equal_terms=regime.startswith("constant"))}
+        in_halves = given["k_cache"].dtype == FP8 or (draw.kernels and dtype == FP16)
+        return {"o": attended(given, options, in_halves, regime.startswith("constant"))}
 
     title = describe(
         dtype=dtype_name(dtype),
@@ -93,11 +94,14 @@ def gathered(given: Tensors, name: str) -> Tensor:
     return cache[given["page_table"].long()].flatten(1, 2)
 
 
-def attended(given: Tensors, options: dict[str, object], equal_terms: bool) -> Judged:
+def attended(
+    given: Tensors, options: dict[str, object], in_halves: bool, equal_terms: bool
+) -> Judged:
     """The output in float64, and how far one in float32 may be from it.
 
-    Of a score's equal terms all roundings may have one sign (tests/fuzz/arithmetic.py): then it may
-    be off by D · eps / 2 of its size, and weights by e to the power of twice that.
+    `in_halves`: weights are rounded to float16. Of a score's equal terms all roundings may have one
+    sign (tests/fuzz/arithmetic.py): then it may be off by D · eps / 2 of its size, and weights by e
+    to the power of twice that.
     """
     q = given["q"].double()
     k, v = (gathered(given, name) for name in "kv")
@@ -128,7 +132,7 @@ def attended(given: Tensors, options: dict[str, object], equal_terms: bool) -> J
     dtype = given["q"].dtype
     bound = tolerance.attention(o, spread, dtype, rows, float(size))
     # Of the largest weight: float16 has steps of 2^-24, and float32 no number below 2^-126.
-    least = 2.0**-25 if given["k_cache"].dtype == FP8 else 2.0**-126
+    least = 2.0**-25 if in_halves else 2.0**-126
     bound = bound + rows * least * v.abs().amax()
     if equal_terms:
         inner = torch.finfo(torch.promote_types(dtype, FP32))

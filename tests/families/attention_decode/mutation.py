@@ -7,12 +7,13 @@ PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice a
     Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}", f"SHARED_KB={kb}"))
     for d, kb in ((64, 227), (128, 163), (128, 99))
 )
+PADDED = Program("attention_decode", "attention_decode", ("HEAD_DIM=80", "SHARED_KB=99"))
 APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
-    f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE),
-    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE),
-    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM,),
+    f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE, PADDED),
+    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE, PADDED),
+    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM, PADDED),
     f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
     f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }
@@ -37,6 +38,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(_MAIN, "add_parts", "(limit 2/5 less|bound 2/5 shifted)", "of one part it was known"),
     Listed(_MAIN, "add_parts", "limit 4/5 more", "any thread may"),
     Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
+    Listed(_MAIN, "decode_loader::load", "limit more", "a row has at most 16 runs"),
+    Listed(_MAIN, "decode_loader::load", "start 1/3 less", "no key is before the first"),
     Listed(_MAIN, "decode_loader::look_up", "start (less|more)", "of keys that no query sees"),
     Listed(_COMBINE, "decode_row", "start (less|more)", "times 2^(−∞) with the first part"),
     Listed(_COMBINE, "decode_row::add", "term ./4 less", "a step more, with the lane itself"),

@@ -20,7 +20,14 @@ LARGE = [
     Case((8192, 1, 5000, 8191), 1, 32, 8, 128, cache=FP8),
     Case((4096,) * 16, 1, 32, 8, 128, page=64, cache=FP8),
 ]
-ALL = [*cases.shapes(), *cases.pages(), *cases.options(), *cases.narrow_caches(), *LARGE]
+ALL = [
+    *cases.shapes(),
+    *cases.pages(),
+    *cases.options(),
+    *cases.padded(),
+    *cases.narrow_caches(),
+    *LARGE,
+]
 
 
 @pytest.fixture(autouse=True)

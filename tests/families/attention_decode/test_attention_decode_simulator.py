@@ -18,11 +18,18 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
-ALL = [*cases.shapes(), *cases.pages(), *cases.options(), *cases.narrow_caches()]
+ALL = [
+    *cases.shapes(),
+    *cases.pages(),
+    *cases.options(),
+    *cases.padded(),
+    *cases.narrow_caches(),
+]
 SOME = [
     Case((70, 0, 200), 5, 8, 2, page=24, sinks=FP32),
     Case((300, 33), 1, 4, 1, 128, dtype=FP16, window=(100, None)),
     Case((300, 33), 1, 4, 1, 128, cache=FP8),
+    Case((300, 33), 1, 4, 1, 96, page=24),
 ]
 SOME_APPENDED = [
     AppendCase(tokens=3, page=16, table=FP32),

@@ -258,22 +258,30 @@ def reference(case: Case, inputs, function=parallel) -> tuple[list[Tensor], list
         *torch.autograd.grad((o, state), leaves, (d_o, d_final)),
     )
 
+    return want, sizes(case, given, denominator.detach(), (d_o, d_final), function)
+
+
+def sizes(case: Case, given, denominator, incoming, function=parallel, least=0.0) -> list[Tensor]:
+    """The sums of absolute values that results are, of factors that are at least `least`.
+
+    Of augmented inputs, the denominators that they have, and the gradients of o and of the state.
+    """
     # A is a polynomial whose coefficients are positive: of absolute values, it and its gradients
     # are the sums of absolute values. The gradients of the quotient are those of its two parts.
-    denominator = denominator.detach()
-    leaves = [t.detach().abs().requires_grad_() for t in given]
+    d_o, d_final = (t.abs() for t in incoming)
+    leaves = [t.detach().abs().clamp(min=least).requires_grad_() for t in given]
     sums, state = function(*leaves, scale_of(case))
     size = sums.detach() / denominator
-    d_sums = d_o.abs() / denominator
+    d_sums = d_o / denominator
     if case.normalize:
         size = size[..., :-1]
         d_sums = torch.cat([d_sums, (d_sums * size).sum(-1, keepdim=True)], -1)
-    sizes = of_augmented(
+    arriving = (d_sums.clamp(min=least), d_final.clamp(min=least))
+    return of_augmented(
         case,
         *(size, state.detach()),
-        *torch.autograd.grad((sums, state), leaves, (d_sums, d_final.abs())),
+        *torch.autograd.grad((sums, state), leaves, arriving),
     )
-    return want, sizes
 
 
 def check_case(case: Case, inputs, results) -> None:

@@ -7,6 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import thunderkittens
 from tests.families.based_attention import cases
 from tests.families.based_attention.cases import BF16, FP16, FP32, FP64, Case
+from tests.tools.aten_calls import Inside
 from thunderkittens.testing import check_memory
 
 ALL = [
@@ -56,6 +57,15 @@ def test_features_are_the_weights():
         s = (x * y).sum(-1) * (7**-0.5 if scale is None else scale)
         got = [thunderkittens.based_features(t, scale=scale) for t in (x, y)]
         torch.testing.assert_close((got[0] * got[1]).sum(-1), 1 + s + s * s / 2)
+
+
+def test_gradient_of_features_has_an_order():
+    """Sums of it: the same bits on every run of a GPU."""
+    x = torch.randn(3, 5, dtype=FP64, requires_grad=True)
+    assert torch.autograd.gradcheck(thunderkittens.based_features, x)
+    with Inside() as seen:
+        thunderkittens.based_features(x).sum().backward()
+    assert seen.calls and not seen.unordered
 
 
 def test_order_of_features():

@@ -52,10 +52,10 @@ def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
     elements = draw.elements()
     width = draw.size(elements)
-    if draw.device == "cuda" and draw.chance(0.06):
+    if draw.large and draw.chance(0.06):
         width = draw.choice((50257, 50304, 32000, 128256, 131073, 262144, 4097, 65536))
     shape = (*draw.leading(max(1, elements // width)), width)
-    if draw.device == "cuda" and draw.chance(0.03):  # rows that come in chunks, and fill the memory
+    if draw.large and draw.chance(0.03):  # rows that come in chunks, and fill the memory
         shape = draw.choice(((61, 262144), (122, 131073), (400, 50257), (120, 128256)))
         width = shape[-1]
     options = Options.drawn(draw)

@@ -24,7 +24,7 @@ WITHOUT = ("tiny", "denormal", "huge", "edge", "offset", "negative", "mixed rows
 
 def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
-    small = draw.device == "cpu"
+    small = not draw.large
     width = draw.size(48 if small else 512)
     vocabulary = draw.size(96 if small else 4096, least=2)
     rows = draw.leading(24 if small else 512)

@@ -31,7 +31,7 @@ def make(draw: Draw, op: str) -> Case:
     sizes = (128, 128, 64) if draw.chance(0.7) else tuple(draw.size(n) for n in (80, 80, 40))
     width, value_width, columns = sizes
     step = op.endswith("_step")
-    most = 1 << (14 if draw.device == "cuda" else 9)
+    most = 1 << (14 if draw.large else 9)
     batch, heads = draw.size(3), draw.size(4)
     seq = 1 if step else draw.size(max(1, most // (batch * heads)))
     states = step or draw.chance(0.5)

@@ -137,6 +137,24 @@ def test_compiles_and_counts_versions():
     assert all(t._version > v for t, v in zip(mine, versions, strict=True))
 
 
+@pytest.mark.parametrize("form", ["in place", "functional"])
+def test_autocast_keeps_caches_and_states(form):
+    """What is written in place cannot be a copy."""
+    tokens, fixed, state = steps.make(small(BF16, length=1, before=64))
+    want = steps.run(tokens, fixed, state)
+    own = [state.k_cache, state.v_cache, state.kv_state, state.k_state, state.length]
+    own = [t.clone() for t in own]
+    others = [t.float() for t in (*(t[:, 0] for t in tokens), *fixed)]
+    with torch.autocast("cpu", BF16):
+        if form == "in place":
+            y = torch.ops.thunderkittens.hedgehog_attention_step(*own, *others)
+        else:
+            y, *own = torch.ops.thunderkittens.hedgehog_attention_step_functional(*own, *others)
+    k_cache, v_cache, kv_state, k_state, length = own
+    results = [y.unsqueeze(1), kv_state, k_state, k_cache, v_cache, length]
+    torch.testing.assert_close(results, want, rtol=0, atol=0)
+
+
 def test_compiled_states_may_be_views():
     """Of one tensor of all layers, of sizes that change: Inductor loses where one begins."""
 

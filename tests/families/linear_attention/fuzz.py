@@ -15,6 +15,8 @@ from tests.fuzz.judge import lost_to_underflow
 from thunderkittens.testing import tolerance
 
 OPS = ("linear_attention",)
+# A GPU's cases of many chunks, packed, which the others are too short for.
+LARGE = (12, 43)
 # Of which factors underflow, or decays have large exponents: cases that were wrong once.
 AT_THE_ENDS = (14242, 14368)
 # Sums of products of the others leave float16's range, of which the docstring speaks.
@@ -122,6 +124,8 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
     exponents, found = cases.error_of_exponents(case, tensors), {}
     for name in names:
         bound = tolerance.linear_attention(want[name], sizes[name], case.dtype, case.length)
+        if name == "dlog_decay":  # a difference of sums in double over all tokens, one by one
+            bound = bound + case.length * torch.finfo(FP64).eps / 2 * sizes[name]
         found[name] = Judged(want[name], bound + exponents * sizes[name] + lost[name])
     return found
 

@@ -5,7 +5,7 @@ import torch
 
 import thunderkittens
 from tests.families.linear_attention import cases
-from tests.families.linear_attention.cases import BF16
+from tests.families.linear_attention.cases import BF16, FP32
 from tests.families.linear_attention.lists import COMMON, LARGE
 from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
@@ -43,6 +43,42 @@ def test_run_to_run(case):
     """The same bits every time, also while another stream keeps the GPU busy."""
     inputs = cases.make(case, "cuda")
     check_same_bits(lambda: cases.run_case(case, inputs))
+
+
+@pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
+def test_a_graph_takes_the_sequences_of_each_replay(dtype, monkeypatch):
+    """By torch, too, which computes float32: where sequences end is never read back."""
+    monkeypatch.delenv("THUNDERKITTENS_STRICT")
+    case = cases.packed(dtype)[0]
+    *inputs, d_o, d_final = cases.make(case, "cuda")
+    leaves = [t.requires_grad_() for t in inputs]
+    ends = torch.tensor(case.ends, device="cuda")
+
+    def call():
+        q, k, v, decay, initial = leaves
+        outputs = thunderkittens.linear_attention(
+            q,
+            k,
+            v,
+            log_decay=decay,
+            initial_state=initial,
+            output_final_state=True,
+            cu_seqlens=ends,
+        )
+        return [*outputs, *torch.autograd.grad(outputs, leaves, (d_o, d_final))]
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        call()  # what is loaded lazily
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    for numbers in (case.ends, (0, 1, 130, 130, 200)):
+        ends.copy_(torch.tensor(numbers))
+        graph.replay()
+        for got, want in zip(captured, call(), strict=True):
+            torch.testing.assert_close(got, want)
 
 
 def test_more_elements_than_an_int_counts():

@@ -63,6 +63,21 @@ def test_a_sequence_resumes_from_its_state(at):
     torch.testing.assert_close(state, last)
 
 
+@pytest.mark.parametrize("ends", [None, (0, 30, 90)], ids=str)
+def test_a_skip_of_each_channel_is_rounded_once(ends):
+    """Of float32's y + D x, which is off by some 2^-24 of both."""
+    case = Case(length=90, dtype=BF16, d=2, states=False, ends=ends or ())
+    x, dt, A, B, C, D, *_ = cases.make(case)
+    D = D.to(BF16)
+    numbers = None if ends is None else torch.tensor(ends)
+    without = thunderkittens.mamba2(x, dt, A, B, C, cu_seqlens=numbers).double()
+    y = thunderkittens.mamba2(x, dt, A, B, C, D=D, cu_seqlens=numbers)
+    product = x.double() * D.double()
+    want = without + product
+    off = 2.0**-23 * (without.abs() + product.abs())
+    assert ((want - off).to(BF16) <= y).all() and (y <= (want + off).to(BF16)).all()
+
+
 def test_is_linear_attention_of_weighted_values():
     case = Case(2, 70, 4, 2, 8, 16, FP64, softplus=False, bias=False, d=0, states=False)
     x, dt, A, B, C, *_ = cases.make(case)

@@ -64,7 +64,7 @@ def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
     elements = draw.elements()
     width = draw.size(min(elements, 1 << 16 if draw.chance(0.2) else 8192))
-    if draw.device == "cuda" and draw.chance(0.01):
+    if draw.large and draw.chance(0.01):
         width = draw.choice((65536, 65537, 65535, 16385, 8193))
     shape = (*draw.leading(max(1, elements // width)), width)
     if draw.chance(0.02):

@@ -1,8 +1,11 @@
 // Attention as the literature writes it: q, k, v and o are [heads, n, 64] in bf16, a block of four
-// warps does one head. Nothing of the project is used but <kittens.cuh>.
+// or eight warps does one head, and n is a multiple of what they do together, 16 rows each. Nothing
+// of the project is used but <kittens.cuh>.
 #include <kittens.cuh>
 
+#ifndef NUM_WORKERS
 #define NUM_WORKERS 4
+#endif
 
 using namespace kittens;
 
@@ -79,7 +82,8 @@ __global__ void attend_ker64(int n, const bf16* __restrict__ __q__, const bf16* 
   }
 }
 
-void attention(const bf16* q, const bf16* k, const bf16* v, bf16* o, int heads, int n) {
+void attention(const bf16* q, const bf16* k, const bf16* v, bf16* o, int heads, int n,
+               cudaStream_t stream) {
   constexpr int kSharedBytes = 2 * NUM_WORKERS * sizeof(st_bf_1x4<>);
-  attend_ker64<<<heads, NUM_WORKERS * 32, kSharedBytes>>>(n, q, k, v, o);
+  attend_ker64<<<heads, NUM_WORKERS * 32, kSharedBytes, stream>>>(n, q, k, v, o);
 }

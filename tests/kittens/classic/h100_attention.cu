@@ -139,6 +139,17 @@ __global__ void __launch_bounds__(NUM_WORKERS* WARP_THREADS, 1)
 }
 
 template <int D, bool causal>
+void attend(const CUtensorMap* tma_q, const CUtensorMap* tma_k, const CUtensorMap* tma_v,
+            CUtensorMap* tma_o, int heads, int n, cudaStream_t stream) {
+  constexpr int kThreads = NUM_WORKERS * WARP_THREADS;
+  constexpr int kSharedBytes = fwd_attend_tiles<D>::shared_bytes;
+  auto kernel = fwd_attend_ker_dim<D, causal>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  dim3 grid(n / fwd_attend_tiles<D>::block_rows, heads);
+  kernel<<<grid, kThreads, kSharedBytes, stream>>>(n, tma_q, tma_k, tma_v, tma_o);
+}
+
+template <int D, bool causal>
 void launch_attention(const bf16* q, const bf16* k, const bf16* v, bf16* o, int heads, int n) {
   using tiles = fwd_attend_tiles<D>;
   CUtensorMap* tma_q =
@@ -150,11 +161,7 @@ void launch_attention(const bf16* q, const bf16* k, const bf16* v, bf16* o, int 
   CUtensorMap* tma_o =
       tma::allocate_and_create_tensor_map<typename tiles::o>(o, heads * n / tiles::o::rows);
 
-  constexpr int kThreads = NUM_WORKERS * WARP_THREADS, kSharedBytes = tiles::shared_bytes;
-  auto kernel = fwd_attend_ker_dim<D, causal>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  dim3 grid(n / tiles::block_rows, heads);
-  kernel<<<grid, kThreads, kSharedBytes>>>(n, tma_q, tma_k, tma_v, tma_o);
+  attend<D, causal>(tma_q, tma_k, tma_v, tma_o, heads, n, nullptr);
   for (CUtensorMap* map : {tma_q, tma_k, tma_v, tma_o}) cudaFree(map);  // waits for the kernel
 }
 

@@ -16,6 +16,7 @@ import pytest
 import thunderkittens
 from build_tools import compile, cuda, resources, settings, simulator, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.ptxas import machine_code, proxy_order
 from tests.tools import tiles
 from tests.tools.ahead import called_ahead
 
@@ -25,21 +26,24 @@ LAUNCHES = "<kittens/host/launch.cuh>"  # of the demos, those that are for sm_90
 DEMOS = {f"demo_{path.stem}": path for path in (ROOT / "demos/custom_kernel").glob("*.cu")}
 KERNELS = {
     **DEMOS,
-    "attention": FOLDER / "attention.cu",
+    "attention": FOLDER / "attention.cu",  # for <kittens.cuh>; so is the next
     "projection": FOLDER / "projection.cu",
     "attention_in_tiles": FOLDER / "attention.cu",  # spelled as for <kittens/classic.cuh>
     "h100_attention": FOLDER / "h100_attention.cu",  # written for it, and for sm_90a alone
+    "h100_gemm": FOLDER / "h100_gemm.cu",
+    "rows": FOLDER / "rows",  # all of this folder in one program
     "classic_manual": CLASSIC_MANUAL,
     "manual": MANUAL,  # its examples, one after the other; some are for sm_90a alone
 }
 SM90A_ALONE = {name for name, path in DEMOS.items() if LAUNCHES in path.read_text()}
-SM90A_ALONE |= {"classic_manual", "h100_attention", "manual"}
-COMPILED = [
-    (name, architecture)
+SM90A_ALONE |= {"classic_manual", "h100_attention", "h100_gemm", "manual"}
+# One compilation for all GPUs. What is left out here for sm_90a is compiled, and checked, by
+# tests/benchmarks/test_classic_benchmark.py.
+COMPILED = {
+    name: "sm_90a" if name in SM90A_ALONE else "sm_80+sm_89+sm_90a+sm_120"
     for name in KERNELS
-    for architecture in ("sm_80", "sm_89", "sm_90a", "sm_120")
-    if name not in SM90A_ALONE or architecture == "sm_90a"
-]
+    if name != "h100_gemm"
+} | {"rows": "sm_80+sm_89+sm_120"}
 WORDS = {
     r"extern __shared__ alignment_dummy __shm\[\];": (
         "auto* __shm = &kittens::testing::dynamic_shared<alignment_dummy>();"
@@ -62,8 +66,10 @@ IN_TILES = {
 
 def source_of(name: str, for_simulator: bool) -> Path:
     """Writes a kernel's source to a file of its own and returns that."""
-    text = KERNELS[name].read_text()
-    if KERNELS[name].suffix == ".md":
+    path = KERNELS[name]
+    sources = sorted(path.glob("*.cu")) if path.is_dir() else [path]
+    text = "\n".join(source.read_text() for source in sources)
+    if path.suffix == ".md":
         text = "\n".join(re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S))
     if name == "attention_in_tiles":
         for elements, base_tiles in IN_TILES.items():
@@ -92,22 +98,23 @@ def with_kernel(job: compile.Job, name: str, for_simulator: bool) -> compile.Job
     return dataclasses.replace(job, command=(job.command[0], *flags, *job.command[1:]))
 
 
-def compiled(toolkit: toolchain.Cuda, name: str, architecture: str) -> compile.Result:
-    """Compiles a kernel as README says, `nvcc -std=c++20 -I include_dir()`."""
-    number, source = architecture.removeprefix("sm_"), source_of(name, for_simulator=False)
+def compiled(toolkit: toolchain.Cuda, name: str, architectures: str) -> compile.Result:
+    """Compiles a kernel as README says, `nvcc -std=c++20 -I include_dir()`; for "sm_80+sm_89"."""
+    source = source_of(name, for_simulator=False)
     includes = ("-I", thunderkittens.include_dir(), "-I", str(KERNELS[name].parent))
-    target = ("-gencode", f"arch=compute_{number},code={architecture}", "-Xptxas", "-v")
+    numbers = [each.removeprefix("sm_") for each in architectures.split("+")]
+    targets = [word for n in numbers for word in ("-gencode", f"arch=compute_{n},code=sm_{n}")]
     job = compile.Job(
-        name=f"tests/kittens/classic/{name}.{architecture}",
+        name=f"tests/kittens/classic/{name}.{architectures}",
         command=(
-            *(toolkit.nvcc, "-std=c++20", *target, *includes),
+            *(toolkit.nvcc, "-std=c++20", *targets, "-Xptxas", "-v", *includes),
             *("-c", str(source), "-o", "{output}"),
         ),
         tool=f"nvcc {toolkit.version}",
         strict=("-Werror", "all-warnings"),
         log=".ptxas.txt",
     )
-    (result,) = compile.run([job], f"{name} for {architecture}")
+    (result,) = compile.run([job], f"{name} for {architectures}")
     return result
 
 
@@ -120,13 +127,13 @@ def toolkit() -> toolchain.Cuda:
 
 
 @pytest.fixture(scope="module")
-def report(request, toolkit) -> Iterator[Callable[[str, str], str]]:
-    """Compiles a kernel for an architecture, and gives what ptxas says of it."""
+def report(request, toolkit) -> Iterator[Callable[[str], str]]:
+    """Compiles a kernel for its architectures, and gives what ptxas says of it."""
 
-    def run(name: str, architecture: str) -> str:
-        return compiled(toolkit, name, architecture).job.log_path.read_text()
+    def run(name: str) -> str:
+        return compiled(toolkit, name, COMPILED[name]).job.log_path.read_text()
 
-    with called_ahead(request, run, "name", "architecture") as ahead:
+    with called_ahead(request, run, "name") as ahead:
         yield ahead
 
 
@@ -155,10 +162,37 @@ def simulate(request, headers) -> Iterator[Callable[[str], list[tiles.Outcome]]]
 
 
 @pytest.mark.tier(4)
-@pytest.mark.parametrize(("name", "architecture"), COMPILED)
-def test_compiles_without_warnings_and_spills(name, architecture, report):
-    said = report(name, architecture)
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiles_without_warnings_and_spills(name, report):
+    said = report(name)
     assert resources.kernels(said) and not resources.complaints(said)
+    for architecture in COMPILED[name].split("+"):
+        assert f" for '{architecture}'" in said
+
+
+def check_fences(toolkit: toolchain.Cuda, output: Path) -> int:
+    """Checks that each kernel of an object with loads by TMA in a loop fences for maps outside.
+
+    UTMACCTL is fence.proxy.tensormap. Returns how many kernels have such loads.
+    """
+    try:
+        tool = toolchain.find_cuobjdump(toolkit)
+    except BuildError as error:
+        pytest.fail(str(error), pytrace=False)
+    kernels = 0
+    for sass in machine_code.disassembled(tool, output).values():
+        flow = proxy_order.Flow(sass)
+        names = [each.name.partition(".")[0] for each in flow.code]
+        if any(name == "UTMALDG" and flow.repeats(i) for i, name in enumerate(names)):
+            kernels += 1
+            fences = [i for i, name in enumerate(names) if name == "UTMACCTL"]
+            assert fences and not [str(flow.code[i]) for i in fences if flow.repeats(i)]
+    return kernels
+
+
+@pytest.mark.tier(4)
+def test_maps_are_fenced_outside_of_loops(toolkit):
+    assert check_fences(toolkit, compiled(toolkit, "h100_attention", "sm_90a").output) == 4
 
 
 @pytest.mark.parametrize("name", [*KERNELS, "both"])

@@ -358,12 +358,19 @@ __global__ void prefetches(const arch::tensor_map* map, int fencing_block) {
   arch::tma_prefetch(map, 0, 0);
 }
 
+__global__ void prefetches_what_is_fenced(const arch::tensor_map* map) {
+  arch::fenced_tensor_map(nullptr);  // nothing
+  arch::tma_prefetch(arch::fenced_tensor_map(map), 0, 0);
+  arch::tma_prefetch(map, 0, 0);  // later uses need no fence
+}
+
 // Each block fences for itself.
 TEST(map_in_global_memory_without_a_fence) {
   const buffer<uint8_t> tensor(16 * 128);
   arch::tensor_map* const map =
       host::tensor_map_on_device(host::encode_tensor_map(matrix_of(tensor.data(), 16)));
   run(prefetches, {.grid = {1}, .block = {1}}, map, 0);
+  run(prefetches_what_is_fenced, {.grid = {2}, .block = {1}}, map);
   for (const int fencing_block : {-1, 0}) {
     CHECK_CONTAINS(report_of(prefetches, {.grid = {2}, .block = {1}}, map, fencing_block),
                    "the map is in global memory, and its block has not called fence_tensor_map");

@@ -12,8 +12,8 @@ from thunderkittens.ops._fallback import computed_by_torch
 from thunderkittens.ops.attention import attention
 from thunderkittens.ops.attention_decode import attention_decode
 
-_DECODE_ROWS = 16  # what attention_decode's kernel takes, and the head dimensions
-_DECODE_WIDTHS = (64, 128)
+_DECODE_ROWS = 16  # what attention_decode's kernel takes; and head dimensions, multiples of 8
+_DECODE_WIDTH = 128
 
 
 def attend(
@@ -138,7 +138,8 @@ def _decodes(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     width = q.shape[-1]
     few = q.shape[1] <= _DECODE_ROWS and q.shape[1] < k.shape[1]
-    return few and width in _DECODE_WIDTHS and v.shape[-1] == width
+    fits = width % 8 == 0 and width <= _DECODE_WIDTH
+    return few and fits and v.shape[-1] == width
 
 
 def _check(query: Tensor, key: Tensor, mask: Mask | Tensor | None) -> None:

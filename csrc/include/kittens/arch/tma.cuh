@@ -7,6 +7,10 @@
 //                                     bytes; a kernel takes it as a `const __grid_constant__`
 //                                     parameter, or inside of one, or a pointer to global memory
 //   fence_tensor_map(map)             of one in global memory: a block fences before it uses it
+//   fenced_tensor_map(map)            map, fenced for this thread; of one that nobody writes while
+//                                     the kernel runs. Of several calls with one map the compiler
+//                                     may keep one, and may move it in front of loops, also where
+//                                     the call is not reached: a null pointer is not fenced
 //   tma_load(dst, map, full, c0, …)   the box at (c0, …), innermost first, in elements, to shared
 //                                     memory
 //   tma_load_multicast(dst, map, full, blocks, c0, …)

@@ -34,7 +34,7 @@ inline void check_library() {
     return version + " (headers " + headers + ")";
   };
   const std::string expected =
-      "the kernels' library must be that of the headers which this program was compiled with, " +
+      "the kernels' library must be that of the headers which its caller was compiled with, " +
       described(kVersion, kHeaders) + ", got ";
   const std::string remedy = "; build both from the same sources";
   if (&thunderkittens_library == nullptr) {

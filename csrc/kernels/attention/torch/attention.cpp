@@ -10,73 +10,27 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
-#include "binding/autograd.h"
-#include "binding/by_name.h"
-#include "binding/launch.h"
-#include "binding/op.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/torch/attention_op.hpp"
 #include "kernels/attention/torch/attention_operands.hpp"
 #include "kernels/attention/torch/attention_reference.hpp"
 
 namespace thunderkittens {
-
-attention_forward_problem problem_of(const attention_call& c) {
-  const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
-  const auto reach = [](const std::optional<int64_t>& window) {
-    return window.value_or(attention_forward_problem::kAll);
-  };
-  const bool packed = c.cu_seqlens_q.has_value();
-  const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
-  return {
-      .batch = packed ? 1 : size(c.q.sym_size(0)),
-      .rows = size(c.q.sym_size(-3)),
-      .keys = size(c.k.sym_size(-3)),
-      .heads = size(c.q.sym_size(-2)),
-      .key_heads = size(c.k.sym_size(-2)),
-      .head_dim = width,
-      .value_dim = c.v.sym_size(-1).guard_int(__FILE__, __LINE__),
-      .scale = attention_scale(c.scale, width),
-      .softcap = c.softcap,
-      .left = reach(c.window_left),
-      .right = c.causal ? 0 : reach(c.window_right),
-      .packed = packed,
-      .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
-      .int64_seqlens_q = is_int64(c.cu_seqlens_q),
-      .int64_seqlens_k = is_int64(c.cu_seqlens_k),
-      .bounded_keys = c.bounds_keys(),
-      .int64_seqused_k = is_int64(c.seqused_k),
-      .int64_leftpad_k = is_int64(c.leftpad_k),
-      .type = kernel_dtype_or_float(c.q.scalar_type()),
-  };
-}
-
-attention_strides strides_of(const Tensor& t) {
-  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
-  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
-}
-
-Tensor contiguous_sinks(const attention_call& c) {
-  return c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
-}
-
 namespace {
 
-const kernel kAttentionForwardKernel("attention", kAttentionForward);
+const kernel kAttentionForwardKernel("attention", kAttentionForward),
+    kQkvpackedForwardKernel("attention_qkvpacked", kAttentionForward);
 
-// ---- Checks -------------------------------------------------------------------------------------
-
-// Of ops whose calls may be packed.
 template <class Op>
-struct of_sequences {
+struct of_three {
+  static attention_call call_of(const auto&... args) { return {args...}; }
   // Whether the call is packed. Raises unless what says so is given together.
   static bool is_packed(const auto&... args) {
     const auto given = by_name<Op>(args...);
     const bool rows = given("cu_seqlens_q"_name).has_value(),
                keys = given("cu_seqlens_k"_name).has_value(),
                most_rows = given("max_seqlen_q"_name).has_value(),
-               most_keys = given("max_seqlen_k"_name).has_value(),
-               seqused = given("seqused_k"_name).has_value(),
-               leftpad = given("leftpad_k"_name).has_value(), packed = rows || keys;
+               most_keys = given("max_seqlen_k"_name).has_value(), packed = rows || keys;
     TORCH_CHECK_VALUE(
         packed || (!most_rows && !most_keys), Op::name,
         ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
@@ -86,16 +40,10 @@ struct of_sequences {
     TORCH_CHECK_VALUE(!packed || (most_rows && most_keys), Op::name,
                       ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
                       most_rows ? "max_seqlen_k" : "max_seqlen_q", " None");
-    TORCH_CHECK_VALUE(!packed || (!seqused && !leftpad), Op::name, ": ",
-                      seqused ? "seqused_k" : "leftpad_k",
-                      " must be None with cu_seqlens, which say which keys a packed sequence has; "
-                      "got a tensor");
     return packed;
   }
   static void check_options(const auto&... args) {
-    const optional_tensor& starts = by_name<Op>(args...)("cu_seqlens_q"_name);
-    TORCH_CHECK_VALUE(!starts || !TORCH_GUARD_OR_FALSE(starts->sym_numel().sym_eq(0)), Op::name,
-                      ": cu_seqlens_q must have shape [sequences + 1], got [0]");
+    check_sequences<Op>("cu_seqlens_q", by_name<Op>(args...)("cu_seqlens_q"_name), args...);
   }
 };
 
@@ -104,15 +52,70 @@ constexpr std::string_view kHeadsFirst =
     "; heads come after rows here: tensors of [B, H, S, D] go to "
     "thunderkittens.scaled_dot_product_attention, or are transposed first, q.transpose(1, 2)";
 
+constexpr argument_list kPlaces{
+    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
+    optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+    optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
+    optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
+    optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
+};
+
+struct attention_backward : gradients_of<"attention">, of_three<attention_backward> {
+  static constexpr divisibility relation{"Hq", "Hk"};
+  static constexpr auto arguments =
+      argument_list{
+          tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv"),
+          optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq")),
+          tensor("q", dtype_rule::same, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+          tensor("o", dtype_rule::same, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv").as_constant(),
+          tensor("lse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq").as_constant(),
+          boolean("causal"),
+          optional(number("scale")),
+          needs<4>(),
+      } +
+      kOptions + kPlaces;
+  static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
+                                       like_if_given("dsinks", "sinks")};
+
+  static tensor_array<4> compute(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const Tensor& o,
+                                 const Tensor& lse, bool causal, std::optional<double> scale,
+                                 std::array<bool, 4> needs, const auto&... options) {
+    return attention_gradients({{q, k, v, causal, scale, options...}, o, lse, dout, dlse, needs});
+  }
+};
+
+struct attention : attention_op<attention>, of_three<attention> {
+  using backward = attention_backward;
+  static constexpr const char* name = "attention";
+  static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
+  static constexpr auto arguments =
+      argument_list{
+          tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
+          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
+          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
+          boolean("causal").otherwise("False"),
+          optional(number("scale")).otherwise("None"),
+      } +
+      kOptions + kPlaces;
+  static constexpr result_list results{
+      result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
+      result{.name = "lse", .shape = "B,Hq,Sq"}};
+  static constexpr size_t kPlain = 5;
+};
+
+const register_ops<attention, attention_backward> registered_attention;
+
 // ---- The kernel ---------------------------------------------------------------------------------
 
 void take_notes(const decision& d, const attention_call& c) {
   note_tma_copy(c.q, "q");
   note_key_copy(c, c.k, "k");
   note_key_copy(c, c.v, "v");
-  if (c.q.requires_grad() || c.k.requires_grad() || c.v.requires_grad()) {
-    note_backward(*d.on, problem_of(c));
-  }
+  const auto any = [](const auto&... t) { return ((t.defined() && t.requires_grad()) || ...); };
+  if (any(c.q, c.k, c.v, c.qkv)) note_backward(*d.on, c);
 }
 
 // lse may be undefined: not wanted.
@@ -152,23 +155,52 @@ Tensor empty_lse(const attention_call& c) {
                            : at::empty_symint({sizes[0], sizes[2], sizes[1]}, options);
 }
 
-// What serves a call.
-struct choice {
-  attention_forward_problem problem;
-  decision d;
+}  // namespace
 
-  explicit choice(const attention_call& c)
-      : problem(problem_of(c)), d(decide(kAttentionForwardKernel, c.q, problem)) {}
-};
+attention_forward_problem problem_of(const attention_call& c) {
+  const auto size = [](const SymInt& s) { return s.maybe_as_int().value_or(0); };
+  const auto reach = [](const std::optional<int64_t>& window) {
+    return window.value_or(attention_forward_problem::kAll);
+  };
+  const bool packed = c.cu_seqlens_q.has_value();
+  const int64_t width = c.q.sym_size(-1).guard_int(__FILE__, __LINE__);
+  return {
+      .batch = packed ? 1 : size(c.q.sym_size(0)),
+      .rows = size(c.q.sym_size(-3)),
+      .keys = size(c.k.sym_size(-3)),
+      .heads = size(c.q.sym_size(-2)),
+      .key_heads = size(c.k.sym_size(-2)),
+      .head_dim = width,
+      .value_dim = c.v.sym_size(-1).guard_int(__FILE__, __LINE__),
+      .scale = attention_scale(c.scale, width),
+      .softcap = c.softcap,
+      .left = reach(c.window_left),
+      .right = c.causal ? 0 : reach(c.window_right),
+      .packed = packed,
+      .sequences = packed ? size(c.cu_seqlens_q->sym_numel()) - 1 : 0,
+      .int64_seqlens_q = is_int64(c.cu_seqlens_q),
+      .int64_seqlens_k = is_int64(c.cu_seqlens_k),
+      .bounded_keys = c.bounds_keys(),
+      .int64_seqused_k = is_int64(c.seqused_k),
+      .int64_leftpad_k = is_int64(c.leftpad_k),
+      .type = kernel_dtype_or_float(c.q.scalar_type()),
+  };
+}
 
-// Whether there is nothing to compute, and nothing to choose.
+attention_choice::attention_choice(const attention_call& c)
+    : problem(problem_of(c)),
+      d(decide(c.qkv.defined() ? kQkvpackedForwardKernel : kAttentionForwardKernel, c.q, problem)) {
+}
+
+tensor_array<2> empty_attention(const attention_call& c) { return {empty_output(c), empty_lse(c)}; }
+
 bool has_no_rows(const attention_call& c) {
   return c.q.numel() == 0 && c.q.size(-1) != 0 && explaining() == nullptr;
 }
 
-tensor_array<2> compute_as_chosen(const choice& chosen, const attention_call& c) {
+tensor_array<2> attention_as_chosen(const attention_choice& chosen, const attention_call& c) {
   const decision& d = chosen.d;
-  if (has_no_rows(c)) return {empty_output(c), empty_lse(c)};
+  if (has_no_rows(c)) return empty_attention(c);
   if (d.explained) {
     if (d.on != nullptr) take_notes(d, c);
     return {none(c.q), none(c.q)};
@@ -184,111 +216,16 @@ tensor_array<2> compute_as_chosen(const choice& chosen, const attention_call& c)
   return {o, lse};
 }
 
-// Of a tensor that Python computes with by itself, as DTensor: it knows the op, not its parts.
 bool is_subclass(const Tensor& t) {
   return t.unsafeGetTensorImpl()->is_python_dispatch() &&
          !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 
-// Of torch.compile's stand-ins: whether a kernel could serve the call, so that it runs as one op
-// with attention_backward behind it. The choice is made when the code runs.
 bool may_be_served(const attention_call& c) {
   if (!is_stand_in(c.q)) return false;
-  if (is_subclass(c.q)) return true;
   const c10::Device device = c.q.device();
   const bool built = !device.is_cuda() || why_not(kAttentionForwardKernel, device.index()).empty();
   return built && why_torch(c.q, problem_of(c)).empty();
 }
 
-// ---- Ops ----------------------------------------------------------------------------------------
-
-// The last arguments of both ops.
-constexpr argument_list kOptions{
-    optional(integer("window_left", 0)).otherwise("None").by_name(),
-    optional(integer("window_right", 0)).otherwise("None"),
-    number("softcap", 0.0).otherwise("0.0"),
-    optional(tensor("sinks", dtype_rule::same_or_float32, "Hq")).otherwise("None"),
-    optional(tensor("cu_seqlens_q", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-    optional(tensor("cu_seqlens_k", dtype_rule::index, "B1")).otherwise("None").only_if_packed(),
-    optional(size("max_seqlen_q", 0)).otherwise("None").only_if_packed(),
-    optional(size("max_seqlen_k", 0)).otherwise("None").only_if_packed(),
-    optional(tensor("seqused_k", dtype_rule::index, "B")).otherwise("None"),
-    optional(tensor("leftpad_k", dtype_rule::index, "B")).otherwise("None"),
-};
-
-struct attention_backward : gradients_of<"attention">, of_sequences<attention_backward> {
-  static constexpr divisibility relation{"Hq", "Hk"};
-  static constexpr auto arguments =
-      argument_list{
-          tensor("dout", dtype_rule::floating, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv"),
-          optional(tensor("dlse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq")),
-          tensor("q", dtype_rule::same, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
-          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
-          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
-          tensor("o", dtype_rule::same, "B,Sq,Hq,Dv").if_packed("Tq,Hq,Dv").as_constant(),
-          tensor("lse", dtype_rule::statistics, "B,Hq,Sq").if_packed("Hq,Tq").as_constant(),
-          boolean("causal"),
-          optional(number("scale")),
-          needs<4>(),
-      } +
-      kOptions;
-  static constexpr result_list results{like("dq", "q"), like("dk", "k"), like("dv", "v"),
-                                       like_if_given("dsinks", "sinks")};
-
-  static tensor_array<4> compute(const Tensor& dout, const optional_tensor& dlse, const Tensor& q,
-                                 const Tensor& k, const Tensor& v, const Tensor& o,
-                                 const Tensor& lse, bool causal, std::optional<double> scale,
-                                 std::array<bool, 4> needs, const auto&... options) {
-    return attention_gradients({{q, k, v, causal, scale, options...}, o, lse, dout, dlse, needs});
-  }
-};
-
-struct attention : of_sequences<attention> {
-  using backward = attention_backward;
-  static constexpr const char* name = "attention";
-  static constexpr autocast_rule autocast = autocast_rule::cast;
-  static constexpr divisibility relation{"Hq", "Hk", "Sq", "Sk", kHeadsFirst};
-  static constexpr auto arguments =
-      argument_list{
-          tensor("q", dtype_rule::floating, "B,Sq,Hq,D").if_packed("Tq,Hq,D"),
-          tensor("k", dtype_rule::same, "B,Sk,Hk,D").if_packed("Tk,Hk,D"),
-          tensor("v", dtype_rule::same, "B,Sk,Hk,Dv").if_packed("Tk,Hk,Dv"),
-          boolean("causal").otherwise("False"),
-          optional(number("scale")).otherwise("None"),
-      } +
-      kOptions;
-  static constexpr result_list results{
-      result{.name = "o", .gradient = "dout", .shape = "B,Sq,Hq,Dv"},
-      result{.name = "lse", .shape = "B,Hq,Sq"}};
-  static constexpr size_t kReturned = 1, kPlain = 5;
-  static constexpr bool kPlainForward = true;
-
-  static tensor_array<2> meta(const auto&... args) {
-    const attention_call c{args...};
-    return {empty_output(c), empty_lse(c)};
-  }
-
-  static tensor_array<2> compute(bool wants_lse, const auto&... args) {
-    const attention_call c{args..., wants_lse};
-    return has_no_rows(c) ? meta(args...) : compute_as_chosen(choice(c), c);
-  }
-
-  static tensor_array<2> record(const call_to_record& call, const auto&... args) {
-    attention_call c{args..., call.all};
-    if (may_be_served(c)) return thunderkittens::record<attention>(call, args...);
-    const choice chosen(c);
-    if (chosen.d.on == nullptr) {
-      const auto [o, lse] = attention_by_aten(c);
-      differentiate_without_autocast({o, lse}, {c.q, c.k, c.v, c.sinks.value_or(Tensor())});
-      return {o, lse};
-    }
-    if (!call.plain) return thunderkittens::record<attention>(call, args...);
-    c.wants_lse = true;
-    return record_as<attention>(call, [&] { return compute_as_chosen(chosen, c); }, args...);
-  }
-};
-
-const register_ops<attention, attention_backward> registered_attention;
-
-}  // namespace
 }  // namespace thunderkittens

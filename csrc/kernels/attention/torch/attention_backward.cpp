@@ -10,7 +10,12 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kAttentionBackwardKernel("attention_backward", kAttentionBackward);
+const kernel kAttentionBackwardKernel("attention_backward", kAttentionBackward),
+    kQkvpackedBackwardKernel("attention_qkvpacked_backward", kAttentionBackward);
+
+const kernel& backward_kernel_of(const attention_call& c) {
+  return c.qkv.defined() ? kQkvpackedBackwardKernel : kAttentionBackwardKernel;
+}
 
 // q, k, v, o and dout are as the kernel reads them.
 tensor_array<4> backward_kernel(const decision& d, const attention_backward_call& b) {
@@ -19,8 +24,13 @@ tensor_array<4> backward_kernel(const decision& d, const attention_backward_call
   problem.forward.q_strides = strides_of(c.q);
   problem.forward.k_strides = strides_of(c.k);
   problem.forward.v_strides = strides_of(c.v);
-  const Tensor dq = b.needs[0] ? empty_contiguous(c.q) : Tensor();
-  const Tensor dk = empty_contiguous(c.k), dv = empty_contiguous(c.v);
+  const auto room = [&](size_t i, const Tensor& like) {
+    return b.into[i].defined() ? b.into[i] : empty_contiguous(like);
+  };
+  const Tensor dq = b.needs[0] ? room(0, c.q) : Tensor(), dk = room(1, c.k), dv = room(2, c.v);
+  if (dq.defined()) problem.dq_strides = strides_of(dq);
+  problem.dk_strides = strides_of(dk);
+  problem.dv_strides = strides_of(dv);
   if (c.bounds_keys()) {
     dk.zero_();
     dv.zero_();
@@ -58,21 +68,22 @@ tensor_array<4> attention_gradients(attention_backward_call b) {
   // Without rows or keys there is nothing to choose.
   const bool chooses = c.q.numel() > 0 && c.k.numel() > 0;
   const attention_backward_problem problem{.forward = problem_of(c)};
-  const decision d = chooses ? decide(kAttentionBackwardKernel, c.q, problem) : decision();
+  const decision d = chooses ? decide(backward_kernel_of(c), c.q, problem) : decision();
   if (d.explained) return {};
   for (Tensor* t : {&c.q, &b.o, &b.dout}) *t = tma_operand(*t);
   for (Tensor* t : {&c.k, &c.v}) *t = key_operand(c, *t);
   if (d.on != nullptr) return backward_kernel(d, b);
-  const auto [dq, dk, dv, dsinks] = attention_backward_by_aten(b);
-  const auto needed = [&](size_t i, const Tensor& t) {
-    return b.needs[i] ? exactly_contiguous(t) : Tensor();
-  };
-  return {needed(0, dq), needed(1, dk), needed(2, dv), needed(3, dsinks)};
+  tensor_array<4> gradients = attention_backward_by_aten(b);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    Tensor& t = gradients[i];
+    t = !b.needs[i] ? Tensor() : b.into[i].defined() ? b.into[i].copy_(t) : exactly_contiguous(t);
+  }
+  return gradients;
 }
 
-void note_backward(const device& on, const attention_forward_problem& forward) {
-  note_backward(kAttentionBackwardKernel, on,
-                why_unsupported(attention_backward_problem{.forward = forward}));
+void note_backward(const device& on, const attention_call& c) {
+  note_backward(backward_kernel_of(c), on,
+                why_unsupported(attention_backward_problem{.forward = problem_of(c)}));
 }
 
 }  // namespace thunderkittens

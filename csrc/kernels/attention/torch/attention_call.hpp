@@ -15,10 +15,11 @@ struct attention_call {
   std::optional<double> scale;
   std::optional<int64_t> window_left, window_right;
   double softcap = 0;
+  optional_tensor seqused_k, leftpad_k;  // [B], of calls that are not packed
   optional_tensor sinks, cu_seqlens_q, cu_seqlens_k;
   std::optional<SymInt> max_seqlen_q, max_seqlen_k;
-  optional_tensor seqused_k, leftpad_k;  // [B], of calls that are not packed
-  bool wants_lse = false;                // beside o
+  bool wants_lse = false;  // beside o
+  Tensor qkv;              // that q, k and v are parts of, if it was given
 
   bool bounds_keys() const { return seqused_k || leftpad_k; }
   // Whether it is softmax(scale · q kᵀ) v, causal or not, and nothing more.
@@ -34,23 +35,18 @@ struct attention_backward_call {
   Tensor o, lse, dout;
   optional_tensor dlse;
   std::array<bool, 4> needs;  // dq, dk, dv, dsinks
+  tensor_array<4> into = {};  // where dq, dk, dv go, for all that is needed; undefined: new ones
 };
 
 // What the call asks for, but for strides, which follow from what the kernel reads. Symbolic sizes
 // count as none.
 attention_forward_problem problem_of(const attention_call& c);
 
-// Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
-attention_strides strides_of(const Tensor& t);
-
-// Float32, as the kernels read them; undefined without.
-Tensor contiguous_sinks(const attention_call& c);
-
-// dq, dk, dv and dsinks, contiguous, by kernels or ATen, from o and lse, whatever computed those;
-// undefined is what is not needed.
+// dq, dk, dv and dsinks, contiguous or `into` what was given, by kernels or ATen, from o and lse,
+// whatever computed those; undefined is what is not needed.
 tensor_array<4> attention_gradients(attention_backward_call b);
 
-// Tells `explain` what will compute the gradients of a forward on that device.
-void note_backward(const device& on, const attention_forward_problem& forward);
+// Tells `explain` what will compute the gradients of a call's forward on that device.
+void note_backward(const device& on, const attention_call& c);
 
 }  // namespace thunderkittens

@@ -47,6 +47,15 @@ const char* why_not_flat(const attention_call& c, const Tensor& t) {
 
 }  // namespace
 
+attention_strides strides_of(const Tensor& t) {
+  if (t.dim() == 4) return {t.stride(0), t.stride(1), t.stride(2)};
+  return {0, t.size(0) == 1 ? t.numel() : t.stride(0), t.stride(1)};
+}
+
+Tensor contiguous_sinks(const attention_call& c) {
+  return c.sinks ? c.sinks->to(at::kFloat).contiguous() : Tensor();
+}
+
 Tensor key_operand(const attention_call& c, const Tensor& t) {
   const Tensor aligned = tma_operand(t);
   return why_not_flat(c, aligned) == nullptr ? aligned

@@ -16,6 +16,12 @@ namespace thunderkittens {
 // and is silently wrong where that of a row's elements is not the least.
 Tensor operand_of_torch(const Tensor& t);
 
+// Of [B, S, H, D], or of packed [T, H, D]; what the stride of a single packed row is, is nothing.
+attention_strides strides_of(const Tensor& t);
+
+// Float32, as the kernels read them; undefined without.
+Tensor contiguous_sinks(const attention_call& c);
+
 // k or v of a call as the kernels read it, a contiguous copy where they cannot; and what `explain`
 // is told of that.
 Tensor key_operand(const attention_call& c, const Tensor& t);

@@ -268,12 +268,6 @@ struct based_attention {
   static based_attention_results compute(bool wants_states, const auto&... args) {
     return compute_forward({args...}, wants_states);
   }
-
-  // q, k and v take autocast's dtype; states stay float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                          const Tensor& v, const auto&... options) {
-    return next(cast(q), cast(k), cast(v), options...);
-  }
 };
 
 const register_ops<based_attention, based_attention_backward> registered_based_attention;

@@ -22,8 +22,9 @@ at::ScalarType computing_dtype(const Tensor& t) {
 class feature_map {
  public:
   feature_map(const Tensor& like, double scale)
-      : scale_(scale),
-        pairs_(at::triu_indices(like.size(-1), like.size(-1), 0, like.options().dtype(at::kLong))),
+      : width_(like.size(-1)),
+        scale_(scale),
+        pairs_(at::triu_indices(width_, width_, 0, like.options().dtype(at::kLong))),
         weights_(at::full({pairs_.size(1)}, scale, options_of(like))
                      .masked_fill_(first().eq(second()), scale * std::sqrt(0.5))) {}
 
@@ -34,13 +35,16 @@ class feature_map {
                     x * std::sqrt(scale_), products * weights_},
                    -1);
   }
-  // The gradient of x from that of φ(x).
+  // The gradient of x from that of φ(x): M x, where M is symmetric and has the products' gradients,
+  // on its diagonal twice. (index_add would add them up in any order on a GPU.)
   Tensor gradient(const Tensor& x, const Tensor& d) const {
-    const int64_t width = x.size(-1);
-    const Tensor of_products = d.narrow(-1, 1 + width, pairs_.size(1)) * weights_;
-    return (d.narrow(-1, 1, width) * std::sqrt(scale_))
-        .index_add(-1, first(), of_products * x.index_select(-1, second()))
-        .index_add(-1, second(), of_products * x.index_select(-1, first()));
+    const Tensor of_products = d.narrow(-1, 1 + width_, pairs_.size(1)) * weights_;
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.push_back(width_);
+    const Tensor m = of_products.index_select(-1, places()).view(sizes);
+    const Tensor twice = at::eye(width_, x.options()) + 1;
+    return d.narrow(-1, 1, width_) * std::sqrt(scale_) +
+           at::matmul(m * twice, x.unsqueeze(-1)).squeeze(-1);
   }
 
  private:
@@ -49,7 +53,14 @@ class feature_map {
   }
   Tensor first() const { return pairs_.select(0, 0); }
   Tensor second() const { return pairs_.select(0, 1); }
+  // Of each element (e, f) of a matrix, the number of its pair, [D²]: rows of D, D − 1, … pairs.
+  Tensor places() const {
+    const Tensor e = at::arange(width_, pairs_.options());
+    const Tensor low = at::minimum(e.unsqueeze(1), e), high = at::maximum(e.unsqueeze(1), e);
+    return (low * (2 * width_ - low - 1)).floor_divide(2).add(high).flatten();
+  }
 
+  int64_t width_;
   double scale_;
   Tensor pairs_;    // [2, D (D + 1) / 2]: e ≤ f
   Tensor weights_;  // of their products

@@ -1,7 +1,6 @@
 // based_attention_step as a torch op: one token, of which the state and its sums are updated in
 // place (based_attention_step.cuh). Not differentiable.
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
 
@@ -156,22 +155,10 @@ struct based_attention_step {
   static constexpr std::string_view kNoGradient =
       "the state is updated in place: call it under torch.no_grad(), or based_attention with an "
       "initial_state";
+  static constexpr bool kCountsVersions = true;
 
   static void check_options(const auto&... args) { check_step({args...}); }
-  static tensor_array<1> compute(const auto&... args) {
-    const step_call c{args...};
-    const tensor_array<1> o{compute_step(c)};
-    if (explaining() != nullptr) return o;
-    torch::autograd::impl::bump_version(c.state);
-    if (c.sums) torch::autograd::impl::bump_version(*c.sums);
-    return o;
-  }
-
-  // q, k and v take autocast's dtype; the state stays float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                          const Tensor& v, const auto&... rest) {
-    return next(cast(q), cast(k), cast(v), rest...);
-  }
+  static tensor_array<1> compute(const auto&... args) { return {compute_step({args...})}; }
 };
 
 using based_attention_step_functional = functional_form<based_attention_step>;

@@ -307,13 +307,6 @@ struct hedgehog_attention {
   static hedgehog_attention_results compute(bool wants_state, const auto&... args) {
     return compute_forward({args...}, wants_state);
   }
-
-  // q, k, v and the maps take autocast's dtype; alpha, beta and states stay float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& q, const Tensor& k,
-                          const Tensor& v, const Tensor& q_map, const Tensor& k_map,
-                          const auto&... options) {
-    return next(cast(q), cast(k), cast(v), cast(q_map), cast(k_map), options...);
-  }
 };
 
 const register_ops<hedgehog_attention, hedgehog_attention_backward> registered_hedgehog_attention;

@@ -1,7 +1,6 @@
 // hedgehog_attention_step as a torch op: one token, its state updated in place
 // (hedgehog_attention_step.cuh). Not differentiable.
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
 #include <limits>
@@ -174,26 +173,10 @@ struct hedgehog_attention_step {
   static constexpr std::string_view kNoGradient =
       "the state is updated in place: call it under torch.no_grad(), or hedgehog_attention with an "
       "initial_state";
+  static constexpr bool kCountsVersions = true;
 
   static void check_options(const auto&... args) { check_sizes({args...}); }
-  static tensor_array<1> compute(const auto&... args) {
-    const step_call c{args...};
-    const tensor_array<1> y{compute_step(c)};
-    if (explaining() != nullptr) return y;
-    for (const Tensor* t : {&c.k_cache, &c.v_cache, &c.kv_state, &c.k_state, &c.length}) {
-      torch::autograd::impl::bump_version(*t);
-    }
-    return y;
-  }
-
-  // q, k, v and the maps take autocast's dtype; caches, sums and weights stay what they are.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& k_cache,
-                          const Tensor& v_cache, const Tensor& kv_state, const Tensor& k_state,
-                          const Tensor& length, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& q_map, const Tensor& k_map, const auto&... weights) {
-    return next(k_cache, v_cache, kv_state, k_state, length, cast(q), cast(k), cast(v), cast(q_map),
-                cast(k_map), weights...);
-  }
+  static tensor_array<1> compute(const auto&... args) { return {compute_step({args...})}; }
 };
 
 using hedgehog_attention_step_functional = functional_form<hedgehog_attention_step>;

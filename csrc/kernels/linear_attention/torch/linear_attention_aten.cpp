@@ -2,11 +2,11 @@
 // (linear_attention_chunkwise.cuh): forward and in reverse, which the gradients are made of.
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/linear_attention/torch/linear_attention_call.hpp"
+#include "kernels/linear_attention/torch/linear_attention_packing.hpp"
 
 namespace thunderkittens {
 namespace {
@@ -18,10 +18,21 @@ at::ScalarType computing_dtype(const Tensor& t) {
 }
 
 // The tensors of a recurrence, in the dtype that is computed in: q, k [B, H, S, K], v [B, H, S, V],
-// decay [B, H, S] or undefined, state [B, H, K, V] or undefined.
+// decay [B, H, S] or undefined, state [B, H, K, V] or undefined; of M packed sequences B is 1 and
+// state [M, H, K, V].
 struct recurrence {
   Tensor q, k, v, decay, state;
+  const std::optional<packing>& packed;
 };
+
+// Sums along the last dimension, in double; the same bits on every run. Of a single row on a GPU
+// torch's are not: CUB scans it with many blocks, and what a block adds to its own sums is what the
+// blocks before it had come to when it looked (decoupled look-back). Of two rows each has a block
+// of its own; so a single one is scanned twice.
+Tensor running_sums(const Tensor& t) {
+  const auto of_rows = [](const Tensor& rows) { return rows.cumsum(-1, at::kDouble); };
+  return t.numel() == t.size(-1) ? of_rows(at::stack({t, t})).select(0, 0) : of_rows(t);
+}
 
 // [B, S, Hk, D] to [B, H, S, D].
 Tensor of_heads(const Tensor& t, int64_t heads) {
@@ -43,18 +54,21 @@ Tensor in_chunks(const Tensor& t) {
 
 // o [B, H, S, V], without the scale, and the state at the end.
 std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
-  const int64_t length = r.q.size(2);
-  Tensor state = r.state.defined() ? r.state
-                                   : at::zeros({r.q.size(0), r.q.size(1), r.q.size(3), r.v.size(3)},
-                                               r.q.options());
-  if (length == 0) return {at::zeros_like(r.v), state};
-  const Tensor q = in_chunks(r.q), k = in_chunks(r.k), v = in_chunks(r.v);
+  const int64_t length = r.q.size(2), states = r.packed ? r.packed->sequences() : r.q.size(0);
+  const Tensor initial =
+      r.state.defined() ? r.state
+                        : at::zeros({states, r.q.size(1), r.q.size(3), r.v.size(3)}, r.q.options());
+  if (length == 0) return {at::zeros_like(r.v), initial};
+  const auto cut = [&](const Tensor& t) {
+    return r.packed ? r.packed->in_chunks(t) : in_chunks(t);
+  };
+  const Tensor q = cut(r.q), k = cut(r.k), v = cut(r.v);
   // In double: strong decays add up to numbers whose float32 differences are off by 10⁻⁴.
   const Tensor decay = r.decay.defined()
-                           ? in_chunks(r.decay.to(at::kDouble))
+                           ? cut(r.decay.to(at::kDouble))
                            : at::zeros(q.sizes().slice(0, 4), q.options().dtype(at::kDouble));
   const int64_t chunks = q.size(2);
-  const Tensor sums = decay.cumsum(-1);  // [B, H, N, 64]
+  const Tensor sums = running_sums(decay);  // [B, H, N, 64]
   const auto factors_of = [&](const Tensor& exponents) {
     return at::exp(exponents.to(q.scalar_type()));
   };
@@ -69,23 +83,34 @@ std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
   const Tensor inside = at::matmul(at::matmul(q, k.transpose(-1, -2)) * weights, v);
   const Tensor added = at::matmul((k * to_end.unsqueeze(-1)).transpose(-1, -2), v);
   const Tensor factors = factors_of(total).unsqueeze(-1);  // [B, H, N, 1, 1]
-  std::vector<Tensor> before(chunks);
+  Tensor state = r.packed ? at::zeros_like(initial.narrow(0, 0, 1)) : initial;
+  std::vector<Tensor> list(chunks);
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t chunk = reverse ? chunks - 1 - i : i;
-    before[chunk] = state;
+    if (r.packed) state = r.packed->entering(state, initial, chunk, reverse);
+    list[chunk] = state;
     state = state * factors.select(2, chunk) + added.select(2, chunk);
   }
-  const Tensor o = inside + at::matmul(q * since_state.unsqueeze(-1), at::stack(before, 2));
-  return {o.flatten(2, 3).narrow(2, 0, length), state};
+  const Tensor before = at::stack(list, 2);
+  const Tensor o = inside + at::matmul(q * since_state.unsqueeze(-1), before);
+  if (!r.packed) return {o.flatten(2, 3).narrow(2, 0, length), state};
+  const auto leaving = [&](const Tensor& t) { return r.packed->leaving(t, reverse); };
+  const Tensor last = leaving(before) * leaving(factors) + leaving(added);
+  return {r.packed->of_tokens(o), at::where(r.packed->empty(), initial, last)};
 }
 
 // [B, H, S, D] to a contiguous [B, S, H, D].
 Tensor back(const Tensor& t) { return t.transpose(1, 2).contiguous(); }
 
-recurrence of_call(const linear_attention_call& c) {
+std::optional<packing> packing_of(const linear_attention_call& c) {
+  if (!c.cu_seqlens) return std::nullopt;
+  return packing(*c.cu_seqlens, c.v.size(1), kChunk);
+}
+
+recurrence of_call(const linear_attention_call& c, const std::optional<packing>& packed) {
   const int64_t heads = c.v.size(2);
   const at::ScalarType type = computing_dtype(c.q);
-  recurrence r{of_heads(c.q, heads), of_heads(c.k, heads), of_heads(c.v, heads), {}, {}};
+  recurrence r{of_heads(c.q, heads), of_heads(c.k, heads), of_heads(c.v, heads), {}, {}, packed};
   if (c.log_decay) r.decay = c.log_decay->to(type).transpose(1, 2);
   if (c.initial_state) r.state = c.initial_state->to(type);
   return r;
@@ -100,43 +125,9 @@ Tensor linear_attention_call::empty_state() const {
                           q.options().dtype(type));
 }
 
-namespace {
-
-// f(first token, tokens, number) of each packed sequence.
-template <class F>
-void for_each_sequence(const linear_attention_call& c, F f) {
-  const Tensor ends = c.cu_seqlens->to(at::kLong).cpu().clamp(0, c.v.size(1));
-  const int64_t* const end = ends.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i + 1 < ends.numel(); ++i) {
-    f(end[i], std::max<int64_t>(0, end[i + 1] - end[i]), i);
-  }
-}
-
-// One of the packed sequences as a call of its own.
-linear_attention_call call_of(const linear_attention_call& c, int64_t first, int64_t tokens,
-                              int64_t number) {
-  linear_attention_call one = c;
-  one.cu_seqlens = {};
-  for (Tensor* t : {&one.q, &one.k, &one.v}) *t = t->narrow(1, first, tokens);
-  if (c.log_decay) one.log_decay = c.log_decay->narrow(1, first, tokens);
-  if (c.initial_state) one.initial_state = c.initial_state->narrow(0, number, 1);
-  return one;
-}
-
-}  // namespace
-
 linear_attention_results linear_attention_by_aten(const linear_attention_call& c) {
-  if (c.cu_seqlens) {
-    linear_attention_results all{at::zeros_like(c.v, at::MemoryFormat::Contiguous),
-                                 c.empty_state()};
-    for_each_sequence(c, [&](int64_t first, int64_t tokens, int64_t number) {
-      const auto one = linear_attention_by_aten(call_of(c, first, tokens, number));
-      all[0].narrow(1, first, tokens).copy_(one[0]);
-      all[1].select(0, number).copy_(one[1][0]);
-    });
-    return all;
-  }
-  const auto [o, state] = run(of_call(c), /*reverse=*/false);
+  const std::optional<packing> packed = packing_of(c);
+  const auto [o, state] = run(of_call(c, packed), /*reverse=*/false);
   return {back((o * c.scale_or_usual()).to(c.v.scalar_type())), state.contiguous()};
 }
 
@@ -154,7 +145,7 @@ Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& 
   const Tensor ends = q_dots - k_dots;
   // In double: what came before a packed sequence is taken off again. Along the last dimension:
   // torch scans others of an H200 at a fiftieth of its bandwidth.
-  Tensor before = ends.transpose(1, 2).contiguous().cumsum(-1, at::kDouble).transpose(1, 2) - ends;
+  Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
   const Tensor states = initial_state.defined()
                             ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
                             : Tensor();
@@ -174,41 +165,12 @@ Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& 
   return before.neg_().to(ends.scalar_type()).contiguous();
 }
 
-namespace {
-
-linear_attention_gradients packed_backward_by_aten(const linear_attention_backward_call& b) {
-  const linear_attention_call& c = b.forward;
-  const tensor_array<5> given{c.q, c.k, c.v, c.log_decay.value_or(Tensor()),
-                              c.initial_state.value_or(Tensor())};
-  linear_attention_gradients all;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (b.needs[i] && given[i].defined()) {
-      all[i] = at::zeros_like(given[i], at::MemoryFormat::Contiguous);
-    }
-  }
-  for_each_sequence(c, [&](int64_t first, int64_t tokens, int64_t number) {
-    linear_attention_backward_call one = b;
-    one.forward = call_of(c, first, tokens, number);
-    one.dout = b.dout.narrow(1, first, tokens);
-    if (b.dfinal_state) one.dfinal_state = b.dfinal_state->narrow(0, number, 1);
-    const auto gradients = linear_attention_backward_by_aten(one);
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (!all[i].defined()) continue;
-      const bool is_state = i == 4;
-      (is_state ? all[i].narrow(0, number, 1) : all[i].narrow(1, first, tokens))
-          .copy_(gradients[i]);
-    }
-  });
-  return all;
-}
-
-}  // namespace
-
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b) {
   const linear_attention_call& c = b.forward;
-  if (c.cu_seqlens) return packed_backward_by_aten(b);
-  const auto [q, k, v, decay, state] = of_call(c);
+  const std::optional<packing> packed = packing_of(c);
+  const recurrence r = of_call(c, packed);
+  const auto& [q, k, v, decay, state, _] = r;
   const double scale = c.scale_or_usual();
   const Tensor dout = of_heads(b.dout, c.v.size(2)) * scale;
   const Tensor d_state = b.dfinal_state ? b.dfinal_state->to(q.scalar_type()) : Tensor();
@@ -218,24 +180,26 @@ linear_attention_gradients linear_attention_backward_by_aten(
   const bool needs_state = (b.needs[4] || decays) && c.initial_state;
   Tensor dq, dk, d_initial;
   if (b.needs[0] || decays) {
-    dq = run({dout, v, k, decay, transposed(state)}, /*reverse=*/false).first;
+    dq = run({dout, v, k, decay, transposed(state), packed}, /*reverse=*/false).first;
   }
   if (b.needs[1] || decays || needs_state) {
     Tensor last;
-    std::tie(dk, last) = run({v, dout, q, decay, transposed(d_state)}, /*reverse=*/true);
+    std::tie(dk, last) = run({v, dout, q, decay, transposed(d_state), packed}, /*reverse=*/true);
     d_initial = last.transpose(-1, -2);
   }
   if (b.needs[0]) results[0] = add_up_heads(back(dq), c.q);
   if (b.needs[1]) results[1] = add_up_heads(back(dk), c.k);
   if (b.needs[2]) {
-    results[2] =
-        back(run({k, q, dout, decay, d_state}, /*reverse=*/true).first).to(c.v.scalar_type());
+    const recurrence of_dv{k, q, dout, decay, d_state, packed};
+    results[2] = back(run(of_dv, /*reverse=*/true).first).to(c.v.scalar_type());
   }
   if (decays) {
-    const auto dots = [](const Tensor& x, const Tensor& y) {
-      return (x * y).sum(-1).transpose(1, 2);
+    const auto known = [&](const Tensor& t) { return packed ? packed->known(t) : t; };
+    const auto dots = [&](const Tensor& x, const Tensor& y) {
+      return known((x * y).sum(-1)).transpose(1, 2);
     };
-    results[3] = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial).contiguous();
+    const Tensor d_decay = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial, c.cu_seqlens);
+    results[3] = back(known(d_decay.transpose(1, 2)));
   }
   if (b.needs[4] && c.initial_state) results[4] = d_initial.contiguous();
   return results;

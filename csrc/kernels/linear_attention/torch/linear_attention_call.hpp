@@ -37,7 +37,7 @@ struct linear_attention_backward_call {
   std::array<bool, 5> needs;
 };
 
-// Of packed sequences in one batch, [1, T, …], it reads where they end.
+// Packed sequences are in one batch, [1, T, …]; where they end is not read back.
 linear_attention_results linear_attention_by_aten(const linear_attention_call& c);
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b);

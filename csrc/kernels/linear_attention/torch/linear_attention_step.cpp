@@ -10,6 +10,7 @@
 
 #include "binding/attention_scale.h"
 #include "binding/functional.h"
+#include "binding/indexed_states.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/op.h"
@@ -34,10 +35,7 @@ struct step_call {
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_state(const step_call& c) {
-  const SymInt states = c.state.sym_size(0), batch = c.q.sym_size(0);
-  TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
-                    "linear_attention_step: state.size(0) must be q.size(0) = ", batch,
-                    " without state_indices, got ", states);
+  check_states("linear_attention_step", "q", c.q, c.state, c.state_indices);
   const SymInt last = c.state.sym_stride(-1);
   TORCH_CHECK_VALUE(
       TORCH_GUARD_OR_FALSE(c.state.sym_size(-1).sym_le(1)) || TORCH_GUARD_OR_FALSE(last.sym_eq(1)),
@@ -72,21 +70,12 @@ Tensor read_out(const step_call& c, const Tensor& states) {
   return o.mul_(c.scale_or_usual()).to(c.v.scalar_type());
 }
 
-// Without a word from the device: an index that is of no state writes what another one writes, or,
-// where none is, what is there.
 Tensor step_of_some(const step_call& c) {
-  const int64_t states = c.state.size(0), batch = c.q.size(0);
-  if (states == 0) return at::zeros(c.v.sizes(), c.v.options());
-  const Tensor indices = c.state_indices->to(at::kLong);
-  const Tensor is_state = indices.ge(0).logical_and_(indices.lt(states));
-  const Tensor slots = indices.clamp(0, states - 1);
-  const auto over = [&](const Tensor& t) { return is_state.view({-1, 1, 1, 1}).expand_as(t); };
-  const Tensor old = c.state.index_select(0, slots), next = next_states(c, old);
-  const Tensor some = is_state.to(at::kInt).argmax(0);
-  const Tensor source = at::where(is_state, at::arange(batch, slots.options()), some);
-  c.state.index_copy_(0, slots.index_select(0, source),
-                      at::where(over(next), next, old).index_select(0, source));
-  return read_out(c, next).masked_fill_(is_state.logical_not().view({-1, 1, 1}), 0);
+  if (c.state.size(0) == 0) return at::zeros(c.v.sizes(), c.v.options());
+  const indexed_states states(c.state, *c.state_indices);
+  const Tensor next = next_states(c, states.values());
+  states.update(next);
+  return states.without_padding(read_out(c, next));
 }
 
 Tensor step_by_aten(const step_call& c) {

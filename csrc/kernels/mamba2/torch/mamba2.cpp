@@ -329,21 +329,6 @@ struct mamba2 {
   static mamba2_results compute(bool wants_state, const auto&... args) {
     return compute_forward({args...}, wants_state);
   }
-
-  // x, B and C take autocast's dtype, and so do dt, D and dt_bias where they are not float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& dt,
-                          const Tensor& A, const Tensor& B, const Tensor& C,
-                          const optional_tensor& D, const optional_tensor& dt_bias,
-                          const auto&... options) {
-    const auto narrow = [&](const Tensor& t) {
-      return t.scalar_type() == at::kFloat ? t : Tensor(cast(t));
-    };
-    const auto narrow_optional = [&](const optional_tensor& t) {
-      return t ? optional_tensor(narrow(*t)) : t;
-    };
-    return next(cast(x), narrow(dt), A, cast(B), cast(C), narrow_optional(D),
-                narrow_optional(dt_bias), options...);
-  }
 };
 
 const register_ops<mamba2, mamba2_backward> registered_mamba2;

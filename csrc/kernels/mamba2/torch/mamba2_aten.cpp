@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/linear_attention/torch/linear_attention_call.hpp"
+#include "kernels/linear_attention/torch/linear_attention_packing.hpp"
 #include "kernels/mamba2/torch/mamba2_call.hpp"
 
 namespace thunderkittens {
@@ -32,17 +33,10 @@ optional_tensor transposed(const optional_tensor& state, at::ScalarType type) {
   return state ? std::optional(state->to(type).transpose(-1, -2)) : std::nullopt;
 }
 
-// Which tokens are of the packed sequences, [T, 1].
-Tensor find_tokens_of_sequences(const mamba2_call& c) {
-  const Tensor& ends = *c.cu_seqlens;
-  const Tensor tokens = at::arange(c.x.size(1), ends.options()).unsqueeze(-1);
-  return tokens.ge(ends.select(0, 0)).logical_and_(tokens.lt(ends.select(0, -1)));
-}
-
 // Zeros for tokens of no sequence, which may hold anything, of [B, S, …].
 Tensor of_sequences(const Tensor& t, const mamba2_call& c) {
   if (!c.cu_seqlens) return t;
-  Tensor found = find_tokens_of_sequences(c);
+  Tensor found = find_tokens_of_sequences(*c.cu_seqlens, c.x.size(1)).unsqueeze(-1);
   if (t.dim() == 4) found = found.unsqueeze(-1);
   return at::where(found, t, at::zeros({}, t.options()));
 }

@@ -46,7 +46,7 @@ struct mamba2_backward_call {
   }
 };
 
-// Of packed sequences in one batch, [1, T, …], they read where those end.
+// Packed sequences are in one batch, [1, T, …]; where they end is not read back.
 mamba2_results mamba2_by_aten(const mamba2_call& c);
 mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b);
 

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "binding/functional.h"
+#include "binding/indexed_states.h"
 #include "binding/launch.h"
 #include "binding/layout.h"
 #include "binding/op.h"
@@ -29,10 +30,7 @@ struct step_call {
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_state(const step_call& c) {
-  const SymInt states = c.state.sym_size(0), batch = c.x.sym_size(0);
-  TORCH_CHECK_VALUE(c.state_indices || states.sym_eq(batch).expect_true(__FILE__, __LINE__),
-                    "mamba2_step: state.size(0) must be x.size(0) = ", batch,
-                    " without state_indices, got ", states);
+  check_states("mamba2_step", "x", c.x, c.state, c.state_indices);
 }
 
 void check_writable(const step_call& c) {
@@ -60,20 +58,12 @@ std::pair<Tensor, Tensor> update(const step_call& c, const Tensor& old) {
   return {next, y.to(c.x.scalar_type()).contiguous()};
 }
 
-// Without a word from the device: an index that is of no state writes what another one writes, or,
-// where none is, what is there.
 Tensor step_of_some(const step_call& c) {
-  const int64_t states = c.state.size(0), batch = c.x.size(0);
-  if (states == 0) return at::zeros(c.x.sizes(), c.x.options());
-  const Tensor indices = c.state_indices->to(at::kLong);
-  const Tensor is_state = indices.ge(0).logical_and_(indices.lt(states));
-  const Tensor slots = indices.clamp(0, states - 1), old = c.state.index_select(0, slots);
-  const auto [next, y] = update(c, old);
-  const Tensor source =
-      at::where(is_state, at::arange(batch, slots.options()), is_state.to(at::kInt).argmax(0));
-  const Tensor kept = at::where(is_state.view({-1, 1, 1, 1}), next, old);
-  c.state.index_copy_(0, slots.index_select(0, source), kept.index_select(0, source));
-  return y.masked_fill(is_state.logical_not().view({-1, 1, 1}), 0);
+  if (c.state.size(0) == 0) return at::zeros(c.x.sizes(), c.x.options());
+  const indexed_states states(c.state, *c.state_indices);
+  const auto [next, y] = update(c, states.values());
+  states.update(next);
+  return states.without_padding(y);
 }
 
 Tensor step_by_aten(const step_call& c) {
@@ -192,21 +182,6 @@ struct mamba2_step {
     const decision d = decide(kMamba2StepKernel, c.x.device(), why_torch(c, problem_of(c)));
     if (d.explained) return {};
     return {d.on == nullptr ? step_by_aten(c) : step_by_kernel(d, c)};
-  }
-
-  // x, B, C and z take autocast's dtype, and so do dt, D and dt_bias where they are not float32.
-  static auto in_autocast(const auto& next, const auto& cast, const Tensor& x, const Tensor& dt,
-                          const Tensor& A, const Tensor& B, const Tensor& C, const Tensor& state,
-                          const optional_tensor& D, const optional_tensor& z,
-                          const optional_tensor& dt_bias, const auto&... options) {
-    const auto narrow = [&](const Tensor& t) {
-      return t.scalar_type() == at::kFloat ? t : Tensor(cast(t));
-    };
-    const auto narrow_optional = [&](const optional_tensor& t) {
-      return t ? optional_tensor(narrow(*t)) : t;
-    };
-    return next(cast(x), narrow(dt), A, cast(B), cast(C), state, narrow_optional(D),
-                z ? optional_tensor(cast(*z)) : z, narrow_optional(dt_bias), options...);
   }
 };
 

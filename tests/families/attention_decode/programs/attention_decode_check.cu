@@ -153,7 +153,8 @@ void check_shared(const problem& is, int share) {
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
-  const buffer<float> parts(2 * teams * kDecodeRows * (kWidth + kDecodeRecordFloats));
+  const buffer<float> parts(2 * teams * kDecodeRows *
+                            (decode_columns(kWidth) + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),

@@ -4,12 +4,16 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-template <int... Widths>
-void launch_all(const attention_decode_params& p) {
-  (launch_decode<decode_config<bf16, Widths>>(p, nullptr), ...);
-  (launch_decode<decode_config<bf16, Widths, fp8e4m3>>(p, nullptr), ...);
+template <int Width, bool Padded = false>
+void launch_both(const attention_decode_params& p) {
+  launch_decode<decode_config<bf16, Width, bf16, Padded>>(p, nullptr);
+  launch_decode<decode_config<bf16, Width, fp8e4m3, Padded>>(p, nullptr);
 }
 
-void launch_all(const attention_decode_params& p) { launch_all<64, 128>(p); }
+void launch_all(const attention_decode_params& p) {
+  launch_both<64>(p);
+  launch_both<128>(p);
+  launch_both<128, true>(p);
+}
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

@@ -334,6 +334,20 @@ TEST(packed_sequences_in_reverse) {
          .division = {2, 1},
          .ends = {0, 200, 203, 330}});
 }
+// A segment is three parts: of sequences of one chunk, the second segment would take two parts that
+// nobody writes.
+TEST(packed_sequences_shorter_than_a_segment) {
+  check({.batch = 1,
+         .length = 270,
+         .heads = 1,
+         .share = 1,
+         .keys = 16,
+         .values = 16,
+         .reverse = false,
+         .decay = -0.1f,
+         .division = {3, 1},
+         .ends = {0, 5, 269, 270}});
+}
 TEST(stages_of_parts_are_used_again) {
   check({.batch = 1,
          .length = 700,

@@ -108,6 +108,27 @@ KITTENS_DEVICE void fence_tensor_map(const tensor_map* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
 
+// Not volatile, and without "memory": to the compiler it is a function of the pointer, so of one
+// map it keeps one, outside of loops. Copies by the result stay behind the fence, because they
+// depend on it, and that is all that has to be in order. PTX ISA, Memory Consistency Model, 8.9.4
+// (Memory synchronization): what the host has done before the launch is before all that the kernel
+// does, "except for the tensormap-proxy which is not acquired from generic-proxy at CUDA Kernel
+// start", so one fence there must be. 8.9.5 (Causality order): what a thread does behind it, in
+// program order, is behind it in base causality order, too, however much later; a second one would
+// only tell of later writes.
+KITTENS_DEVICE const tensor_map* fenced_tensor_map(const tensor_map* map) {
+  const tensor_map* fenced;
+  asm("{\n"
+      "  .reg .pred there;\n"
+      "  setp.ne.u64 there, %1, 0;\n"
+      "  @there fence.proxy.tensormap::generic.acquire.sys [%1], 128;\n"
+      "  mov.b64 %0, %1;\n"
+      "}"
+      : "=l"(fenced)
+      : "l"(map));
+  return fenced;
+}
+
 KITTENS_DEVICE void tma_prefetch_map(const tensor_map* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -69,6 +69,10 @@ KITTENS_DEVICE void tma_prefetch(detail::located<const tensor_map> map, C... c) 
 }
 
 KITTENS_DEVICE void fence_tensor_map(const tensor_map* map) { sim::fence_tensor_map(map); }
+KITTENS_DEVICE const tensor_map* fenced_tensor_map(const tensor_map* map) {
+  if (map != nullptr) sim::fence_tensor_map(map);
+  return map;
+}
 
 KITTENS_DEVICE void tma_prefetch_map(const tensor_map* map, KITTENS_CALL_SITE) {
   sim::tma_prefetch_map(map, site);

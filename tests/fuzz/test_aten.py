@@ -1,0 +1,72 @@
+"""What ops compute by ATen, on the fuzz's cases: sums have an order, and nothing is read back.
+
+Both are seen without a GPU, call by call (tests/tools/aten_calls.py).
+"""
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+
+import thunderkittens
+from tests.fuzz import case
+from tests.fuzz.draw import Draw
+from tests.fuzz.run import compute
+from tests.tools.aten_calls import Inside, is_unordered
+
+OPS = sorted(case.ops())
+SEEDS = range(16)
+# On a CPU they look whether targets are in range.
+READS = {"cross_entropy", "linear_cross_entropy"}
+# What they write must not overlap with anything; all tensors without values have one address.
+OVERLAPS = {"adamw", "cache_append"}
+
+
+def drawn(op: str):
+    """The cases, with their tensors and the gradients that arrive."""
+    for seed in SEEDS:
+        one = case.ops()[op].make(Draw(op, seed, "cpu"), op)
+        inputs = {name: placed.lay_out(0) for name, placed in one.inputs.items()}
+        incoming = {name: placed.lay_out(0) for name, placed in one.incoming.items()}
+        yield one, inputs, incoming
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", OPS)
+def test_every_sum_has_an_order(op):
+    calls = 0
+    for one, *tensors in drawn(op):
+        with thunderkittens.backend("torch"), Inside() as seen:
+            compute(one, *tensors)
+        assert not seen.unordered, one.title
+        calls += seen.calls
+    assert calls > len(SEEDS)  # it was seen
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", sorted(set(OPS) - READS - OVERLAPS))
+def test_nothing_is_read_back(op):
+    """Tensors without values raise where one is read; so such calls can be captured in a graph."""
+    for one, *tensors in drawn(op):
+        if op == "rotary" and one.written:
+            continue  # as OVERLAPS
+        with FakeTensorMode() as mode:
+            fake = [{n: mode.from_tensor(t) for n, t in some.items()} for some in tensors]
+            with thunderkittens.backend("torch"), Inside(fake=True) as seen:
+                compute(one, *fake)
+        assert seen.calls
+
+
+def test_what_has_no_order_is_seen():
+    x, index = torch.randn(4, requires_grad=True), torch.tensor([0, 0, 3])
+    y = x.index_select(0, index).sum() + x[index].sum() + x.gather(0, index).sum()
+    words = nn.functional.embedding(index, x[:, None]).sum()
+    with Inside() as seen:
+        torch.autograd.grad(y + words, x)
+        x.detach().cumsum(0)
+        torch.ones(4, 1).cumsum(0)
+    names = [text.split()[0] for text in seen.unordered]
+    found = ["cumsum", "cumsum", "embedding_dense_backward", "index_add", "index_put"]
+    assert sorted(names) == [*found, "scatter_add"]
+    assert not is_unordered("cumsum", torch.ones(2, 4), 1)
+    assert not is_unordered("cumsum", torch.arange(4), 0)
