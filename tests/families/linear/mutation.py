@@ -62,6 +62,18 @@ LISTED: tuple[Listed, ...] = (
         "bound 3/5 shifted|limit 2/3 (less|more)|limit 3/3 more|branch less",
         SAME,
     ),
+    Listed(
+        OF_GENERIC,
+        "linear_copy_feed::fill_x",
+        "guard always|bound 7/8 shifted",
+        "element by element is right, too, and slower",
+    ),
+    Listed(
+        OF_GENERIC,
+        "linear_copy_feed::fill_x",
+        "limit 3/3 (less|more)|bound 6/8 shifted|branch less",
+        SAME,
+    ),
     Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "bound 1/3 shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "guard never", UNUSED),
     Listed(OF_GENERIC, "linear_copy_feed::load_ahead", "guard never", "x that nobody takes"),
