@@ -58,7 +58,7 @@ def test_nothing_is_read_back(op):
         assert seen.calls
         calls += seen.calls
     if calls == 0:
-        pytest.skip("what it writes must share no memory, and tensors without values have one address")
+        pytest.skip("what it writes shares no memory, and tensors without values have one address")
 
 
 def test_what_has_no_order_is_seen():
