@@ -105,6 +105,7 @@ LISTED: tuple[Listed, ...] = (
         "there is no vector then, and a tail of as many less than none: all are loose",
     ),
     Listed(ROW, "row_pieces::row_pieces", "bound shifted", SAME),
+    Listed(ROWS, "register_row::far", "bound shifted", SAME),
     Listed(ROW, "row_sums::include_one", "guard always", UNWANTED),
     Listed(ROW, "row_sums::combine_lanes", "guard never", UNWANTED),
     Listed(ROW, "group_sums", "start .*", "blocks have 16 warps at most"),
