@@ -149,6 +149,8 @@ def linear_attention(
         such calls, too, can be captured in a CUDA graph.
 
     Numerics:
+        A NaN or infinity in one packed sequence reaches the gradients of log_decay of those behind
+        it: they are sums over all tokens, from which what came before a sequence is taken off.
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the
         weights within a chunk, the decayed values, and the state before each chunk are rounded to
         q's dtype; the state itself stays in float32. Of float16 they must stay below 65504. Decays
