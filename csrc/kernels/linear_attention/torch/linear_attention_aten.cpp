@@ -143,26 +143,22 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
                       const Tensor& d_initial_state, const optional_tensor& cu_seqlens) {
   const Tensor ends = q_dots - k_dots;
-  // In double: what came before a packed sequence is taken off again. Along the last dimension:
-  // torch scans others of an H200 at a fiftieth of its bandwidth.
-  Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
   const Tensor states = initial_state.defined()
                             ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
                             : Tensor();
   if (!cu_seqlens) {
+    // Along the last dimension: torch scans others of an H200 at a fiftieth of its bandwidth.
+    Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
     if (states.defined()) before = before - states.unsqueeze(1);
     return before.neg_().to(ends.scalar_type()).contiguous();
   }
-  const int64_t sequences = cu_seqlens->numel() - 1;
-  if (sequences == 0) return at::zeros_like(ends);
-  const Tensor tokens = at::arange(ends.size(1), cu_seqlens->options());
-  const Tensor number =
-      (at::bucketize(tokens, *cu_seqlens, /*out_int32=*/false, /*right=*/true) - 1)
-          .clamp_(0, sequences - 1);
-  const Tensor first = cu_seqlens->index_select(0, number).clamp(0, ends.size(1) - 1);
-  before = before - before.index_select(1, first);
-  if (states.defined()) before = before - states.index_select(0, number).unsqueeze(0);
-  return before.neg_().to(ends.scalar_type()).contiguous();
+  // Sums within chunks, of which none has tokens of two sequences, and over those before.
+  const packing packed(*cu_seqlens, ends.size(1), kChunk);
+  const Tensor chunks = packed.in_chunks(ends.transpose(1, 2)), sums = running_sums(chunks);
+  Tensor carried = packed.sums_before(sums.select(-1, kChunk - 1));
+  if (states.defined()) carried = carried - packed.of_chunks(states);
+  const Tensor before = sums - chunks + carried.unsqueeze(-1);
+  return packed.of_tokens(before.neg().to(ends.scalar_type())).transpose(1, 2).contiguous();
 }
 
 linear_attention_gradients linear_attention_backward_by_aten(
@@ -194,12 +190,10 @@ linear_attention_gradients linear_attention_backward_by_aten(
     results[2] = back(run(of_dv, /*reverse=*/true).first).to(c.v.scalar_type());
   }
   if (decays) {
-    const auto known = [&](const Tensor& t) { return packed ? packed->known(t) : t; };
-    const auto dots = [&](const Tensor& x, const Tensor& y) {
-      return known((x * y).sum(-1)).transpose(1, 2);
+    const auto dots = [](const Tensor& x, const Tensor& y) {
+      return (x * y).sum(-1).transpose(1, 2);
     };
-    const Tensor d_decay = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial, c.cu_seqlens);
-    results[3] = back(known(d_decay.transpose(1, 2)));
+    results[3] = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial, c.cu_seqlens);
   }
   if (b.needs[4] && c.initial_state) results[4] = d_initial.contiguous();
   return results;

@@ -35,10 +35,11 @@ packing::packing(const Tensor& cu_seqlens, int64_t length, int64_t chunk) : chun
   const Tensor number = at::arange(chunks, bounds.options());
   sequence_ = find_interval(number, after);
   const Tensor first_of_own = first_.index_select(0, sequence_);
-  begins_ = number == first_of_own;
+  rank_ = number - first_of_own;
+  begins_ = rank_ == 0;
   ends_ = number == last_.index_select(0, sequence_);
   const Tensor token =
-      (start.index_select(0, sequence_) + (number - first_of_own) * chunk).unsqueeze(1) +
+      (start.index_select(0, sequence_) + rank_ * chunk).unsqueeze(1) +
       at::arange(chunk, bounds.options());  // [N, chunk]
   is_vacant_ = (token >= end.index_select(0, sequence_).unsqueeze(1)).flatten();
   token_ = token.clamp_max(length - 1).flatten();
@@ -58,7 +59,27 @@ Tensor packing::in_chunks(const Tensor& t) const {
 }
 
 Tensor packing::of_tokens(const Tensor& t) const {
-  return t.flatten(2, 3).index_select(2, place_).masked_fill(is_stray_.unsqueeze(1), 0);
+  std::vector<int64_t> ones(t.dim() - 1, 1);
+  ones[2] = -1;
+  return t.flatten(2, 3).index_select(2, place_).masked_fill(is_stray_.view(ones), 0);
+}
+
+Tensor packing::sums_before(const Tensor& t) const {
+  const int64_t chunks = t.size(2);
+  // What so many chunks before have, or 0 where these are not of the sequence: whatever others have
+  // is selected away, not taken off, which would leave its NaN and its rounding.
+  const auto earlier = [&](const Tensor& of_chunks, int64_t by) {
+    const Tensor is_own = rank_.narrow(0, by, chunks - by) >= by;
+    return at::where(is_own, of_chunks.narrow(2, 0, chunks - by), 0.0);
+  };
+  Tensor sums = at::zeros_like(t);
+  if (chunks == 1) return sums;
+  sums.narrow(2, 1, chunks - 1).copy_(earlier(t, 1));
+  // Each step adds to a sum the one that ends where it begins: then it is of twice as many.
+  for (int64_t by = 1; by < chunks - 1; by *= 2) {
+    sums.narrow(2, by, chunks - by).add_(earlier(sums, by));
+  }
+  return sums;
 }
 
 Tensor packing::entering(const Tensor& state, const Tensor& initial, int64_t chunk,

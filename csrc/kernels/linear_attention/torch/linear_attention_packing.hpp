@@ -23,8 +23,10 @@ class packing {
   Tensor in_chunks(const Tensor& t) const;
   // … and back; tokens of no sequence are 0.
   Tensor of_tokens(const Tensor& t) const;
-  // [1, H, T], 0 for tokens of no sequence, which may hold anything.
-  Tensor known(const Tensor& t) const { return t.masked_fill(is_stray_, 0); }
+  // Of t, [1, H, N], the sum over those chunks of the same sequence that come before.
+  Tensor sums_before(const Tensor& t) const;
+  // Each sequence's own, [M, H], of its chunks: [1, H, N].
+  Tensor of_chunks(const Tensor& t) const { return t.index_select(0, sequence_).t().unsqueeze(0); }
 
   // The state [1, H, K, V] that a walk over the chunks, onwards or in reverse, has before this one:
   // where it comes to another sequence, that one's of `initial`, [M, H, K, V].
@@ -38,6 +40,7 @@ class packing {
   int64_t chunk_;         // tokens
   Tensor first_, last_;   // [M]: each sequence's chunks; last = first − 1 of one without a token
   Tensor sequence_;       // [N]: of each chunk
+  Tensor rank_;           // [N]: of each chunk in its sequence
   Tensor token_;          // [N · chunk]: of each place
   Tensor is_vacant_;      // [N · chunk]: of whose places there is no token
   Tensor place_;          // [T]: of each token

@@ -97,9 +97,8 @@ mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b) {
 
 void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
                             const Tensor& steps, const Tensor& d_weights,
-                            const Tensor& of_log_decay) {
+                            const Tensor& d_log_decay) {
   const mamba2_call& c = b.forward;
-  const Tensor d_log_decay = of_sequences(of_log_decay, c);
   const converted_gates r = convert_gates(c);
   if (b.needs[2]) results[2] = (d_log_decay * steps).sum(at::IntArrayRef({0, 1}));
   if (!b.needs[1] && !b.needs[6]) return;
