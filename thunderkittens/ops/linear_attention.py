@@ -149,15 +149,15 @@ def linear_attention(
         such calls, too, can be captured in a CUDA graph.
 
     Numerics:
-        A NaN or infinity in one packed sequence reaches the gradients of log_decay of those behind
-        it: they are sums over all tokens, from which what came before a sequence is taken off.
         Chunks of 64 tokens. Products take operands in q's dtype and accumulate in float32: the
         weights within a chunk, the decayed values, and the state before each chunk are rounded to
         q's dtype; the state itself stays in float32. Of float16 they must stay below 65504. Decays
         are differences of sums over one chunk: none overflows where no g is above 0, however strong
         the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
         its dtype. The same bits on every run. The gradient of g is a difference of sums over the
-        whole sequence, added in double.
+        whole sequence, added in double. Packed sequences are apart: what one holds, a NaN or an
+        infinity too, changes no bit of another's results and gradients; log_decay of [H] has the
+        sum of all.
 
     Source:
         csrc/kernels/linear_attention. Sun et al., Retentive Network (2023), section 2.3; Yang et

@@ -131,10 +131,9 @@ def mamba2(
         calls, too, can be captured in a CUDA graph.
 
     Numerics:
-        A NaN or infinity in one packed sequence reaches the gradients of dt of those behind it:
-        they are sums over all tokens, from which what came before a sequence is taken off.
         As `linear_attention`; dt' and dt' A are float32. Under autocast x, B and C take its dtype,
-        and of dt, D and dt_bias those that are not float32. The same bits on every run.
+        and of dt, D and dt_bias those that are not float32. The same bits on every run. Packed
+        sequences are apart, as there; the gradients of A, D and dt_bias are sums over all.
 
     Source:
         csrc/kernels/mamba2. Dao and Gu, Transformers are SSMs (2024), sections 5 and 6.

@@ -60,6 +60,11 @@ class Case:
         """Of which each has a state."""
         return len(self.ends) - 1 if self.ends else self.batch
 
+    @property
+    def longest(self) -> int:
+        """Tokens of a sequence."""
+        return max(b - a for a, b in itertools.pairwise(self.ends or (0, self.length)))
+
     def __str__(self) -> str:
         parts = []
         for field in dataclasses.fields(self):
@@ -274,14 +279,14 @@ def check_case(case: Case, inputs, results) -> None:
     Each element is bounded by the same sum of absolute values, and each tensor as a whole by what
     independent roundings add up to.
     """
-    want = reference(case, inputs, parallel)
+    want, length = reference(case, inputs, parallel), case.longest
     sizes = dict(zip(names(case), reference(*magnitudes(case, inputs), parallel), strict=True))
     exact_dtype = FP64 if case.dtype == FP64 else FP32
     for name, got, exact in zip(names(case), results, want, strict=True):
         assert got.dtype == (case.dtype if name in ("o", "dq", "dk", "dv") else exact_dtype), name
         assert got.is_contiguous(), name
         size = sizes[name] if name != "dlog_decay" else decay_sizes(case, inputs, sizes)
-        bound = tolerance.linear_attention(exact, size, case.dtype, case.length)
+        bound = tolerance.linear_attention(exact, size, case.dtype, length)
         assert_close(got, exact, bound, name)
         check_rms(name, got, exact, case)
 
@@ -301,20 +306,21 @@ def error_of_exponents(case: Case, inputs) -> float:
 
 
 def decay_sizes(case: Case, inputs, sizes: dict[str, Tensor]) -> Tensor:
-    """What dlog_decay is a difference of: sums of |q| · dq and |k| · dk over all tokens of a head.
+    """What dlog_decay is a difference of: sums of |q| · dq and |k| · dk over a sequence's tokens.
 
     Of heads that share keys, over all of them; and what the initial state adds.
     """
-    q, k, _, decay, initial, *_ = inputs
-    both = q.double().abs() * sizes["dq"] + k.double().abs() * sizes["dk"]
-    # [B, H], or [H] of all packed sequences.
-    total = both.sum((-3, -1)).repeat_interleave(case.heads // case.key_heads, -1)
+    q, k, _, _, initial, *_ = inputs
+    both = (q.double().abs() * sizes["dq"] + k.double().abs() * sizes["dk"]).sum(-1)
+    of_tokens = both.repeat_interleave(case.heads // case.key_heads, -1)  # [B, S, H], or [T, H]
+    states = torch.zeros(case.sequences, case.heads).to(both)
     if initial is not None:
         states = (initial.double().abs() * sizes["dinitial_state"]).sum((2, 3))
-        total = total + (states.sum(0) if case.ends else states)
-    if case.decay == "token":
-        return total.unsqueeze(-2).expand_as(decay)
-    return total.sum(0) * case.length if total.dim() == 2 else total * case.length
+    for i, (start, end) in enumerate(itertools.pairwise(case.ends or (0, case.length))):
+        part = of_tokens[..., start:end, :]
+        of_state = states[i] if case.ends else states.unsqueeze(1)
+        part.copy_(part.sum(-2, keepdim=True) + of_state)
+    return of_tokens if case.decay == "token" else of_tokens.sum(-2).view(-1, case.heads).sum(0)
 
 
 def check_rms(name: str, got: Tensor, exact: Tensor, case: Case) -> None:

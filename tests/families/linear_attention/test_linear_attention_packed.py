@@ -8,8 +8,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import thunderkittens
-from tests.families.linear_attention import cases
-from tests.families.linear_attention.cases import FP32, FP64, Case
+from tests.families.linear_attention import apart, cases
+from tests.families.linear_attention.cases import BF16, FP32, FP64, Case
 from tests.tools.aten_calls import Inside
 
 # 0 and 64 tokens, a chunk and one more, chunks that are shared by none; strays behind them.
@@ -90,18 +90,34 @@ def test_gradcheck():
     )
 
 
-def test_not_finite_stays_in_its_sequence():
-    """All but the decays' gradients, whose sums pass the ends of sequences."""
-    ends = (0, 70, 140, 290)
-    inputs = packed(PACKED, ends)
-    for i in (0, 1, 2):
-        inputs[i][80] = torch.nan
-    o, last, dq, dk, dv, _, d_initial = run(PACKED, inputs, ends)
-    outside = [*range(70), *range(140, 290)]
-    for t in (o, dq, dk, dv):
-        assert t[outside].isfinite().all() and not t[70:140].isfinite().all()
-    for t in (last, d_initial):
-        assert t[[0, 2]].isfinite().all() and not t[1].isfinite().all()
+@pytest.mark.parametrize("which", apart.SPOILED)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [FP64, FP32, BF16], ids=str)
+def test_not_finite_stays_in_its_sequence(dtype, value, which):
+    case = dataclasses.replace(apart.APART, dtype=dtype)
+    apart.check(case, which, lambda _: value)
+
+
+@pytest.mark.parametrize("which", apart.SPOILED)
+@pytest.mark.parametrize("dtype", [FP64, FP32, BF16], ids=str)
+def test_large_gradients_take_no_digits_from_others(dtype, which):
+    """The others have the same bits; and all are as near to float64 as their own size allows."""
+    case = dataclasses.replace(apart.APART, dtype=dtype)
+    apart.check(case, which, lambda x: x * 2.0**60, apart.GRADIENTS)
+    inputs = list(cases.make(case))
+    for i, place in ((5, slice(*case.ends[which : which + 2])), (6, which)):
+        inputs[i][place] *= 2.0**60
+    cases.check_case(case, inputs, cases.run_case(case, inputs))
+
+
+def test_one_of_many_sequences():
+    """Far behind large ones: as if it were alone, to the bounds of its own length."""
+    ends = (*range(0, 2000, 40), 2003)
+    case = Case(length=2003, heads=1, key_heads=1, key_width=8, value_width=8, dtype=FP32)
+    case = dataclasses.replace(case, ends=ends)
+    inputs = list(cases.make(case))
+    inputs[5][:1000] *= 2.0**60
+    cases.check_case(case, inputs, cases.run_case(case, inputs))
 
 
 def test_a_traced_call_takes_other_sequences():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.linear_attention import cases
+from tests.families.linear_attention import apart, cases
 from tests.families.linear_attention.cases import BF16, Case
 from tests.families.linear_attention.lists import COMMON, SEGMENTS, SOME
 from tests.tools.in_simulator import (
@@ -108,6 +108,28 @@ def test_not_finite_stays_in_its_head_and_comes_no_earlier(kernel):
     assert o[0, :, 0].isfinite().all()
     assert o[0, 100:, 1].isnan().all()
     assert o[0, :64, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("case", "which"),
+    [*((apart.APART, which) for which in apart.SPOILED), (apart.OF_SEGMENTS, 1)],
+    ids=str,
+)
+def test_not_finite_stays_in_its_sequence(case, which, value, kernel):
+    with thunderkittens.backend("simulator", kernel=kernel):
+        apart.check(case, which, lambda _: value)
+
+
+def test_large_gradients_take_no_digits_from_other_sequences(kernel):
+    """All are as near to float64 as their own size allows."""
+    inputs = list(cases.make(apart.APART))
+    inputs[5][:70] *= 2.0**60
+    inputs[6][0] *= 2.0**60
+    with thunderkittens.backend("simulator", kernel=kernel):
+        results = cases.run_case(apart.APART, inputs)
+        apart.check(apart.APART, 0, lambda x: x * 2.0**60, apart.GRADIENTS)
+    cases.check_case(apart.APART, inputs, results)
 
 
 def test_one_packed_token_of_any_stride(kernel):

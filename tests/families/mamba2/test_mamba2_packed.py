@@ -1,11 +1,13 @@
 """mamba2 of packed sequences: what no list of cases shows. (test_mamba2.py judges the numbers.)"""
 
+import dataclasses
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import thunderkittens
-from tests.families.mamba2 import cases
+from tests.families.mamba2 import apart, cases
 from tests.families.mamba2.cases import BF16, FP32, FP64, Case
 from tests.families.mamba2.leaves import call, leaves_of
 from tests.tools.in_simulator import needs_simulator
@@ -164,19 +166,54 @@ def test_gradient_of_one_input_alone_by_the_kernels(which):
     assert torch.equal(got, want)
 
 
+@pytest.mark.parametrize("which", apart.SPOILED)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [FP64, FP32, BF16], ids=str)
+def test_not_finite_stays_in_its_sequence(dtype, value, which):
+    case = dataclasses.replace(apart.APART, dtype=dtype)
+    apart.check(case, which, lambda _: value)
+
+
+@pytest.mark.parametrize("which", apart.SPOILED)
+@pytest.mark.parametrize("dtype", [FP64, FP32, BF16], ids=str)
+def test_large_gradients_take_no_digits_from_others(dtype, which):
+    """The others have the same bits; and all are as near to float64 as their own size allows."""
+    case = dataclasses.replace(apart.APART, dtype=dtype)
+    apart.check(case, which, lambda x: x * 2.0**60, apart.GRADIENTS)
+    inputs = with_large_gradients(case, which)
+    cases.check_case(case, inputs, cases.run_case(case, inputs))
+
+
+def with_large_gradients(case: Case, which: int) -> list:
+    """Its inputs; what one sequence is given as gradients is large."""
+    inputs = list(cases.make(case))
+    inputs[9][slice(*case.ends[which : which + 2])] *= 2.0**60
+    inputs[10][which] *= 2.0**60
+    return inputs
+
+
 @needs_simulator
-def test_not_finite_stays_in_its_sequence():
-    """Results; and gradients of all but dt, whose sums pass the ends of sequences."""
-    case = Case(length=200, heads=1, head_width=16, state_width=16, ends=(0, 70, 140, 200))
-    x, *others = cases.make(case)
-    x[80] = torch.inf
+@pytest.mark.parametrize("kernel", [None, "generic"], ids=["specialised", "generic"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("case", "which"),
+    [*((apart.APART, which) for which in apart.SPOILED), (apart.OF_SEGMENTS, 1)],
+    ids=str,
+)
+def test_not_finite_stays_in_its_sequence_by_the_kernels(case, which, value, kernel, monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    with thunderkittens.backend("simulator", kernel=kernel):
+        apart.check(case, which, lambda _: value)
+
+
+@needs_simulator
+def test_large_gradients_take_no_digits_from_others_by_the_kernels(monkeypatch):
+    monkeypatch.setenv("THUNDERKITTENS_STRICT", "1")
+    inputs = with_large_gradients(apart.APART, 0)
     with thunderkittens.backend("simulator"):
-        y, last, dx, *_ = cases.run_case(case, (x, *others))
-    outside = [*range(70), *range(140, 200)]
-    assert y[outside].isfinite().all()
-    assert dx[outside].isfinite().all()
-    assert last[[0, 2]].isfinite().all()
-    assert not last[1].isfinite().all()
+        results = cases.run_case(apart.APART, inputs)
+        apart.check(apart.APART, 0, lambda x: x * 2.0**60, apart.GRADIENTS)
+    cases.check_case(apart.APART, inputs, results)
 
 
 def test_refuses_what_does_not_fit():

@@ -1,0 +1,36 @@
+"""Packed sequences of mamba2 are apart, by the backend in force."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from tests.families.mamba2 import cases
+from tests.families.mamba2.cases import Case
+from tests.tools import packed_apart
+
+# Of no token, of one, of a chunk and of several: of each backend the first and the fourth are
+# spoiled. And one whose sequence in the middle is of several segments.
+APART = Case(length=265, head_width=16, state_width=24, z=True, ends=(0, 70, 71, 71, 201, 265))
+SPOILED = (0, 3)
+OF_SEGMENTS = Case(length=1100, heads=1, head_width=16, state_width=16, ends=(0, 90, 1000, 1100))
+GRADIENTS = ("dy", "dfinal_state")
+INPUTS = (*cases.INPUTS, *GRADIENTS)
+
+
+def check(
+    case: Case, which: int, change: Callable[[Tensor], Tensor | float], only: tuple = INPUTS
+) -> None:
+    """With `change` of `only` these inputs in one sequence the others have the same bits."""
+    inputs = dict(zip(INPUTS, cases.make(case), strict=True))
+    some = {name: inputs[name] for name in only}
+    changed = {**inputs, **packed_apart.spoil(some, case.ends, which, change)}
+
+    def run(given) -> dict[str, Tensor]:
+        results = cases.run_case(case, tuple(given.values()))
+        return {
+            name: t
+            for name, t in zip(cases.names(case), results, strict=True)
+            if only == INPUTS or name not in ("y", "final_state", "dz")
+        }
+
+    packed_apart.check_apart(run, inputs, changed, case.ends, which)
