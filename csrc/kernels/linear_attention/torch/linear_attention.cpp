@@ -149,8 +149,10 @@ linear_attention_gradients backward_by_kernel(const decision& d,
   if (b.needs[0]) results[0] = add_up_heads(dq, c.q);
   if (b.needs[1]) results[1] = add_up_heads(dk, c.k);
   if (b.needs[2]) results[2] = dv;
-  if (decays)
-    results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial, c.cu_seqlens);
+  if (decays) {
+    results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial,
+                                packing_of(c.cu_seqlens, c.v.size(1)));
+  }
   if (b.needs[4]) results[4] = d_initial;
   return results;
 }

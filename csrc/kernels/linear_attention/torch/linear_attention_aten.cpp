@@ -102,11 +102,6 @@ std::pair<Tensor, Tensor> run(const recurrence& r, bool reverse) {
 // [B, H, S, D] to a contiguous [B, S, H, D].
 Tensor back(const Tensor& t) { return t.transpose(1, 2).contiguous(); }
 
-std::optional<packing> packing_of(const linear_attention_call& c) {
-  if (!c.cu_seqlens) return std::nullopt;
-  return packing(*c.cu_seqlens, c.v.size(1), kChunk);
-}
-
 recurrence of_call(const linear_attention_call& c, const std::optional<packing>& packed) {
   const int64_t heads = c.v.size(2);
   const at::ScalarType type = computing_dtype(c.q);
@@ -118,6 +113,11 @@ recurrence of_call(const linear_attention_call& c, const std::optional<packing>&
 
 }  // namespace
 
+std::optional<packing> packing_of(const optional_tensor& cu_seqlens, int64_t length) {
+  if (!cu_seqlens) return std::nullopt;
+  return packing(*cu_seqlens, length, kChunk);
+}
+
 Tensor linear_attention_call::empty_state() const {
   const auto sequences = cu_seqlens ? cu_seqlens->sym_numel() - 1 : v.sym_size(0);
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -126,7 +126,7 @@ Tensor linear_attention_call::empty_state() const {
 }
 
 linear_attention_results linear_attention_by_aten(const linear_attention_call& c) {
-  const std::optional<packing> packed = packing_of(c);
+  const std::optional<packing> packed = packing_of(c.cu_seqlens, c.v.size(1));
   const auto [o, state] = run(of_call(c, packed), /*reverse=*/false);
   return {back((o * c.scale_or_usual()).to(c.v.scalar_type())), state.contiguous()};
 }
@@ -141,30 +141,29 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
 }
 
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state, const optional_tensor& cu_seqlens) {
+                      const Tensor& d_initial_state, const std::optional<packing>& packed) {
   const Tensor ends = q_dots - k_dots;
   const Tensor states = initial_state.defined()
                             ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
                             : Tensor();
-  if (!cu_seqlens) {
+  if (!packed) {
     // Along the last dimension: torch scans others of an H200 at a fiftieth of its bandwidth.
     Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
     if (states.defined()) before = before - states.unsqueeze(1);
     return before.neg_().to(ends.scalar_type()).contiguous();
   }
   // Sums within chunks, of which none has tokens of two sequences, and over those before.
-  const packing packed(*cu_seqlens, ends.size(1), kChunk);
-  const Tensor chunks = packed.in_chunks(ends.transpose(1, 2)), sums = running_sums(chunks);
-  Tensor carried = packed.sums_before(sums.select(-1, kChunk - 1));
-  if (states.defined()) carried = carried - packed.of_chunks(states);
+  const Tensor chunks = packed->in_chunks(ends.transpose(1, 2)), sums = running_sums(chunks);
+  Tensor carried = packed->sums_before(sums.select(-1, kChunk - 1));
+  if (states.defined()) carried = carried - packed->of_chunks(states);
   const Tensor before = sums - chunks + carried.unsqueeze(-1);
-  return packed.of_tokens(before.neg().to(ends.scalar_type())).transpose(1, 2).contiguous();
+  return packed->of_tokens(before.neg().to(ends.scalar_type())).transpose(1, 2).contiguous();
 }
 
 linear_attention_gradients linear_attention_backward_by_aten(
     const linear_attention_backward_call& b) {
   const linear_attention_call& c = b.forward;
-  const std::optional<packing> packed = packing_of(c);
+  const std::optional<packing> packed = packing_of(c.cu_seqlens, c.v.size(1));
   const recurrence r = of_call(c, packed);
   const auto& [q, k, v, decay, state, _] = r;
   const double scale = c.scale_or_usual();
@@ -193,7 +192,7 @@ linear_attention_gradients linear_attention_backward_by_aten(
     const auto dots = [](const Tensor& x, const Tensor& y) {
       return (x * y).sum(-1).transpose(1, 2);
     };
-    results[3] = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial, c.cu_seqlens);
+    results[3] = decay_gradient(dots(q, dq), dots(k, dk), state, d_initial, packed);
   }
   if (b.needs[4] && c.initial_state) results[4] = d_initial.contiguous();
   return results;

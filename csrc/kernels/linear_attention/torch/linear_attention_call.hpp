@@ -6,6 +6,7 @@
 
 #include "binding/attention_scale.h"
 #include "binding/tensors.h"
+#include "kernels/linear_attention/torch/linear_attention_packing.hpp"
 
 namespace thunderkittens {
 
@@ -59,7 +60,9 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like);
 // and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence: what others
 // hold, NaN too, does not reach it. Tokens of no sequence may hold anything, and get 0.
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state,
-                      const optional_tensor& cu_seqlens = std::nullopt);
+                      const Tensor& d_initial_state, const std::optional<packing>& packed);
+
+// Of packed sequences where their chunks lie, whose length is torch's; of others nothing.
+std::optional<packing> packing_of(const optional_tensor& cu_seqlens, int64_t length);
 
 }  // namespace thunderkittens

@@ -68,9 +68,10 @@ Tensor packing::sums_before(const Tensor& t) const {
   const int64_t chunks = t.size(2);
   // What so many chunks before have, or 0 where these are not of the sequence: whatever others have
   // is selected away, not taken off, which would leave its NaN and its rounding.
+  const Tensor zero = at::zeros({}, t.options());
   const auto earlier = [&](const Tensor& of_chunks, int64_t by) {
     const Tensor is_own = rank_.narrow(0, by, chunks - by) >= by;
-    return at::where(is_own, of_chunks.narrow(2, 0, chunks - by), 0.0);
+    return at::where(is_own, of_chunks.narrow(2, 0, chunks - by), zero);
   };
   Tensor sums = at::zeros_like(t);
   if (chunks == 1) return sums;
