@@ -93,7 +93,7 @@ struct attention_backward_layout {
         width(padded(std::max(p.head_dim, p.value_dim))),
         rows(width == 64 ? 128 : 64),
         row_blocks(blocks(p, p.rows, rows)),
-        bounds_of_head((p.keys + kKeysOfBounds - 1) / kKeysOfBounds) {
+        bounds_of_head(blocks(p, p.keys, kKeysOfBounds)) {
     const int64_t padded_rows = p.batch * p.heads * row_blocks * rows;
     const int64_t starts_bytes = packed ? (p.sequences + 3 + 3) / 4 * 16 : 0;
     dq = 0;

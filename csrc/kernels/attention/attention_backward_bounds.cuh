@@ -1,5 +1,5 @@
 // attention, backward: what the kernels before and after the products read and write, and the first
-// of them: what bounds the keys of a head. (attention_backward.cuh)
+// of them: what bounds the keys of a sequence and head. (attention_backward.cuh)
 #pragma once
 
 #include <cfloat>
@@ -18,7 +18,7 @@ struct head_rows {
   }
 };
 
-// Of the finite numbers of a tile of keys: the largest |v|₂ of a key, and |k|.
+// Of the finite numbers of some of a sequence's keys: the largest |v|₂ of a key, and |k|.
 struct alignas(16) attention_key_bounds {
   float v, k;
   int not_finite;  // whether there are others
@@ -48,7 +48,7 @@ struct attention_rows_arguments {
   void* row_blocks;              // [B, Hq, row blocks] of attention_row_block<Rows>
   float* dq_factors;             // [B, Hq, row blocks, Rows]
   attention_dq_part* parts;      // [B, Hq, row blocks, parts]
-  attention_key_bounds* bounds;  // [B, Hk, bounds_of_head], of 128 keys each
+  attention_key_bounds* bounds;  // [B, Hk, bounds_of_head], of a block of 128 keys each
   attention_sequences sequences;
   int batch, heads, key_heads, head_dim, value_dim;
   int row_blocks_of_head, bounds_of_head;
@@ -133,7 +133,7 @@ KITTENS_DEVICE int leave_finite(float (&x)[8]) {
   return 1;
 }
 
-// Grid: 128 keys, of all key heads and batches. What bounds their numbers.
+// Grid: blocks of 128 keys, of all key heads and batches. What bounds their numbers.
 template <class Config>
 __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
@@ -144,15 +144,19 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
   const int of_all = arch::block_x() / p.bounds_of_head;
   const int head = of_all % p.key_heads, batch = of_all / p.key_heads;
   const int thread = arch::thread_id(), lane = thread % kLanes;
-  const auto [first_key, end_key] = p.sequences.all_keys(batch);
+  const int number = p.sequences.template of_key_block<kKeysOfBounds>(block);
+  const attention_sequence sequence = p.sequences.at(number, batch);
+  const int first_key =
+      (block - p.sequences.template first_key_block<kKeysOfBounds>(number)) * kKeysOfBounds;
   attention_key_bounds bounds{};
 #pragma unroll 1
   for (int first = thread / kLanes; first < kKeysOfBounds; first += kRowsInFlight * kRowsAtOnce) {
     uint4 k_words[kRowsInFlight], v_words[kRowsInFlight];
 #pragma unroll
     for (int i = 0; i < kRowsInFlight; ++i) {
-      const int key = block * kKeysOfBounds + first + i * kRowsAtOnce;
-      const bool exists = key >= first_key && key < end_key;
+      const int in_sequence = first_key + first + i * kRowsAtOnce;
+      const int key = sequence.k_start + in_sequence;
+      const bool exists = in_sequence < sequence.keys;
       k_words[i] = load_eight(exists ? p.k.row(batch, key, head) : nullptr, lane * 8, p.head_dim);
       v_words[i] = load_eight(exists ? p.v.row(batch, key, head) : nullptr, lane * 8, p.value_dim);
     }
@@ -177,14 +181,18 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_bounds(
   }
 }
 
-// Of all keys of a head. All threads call, and get the same.
+// Of all keys of a head and of sequence `i`, no others: what these hold costs its dq no digits. All
+// threads call, and get the same.
 template <class T>
-KITTENS_DEVICE attention_key_bounds bounds_of_head(const attention_rows_arguments<T>& p, int batch,
-                                                   int key_head) {
+KITTENS_DEVICE attention_key_bounds bounds_of_sequence(const attention_rows_arguments<T>& p,
+                                                       int batch, int key_head, int i,
+                                                       const attention_sequence& sequence) {
   attention_key_bounds bounds{};
-  const int64_t first = (int64_t{batch} * p.key_heads + key_head) * p.bounds_of_head;
-  for (int i = arch::thread_id(); i < p.bounds_of_head; i += kRowThreads) {
-    const int4 words = arch::load_global(reinterpret_cast<const int4*>(p.bounds + first + i));
+  const int64_t first = (int64_t{batch} * p.key_heads + key_head) * p.bounds_of_head +
+                        p.sequences.template first_key_block<kKeysOfBounds>(i);
+  const int blocks = (sequence.keys + kKeysOfBounds - 1) / kKeysOfBounds;
+  for (int block = arch::thread_id(); block < blocks; block += kRowThreads) {
+    const int4 words = arch::load_global(reinterpret_cast<const int4*>(p.bounds + first + block));
     attention_key_bounds found;
     std::memcpy(&found, &words, sizeof(found));
     bounds.add(found);

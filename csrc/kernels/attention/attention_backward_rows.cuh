@@ -56,7 +56,7 @@ KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bou
 // Number m of the blocks of queries of a sequence and head.
 template <class Config>
 struct attention_row_place {
-  int m, head, batch;
+  int m, head, batch, of_sequence;
   int64_t number;  // of the block, of all
   attention_sequence sequence;
 
@@ -67,9 +67,9 @@ struct attention_row_place {
     const int of_all = arch::block_x() / p.row_blocks_of_head;
     head = of_all % p.heads;
     batch = of_all / p.heads;
-    const int i = p.sequences.template of_row_block<Config::rows>(block);
-    m = block - p.sequences.template first_row_block<Config::rows>(i);
-    sequence = p.sequences.at(i, batch);
+    of_sequence = p.sequences.template of_row_block<Config::rows>(block);
+    m = block - p.sequences.template first_row_block<Config::rows>(of_sequence);
+    sequence = p.sequences.at(of_sequence, batch);
   }
   KITTENS_DEVICE bool has_rows() const { return m * Config::rows < sequence.rows; }
   // Row i of the block; kNone if it does not exist.
@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
     }
   }
   const attention_key_bounds bounds =
-      bounds_of_head(p, place.batch, place.head / (p.heads / p.key_heads));
+      bounds_of_sequence(p, place.batch, place.head / (p.heads / p.key_heads), place.of_sequence,
+                         place.sequence);
 #pragma unroll 1
   for (;;) {
     rows.finish(p, place, first, bounds);

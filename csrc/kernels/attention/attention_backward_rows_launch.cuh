@@ -2,7 +2,7 @@
 // products.
 //
 //   starts    of packed sequences, where they start
-//   bounds    the largest |v|₂ and |k| of each tile of keys
+//   bounds    the largest |v|₂ and |k| of each block of a sequence's keys
 //   prepare   of each row delta, lse and what takes its dq to integers; zeroes dq
 //   (main)    dk, dv, and dq in integers: attention_backward_launch.cuh, or
 //             attention_backward_generic_launch.cuh

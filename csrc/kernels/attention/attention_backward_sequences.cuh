@@ -42,12 +42,6 @@ struct attention_sequences {
     return see(q, k, q_rows, k_rows);
   }
 
-  // From the first one of a sequence to behind the last one.
-  KITTENS_DEVICE attention_key_ranges::range all_keys(int batch) const {
-    if (!packed()) return key_ranges.of(batch, keys);
-    return {arch::load_global(k_starts + 1), arch::load_global(k_starts + count - 1)};
-  }
-
   // The number of sequence i's first block of N rows, of N keys.
   template <int N>
   KITTENS_DEVICE int first_row_block(int i) const {

@@ -139,16 +139,20 @@ class Reference:
     def fixed_point(self, dout, delta):
         """What dq loses where its kernel adds up integers, one rounding for each tile of keys.
 
-        Units of a row are at most 2⁻²⁹ of what bounds its dq: Σ p (|do| max |v| + |delta|) max |k|.
+        Units of a row are at most 2⁻²⁹ of what bounds its dq: Σ p (|do| max |v| + |delta|) max |k|,
+        the largest of its sequence's keys.
         """
         case = self.case
         if case.dtype not in (torch.float16, torch.bfloat16) or 0 in (case.keys, case.batch):
             return 0.0
         weight = self.weights.sum(-1, keepdim=True) + 2**-15 * (1 + self.lse.abs())
-        largest = [
-            t.abs().amax((-1, -2), keepdim=True)
-            for t in (self.v.norm(dim=-1, keepdim=True), self.k)
-        ]
+        norms = self.v.norm(dim=-1, keepdim=True)
+        largest = [norms.new_zeros(*norms.shape[:-2], case.rows, 1) for _ in "vk"]
+        for rows, keys in case.sequences():
+            if keys.start == keys.stop:
+                continue
+            for of_rows, t in zip(largest, (norms, self.k), strict=True):
+                of_rows[..., rows, :] = t[..., keys, :].abs().amax((-1, -2), keepdim=True)
         ds = dout.norm(dim=-1, keepdim=True) * largest[0] + delta.abs()
         dq = weight.nan_to_num(posinf=0.0).clamp(max=1) * ds * largest[1] * self.scale
         keys = 64 if max(case.head_dim, case.values) > 128 else 128
