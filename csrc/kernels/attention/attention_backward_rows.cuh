@@ -152,9 +152,8 @@ __global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
       arch::store_global(numbers + i, int4{0, 0, 0, 0});
     }
   }
-  const attention_key_bounds bounds =
-      bounds_of_sequence(p, place.batch, place.head / (p.heads / p.key_heads), place.of_sequence,
-                         place.sequence);
+  const attention_key_bounds bounds = bounds_of_sequence(
+      p, place.batch, place.head / (p.heads / p.key_heads), place.of_sequence, place.sequence);
 #pragma unroll 1
   for (;;) {
     rows.finish(p, place, first, bounds);

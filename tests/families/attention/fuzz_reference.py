@@ -270,7 +270,8 @@ class Problem:
         """What dq / scale loses in integers, each row's units being a power of two of its own.
 
         |Σ p (do · v − δ) k| ≤ (|do|₂ · max |v|₂ + |δ|) · max |k|, the largest of all keys of the
-        head: that is less than 2³⁰ units. Each sum over INTEGER_KEYS keys is off by half a unit.
+        sequence, at most of the head: that is less than 2³⁰ units. Each sum over INTEGER_KEYS keys
+        is off by half a unit.
         """
         keys = self.k.shape[-2]
         if not self.integer_dq or keys == 0:

@@ -349,7 +349,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         "attention_backward_bounds.cuh",
-        "bounds_of_head",
+        "bounds_of_sequence",
         "argument more",
         "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",
     ),
@@ -360,6 +360,6 @@ LISTED: tuple[Listed, ...] = (
             "argument double",
             "32 leads to the lane itself, and 16 to 1 follow",
         )
-        for function in ("attention_backward_bounds", "bounds_of_head")
+        for function in ("attention_backward_bounds", "bounds_of_sequence")
     ),
 )

@@ -11,7 +11,7 @@ import thunderkittens
 from tests.tools import packed_apart
 from tests.tools.in_simulator import needs_simulator
 
-# Of no token, of one, of a block and of several, none of which begins where a block does.
+# Of a token, of none, and of one block or several; none of which begins where a block does.
 ENDS = (0, 70, 71, 71, 201, 400)
 SPOILED = (0, 3, 4)
 INPUTS = ("q", "k", "v", "do", "dlse")

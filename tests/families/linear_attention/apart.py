@@ -8,8 +8,8 @@ from tests.families.linear_attention import cases
 from tests.families.linear_attention.cases import Case
 from tests.tools import packed_apart
 
-# Of no token, of one, of a chunk and of several: of each backend the first and the fourth are
-# spoiled. And one whose sequence in the middle is of several segments.
+# Of several chunks, one token, none, several chunks again, and one. SPOILED: one in front of all
+# others, and one in the middle. OF_SEGMENTS: the one in the middle is of several segments.
 APART = Case(length=265, key_heads=1, key_width=16, value_width=24, ends=(0, 70, 71, 71, 201, 265))
 SPOILED = (0, 3)
 OF_SEGMENTS = Case(

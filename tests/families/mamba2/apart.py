@@ -8,8 +8,8 @@ from tests.families.mamba2 import cases
 from tests.families.mamba2.cases import Case
 from tests.tools import packed_apart
 
-# Of no token, of one, of a chunk and of several: of each backend the first and the fourth are
-# spoiled. And one whose sequence in the middle is of several segments.
+# Of several chunks, one token, none, several chunks again, and one. SPOILED: one in front of all
+# others, and one in the middle. OF_SEGMENTS: the one in the middle is of several segments.
 APART = Case(length=265, head_width=16, state_width=24, z=True, ends=(0, 70, 71, 71, 201, 265))
 SPOILED = (0, 3)
 OF_SEGMENTS = Case(length=1100, heads=1, head_width=16, state_width=16, ends=(0, 90, 1000, 1100))

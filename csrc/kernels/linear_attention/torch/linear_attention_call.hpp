@@ -57,8 +57,8 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like);
 //   dg(t) = ⟨dS(0 − 1), S(0 − 1)⟩ − Σ(i < t) (q(i) · dq(i) − k(i) · dk(i))
 //
 // For g(t) scales all that leads from before t to after it; what q(i) · dq(i) measures ends at i,
-// and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence: what others
-// hold, NaN too, does not reach it. Tokens of no sequence may hold anything, and get 0.
+// and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence: what
+// others hold, NaN too, does not reach it. Tokens of no sequence may hold anything, and get 0.
 Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
                       const Tensor& d_initial_state, const std::optional<packing>& packed);
 

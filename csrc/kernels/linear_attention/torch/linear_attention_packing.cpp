@@ -38,9 +38,8 @@ packing::packing(const Tensor& cu_seqlens, int64_t length, int64_t chunk) : chun
   rank_ = number - first_of_own;
   begins_ = rank_ == 0;
   ends_ = number == last_.index_select(0, sequence_);
-  const Tensor token =
-      (start.index_select(0, sequence_) + rank_ * chunk).unsqueeze(1) +
-      at::arange(chunk, bounds.options());  // [N, chunk]
+  const Tensor token = (start.index_select(0, sequence_) + rank_ * chunk).unsqueeze(1) +
+                       at::arange(chunk, bounds.options());  // [N, chunk]
   is_vacant_ = (token >= end.index_select(0, sequence_).unsqueeze(1)).flatten();
   token_ = token.clamp_max(length - 1).flatten();
 

@@ -198,10 +198,9 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
   if (needs_dD) results[5] = x_dots.sum(at::IntArrayRef({0, 1})).to(c.D->scalar_type());
   if (gates) {
     const Tensor d_weights = b_dots.sum(-1);
-    add_gradients_of_gates(
-        results, b, steps, d_weights,
-        decay_gradient(c_dots.sum(-1), steps * d_weights, initial, d_initial,
-                       packing_of(c.cu_seqlens, c.x.size(1))));
+    add_gradients_of_gates(results, b, steps, d_weights,
+                           decay_gradient(c_dots.sum(-1), steps * d_weights, initial, d_initial,
+                                          packing_of(c.cu_seqlens, c.x.size(1))));
   }
   if (b.needs[7]) results[7] = d_initial;
   return results;
