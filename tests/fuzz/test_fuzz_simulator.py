@@ -17,6 +17,12 @@ AT_THE_ENDS = {
     for module in families.each("fuzz*.py")
     if hasattr(module, "AT_THE_ENDS")
 }
+# By op: a GPU's cases whose bounds were wrong of kernels alone.
+LARGE_KERNELS = {
+    module.OPS[0]: module.LARGE_KERNELS
+    for module in families.each("fuzz*.py")
+    if hasattr(module, "LARGE_KERNELS")
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,11 +47,13 @@ def test_kernels_pass(op, race):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("op", AT_THE_ENDS)
-def test_bounds_hold_at_the_ends(op):
+@pytest.mark.parametrize(
+    ("op", "large"), [*((op, False) for op in AT_THE_ENDS), *((op, True) for op in LARGE_KERNELS)]
+)
+def test_bounds_hold_where_they_were_wrong(op, large):
     if not SIMULATOR.exists():
         pytest.skip("the simulator is not built: python -m build_tools simulator")
-    setting = Setting("cpu", "simulator")
-    for seed in AT_THE_ENDS[op]:
+    setting = Setting("cpu", "simulator", large=large)
+    for seed in (LARGE_KERNELS if large else AT_THE_ENDS)[op]:
         outcome = Runner(setting).run(op, seed)
         assert not outcome.failures, session.line(setting, op, seed, "; ".join(outcome.failures))

@@ -21,6 +21,8 @@ from thunderkittens import HedgehogState
 
 OPS = ("hedgehog_attention", "hedgehog_attention_step")
 DTYPES = {BF16: 6, FP16: 4, FP32: 1, FP64: 1}
+# A GPU's case in which all tokens have one key: the roundings of its features add up.
+LARGE_KERNELS = (810000310,)
 FIXED = ("q_map", "k_map", "alpha", "beta")
 STATE = HedgehogState._fields
 
@@ -113,17 +115,23 @@ def make(draw: Draw, op: str) -> Case:
 def gradients(
     inputs: list[Tensor], dy: Tensor, dtype: torch.dtype, sharp: float
 ) -> dict[str, Judged]:
-    """Of all inputs; a dozen roundings of rms u / √3, at a few times that."""
+    """Of all inputs; a dozen roundings of rms u / √3, at a few times that.
+
+    What is summed over tokens has errors that are independent where the tokens differ, and one sign
+    where a tensor repeats one.
+    """
     unit = torch.finfo(dtype).eps / 2
     if dtype in (FP32, FP64):  # sums of many terms, and of exponents' errors
         unit *= 64 * (8 + 30 * sharp * sharp)
     leaves = [t.double().detach().requires_grad_() for t in inputs]
     y = cases.definition(*leaves)[0]
     wants = torch.autograd.grad(y, leaves, dy.double())
+    tokens = dy.shape[0] * dy.shape[1]
+    differ = min(len(t.flatten(0, 1).unique(dim=0)) for t in inputs[:3])
     judged = {}
     for name, want in zip(("q", "k", "v", *FIXED), wants, strict=True):
-        summed = 1 if want.dim() == 4 else dy.shape[0] * dy.shape[1]  # tokens
-        parts = (1 + sharp) * summed**0.5 * dy.double().square().mean().sqrt()
+        summed = 1.0 if want.dim() == 4 else tokens / differ**0.5
+        parts = (1 + sharp) * summed * dy.double().square().mean().sqrt()
         bound = unit * (16 * want.abs().amax() + 4 * parts) + torch.finfo(dtype).tiny
         judged[f"d{name}"] = Judged(want, bound.expand_as(want))
     return judged
