@@ -132,7 +132,8 @@ def mamba2(
 
     Numerics:
         As `linear_attention`; dt' and dt' A are float32. Under autocast x, B and C take its dtype,
-        and of dt, D and dt_bias those that are not float32. The same bits on every run. Packed
+        and of dt, D and dt_bias those that are not float32. With z, y has x's dtype before its
+        gate, too: in float16 it is infinite above 65,504 there. The same bits on every run. Packed
         sequences are apart, as there; the gradients of A, D and dt_bias are sums over all.
 
     Source:

@@ -240,6 +240,7 @@ LISTED: tuple[Listed, ...] = (
         Listed(SEQUENCES, f"attention_sequences::{name}", "branch (less|more)", ONE_SEQUENCE)
         for name in ("of_row_block", "of_key_block")
     ),
+    Listed(SEQUENCES, "attention_backward_starts", "start 2/7 less", "no number is less than 0"),
     Listed(
         SEQUENCES,
         "attention_backward_starts",

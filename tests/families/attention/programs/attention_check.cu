@@ -57,7 +57,8 @@ TEST(rows_grow_by_many_keys) {
                  .hill = 250});
   }
 }
-// Logits of 2³¹, whose largest comes first, or later, beside rows of the same warp that are near.
+// Logits of 2³¹ and 2³⁸, whose largest comes first, or later, beside rows of the same warp that are
+// near. No powers of two: of those the product with log₂e is not rounded, and nothing can be lost.
 TEST(far_rows) {
   for (const int64_t key : {380, 20}) {
     for (const bool sinks : {false, true}) {
@@ -69,7 +70,7 @@ TEST(far_rows) {
                    .sinks = sinks,
                    .aimed = sinks ? 4 : 20,  // of a warp's first eight rows or its last, or of both
                    .aimed_key = key,
-                   .far = 0x1p33f});
+                   .far = key == 20 ? 0x1.54p40f : 0x1.54p33f});
     }
   }
 }
@@ -235,7 +236,7 @@ TEST(large_heads_of_far_rows) {
                  .head_dim = 192,
                  .aimed = 4,
                  .aimed_key = key,
-                 .far = 0x1p33f});
+                 .far = key == 20 ? 0x1.54p40f : 0x1.54p33f});
   }
 }
 TEST(large_heads_of_rows_that_see_nothing) {
@@ -296,7 +297,7 @@ TEST(far_rows_without_sums) {
                .lse = false,
                .aimed = 4,
                .aimed_key = 20,
-               .far = 0x1p33f});
+               .far = 0x1.54p40f});
 }
 // Of o one column overflows, of rows that exist and of those that do not.
 TEST(one_column_overflows) {
