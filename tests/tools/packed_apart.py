@@ -1,6 +1,8 @@
 """Packed sequences are apart: what one of them holds reaches no result or gradient of another."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,3 +62,34 @@ def check_apart(
         assert want[name].isfinite().all(), name
         assert torch.equal(got[~own], want[name][~own]), f"{name}: of another sequence"
         assert not torch.equal(got[own], want[name][own]), f"{name}: as if nothing were there"
+
+
+def check_case(
+    cases: ModuleType,
+    case: Any,
+    inputs: Tensors,
+    which: int,
+    change: Callable[[Tensor], Tensor | float],
+    only: Sequence[str],
+    unchanged: Sequence[str],
+) -> None:
+    """Asserts that of a family's case: `change` of some inputs of one sequence reaches no other.
+
+    Args:
+        cases: The family's: `run_case` and `names`.
+        case: One of its, packed.
+        inputs: By their names, as `run_case` takes them.
+        which: The sequence.
+        change: Of what a token or a sequence has.
+        only: The inputs that are changed.
+        unchanged: The results that do not depend on these, and are not judged.
+    """
+    some = {name: inputs[name] for name in only}
+    changed = {**inputs, **spoil(some, case.ends, which, change)}
+
+    def run(given: Tensors) -> dict[str, Tensor]:
+        results = cases.run_case(case, tuple(given.values()))
+        named = zip(cases.names(case), results, strict=True)
+        return {name: t for name, t in named if name not in unchanged}
+
+    check_apart(run, inputs, changed, case.ends, which)

@@ -17,20 +17,14 @@ GRADIENTS = ("dy", "dfinal_state")
 INPUTS = (*cases.INPUTS, *GRADIENTS)
 
 
+# What gradients alone do not change.
+OF_INPUTS = ("y", "final_state", "dz")
+
+
 def check(
     case: Case, which: int, change: Callable[[Tensor], Tensor | float], only: tuple = INPUTS
 ) -> None:
     """With `change` of `only` these inputs in one sequence the others have the same bits."""
     inputs = dict(zip(INPUTS, cases.make(case), strict=True))
-    some = {name: inputs[name] for name in only}
-    changed = {**inputs, **packed_apart.spoil(some, case.ends, which, change)}
-
-    def run(given) -> dict[str, Tensor]:
-        results = cases.run_case(case, tuple(given.values()))
-        return {
-            name: t
-            for name, t in zip(cases.names(case), results, strict=True)
-            if only == INPUTS or name not in ("y", "final_state", "dz")
-        }
-
-    packed_apart.check_apart(run, inputs, changed, case.ends, which)
+    unchanged = () if only == INPUTS else OF_INPUTS
+    packed_apart.check_case(cases, case, inputs, which, change, only, unchanged)
