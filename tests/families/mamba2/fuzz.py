@@ -161,8 +161,8 @@ def beyond_the_range(case: cases.Case, inputs) -> dict[str, Tensor]:
 def running_sums(case: cases.Case, inputs, sizes: dict[str, Tensor]) -> dict[str, Tensor]:
     """Of the gradients of dt' A, differences of sums in double over a sequence's tokens.
 
-    Each may be off by length · 2^-53 of what is added up of its sequence, at most of all. A times that is in what
-    ddt of a sequence's tokens is a sum of.
+    Each may be off by length · 2^-53 of what is added up of its sequence, at most of all. A times
+    that is in what ddt of a sequence's tokens is a sum of.
     """
     steps = cases.steps_of(
         case, *(None if inputs[i] is None else inputs[i].double() for i in (1, 7))
