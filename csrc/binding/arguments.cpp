@@ -47,6 +47,9 @@ class shape_checker {
         fail(a, t);
       }
     }
+    const bool no_start = a.packed_only && rank == 1 && TORCH_GUARD_OR_FALSE(sym_eq(sizes[0], 0));
+    TORCH_CHECK_VALUE(!no_start, table_.op, ": ", a.name,
+                      " must have shape [sequences + 1], got [0]");
   }
 
   // Raises unless table.relation holds.
@@ -231,11 +234,12 @@ void check_kind(const argument_table& table, const argument& a, const at::Tensor
 }
 
 void check_number(const argument_table& table, const argument& a, double got) {
-  if (got >= a.minimum && got <= std::numeric_limits<double>::max()) return;
+  if (got >= a.minimum && got <= a.maximum) return;
   const bool bounded = a.minimum > -std::numeric_limits<double>::max();
   std::ostringstream expected;
   expected << (a.kind == argument_kind::number ? "finite" : "an integer");
   if (bounded) expected << (a.kind == argument_kind::number ? " and" : "") << " >= " << a.minimum;
+  if (a.maximum < std::numeric_limits<double>::max()) expected << " and <= " << a.maximum;
   TORCH_CHECK_VALUE(false, table.op, ": ", a.name, " must be ", expected.str(), ", got ", got);
 }
 

@@ -62,8 +62,9 @@ struct argument {
   bool optional = false;
   dtype_rule dtype = dtype_rule::none;
   shape_rule shape;
-  double minimum =
-      -std::numeric_limits<double>::max();  // of a number or integer, which must also be finite
+  // Of a number or integer, which must also be finite.
+  double minimum = -std::numeric_limits<double>::max();
+  double maximum = std::numeric_limits<double>::max();
   std::array<std::string_view, kMaxWords> words{};  // that a word may be
   std::string_view fallback;                        // its default, as the schema has it; "": none
   bool keyword = false;                             // it and those after it are given by name

@@ -44,11 +44,12 @@ std::string joined(const char* brackets, const Range& range, Item item) {
 
 std::string describe(const tk::argument& a) {
   if (a.kind == tk::argument_kind::option) return "";
-  char minimum[32];
-  std::snprintf(minimum, sizeof minimum, "%.17g", a.minimum);
+  char limits[80];
+  std::snprintf(limits, sizeof limits, "\"minimum\": %.17g, \"maximum\": %.17g", a.minimum,
+                a.maximum);
   return "{\"name\": " + as_json(a.name) + ", \"kind\": " + as_json(tk::name(a.kind)) +
          ", \"optional\": " + as_json(a.optional) + ", \"dtype\": " + as_json(tk::name(a.dtype)) +
-         ", \"shape\": " + as_json(a.shape.text) + ", \"minimum\": " + minimum + ", \"words\": " +
+         ", \"shape\": " + as_json(a.shape.text) + ", " + limits + ", \"words\": " +
          joined("[]", a.words,
                 [](std::string_view word) { return word.empty() ? "" : as_json(word); }) +
          "}";

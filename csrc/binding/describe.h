@@ -50,6 +50,11 @@ struct typed : argument {
     a.fallback = value;
     return a;
   }
+  constexpr typed at_most(double value) const {
+    typed a = *this;
+    a.maximum = value;
+    return a;
+  }
   constexpr typed by_name() const {
     typed a = *this;
     a.keyword = true;

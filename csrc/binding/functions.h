@@ -71,8 +71,6 @@ template <class Op>
 bool is_packed(const auto&... args) {
   if constexpr (!Op::arguments.can_be_packed()) {
     return false;
-  } else if constexpr (requires { Op::is_packed(args...); }) {
-    return Op::is_packed(args...);
   } else {
     const auto is_given = [](const auto& a) {
       if constexpr (requires { a.has_value(); }) return a.has_value();

@@ -20,8 +20,6 @@
 //                         of it is one with the defaults of the others. (An argument that Python
 //                         leaves out costs the host as much as one that it gives.)
 //   kRandom               the op draws random numbers
-//   is_packed(args...)    whether the arguments are those of packed sequences, if it is not the
-//                         first argument that they alone have which says so
 //   is_by_row(args...)    whether rows, or the sequences of a batch, are treated each by itself;
 //                         if it is not there, they are, unless packed, with a seed, or reduced
 //   check_options(args...)  raises what the description does not

@@ -27,6 +27,9 @@ def bad(table):
             yield "no such word", argument, argument["words"][0].upper(), ValueError, '"'
         if argument["kind"] in ("number", "integer") and argument["minimum"] > -1e300:
             yield "too small", argument, type(accepted(argument))(-1), ValueError, "-1"
+        if argument["kind"] == "number" and argument["maximum"] < 1e300:
+            value = argument["maximum"] + 1
+            yield "too large", argument, value, ValueError, f"{value:g}"
 
 
 def bad_tensors(table, argument, first):

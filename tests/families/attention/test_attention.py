@@ -295,10 +295,15 @@ def test_packed_gradients():
 def test_packed_options_go_together():
     q, k, v, places = pack([2, 3], [2, 3])
     for name in places:
-        with pytest.raises(ValueError, match="must be given .*, got .* None"):
+        message = f"attention: {name} must be given with cu_seqlens_q, got None"
+        if name == "cu_seqlens_q":
+            message = "attention: cu_seqlens_k must be None without cu_seqlens_q, got a tensor"
+        with pytest.raises(ValueError, match=f"^{message}$"):
             thunderkittens.attention(q, k, v, **{n: p for n, p in places.items() if n != name})
     q4, k4, v4 = make()
-    with pytest.raises(ValueError, match="max_seqlen_k must be None without cu_seqlens"):
+    with pytest.raises(
+        ValueError, match="max_seqlen_q must be None without cu_seqlens_q, got a number$"
+    ):
         thunderkittens.attention(q4, k4, v4, max_seqlen_q=5)
 
 

@@ -271,7 +271,8 @@ def test_bad_options():
         with pytest.raises(ValueError, match='cross_entropy: reduction must be "mean", .* "men"'):
             op(reduction="men")
         with pytest.raises(
-            ValueError, match="cross_entropy: label_smoothing must be <= 1, got 1.5"
+            ValueError,
+            match="cross_entropy: label_smoothing must be finite and >= 0 and <= 1, got 1.5",
         ):
             op(label_smoothing=1.5)
 

@@ -137,7 +137,7 @@ def test_refused():
     with pytest.raises(ValueError, match=message):
         thunderkittens.linear_cross_entropy(x, weight, targets, bias=bias[:8])
     forward = torch.ops.thunderkittens.linear_cross_entropy_forward
-    with pytest.raises(ValueError, match="chunk_rows must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="chunk_rows must be an integer >= 1, got 0"):
         forward(x, weight, targets, None, [True] * 3, chunk_rows=0)
     with pytest.raises(ValueError, match="bias must be given when its gradient is needed"):
         forward(x, weight, targets, None, [True] * 3)

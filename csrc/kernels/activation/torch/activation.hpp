@@ -1,6 +1,11 @@
 // What the ops of this family share on torch's side: y = f(x), and gated y = f(gate) · up.
 #pragma once
 
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -10,15 +15,20 @@
 
 namespace thunderkittens::activations {
 
-// f of an op that has one, or by torch's names "tanh" and "none".
+// f of an op that has one, or by torch's names "tanh" and "none"; and the name.
 inline activation function_of() { return activation::silu; }
 inline activation function_of(std::string_view approximate) {
   return approximate == "tanh" ? activation::gelu_tanh : activation::gelu_erf;
 }
+inline const char* name_of(activation f) { return f == activation::gelu_tanh ? "tanh" : "none"; }
 
 // f(x) and dy · f'(x), by ATen, in the dtype of their arguments.
-Tensor activate(activation f, const Tensor& x);
-Tensor activate_backward(activation f, const Tensor& dy, const Tensor& x);
+inline Tensor activate(activation f, const Tensor& x) {
+  return f == activation::silu ? at::silu(x) : at::gelu(x, name_of(f));
+}
+inline Tensor activate_backward(activation f, const Tensor& dy, const Tensor& x) {
+  return f == activation::silu ? at::silu_backward(dy, x) : at::gelu_backward(dy, x, name_of(f));
+}
 
 // In the dtype in which ATen computes.
 inline Tensor upcast(const Tensor& x) { return x.to(statistics_dtype(x)); }

@@ -24,27 +24,7 @@ const kernel kAttentionForwardKernel("attention", kAttentionForward),
 template <class Op>
 struct of_three {
   static attention_call call_of(const auto&... args) { return {args...}; }
-  // Whether the call is packed. Raises unless what says so is given together.
-  static bool is_packed(const auto&... args) {
-    const auto given = by_name<Op>(args...);
-    const bool rows = given("cu_seqlens_q"_name).has_value(),
-               keys = given("cu_seqlens_k"_name).has_value(),
-               most_rows = given("max_seqlen_q"_name).has_value(),
-               most_keys = given("max_seqlen_k"_name).has_value(), packed = rows || keys;
-    TORCH_CHECK_VALUE(
-        packed || (!most_rows && !most_keys), Op::name,
-        ": max_seqlen_q and max_seqlen_k must be None without cu_seqlens, got a number");
-    TORCH_CHECK_VALUE(!packed || (rows && keys), Op::name,
-                      ": cu_seqlens_q and cu_seqlens_k must be given together, got ",
-                      rows ? "cu_seqlens_k" : "cu_seqlens_q", " None");
-    TORCH_CHECK_VALUE(!packed || (most_rows && most_keys), Op::name,
-                      ": max_seqlen_q and max_seqlen_k must be given with cu_seqlens, got ",
-                      most_rows ? "max_seqlen_k" : "max_seqlen_q", " None");
-    return packed;
-  }
-  static void check_options(const auto&... args) {
-    check_sequences<Op>("cu_seqlens_q", by_name<Op>(args...)("cu_seqlens_q"_name), args...);
-  }
+  static void check_options(const auto&... args) { check_sequences<Op>(args...); }
 };
 
 // Of a call that fits if q and k are torch's [B, H, S, D].

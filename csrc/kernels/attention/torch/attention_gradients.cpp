@@ -50,9 +50,9 @@ struct head_inputs {
   Tensor lse, delta;  // [N, group · Sq, 1]
 };
 
-// p and scale · ds, [N, group · Sq, Sk].
+// p and scale · ds, [N, group · Sq, Sk]; `hidden` [Sq, Sk] or [N, 1, Sq, Sk], or undefined.
 tensor_array<2> weights_and_score_gradients(const attention_call& c, const head_layout& layout,
-                                            const optional_tensor& seen, const head_inputs& in) {
+                                            const Tensor& hidden, const head_inputs& in) {
   const double scale = attention_scale(c.scale, c.q.size(3));
   Tensor scores = at::matmul(in.q, in.k.transpose(1, 2)).mul_(scale);
   Tensor slope;
@@ -62,9 +62,9 @@ tensor_array<2> weights_and_score_gradients(const attention_call& c, const head_
     scores = bent * c.softcap;
   }
   const Tensor weights = scores.sub_(in.lse).exp_();
-  if (seen) {
+  if (hidden.defined()) {
     weights.view_symint({weights.size(0), layout.group, layout.rows, layout.keys})
-        .masked_fill_(seen->logical_not(), 0);
+        .masked_fill_(hidden, 0);
   }
   const Tensor ds =
       at::matmul(in.dout, in.v.transpose(1, 2)).sub_(in.delta).mul_(weights).mul_(scale);
@@ -72,17 +72,18 @@ tensor_array<2> weights_and_score_gradients(const attention_call& c, const head_
   return {weights, ds};
 }
 
-// The gradients of a call that is not packed; `seen` [Sq, Sk]. Those of sinks are of the computing
-// dtype, what is not needed is undefined.
-tensor_array<4> formula_backward(const attention_backward_call& b, const optional_tensor& seen) {
-  const attention_call& c = b.forward;
+// The gradients of a call, whose outputs lie as if it were not packed, and so do they. Those of
+// sinks are of the computing dtype, what is not needed is undefined.
+tensor_array<4> formula_backward(const attention_backward_call& b) {
+  const masked_call masked(b.forward);
+  const attention_call& c = masked.call;
+  const optional_tensor& seen = masked.seen;
   const head_layout layout(c);
   const at::ScalarType type = statistics_dtype(c.q);
   // A row that sees no key passes nothing on, whatever it holds: 0 · NaN must not reach the sums.
-  const Tensor blind =
-      seen ? seen->any(-1).logical_not()
-           : at::full_symint({layout.rows}, layout.keys == 0, c.q.options().dtype(at::kBool));
-  const auto seeing = [&](const Tensor& t) { return t.masked_fill(blind.view({-1, 1, 1}), 0); };
+  const Tensor blind = seen ? seen->any(-1).logical_not().unsqueeze(-1).unsqueeze(-1)
+                            : at::full({}, layout.keys == 0, c.q.options().dtype(at::kBool));
+  const auto seeing = [&](const Tensor& t) { return t.masked_fill(blind, 0); };
   const Tensor q = layout.queries(seeing(c.q)), dout = layout.queries(seeing(b.dout)),
                k = layout.key_rows(c.k), v = layout.key_rows(c.v);
   // Without a key and a sink: exp(−inf − inf) = 0.
@@ -97,12 +98,19 @@ tensor_array<4> formula_backward(const attention_backward_call& b, const optiona
   const Tensor dq = room(b.needs[0], q), dk = room(b.needs[1], k), dv = room(b.needs[2], v);
   const int64_t count = q.size(0), scores = std::max<int64_t>(1, q.size(1) * k.size(1));
   const int64_t step = std::max<int64_t>(1, kMostScores / scores);
+  const Tensor hidden = seen ? seen->logical_not() : Tensor();
+  const auto hidden_from = [&](int64_t first, int64_t heads) {
+    if (!seen || hidden.dim() == 2) return hidden;
+    const Tensor head = at::arange(first, first + heads, hidden.options().dtype(at::kLong));
+    return hidden.index_select(0, head.floor_divide(c.k.size(2))).unsqueeze(1);
+  };
   for (int64_t first = 0; first < count; first += step) {
     const int64_t heads = std::min(step, count - first);
     const auto of = [&](const Tensor& t) { return t.narrow(0, first, heads); };
     const auto upcast = [&](const Tensor& t) { return of(t).to(type); };
     const head_inputs in{upcast(q), upcast(dout), upcast(k), upcast(v), of(lse), of(delta)};
-    const auto [weights, ds] = weights_and_score_gradients(c, layout, seen, in);
+    const auto [weights, ds] =
+        weights_and_score_gradients(c, layout, hidden_from(first, heads), in);
     if (b.needs[0]) of(dq).copy_(at::matmul(ds, in.k));
     if (b.needs[1]) of(dk).copy_(at::matmul(ds.transpose(1, 2), in.q));
     if (b.needs[2]) of(dv).copy_(at::matmul(weights.transpose(1, 2), in.dout));
@@ -120,22 +128,7 @@ tensor_array<4> formula_backward(const attention_backward_call& b, const optiona
           b.needs[2] ? layout.as_key_rows(dv) : dv, dsinks};
 }
 
-// ---- Part by part -------------------------------------------------------------------------------
-
-// Gradients that are sums over the parts of a call, still 0.
-tensor_array<4> no_gradients(const attention_backward_call& b) {
-  const attention_call& c = b.forward;
-  return {at::zeros_like(c.q), at::zeros_like(c.k), at::zeros_like(c.v),
-          c.sinks ? at::zeros_like(*c.sinks, b.lse.scalar_type()) : Tensor()};
-}
-// Adds those of a part, whose `rows` of q and `keys` of k and v no other part has.
-void add(const tensor_array<4>& sums, const tensor_array<4>& part, const auto& rows,
-         const auto& keys) {
-  if (part[0].defined()) rows(sums[0]).copy_(part[0]);
-  if (part[1].defined()) keys(sums[1]).copy_(part[1]);
-  if (part[2].defined()) keys(sums[2]).copy_(part[2]);
-  if (part[3].defined()) sums[3].add_(part[3]);
-}
+// ---- Packed sequences ---------------------------------------------------------------------------
 
 // Changes the tensors that lie beside the call.
 void change_outputs(attention_backward_call& b, const auto& change) {
@@ -143,41 +136,20 @@ void change_outputs(attention_backward_call& b, const auto& change) {
   if (b.dlse) b.dlse = change(*b.dlse);
 }
 
-// Keys with bounds: batch by batch, whose masks differ.
-tensor_array<4> bounded_backward(const attention_backward_call& b) {
-  const tensor_array<4> gradients = no_gradients(b);
-  for (int64_t i = 0; i < b.forward.q.size(0); ++i) {
-    const auto of = [&](const Tensor& t) { return t.narrow(0, i, 1); };
-    attention_backward_call one = b;
-    attention_call& c = one.forward;
-    change_outputs(one, of);
-    for (optional_tensor* t : {&c.seqused_k, &c.leftpad_k}) {
-      if (*t) *t = of(**t);
-    }
-    for (Tensor* t : {&c.q, &c.k, &c.v}) *t = of(*t);
-    const Tensor seen = dense_mask(c)->flatten(0, 2).squeeze(0);
-    c = key_ranges(c).of(c);
-    add(gradients, formula_backward(one, seen), of, of);
-  }
-  return gradients;
-}
-
-tensor_array<4> packed_backward_by_mask(const attention_backward_call& b) {
-  const packed_mask mask(b.forward);
-  const auto batch = [](const Tensor& t) { return t.unsqueeze(0); };
-  attention_backward_call one = b;
-  change_outputs(one, batch);
-  one.forward = mask.of(b.forward);
-  tensor_array<4> gradients = formula_backward(one, mask.seen);
+tensor_array<4> backward_by_mask(attention_backward_call b) {
+  change_outputs(b, [](const Tensor& t) { return t.unsqueeze(0); });
+  tensor_array<4> gradients = formula_backward(b);
   for (size_t i = 0; i < 3; ++i) {
     if (gradients[i].defined()) gradients[i] = gradients[i].squeeze(0);
   }
   return gradients;
 }
 
-tensor_array<4> packed_backward_by_sequence(const attention_backward_call& b) {
-  const tensor_array<4> gradients = no_gradients(b);
-  for (const packed_sequence& sequence : packed_sequences(b.forward)) {
+tensor_array<4> backward_by_sequence(const attention_backward_call& b) {
+  const attention_call& c = b.forward;
+  const tensor_array<4> sums{at::zeros_like(c.q), at::zeros_like(c.k), at::zeros_like(c.v),
+                             c.sinks ? at::zeros_like(*c.sinks, b.lse.scalar_type()) : Tensor()};
+  for (const packed_sequence& sequence : packed_sequences(c)) {
     // [T, H, D], but sums [H, T].
     const auto rows = [&](const Tensor& t) {
       return t.narrow(t.dim() == 3 ? 0 : 1, sequence.row, sequence.rows).unsqueeze(0);
@@ -187,17 +159,19 @@ tensor_array<4> packed_backward_by_sequence(const attention_backward_call& b) {
     };
     attention_backward_call one = b;
     change_outputs(one, rows);
-    one.forward = sequence.of(b.forward);
-    add(gradients, formula_backward(one, dense_mask(one.forward)), rows, keys);
+    one.forward = sequence.of(c);
+    const auto [dq, dk, dv, dsinks] = formula_backward(one);
+    if (dq.defined()) rows(sums[0]).copy_(dq);
+    if (dk.defined()) keys(sums[1]).copy_(dk);
+    if (dv.defined()) keys(sums[2]).copy_(dv);
+    if (dsinks.defined()) sums[3].add_(dsinks);
   }
-  return gradients;
+  return sums;
 }
 
 tensor_array<4> by_formula(const attention_backward_call& b) {
-  const attention_call& c = b.forward;
-  if (c.bounds_keys()) return bounded_backward(b);
-  if (!c.cu_seqlens_q) return formula_backward(b, dense_mask(c));
-  return readable_sequences(c) ? packed_backward_by_sequence(b) : packed_backward_by_mask(b);
+  if (!b.forward.cu_seqlens_q) return formula_backward(b);
+  return readable_sequences(b.forward) ? backward_by_sequence(b) : backward_by_mask(b);
 }
 
 }  // namespace

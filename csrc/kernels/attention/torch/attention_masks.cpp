@@ -1,4 +1,5 @@
-// Masks of attention, as bool tensors. The diagonal of row i is i + Sk − Sq, or i + seqused_k − Sq.
+// Masks of attention, as bool tensors. Rows and keys are counted from the end of their sequence, so
+// that the diagonal of row i, at the key i + Sk − Sq or i + seqused_k − Sq, is at i itself.
 #include "kernels/attention/torch/attention_masks.hpp"
 
 #include <ATen/ATen.h>
@@ -13,11 +14,15 @@ namespace {
 Tensor positions(const SymInt& count, const Tensor& like) {
   return at::arange(at::Scalar(count), like.options().dtype(at::kLong));
 }
+// The same, counted from behind the last.
+Tensor places(const SymInt& count, const Tensor& like) {
+  return at::arange(at::Scalar(-count), at::Scalar(0), like.options().dtype(at::kLong));
+}
 
-// `diagonal` [Sq], or [B, Sq]: the key position of each row's diagonal; `column` [Sk]. Returns bool
-// [Sq, Sk], or [B, Sq, Sk].
-Tensor band(const attention_call& c, const Tensor& diagonal, const Tensor& column) {
-  const Tensor distance = column - diagonal.unsqueeze(-1);
+// Places before the end: of rows [Sq], and of keys [Sk] or [B, Sk]. Returns bool [Sq, Sk], or
+// [B, Sq, Sk].
+Tensor band(const attention_call& c, const Tensor& row, const Tensor& key) {
+  const Tensor distance = key.unsqueeze(-2) - row.unsqueeze(-1);
   std::optional<int64_t> right = c.window_right;
   if (c.causal) right = 0;
   Tensor seen = at::ones_like(distance, distance.options().dtype(at::kBool));
@@ -26,25 +31,21 @@ Tensor band(const attention_call& c, const Tensor& diagonal, const Tensor& colum
   return seen;
 }
 
-// Of each of `count` packed tokens: its sequence (-1 when none), and where that starts and how long
-// it is.
+// The sequences of `count` packed tokens.
 struct token_places {
-  Tensor sequence, start;
+  Tensor sequence, is_stray, place;  // which one, whether none, and where before its end
 
-  token_places(const Tensor& cu_seqlens, const SymInt& count)
-      : sequence(at::bucketize(positions(count, cu_seqlens), cu_seqlens, false, /*right=*/true) -
-                 1) {
-    sequence = sequence.masked_fill(sequence >= at::Scalar(cu_seqlens.sym_size(0) - 1), -1);
-    start = cu_seqlens.index_select(0, sequence.clamp_min(0));
+  token_places(const Tensor& cu_seqlens, const SymInt& count) {
+    // The running maximum, as in offsets(): bucketize wants them in order.
+    const Tensor ends =
+        std::get<0>(at::cummax(cu_seqlens.to(at::kLong).clamp(0, at::Scalar(count)), 0));
+    const at::Scalar past(ends.sym_size(0));
+    const Tensor position = positions(count, cu_seqlens);
+    sequence = at::bucketize(position, ends, false, /*right=*/true);
+    is_stray = (sequence == 0) | (sequence == past);
+    place = position - ends.index_select(0, sequence.masked_fill(is_stray, 0));
   }
 };
-
-// The length of each token's sequence in another packing.
-Tensor lengths(const Tensor& cu_seqlens, const Tensor& sequence) {
-  const Tensor first = sequence.clamp_min(0);
-  const Tensor next = (first + 1).clamp_max(at::Scalar(cu_seqlens.sym_size(0) - 1));
-  return cu_seqlens.index_select(0, next) - cu_seqlens.index_select(0, first);
-}
 
 // The call on these, [T, H, D], as one batch.
 attention_call not_packed(attention_call c, const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -67,55 +68,31 @@ std::vector<int64_t> offsets(const Tensor& cu_seqlens, int64_t total) {
 
 }  // namespace
 
-key_ranges::key_ranges(const attention_call& c) {
-  const SymInt keys = c.k.sym_size(1);
-  const Tensor some = c.seqused_k ? *c.seqused_k : *c.leftpad_k;
-  const Tensor all = at::full_symint(some.sym_sizes(), at::Scalar(keys), some.options());
-  end = c.seqused_k ? c.seqused_k->clamp(0, at::Scalar(keys)) : all;
-  const Tensor first = c.leftpad_k ? c.leftpad_k->clamp_min(0) : at::zeros_like(end);
-  const Tensor position = positions(keys, c.q);
-  exist = (position >= first.unsqueeze(1)) & (position < end.unsqueeze(1));
-}
-
-attention_call key_ranges::of(const attention_call& c) const {
-  attention_call one = c;
-  const Tensor none = exist.logical_not().unsqueeze(-1).unsqueeze(-1);
-  for (Tensor* t : {&one.k, &one.v}) *t = t->masked_fill(none, 0);
-  return one;
-}
-
-optional_tensor dense_mask(const attention_call& c) {
-  const SymInt rows = c.q.sym_size(1), columns = c.k.sym_size(1);
-  const Tensor row = positions(rows, c.q), column = positions(columns, c.q);
-  if (c.bounds_keys()) {
-    const key_ranges keys(c);
-    const Tensor diagonal = row + (keys.end.to(at::kLong) - at::Scalar(rows)).unsqueeze(1);
-    return (band(c, diagonal, column) & keys.exist.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
+masked_call::masked_call(attention_call c) : call(std::move(c)) {
+  const SymInt rows = call.q.sym_size(-3), keys = call.k.sym_size(-3);
+  if (call.cu_seqlens_q) {
+    const token_places q(*call.cu_seqlens_q, rows), k(*call.cu_seqlens_k, keys);
+    const auto known = [](const Tensor& t, const Tensor& stray) { return t.masked_fill(stray, 0); };
+    const Tensor stray_keys = k.is_stray.unsqueeze(-1).unsqueeze(-1);
+    stray_rows = q.is_stray.unsqueeze(-1).unsqueeze(-1);
+    call = not_packed(call, known(call.q, stray_rows), known(call.k, stray_keys),
+                      known(call.v, stray_keys));
+    const Tensor same = q.sequence.unsqueeze(1) == k.sequence.unsqueeze(0);
+    seen = band(call, q.place, k.place) & same & k.is_stray.logical_not();
+  } else if (call.bounds_keys()) {
+    const Tensor key = positions(keys, call.q);
+    const auto of_batch = [&](const optional_tensor& t, const SymInt& otherwise) {
+      return t ? t->to(at::kLong).clamp(0, at::Scalar(keys)).unsqueeze(1)
+               : at::full_symint({1, 1}, at::Scalar(otherwise), key.options());
+    };
+    const Tensor end = of_batch(call.seqused_k, keys);
+    const Tensor exist = (key >= of_batch(call.leftpad_k, 0)) & (key < end);  // [B, Sk]
+    const Tensor none = exist.logical_not().unsqueeze(-1).unsqueeze(-1);
+    for (Tensor* t : {&call.k, &call.v}) *t = t->masked_fill(none, 0);
+    seen = band(call, places(rows, call.q), key - end) & exist.unsqueeze(1);
+  } else if (call.causal || call.window_left || call.window_right) {
+    seen = band(call, places(rows, call.q), places(keys, call.q));
   }
-  if (!c.causal && !c.window_left && !c.window_right) return std::nullopt;
-  return band(c, row + at::Scalar(columns - rows), column);
-}
-
-packed_mask::packed_mask(const attention_call& c) {
-  const SymInt rows = c.q.sym_size(0), columns = c.k.sym_size(0);
-  // The running maximum, as in offsets(): bucketize wants them in order.
-  const auto in_order = [](const Tensor& cu_seqlens, const SymInt& total) {
-    return std::get<0>(at::cummax(cu_seqlens.to(at::kLong).clamp(0, at::Scalar(total)), 0));
-  };
-  const Tensor cu_q = in_order(*c.cu_seqlens_q, rows), cu_k = in_order(*c.cu_seqlens_k, columns);
-  const token_places query(cu_q, rows), key(cu_k, columns);
-  const Tensor diagonal = positions(rows, c.q) - query.start + lengths(cu_k, query.sequence) -
-                          lengths(cu_q, query.sequence);
-  const Tensor same =
-      (query.sequence.unsqueeze(1) == key.sequence.unsqueeze(0)) & (key.sequence >= 0);
-  seen = band(c, diagonal, positions(columns, c.q) - key.start) & same;
-  stray_rows = (query.sequence < 0).unsqueeze(-1).unsqueeze(-1);
-  stray_keys = (key.sequence < 0).unsqueeze(-1).unsqueeze(-1);
-}
-
-attention_call packed_mask::of(const attention_call& c) const {
-  const auto known = [](const Tensor& t, const Tensor& stray) { return t.masked_fill(stray, 0); };
-  return not_packed(c, known(c.q, stray_rows), known(c.k, stray_keys), known(c.v, stray_keys));
 }
 
 attention_call packed_sequence::of(const attention_call& c) const {

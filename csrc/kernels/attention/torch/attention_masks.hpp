@@ -8,28 +8,14 @@
 
 namespace thunderkittens {
 
-// Which keys of each batch exist, of a call with seqused_k or leftpad_k.
-struct key_ranges {
-  Tensor end;    // [B]: behind the last one
-  Tensor exist;  // bool [B, Sk]
+// A call as its products are computed: not packed, and with zeros where no sequence has a row or a
+// key, for what lies there may be NaN. Built on the device: nothing is read back.
+struct masked_call {
+  attention_call call;
+  optional_tensor seen;  // bool [Sq, Sk], or [B, Sq, Sk]; none when every row sees every key
+  Tensor stray_rows;     // of a packed call: bool [Tq, 1, 1], those that belong to no sequence
 
-  explicit key_ranges(const attention_call& c);
-  // The call with zeros in k and v where no key is: what lies there may be NaN.
-  attention_call of(const attention_call& c) const;
-};
-
-// Bool [Sq, Sk] of a call that is not packed, [B, 1, 1, Sq, Sk] where key_ranges differ; none when
-// every row sees every key.
-optional_tensor dense_mask(const attention_call& c);
-
-// The same of a packed call, as one call that is not. Built on the device: nothing is read back.
-struct packed_mask {
-  Tensor seen;                    // bool [Tq, Tk]
-  Tensor stray_rows, stray_keys;  // bool [Tq, 1, 1], [Tk, 1, 1]: they belong to no sequence
-
-  explicit packed_mask(const attention_call& c);
-  // The one call, with zeros where no sequence is: what lies there may be NaN.
-  attention_call of(const attention_call& c) const;
+  explicit masked_call(attention_call c);
 };
 
 // Where a sequence of a packed call lies.

@@ -66,15 +66,13 @@ struct attention_op {
   }
 };
 
-// Raises unless what says which rows and keys a sequence has goes together.
+// Raises unless what says which keys a sequence has goes together.
 template <class Op>
-void check_sequences(std::string_view name, const optional_tensor& starts, const auto&... args) {
-  if (!starts) return;
-  TORCH_CHECK_VALUE(!TORCH_GUARD_OR_FALSE(starts->sym_numel().sym_eq(0)), Op::name, ": ", name,
-                    " must have shape [sequences + 1], got [0]");
+void check_sequences(const auto&... args) {
   const auto given = by_name<Op>(args...);
   const bool seqused = given("seqused_k"_name).has_value();
-  TORCH_CHECK_VALUE(!seqused && !given("leftpad_k"_name), Op::name, ": ",
+  const bool bounded = seqused || given("leftpad_k"_name);
+  TORCH_CHECK_VALUE(!bounded || !is_packed<Op>(args...), Op::name, ": ",
                     seqused ? "seqused_k" : "leftpad_k",
                     " must be None with cu_seqlens, which say which keys a packed sequence has; "
                     "got a tensor");

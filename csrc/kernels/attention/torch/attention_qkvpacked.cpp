@@ -22,11 +22,10 @@ struct of_qkv {
             leftpad_k, sinks,    starts,   starts, most,  most, false, qkv};
   }
   static void check_options(const auto&... args) {
-    const auto given = by_name<Op>(args...);
-    const SymInt parts = given("qkv"_name).sym_size(-3);
+    const SymInt parts = by_name<Op>(args...)("qkv"_name).sym_size(-3);
     TORCH_CHECK_VALUE(parts.sym_eq(3).expect_true(__FILE__, __LINE__), Op::name,
                       ": qkv.size(-3) must be 3, for q, k and v, got ", parts);
-    check_sequences<Op>("cu_seqlens", given("cu_seqlens"_name), args...);
+    check_sequences<Op>(args...);
   }
 };
 

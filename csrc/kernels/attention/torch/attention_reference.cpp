@@ -26,9 +26,9 @@ namespace {
 
 // ---- The formula --------------------------------------------------------------------------------
 
-// Of a call that is not packed, seen [Sq, Sk] or [B, 1, 1, Sq, Sk] → o [B, Sq, Hq, Dv],
-// lse [B, Hq, Sq].
-tensor_array<2> formula(const attention_call& c, const optional_tensor& seen) {
+// → o [B, Sq, Hq, Dv], lse [B, Hq, Sq].
+tensor_array<2> formula(const masked_call& masked) {
+  const attention_call& c = masked.call;
   const at::ScalarType type = statistics_dtype(c.q);
   const head_layout layout(c);
   const double scale = attention_scale(c.scale, c.q.sym_size(3).guard_int(__FILE__, __LINE__));
@@ -37,7 +37,11 @@ tensor_array<2> formula(const attention_call& c, const optional_tensor& seen) {
       scale;
   if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
   scores = layout.by_group(scores);
-  if (seen) scores = scores.masked_fill(seen->logical_not(), -kInfinity);
+  if (masked.seen) {
+    const Tensor hidden = masked.seen->logical_not();
+    scores = scores.masked_fill(hidden.dim() == 3 ? hidden.unsqueeze(1).unsqueeze(1) : hidden,
+                                -kInfinity);
+  }
 
   // The sink is one more key without a value; without sinks its logit is −inf, which adds nothing.
   const auto& [batch, key_heads, group, rows, keys] = layout;
@@ -63,18 +67,17 @@ tensor_array<2> formula(const attention_call& c, const optional_tensor& seen) {
 // ---- Packed sequences ---------------------------------------------------------------------------
 
 tensor_array<2> packed_by_mask(const attention_call& c) {
-  const packed_mask mask(c);
-  // A token of no sequence may hold anything: 0 · NaN must not reach the products, nor those of the
-  // gradients, where autograd differentiates this; nor may such a row's own gradient.
-  auto [o, lse] = formula(mask.of(c), mask.seen);
-  return {o.squeeze(0).masked_fill(mask.stray_rows, 0), lse.squeeze(0)};
+  const masked_call one(c);
+  // A token of no sequence may hold anything: where autograd differentiates this, 0 · NaN must not
+  // reach the products from such a row's own gradient either.
+  auto [o, lse] = formula(one);
+  return {o.squeeze(0).masked_fill(one.stray_rows, 0), lse.squeeze(0)};
 }
 
 tensor_array<2> packed_by_sequence(const attention_call& c) {
   std::vector<Tensor> outputs, sums;
   for (const packed_sequence& sequence : packed_sequences(c)) {
-    const attention_call one = sequence.of(c);
-    auto [o, lse] = formula(one, dense_mask(one));
+    auto [o, lse] = formula(masked_call(sequence.of(c)));
     outputs.push_back(o.squeeze(0));
     sums.push_back(lse.squeeze(0));
   }
@@ -130,7 +133,7 @@ struct readable_by_torch final : torch::autograd::FunctionPreHook {
 
 Tensor fused(const attention_call& c) {
   const bool one_row = TORCH_GUARD_OR_FALSE(c.q.sym_size(1).sym_eq(1));  // sees every key
-  const optional_tensor mask = fused_by_mask(c) ? dense_mask(c) : std::nullopt;
+  const optional_tensor mask = fused_by_mask(c) ? masked_call(c).seen : std::nullopt;
   const bool grouped = !TORCH_GUARD_OR_FALSE(c.q.sym_size(2).sym_eq(c.k.sym_size(2)));
   const Tensor rows = operand_of_torch(c.q), keys = operand_of_torch(c.k),
                values = operand_of_torch(c.v);
@@ -175,8 +178,7 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 tensor_array<2> attention_by_aten(const attention_call& c) {
   if (!c.wants_lse && plain(c)) return {fused(c), Tensor()};
-  if (c.bounds_keys()) return formula(key_ranges(c).of(c), dense_mask(c));
-  if (!c.cu_seqlens_q) return formula(c, dense_mask(c));
+  if (!c.cu_seqlens_q) return formula(masked_call(c));
   return readable_sequences(c) ? packed_by_sequence(c) : packed_by_mask(c);
 }
 

@@ -60,17 +60,15 @@ tensor_array<2> compute_forward(const Tensor& logits, const Tensor& targets, con
   }
   if (d.on == nullptr) check_columns();
   loss_rows rows{.logits = logits, .targets = targets.contiguous(), .gradient = gradient()};
-  if (d.on != nullptr && o.reduce != loss_reduction::none) {
-    rows.total = empty_statistics(logits, /*by_row=*/false);
-    compute_rows(d, o, rows);
-    return {rows.total, rows.gradient};
-  }
-  rows.loss = empty_statistics(logits);
-  if (rows.gradient.defined() && o.reduce == loss_reduction::mean) {
+  const bool reduced = d.on != nullptr && o.reduce != loss_reduction::none;
+  Tensor& loss = reduced ? rows.total : rows.loss;
+  loss = empty_statistics(logits, /*by_row=*/!reduced);
+  if (!reduced && rows.gradient.defined() && o.reduce == loss_reduction::mean) {
     rows.counts = count_targets(d, o, rows.targets);
   }
   compute_rows(d, o, rows);
-  return {reduce_losses(d, o, rows.loss, rows.targets, rows.counts), rows.gradient};
+  if (!reduced) loss = reduce_losses(d, o, loss, rows.targets, rows.counts);
+  return {loss, rows.gradient};
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -144,10 +142,6 @@ struct cross_entropy_of_logits {
           tensor("targets", dtype_rule::index, "*"),
       } +
       kLossOptions;
-
-  static void check_options(const Tensor&, const Tensor&, const auto&... of_loss) {
-    loss_options(called, of_loss...);
-  }
 };
 
 struct cross_entropy : cross_entropy_of_logits {
@@ -158,7 +152,7 @@ struct cross_entropy : cross_entropy_of_logits {
 
   static tensor_array<2> compute(bool gradient, const Tensor& logits, const Tensor& targets,
                                  const auto&... of_loss) {
-    return compute_forward(logits, targets, {called, of_loss...},
+    return compute_forward(logits, targets, {of_loss...},
                            gradient ? wanted::gradient : wanted::loss);
   }
   static tensor_array<1> differentiate(const auto&, const Tensor& gradient, const Tensor& dloss,
@@ -176,7 +170,7 @@ struct cross_entropy_forward_in_place : cross_entropy_of_logits {
   static tensor_array<1> compute(const Tensor& logits, const Tensor& targets,
                                  const auto&... of_loss) {
     check_writable_rows(logits);
-    return {compute_forward(logits, targets, {called, of_loss...}, wanted::gradient_in_place)[0]};
+    return {compute_forward(logits, targets, {of_loss...}, wanted::gradient_in_place)[0]};
   }
 };
 
@@ -189,7 +183,7 @@ struct cross_entropy_in_place : cross_entropy_of_logits {
   // Without a gradient to record there is nothing to write.
   static tensor_array<1> compute(const Tensor& logits, const Tensor& targets,
                                  const auto&... of_loss) {
-    return {compute_forward(logits, targets, {called, of_loss...}, wanted::loss)[0]};
+    return {compute_forward(logits, targets, {of_loss...}, wanted::loss)[0]};
   }
 
   static tensor_array<1> record(const call_to_record& call, const Tensor& logits,

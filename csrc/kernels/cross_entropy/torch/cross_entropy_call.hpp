@@ -18,7 +18,7 @@ namespace thunderkittens {
 inline constexpr argument_list kLossOptions{
     integer("ignore_index").otherwise("-100"),
     word("reduction", "mean", "sum", "none").otherwise("\"mean\""),
-    number("label_smoothing", 0.0).otherwise("0.0"),
+    number("label_smoothing", 0.0).at_most(1.0).otherwise("0.0"),
     number("z_loss", 0.0).otherwise("0.0"),
 };
 
@@ -28,9 +28,8 @@ struct loss_options {
   loss_reduction reduce;
   double label_smoothing, z_loss;
 
-  // Raises, in the name of `op`, what the table of arguments does not.
-  loss_options(const char* op, int64_t ignore_index, std::string_view reduction,
-               double label_smoothing, double z_loss);
+  loss_options(int64_t ignore_index, std::string_view reduction, double label_smoothing,
+               double z_loss);
 };
 
 // Raises IndexError unless all targets on the CPU are below `columns`, or ignored. `named`: what
@@ -85,9 +84,7 @@ struct linear_loss_call {
   double label_smoothing, z_loss;
   std::optional<int64_t> chunk_rows = {};  // empty: default_chunk_rows
 
-  loss_options options() const {
-    return {"linear_cross_entropy", ignore_index, reduction, label_smoothing, z_loss};
-  }
+  loss_options options() const { return {ignore_index, reduction, label_smoothing, z_loss}; }
 };
 
 // needs: of x, weight, bias. The loss, and the gradients as if that of the loss were 1; undefined

@@ -8,17 +8,14 @@
 
 namespace thunderkittens {
 
-loss_options::loss_options(const char* op, int64_t ignore_index, std::string_view name,
-                           double label_smoothing, double z_loss)
+loss_options::loss_options(int64_t ignore_index, std::string_view name, double label_smoothing,
+                           double z_loss)
     : ignore_index(ignore_index),
       reduce(name == "none"  ? loss_reduction::none
              : name == "sum" ? loss_reduction::sum
                              : loss_reduction::mean),
       label_smoothing(label_smoothing),
-      z_loss(z_loss) {
-  TORCH_CHECK_VALUE(label_smoothing <= 1.0, op, ": label_smoothing must be <= 1, got ",
-                    label_smoothing);
-}
+      z_loss(z_loss) {}
 
 decision decide_loss(const kernel& wanted, const Tensor& t, int64_t width) {
   const decision d = decide(wanted, t, cross_entropy_backward_problem{.width = width});
@@ -42,24 +39,21 @@ void compute_rows_aten(const loss_options& o, const loss_rows& rows) {
   const Tensor outside = targets.lt(0).logical_or_(targets.ge(width)).logical_and_(~ignored);
   const Tensor column = targets.masked_fill(ignored.logical_or(outside), 0).unsqueeze_(-1);
 
-  // All is computed from x − top, of which no digits are lost where the row lies far from 0.
-  const Tensor top = x.amax(-1, /*keepdim=*/true);
-  Tensor below = x - top;
-  Tensor log_sum = below.exp().sum(-1, /*keepdim=*/true).log_();
-  log_sum.masked_fill_(outside.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
-  const Tensor lse = o.z_loss > 0 ? log_sum + top : Tensor();
+  const Tensor log_p = at::log_softmax(x, -1);
+  log_p.masked_fill_(outside.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+  const Tensor lse = o.z_loss > 0 ? at::logsumexp(x, -1, /*keepdim=*/true) : Tensor();
   const double smooth = o.label_smoothing / static_cast<double>(width);
   if (rows.loss.defined()) {
-    Tensor loss = log_sum - (1 - o.label_smoothing) * below.gather(-1, column);
-    if (o.label_smoothing > 0) loss.sub_(below.sum(-1, /*keepdim=*/true).mul_(smooth));
+    Tensor loss = log_p.gather(-1, column).mul_(o.label_smoothing - 1);
+    if (o.label_smoothing > 0) loss.sub_(log_p.sum(-1, /*keepdim=*/true).mul_(smooth));
     if (o.z_loss > 0) loss.add_(o.z_loss * lse.square());
     rows.loss.copy_(loss.squeeze(-1).masked_fill_(ignored, 0));
   }
   if (!rows.gradient.defined()) return;
-  Tensor gradient = below.sub_(log_sum).exp_();
+  const Tensor gradient = log_p.exp_();
   if (o.z_loss > 0) gradient.mul_(1 + 2 * o.z_loss * lse);
   if (o.label_smoothing > 0) gradient.sub_(smooth);
-  gradient.scatter_add_(-1, column, at::full_like(log_sum, o.label_smoothing - 1));
+  gradient.scatter_add_(-1, column, at::full_like(column, o.label_smoothing - 1, x.options()));
   if (rows.dloss.defined()) gradient.mul_(rows.dloss.unsqueeze(-1));
   if (rows.counts.defined()) gradient.div_(rows.counts);
   rows.gradient.copy_(gradient.masked_fill_(ignored.unsqueeze(-1), 0));

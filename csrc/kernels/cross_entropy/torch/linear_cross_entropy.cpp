@@ -20,7 +20,7 @@ struct gradients_of_unreduced : gradients_of<"linear_cross_entropy"> {
       optional(tensor("bias", dtype_rule::same, "V")),
       needs<3>(),
       integer("ignore_index").otherwise("-100").by_name(),
-      number("label_smoothing", 0.0).otherwise("0.0"),
+      number("label_smoothing", 0.0).at_most(1.0).otherwise("0.0"),
       number("z_loss", 0.0).otherwise("0.0"),
   };
   static constexpr result_list results{like("dx", "x"), like("dweight", "weight"),
@@ -47,18 +47,10 @@ struct with_gradients {
           optional(tensor("bias", dtype_rule::same, "V")),
           needs<3>(),
       } +
-      kLossOptions + argument_list{optional(integer("chunk_rows")).otherwise("None")};
+      kLossOptions + argument_list{optional(integer("chunk_rows", 1)).otherwise("None")};
   static constexpr result_list results{loss("loss"), like("dx", "x"), like("dweight", "weight"),
                                        like("dbias", "bias")};
 
-  static void check_options(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            const optional_tensor& bias, std::array<bool, 3>,
-                            const auto&... options) {
-    const linear_loss_call c{x, weight, targets, bias, options...};
-    c.options();
-    TORCH_CHECK_VALUE(!c.chunk_rows || *c.chunk_rows >= 1, name, ": chunk_rows must be >= 1, got ",
-                      *c.chunk_rows);
-  }
   static tensor_array<4> compute(const Tensor& x, const Tensor& weight, const Tensor& targets,
                                  const optional_tensor& bias, std::array<bool, 3> needs,
                                  const auto&... options) {
@@ -96,7 +88,6 @@ struct linear_cross_entropy {
       kLossOptions;
   static constexpr result_list results{loss("loss")};
 
-  static void check_options(const auto&... args) { linear_loss_call{args...}.options(); }
   static tensor_array<1> compute(const auto&... args) {
     return {linear_cross_entropy_forward({args...}, {})[0]};
   }
@@ -104,7 +95,7 @@ struct linear_cross_entropy {
   static tensor_array<1> record(const call_to_record& call, const Tensor& x, const Tensor& weight,
                                 const Tensor& targets, const optional_tensor& bias,
                                 const auto&... of_loss) {
-    if (loss_options(name, of_loss...).reduce == loss_reduction::none) {
+    if (loss_options(of_loss...).reduce == loss_reduction::none) {
       return thunderkittens::record<linear_cross_entropy>(call, x, weight, targets, bias,
                                                           of_loss...);
     }

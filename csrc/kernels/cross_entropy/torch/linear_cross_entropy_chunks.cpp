@@ -178,10 +178,6 @@ tensor_array<3> zero_gradients(const linear_loss_call& c, std::array<bool, 3> ne
   return {zeros(needs[0], c.x), zeros(needs[1], c.weight), zeros(needs[2], c.bias)};
 }
 
-tensor_array<4> with_loss(const Tensor& loss, const tensor_array<3>& gradients) {
-  return {loss, gradients[0], gradients[1], gradients[2]};
-}
-
 void check_columns(const linear_loss_call& c, const loss_options& o) {
   check_targets("linear_cross_entropy", o, c.targets, c.weight.size(0), "weight.size(-2)");
 }
@@ -201,10 +197,10 @@ tensor_array<4> linear_cross_entropy_forward(const linear_loss_call& c, std::arr
   const Tensor loss = at::empty(targets.sizes(), c.x.options().dtype(statistics_dtype(c.x)));
   if (empty) {
     loss.zero_().masked_fill_(targets.ne(o.ignore_index), std::numeric_limits<double>::quiet_NaN());
-    return with_loss(reduce_losses(d, o, loss, targets), zero_gradients(c, needs));
   }
-  const tensor_array<3> gradients = go_through(d, c, o, loss, Tensor(), needs);
-  return with_loss(reduce_losses(d, o, loss, targets), gradients);
+  const auto [dx, dweight, dbias] =
+      empty ? zero_gradients(c, needs) : go_through(d, c, o, loss, Tensor(), needs);
+  return {reduce_losses(d, o, loss, targets), dx, dweight, dbias};
 }
 
 tensor_array<3> linear_cross_entropy_backward(const linear_loss_call& c, const Tensor& dloss,

@@ -130,16 +130,20 @@ tensor_array<4> empty_gradients(const norm_backward_call& call) {
           like(kDbias, call.bias)};
 }
 
+// What there is of no rows, and what sums over none are.
+tensor_array<4> zeroed(const tensor_array<4>& results) {
+  for (const Tensor& t : results) {
+    if (t.defined() && t.numel() > 0) t.zero_();
+  }
+  return results;
+}
+
 }  // namespace
 
 tensor_array<4> norm_forward(const norm_member& member, const norm_call& call, bool statistics) {
   const Tensor& x = call.x;
   if (x.numel() == 0 && explaining() == nullptr) {
-    tensor_array<4> results = empty_results(member, call, statistics);
-    for (const norm_result i : {kMean, kRstd}) {
-      if (results[i].defined()) results[i].zero_();
-    }
-    return results;
+    return zeroed(empty_results(member, call, statistics));
   }
   const norm_forward_problem problem = problem_of(member, call);
   const decision d = decide(member.forward, x, problem);
@@ -155,13 +159,7 @@ tensor_array<4> norm_forward(const norm_member& member, const norm_call& call, b
 }
 
 tensor_array<4> norm_backward(const norm_member& member, const norm_backward_call& call) {
-  if (call.x.numel() == 0) {  // sums over no rows
-    const tensor_array<4> results = empty_gradients(call);
-    for (const Tensor& t : results) {
-      if (t.defined()) t.zero_();
-    }
-    return results;
-  }
+  if (call.x.numel() == 0) return zeroed(empty_gradients(call));
   const norm_backward_problem problem = problem_of(member, call);
   const decision d = decide(member.backward, call.x, problem);
   if (d.explained) return {};

@@ -23,11 +23,8 @@ const kernel kRotaryKernel("rotary", kRotary);
 // ---- Checks -------------------------------------------------------------------------------------
 
 void check_packing(const rotary_call& c) {
-  const SymInt starts = c.cu_seqlens->sym_numel();
-  TORCH_CHECK_VALUE(starts.sym_ge(1).expect_true(__FILE__, __LINE__),
-                    "rotary: cu_seqlens must have shape [sequences + 1], got [0]");
   if (!c.offsets) return;
-  const SymInt sequences = c.offsets->sym_numel();
+  const SymInt starts = c.cu_seqlens->sym_numel(), sequences = c.offsets->sym_numel();
   TORCH_CHECK_VALUE(starts.sym_eq(sequences + 1).expect_true(__FILE__, __LINE__),
                     "rotary: offsets must have shape [", starts - 1,
                     "] (cu_seqlens.size(0) - 1), got [", sequences, "]");
@@ -87,10 +84,7 @@ void check_sizes(const rotary_call& c) {
 void check_writable(const rotary_call& c) {
   check_no_overlap("rotary", "q", c.q, " where it is written in place");
   check_no_overlap("rotary", "k", c.k, " where it is written in place");
-  TORCH_CHECK(!overlap(c.q, c.k),
-              "rotary: q and k must not share memory where they are written in place, got q of "
-              "strides ",
-              c.q.strides(), " and k of strides ", c.k.strides(), " that do");
+  check_no_overlap("rotary", "q", c.q, "k", c.k, " where both are written in place");
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
