@@ -40,8 +40,8 @@ def jobs() -> dict[str, dict[str, list[Job]]]:
         return found
     for family, columns in found.items():
         for path in sorted(ROOT.glob(f"csrc/kernels/{family}/*.cu")):
-            columns["simulator"].append(simulator.kernel_job(headers, path))
-            columns["race mode"].append(simulator.race_kernel_job(headers, path))
+            columns["simulator"].append(simulator.fast_kernel_job(headers, path))
+            columns["race mode"].append(simulator.fast_kernel_job(headers, path, race=True))
     return found
 
 
@@ -104,8 +104,8 @@ def build_jobs() -> list[Job]:
     except BuildError:
         return found
     kernels = sorted(ROOT.glob("csrc/kernels/*/*.cu"))
-    found += [simulator.kernel_job(headers, path) for path in kernels]
-    return found + [simulator.race_kernel_job(headers, path) for path in kernels]
+    found += [simulator.fast_kernel_job(headers, path) for path in kernels]
+    return found + [simulator.fast_kernel_job(headers, path, race=True) for path in kernels]
 
 
 def seconds() -> dict[str, dict[str, float]]:

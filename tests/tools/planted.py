@@ -75,9 +75,8 @@ def check(verdict: Verdict, mistake: Mistake) -> None:
 
 def job(program: Path, *, race: bool = True) -> compile.Job:
     """The compilation of a program; a fast one, because there are many."""
-    right = simulator.kernel_job(simulator.headers(), program, race=race)
-    command = tuple("-O1" if word == "-O2" else word for word in right.command)
-    return dataclasses.replace(right, name=f"{right.name}.planted", command=command)
+    right = simulator.fast_kernel_job(simulator.headers(), program, race=race)
+    return dataclasses.replace(right, name=f"{right.name}.planted")
 
 
 def job_in(folder: Path, right: compile.Job, header: Header = ((), ())) -> compile.Job:

@@ -35,7 +35,7 @@ from build_tools import compile, ops, settings, simulator
 ops.build(name="new")
 toolkit = simulator.headers()
 kernels = settings.ROOT.glob("csrc/kernels/{FAMILY}/*.cu")
-jobs = [*simulator.jobs(), *(simulator.kernel_job(toolkit, path) for path in kernels)]
+jobs = [*simulator.jobs(), *(simulator.fast_kernel_job(toolkit, path) for path in kernels)]
 objects = compile.run(jobs, "Compiling for the simulator")
 job = simulator.library_job(objects, settings.PACKAGE, "new/_simulator")
 (linked,) = compile.run([job], "Linking")

@@ -87,7 +87,7 @@ def source_of(name: str, for_simulator: bool) -> Path:
 
 def simulator_job(headers: toolchain.Cuda, source: str, name: str) -> compile.Job:
     """The job that compiles a source of this folder with a kernel for the simulator."""
-    job = simulator.kernel_job(headers, FOLDER / source, race=True)
+    job = simulator.fast_kernel_job(headers, FOLDER / source, race=True)
     return with_kernel(job, name, for_simulator=True)
 
 
