@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/linear_attention_decay_gradient.h"
 #include "kernels/linear_attention/linear_attention_generic.h"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/text.h"
@@ -97,14 +98,24 @@ int64_t workspace_bytes(const linear_attention_problem& p,
          int64_t{sizeof(float)};
 }
 
-template <class Plan, class Problem>
-Plan plan_of(const Problem& p, const linear_attention_problem& forward, const device& d) {
+// Where the decays' gradient finds its sums, behind those.
+int64_t tile_sums_offset(const linear_attention_problem& p,
+                         const linear_attention_division& division) {
+  return ceil_div(workspace_bytes(p, division), sizeof(double)) * int64_t{sizeof(double)};
+}
+
+int64_t tile_sums_of(const linear_attention_problem& p) {
+  return p.batch * ceil_div(p.length, kLinearAttentionDecayTile) * p.heads;
+}
+
+template <class Problem>
+bound_kernel<linear_attention_params> kernel_of(const Problem& p,
+                                                const linear_attention_problem& forward,
+                                                const device& d) {
   static const kittens::host::kernel_handle kernel(kLinearAttention);
   refuse_unsupported(kernel.name(), p);
   if (forward.length < 1) throw error(text("linear_attention: length must be at least 1, got 0"));
-  Plan plan{{p, kernel.on(d)}, division_of(forward, d)};
-  plan.workspace.bytes = workspace_bytes(forward, plan.division);
-  return plan;
+  return kernel.on(d);
 }
 
 // What the launches of a call have in common.
@@ -147,6 +158,36 @@ linear_attention_operand operand_of(const linear_attention_problem& p, const voi
   return {data, strides, share};
 }
 
+// The decays' gradient, from the dots that the others have left.
+void launch_decay_gradient(const linear_attention_backward_plan& plan,
+                           const linear_attention_backward_tensors& t, const workspace& work,
+                           stream s) {
+  const linear_attention_problem& p = plan.problem.forward;
+  auto* const sums = reinterpret_cast<double*>(static_cast<char*>(work.memory) +
+                                               tile_sums_offset(p, plan.division));
+  plan.decay_gradient.launch(
+      {
+          .q_dots = t.q_dots,
+          .k_dots = t.k_dots,
+          .weights = t.weights,
+          .weight_strides = p.weight_strides,
+          .initial_state = t.initial_state,
+          .d_initial_state = t.d_initial_state,
+          .d_log_decay = t.d_log_decay,
+          .tile_sums = sums,
+          .state_sums = sums + tile_sums_of(p),
+          .cu_seqlens = t.cu_seqlens,
+          .int64_seqlens = p.int64_seqlens,
+          .sequences = sequences_of(p),
+          .batch = p.batch,
+          .length = p.length,
+          .heads = p.heads,
+          .dots = ceil_div(p.key_width, 64),
+          .state = p.key_width * p.value_width,
+      },
+      s);
+}
+
 // Of a call whose k has the role of v.
 linear_attention_states transposed(const linear_attention_states& s) {
   return {s.data, s.value_stride, s.key_stride};
@@ -161,10 +202,19 @@ std::string why_unsupported(const linear_attention_backward_problem& p) {
 }
 
 linear_attention_plan plan(const linear_attention_problem& p, const device& d) {
-  return plan_of<linear_attention_plan>(p, p, d);
+  const linear_attention_division division = division_of(p, d);
+  return {{p, kernel_of(p, p, d), {workspace_bytes(p, division)}}, division};
 }
 linear_attention_backward_plan plan(const linear_attention_backward_problem& p, const device& d) {
-  return plan_of<linear_attention_backward_plan>(p, p.forward, d);
+  static const kittens::host::kernel_handle decays(kLinearAttentionDecayGradient);
+  const auto kernel = kernel_of(p, p.forward, d);
+  const linear_attention_division division = division_of(p.forward, d);
+  int64_t bytes = workspace_bytes(p.forward, division);
+  if (p.decay_gradient) {
+    const int64_t sums = tile_sums_of(p.forward) + sequences_of(p.forward) * p.forward.heads;
+    bytes = tile_sums_offset(p.forward, division) + sums * int64_t{sizeof(double)};
+  }
+  return {{p, kernel, {bytes}}, division, decays.on(d)};
 }
 
 void launch(const linear_attention_plan& plan, const linear_attention_tensors& t,
@@ -241,6 +291,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     params.finds_parts = params.finds_parts && t.dk == nullptr;  // dk's are the same
     run(params, k, q, d_o, t.dv, K, V);
   }
+  if (plan.problem.decay_gradient) launch_decay_gradient(plan, t, work, s);
 }
 
 }  // namespace thunderkittens

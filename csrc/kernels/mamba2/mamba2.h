@@ -35,6 +35,26 @@ struct mamba2_gates_params {
   mamba2_rows results[6];
 };
 
+// The gradients of dt, A and dt_bias. Of tokens of no sequence they are 0.
+struct mamba2_gate_gradients_params {
+  const float* d_log_decay;  // [batch, length, heads], contiguous
+  const float* d_weights;    // [batch, length, heads, parts], contiguous, to be added up: of dt'
+  const void* dt;            // [batch, length, heads] of `type`, by strides
+  linear_attention_strides dt_strides;
+  const float* dt_bias;  // [heads]; or null: 0
+  const float* a;        // [heads]
+  const float* steps;    // [batch, heads, length], contiguous
+  void* d_dt;            // [batch, length, heads] of `type`, contiguous; or null
+  float *d_a, *d_bias;   // [batch, tiles, heads], sums over tiles of tokens; or null
+  int64_t batch, length, heads, parts;
+  float dt_min, dt_max;
+  bool softplus;
+  dtype type;
+  const void* cu_seqlens;  // [sequences + 1] of int32, or of int64; or null: not packed
+  bool int64_seqlens;
+  int64_t sequences;
+};
+
 inline constexpr int64_t kMamba2StepWidest = 256;  // of a state's rows
 
 struct mamba2_step_params {
@@ -43,6 +63,8 @@ struct mamba2_step_params {
 };
 
 inline constexpr kittens::host::kernel_entry<mamba2_gates_params> kMamba2Gates{"mamba2_gates"};
+inline constexpr kittens::host::kernel_entry<mamba2_gate_gradients_params> kMamba2GateGradients{
+    "mamba2_gate_gradients"};
 inline constexpr kittens::host::kernel_entry<mamba2_step_params> kMamba2Step{"mamba2_step"};
 
 }  // namespace thunderkittens

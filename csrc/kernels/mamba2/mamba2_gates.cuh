@@ -39,7 +39,8 @@ KITTENS_DEVICE float step_of(float dt, bool by_softplus, float least, float most
 }
 
 // Whether a token is of one of the packed sequences.
-KITTENS_DEVICE bool is_of_a_sequence(const mamba2_gates_params& p, int64_t token) {
+template <class Params>
+KITTENS_DEVICE bool is_of_a_sequence(const Params& p, int64_t token) {
   if (p.cu_seqlens == nullptr) return true;
   const auto end = [&](int64_t i) {
     return p.int64_seqlens ? arch::load_global(static_cast<const int64_t*>(p.cu_seqlens) + i)

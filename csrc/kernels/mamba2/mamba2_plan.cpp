@@ -34,15 +34,14 @@ linear_attention_problem scan_of(const mamba2_problem& p) {
   };
 }
 linear_attention_backward_problem scan_of(const mamba2_backward_problem& p) {
-  return {scan_of(p.forward), p.dy_strides};
+  return {scan_of(p.forward), p.dy_strides, p.gate_gradients};
 }
 
-template <class Plan, class Problem>
-Plan plan_of(const Problem& p, const device& d) {
+template <class Problem>
+bound_kernel<mamba2_gates_params> gates_of(const Problem& p, const device& d) {
   static const kittens::host::kernel_handle gates(kMamba2Gates);
   refuse_unsupported("mamba2", p);
-  const auto scan = plan(scan_of(p), d);
-  return {p, gates.on(d), scan, scan.workspace};
+  return gates.on(d);
 }
 
 // Of elements of 16 bits.
@@ -73,6 +72,37 @@ void launch_gates(const bound_kernel<mamba2_gates_params>& gates, const mamba2_p
   gates.launch(params, s);
 }
 
+// From what linear attention's backward has left.
+void launch_gate_gradients(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,
+                           stream s) {
+  const mamba2_problem& p = plan.problem.forward;
+  plan.gate_gradients.launch(
+      {
+          .d_log_decay = t.d_log_decay,
+          .d_weights = t.b_dots,
+          .dt = t.dt,
+          .dt_strides = p.dt_strides,
+          .dt_bias = t.dt_bias,
+          .a = t.a,
+          .steps = t.steps,
+          .d_dt = t.d_dt,
+          .d_a = t.d_a,
+          .d_bias = t.d_dt_bias,
+          .batch = p.batch,
+          .length = p.length,
+          .heads = p.heads,
+          .parts = (p.state_width + 63) / 64,
+          .dt_min = static_cast<float>(p.dt_min),
+          .dt_max = static_cast<float>(p.dt_max),
+          .softplus = p.softplus,
+          .type = p.dt_type,
+          .cu_seqlens = t.cu_seqlens,
+          .int64_seqlens = p.int64_seqlens,
+          .sequences = p.sequences,
+      },
+      s);
+}
+
 }  // namespace
 
 std::string why_unsupported(const mamba2_problem& p) { return why_unsupported(scan_of(p)); }
@@ -80,9 +110,16 @@ std::string why_unsupported(const mamba2_backward_problem& p) {
   return why_unsupported(scan_of(p));
 }
 
-mamba2_plan plan(const mamba2_problem& p, const device& d) { return plan_of<mamba2_plan>(p, d); }
+mamba2_plan plan(const mamba2_problem& p, const device& d) {
+  const auto gates = gates_of(p, d);
+  const auto scan = plan(scan_of(p), d);
+  return {p, gates, scan, scan.workspace};
+}
 mamba2_backward_plan plan(const mamba2_backward_problem& p, const device& d) {
-  return plan_of<mamba2_backward_plan>(p, d);
+  static const kittens::host::kernel_handle gradients(kMamba2GateGradients);
+  const auto gates = gates_of(p, d);
+  const auto scan = plan(scan_of(p), d);
+  return {p, gates, scan, scan.workspace, gradients.on(d)};
 }
 
 void launch(const mamba2_plan& plan, const mamba2_tensors& t, const workspace& work, stream s) {
@@ -135,8 +172,10 @@ void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,
              .skip = t.d,
              .v_dots = t.x_dots,
              .cu_seqlens = t.cu_seqlens,
+             .d_log_decay = t.d_log_decay,
          },
          work, s);
+  if (plan.problem.gate_gradients) launch_gate_gradients(plan, t, s);
 }
 
 }  // namespace thunderkittens

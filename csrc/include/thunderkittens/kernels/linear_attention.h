@@ -15,6 +15,7 @@
 
 namespace thunderkittens {
 
+struct linear_attention_decay_gradient_params;
 struct linear_attention_params;
 struct linear_attention_step_params;
 
@@ -58,6 +59,7 @@ struct linear_attention_tensors {
 struct linear_attention_backward_problem {
   linear_attention_problem forward;
   linear_attention_strides do_strides;
+  bool decay_gradient = false;  // wanted; with dq, dk, their dots and what the states ask for
 };
 
 struct linear_attention_backward_tensors {
@@ -83,6 +85,9 @@ struct linear_attention_backward_tensors {
   const float* skip = nullptr;
   float* v_dots = nullptr;  // do · v, [batch, length, heads]: of skip; with dq alone; or null
   const void* cu_seqlens = nullptr;
+  // With decay_gradient, [batch, length, heads], contiguous; 0 for a token of no sequence. With an
+  // initial state it needs that one's gradient.
+  float* d_log_decay = nullptr;
 };
 
 // How a sequence is cut: a block computes the outputs of a segment, and before that others find the
@@ -91,13 +96,15 @@ struct linear_attention_division {
   int64_t segment = 0, part = 0;
 };
 
-// The workspace holds the states of parts, where a sequence has more than one segment.
+// The workspace holds the states of parts, where a sequence has more than one segment; and of the
+// decays' gradient the sums of tiles of tokens.
 struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
   linear_attention_division division;
 };
 struct linear_attention_backward_plan
     : plain_plan<linear_attention_backward_problem, linear_attention_params> {
   linear_attention_division division;
+  bound_kernel<linear_attention_decay_gradient_params> decay_gradient;
 };
 
 // Why no kernel computes this, whatever the device; "" when one does.

@@ -17,7 +17,11 @@
 
 namespace thunderkittens {
 
+struct mamba2_gate_gradients_params;
 struct mamba2_gates_params;
+
+// Tokens over which the backward adds up the gradients of A and dt_bias.
+inline constexpr int64_t kMamba2GateTile = 256;
 
 // As linear_attention_problem, with B's and C's width as keys' and x's as values'.
 struct mamba2_problem {
@@ -53,6 +57,7 @@ struct mamba2_tensors {
 struct mamba2_backward_problem {
   mamba2_problem forward;
   linear_attention_strides dy_strides;
+  bool gate_gradients = false;  // wanted, of dt, A or dt_bias; with dc, db and their dots
 };
 
 struct mamba2_backward_tensors {
@@ -74,13 +79,21 @@ struct mamba2_backward_tensors {
   void* db = nullptr;                // [batch, length, heads, state_width] of `type`
   void* dc = nullptr;                // the same
   float* d_initial_state = nullptr;  // with dx or db alone
-  // What the gradients of dt' and dt' A are made of: C · dC and B · dB / dt' of each token and
-  // head, [batch, length, heads, (state_width + 63) / 64], whose last dimension is still to be
-  // added up; with dc and with db alone; or null. The latter is the gradient of dt' as a weight.
+  // C · dC and B · dB / dt' of each token and head, [batch, length, heads, (state_width + 63) /
+  // 64], whose last dimension is still to be added up; with dc and with db alone; or null. The
+  // latter is the gradient of dt' as a weight.
   float* c_dots = nullptr;
   float* b_dots = nullptr;
   float* x_dots = nullptr;  // dy · x, [batch, length, heads]: of D; with dc alone; or null
   const void* cu_seqlens = nullptr;
+  // With gate_gradients; with an initial state it needs that one's gradient. The first is written,
+  // and read again; the others may each be null: not wanted.
+  float* d_log_decay = nullptr;  // [batch, length, heads]: of dt' A
+  void* d_dt = nullptr;          // the same, of `dt_type`
+  // Of A and of dt_bias, [batch, (length + 255) / 256, heads], whose first dimensions are still to
+  // be added up.
+  float* d_a = nullptr;
+  float* d_dt_bias = nullptr;
 };
 
 struct mamba2_plan {
@@ -94,6 +107,7 @@ struct mamba2_backward_plan {
   bound_kernel<mamba2_gates_params> gates;
   linear_attention_backward_plan scan;
   workspace_size workspace;
+  bound_kernel<mamba2_gate_gradients_params> gate_gradients;
 };
 
 // ---- One token ----------------------------------------------------------------------------------

@@ -106,6 +106,13 @@ linear_attention_results compute_forward(const linear_attention_call& c, bool wa
   return results;
 }
 
+// [B, S, H], and more if need be.
+Tensor empty_of_tokens(const linear_attention_call& c, std::optional<int64_t> more = std::nullopt) {
+  c10::SmallVector<int64_t, 4> sizes{c.v.size(0), c.v.size(1), c.v.size(2)};
+  if (more) sizes.push_back(*more);
+  return at::empty(sizes, c.v.options().dtype(at::kFloat));
+}
+
 linear_attention_gradients backward_by_kernel(const decision& d,
                                               const linear_attention_backward_call& b) {
   linear_attention_call c = b.forward;
@@ -120,15 +127,14 @@ linear_attention_gradients backward_by_kernel(const decision& d,
                   : Tensor();
   };
   const auto dots = [&] {
-    return decays ? at::empty({c.v.size(0), c.v.size(1), c.v.size(2), (c.q.size(3) + 63) / 64},
-                              c.q.options().dtype(at::kFloat))
-                  : Tensor();
+    return decays ? empty_of_tokens(c, (c.q.size(3) + 63) / 64) : Tensor();
   };
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   const Tensor dq = of_heads(b.needs[0] || decays), dk = of_heads(needs_dk),
                dv = needs_dv ? empty_contiguous(c.v) : Tensor(), q_dots = dots(), k_dots = dots(),
-               d_initial = needs_state ? c.empty_state() : Tensor();
-  launch(d, linear_attention_backward_problem{problem_of(c), strides_of(dout)},
+               d_initial = needs_state ? c.empty_state() : Tensor(),
+               d_log_decay = decays ? empty_of_tokens(c) : Tensor();
+  launch(d, linear_attention_backward_problem{problem_of(c), strides_of(dout), decays},
          linear_attention_backward_tensors{
              .q = c.q.const_data_ptr(),
              .k = c.k.const_data_ptr(),
@@ -144,15 +150,13 @@ linear_attention_gradients backward_by_kernel(const decision& d,
              .q_dots = output<float>(q_dots),
              .k_dots = output<float>(k_dots),
              .cu_seqlens = input(ends),
+             .d_log_decay = output<float>(d_log_decay),
          });
   linear_attention_gradients results;
   if (b.needs[0]) results[0] = add_up_heads(dq, c.q);
   if (b.needs[1]) results[1] = add_up_heads(dk, c.k);
   if (b.needs[2]) results[2] = dv;
-  if (decays) {
-    results[3] = decay_gradient(q_dots.sum(-1), k_dots.sum(-1), initial, d_initial,
-                                packing_of(c.cu_seqlens, c.v.size(1)));
-  }
+  if (decays) results[3] = d_log_decay;
   if (b.needs[4]) results[4] = d_initial;
   return results;
 }

@@ -111,12 +111,40 @@ recurrence of_call(const linear_attention_call& c, const std::optional<packing>&
   return r;
 }
 
-}  // namespace
-
 std::optional<packing> packing_of(const optional_tensor& cu_seqlens, int64_t length) {
   if (!cu_seqlens) return std::nullopt;
   return packing(*cu_seqlens, length, kChunk);
 }
+
+// The gradient of the decays from q · dq and k · dk of each token and head, [B, S, H], and from the
+// initial state and its gradient, which may both be undefined:
+//
+//   dg(t) = ⟨dS(0 − 1), S(0 − 1)⟩ − Σ(i < t) (q(i) · dq(i) − k(i) · dk(i))
+//
+// For g(t) scales all that leads from before t to after it; what q(i) · dq(i) measures ends at i,
+// and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence: what
+// others hold, NaN too, does not reach it. Tokens of no sequence may hold anything, and get 0.
+Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
+                      const Tensor& d_initial_state, const std::optional<packing>& packed) {
+  const Tensor ends = q_dots - k_dots;
+  const Tensor states = initial_state.defined()
+                            ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
+                            : Tensor();
+  if (!packed) {
+    // Along the last dimension: torch scans others of an H200 at a fiftieth of its bandwidth.
+    Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
+    if (states.defined()) before = before - states.unsqueeze(1);
+    return before.neg_().to(ends.scalar_type()).contiguous();
+  }
+  // Sums within chunks, of which none has tokens of two sequences, and over those before.
+  const Tensor chunks = packed->in_chunks(ends.transpose(1, 2)), sums = running_sums(chunks);
+  Tensor carried = packed->sums_before(sums.select(-1, kChunk - 1));
+  if (states.defined()) carried = carried - packed->of_chunks(states);
+  const Tensor before = sums - chunks + carried.unsqueeze(-1);
+  return packed->of_tokens(before.neg().to(ends.scalar_type())).transpose(1, 2).contiguous();
+}
+
+}  // namespace
 
 Tensor linear_attention_call::empty_state() const {
   const auto sequences = cu_seqlens ? cu_seqlens->sym_numel() - 1 : v.sym_size(0);
@@ -138,26 +166,6 @@ Tensor add_up_heads(const Tensor& of_heads, const Tensor& like) {
           {like.size(0), like.size(1), like.size(2), of_heads.size(2) / like.size(2), like.size(3)})
       .sum(3, /*keepdim=*/false, computing_dtype(like))
       .to(like.scalar_type());
-}
-
-Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state, const std::optional<packing>& packed) {
-  const Tensor ends = q_dots - k_dots;
-  const Tensor states = initial_state.defined()
-                            ? (initial_state * d_initial_state).sum({2, 3}).to(at::kDouble)
-                            : Tensor();
-  if (!packed) {
-    // Along the last dimension: torch scans others of an H200 at a fiftieth of its bandwidth.
-    Tensor before = running_sums(ends.transpose(1, 2).contiguous()).transpose(1, 2) - ends;
-    if (states.defined()) before = before - states.unsqueeze(1);
-    return before.neg_().to(ends.scalar_type()).contiguous();
-  }
-  // Sums within chunks, of which none has tokens of two sequences, and over those before.
-  const Tensor chunks = packed->in_chunks(ends.transpose(1, 2)), sums = running_sums(chunks);
-  Tensor carried = packed->sums_before(sums.select(-1, kChunk - 1));
-  if (states.defined()) carried = carried - packed->of_chunks(states);
-  const Tensor before = sums - chunks + carried.unsqueeze(-1);
-  return packed->of_tokens(before.neg().to(ends.scalar_type())).transpose(1, 2).contiguous();
 }
 
 linear_attention_gradients linear_attention_backward_by_aten(

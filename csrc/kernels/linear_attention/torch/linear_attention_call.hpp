@@ -6,7 +6,6 @@
 
 #include "binding/attention_scale.h"
 #include "binding/tensors.h"
-#include "kernels/linear_attention/torch/linear_attention_packing.hpp"
 
 namespace thunderkittens {
 
@@ -50,19 +49,5 @@ void check_sequences(const char* op, const char* name, const optional_tensor& st
 
 // [B, S, H, D] of each head, to [B, S, Hk, D], as dq and dk of the heads that share one are.
 Tensor add_up_heads(const Tensor& of_heads, const Tensor& like);
-
-// The gradient of the decays from q · dq and k · dk of each token and head, [B, S, H], and from the
-// initial state and its gradient, which may both be undefined:
-//
-//   dg(t) = ⟨dS(0 − 1), S(0 − 1)⟩ − Σ(i < t) (q(i) · dq(i) − k(i) · dk(i))
-//
-// For g(t) scales all that leads from before t to after it; what q(i) · dq(i) measures ends at i,
-// and what k(i) · dk(i) does begins there. The sum is that over the token's own sequence: what
-// others hold, NaN too, does not reach it. Tokens of no sequence may hold anything, and get 0.
-Tensor decay_gradient(const Tensor& q_dots, const Tensor& k_dots, const Tensor& initial_state,
-                      const Tensor& d_initial_state, const std::optional<packing>& packed);
-
-// Of packed sequences where their chunks lie, whose length is torch's; of others nothing.
-std::optional<packing> packing_of(const optional_tensor& cu_seqlens, int64_t length);
 
 }  // namespace thunderkittens

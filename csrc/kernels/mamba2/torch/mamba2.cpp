@@ -162,13 +162,22 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
     return needed ? at::empty({c.x.size(0), c.x.size(1), c.x.size(2), width}, c.x.options())
                   : Tensor();
   };
+  const auto of_tiles = [&](bool needed) {
+    return needed ? at::empty({c.x.size(0) * ((c.x.size(1) + kMamba2GateTile - 1) / kMamba2GateTile),
+                               c.x.size(2)},
+                              c.x.options().dtype(at::kFloat))
+                  : Tensor();
+  };
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   const Tensor dx = needs_dx ? empty_contiguous(c.x) : Tensor(), dB = of_heads(needs_db),
                dC = of_heads(needs_dc), d_initial = needs_state ? empty_state(c) : Tensor(),
                c_dots = gates ? empty_of_tokens(c, parts) : Tensor(),
                b_dots = gates ? empty_of_tokens(c, parts) : Tensor(),
-               x_dots = needs_dD ? empty_of_tokens(c) : Tensor();
-  launch(d, mamba2_backward_problem{problem_of(c), strides_of(dy)},
+               x_dots = needs_dD ? empty_of_tokens(c) : Tensor(),
+               d_log_decay = gates ? empty_of_tokens(c) : Tensor(),
+               d_dt = b.needs[1] ? empty_contiguous(c.dt) : Tensor(), d_a = of_tiles(b.needs[2]),
+               d_bias = of_tiles(b.needs[6] && c.dt_bias);
+  launch(d, mamba2_backward_problem{problem_of(c), strides_of(dy), gates},
          mamba2_backward_tensors{
              .x = c.x.const_data_ptr(),
              .dt = c.dt.const_data_ptr(),
@@ -190,18 +199,19 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
              .b_dots = new_data_of(b_dots),
              .x_dots = new_data_of(x_dots),
              .cu_seqlens = ends.defined() ? ends.const_data_ptr() : nullptr,
+             .d_log_decay = new_data_of(d_log_decay),
+             .d_dt = data(d_dt),
+             .d_a = new_data_of(d_a),
+             .d_dt_bias = new_data_of(d_bias),
          });
   mamba2_gradients results;
   if (b.needs[0]) results[0] = dx;
   if (b.needs[3]) results[3] = add_up_heads(dB, c.B);
   if (b.needs[4]) results[4] = add_up_heads(dC, c.C);
   if (needs_dD) results[5] = x_dots.sum(at::IntArrayRef({0, 1})).to(c.D->scalar_type());
-  if (gates) {
-    const Tensor d_weights = b_dots.sum(-1);
-    add_gradients_of_gates(results, b, steps, d_weights,
-                           decay_gradient(c_dots.sum(-1), steps * d_weights, initial, d_initial,
-                                          packing_of(c.cu_seqlens, c.x.size(1))));
-  }
+  if (b.needs[1]) results[1] = d_dt;
+  if (b.needs[2]) results[2] = d_a.sum(0);
+  if (d_bias.defined()) results[6] = d_bias.sum(0).to(c.dt_bias->scalar_type());
   if (b.needs[7]) results[7] = d_initial;
   return results;
 }

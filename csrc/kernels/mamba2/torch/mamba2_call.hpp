@@ -50,11 +50,4 @@ struct mamba2_backward_call {
 mamba2_results mamba2_by_aten(const mamba2_call& c);
 mamba2_gradients mamba2_backward_by_aten(const mamba2_backward_call& b);
 
-// Fills in ddt, dA and ddt_bias from dt', [B, S, H], and from the gradients of its two uses: as a
-// weight, and in dt' A, the logarithm of the decay. Of a token of no sequence both are 0, and dt'
-// is finite.
-void add_gradients_of_gates(mamba2_gradients& results, const mamba2_backward_call& b,
-                            const Tensor& steps, const Tensor& d_weights,
-                            const Tensor& d_log_decay);
-
 }  // namespace thunderkittens
