@@ -23,6 +23,7 @@ template <int Dots>
 struct decay_gradient_config {
   static constexpr int dots = Dots;
   static constexpr int threads = 256, warps = threads / kWarp;
+  static constexpr int min_blocks = 4;  // 64 registers: with fewer the loads of a run wait
   static constexpr int heads = 8, runs = threads / heads;  // of a block; of its tokens
   static constexpr int tile = kLinearAttentionDecayTile, tokens = tile / runs;  // … of a run
 };
@@ -207,7 +208,8 @@ KITTENS_DEVICE void add_up_state(const linear_attention_decay_gradient_params& p
 
 // Grid: `tile_blocks`, batch · tiles · (heads / 8, rounded up); and a block of each state.
 template <class Config>
-__global__ void __launch_bounds__(Config::threads)
+__global__ void __launch_bounds__(Config::threads,
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     linear_attention_decay_totals(
         const __grid_constant__ linear_attention_decay_gradient_params p, int tile_blocks) {
   begin_dependent_grid();
@@ -250,7 +252,8 @@ KITTENS_DEVICE void leave_tiles(const linear_attention_decay_gradient_params& p,
 
 // Grid: batch · tiles · (heads / 8, rounded up).
 template <class Config>
-__global__ void __launch_bounds__(Config::threads)
+__global__ void __launch_bounds__(Config::threads,
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     linear_attention_decay_gradient(
         const __grid_constant__ linear_attention_decay_gradient_params p) {
   begin_dependent_grid();

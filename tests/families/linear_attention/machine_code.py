@@ -4,11 +4,17 @@ SOURCES = (
     "csrc/kernels/linear_attention/linear_attention",
     "csrc/kernels/linear_attention/linear_attention_sm90",
     "csrc/kernels/linear_attention/linear_attention_step",
+    "csrc/kernels/linear_attention/linear_attention_decay_gradient",
 )
-DEPENDENT = ("linear_attention_step",)  # launched programmatically
+DEPENDENT = (
+    "linear_attention_step",
+    "linear_attention_decay_totals",
+    "linear_attention_decay_gradient",
+)  # launched programmatically
 GENERIC_FORMS = (
     "tests/families/linear_attention/programs/linear_attention_generic_forms.cu",
     "csrc/kernels/linear_attention/linear_attention_step.cu",
+    "csrc/kernels/linear_attention/linear_attention_decay_gradient.cu",
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"linear_attention_chunkwise": "decays"}

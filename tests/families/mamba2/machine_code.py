@@ -1,5 +1,12 @@
 """What tests/ptxas looks for in the machine code of mamba2's kernels."""
 
-SOURCES = ("csrc/kernels/mamba2/mamba2_gates", "csrc/kernels/mamba2/mamba2_step")
-DEPENDENT = ("mamba2_step",)  # launched programmatically
-GENERIC_FORMS = ("csrc/kernels/mamba2/mamba2_step.cu",)  # compiled for other architectures too
+SOURCES = (
+    "csrc/kernels/mamba2/mamba2_gates",
+    "csrc/kernels/mamba2/mamba2_gate_gradients",
+    "csrc/kernels/mamba2/mamba2_step",
+)
+DEPENDENT = ("mamba2_step", "mamba2_gate_gradients")  # launched programmatically
+GENERIC_FORMS = (
+    "csrc/kernels/mamba2/mamba2_step.cu",
+    "csrc/kernels/mamba2/mamba2_gate_gradients.cu",
+)  # compiled for other architectures too
