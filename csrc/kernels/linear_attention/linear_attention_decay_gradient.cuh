@@ -23,7 +23,7 @@ template <int Dots>
 struct decay_gradient_config {
   static constexpr int dots = Dots;
   static constexpr int threads = 256, warps = threads / kWarp;
-  static constexpr int min_blocks = 4;  // 64 registers: with fewer the loads of a run wait
+  static constexpr int min_blocks = 3;  // 80 registers: with fewer the loads of a run wait
   static constexpr int heads = 8, runs = threads / heads;  // of a block; of its tokens
   static constexpr int tile = kLinearAttentionDecayTile, tokens = tile / runs;  // … of a run
 };
@@ -84,8 +84,8 @@ struct sequence_of_token {
 template <class Config>
 struct decay_run {
   int batch, tile, head, tiles;
-  int first;  // token
-  bool is_there;
+  int first;      // token
+  bool is_there;  // else another thread has the head too
   float terms[Config::tokens];
 
   KITTENS_DEVICE explicit decay_run(const linear_attention_decay_gradient_params& p) {
@@ -98,40 +98,54 @@ struct decay_run {
     head = arch::block_x() % groups * Config::heads + thread % Config::heads;
     first = tile * Config::tile + thread / Config::heads * Config::tokens;
     is_there = head < heads;
+    if (!is_there) head = heads - 1;
   }
 
-  // Whether the number of a token is there.
-  KITTENS_DEVICE bool has(const linear_attention_decay_gradient_params& p, int i) const {
-    return is_there && first + i < p.length;
-  }
   // Which of [B, S, H] is a token's.
-  KITTENS_DEVICE int64_t place(const linear_attention_decay_gradient_params& p, int i) const {
-    return (batch * p.length + first + i) * p.heads + head;
+  KITTENS_DEVICE int64_t place(const linear_attention_decay_gradient_params& p, int token) const {
+    return (batch * p.length + token) * p.heads + head;
+  }
+  // Number i of the run's tokens; or the last of all, in whose place one is read that is not there:
+  // without a branch, behind which the next one's loads would wait.
+  KITTENS_DEVICE int token(const linear_attention_decay_gradient_params& p, int i) const {
+    return first + i < p.length ? first + i : static_cast<int>(p.length) - 1;
   }
 
   KITTENS_DEVICE void load(const linear_attention_decay_gradient_params& p) {
-    float k_dots[Config::tokens];
+    float q_dots[Config::tokens][Config::dots], k_dots[Config::tokens][Config::dots];
 #pragma unroll
     for (int i = 0; i < Config::tokens; ++i) {
-      terms[i] = k_dots[i] = 0;
-      if (!has(p, i)) continue;
+      const int64_t from = place(p, token(p, i)) * Config::dots;
 #pragma unroll
       for (int d = 0; d < Config::dots; ++d) {
-        terms[i] += arch::load_global(p.q_dots + place(p, i) * Config::dots + d);
-        k_dots[i] += arch::load_global(p.k_dots + place(p, i) * Config::dots + d);
+        q_dots[i][d] = arch::load_global(p.q_dots + from + d);
+        k_dots[i][d] = arch::load_global(p.k_dots + from + d);
       }
     }
-    const float* const weights = p.weights == nullptr
-                                     ? nullptr
-                                     : p.weights + batch * p.weight_strides.batch +
-                                           head * p.weight_strides.head;
+    float weights[Config::tokens];
+    load_weights(p, weights);
 #pragma unroll
     for (int i = 0; i < Config::tokens; ++i) {
-      float weight = 1;
-      if (weights != nullptr && has(p, i)) {
-        weight = arch::load_global(weights + (first + i) * p.weight_strides.token);
+      float q = q_dots[i][0], k = k_dots[i][0];
+#pragma unroll
+      for (int d = 1; d < Config::dots; ++d) {
+        q += q_dots[i][d];
+        k += k_dots[i][d];
       }
-      terms[i] -= weight * k_dots[i];
+      terms[i] = q - weights[i] * k;
+    }
+  }
+
+  KITTENS_DEVICE void load_weights(const linear_attention_decay_gradient_params& p,
+                                   float (&weights)[Config::tokens]) const {
+#pragma unroll
+    for (float& weight : weights) weight = 1;
+    if (p.weights == nullptr) return;
+    const float* const from =
+        p.weights + batch * p.weight_strides.batch + head * p.weight_strides.head;
+#pragma unroll
+    for (int i = 0; i < Config::tokens; ++i) {
+      weights[i] = arch::load_global(from + token(p, i) * p.weight_strides.token);
     }
   }
 
@@ -189,10 +203,20 @@ KITTENS_DEVICE void add_up_state(const linear_attention_decay_gradient_params& p
                                  decay_gradient_shared<Config>& shared) {
   const float* const state = p.initial_state + which * p.state;
   const float* const gradient = p.d_initial_state + which * p.state;
+  constexpr int kLoads = 8;  // on their way, of each of the two
   float sum = 0;
-#pragma unroll 8
-  for (int i = arch::thread_id(); i < p.state; i += Config::threads) {
-    sum = arch::fma(arch::load_global(state + i), arch::load_global(gradient + i), sum);
+  for (int first = arch::thread_id(); first < p.state; first += kLoads * Config::threads) {
+    float a[kLoads], b[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int place = first + i * Config::threads < p.state ? first + i * Config::threads : first;
+      a[i] = arch::load_global(state + place);
+      b[i] = arch::load_global(gradient + place);
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (first + i * Config::threads < p.state) sum = arch::fma(a[i], b[i], sum);
+    }
   }
   double total = sum;
 #pragma unroll
@@ -210,8 +234,8 @@ KITTENS_DEVICE void add_up_state(const linear_attention_decay_gradient_params& p
 template <class Config>
 __global__ void __launch_bounds__(Config::threads,
                                   arch::min_blocks<Config::threads, Config::min_blocks>)
-    linear_attention_decay_totals(
-        const __grid_constant__ linear_attention_decay_gradient_params p, int tile_blocks) {
+    linear_attention_decay_totals(const __grid_constant__ linear_attention_decay_gradient_params p,
+                                  int tile_blocks) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<decay_gradient_shared<Config>*>(arch::dynamic_shared());
   if (arch::block_x() >= tile_blocks) {
@@ -288,7 +312,7 @@ __global__ void __launch_bounds__(Config::threads,
       of_state = sequence.index;
       state = arch::load_global(p.state_sums + of_state * p.heads + run.head);
     }
-    arch::store_global(p.d_log_decay + run.place(p, i),
+    arch::store_global(p.d_log_decay + run.place(p, token),
                        is_own ? static_cast<float>(state - sum) : 0.0f);
     if (is_own) sum += run.terms[i];
   }

@@ -1,8 +1,8 @@
-// mamba2: the gradients of dt, A and dt_bias, from those of the two uses of dt': as a weight, w, and
-// in dt' A, the logarithm of the decay, g.
+// mamba2: the gradients of dt, A and dt_bias, from those of the two uses of dt': as a weight, w,
+// and in dt' A, the logarithm of the decay, g.
 //
-//   d(dt)(t) = [dt_min ≤ softplus(raw(t)) ≤ dt_max] (dw(t) + A dg(t)) σ(raw(t)),   raw = dt + dt_bias
-//   d(dt_bias) = Σ(t) d(dt)(t),   dA = Σ(t) dt'(t) dg(t)
+//   d(dt)(t) = [dt_min ≤ softplus(raw(t)) ≤ dt_max] (dw(t) + A dg(t)) σ(raw(t)),   raw = dt +
+//   dt_bias d(dt_bias) = Σ(t) d(dt)(t),   dA = Σ(t) dt'(t) dg(t)
 //
 // Without softplus its derivative σ is 1. A block has a tile of 256 tokens and 8 heads, so that it
 // reads and writes whole sectors, and a thread 8 tokens of one of them; the sums over a tile's
@@ -19,7 +19,8 @@ struct mamba2_gate_gradients_config {
   using type = T;
   static constexpr int parts = Parts;
   static constexpr int threads = 256, warps = threads / kWarp;
-  static constexpr int heads = 8, runs = threads / heads;  // of a block; of its tokens
+  static constexpr int min_blocks = 2;  // 128 registers: with fewer the loads of a run wait
+  static constexpr int heads = 8, runs = threads / heads;             // of a block; of its tokens
   static constexpr int tile = kMamba2GateTile, tokens = tile / runs;  // … of a run
 };
 
@@ -47,6 +48,8 @@ struct gate_run {
   using T = typename Config::type;
   int batch, tile, head, tiles;
   int first, count;
+  float d_decay[Config::tokens], d_weight[Config::tokens][Config::parts], step[Config::tokens];
+  T dt[Config::tokens];
   float d_a = 0, d_bias = 0;  // sums
 
   KITTENS_DEVICE explicit gate_run(const mamba2_gate_gradients_params& p) {
@@ -61,34 +64,51 @@ struct gate_run {
     count = head < all_heads ? length - first : 0;
   }
 
+  // Which of [B, S, H] is a token's.
+  KITTENS_DEVICE int64_t place(const mamba2_gate_gradients_params& p, int token) const {
+    return (batch * p.length + token) * p.heads + head;
+  }
+  // Number i of the run's tokens; or its first, in whose place one is read that is not there:
+  // without a branch, behind which the next one's loads would wait.
+  KITTENS_DEVICE int token(int i) const { return first + (i < count ? i : 0); }
+
+  KITTENS_DEVICE void load(const mamba2_gate_gradients_params& p) {
+    const T* const from =
+        static_cast<const T*>(p.dt) + batch * p.dt_strides.batch + head * p.dt_strides.head;
+    const float* const steps_from = p.steps + (batch * p.heads + head) * p.length;
+#pragma unroll
+    for (int i = 0; i < Config::tokens; ++i) {
+      const int64_t at = place(p, token(i));
+      d_decay[i] = arch::load_global(p.d_log_decay + at);
+#pragma unroll
+      for (int part = 0; part < Config::parts; ++part) {
+        d_weight[i][part] = arch::load_global(p.d_weights + at * Config::parts + part);
+      }
+      step[i] = arch::load_global(steps_from + token(i));
+      dt[i] = arch::load_global(from + token(i) * p.dt_strides.token);
+    }
+  }
+
   KITTENS_DEVICE void compute(const mamba2_gate_gradients_params& p) {
     if (count <= 0) return;
-    const T* const dt = static_cast<const T*>(p.dt) + batch * p.dt_strides.batch +
-                        head * p.dt_strides.head;
+    load(p);
+    const token_range there = tokens_of_sequences(p);
     const float a = arch::load_global(p.a + head);
     const float bias = p.dt_bias == nullptr ? 0.0f : arch::load_global(p.dt_bias + head);
 #pragma unroll
     for (int i = 0; i < Config::tokens; ++i) {
       if (i >= count) break;
-      const int token = first + i;
-      const int64_t place = (batch * p.length + token) * p.heads + head;
       float d_dt = 0;
-      if (is_of_a_sequence(p, token)) {
-        const float d_decay = arch::load_global(p.d_log_decay + place);
-        float d_weight = 0;
+      if (there.has(first + i)) {
+        float sum = d_weight[i][0];
 #pragma unroll
-        for (int part = 0; part < Config::parts; ++part) {
-          d_weight += arch::load_global(p.d_weights + place * Config::parts + part);
-        }
-        const float step =
-            arch::load_global(p.steps + (batch * p.heads + head) * p.length + token);
-        const float raw = convert<float>(arch::load_global(dt + token * p.dt_strides.token)) + bias;
-        d_a += d_decay * step;
-        d_dt = (d_weight + d_decay * a) * derivative_of_gate(p, raw);
+        for (int part = 1; part < Config::parts; ++part) sum += d_weight[i][part];
+        d_a += d_decay[i] * step[i];
+        d_dt = (sum + d_decay[i] * a) * derivative_of_gate(p, convert<float>(dt[i]) + bias);
       }
       d_bias += d_dt;
       if (p.d_dt != nullptr) {
-        arch::store_global(static_cast<T*>(p.d_dt) + place, convert<T>(d_dt));
+        arch::store_global(static_cast<T*>(p.d_dt) + place(p, first + i), convert<T>(d_dt));
       }
     }
   }
@@ -96,7 +116,8 @@ struct gate_run {
 
 // Grid: batch · tiles · (heads / 8, rounded up).
 template <class Config>
-__global__ void __launch_bounds__(Config::threads)
+__global__ void __launch_bounds__(Config::threads,
+                                  arch::min_blocks<Config::threads, Config::min_blocks>)
     mamba2_gate_gradients(const __grid_constant__ mamba2_gate_gradients_params p) {
   begin_dependent_grid();
   auto& shared = *reinterpret_cast<mamba2_gate_gradients_shared<Config>*>(arch::dynamic_shared());

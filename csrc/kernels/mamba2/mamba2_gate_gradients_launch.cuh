@@ -10,11 +10,10 @@ template <class Config>
 void launch_gate_gradients(const mamba2_gate_gradients_params& p, host::stream s) {
   const int64_t tiles = (p.length + Config::tile - 1) / Config::tile;
   const int64_t groups = (p.heads + Config::heads - 1) / Config::heads;
-  host::launch_programmatic(mamba2_gate_gradients<Config>,
-                            {{p.batch * tiles * groups},
-                             {Config::threads},
-                             sizeof(mamba2_gate_gradients_shared<Config>)},
-                            s, p);
+  host::launch_programmatic(
+      mamba2_gate_gradients<Config>,
+      {{p.batch * tiles * groups}, {Config::threads}, sizeof(mamba2_gate_gradients_shared<Config>)},
+      s, p);
 }
 
 }  // namespace thunderkittens::mamba2_kernels::inline KITTENS_TARGET

@@ -38,15 +38,21 @@ KITTENS_DEVICE float step_of(float dt, bool by_softplus, float least, float most
   return step < least ? least : step > most ? most : step;
 }
 
-// Whether a token is of one of the packed sequences.
+struct token_range {
+  int64_t start, end;
+
+  KITTENS_DEVICE bool has(int64_t token) const { return start <= token && token < end; }
+};
+
+// The tokens that are of a sequence: of one that is packed, if any are.
 template <class Params>
-KITTENS_DEVICE bool is_of_a_sequence(const Params& p, int64_t token) {
-  if (p.cu_seqlens == nullptr) return true;
+KITTENS_DEVICE token_range tokens_of_sequences(const Params& p) {
+  if (p.cu_seqlens == nullptr) return {0, p.length};
   const auto end = [&](int64_t i) {
     return p.int64_seqlens ? arch::load_global(static_cast<const int64_t*>(p.cu_seqlens) + i)
                            : arch::load_global(static_cast<const int*>(p.cu_seqlens) + i);
   };
-  return end(0) <= token && token < end(p.sequences);
+  return {end(0), end(p.sequences)};
 }
 
 // Zeros in a row of each result.
@@ -64,7 +70,7 @@ __global__ void __launch_bounds__(kGateThreads)
   const int64_t place = int64_t{arch::block_x()} * kGateThreads + arch::thread_id();
   if (place >= p.batch * p.length * p.heads) return;
   const int64_t stream = place / p.length, head = stream % p.heads, token = place % p.length;
-  if (!is_of_a_sequence(p, token)) {
+  if (!tokens_of_sequences(p).has(token)) {
     arch::store_global(p.steps + place, 0.0f);
     arch::store_global(p.log_decay + place, 0.0f);
     return clear_rows(p, token * p.heads + head);  // of the only batch

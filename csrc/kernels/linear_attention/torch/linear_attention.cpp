@@ -126,9 +126,7 @@ linear_attention_gradients backward_by_kernel(const decision& d,
     return needed ? at::empty({c.v.size(0), c.v.size(1), c.v.size(2), c.q.size(3)}, c.q.options())
                   : Tensor();
   };
-  const auto dots = [&] {
-    return decays ? empty_of_tokens(c, (c.q.size(3) + 63) / 64) : Tensor();
-  };
+  const auto dots = [&] { return decays ? empty_of_tokens(c, (c.q.size(3) + 63) / 64) : Tensor(); };
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   const Tensor dq = of_heads(b.needs[0] || decays), dk = of_heads(needs_dk),
                dv = needs_dv ? empty_contiguous(c.v) : Tensor(), q_dots = dots(), k_dots = dots(),

@@ -163,10 +163,11 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
                   : Tensor();
   };
   const auto of_tiles = [&](bool needed) {
-    return needed ? at::empty({c.x.size(0) * ((c.x.size(1) + kMamba2GateTile - 1) / kMamba2GateTile),
-                               c.x.size(2)},
-                              c.x.options().dtype(at::kFloat))
-                  : Tensor();
+    return needed
+               ? at::empty({c.x.size(0) * ((c.x.size(1) + kMamba2GateTile - 1) / kMamba2GateTile),
+                            c.x.size(2)},
+                           c.x.options().dtype(at::kFloat))
+               : Tensor();
   };
   const auto data = [](const Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
   const Tensor dx = needs_dx ? empty_contiguous(c.x) : Tensor(), dB = of_heads(needs_db),
