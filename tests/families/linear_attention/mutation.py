@@ -7,6 +7,7 @@ PROGRAM, GENERIC = (
     Program("linear_attention", "linear_attention", (f"GENERIC={i}",)) for i in (0, 1)
 )
 STEP = Program("linear_attention", "linear_attention_step")
+DECAY_GRADIENT = Program("linear_attention", "linear_attention_decay_gradient")
 TARGETS = {
     "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
@@ -20,13 +21,16 @@ TARGETS = {
     "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_values.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_step.cuh": (STEP,),
+    "kernels/linear_attention/linear_attention_decay_gradient.cuh": (DECAY_GRADIENT,),
 }
 LEFT_OUT = {
     "kernels/linear_attention/linear_attention_generic_tile.cuh": ("blocks_per_multiprocessor",),
     "kernels/linear_attention/linear_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
     "kernels/linear_attention/linear_attention_step.cuh": ("min_blocks",),
+    "kernels/linear_attention/linear_attention_decay_gradient.cuh": ("min_blocks",),
 }
 HOST_SIDE = (
+    "kernels/linear_attention/linear_attention_decay_gradient_launch.cuh",
     "kernels/linear_attention/linear_attention_generic_launch.cuh",
     "kernels/linear_attention/linear_attention_launch.cuh",
     "kernels/linear_attention/linear_attention_step_launch.cuh",

@@ -22,9 +22,13 @@ OF_INPUTS = ("y", "final_state", "dz")
 
 
 def check(
-    case: Case, which: int, change: Callable[[Tensor], Tensor | float], only: tuple = INPUTS
+    case: Case,
+    which: int,
+    change: Callable[[Tensor], Tensor | float],
+    only: tuple = INPUTS,
+    device: str = "cpu",
 ) -> None:
     """With `change` of `only` these inputs in one sequence the others have the same bits."""
-    inputs = dict(zip(INPUTS, cases.make(case), strict=True))
+    inputs = dict(zip(INPUTS, cases.make(case, device), strict=True))
     unchanged = () if only == INPUTS else OF_INPUTS
     packed_apart.check_case(cases, case, inputs, which, change, only, unchanged)

@@ -43,10 +43,13 @@ MISTAKES = (
         PAST,
     ),
     in_gates(
-        "tokens_of_no_sequence_take_part", "if (!is_of_a_sequence(p, token))", "if (false)", STEPS
+        "tokens_of_no_sequence_take_part",
+        "if (!tokens_of_sequences(p).has(token))",
+        "if (false)",
+        STEPS,
     ),
-    in_gates("packed_sequences_start_at_the_first_token", "end(0) <= token &&", "", STEPS),
-    in_gates("packed_sequences_reach_to_the_end", " && token < end(p.sequences)", "", STEPS),
+    in_gates("packed_sequences_start_at_the_first_token", "start <= token &&", "", STEPS),
+    in_gates("packed_sequences_reach_to_the_end", " && token < end;", ";", STEPS),
     in_gates(
         "long_ends_are_read_as_short",
         "static_cast<const int64_t*>(p.cu_seqlens)",

@@ -4,12 +4,17 @@ from tests.mutation.listing import Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("mamba2", "mamba2")
+GATE_GRADIENTS = Program("mamba2", "mamba2_gate_gradients")
 TARGETS = {
     "kernels/mamba2/mamba2_gates.cuh": (PROGRAM,),
+    "kernels/mamba2/mamba2_gate_gradients.cuh": (GATE_GRADIENTS,),
     "kernels/mamba2/mamba2_step.cuh": (PROGRAM,),
 }
-LEFT_OUT: dict[str, tuple[str, ...]] = {}
-HOST_SIDE = ("kernels/mamba2/mamba2_step_launch.cuh",)
+LEFT_OUT = {"kernels/mamba2/mamba2_gate_gradients.cuh": ("min_blocks",)}
+HOST_SIDE = (
+    "kernels/mamba2/mamba2_gate_gradients_launch.cuh",
+    "kernels/mamba2/mamba2_step_launch.cuh",
+)
 
 LISTED: tuple[Listed, ...] = (
     Listed(
