@@ -1,4 +1,4 @@
-"""Packed sequences of linear_attention are apart on a GPU: what one holds changes no bit of another's."""
+"""Packed sequences of linear_attention are apart on a GPU: one changes no bit of another."""
 
 import pytest
 import torch
