@@ -39,7 +39,7 @@ KITTENS_DEVICE float derivative_of_gate(const mamba2_gate_gradients_params& p, f
   const float before = p.softplus ? softplus(raw) : raw;
   // Beyond its limits dt' is constant.
   const float passes = before >= p.dt_min && before <= p.dt_max ? 1.0f : 0.0f;
-  return p.softplus && !(raw > 20) ? passes * sigmoid(raw) : passes;
+  return p.softplus ? passes * sigmoid(raw) : passes;
 }
 
 // What a thread works on: tokens `first` … of a head, of which `count` are there.

@@ -16,7 +16,13 @@ HOST_SIDE = (
     "kernels/mamba2/mamba2_step_launch.cuh",
 )
 
+OF_GRADIENTS = "mamba2/mamba2_gate_gradients.cuh"
+
 LISTED: tuple[Listed, ...] = (
+    Listed(OF_GRADIENTS, "gate_run::gate_run", "branch less", "no token is there, or fewer"),
+    Listed(
+        OF_GRADIENTS, "mamba2_gate_gradients", "term more", "24 leads to the other runs, as 16 does"
+    ),
     Listed(
         "mamba2/mamba2_gates.cuh",
         "softplus",

@@ -130,6 +130,15 @@ TEST(more_tiles_than_runs) { check({.batch = 1, .length = 256 * 67 + 9, .heads =
 TEST(groups_of_heads) {
   check({.batch = 1, .length = 520, .heads = 19, .dots = 1, .state = 64, .weights = true});
 }
+TEST(whole_tiles_and_groups) {
+  check({.batch = 2, .length = 512, .heads = 8, .dots = 1, .state = 2048, .weights = true});
+}
+TEST(a_token_more_than_a_tile) {
+  check({.batch = 2, .length = 257, .heads = 1, .dots = 1, .state = 2049});
+}
+TEST(a_token) {
+  check({.batch = 1, .length = 1, .heads = 1, .dots = 1, .state = 1, .weights = true});
+}
 TEST(packed) {
   check({.batch = 1,
          .length = 1400,

@@ -46,7 +46,9 @@ void check(const call& c) {
   const auto d_weight = random_floats(count * c.parts, 3), a = random_floats(c.heads, 4),
              steps = random_floats(count, 5);  // [batch, heads, length]
   auto bias = random_floats(c.heads, 6);
-  bias[0] = 19;  // where softplus ends
+  bias[0] = 19;                           // where softplus ends
+  dt[0] = kittens::convert<bf16>(0.25f);  // limits of a test
+  dt[(tokens - 1) * row] = kittens::convert<bf16>(1.0f);
   for (size_t token = 0; token < tokens; ++token) {
     if (there(token)) continue;
     dt[token * row] = kittens::convert<bf16>(std::numeric_limits<float>::quiet_NaN());
@@ -152,6 +154,13 @@ TEST(packed_by_long_ends) {
          .ends = {260, 300, 301, 512},
          .int64_seqlens = true});
 }
+TEST(whole_tiles_and_groups) {
+  check({.batch = 2, .length = 256, .heads = 8, .parts = 1, .softplus = true});
+}
+TEST(a_token_more_than_a_tile) {
+  check({.batch = 1, .length = 257, .heads = 9, .parts = 1, .softplus = true});
+}
+TEST(a_token) { check({.batch = 1, .length = 1, .heads = 1, .parts = 1}); }
 TEST(dt_alone) {
   check({.batch = 1,
          .length = 20,
