@@ -149,7 +149,9 @@ struct decay_run {
     }
   }
 
-  // The run's sum. `sequence`: of its first token.
+  // The run's sum. `sequence`: of its first token. Tokens of no sequence are in it, and what is
+  // read for those that are not there; but no token of a sequence is behind these before one
+  // begins.
   KITTENS_DEVICE decay_sum add_up(const linear_attention_decay_gradient_params& p,
                                   sequence_of_token sequence) const {
     decay_sum total;
@@ -157,7 +159,7 @@ struct decay_run {
     for (int i = 0; i < Config::tokens; ++i) {
       sequence.advance(p, first + i);
       if (first + i == sequence.start) total = {0, 1};
-      if (sequence.has(first + i)) total.sum += terms[i];
+      total.sum += terms[i];
     }
     return total;
   }
@@ -260,12 +262,10 @@ KITTENS_DEVICE void leave_tiles(const linear_attention_decay_gradient_params& p,
                                 decay_gradient_shared<Config>& shared) {
   const int start = run.tile * Config::tile, of_run = arch::thread_id() / Config::heads;
   const sequence_of_token sequence = sequence_of_token::of(p, run.batch, start);
+  const double* const from = p.tile_sums + int64_t{run.batch} * run.tiles * p.heads + run.head;
   double sum = 0;
-  if (run.is_there && sequence.has(start)) {
-    const double* const from = p.tile_sums + int64_t{run.batch} * run.tiles * p.heads + run.head;
-    for (int tile = sequence.start / Config::tile + of_run; tile < run.tile; tile += Config::runs) {
-      sum += arch::load_global(from + tile * p.heads);
-    }
+  for (int tile = sequence.start / Config::tile + of_run; tile < run.tile; tile += Config::runs) {
+    sum += arch::load_global(from + tile * p.heads);
   }
 #pragma unroll
   for (int lanes = Config::heads; lanes < kWarp; lanes *= 2) sum += arch::shuffle_xor(sum, lanes);
@@ -299,22 +299,19 @@ __global__ void __launch_bounds__(Config::threads,
   double sum = before.behind(add_up_warps(shared, front, arch::warp_id())).sum;
   if (!run.is_there) return;
 
-  int of_state = -1;  // whose product is `state`
-  double state = 0;
 #pragma unroll
   for (int i = 0; i < Config::tokens; ++i) {
     const int token = run.first + i;
     if (token >= p.length) return;
     sequence.advance(p, token);
     if (token == sequence.start) sum = 0;
-    const bool is_own = sequence.has(token);
-    if (is_own && p.initial_state != nullptr && of_state != sequence.index) {
-      of_state = sequence.index;
-      state = arch::load_global(p.state_sums + of_state * p.heads + run.head);
+    double state = 0;
+    if (p.initial_state != nullptr) {
+      state = arch::load_global(p.state_sums + sequence.index * p.heads + run.head);
     }
     arch::store_global(p.d_log_decay + run.place(p, token),
-                       is_own ? static_cast<float>(state - sum) : 0.0f);
-    if (is_own) sum += run.terms[i];
+                       sequence.has(token) ? static_cast<float>(state - sum) : 0.0f);
+    sum += run.terms[i];
   }
 }
 

@@ -9,9 +9,11 @@ in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_dec
 in_scores = partial(Mistake, file="kernels/linear_attention/linear_attention_scores.cuh")
 in_state = partial(Mistake, file="kernels/linear_attention/linear_attention_state.cuh")
 in_stream = partial(Mistake, file="kernels/linear_attention/linear_attention_stream.cuh")
+in_gradient = partial(Mistake, file="kernels/linear_attention/linear_attention_decay_gradient.cuh")
 
 WRONG = r"outputs\.relative\(\) is "
 ORDERED = r"nothing orders the two"
+GRADIENT = r"got\[at\] is |isnan"
 
 MISTAKES = (
     in_consumer(
@@ -116,5 +118,68 @@ MISTAKES = (
         "s.origin = sequence_origin::packed(s.start, s.length);",
         "s.origin = sequence_origin::packed(0, s.length);",
         WRONG,
+    ),
+    in_gradient(
+        "sums_run_on_over_sequences",
+        "    if (token == sequence.start) sum = 0;\n",
+        "",
+        GRADIENT,
+    ),
+    in_gradient(
+        "a_run_has_what_was_in_front_of_its_sequence",
+        "      if (first + i == sequence.start) total = {0, 1};\n",
+        "",
+        GRADIENT,
+    ),
+    in_gradient(
+        "what_is_in_front_of_a_sequence_is_added",
+        "begins ? sum : front.sum + sum",
+        "front.sum + sum",
+        GRADIENT,
+    ),
+    in_gradient(
+        "tiles_in_front_of_the_sequence_are_added",
+        "int tile = sequence.start / Config::tile + of_run;",
+        "int tile = of_run;",
+        GRADIENT,
+    ),
+    in_gradient(
+        "each_token_is_in_its_own_sum",
+        "    double state = 0;\n",
+        "    double state = 0;\n    sum += run.terms[i];\n",
+        GRADIENT,
+    ),
+    in_gradient(
+        "tokens_of_no_sequence_have_a_gradient",
+        "sequence.has(token) ? static_cast<float>(state - sum) : 0.0f",
+        "static_cast<float>(state - sum)",
+        r"got\[token \* c\.heads \+ h\] is ",
+    ),
+    in_gradient(
+        "a_state_is_that_of_another_sequence",
+        "p.state_sums + sequence.index * p.heads",
+        "p.state_sums + (sequence.index + 1) % p.sequences * p.heads",
+        GRADIENT,
+    ),
+    in_gradient(
+        "sums_of_warps_are_read_before_they_are_there",
+        "  arch::sync_block();\n  decay_sum front;\n",
+        "  decay_sum front;\n",
+        ORDERED,
+    ),
+    in_gradient(
+        "a_tiles_sum_is_added_up_before_its_warps_are_there",
+        "  leave_sums(shared, add_up_runs<Config>(own));\n  arch::sync_block();\n",
+        "  leave_sums(shared, add_up_runs<Config>(own));\n",
+        ORDERED,
+    ),
+    in_gradient(
+        "a_states_sum_is_added_up_before_its_warps_are_there",
+        "  arch::sync_block();\n  if (arch::thread_id() != 0) return;\n",
+        "  if (arch::thread_id() != 0) return;\n",
+        ORDERED,
+    ),
+    in_gradient(
+        "weights_are_left_out", "terms[i] = q - weights[i] * k;", "terms[i] = q - k;", GRADIENT
     ),
 )

@@ -9,6 +9,7 @@ from functools import partial
 from tests.tools.planted import Mistake
 
 in_gates = partial(Mistake, file="kernels/mamba2/mamba2_gates.cuh")
+in_gradients = partial(Mistake, file="kernels/mamba2/mamba2_gate_gradients.cuh")
 in_step = partial(Mistake, file="kernels/mamba2/mamba2_step.cuh")
 
 STEPS = r"got_steps\[(i|place)\] is "
@@ -17,6 +18,8 @@ DECAYS = r"got_decays\[i\] is "
 Y = r"number\(y, place\) is "
 STATES = r"states\[i\] is "
 PAST = r"past the end of a buffer"
+OF_DT = r"number is "
+SUMS = r"got_(a|bias)\[i\] is "
 
 MISTAKES = (
     in_gates("the_exponential_grows", "(x > 0 ? -x : x) * kLog2e", "x * kLog2e", STEPS),
@@ -57,6 +60,30 @@ MISTAKES = (
         STEPS,
     ),
     in_gates("one_word_of_a_row_is_cleared", "i < rows.words", "i < 1", ROWS),
+    in_gradients(
+        "limits_pass_no_less_than_others",
+        "before >= p.dt_min && before <= p.dt_max ? 1.0f : 0.0f",
+        "1.0f",
+        OF_DT,
+    ),
+    in_gradients(
+        "limits_are_of_dt_before_softplus",
+        "const float before = p.softplus ? softplus(raw) : raw;",
+        "const float before = raw;",
+        OF_DT,
+    ),
+    in_gradients("the_sigmoid_falls", "exp2_approx(-x * kLog2e)", "exp2_approx(x * kLog2e)", OF_DT),
+    in_gradients("decays_do_not_depend_on_dt", "sum + d_decay[i] * a)", "sum)", OF_DT),
+    in_gradients("a_gets_no_step", "d_a += d_decay[i] * step[i];", "d_a += d_decay[i];", SUMS),
+    in_gradients(
+        "tokens_of_no_sequence_have_a_gradient", "if (there.has(first + i))", "if (true)", OF_DT
+    ),
+    in_gradients(
+        "sums_are_added_up_before_all_warps_are_there",
+        "  arch::sync_block();\n",
+        "",
+        r"nothing orders the two",
+    ),
     in_step(
         "heads_take_groups_in_turn",
         "group = int(head / (p.heads / p.groups))",
