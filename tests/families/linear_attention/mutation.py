@@ -38,6 +38,7 @@ HOST_SIDE = (
 )
 
 STEP_KERNEL = "linear_attention_step.cuh"
+GRADIENT = "linear_attention_decay_gradient.cuh"
 OF_GENERIC, OF_DECAYS = "linear_attention_generic.cuh", "linear_attention_decays.cuh"
 GENERIC_BLOCK = "linear_attention_generic_block"
 OF_TILES = "64 / 15 is 4 too, and 32 / 15 is 2"
@@ -71,6 +72,25 @@ LISTED: tuple[Listed, ...] = (
         "of the first consumer alone, whose warps are 0 to 3",
     ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
+    Listed(GRADIENT, "decay_gradient_config", "start (1|2)/2 double", TUNING),
+    Listed(GRADIENT, "add_up_state", "start 1/5 (double|less|more)", TUNING),
+    Listed(GRADIENT, "add_up_state", "limit (2|3)/3 more", "all lanes have the total"),
+    Listed(GRADIENT, "add_up_runs", "bound 1/2 shifted", "no lane has one 32 before it"),
+    Listed(GRADIENT, "leave_tiles", "term more", "24 leads to the other runs, as 16 does"),
+    Listed(GRADIENT, "decay_run::add_up", "argument 2/2 more", "whatever is not 0"),
+    Listed(
+        GRADIENT,
+        "sequence_of_token::of",
+        "argument (1|3)/4 less|argument (2|4)/4 (less|more)|bound 2/2 shifted",
+        "what the search stops short of, or a first token, `advance` makes up for",
+    ),
+    Listed(GRADIENT, "sequence_of_token::advance", "argument (less|more)", "an end is in range"),
+    Listed(
+        GRADIENT,
+        "linear_attention_decay_totals",
+        "guard 2/2 never|bound 2/2 shifted",
+        "several threads store the same number",
+    ),
     # Equal numbers, whichever is taken.
     Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
     Listed(STEP_KERNEL, "step_part::of", "limit less|start more", "all that is below 0 is padding"),

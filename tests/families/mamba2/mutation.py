@@ -1,6 +1,6 @@
 """Mutation of mamba2's own kernels: targets, programs, and mutants that no run can notice."""
 
-from tests.mutation.listing import Listed
+from tests.mutation.listing import TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAM = Program("mamba2", "mamba2")
@@ -19,6 +19,7 @@ HOST_SIDE = (
 OF_GRADIENTS = "mamba2/mamba2_gate_gradients.cuh"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(OF_GRADIENTS, "mamba2_gate_gradients_config", "start (1|2)/2 double", TUNING),
     Listed(OF_GRADIENTS, "gate_run::gate_run", "branch less", "no token is there, or fewer"),
     Listed(
         OF_GRADIENTS, "mamba2_gate_gradients", "term more", "24 leads to the other runs, as 16 does"
