@@ -23,7 +23,8 @@ template <int Dots>
 struct decay_gradient_config {
   static constexpr int dots = Dots;
   static constexpr int threads = 256, warps = threads / kWarp;
-  static constexpr int min_blocks = 3;  // 80 registers: with fewer the loads of a run wait
+  // 80 registers, or 128: with fewer the loads of a run wait.
+  static constexpr int min_blocks = Dots == 1 ? 3 : 2;
   static constexpr int heads = 8, runs = threads / heads;  // of a block; of its tokens
   static constexpr int tile = kLinearAttentionDecayTile, tokens = tile / runs;  // … of a run
 };
