@@ -85,10 +85,13 @@ class attention_backward_consumer {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
     dq_rows.add(p.dq[dq_block * Config::parts + W].pairs[arch::warp_id() % 4], dq);
-    if (dq_rows.is_checked()) attention_dq_rows::mark_not_finite(dq_rows_of(dq_block), dq);
+    if (dq_rows.is_checked()) {
+      attention_dq_rows::mark_not_finite(p.dq_factors + dq_block * Config::rows + dq_place(), dq);
+    }
   }
-  KITTENS_DEVICE float* dq_rows_of(int64_t block) const {
-    return attention_dq_rows::place(p, block, Config::rows == 64 ? 0 : W * 64);
+  // Among a block's factors, those of this consumer's part.
+  KITTENS_DEVICE static int dq_place() {
+    return attention_dq_rows::place(Config::rows == 64 ? 0 : W * 64);
   }
 
   // A block of queries, and dq of the one before, if it is not the First.
@@ -105,7 +108,6 @@ class attention_backward_consumer {
     warpgroup::mma_fence();
     warpgroup::mm_ABt(dp, shared.v[W], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
-    const attention_dq_rows next_dq_rows = attention_dq_rows::load(dq_rows_of(walk.block));
     warpgroup::mma_async_wait<1>(s);
     softmax.softmax(s, tile, tile.n * Config::keys + W * 64 + arch::warp_id() % 4 * 16,
                     walk.m * Config::rows, rows.pairs);
@@ -113,12 +115,17 @@ class attention_backward_consumer {
     softmax.gradient(dp, s, rows.pairs);
     copy(weights, s);
     copy(ds, dp);
+    // On its way while the products are issued: only then does this warp wait for it, to show it.
+    shared.ds_ring.wait_empty(ds_at);
+    warpgroup::store_unfenced(shared.ds[ds_at.stage][W], ds);
     if constexpr (!First) issue_dq(dq);
     warpgroup::mma_fence(weights, ds, dk, dv);
     warpgroup::mma_AB(dv, weights, shared.d_o[at.stage]);
     warpgroup::mma_AB(dk, ds, shared.q[at.stage]);
     warpgroup::mma_commit_group();
-    store_ds(ds);
+    const auto next_dq_rows =
+        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());
+    show_ds();
     if constexpr (!First) {
       warpgroup::mma_async_wait<1>(dq);
       store_dq(dq);
@@ -126,14 +133,13 @@ class attention_backward_consumer {
     dq_rows = next_dq_rows;
     dq_block = walk.block;
     warpgroup::mma_async_wait<0>(dk, dv);
-    // Each lane has fenced since it read the rows' numbers, and the warp has met: store_ds.
+    // Each lane has fenced since it read the rows' numbers, and the warp has met: show_ds.
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);
     at.advance();
   }
 
-  KITTENS_DEVICE void store_ds(const weights_tile& ds) {
-    shared.ds_ring.wait_empty(ds_at);
-    warpgroup::store(shared.ds[ds_at.stage][W], ds);
+  KITTENS_DEVICE void show_ds() {
+    arch::fence_async_proxy();
     arch::sync_warp();
     if (arch::lane_id() == 0) arrive(shared.ds_ring.full[ds_at.stage]);
     ds_at.advance();

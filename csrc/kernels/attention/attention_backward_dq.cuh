@@ -13,15 +13,16 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 struct attention_dq_rows {
   float factors[2];
 
-  // `row`: of the block, the first of the part. Where the two are: one, and eight further.
-  template <class Config>
-  KITTENS_DEVICE static float* place(const attention_backward_arguments<Config>& p, int64_t block,
-                                     int row) {
-    return p.dq_factors + block * Config::rows + row + arch::warp_id() % 4 * 16 +
-           arch::lane_id() / 4;
+  // Where the two are among a block's factors: one, and eight further. `row`: of the block, the
+  // first of the part.
+  KITTENS_DEVICE static int place(int row) {
+    return row + arch::warp_id() % 4 * 16 + arch::lane_id() / 4;
   }
   KITTENS_DEVICE static attention_dq_rows load(const float* place) {
     return {arch::load_global(place), arch::load_global(place + 8)};
+  }
+  KITTENS_DEVICE static attention_dq_rows load_shared(const float* place) {
+    return {place[0], place[8]};
   }
 
   // Adds dq up, whole warps' columns of a part, from `pairs` on. Whether some of it may not be

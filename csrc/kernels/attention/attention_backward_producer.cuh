@@ -47,14 +47,16 @@ class attention_backward_producer {
     }
     kv_at.advance();
     for (query_blocks_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
-      constexpr int kRecord = sizeof(attention_row_block<Config::rows>);
+      constexpr int kRecord = sizeof(shared.row_block[0]), kFactors = sizeof(shared.dq_factors[0]);
       semaphore& rows_full = shared.row_ring.full[at.stage];
       shared.row_ring.wait_empty(at);
-      shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord);
+      shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord + kFactors);
       const int row = first_row + of.m * Config::rows;
       tma::load_async(shared.q[at.stage], p.q, rows_full, queries, row, of.head);
       arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + of.block, kRecord,
                       &rows_full.barrier);
+      arch::bulk_load(&shared.dq_factors[at.stage], p.dq_factors + of.block * Config::rows,
+                      kFactors, &rows_full.barrier);
       tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, queries, row, of.head);
     }
   }

@@ -56,9 +56,10 @@ struct alignas(16) attention_row_block {
 struct attention_dq_part {
   uint64_t pairs[4][16][32];
 
+  // The upper half is y, less the borrow of an x below 0: one instruction.
   KITTENS_DEVICE static uint64_t pack(int x, int y) {
-    return (static_cast<uint64_t>(static_cast<uint32_t>(y)) << 32) +
-           static_cast<uint64_t>(int64_t{x});
+    return (static_cast<uint64_t>(static_cast<uint32_t>(y) - (x < 0)) << 32) |
+           static_cast<uint32_t>(x);
   }
   KITTENS_DEVICE static int2 unpack(uint64_t pair) {
     const int x = static_cast<int>(pair);
@@ -81,6 +82,9 @@ struct attention_backward_shared {
   typename Config::row_tile q[Config::stages], d_o[Config::stages];
   typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
   attention_row_block<Config::rows> row_block[Config::stages];
+  // Brought with the rows: loads from global memory would share their scoreboard with loads of the
+  // rows' numbers, which then wait for them as well (8 % of all stalls at head dimension 128).
+  alignas(16) float dq_factors[Config::stages][Config::rows];
   attention_backward_tile tile;
   ring<1> kv_ring;
   ring<Config::stages> row_ring;

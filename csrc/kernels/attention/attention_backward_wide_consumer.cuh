@@ -73,12 +73,13 @@ class attention_backward_wide_consumer {
   KITTENS_DEVICE void step(scores& s, scores& dp, const query_blocks_walk<Config>& walk) {
     const cursor<Config::stages> here = at;
     at.advance();
-    const auto dq_rows = attention_dq_rows::load(attention_dq_rows::place(p, walk.block, 0));
     warpgroup::mma_async_wait<0>(s, dp);
     const auto* const rows = shared.row_block[here.stage].pairs + W * kRows / 2;
     softmax.softmax(s, tile, tile.n * Config::keys + arch::warp_id() % 4 * 16,
                     walk.m * Config::rows + W * kRows, rows);
     softmax.gradient(dp, s, rows);
+    const auto dq_rows =
+        attention_dq_rows::load_shared(shared.dq_factors[here.stage] + attention_dq_rows::place(0));
     auto& [weights, ds] = shared.ds[ds_at.stage];
     store_rows(weights, s);
     store_rows(ds, dp);
@@ -107,7 +108,8 @@ class attention_backward_wide_consumer {
     const int64_t part = block * Config::parts + W * (Config::parts / 2) + half;
     rows.add(p.dq[part].pairs[arch::warp_id() % 4], dq);
     if (rows.is_checked()) {
-      attention_dq_rows::mark_not_finite(attention_dq_rows::place(p, block, 0), dq);
+      float* const factors = p.dq_factors + block * Config::rows;
+      attention_dq_rows::mark_not_finite(factors + attention_dq_rows::place(0), dq);
     }
   }
 
