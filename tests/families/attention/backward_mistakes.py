@@ -25,6 +25,28 @@ MISTAKES = (
         r"RACE at [^\n]*wgmma by [^\n]* reads [^\n]*store_matrix by ",
     ),
     planted(
+        "ds_overwrites_a_slot_in_use",
+        "shared.ds_ring.wait_empty(ds_at);",
+        "",
+        r"RACE at [^\n]*store_matrix by |arriv|phase",
+    ),
+    planted(
+        "ds_is_shown_without_a_fence",
+        "arch::fence_async_proxy();\n    arch::sync_warp();",
+        "arch::sync_warp();",
+        r"PROXY FENCE at ",
+    ),
+    planted(
+        "factors_are_read_behind_the_fence",
+        "const auto next_dq_rows =\n"
+        "        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n"
+        "    show_ds();\n",
+        "show_ds();\n"
+        "    const auto next_dq_rows =\n"
+        "        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n",
+        r"PROXY FENCE at |RACE at ",
+    ),
+    planted(
         "rows_are_released_before_the_products_are_done",
         "warpgroup::mma_async_wait<0>(dk, dv);",
         "",
