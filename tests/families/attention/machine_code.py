@@ -22,19 +22,13 @@ ORDINARY_FROM = {"attention_forward": "items", "attention_backward": "tile"}
 # Bytes of spill loads, at most, of kernels whose accumulators fill their registers: of head
 # dimension, and with a softcap or not.
 _SPILLS = {
-    (64, "false"): 104,
-    (64, "true"): 508,
-    (128, "false"): 124,
-    (128, "true"): 200,
-    (256, "false"): 28,
-    (256, "true"): 36,
+    (64, "false"): 80,
+    (64, "true"): 236,
+    (256, "true"): 8,
 }
 SPILLS = {
     f"attention_backward<attention_backward_config<{dtype}, {head_dim}, {capped}>>": most
     for (head_dim, capped), most in _SPILLS.items()
-    for dtype in ("bf16", "half")
-} | {  # one word, read once for 64 queries
-    f"attention_backward_generic<attention_backward_generic_config<{dtype}, 256, false, 227>>": 4
     for dtype in ("bf16", "half")
 }
 # Compiled for other architectures, too.

@@ -313,8 +313,8 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_BACKWARD,
         "attention_backward_generic_block::step",
-        "limit 3/4 less",
-        "forms with one stage of q have one of do",
+        "limit (3|4)/4 less",
+        "where keys are shared, q and do have as many stages",
     ),
     Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
     Listed(
@@ -328,6 +328,13 @@ LISTED: tuple[Listed, ...] = (
         "attention_backward_consumer::store_tile",
         "barrier number 1/2 more",
         ANY_BARRIER,
+    ),
+    Listed(BACKWARD_CONSUMER, "attention_backward_consumer::show_ds", "limit more", ANOTHER),
+    Listed(
+        "attention_backward_softmax.cuh",
+        "attention_backward_softmax::mask",
+        "guard never|bound ./3 shifted|limit less|term less",
+        "where nothing is to be hidden, what hides it looks once more",
     ),
     Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::add_dq", "guard always", ALL_FINITE),
     Listed(

@@ -30,4 +30,5 @@ LISTED: tuple[Listed, ...] = (
         "term 2/3 double",
         "the last term of the series, below a rounding of the sum",
     ),
+    Listed("mamba2/mamba2_gates.cuh", "softplus", "bound 2/4 shifted", "e is 1 of 0 and of −0"),
 )

@@ -28,6 +28,8 @@ TEST(whole_tiles) { check<bf16>({1, 128, 256, 1, 1, kAll, 0}); }
 TEST(half_a_tile) { check<bf16>({1, 128, 64, 1, 1}); }
 TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
 TEST(window_of_whole_tiles) { check<bf16>({1, 257, 640, 1, 1, 255, 0}); }
+// A tile of which one row does not see one key, and all other rows see all.
+TEST(window_of_a_tile_less_a_row) { check<bf16>({1, 300, 300, 1, 1, 126, 0}); }
 TEST(window_of_one_key) { check<bf16>({1, 130, 130, 1, 1, 0, 0}); }
 TEST(keys_that_nothing_sees) { check<bf16>({1, 60, 500, 3, 1, 20, 0, true}); }
 TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
@@ -40,6 +42,10 @@ TEST(sinks) {
                .right = 0,
                .dlse = true,
                .sinks = true});
+}
+TEST(sinks_of_rows_that_see_nothing) {
+  check<bf16>(
+      {.batch = 1, .rows = 200, .keys = 90, .heads = 2, .key_heads = 1, .right = 0, .sinks = true});
 }
 TEST(without_dq) {
   check<bf16>({.batch = 1, .rows = 90, .keys = 200, .heads = 1, .key_heads = 1, .dq = false});
