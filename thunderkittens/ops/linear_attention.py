@@ -156,10 +156,10 @@ def linear_attention(
         the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
         its dtype. The same bits on every run. The gradient of g is a difference of sums over the
         whole sequence, added in double, whose terms have the roundings of 16-bit products: its
-        error grows with the length, in bf16 of random numbers from 1 % of its norm (sequences of
-        128 tokens) to 7 (4,096) and 15 (65,536). Packed sequences are apart: what one holds, a NaN
-        or an infinity too, changes no bit of another's results and gradients; log_decay of [H] has
-        the sum of all.
+        error grows with the length: in bf16, of random numbers on an H100, from 1 % of its norm
+        (sequences of 128 tokens) to 7 % (4,096) and 15 % (65,536). Packed sequences are apart: what
+        one holds, a NaN or an infinity too, changes no bit of another's results and gradients;
+        log_decay of [H] has the sum of all.
 
     Source:
         csrc/kernels/linear_attention. Sun et al., Retentive Network (2023), section 2.3; Yang et

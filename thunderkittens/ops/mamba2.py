@@ -133,11 +133,11 @@ def mamba2(
     Numerics:
         As `linear_attention`; dt' and dt' A are float32. The gradients of A and dt_bias add up
         those of dt' A over all tokens, whose errors grow with the length of a sequence: in bf16, of
-        random numbers, they are 2 % off over sequences of 128 tokens, and as much as they are over
-        sequences of 4,096. Under autocast x, B and C take its dtype,
-        and of dt, D and dt_bias those that are not float32. With z, y has x's dtype before its
-        gate, too: in float16 it is infinite above 65,504 there. The same bits on every run. Packed
-        sequences are apart, as there; the gradients of A, D and dt_bias are sums over all.
+        random numbers on an H100, they are off by 2 % over sequences of 128 tokens, and by as much
+        as their own size over sequences of 4,096. Under autocast x, B and C take its dtype, and of
+        dt, D and dt_bias those that are not float32. With z, y has x's dtype before its gate, too:
+        in float16 it is infinite above 65,504 there. The same bits on every run. Packed sequences
+        are apart, as there; the gradients of A, D and dt_bias are sums over all.
 
     Source:
         csrc/kernels/mamba2. Dao and Gu, Transformers are SSMs (2024), sections 5 and 6.
