@@ -86,7 +86,9 @@ struct attention_backward_shared {
   typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
   attention_row_block<Config::rows> row_block[Config::stages];
   // Brought with the rows: loads from global memory would share their scoreboard with loads of the
-  // rows' numbers, which then wait for them as well (8 % of all stalls at head dimension 128).
+  // rows' numbers, which then wait for them as well (8 % of a consumer's samples at head dimension
+  // 128). Another block may store NaN there while they are copied (attention_dq_rows::
+  // mark_not_finite): with the old factor or with NaN, what this block adds up is not read.
   alignas(16) float dq_factors[Config::stages][Config::rows];
   attention_backward_tile tile;
   ring<1> kv_ring;

@@ -92,6 +92,12 @@ LISTED: tuple[Listed, ...] = (
         "what either block's threads begin with is added up",
     ),
     Listed(
+        f"{_FOLDER}_generic_gradient.cuh",
+        "generic_gradient_walk::request_state",
+        "argument 3/4 more",
+        "the first two blocks have no state in front: zeros, whether they are read or not",
+    ),
+    Listed(
         f"{_FOLDER}_gradient_base.cuh",
         "gradient_base::signals",
         "limit 1/2 more",

@@ -47,6 +47,17 @@ TEST(sinks_of_rows_that_see_nothing) {
   check<bf16>(
       {.batch = 1, .rows = 200, .keys = 90, .heads = 2, .key_heads = 1, .right = 0, .sinks = true});
 }
+TEST(rows_without_keys_and_sink) {
+  check<bf16>({.batch = 1,
+               .rows = 200,
+               .keys = 90,
+               .heads = 2,
+               .key_heads = 1,
+               .right = 0,
+               .dlse = true,
+               .sinks = true,
+               .no_sink = true});
+}
 TEST(without_dq) {
   check<bf16>({.batch = 1, .rows = 90, .keys = 200, .heads = 1, .key_heads = 1, .dq = false});
 }

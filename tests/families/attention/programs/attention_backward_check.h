@@ -23,6 +23,7 @@ struct problem {
   int64_t batch, rows, keys, heads, key_heads;
   int64_t left = kAll, right = kAll;
   bool dynamic = false, dlse = false, sinks = false, dq = true;
+  bool no_sink = false;  // the first head's is −inf
   int64_t head_dim = 64, value_dim = 64;
   float loud = 1;        // by how much a key of v, and the gradient of row 1, is larger than others
   int64_t loud_key = 1;  // which
@@ -163,7 +164,7 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
     sizes.push_back(size);
     top = std::max(top, p.back());
   }
-  double total = is.sinks ? std::exp(in.sinks[h] - top) : 0;
+  double total = is.sinks && top > -INFINITY ? std::exp(in.sinks[h] - top) : 0;
   for (double& weight : p) total += weight = std::exp(weight - top);
   const bool sees_none = total == 0;
   in.lse[at] = sees_none ? -INFINITY : static_cast<float>(top + std::log(total));
@@ -178,7 +179,7 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
   }
   if (is.dlse) delta -= in.dlse[at];
   if (is.sinks) {
-    const double share = std::exp(in.sinks[h] - in.lse[at]);
+    const double share = sees_none ? 0 : std::exp(in.sinks[h] - in.lse[at]);
     to.dsinks[h] -= share * delta;
     to.dsinks_size[h] += std::fabs(share * delta);
   }
@@ -350,6 +351,7 @@ void check(const problem& is) {
   in.lse.resize(rows);
   in.dlse = normal_values<float>(rows, 5, 0, 3);
   in.sinks = normal_values<float>(is.heads, 6, 6, 2);  // as much as a few keys
+  if (is.no_sink) in.sinks[0] = -INFINITY;
   for (int64_t i = 0; i < static_cast<int64_t>(in.v.size()); ++i) {
     const bool loud = i / is.value_dim / is.key_heads % is.keys == is.loud_key;
     times(in.v[i], is.quiet * (loud ? is.loud : 1));
