@@ -92,6 +92,12 @@ LISTED: tuple[Listed, ...] = (
         "what either block's threads begin with is added up",
     ),
     Listed(
+        f"{_FOLDER}_generic.cuh",
+        "hedgehog_generic_block::score",
+        "limit 6/6 more",
+        "another lane of the same row has the same",
+    ),
+    Listed(
         f"{_FOLDER}_generic_gradient.cuh",
         "generic_gradient_walk::request_state",
         "argument 3/4 more",

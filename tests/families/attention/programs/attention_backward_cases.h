@@ -93,6 +93,12 @@ TEST(gradients_of_which_integers_have_few_bits) {
   is.quiet = 0x1p-58f;
   check<bf16>(is);
 }
+// Rows in front of it, which do not see it, have numbers or NaN, and nothing else.
+TEST(a_value_that_is_nan) {
+  problem is{.batch = 1, .rows = 100, .keys = 100, .heads = 1, .key_heads = 1, .right = 0};
+  is.nan_key = 90;
+  check<bf16>(is);
+}
 TEST(a_row_of_nan) {
   problem is{.batch = 1, .rows = 30, .keys = 40, .heads = 2, .key_heads = 2};
   is.nan_row = 7;
