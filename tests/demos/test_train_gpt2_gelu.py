@@ -63,7 +63,8 @@ def test_products_beside_gelu(tmp_path, where, shape):
     hidden = got["hidden"].double().requires_grad_()
     active = torch.nn.functional.gelu(hidden, approximate="tanh")
     (slope,) = torch.autograd.grad(active.sum(), hidden)
-    bound = (half_ulp + 2**-14 * 1.01) * active.abs() + 2**-130
+    # float64's 1 + tanh is off by 2⁻⁵² where tanh is near −1.
+    bound = (half_ulp + 2**-14 * 1.01) * active.abs() + 2**-52 * hidden.abs()
     assert ((got["activated"] - active).abs() <= bound).all()
 
     want = dy @ behind.T * slope

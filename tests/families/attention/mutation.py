@@ -297,7 +297,17 @@ LISTED: tuple[Listed, ...] = (
         "of a dq below 2^-97, a bit less or more",
     ),
     Listed("attention_backward_rows.cuh", "dq_factor", "bound 1/3 shifted", SAME),
-    Listed("attention_backward_tile.cuh", "query_blocks::(least|most)", "bound shifted", SAME),
+    *(
+        Listed("attention_backward_tile.cuh", f"query_blocks::{name}", "bound shifted", SAME)
+        for name in ("least", "most")
+    ),
+    Listed(
+        "attention_backward_bounds.cuh",
+        "leave_finite",
+        "guard never|result 1/2 (less|more)",
+        ALL_FINITE,
+    ),
+    Listed("attention_backward_bounds.cuh", "leave_finite", "result 2/2 more", "any but 0 says it"),
     Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,

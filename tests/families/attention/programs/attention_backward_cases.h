@@ -93,11 +93,14 @@ TEST(gradients_of_which_integers_have_few_bits) {
   is.quiet = 0x1p-58f;
   check<bf16>(is);
 }
-// Rows in front of it, which do not see it, have numbers or NaN, and nothing else.
+// Rows that do not see it, but others of its tile, have numbers or NaN, and nothing else.
 TEST(a_value_that_is_nan) {
-  problem is{.batch = 1, .rows = 100, .keys = 100, .heads = 1, .key_heads = 1, .right = 0};
-  is.nan_key = 90;
-  check<bf16>(is);
+  for (const int64_t column : {0, 7}) {  // a lane's first and its last
+    problem is{.batch = 1, .rows = 200, .keys = 200, .heads = 1, .key_heads = 1, .right = 0};
+    is.nan_key = 190;
+    is.nan_column = column;
+    check<bf16>(is);
+  }
 }
 TEST(a_row_of_nan) {
   problem is{.batch = 1, .rows = 30, .keys = 40, .heads = 2, .key_heads = 2};
