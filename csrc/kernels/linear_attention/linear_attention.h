@@ -10,6 +10,10 @@
 namespace thunderkittens {
 
 inline constexpr int64_t kLinearAttentionChunk = 64;  // tokens
+// From one anchor of the decays' gradient to the next (linear_attention_anchors.cuh): tokens, whole
+// chunks. Half as many take twice the memory, and halve the errors
+// (benchmarks/linear_attention.md).
+inline constexpr int64_t kLinearAttentionAnchor = 128;
 
 // Blocks that a multiprocessor holds, of the kernel that computes outputs and of the one that finds
 // the states of parts. Registers say so: the state takes 32 or 64 of a thread, scores and o 64
@@ -58,6 +62,12 @@ struct linear_attention_params {
   linear_attention_states part_states;
   float* part_decays;
   bool finds_parts;  // else a launch before this one has found them
+  // Of the anchors, in their slots: states [slots, heads, values, keys] of bf16 in whole tiles,
+  // which the forward leaves and what is in reverse reads; and then of each 16 values their part of
+  // ⟨S, dS⟩, [slots, heads, values / 16]; or both null. `anchors_first`: a first token's, too.
+  void* anchor_states;
+  float* anchor_products;
+  bool anchors_first;
   // Null without sequences; else where they start and end in one batch of `length` tokens:
   // `sequences` + 1 numbers of int32, or of int64.
   const void* cu_seqlens;

@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
     s.places = places_of_gates::of(p, s.stream);
     if constexpr (Config::outputs) {
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
+      s.anchors = places_of_anchors::of<Config>(p, s.stream);
       s.skip = p.skip == nullptr ? 0 : arch::load_global(p.skip + s.stream.head);
     }
   }
