@@ -135,8 +135,8 @@ class linear_attention_consumer {
     issue_state_product(v);
 
     if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
-    own_errors errors;
-    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, errors);
+    float* const own_errors = p.dots == nullptr ? nullptr : shared.own_errors[w].data;
+    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, own_errors);
     if (!takes_factors<T>(decays.total)) mul_row(o, o, rows_of(decays.before));
     warpgroup::mma_fence(weights, o);
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
@@ -145,7 +145,7 @@ class linear_attention_consumer {
     decay_and_publish(step + 1);
     warpgroup::mma_async_wait<0>(o);
     mul_row(o, o, rows_of(decays.after));
-    if (p.dots != nullptr) store_dots(o, errors, decays, token);
+    if (p.dots != nullptr) store_dots(o, decays, token);
     if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
     if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
@@ -236,18 +236,19 @@ class linear_attention_consumer {
   // Σ o ∘ dotted over this consumer's columns, of each row; of o with its own token's weight as it
   // was before its rounding. For that token's part is in q · dq and in k · dk, whose difference is
   // wanted, and is most of both where decays are strong.
-  KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, own_errors errors,
-                                 const decays_type& decays, int token) {
+  KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, const decays_type& decays,
+                                 int token) {
     wait(shared.dotted[w], dotted_phase);
     dotted_phase ^= 1;
-    errors.share();
-    const of_rows after = rows_of(decays.after);
+    arch::sync_warp();  // its own rows' errors are there
+    of_rows own_errors = rows_of(shared.own_errors[w]);
+    mul(own_errors, own_errors, rows_of(decays.after));
     float factors[2], sums[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float of_row[1];
-      after.data[half].get(of_row);
-      factors[half] = errors.of_row[half] * of_row[0];
+      own_errors.data[half].get(of_row);
+      factors[half] = of_row[0];
     }
     rt<T, 16, kValues> dotted, v;
     warpgroup::load(dotted, shared.o[w]);

@@ -7,37 +7,29 @@
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
-// Of what the weights of a row's own token lack for their rounding, this lane's two: of rows lane /
-// 4 and 8 + lane / 4 of the warp's 16.
-struct own_errors {
-  float of_row[2] = {};
-
-  // With the lanes' 16 × 16 scores of the warp's own tokens, not rounded, and rounded. The diagonal
-  // crosses the quarters 0 and 3; of four lanes that share a row, one has it.
-  template <class T>
-  KITTENS_DEVICE void take(const rt_fl<16, 16>& exact, const uint32_t* rounded) {
-    const int lane = arch::lane_id();
-    const bool is_second = lane / 4 % 2 != 0;  // of a pair
+// Leaves what the weights of a warp's own tokens lack for their rounding. `exact`: the 16 × 16
+// before it, whose diagonal crosses the quarters 0 and 3.
+template <class T>
+KITTENS_DEVICE void leave_own_errors(float* of_rows, const rt_fl<16, 16>& exact,
+                                     const uint32_t* rounded) {
+  const int lane = arch::lane_id();
+  const int beyond = lane / 4 - lane % 4 * 2;  // of the row, from this lane's first column
+  if (beyond != 0 && beyond != 1) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float x, y;
-      unpack<T>(x, y, rounded[3 * half]);
-      const float* const pair = &exact.data[0][2 * 3 * half];
-      of_row[half] = is_second ? pair[1] - y : pair[0] - x;
-    }
+  for (int half = 0; half < 2; ++half) {
+    float x, y;
+    unpack<T>(x, y, rounded[3 * half]);
+    const float* const pair = &exact.data[0][2 * 3 * half];
+    arch::store_shared(of_rows + half * 8 + lane / 4, beyond == 0 ? pair[0] - x : pair[1] - y);
   }
-  KITTENS_DEVICE void share() {
-    const int lane = arch::lane_id();
-#pragma unroll
-    for (float& x : of_row) x = arch::shuffle(x, lane / 4 * 4 + lane / 8);
-  }
-};
+}
 
 // The scores, times the decays from the earlier token to the later; 0 where the column comes later
-// than the row. Sixteen columns at a time: registers are few.
+// than the row. Sixteen columns at a time: registers are few. own_errors: of all rows; or null, not
+// wanted.
 template <class Config>
 KITTENS_DEVICE rt<typename Config::type, 16, kChunk> weights_of(
-    const rt_fl<16, kChunk>& s, const decays_of_tokens<kChunk>& decays, own_errors& errors) {
+    const rt_fl<16, kChunk>& s, const decays_of_tokens<kChunk>& decays, float* own_errors) {
   using T = typename Config::type;
   using part = rt_fl<16, 16>;
   const int lane = arch::lane_id(), warp = arch::warp_id() % 4;
@@ -80,7 +72,9 @@ KITTENS_DEVICE rt<typename Config::type, 16, kChunk> weights_of(
       weights.data[0][4 * i + j] =
           pack<T>(scores.data[0][2 * j], scores.data[0][2 * j + 1]) & kept[j];
     }
-    if (i == warp) errors.take<T>(scores, &weights.data[0][4 * i]);
+    if (own_errors != nullptr && i == warp) {
+      leave_own_errors<T>(own_errors + 16 * i, scores, &weights.data[0][4 * i]);
+    }
   }
   return weights;
 }
