@@ -10,10 +10,6 @@
 namespace thunderkittens {
 
 inline constexpr int64_t kLinearAttentionChunk = 64;  // tokens
-// From one anchor of the decays' gradient to the next (linear_attention_anchors.cuh): tokens, whole
-// chunks. Half as many take twice the memory, and halve the errors
-// (benchmarks/linear_attention.md).
-inline constexpr int64_t kLinearAttentionAnchor = 128;
 
 // Blocks that a multiprocessor holds, of the kernel that computes outputs and of the one that finds
 // the states of parts. Registers say so: the state takes 32 or 64 of a thread, scores and o 64
@@ -68,6 +64,7 @@ struct linear_attention_params {
   void* anchor_states;
   float* anchor_products;
   bool anchors_first;
+  int64_t anchor;  // tokens from one to the next, whole chunks: a power of two
   // Null without sequences; else where they start and end in one batch of `length` tokens:
   // `sequences` + 1 numbers of int32, or of int64.
   const void* cu_seqlens;

@@ -1,6 +1,6 @@
 // linear attention: the anchors of the decays' gradient. (linear_attention_decay_gradient.cuh)
 //
-// Every kLinearAttentionAnchor tokens of a sequence, its first one too, the gradient of g is
+// Every 128 or 256 tokens of a sequence, its first one too, the gradient of g is
 //
 //   dg = ⟨S, dS⟩,   S the state in front of the token, dS the gradient of that state
 //
@@ -14,11 +14,10 @@
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
 // The first slot of a sequence's anchors. Of packed ones they are not too few, and none has two:
-// what starts behind n sequences and `start` tokens has at most start / kLinearAttentionAnchor + n
-// anchors in front of it. One slot of the first is for tokens in front of all sequences.
-KITTENS_DEVICE int first_anchor_slot(bool packed, int sequence, int start, int length) {
-  constexpr int kTokens = kLinearAttentionAnchor;
-  return packed ? start / kTokens + 1 + sequence : sequence * ((length + kTokens - 1) / kTokens);
+// what starts behind n sequences and `start` tokens has at most start / anchor + n anchors in front
+// of it. One slot of the first is for tokens in front of all sequences.
+KITTENS_DEVICE int first_anchor_slot(bool packed, int sequence, int start, int length, int anchor) {
+  return packed ? start / anchor + 1 + sequence : sequence * ((length + anchor - 1) / anchor);
 }
 
 // Of 16 bytes, that a lane has of a state.
@@ -33,7 +32,8 @@ struct places_of_anchors {
   template <class Config>
   KITTENS_DEVICE static places_of_anchors of(const chunkwise_arguments& p, const chunk_stream& s) {
     if (p.anchor_states == nullptr) return {};
-    const int slot = first_anchor_slot(p.ends.numbers != nullptr, s.sequence, s.start, p.length);
+    const int slot =
+        first_anchor_slot(p.ends.numbers != nullptr, s.sequence, s.start, p.length, p.anchor);
     const int64_t warp = (int64_t{slot} * p.heads + s.head) * p.anchor_warps;
     return {p.anchor_states + warp * kAnchorVectors<Config> * kWarp, p.anchor_products + warp};
   }
@@ -45,10 +45,10 @@ template <class Config>
 KITTENS_DEVICE void pass_anchor(const chunkwise_arguments& p, const places_of_anchors& places,
                                 int token, int w, const consumer_state<Config>& state) {
   constexpr int kVectors = kAnchorVectors<Config>;
-  if (places.states == nullptr || token % kLinearAttentionAnchor != 0) return;
+  if (places.states == nullptr || (token & (p.anchor - 1)) != 0) return;
   if (token == 0 && !p.anchors_first) return;
-  const int64_t warp = int64_t{token / kLinearAttentionAnchor} * p.heads * p.anchor_warps + 4 * w +
-                       arch::warp_id() % 4;
+  const int64_t warp =
+      int64_t{token / p.anchor} * p.heads * p.anchor_warps + 4 * w + arch::warp_id() % 4;
   const int lane = arch::lane_id();
   uint4* const at = places.states + warp * kVectors * kWarp + lane;
   if constexpr (!Config::reverse) {

@@ -5,18 +5,19 @@
 // Sums of r over a sequence would add up the roundings of all of its tokens. So dg is found anew at
 // each anchor (linear_attention_anchors.cuh), and r is added up from one anchor, a, to the next, b:
 //
-//   dg(t) = dg(a) − Σ(a ≤ i < t) r(i) + (t − a) / (b − a) · e,   e = dg(b) − dg(a) + Σ(a ≤ i < b)
-//   r(i)
+//   dg(t) = dg(a) − Σ(a ≤ i < t) r(i) + (t − a) / (b − a) · e
+//
+//   e = dg(b) − dg(a) + Σ(a ≤ i < b) r(i)
 //
 // e is what those sums are off by at b, and each token has its share of it: of errors that do not
 // know of one another that halves the standard deviation. Behind a sequence's last token dg is 0;
 // or, with a gradient of the final state, not known, and e is 0.
 //
 // A block has a slot, the tokens from an anchor to the next, and 8 heads, so that it reads and
-// writes whole sectors; and a thread 4 tokens of one of them. Tokens of no packed sequence have
-// slots as if they were of two more, in front and behind: they get 0. What other sequences hold is
-// selected away, never taken off again: no NaN and no rounding of theirs is in a sum. Sums are in
-// an order that lengths alone decide.
+// writes whole sectors; and a thread 4 or 8 tokens of one of them. Tokens of no packed sequence
+// have slots as if they were of two more, in front and behind: they get 0. What other sequences
+// hold is selected away, never taken off again: no NaN and no rounding of theirs is in a sum. Sums
+// are in an order that lengths alone decide.
 #pragma once
 
 #include "kernels/linear_attention/linear_attention_anchors.cuh"
@@ -24,13 +25,13 @@
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
-// Dots: numbers of a token and head, which are added up.
-template <int Dots>
+// Dots: numbers of a token and head, which are added up. Anchor: tokens from one to the next.
+template <int Dots, int Anchor>
 struct decay_gradient_config {
-  static constexpr int dots = Dots;
+  static constexpr int dots = Dots, anchor = Anchor;
   static constexpr int threads = 256, warps = threads / kWarp;
-  static constexpr int heads = 8, runs = threads / heads;            // of a block; of its tokens
-  static constexpr int tokens = int(kLinearAttentionAnchor) / runs;  // … of a run
+  static constexpr int heads = 8, runs = threads / heads;  // of a block; of its tokens
+  static constexpr int tokens = anchor / runs;             // … of a run
 };
 
 template <class Config>
@@ -44,16 +45,16 @@ struct anchor_slot {
   bool of_sequence;         // else their gradient is 0
   bool begins, ends;        // with the sequence's first token; with its last one
 
+  template <int Anchor>
   KITTENS_DEVICE static anchor_slot of(const linear_attention_decay_gradient_params& p, int slot) {
-    constexpr int kTokens = kLinearAttentionAnchor;
     const int length = static_cast<int>(p.length);
     const auto make = [&](int batch, int start, int end, int number, bool of_sequence) {
-      const int first = start + number * kTokens, rest = end - first;
-      return anchor_slot{batch,       first,       rest < kTokens ? rest : kTokens,
-                         of_sequence, number == 0, rest <= kTokens};
+      const int first = start + number * Anchor, rest = end - first;
+      return anchor_slot{batch,       first,       rest < Anchor ? rest : Anchor,
+                         of_sequence, number == 0, rest <= Anchor};
     };
     if (p.cu_seqlens == nullptr) {
-      const int slots = (length + kTokens - 1) / kTokens;
+      const int slots = (length + Anchor - 1) / Anchor;
       return make(slot / slots, 0, length, slot % slots, true);
     }
     // As if there were a sequence in front and one behind, numbers −1 and `sequences`.
@@ -66,12 +67,12 @@ struct anchor_slot {
     int sequence = -1;  // the last one whose slots begin here or before
     for (int count = sequences + 2; count > 1;) {
       const int half = count / 2, next = sequence + half;
-      if (first_anchor_slot(true, next, start_of(next), length) <= slot) sequence = next;
+      if (first_anchor_slot(true, next, start_of(next), length, Anchor) <= slot) sequence = next;
       count -= half;
     }
     const int start = start_of(sequence);
     return make(0, start, start_of(sequence + 1),
-                slot - first_anchor_slot(true, sequence, start, length),
+                slot - first_anchor_slot(true, sequence, start, length, Anchor),
                 sequence >= 0 && sequence < sequences);
   }
 };
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(Config::threads) linear_attention_decay_gradie
   auto& shared = *reinterpret_cast<decay_gradient_shared<Config>*>(arch::dynamic_shared());
   const int groups = (static_cast<int>(p.heads) + Config::heads - 1) / Config::heads;
   const int number = arch::block_x() / groups;
-  const anchor_slot slot = anchor_slot::of(p, number);
+  const anchor_slot slot = anchor_slot::of<Config::anchor>(p, number);
   if (slot.count <= 0) return;
   decay_run<Config> run(p, slot, arch::block_x() % groups);
   if (!slot.of_sequence) {

@@ -21,12 +21,14 @@ struct linear_attention_decay_gradient_params {
   bool int64_seqlens;
   int64_t sequences;  // batch, where they are not packed
   int64_t batch, length, heads;
-  int64_t dots;  // of a token and head: 1 or 2
+  int64_t dots;    // of a token and head: 1 or 2
+  int64_t anchor;  // tokens from one anchor to the next: 128 or 256
 };
 
 // Slots of anchors, of which a block of the gradient's has one: at least as many as there are.
-constexpr int64_t linear_attention_anchor_slots(int64_t length, int64_t sequences, bool packed) {
-  const int64_t of_one = (length + kLinearAttentionAnchor - 1) / kLinearAttentionAnchor;
+constexpr int64_t linear_attention_anchor_slots(int64_t length, int64_t sequences, bool packed,
+                                                int64_t anchor) {
+  const int64_t of_one = (length + anchor - 1) / anchor;
   // Tokens in front of all packed sequences, and behind them, are as those of two more.
   return packed ? of_one + sequences + 1 : of_one * sequences;
 }

@@ -9,7 +9,7 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_decay_gradient(const linear_attention_decay_gradient_params& p, host::stream s) {
   const int64_t slots =
-      linear_attention_anchor_slots(p.length, p.sequences, p.cu_seqlens != nullptr);
+      linear_attention_anchor_slots(p.length, p.sequences, p.cu_seqlens != nullptr, Config::anchor);
   const int64_t groups = (p.heads + Config::heads - 1) / Config::heads;
   host::launch_programmatic(
       linear_attention_decay_gradient<Config>,

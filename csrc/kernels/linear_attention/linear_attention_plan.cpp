@@ -103,10 +103,11 @@ struct anchor_memory {
   static constexpr int64_t kAlignment = 16;
   int64_t states, products, end;  // bytes from the workspace's start
 
-  static anchor_memory of(const linear_attention_problem& p,
+  static anchor_memory of(const linear_attention_backward_problem& problem,
                           const linear_attention_division& division) {
-    const int64_t slots =
-        p.heads * linear_attention_anchor_slots(p.length, sequences_of(p), p.sequences > 0);
+    const linear_attention_problem& p = problem.forward;
+    const int64_t slots = p.heads * linear_attention_anchor_slots(p.length, sequences_of(p),
+                                                                  p.sequences > 0, problem.anchor);
     anchor_memory m;
     m.states = ceil_div(workspace_bytes(p, division), kAlignment) * kAlignment;
     m.products =
@@ -188,6 +189,7 @@ void launch_decay_gradient(const linear_attention_backward_plan& plan,
           .length = p.length,
           .heads = p.heads,
           .dots = ceil_div(p.key_width, 64),
+          .anchor = plan.problem.anchor,
       },
       s);
 }
@@ -213,8 +215,8 @@ linear_attention_backward_plan plan(const linear_attention_backward_problem& p, 
   static const kittens::host::kernel_handle decays(kLinearAttentionDecayGradient);
   const auto kernel = kernel_of(p, p.forward, d);
   const linear_attention_division division = division_of(p.forward, d);
-  const int64_t bytes = p.decay_gradient ? anchor_memory::of(p.forward, division).end
-                                         : workspace_bytes(p.forward, division);
+  const int64_t bytes =
+      p.decay_gradient ? anchor_memory::of(p, division).end : workspace_bytes(p.forward, division);
   return {{p, kernel, {bytes}}, division, decays.on(d)};
 }
 
@@ -246,12 +248,13 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
                                  d_o = operand_of(p, t.d_o, plan.problem.do_strides);
   const linear_attention_params all = params_of(p, plan.division, t, work);
   char* const memory = static_cast<char*>(work.memory);
-  const anchor_memory anchors = anchor_memory::of(p, plan.division);
+  const anchor_memory anchors = anchor_memory::of(plan.problem, plan.division);
   auto* const products = reinterpret_cast<float*>(memory + anchors.products);
   const auto pass_anchors = [&](linear_attention_params& params) {
     if (!plan.problem.decay_gradient) return;
     params.anchor_states = memory + anchors.states;
     params.anchor_products = products;
+    params.anchor = plan.problem.anchor;
     params.anchors_first = t.initial_state != nullptr;
   };
   // The state's keys are the columns of what plays k, its values those of what plays v.

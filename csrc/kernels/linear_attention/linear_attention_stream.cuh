@@ -48,6 +48,7 @@ struct chunkwise_arguments {
   float* anchor_products;
   int anchor_warps;    // of a head's state
   bool anchors_first;  // of a sequence's first token, too
+  int anchor;          // tokens from one to the next: a power of two
   float* dots;         // Σ o ∘ dotted over 64 columns, [B, S, H, values / 64]; or null
   float* own_scores;   // [B, S, H]; or null
   int batch, length, heads, keys, values;  // B, S, H, K, V

@@ -34,6 +34,7 @@ int64_t set_arguments(chunkwise_arguments& t, const linear_attention_params& p) 
   t.anchor_products = p.anchor_products;
   t.anchor_warps = int((p.values + kValues - 1) / kValues * 4);
   t.anchors_first = p.anchors_first;
+  t.anchor = int(p.anchor);
   t.dots = p.dots;
   t.own_scores = p.own_scores;
   t.batch = int(p.batch);

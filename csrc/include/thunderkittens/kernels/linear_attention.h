@@ -60,6 +60,8 @@ struct linear_attention_backward_problem {
   linear_attention_problem forward;
   linear_attention_strides do_strides;
   bool decay_gradient = false;  // wanted; with dq, dk and their dots
+  // Tokens after which it is found anew: 256, or 128, for twice the memory and the smaller errors.
+  int64_t anchor = 256;
 };
 
 struct linear_attention_backward_tensors {
@@ -96,7 +98,7 @@ struct linear_attention_division {
 };
 
 // The workspace holds the states of parts, where a sequence has more than one segment; and for the
-// decays' gradient a state of every 128 tokens, in bf16, widths rounded up to 64 or 128.
+// decays' gradient the state of every anchor, in bf16, widths rounded up to 64 or 128.
 struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
   linear_attention_division division;
 };
