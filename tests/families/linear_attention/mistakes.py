@@ -200,7 +200,7 @@ MISTAKES = (
         "a_sequence_goes_on_to_the_next_ones_anchor",
         "if (!slot.ends) next",
         "next",
-        GRADIENT,
+        GRADIENT + "|past the end of a buffer",
     ),
     in_gradient(
         "a_final_states_gradient_is_taken_for_none",

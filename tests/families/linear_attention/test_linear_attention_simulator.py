@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.linear_attention import apart, cases
+from tests.families.linear_attention import apart, cases, long_sequences
 from tests.families.linear_attention.cases import BF16, Case
 from tests.families.linear_attention.lists import COMMON, SEGMENTS, SOME
 from tests.tools.in_simulator import (
@@ -45,6 +45,12 @@ def test_against_float64(case, kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert launches() >= before + 2 * 4
     cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("kind", long_sequences.DECAYS)
+def test_gradients_of_decays_over_long_sequences(kind, packed, kernel):
+    long_sequences.check(kind, 4096, 2, packed, kernel, "cpu")
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)

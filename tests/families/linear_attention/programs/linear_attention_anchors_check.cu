@@ -173,8 +173,9 @@ void check(const call& c) {
     }
   }
   // Decayed values of both are rounded to bf16, and one state: 2⁻⁹ of each at most and uniformly,
-  // of which sums have the share that their terms, of both signs, have.
-  CHECK_CLOSE(std::sqrt(error / norm), 0.0, 0.0035);
+  // together off by 2⁻⁹. So are sums of terms of both signs, on average; of so few of them, twice
+  // that, and half as much again.
+  CHECK_CLOSE(std::sqrt(error / norm), 0.0, 0.006);
 }
 
 }  // namespace
