@@ -1,9 +1,4 @@
-"""Long sequences: the gradients of decays are as near to float64 as those of short ones.
-
-Sums of q · dq − k · dk over all of a sequence are not: each term has the roundings of 16-bit
-products, which add up. Begun anew at anchors, and held at both ends, they are off by what the terms
-of that many tokens add up to (`drift`), however long the sequence is.
-"""
+"""Long sequences: the gradients of decays are as near to float64 as those of short ones."""
 
 import itertools
 
@@ -12,14 +7,9 @@ from torch import Tensor
 
 import thunderkittens
 from tests.families.linear_attention.cases import BF16
+from tests.tools.long_sequences import OF_FEW, PRODUCT, drift, ends_of, own, rms
 
 ANCHOR = 256  # tokens
-UNIT = 2.0**-8  # what a number of bf16 is rounded to, of itself; the error is half of it at most
-# Of rounded products, all are off by UNIT / √12 of their size, or by √3 of that: weights, decayed
-# values and states are rounded.
-PRODUCT = UNIT / 2
-OF_FEW = 1.5  # what the rms of the errors of few anchors may be, of what it is on average
-ENDS = (0.0, 0.01, 0.27, 0.27, 0.64, 1.0)  # of packed sequences, of all tokens
 DECAYS = ("uniform", "equal", "strong")
 
 
@@ -28,30 +18,6 @@ def decays(kind: str, length: int, heads: int, device: str) -> Tensor:
         return torch.full((length, heads), -0.1, device=device)
     least, most = {"uniform": (-0.05, 0.0), "strong": (-3.0, -1.0)}[kind]
     return torch.empty(length, heads, device=device).uniform_(least, most)
-
-
-def ends_of(length: int) -> list[int]:
-    return [int(length * x) for x in ENDS]
-
-
-def rms(x: Tensor) -> Tensor:
-    """Of the tokens, for each head."""
-    return x.double().square().mean(0).sqrt()
-
-
-def drift(terms: Tensor, anchor: int = ANCHOR) -> Tensor:
-    """The rms, for each head, of a walk over `anchor` tokens that is brought back to where it ends.
-
-    A step is the error of a difference of two such terms. A bridge's variance is in the middle a
-    fourth of what the walk's is at its end, and on average a sixth.
-    """
-    return PRODUCT * (2 * anchor / 6) ** 0.5 * rms(terms)
-
-
-def own(q: Tensor, k: Tensor, v: Tensor, d_o: Tensor) -> Tensor:
-    """What of q · dq and k · dk is a token's own, and not rounded."""
-    q, k, v, d_o = (t.double() for t in (q, k, v, d_o))
-    return ((q * k).sum(-1) * (v * d_o).sum(-1)).view(-1, q.shape[-2])
 
 
 def check(
@@ -77,7 +43,9 @@ def check(
     with thunderkittens.backend("torch"):
         dq, exact = gradients([t.double() for t in given], d_o.double())
     # Of an anchor the states are off by as much as products are, and one is rounded.
-    bound = drift((q.double() * dq).sum(-1) - 64**-0.5 * own(q, k, v, d_o)) + PRODUCT * rms(exact)
+    bound = drift((q.double() * dq).sum(-1) - 64**-0.5 * own(q, k, v, d_o), ANCHOR) + PRODUCT * rms(
+        exact
+    )
     error = rms(got - exact)
     bound = OF_FEW * bound
     assert (error <= bound).all(), f"{error / rms(exact)}, of the norm; bounds {bound / rms(exact)}"

@@ -1,7 +1,4 @@
-"""Long sequences: the gradients of A, dt and dt_bias are as near to float64 as those of short ones.
-
-(tests/families/linear_attention/long_sequences.py: of their decays'.)
-"""
+"""Long sequences: gradients of A, dt and dt_bias are as near to float64 as those of short ones."""
 
 import math
 
@@ -9,8 +6,8 @@ import torch
 from torch import Tensor
 
 import thunderkittens
-from tests.families.linear_attention.long_sequences import OF_FEW, PRODUCT, drift, ends_of, own, rms
 from tests.families.mamba2.cases import BF16
+from tests.tools.long_sequences import OF_FEW, PRODUCT, drift, ends_of, own, rms
 
 ANCHOR = 128  # tokens
 OF_FEWER = 2  # the same of a number of each of a few heads
