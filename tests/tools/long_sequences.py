@@ -31,9 +31,3 @@ def drift(terms: Tensor, anchor: int) -> Tensor:
     fourth of what the walk's is at its end, and on average a sixth.
     """
     return PRODUCT * (2 * anchor / 6) ** 0.5 * rms(terms)
-
-
-def own(q: Tensor, k: Tensor, v: Tensor, d_o: Tensor) -> Tensor:
-    """What of q · dq and k · dk is a token's own, and not rounded."""
-    q, k, v, d_o = (t.double() for t in (q, k, v, d_o))
-    return ((q * k).sum(-1) * (v * d_o).sum(-1)).view(-1, q.shape[-2])

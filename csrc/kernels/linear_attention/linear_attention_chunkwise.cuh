@@ -24,8 +24,7 @@
 //
 // and g's are sums over q · dq − k · dk of each token, which are left beside dq and dk (`dots`),
 // from one anchor to the next, where they are ⟨S, dS⟩: dq's launch leaves the states of anchors to
-// dk's (linear_attention_anchors.cuh). A token's own weight, which is in both dots, is not rounded
-// there.
+// dk's (linear_attention_anchors.cuh).
 //
 // With weights w, a token adds w k vᵀ: log w is part of its exponents as column j, and w may be 0.
 // The weights of dk and dv are those of o's rows, where `dots` are taken before: v · dv without

@@ -135,8 +135,7 @@ class linear_attention_consumer {
     issue_state_product(v);
 
     if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
-    float* const own_errors = p.dots == nullptr ? nullptr : shared.own_errors[w].data;
-    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, own_errors);
+    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays);
     if (!takes_factors<T>(decays.total)) mul_row(o, o, rows_of(decays.before));
     warpgroup::mma_fence(weights, o);
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
@@ -145,7 +144,7 @@ class linear_attention_consumer {
     decay_and_publish(step + 1);
     warpgroup::mma_async_wait<0>(o);
     mul_row(o, o, rows_of(decays.after));
-    if (p.dots != nullptr) store_dots(o, decays, token);
+    if (p.dots != nullptr) store_dots(o, token);
     if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
     if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
@@ -233,45 +232,24 @@ class linear_attention_consumer {
                     w * kValues);
   }
 
-  // Σ o ∘ dotted over this consumer's columns, of each row; of o with its own token's weight as it
-  // was before its rounding. For that token's part is in q · dq and in k · dk, whose difference is
-  // wanted, and is most of both where decays are strong.
-  KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, const decays_type& decays,
-                                 int token) {
+  // Σ o ∘ dotted over this consumer's columns, of each row.
+  KITTENS_DEVICE void store_dots(const rt_fl<16, kValues>& o, int token) {
     wait(shared.dotted[w], dotted_phase);
     dotted_phase ^= 1;
-    arch::sync_warp();  // its own rows' errors are there
-    of_rows own_errors = rows_of(shared.own_errors[w]);
-    mul(own_errors, own_errors, rows_of(decays.after));
-    float factors[2], sums[2] = {};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float of_row[1];
-      own_errors.data[half].get(of_row);
-      factors[half] = of_row[0];
-    }
-    rt<T, 16, kValues> dotted, v;
+    rt<T, 16, kValues> dotted;
     warpgroup::load(dotted, shared.o[w]);
-    warpgroup::load(v, shared.v[at.stage][w]);
-#pragma unroll
-    for (int i = 0; i < kValues / 4; ++i) {
-      float x[2], y[2];
-      unpack<T>(x[0], x[1], v.data[0][i]);
-      unpack<T>(y[0], y[1], dotted.data[0][i]);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float own = arch::fma(factors[i % 2], x[j], o.data[0][2 * i + j]);
-        sums[i % 2] = arch::fma(own, y[j], sums[i % 2]);
-      }
-    }
+    rt_fl<16, kValues> products;
+    mul(products, o, dotted);
+    of_rows sums;
+    row_sum(sums, products);
     const int lane = arch::lane_id();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = sums[half] + arch::shuffle_xor(sums[half], 1);
-      sum += arch::shuffle_xor(sum, 2);
       const int row = token + arch::warp_id() % 4 * 16 + half * 8 + lane / 4;
+      float sum[1];
+      sums.data[half].get(sum);
       if (lane % 4 != 0 || row >= stream.length) continue;
-      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum);
+      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum[0]);
     }
   }
 

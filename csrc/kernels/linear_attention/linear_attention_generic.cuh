@@ -181,7 +181,7 @@ class linear_attention_generic_block {
     }
     load(of_token, decays.after);
     mul_col(o, o, of_token);
-    if (p.dots != nullptr) leave_dots(o, v, decays, stage);
+    if (p.dots != nullptr) leave_dots(o, stage);
     if (p.o_weights != nullptr) {
       load(of_token, decays.weights);
       mul_col(o, o, of_token);
@@ -230,23 +230,6 @@ class linear_attention_generic_block {
     rt<T, 16, 16> weights;
     copy(weights, s);
     store_weights(weights);
-    if (p.dots != nullptr && row_half == column_half) leave_own(s, weights, 16 * row_half);
-  }
-
-  // The diagonal of the scores: in the quarters 0 and 3.
-  KITTENS_DEVICE void leave_own(const scores& exact, const rt<T, 16, 16>& rounded, int first) {
-    const int lane = arch::lane_id();
-    const int beyond = lane / 4 - lane % 4 * 2;  // of the row, from this lane's first column
-    if (beyond != 0 && beyond != 1) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first + half * 8 + lane / 4;
-      float x, y;
-      unpack<T>(x, y, rounded.data[0][3 * half]);
-      const float* const pair = &exact.data[0][2 * 3 * half];
-      arch::store_shared(&shared.own_exact.data[row], beyond == 0 ? pair[0] : pair[1]);
-      arch::store_shared(&shared.own_rounded.data[row], beyond == 0 ? x : y);
-    }
   }
 
   // The diagonal of the scores, q · k of each token: in the quarters 0 and 3.
@@ -298,33 +281,15 @@ class linear_attention_generic_block {
     load_async_commit();
   }
 
-  // Σ o ∘ dotted over the warp's columns, of each token; of o with a token's own weight and values
-  // as they were before their roundings (linear_attention_consumer.cuh).
-  KITTENS_DEVICE void leave_dots(const output& o, const values& v, const decays_type& decays,
-                                 int stage) {
+  // Σ o ∘ dotted over the warp's columns, of each token.
+  KITTENS_DEVICE void leave_dots(const output& o, int stage) {
     load_async_wait<1>();  // the next chunk's copies go on
     arch::sync_warp();
-    values dotted, weighted = v;
-    of_tokens exact, rounded, to_end, after, sums;
-    load(exact, shared.own_exact);
-    load(rounded, shared.own_rounded);
-    load(after, decays.after);
-    if (takes_factors<T>(decays.total)) {
-      load(to_end, decays.to_end);
-      mul(exact, exact, to_end);
-      mul_col(weighted, v, to_end);
-    }
-    mul(exact, exact, after);
-    mul(rounded, rounded, after);
-    output products, own;
-    copy(own, v);
-    mul_col(own, own, exact);
-    add(products, o, own);
-    copy(own, weighted);
-    mul_col(own, own, rounded);
-    sub(products, products, own);
+    values dotted;
     load_values(dotted, shared.v[stage], first_value());
-    mul(products, products, dotted);
+    output products;
+    mul(products, o, dotted);
+    of_tokens sums;
     col_sum(sums, products);
     store(shared.dots[warp], sums);
   }

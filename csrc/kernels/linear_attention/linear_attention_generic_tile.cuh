@@ -88,8 +88,7 @@ struct generic_output_shared {
   gates_of_tokens<Config::chunk> gates[Config::stages];
   decays_of_tokens<Config::chunk> decays[Config::stages];
   places_of_stream<typename Config::type> places;
-  sv<float, Config::chunk> dots[Config::warps];     // Σ o ∘ dotted over a warp's columns
-  sv<float, Config::chunk> own_exact, own_rounded;  // weights of each token in its own row
+  sv<float, Config::chunk> dots[Config::warps];  // Σ o ∘ dotted over a warp's columns
 };
 template <class Config>
 using linear_attention_generic_shared =

@@ -7,29 +7,11 @@
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
-// Leaves what the weights of a warp's own tokens lack for their rounding. `exact`: the 16 × 16
-// before it, whose diagonal crosses the quarters 0 and 3.
-template <class T>
-KITTENS_DEVICE void leave_own_errors(float* of_rows, const rt_fl<16, 16>& exact,
-                                     const uint32_t* rounded) {
-  const int lane = arch::lane_id();
-  const int beyond = lane / 4 - lane % 4 * 2;  // of the row, from this lane's first column
-  if (beyond != 0 && beyond != 1) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float x, y;
-    unpack<T>(x, y, rounded[3 * half]);
-    const float* const pair = &exact.data[0][2 * 3 * half];
-    arch::store_shared(of_rows + half * 8 + lane / 4, beyond == 0 ? pair[0] - x : pair[1] - y);
-  }
-}
-
 // The scores, times the decays from the earlier token to the later; 0 where the column comes later
-// than the row. Sixteen columns at a time: registers are few. own_errors: of all rows; or null, not
-// wanted.
+// than the row. Sixteen columns at a time: registers are few.
 template <class Config>
 KITTENS_DEVICE rt<typename Config::type, 16, kChunk> weights_of(
-    const rt_fl<16, kChunk>& s, const decays_of_tokens<kChunk>& decays, float* own_errors) {
+    const rt_fl<16, kChunk>& s, const decays_of_tokens<kChunk>& decays) {
   using T = typename Config::type;
   using part = rt_fl<16, 16>;
   const int lane = arch::lane_id(), warp = arch::warp_id() % 4;
@@ -71,9 +53,6 @@ KITTENS_DEVICE rt<typename Config::type, 16, kChunk> weights_of(
     for (int j = 0; j < 4; ++j) {
       weights.data[0][4 * i + j] =
           pack<T>(scores.data[0][2 * j], scores.data[0][2 * j + 1]) & kept[j];
-    }
-    if (own_errors != nullptr && i == warp) {
-      leave_own_errors<T>(own_errors + 16 * i, scores, &weights.data[0][4 * i]);
     }
   }
   return weights;

@@ -69,7 +69,6 @@ struct output_shared {
   typename Config::value_tile o[Config::consumers];  // what is dotted; then o, on its way out
   consumer_decays decays[Config::consumers];
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
-  sv<float, kChunk> own_errors[Config::consumers];       // of the weight of each row's own token
   semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;
   chunk_stream stream;

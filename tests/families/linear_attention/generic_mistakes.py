@@ -10,7 +10,6 @@ in_copies = partial(Mistake, file=f"{FOLDER}_copies.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 
 ANCHORED = r"std::sqrt\(error / norm\) is |UNINITIALISED|is nan"
-WRONG_DOTS = r"products\.relative\(\) is "
 WRONG = r"\.relative\(\) is "
 COPIED = r"RACE at |UNINITIALISED|in flight"
 RACE = r"RACE at "
@@ -100,18 +99,6 @@ MISTAKES = (
         "token(step), value_part(), state);\n",
         "token(step), 0, state);\n",
         ANCHORED,
-    ),
-    planted(
-        "own_weights_are_rounded_in_dots",
-        "    mul(exact, exact, after);\n",
-        "    mul(exact, rounded, after);\n",
-        WRONG_DOTS,
-    ),
-    planted(
-        "own_weights_of_values_that_have_decayed_do_not",
-        "      mul(exact, exact, to_end);\n",
-        "",
-        WRONG_DOTS,
     ),
     in_decays(
         "decays_are_taken_before_they_are_the_tokens",

@@ -15,7 +15,6 @@ in_gradient = partial(Mistake, file="kernels/linear_attention/linear_attention_d
 WRONG = r"outputs\.relative\(\) is "
 ORDERED = r"nothing orders the two"
 ANCHORED = r"std::sqrt\(error / norm\) is |part is "
-WRONG_DOTS = r"products\.relative\(\) is "
 GRADIENT = r"value is |isnan"
 
 MISTAKES = (
@@ -157,24 +156,6 @@ MISTAKES = (
         "  if (token == 0 && !p.anchors_first) return;\n",
         "",
         ANCHORED,
-    ),
-    in_scores(
-        "own_errors_are_those_of_a_neighbour",
-        "beyond == 0 ? pair[0] - x : pair[1] - y",
-        "beyond == 0 ? pair[1] - y : pair[0] - x",
-        WRONG_DOTS,
-    ),
-    in_consumer(
-        "own_errors_do_not_decay_as_rows_do",
-        "    mul(own_errors, own_errors, rows_of(decays.after));\n",
-        "",
-        WRONG_DOTS,
-    ),
-    in_consumer(
-        "own_errors_are_read_before_they_are_there",
-        "    arch::sync_warp();  // its own rows' errors are there\n",
-        "",
-        ORDERED,
     ),
     in_gradient(
         "what_is_in_front_of_a_run_is_left_out",
