@@ -111,13 +111,12 @@ void model::forward_attention(const layer_activations& l) {
 }
 
 void model::forward_mlp(const layer_activations& l, const layer_offsets& w) {
-  operands fc{.a = l.normal2, .b = weight(w.fc), .c = l.hidden, .bias = weight(w.fc_bias)};
-  if (fc_gelu_ != products::kNone) {
-    fc.c = l.activated;
-    fc.extra = l.hidden;
-    multiply(fc_gelu_, fc);
+  if (fuses_gelu()) {
+    begin_gelu_product("forward fc and gelu");
+    gelu_forward_product(of_gelu(), l.normal2, weight(w.fc), weight(w.fc_bias), l.hidden,
+                         l.activated, queue_.handle());
   } else {
-    multiply(fc_, fc);
+    multiply(fc_, {.a = l.normal2, .b = weight(w.fc), .c = l.hidden, .bias = weight(w.fc_bias)});
     activate(l);
   }
   multiply(fc_proj_, {.a = l.activated,

@@ -57,10 +57,28 @@ struct column_sums_problem {
 };
 void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
                  void* workspace, stream s);
+// The second half of it: the sums of partial [parts, width].
+void add_parts(dtype type, int64_t parts, int64_t width, const float* partial, void* sums,
+               bool accumulate, stream s);
 
-// The same of gelu's gradient, in its tanh form: gradient ∘= gelu'(hidden), then its columns' sums.
-void gelu_backward(const column_sums_problem& p, const void* hidden, void* gradient, void* sums,
-                   bool accumulate, void* workspace, stream s);
+// The products beside gelu, in its tanh form, of bfloat16, for Hopper. hidden, activated, gradient:
+// [rows, outer].
+struct gelu_product {
+  int64_t rows, inner, outer;
+  static constexpr int kTile = 128;  // rows of a block; two blocks are a cluster
+
+  // The sums of columns are first those of 64 rows, also of tiles that are not there.
+  constexpr int64_t parts() const { return (rows + 2 * kTile - 1) / (2 * kTile) * (kTile / 32); }
+  int64_t workspace_bytes() const { return parts() * outer * 4; }
+};
+// hidden = x · weight + bias,   activated = gelu(hidden);   x [rows, inner], weight [inner, outer]
+void gelu_forward_product(const gelu_product& p, const void* x, const void* weight,
+                          const void* bias, void* hidden, void* activated, stream s);
+// gradient = (dy · weightᵀ) ∘ gelu'(hidden), and the sums of its columns, or the same added to
+// them: the bias' gradient;   dy [rows, inner], weight [outer, inner]
+void gelu_backward_product(const gelu_product& p, const void* dy, const void* weight,
+                           const void* hidden, void* gradient, void* sums, bool accumulate,
+                           void* workspace, stream s);
 
 // The gradients of the biases of k and v, [width], of which no matrix has to be added up: k's bias
 // adds the same to all scores of a row, which softmax does not see; v's comes whole to each row of

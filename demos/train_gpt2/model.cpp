@@ -178,6 +178,8 @@ void model::plan_ops(const update_options& options, const device& d) {
   if (!llama) {
     const auto gelu = tk::activation::gelu_tanh;
     plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
+    plans_->gelu_backward =
+        tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
     return;
   }
   const auto silu = tk::activation::silu;
@@ -236,6 +238,7 @@ int64_t model::workspace_bytes() const {
   const int64_t most_columns = std::max(config_.mlp_width(), config_.width);
   const column_sums_problem widest{shape_.rows(), most_columns, most_columns, type_};
   int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
+  if (fuses_gelu()) most = std::max(most, of_gelu().workspace_bytes());
   most = std::max(most, plans_->norm_backward.workspace.bytes);
   most = std::max(most, plans_->grad_norm.workspace.bytes);
   if (plans_->attention) most = std::max(most, plans_->attention_backward->workspace.bytes);

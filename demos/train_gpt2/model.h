@@ -98,7 +98,8 @@ class model {
   void* at(void* base, int64_t elements) const {
     return static_cast<std::byte*>(base) + elements * element();
   }
-  bool fuses_gelu() const { return fc_gelu_ != products::kNone; }
+  // Whether gelu and its gradient are computed behind the products beside them.
+  bool fuses_gelu() const { return !config_.is_llama && type_ == dtype::bfloat16; }
 
  private:
   void plan_ops(const update_options& options, const device& d);
@@ -122,9 +123,9 @@ class model {
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
   void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
-  // The gradient of a bias of the stream's width, where there is one: of the first columns of
-  // rows that are `stride` apart.
-  void sum_columns(int64_t stride, const void* x, int64_t offset, bool accumulate);
+  // The gradient of a bias, where there is one: of the first `width` columns of rows that are
+  // `stride` apart.
+  void sum_columns(int64_t width, int64_t stride, const void* x, int64_t offset, bool accumulate);
 
   // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
   void begin(const char* name, double matrices, double flops = 0) {
@@ -138,6 +139,13 @@ class model {
     return 2 * double(shape_.rows()) * double(shape_.length) * double(config_.width);
   }
   void multiply(int product, const operands& o);
+  gelu_product of_gelu() const { return {shape_.rows(), config_.width, config_.mlp_width()}; }
+  // What follows is a product beside gelu, for the profile: it moves x, and two matrices [rows,
+  // outer].
+  void begin_gelu_product(const char* name) {
+    const gelu_product p = of_gelu();
+    begin(name, 1 + 2 * share_of(p.outer), 2 * double(p.rows) * double(p.inner) * double(p.outer));
+  }
   // The gradient of a weight, by what goes in and the gradient of what comes out.
   void multiply_weight(int product, const void* x, const void* dy, int64_t offset,
                        bool accumulate) {
@@ -168,7 +176,7 @@ class model {
   products products_;
 
   // Products: of the forward, of its inputs' gradients, of the weights' gradients.
-  int qkv_, proj_, fc_, fc_gelu_, fc_proj_, logits_;
+  int qkv_, proj_, fc_, fc_proj_, logits_;
   int d_qkv_, d_proj_, d_fc_, d_fc_proj_, d_logits_;
   int w_qkv_, w_proj_, w_fc_, w_fc_proj_, w_logits_;
 
@@ -178,6 +186,7 @@ class model {
     std::optional<tk::attention_forward_plan> attention;  // not of float32
     std::optional<tk::attention_backward_plan> attention_backward;
     std::optional<tk::gelu_forward_plan> gelu;
+    std::optional<tk::gelu_backward_plan> gelu_backward;
     std::optional<tk::gated_forward_plan> swiglu;
     std::optional<tk::gated_backward_plan> swiglu_backward;
     std::optional<tk::rotary_plan> rotary, rotary_backward;

@@ -46,15 +46,11 @@ void model::plan_products() {
                            .b_stride = outer ? in : out,
                            .c_stride = outer ? in : all});
   };
-  const bool llama = config_.is_llama, gelu = !llama;
+  const bool llama = config_.is_llama;
   const epilogue bias = llama ? epilogue::none : epilogue::bias;
   qkv_ = plan_forward("forward qkv", llama, width, qkv, bias);
   proj_ = plan_forward("forward proj", llama, width, width, bias);
   fc_ = plan_forward("forward fc", llama, width, all_hidden, bias);
-  // Where gelu is computed again by the op, the op computes it the first time, too: the same bits.
-  fc_gelu_ = gelu && !shape_.recompute
-                 ? plan_forward("forward fc", llama, width, hidden, epilogue::bias_gelu)
-                 : products::kNone;
   fc_proj_ = plan_forward("forward fc_proj", llama, hidden, width, bias);
   d_qkv_ = plan_input("input gradient qkv", llama, width, qkv, qkv, epilogue::none);
   d_proj_ = plan_input("input gradient proj", llama, width, width, width, epilogue::none);
@@ -75,7 +71,7 @@ void model::multiply(int number, const operands& o) {
   if (profile_ != nullptr) {
     const product& p = products_.planned(number);
     const auto m = double(p.m), n = double(p.n), k = double(p.k);
-    const double out = m * n * (1 + (o.accumulate ? 1 : 0) + (o.extra != nullptr ? 1 : 0));
+    const double out = m * n * (o.accumulate ? 2 : 1);
     profile_->begin({p.name, 2 * m * n * k, (m * k + n * k + out) * double(element())});
   }
   if (chooses_) return products_.choose(number, o, memory_->workspace, queue_.handle());

@@ -13,8 +13,7 @@ using thunderkittens::dtype;
 
 enum class epilogue {
   none,
-  bias,       // + bias[n]
-  bias_gelu,  // extra = a b + bias,   c = gelu(extra), its tanh form
+  bias,  // + bias[n]
 };
 
 // c = op(a) · op(b), of row-major matrices: a is [m, k], or [k, m] where transposed, b [k, n] or
@@ -32,19 +31,15 @@ struct operands {
   const void *a, *b;
   void* c;
   const void* bias = nullptr;  // [n]
-  void* extra = nullptr;       // [m, n] as c: what gelu is taken of
   bool accumulate = false;     // added to c: without an epilogue
 };
 
 class products {
  public:
-  static constexpr int kNone = -1;
-
   products(const device& d, dtype type);
   ~products();
 
-  // How it is computed, once and for all; a number for `run`. kNone: not with this epilogue. Throws
-  // error where it cannot be computed at all.
+  // How it is computed, once and for all; a number for `run`. Throws error where it cannot be.
   int plan(const product& p);
   const product& planned(int number) const;
   int64_t workspace_bytes() const;

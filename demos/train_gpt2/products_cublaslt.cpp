@@ -37,14 +37,6 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, co
   check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)), "describing");
 }
 
-cublasLtEpilogue_t to_cublas(epilogue e) {
-  switch (e) {
-    case epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    default: return CUBLASLT_EPILOGUE_DEFAULT;
-  }
-}
-
 // Of a matrix whose rows are `columns` long in a row-major view.
 cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
@@ -103,7 +95,6 @@ struct products::implementation {
   void run(const planned_product& p, const cublasLtMatmulAlgo_t& algorithm, const operands& o,
            void* workspace, stream s) const {
     if (o.bias != nullptr) set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
-    if (o.extra != nullptr) set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.extra);
     const float one = 1, beta = o.accumulate ? 1 : 0;
     check(cublasLtMatmul(handle, p.desc, &one, o.b, p.b, o.a, p.a, &beta, o.c, p.c, o.c, p.c,
                          &algorithm, workspace, kWorkspaceBytes, static_cast<cudaStream_t>(s)),
@@ -159,16 +150,11 @@ int products::plan(const product& p) {
   check(cublasLtMatmulDescCreate(&made.desc, compute, CUDA_R_32F), "describing");
   set(made.desc, CUBLASLT_MATMUL_DESC_TRANSA, p.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(made.desc, CUBLASLT_MATMUL_DESC_TRANSB, p.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, to_cublas(p.after));
-  // What the addresses will be aligned to; the algorithm may depend on there being any.
-  void* const some = reinterpret_cast<void*>(256);
-  if (p.after == epilogue::bias || p.after == epilogue::bias_gelu) {
-    set(made.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, some);
+  if (p.after == epilogue::bias) {
+    set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    // What the address will be aligned to; the algorithm may depend on there being any.
+    set(made.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(256));
     set(made.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
-  }
-  if (p.after == epilogue::bias_gelu) {
-    set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, some);
-    set(made.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.c_stride);
   }
   made.a = p.transposed_a ? layout(type, p.k, p.m, p.a_stride) : layout(type, p.m, p.k, p.a_stride);
   made.b = p.transposed_b ? layout(type, p.n, p.k, p.b_stride) : layout(type, p.k, p.n, p.b_stride);
@@ -176,7 +162,6 @@ int products::plan(const product& p) {
   own_->find(made);
   if (made.algorithms.empty()) {
     made.destroy();
-    if (p.after == epilogue::bias_gelu) return kNone;
     throw error("cuBLASLt: no algorithm for a product of " + std::to_string(p.m) + " × " +
                 std::to_string(p.n) + " × " + std::to_string(p.k));
   }

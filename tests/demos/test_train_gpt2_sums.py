@@ -1,6 +1,5 @@
-"""The trainer without Python and torch: its sums of columns, and gelu's gradient with them."""
+"""The trainer without Python and torch: its sums of columns."""
 
-import math
 import os
 import subprocess
 from pathlib import Path
@@ -27,16 +26,12 @@ def sums_of(where, folder: Path, dtype: str, shape, variables: str = "") -> dict
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("where", "dtype"), CASES)
-def test_sums_and_gelus_gradient(tmp_path, where, dtype, shape):
-    """A sum of n floats is off by n · 2⁻²⁴ of the sum of their sizes at most; then it is rounded.
-
-    Of gelu's slope, whose value is below 1.2, what approximations lose is 2⁻¹⁴ where it is rounded
-    to 16 bits, and 2⁻²⁰ · (1 + a quarter of ln(1 / s)), s above e⁻¹², where not.
-    """
+def test_sums(tmp_path, where, dtype, shape):
+    """A sum of n floats is off by n · 2⁻²⁴ of the sum of their sizes at most, and then rounded."""
     rows, width = shape
     torch_type, rounding = DTYPES[dtype][0], {"bfloat16": 2**-8, "float32": 2**-24}[dtype]
     generator = torch.Generator().manual_seed(rows)
-    shapes = {"x": shape, "hidden": shape, "before": (width,)}
+    shapes = {"x": shape, "before": (width,)}
     given = {
         name: torch.randn(size, generator=generator).to(torch_type).float()
         for name, size in shapes.items()
@@ -47,20 +42,14 @@ def test_sums_and_gelus_gradient(tmp_path, where, dtype, shape):
     got = sums_of(where, tmp_path, dtype, shape)
 
     x, before = given["x"].double(), given["before"].double()
-    hidden = given["hidden"].double().requires_grad_()
-    torch.nn.functional.gelu(hidden, approximate="tanh").backward(x)
     slack = rows * 2**-24
     for name, want, sizes in (
         ("sums", x.sum(0), x.abs().sum(0)),
         ("added", before + x.sum(0), before.abs() + x.abs().sum(0)),
-        ("sums_behind_gelu", got["gradient"].double().sum(0), got["gradient"].abs().sum(0)),
     ):
         bound = rounding * want.abs() + slack * sizes
         assert ((got[name].double() - want).abs() <= bound).all(), name
     assert torch.equal(got["part"], got["sums"])
-    want, lost = hidden.grad, 2**-14 if dtype == "bfloat16" else 4 * 2**-20
-    bound = rounding * want.abs() + 1.2 * lost * x.abs()
-    assert ((got["gradient"].double() - want).abs() <= bound).all()
 
     if where == "simulator":
         again = sums_of("race", tmp_path, dtype, shape, variables="random:3")
@@ -70,10 +59,7 @@ def test_sums_and_gelus_gradient(tmp_path, where, dtype, shape):
 def test_rows_behind_65536_are_in_parts_that_are_as_many(tmp_path):
     """A sum of ones is exact: no row is left out, and none counts twice."""
     shape = (65536 + 300, 8)
-    ones = {"x": torch.ones(shape), "hidden": torch.zeros(shape)}
-    ones["wide"] = torch.ones(shape[0], 2 * shape[1])
+    ones = {"x": torch.ones(shape), "wide": torch.ones(shape[0], 2 * shape[1])}
     save_file({**ones, "before": torch.zeros(8)}, tmp_path / "in.safetensors")
     got = sums_of("simulator", tmp_path, "float32", shape)
     assert (got["sums"] == shape[0]).all()
-    assert (got["sums_behind_gelu"] == shape[0] / 2).all()  # gelu's slope at 0
-    assert math.isclose(float(got["gradient"].mean()), 0.5)

@@ -2,10 +2,9 @@
 //
 //   sums IN OUT WHERE TYPE ROWS WIDTH
 //
-// WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` and `hidden` [rows,
-// width], `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half
-// of wide, `added`, those of x added to before; behind gelu its `gradient`, and `sums_behind_gelu`
-// of that.
+// WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` [rows, width],
+// `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half of wide,
+// `added`, those of x added to before.
 #include <cstdio>
 #include <cstdlib>
 
@@ -13,35 +12,11 @@
 #include "files.h"
 #include "kernels.h"
 #include "memory.h"
+#include "train_gpt2_device.h"
 
 using namespace gpt2;
 
 namespace {
-
-// A tensor on the device.
-class on_device {
- public:
-  on_device(const device& d, queue& q, dtype type, int64_t count)
-      : queue_(q), type_(type), count_(count), memory_(d, place::device) {
-    memory_.allocate([&] { data_ = memory_.take_bytes(count * kittens::host::bytes_of(type)); });
-  }
-  void* data() const { return data_; }
-  void set(const std::vector<float>& values) {
-    const std::vector<bfloat16> rounded(values.begin(), values.end());
-    const bool exact = type_ == dtype::float32;
-    queue_.copy(data_, exact ? static_cast<const void*>(values.data()) : rounded.data(),
-                count_ * kittens::host::bytes_of(type_));
-    queue_.synchronise();
-  }
-  std::vector<float> values() const { return to_host(queue_, type_, data_, count_); }
-
- private:
-  queue& queue_;
-  dtype type_;
-  int64_t count_;
-  arena memory_;
-  void* data_ = nullptr;
-};
 
 int64_t number(const char* text) { return std::strtoll(text, nullptr, 10); }
 
@@ -60,13 +35,11 @@ void run(char** arguments) {
     in.read(name, shape, values.data());
     to.set(values);
   };
-  on_device x(d, q, type, rows * width), hidden(d, q, type, rows * width);
-  on_device sums(d, q, type, width), behind(d, q, type, width);
+  on_device x(d, q, type, rows * width), sums(d, q, type, width);
   on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
   on_device wide(d, q, type, 2 * rows * width);
   read("x", {rows, width}, x);
   read("wide", {rows, 2 * width}, wide);
-  read("hidden", {rows, width}, hidden);
   column_sums(p, x.data(), sums.data(), false, workspace.data(), q.handle());
   const std::vector<float> whole = sums.values();
   column_sums(part, wide.data(), sums.data(), false, workspace.data(), q.handle());
@@ -74,14 +47,10 @@ void run(char** arguments) {
   read("before", {width}, sums);
   column_sums(p, x.data(), sums.data(), true, workspace.data(), q.handle());
   const std::vector<float> added = sums.values();
-  gelu_backward(p, hidden.data(), x.data(), behind.data(), false, workspace.data(), q.handle());
-  const std::vector<float> gradient = x.values(), of_it = behind.values();
   write_safetensors(arguments[2], {},
                     {{"sums", {width}, whole.data()},
                      {"part", {width}, left_half.data()},
-                     {"added", {width}, added.data()},
-                     {"gradient", {rows, width}, gradient.data()},
-                     {"sums_behind_gelu", {width}, of_it.data()}});
+                     {"added", {width}, added.data()}});
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 // _sequences (where packed ones lie), _bounds and _rows (before and after).
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/attention/attention_backward_consumer.cuh"
 #include "kernels/attention/attention_backward_producer.cuh"
 #include "kernels/attention/attention_backward_rows.cuh"
@@ -19,13 +21,13 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-template <class Config, int W>
+template <class Config, class Number>
 KITTENS_DEVICE void consume_tiles(const attention_backward_arguments<Config>& p,
-                                  attention_backward_shared<Config>& shared) {
+                                  attention_backward_shared<Config>& shared, Number number) {
   if constexpr (Config::wide) {
-    attention_backward_wide_consumer<Config, W>(p, shared).consume();
+    attention_backward_wide_consumer<Config, Number::value>(p, shared).consume();
   } else {
-    attention_backward_consumer<Config, W>(p, shared).consume();
+    attention_backward_consumer<Config, Number>(p, shared, number).consume();
   }
 }
 
@@ -49,10 +51,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
     }
   } else {
     warpgroup::raise_registers<Config::consumer_registers>();
-    if (group == 1) {
-      consume_tiles<Config, 0>(p, s);
+    if constexpr (Config::shares_code) {
+      consume_tiles<Config>(p, s, detail::uniform(group - 1));
+    } else if (group == 1) {
+      consume_tiles<Config>(p, s, std::integral_constant<int, 0>());
     } else {
-      consume_tiles<Config, 1>(p, s);
+      consume_tiles<Config>(p, s, std::integral_constant<int, 1>());
     }
   }
 }

@@ -6,14 +6,14 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// W: which of the consumers this warpgroup is. Known to the compiler, it leaves no address of its
-// own in registers.
-template <class Config, int W>
+// Number: an int, or a constant, which leaves no address of its own in registers.
+template <class Config, class Number>
 class attention_backward_consumer {
  public:
   KITTENS_DEVICE attention_backward_consumer(const attention_backward_arguments<Config>& p,
-                                             attention_backward_shared<Config>& shared)
-      : p(p), shared(shared), softmax{p} {}
+                                             attention_backward_shared<Config>& shared,
+                                             Number number)
+      : p(p), shared(shared), softmax{p}, number(number) {}
 
   // All the tiles of this block.
   KITTENS_DEVICE void consume() {
@@ -42,6 +42,7 @@ class attention_backward_consumer {
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
   const attention_backward_softmax<Config::rows, Config::capped> softmax;
+  const Number number;  // of the consumers, this warpgroup's
   attention_backward_tile tile;
   cursor<1> kv_at;
   cursor<Config::stages> at;
@@ -70,8 +71,8 @@ class attention_backward_consumer {
     const auto& all = shared.ds[dq_at.stage];
 #pragma unroll
     for (int of = 0; of < Config::consumers; ++of) {
-      const auto& ds = chunk_of(all[of], Config::rows == 64 ? 0 : W);
-      const auto& k = chunk_of(shared.k[of], Config::rows == 64 ? W : 0);
+      const auto& ds = chunk_of(all[of], Config::rows == 64 ? 0 : number);
+      const auto& k = chunk_of(shared.k[of], Config::rows == 64 ? number : 0);
       if (of == 0) {
         warpgroup::mm_AtB(dq, ds, k);
       } else {
@@ -84,14 +85,14 @@ class attention_backward_consumer {
   KITTENS_DEVICE void store_dq(const rt_fl<16, 64>& dq) {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
-    dq_rows.add(p.dq[dq_block * Config::parts + W].pairs[arch::warp_id() % 4], dq);
+    dq_rows.add(p.dq[dq_block * Config::parts + number].pairs[arch::warp_id() % 4], dq);
     if (dq_rows.is_checked()) {
       attention_dq_rows::mark_not_finite(p.dq_factors + dq_block * Config::rows + dq_place(), dq);
     }
   }
   // Among a block's factors, those of this consumer's part.
-  KITTENS_DEVICE static int dq_place() {
-    return attention_dq_rows::place(Config::rows == 64 ? 0 : W * 64);
+  KITTENS_DEVICE int dq_place() const {
+    return attention_dq_rows::place(Config::rows == 64 ? 0 : number * 64);
   }
 
   // A block of queries, and dq of the one before, if it is not the First.
@@ -103,13 +104,13 @@ class attention_backward_consumer {
     shared.row_ring.wait_full(at);
     const auto& rows = shared.row_block[at.stage];
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.k[W], shared.q[at.stage]);
+    warpgroup::mm_ABt(s, shared.k[number], shared.q[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(dp, shared.v[W], shared.d_o[at.stage]);
+    warpgroup::mm_ABt(dp, shared.v[number], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(s);
-    softmax.softmax(s, tile, tile.n * Config::keys + W * 64 + arch::warp_id() % 4 * 16,
+    softmax.softmax(s, tile, tile.n * Config::keys + number * 64 + arch::warp_id() % 4 * 16,
                     walk.m * Config::rows, rows.pairs);
     warpgroup::mma_async_wait<0>(dp);
     softmax.gradient(dp, s, rows.pairs);
@@ -117,7 +118,7 @@ class attention_backward_consumer {
     copy(ds, dp);
     // On its way while the products are issued: only then does this warp wait for it, to show it.
     shared.ds_ring.wait_empty(ds_at);
-    warpgroup::store_unfenced(shared.ds[ds_at.stage][W], ds);
+    warpgroup::store_unfenced(shared.ds[ds_at.stage][number], ds);
     if constexpr (!First) issue_dq(dq);
     warpgroup::mma_fence(weights, ds, dk, dv);
     warpgroup::mma_AB(dv, weights, shared.d_o[at.stage]);
@@ -157,16 +158,16 @@ class attention_backward_consumer {
     arch::named_barrier_sync(kBarrier, 128 * Config::consumers);  // both have read k
     rt<T, 16, Config::head_dim> result;
     copy(result, dv);
-    warpgroup::store(shared.v[W], result);
+    warpgroup::store(shared.v[number], result);
     mul(dk, dk, p.dk_scale);
     copy(result, dk);
-    warpgroup::store(shared.k[W], result);
-    warpgroup::sync(kBarrier + 1 + W);
+    warpgroup::store(shared.k[number], result);
+    warpgroup::sync(kBarrier + 1 + number);
     if (signals()) {
       const sequence_origin origin = p.k_origin(tile, p.sequences.keys);
-      const int row = tile.n * Config::keys + W * 64;
-      tma::store_async(p.dv, shared.v[W], origin, row, tile.key_head);
-      tma::store_async(p.dk, shared.k[W], origin, row, tile.key_head);
+      const int row = tile.n * Config::keys + number * 64;
+      tma::store_async(p.dv, shared.v[number], origin, row, tile.key_head);
+      tma::store_async(p.dk, shared.k[number], origin, row, tile.key_head);
       tma::store_commit_group();
       tma::store_async_read_wait<0>();
       shared.kv_ring.release_after_mma(kv_at);

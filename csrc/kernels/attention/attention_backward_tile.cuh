@@ -29,6 +29,9 @@ struct attention_backward_config : attention_backward_rows_config<T, HeadDim> {
   // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
   // and dp of 64 rows take 64. Beyond, both share 64 keys: attention_backward_wide_consumer.
   static constexpr bool wide = HeadDim > 128;
+  // Whether both consumers run the same code: their loop is then in the caches of instructions once
+  // (D 64, causal: 1 to 5 % faster). At 128 it spills (2 to 4 % slower).
+  static constexpr bool shares_code = HeadDim == 64;
   static constexpr int key_tiles = wide ? 1 : consumers;
   static constexpr int keys = 64 * key_tiles;  // of a tile
   static constexpr int stages = 2, ds_stages = 2;
@@ -83,7 +86,9 @@ struct attention_backward_shared {
   typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
   attention_row_block<Config::rows> row_block[Config::stages];
   // Brought with the rows: loads from global memory would share their scoreboard with loads of the
-  // rows' numbers, which then wait for them as well (8 % of all stalls at head dimension 128).
+  // rows' numbers, which then wait for them as well (8 % of a consumer's samples at head dimension
+  // 128). Another block may store NaN there while they are copied (attention_dq_rows::
+  // mark_not_finite): with the old factor or with NaN, what this block adds up is not read.
   alignas(16) float dq_factors[Config::stages][Config::rows];
   attention_backward_tile tile;
   ring<1> kv_ring;

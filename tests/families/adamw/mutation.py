@@ -20,6 +20,12 @@ LISTED: tuple[Listed, ...] = (
     Listed("adamw_table.cuh", "ends_last", "start (less|more)", "lane 0's alone is read"),
     Listed(
         "stochastic_rounding.cuh",
+        "rounding_numbers::get",
+        "limit 1/3 double",
+        "a run is of 1 or of fours: of 4, either is 4",
+    ),
+    Listed(
+        "stochastic_rounding.cuh",
         "round_stochastically",
         "guard never",
         "a processor's NaN, unlike a GPU's, has lower bits of zero, to which no carry comes",

@@ -297,6 +297,7 @@ LISTED: tuple[Listed, ...] = (
         "of a dq below 2^-97, a bit less or more",
     ),
     Listed("attention_backward_rows.cuh", "dq_factor", "bound 1/3 shifted", SAME),
+    Listed("attention_backward_tile.cuh", "query_blocks::(least|most)", "bound shifted", SAME),
     Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,

@@ -1,6 +1,7 @@
 """attention's gradients, and a training run with them, have the same bits on every run."""
 
 import dataclasses
+import math
 import warnings
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_thousand_runs(case):
     torch.cuda.empty_cache()
     assert outcome.good, str(outcome)
     assert outcome.alone == outcome.beside == 1000, str(outcome)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("where", ["k", "v"])
+def test_rows_that_many_blocks_find_not_finite(where, head_dim):
+    """One block of keys marks a row while others copy its factor: nothing depends on when."""
+    case = Case(2000, 2100, True, 1, head_dim, key_heads=3)
+    needs_our_kernel(case)
+    checks.check_not_finite(case, "cuda", where, math.nan)
+    tensors, dout, dlse = checks.tensors_of(case, "cuda", with_lse=True)
+    tensors["kv".index(where) + 1][0, 700, 1, 5] = math.nan
+    want = checks.run(case, tensors, dout, dlse)
+    assert want[0][0, 800:, 1].isnan().all() and want[0][0, :400, 1].isfinite().all()
+    for _ in range(50):
+        assert all(map(memory.bits_equal, checks.run(case, tensors, dout, dlse), want))
 
 
 @pytest.mark.parametrize("case", REPEATED[:2], ids=str)

@@ -92,6 +92,18 @@ LISTED: tuple[Listed, ...] = (
         "what either block's threads begin with is added up",
     ),
     Listed(
+        f"{_FOLDER}_generic.cuh",
+        "hedgehog_generic_block::score",
+        "limit 6/6 more",
+        "another lane of the same row has the same",
+    ),
+    Listed(
+        f"{_FOLDER}_generic_gradient.cuh",
+        "generic_gradient_walk::request_state",
+        "argument 3/4 more",
+        "the first two blocks have no state in front: zeros, whether they are read or not",
+    ),
+    Listed(
         f"{_FOLDER}_gradient_base.cuh",
         "gradient_base::signals",
         "limit 1/2 more",

@@ -135,6 +135,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(FEW, "", "start 1/2 .*", TUNING),
     Listed(FEW, "", "start 2/2 .*", TUNING),
     Listed(FEW, "few_columns", "term more", TUNING),
+    Listed(FEW, "few_columns", "argument less", "half a run is 1 or more"),
     # Rows, and slices of a row.
     Listed(NARROW_BACKWARD, "norm_backward_narrow", "bound 1/4 shifted", NO_ROWS),
     Listed(FEW, "sum_columns", "bound 1/7 shifted", NO_ROWS),

@@ -47,6 +47,17 @@ TEST(sinks_of_rows_that_see_nothing) {
   check<bf16>(
       {.batch = 1, .rows = 200, .keys = 90, .heads = 2, .key_heads = 1, .right = 0, .sinks = true});
 }
+TEST(rows_without_keys_and_sink) {
+  check<bf16>({.batch = 1,
+               .rows = 200,
+               .keys = 90,
+               .heads = 2,
+               .key_heads = 1,
+               .right = 0,
+               .dlse = true,
+               .sinks = true,
+               .no_sink = true});
+}
 TEST(without_dq) {
   check<bf16>({.batch = 1, .rows = 90, .keys = 200, .heads = 1, .key_heads = 1, .dq = false});
 }
@@ -80,6 +91,12 @@ TEST(an_outlier_in_the_second_block_of_keys) {  // whose bound an odd lane finds
 TEST(gradients_of_which_integers_have_few_bits) {
   problem is{.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1};
   is.quiet = 0x1p-58f;
+  check<bf16>(is);
+}
+// Rows in front of it, which do not see it, have numbers or NaN, and nothing else.
+TEST(a_value_that_is_nan) {
+  problem is{.batch = 1, .rows = 100, .keys = 100, .heads = 1, .key_heads = 1, .right = 0};
+  is.nan_key = 90;
   check<bf16>(is);
 }
 TEST(a_row_of_nan) {
