@@ -10,8 +10,8 @@
 //   e = dg(b) − dg(a) + Σ(a ≤ i < b) r(i)
 //
 // e is what those sums are off by at b, and each token has its share of it: of errors that do not
-// know of one another that halves the standard deviation. Behind a sequence's last token dg is 0;
-// or, with a gradient of the final state, not known, and e is 0.
+// know of one another the rms becomes 1 / √3 of what it was. Behind a sequence's last token dg is
+// 0; or, with a gradient of the final state, not known, and e is 0.
 //
 // A block has a slot, the tokens from an anchor to the next, and 8 heads, so that it reads and
 // writes whole sectors; and a thread 4 or 8 tokens of one of them. Tokens of no packed sequence
