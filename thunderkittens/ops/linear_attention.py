@@ -154,12 +154,13 @@ def linear_attention(
         q's dtype; the state itself stays in float32. Of float16 they must stay below 65504. Decays
         are differences of sums over one chunk: none overflows where no g is above 0, however strong
         the decay. Torch computes in float32 (float64 for float64). Under autocast q, k and v take
-        its dtype. The same bits on every run. The gradient of g is a difference of sums over the
-        whole sequence, added in double, whose terms have the roundings of 16-bit products: its
-        error grows with the length: in bf16, of random numbers on an H100, from 1 % of its norm
-        (sequences of 128 tokens) to 7 % (4,096) and 15 % (65,536). Packed sequences are apart: what
-        one holds, a NaN or an infinity too, changes no bit of another's results and gradients;
-        log_decay of [H] has the sum of all.
+        its dtype. The same bits on every run. The gradient of g is found anew every 256 tokens, and
+        in between by sums over q · dq − k · dk: its error does not grow with the length. In bf16,
+        of random numbers on an H100, it is 0.1 to 0.8 % of its norm, over sequences of 4,096 and of
+        65,536 tokens. Its backward takes memory for states in bf16, K V numbers (each rounded up to
+        64 or 128) of a head's 256 tokens. Packed sequences are apart: what one holds, a NaN or an
+        infinity too, changes no bit of another's results and gradients; log_decay of [H] has the
+        sum of all.
 
     Source:
         csrc/kernels/linear_attention. Sun et al., Retentive Network (2023), section 2.3; Yang et

@@ -58,6 +58,13 @@ struct linear_attention_params {
   linear_attention_states part_states;
   float* part_decays;
   bool finds_parts;  // else a launch before this one has found them
+  // Of the anchors, in their slots: states [slots, heads, values, keys] of bf16 in whole tiles,
+  // which the forward leaves and what is in reverse reads; and then of each 16 values their part of
+  // ⟨S, dS⟩, [slots, heads, values / 16]; or both null. `anchors_first`: a first token's, too.
+  void* anchor_states;
+  float* anchor_products;
+  bool anchors_first;
+  int64_t anchor;  // tokens from one to the next, whole chunks: a power of two
   // Null without sequences; else where they start and end in one batch of `length` tokens:
   // `sequences` + 1 numbers of int32, or of int64.
   const void* cu_seqlens;

@@ -22,7 +22,9 @@
 //   dk   in reverse, with v, do and q; from the final state's gradient to the initial one's
 //   dv   in reverse, with k, q and do; the same, transposed
 //
-// and g's are sums over q · dq − k · dk of each token, which are left beside dq and dk (`dots`).
+// and g's are sums over q · dq − k · dk of each token, which are left beside dq and dk (`dots`),
+// from one anchor to the next, where they are ⟨S, dS⟩: dq's launch leaves the states of anchors to
+// dk's (linear_attention_anchors.cuh).
 //
 // With weights w, a token adds w k vᵀ: log w is part of its exponents as column j, and w may be 0.
 // The weights of dk and dv are those of o's rows, where `dots` are taken before: v · dv without
@@ -57,6 +59,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
     s.places = places_of_gates::of(p, s.stream);
     if constexpr (Config::outputs) {
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
+      s.anchors = places_of_anchors::of<Config>(p, s.stream);
       s.skip = p.skip == nullptr ? 0 : arch::load_global(p.skip + s.stream.head);
     }
   }

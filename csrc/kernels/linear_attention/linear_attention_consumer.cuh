@@ -27,7 +27,7 @@ class linear_attention_consumer {
     load_state<Config>(p, stream, w, state);
     warpgroup::sync(kBarrier + w);
     if constexpr (Config::outputs) {
-      decay_and_publish(decays_of(0));
+      decay_and_publish(0);
       warpgroup::sync(kBarrier + w);
     }
     float decay = 0;  // log₂
@@ -141,7 +141,7 @@ class linear_attention_consumer {
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(state);
-    decay_and_publish(decays_of(step + 1));
+    decay_and_publish(step + 1);
     warpgroup::mma_async_wait<0>(o);
     mul_row(o, o, rows_of(decays.after));
     if (p.dots != nullptr) store_dots(o, token);
@@ -205,9 +205,15 @@ class linear_attention_consumer {
     return total;
   }
 
-  // The state for the next chunk's product, there after a barrier, and as the chunk adds to it. By
-  // factors, all rows of o take the whole chunk's decay of it.
-  KITTENS_DEVICE void decay_and_publish(const decays_type& next) {
+  // The state for the product of a step's chunk, there after a barrier, and as the chunk adds to
+  // it. By factors, all rows of o take the whole chunk's decay of it.
+  KITTENS_DEVICE void decay_and_publish(int step) {
+    const decays_type& next = decays_of(step);
+    // In reverse the state is yet that in front of the chunk before.
+    if (Config::reverse ? step > 0 : step < stream.count) {
+      const int token = stream.template token<Config>(Config::reverse ? step - 1 : step);
+      pass_anchor<Config>(p, shared.anchors, token, w, state);
+    }
     const float decay = arch::exp2_approx(next.total);
     if (takes_factors<T>(next.total)) {
       mul(state, state, decay);

@@ -11,7 +11,9 @@ namespace {
 
 void launch(const linear_attention_decay_gradient_params& p, kittens::host::stream s) {
   kittens::host::dispatch<1, 2>("dots of a token", static_cast<int>(p.dots), [&]<int Dots> {
-    launch_decay_gradient<decay_gradient_config<Dots>>(p, s);
+    kittens::host::dispatch<128, 256>("anchor", static_cast<int>(p.anchor), [&]<int Anchor> {
+      launch_decay_gradient<decay_gradient_config<Dots, Anchor>>(p, s);
+    });
   });
 }
 

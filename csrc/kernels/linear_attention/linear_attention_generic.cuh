@@ -49,7 +49,7 @@ class linear_attention_generic_block {
 
   KITTENS_DEVICE void compute() {
     if (stream.is_empty()) return;
-    if (arch::thread_id() == 0) shared.places.set(p, stream);
+    if (arch::thread_id() == 0) shared.places.template set<Config>(p, stream);
     arch::sync_block();
     if (warp == kIdle) request_gates(0);
     load_async_commit();
@@ -142,6 +142,7 @@ class linear_attention_generic_block {
   KITTENS_DEVICE void attend(int step) {
     const int stage = step % Config::stages;
     const decays_type& decays = decays_of(step);
+    if constexpr (!Config::reverse) pass_anchor_of(step);
     store_dots(step - 1);
     values v;
     load_values(v, shared.v[stage], first_value());
@@ -187,6 +188,10 @@ class linear_attention_generic_block {
     }
     if (p.skip != nullptr) add_skipping(o, v);
     store_output(o, step);
+    if constexpr (Config::reverse) pass_anchor_of(step);
+  }
+  KITTENS_DEVICE void pass_anchor_of(int step) const {
+    pass_anchor<Config>(p, shared.places.anchors, token(step), value_part(), state);
   }
 
   // Of scores that come later than their rows: they stay so.

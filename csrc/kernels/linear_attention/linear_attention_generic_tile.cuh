@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/linear_attention/linear_attention_anchors.cuh"
 #include "kernels/linear_attention/linear_attention_decays.cuh"
 #include "kernels/linear_attention/linear_attention_generic.h"
 
@@ -57,9 +58,12 @@ struct places_of_stream {
   const T* dotted;
   float *dots, *own_scores;
   T* o;
+  places_of_anchors anchors;
 
+  template <class Config>
   KITTENS_DEVICE void set(const linear_attention_generic_arguments<T>& p, const chunk_stream& s) {
     gates = places_of_gates::of(p, s);
+    anchors = places_of_anchors::of<Config>(p, s);
     dotted = p.dots == nullptr ? nullptr : p.dotted.of(s);
     dots = p.dots == nullptr ? nullptr : p.dots + s.place(p, 0) * p.value_parts;
     own_scores = p.own_scores == nullptr ? nullptr : p.own_scores + s.place(p, 0);

@@ -98,15 +98,24 @@ int64_t workspace_bytes(const linear_attention_problem& p,
          int64_t{sizeof(float)};
 }
 
-// Where the decays' gradient finds its sums, behind those.
-int64_t tile_sums_offset(const linear_attention_problem& p,
-                         const linear_attention_division& division) {
-  return ceil_div(workspace_bytes(p, division), sizeof(double)) * int64_t{sizeof(double)};
-}
+// Behind those, what the decays' gradient needs of its anchors: states, and then their products.
+struct anchor_memory {
+  static constexpr int64_t kAlignment = 16;
+  int64_t states, products, end;  // bytes from the workspace's start
 
-int64_t tile_sums_of(const linear_attention_problem& p) {
-  return p.batch * ceil_div(p.length, kLinearAttentionDecayTile) * p.heads;
-}
+  static anchor_memory of(const linear_attention_backward_problem& problem,
+                          const linear_attention_division& division) {
+    const linear_attention_problem& p = problem.forward;
+    const int64_t slots = p.heads * linear_attention_anchor_slots(p.length, sequences_of(p),
+                                                                  p.sequences > 0, problem.anchor);
+    anchor_memory m;
+    m.states = ceil_div(workspace_bytes(p, division), kAlignment) * kAlignment;
+    m.products =
+        m.states + slots * padded(p.key_width) * padded(p.value_width) * int64_t{sizeof(uint16_t)};
+    m.end = m.products + slots * ceil_div(p.key_width, 64) * 4 * int64_t{sizeof(float)};
+    return m;
+  }
+};
 
 template <class Problem>
 bound_kernel<linear_attention_params> kernel_of(const Problem& p,
@@ -158,24 +167,21 @@ linear_attention_operand operand_of(const linear_attention_problem& p, const voi
   return {data, strides, share};
 }
 
-// The decays' gradient, from the dots that the others have left.
+// The decays' gradient, from the dots and products that the others have left.
 void launch_decay_gradient(const linear_attention_backward_plan& plan,
-                           const linear_attention_backward_tensors& t, const workspace& work,
+                           const linear_attention_backward_tensors& t, const float* products,
                            stream s) {
   const linear_attention_problem& p = plan.problem.forward;
-  auto* const sums = reinterpret_cast<double*>(static_cast<char*>(work.memory) +
-                                               tile_sums_offset(p, plan.division));
   plan.decay_gradient.launch(
       {
           .q_dots = t.q_dots,
           .k_dots = t.k_dots,
           .weights = t.weights,
           .weight_strides = p.weight_strides,
-          .initial_state = t.initial_state,
-          .d_initial_state = t.d_initial_state,
+          .products = products,
+          .initial_state = t.initial_state != nullptr,
+          .d_final_state = t.d_final_state != nullptr,
           .d_log_decay = t.d_log_decay,
-          .tile_sums = sums,
-          .state_sums = sums + tile_sums_of(p),
           .cu_seqlens = t.cu_seqlens,
           .int64_seqlens = p.int64_seqlens,
           .sequences = sequences_of(p),
@@ -183,7 +189,7 @@ void launch_decay_gradient(const linear_attention_backward_plan& plan,
           .length = p.length,
           .heads = p.heads,
           .dots = ceil_div(p.key_width, 64),
-          .state = p.key_width * p.value_width,
+          .anchor = plan.problem.anchor,
       },
       s);
 }
@@ -209,11 +215,8 @@ linear_attention_backward_plan plan(const linear_attention_backward_problem& p, 
   static const kittens::host::kernel_handle decays(kLinearAttentionDecayGradient);
   const auto kernel = kernel_of(p, p.forward, d);
   const linear_attention_division division = division_of(p.forward, d);
-  int64_t bytes = workspace_bytes(p.forward, division);
-  if (p.decay_gradient) {
-    const int64_t sums = tile_sums_of(p.forward) + sequences_of(p.forward) * p.forward.heads;
-    bytes = tile_sums_offset(p.forward, division) + sums * int64_t{sizeof(double)};
-  }
+  const int64_t bytes =
+      p.decay_gradient ? anchor_memory::of(p, division).end : workspace_bytes(p.forward, division);
   return {{p, kernel, {bytes}}, division, decays.on(d)};
 }
 
@@ -244,6 +247,16 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
                                  v = operand_of(p, t.v, p.v_strides),
                                  d_o = operand_of(p, t.d_o, plan.problem.do_strides);
   const linear_attention_params all = params_of(p, plan.division, t, work);
+  char* const memory = static_cast<char*>(work.memory);
+  const anchor_memory anchors = anchor_memory::of(plan.problem, plan.division);
+  auto* const products = reinterpret_cast<float*>(memory + anchors.products);
+  const auto pass_anchors = [&](linear_attention_params& params) {
+    if (!plan.problem.decay_gradient) return;
+    params.anchor_states = memory + anchors.states;
+    params.anchor_products = products;
+    params.anchor = plan.problem.anchor;
+    params.anchors_first = t.initial_state != nullptr;
+  };
   // The state's keys are the columns of what plays k, its values those of what plays v.
   const auto run = [&](linear_attention_params params, const linear_attention_operand& as_q,
                        const linear_attention_operand& as_k, const linear_attention_operand& as_v,
@@ -264,6 +277,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     params.dotted = q;
     params.dots = t.q_dots;
     params.own_scores = t.v_dots;
+    pass_anchors(params);
     run(params, d_o, v, k, t.dq, V, K);
   }
   // In reverse, the state is dS / scale.
@@ -281,6 +295,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     params.part_states = transposed(params.part_states);
     params.dotted = k;
     params.dots = t.k_dots;
+    pass_anchors(params);
     run(params, v, d_o, q, t.dk, V, K);
   }
   if (t.dv != nullptr) {
@@ -291,7 +306,7 @@ void launch(const linear_attention_backward_plan& plan, const linear_attention_b
     params.finds_parts = params.finds_parts && t.dk == nullptr;  // dk's are the same
     run(params, k, q, d_o, t.dv, K, V);
   }
-  if (plan.problem.decay_gradient) launch_decay_gradient(plan, t, work, s);
+  if (plan.problem.decay_gradient) launch_decay_gradient(plan, t, products, s);
 }
 
 }  // namespace thunderkittens

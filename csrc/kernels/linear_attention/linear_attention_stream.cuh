@@ -44,8 +44,13 @@ struct chunkwise_arguments {
   head_states part_states;  // of the first part; and the next ones behind it
   int64_t part_stride;      // elements
   float* part_decays;       // [parts, N, H], log₂
-  float* dots;              // Σ o ∘ dotted over 64 columns, [B, S, H, values / 64]; or null
-  float* own_scores;        // [B, S, H]; or null
+  uint4* anchor_states;     // or null
+  float* anchor_products;
+  int anchor_warps;    // of a head's state
+  bool anchors_first;  // of a sequence's first token, too
+  int anchor;          // tokens from one to the next: a power of two
+  float* dots;         // Σ o ∘ dotted over 64 columns, [B, S, H, values / 64]; or null
+  float* own_scores;   // [B, S, H]; or null
   int batch, length, heads, keys, values;  // B, S, H, K, V
   packed_ends ends;
   int sequences;                                // N: those packed into one batch; or B

@@ -30,6 +30,11 @@ int64_t set_arguments(chunkwise_arguments& t, const linear_attention_params& p) 
   t.part_states = states(p.part_states, state);
   t.part_stride = sequences * p.heads * state;
   t.part_decays = p.part_decays;
+  t.anchor_states = static_cast<uint4*>(p.anchor_states);
+  t.anchor_products = p.anchor_products;
+  t.anchor_warps = int((p.values + kValues - 1) / kValues * 4);
+  t.anchors_first = p.anchors_first;
+  t.anchor = int(p.anchor);
   t.dots = p.dots;
   t.own_scores = p.own_scores;
   t.batch = int(p.batch);

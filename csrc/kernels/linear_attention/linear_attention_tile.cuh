@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/linear_attention/linear_attention_anchors.cuh"
 #include "kernels/linear_attention/linear_attention_decays.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
@@ -74,6 +75,7 @@ struct output_shared {
   float skip;  // of the head
   heads_read heads;
   places_of_gates places;
+  places_of_anchors anchors;
 };
 template <class Config>
 using linear_attention_chunkwise_shared =

@@ -1,12 +1,15 @@
 // mamba2: the gradients of dt, A and dt_bias, from those of the two uses of dt': as a weight, w,
 // and in dt' A, the logarithm of the decay, g.
 //
-//   d(dt)(t) = [dt_min ≤ softplus(raw(t)) ≤ dt_max] (dw(t) + A dg(t)) σ(raw(t)),   raw = dt +
-//   dt_bias d(dt_bias) = Σ(t) d(dt)(t),   dA = Σ(t) dt'(t) dg(t)
+//   d(dt)(t) = [dt_min ≤ softplus(raw(t)) ≤ dt_max] (dw(t) + A dg(t)) σ(raw(t))
 //
-// Without softplus its derivative σ is 1. A block has a tile of 256 tokens and 8 heads, so that it
-// reads and writes whole sectors, and a thread 8 tokens of one of them; the sums over a tile's
-// tokens are left to be added up.
+//   d(dt_bias) = Σ(t) d(dt)(t)
+//
+//   dA = Σ(t) dt'(t) dg(t)
+//
+// raw is dt + dt_bias. Without softplus its derivative σ is 1. A block has a tile of 256 tokens and
+// 8 heads, so that it reads and writes whole sectors, and a thread 8 tokens of one of them; the
+// sums over a tile's tokens are left to be added up.
 #pragma once
 
 #include "kernels/mamba2/mamba2_gates.cuh"

@@ -34,7 +34,9 @@ linear_attention_problem scan_of(const mamba2_problem& p) {
   };
 }
 linear_attention_backward_problem scan_of(const mamba2_backward_problem& p) {
-  return {scan_of(p.forward), p.dy_strides, p.gate_gradients};
+  // Sums of the decays' gradients over all tokens are wanted, too: their errors take the shorter
+  // distance of anchors.
+  return {scan_of(p.forward), p.dy_strides, p.gate_gradients, /*anchor=*/128};
 }
 
 template <class Problem>

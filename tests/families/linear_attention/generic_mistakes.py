@@ -9,6 +9,7 @@ planted = partial(Mistake, file=f"{FOLDER}.cuh")
 in_copies = partial(Mistake, file=f"{FOLDER}_copies.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 
+ANCHORED = r"std::sqrt\(error / norm\) is |UNINITIALISED|is nan"
 WRONG = r"\.relative\(\) is "
 COPIED = r"RACE at |UNINITIALISED|in flight"
 RACE = r"RACE at "
@@ -80,6 +81,24 @@ MISTAKES = (
         "    mul(state, state, arch::exp2_approx(decays.total));\n",
         "",
         WRONG,
+    ),
+    planted(
+        "a_state_is_left_once_it_has_changed",
+        "    if constexpr (!Config::reverse) pass_anchor_of(step);\n    store_dots(step - 1);\n",
+        "    store_dots(step - 1);\n",
+        ANCHORED,
+    ),
+    planted(
+        "in_reverse_an_anchor_is_the_chunk_before",
+        "    if constexpr (Config::reverse) pass_anchor_of(step);\n",
+        "    if constexpr (Config::reverse) pass_anchor_of(step + 1);\n",
+        ANCHORED,
+    ),
+    planted(
+        "other_columns_leave_the_first_ones_anchors",
+        "token(step), value_part(), state);\n",
+        "token(step), 0, state);\n",
+        ANCHORED,
     ),
     in_decays(
         "decays_are_taken_before_they_are_the_tokens",

@@ -8,7 +8,6 @@ SOURCES = (
 )
 DEPENDENT = (
     "linear_attention_step",
-    "linear_attention_decay_totals",
     "linear_attention_decay_gradient",
 )  # launched programmatically
 GENERIC_FORMS = (

@@ -5,6 +5,7 @@ from functools import partial
 from tests.tools.planted import Mistake
 
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
+in_anchors = partial(Mistake, file="kernels/linear_attention/linear_attention_anchors.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 in_scores = partial(Mistake, file="kernels/linear_attention/linear_attention_scores.cuh")
 in_state = partial(Mistake, file="kernels/linear_attention/linear_attention_state.cuh")
@@ -13,7 +14,8 @@ in_gradient = partial(Mistake, file="kernels/linear_attention/linear_attention_d
 
 WRONG = r"outputs\.relative\(\) is "
 ORDERED = r"nothing orders the two"
-GRADIENT = r"got\[at\] is |isnan"
+ANCHORED = r"std::sqrt\(error / norm\) is |part is "
+GRADIENT = r"value is |isnan"
 
 MISTAKES = (
     in_consumer(
@@ -119,67 +121,102 @@ MISTAKES = (
         "s.origin = sequence_origin::packed(0, s.length);",
         WRONG,
     ),
-    in_gradient(
-        "sums_run_on_over_sequences",
-        "    if (token == sequence.start) sum = 0;\n",
+    in_consumer(
+        "a_state_is_left_once_it_has_decayed",
+        "step - 1 : step);",
+        "step - 1 : step + 1);",
+        ANCHORED,
+    ),
+    in_consumer(
+        "in_reverse_an_anchor_is_the_chunk_behind",
+        "if (Config::reverse ? step > 0 : step < stream.count) {",
+        "if (step < stream.count) {",
+        ANCHORED,
+    ),
+    in_anchors(
+        "anchors_of_packed_sequences_share_slots",
+        "start / anchor + 1 + sequence",
+        "start / anchor + 1",
+        ANCHORED,
+    ),
+    in_anchors(
+        "a_product_is_without_its_scale",
+        "sum * p.final_scale",
+        "sum",
+        ANCHORED,
+    ),
+    in_anchors(
+        "all_consumers_leave_the_firsts_state",
+        "p.anchor_warps + 4 * w + arch",
+        "p.anchor_warps + arch",
+        ANCHORED,
+    ),
+    in_anchors(
+        "first_tokens_are_anchors_without_a_state",
+        "  if (token == 0 && !p.anchors_first) return;\n",
         "",
-        GRADIENT,
+        ANCHORED,
     ),
     in_gradient(
-        "a_run_has_what_was_in_front_of_its_sequence",
-        "      if (first + i == sequence.start) total = {0, 1};\n",
-        "",
-        GRADIENT,
-    ),
-    in_gradient(
-        "what_is_in_front_of_a_sequence_is_added",
-        "begins ? sum : front.sum + sum",
-        "front.sum + sum",
-        GRADIENT,
-    ),
-    in_gradient(
-        "tiles_in_front_of_the_sequence_are_added",
-        "int tile = sequence.start / Config::tile + of_run;",
-        "int tile = of_run;",
+        "what_is_in_front_of_a_run_is_left_out",
+        "sum = lane < Config::heads ? 0 : before;",
+        "sum = 0;",
         GRADIENT,
     ),
     in_gradient(
         "each_token_is_in_its_own_sum",
-        "    double state = 0;\n",
-        "    double state = 0;\n    sum += run.terms[i];\n",
+        "  KITTENS_DEVICE void store(const linear_attention_decay_gradient_params& p, float value, "
+        "float sum,\n                            float slope) const {\n",
+        "  KITTENS_DEVICE void store(const linear_attention_decay_gradient_params& p, float value, "
+        "float sum,\n                            float slope) const {\n    sum += terms[0];\n",
+        GRADIENT,
+    ),
+    in_gradient(
+        "other_sequences_tokens_are_added",
+        "terms[i] = first + i < slot.count ? q - weights[i] * k : 0;",
+        "terms[i] = q - weights[i] * k;",
+        GRADIENT,
+    ),
+    in_gradient(
+        "a_sequence_goes_on_to_the_next_ones_anchor",
+        "if (!slot.ends) next",
+        "next",
+        GRADIENT + "|past the end of a buffer",
+    ),
+    in_gradient(
+        "a_final_states_gradient_is_taken_for_none",
+        "const bool is_known = !slot.ends || !p.d_final_state;",
+        "const bool is_known = true;",
+        GRADIENT,
+    ),
+    in_gradient(
+        "first_tokens_have_states_that_are_not_given",
+        "if (!slot.begins || p.initial_state) here",
+        "here",
+        GRADIENT,
+    ),
+    in_gradient(
+        "errors_are_not_spread",
+        "error / static_cast<float>(slot.count)",
+        "0 * error",
         GRADIENT,
     ),
     in_gradient(
         "tokens_of_no_sequence_have_a_gradient",
-        "sequence.has(token) ? static_cast<float>(state - sum) : 0.0f",
-        "static_cast<float>(state - sum)",
-        r"got\[token \* c\.heads \+ h\] is ",
-    ),
-    in_gradient(
-        "a_state_is_that_of_another_sequence",
-        "p.state_sums + sequence.index * p.heads",
-        "p.state_sums + (sequence.index + 1) % p.sequences * p.heads",
-        GRADIENT,
+        "sequence >= 0 && sequence < sequences",
+        "true",
+        r"got\[token \* c\.heads \+ h\] is |past the end",
     ),
     in_gradient(
         "sums_of_warps_are_read_before_they_are_there",
-        "  arch::sync_block();\n  decay_sum front;\n",
-        "  decay_sum front;\n",
+        "  arch::sync_block();\n  float total = 0;\n",
+        "  float total = 0;\n",
         ORDERED,
     ),
     in_gradient(
-        "a_tiles_sum_is_added_up_before_its_warps_are_there",
-        "  leave_sums(shared, add_up_runs<Config>(own));\n  arch::sync_block();\n",
-        "  leave_sums(shared, add_up_runs<Config>(own));\n",
-        ORDERED,
-    ),
-    in_gradient(
-        "a_states_sum_is_added_up_before_its_warps_are_there",
-        "  arch::sync_block();\n  if (arch::thread_id() != 0) return;\n",
-        "  if (arch::thread_id() != 0) return;\n",
-        ORDERED,
-    ),
-    in_gradient(
-        "weights_are_left_out", "terms[i] = q - weights[i] * k;", "terms[i] = q - k;", GRADIENT
+        "weights_are_left_out",
+        "? q - weights[i] * k : 0;",
+        "? q - k : 0;",
+        GRADIENT,
     ),
 )

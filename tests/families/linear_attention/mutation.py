@@ -6,15 +6,19 @@ from tests.mutation.program import Program
 PROGRAM, GENERIC = (
     Program("linear_attention", "linear_attention", (f"GENERIC={i}",)) for i in (0, 1)
 )
+ANCHORS, GENERIC_ANCHORS = (
+    Program("linear_attention", "linear_attention_anchors", (f"GENERIC={i}",)) for i in (0, 1)
+)
 STEP = Program("linear_attention", "linear_attention_step")
 DECAY_GRADIENT = Program("linear_attention", "linear_attention_decay_gradient")
 TARGETS = {
-    "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM,),
-    "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_anchors.cuh": (ANCHORS, DECAY_GRADIENT),
+    "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM, ANCHORS),
+    "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM, ANCHORS),
     "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM, GENERIC),
-    "kernels/linear_attention/linear_attention_generic.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_generic.cuh": (GENERIC, GENERIC_ANCHORS),
     "kernels/linear_attention/linear_attention_generic_copies.cuh": (GENERIC,),
-    "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC,),
+    "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC, GENERIC_ANCHORS),
     "kernels/linear_attention/linear_attention_scores.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM,),
@@ -27,7 +31,6 @@ LEFT_OUT = {
     "kernels/linear_attention/linear_attention_generic_tile.cuh": ("blocks_per_multiprocessor",),
     "kernels/linear_attention/linear_attention_tile.cuh": ("blocks_per_multiprocessor", "stages"),
     "kernels/linear_attention/linear_attention_step.cuh": ("min_blocks",),
-    "kernels/linear_attention/linear_attention_decay_gradient.cuh": ("min_blocks",),
 }
 HOST_SIDE = (
     "kernels/linear_attention/linear_attention_decay_gradient_launch.cuh",
@@ -72,25 +75,6 @@ LISTED: tuple[Listed, ...] = (
         "of the first consumer alone, whose warps are 0 to 3",
     ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
-    Listed(GRADIENT, "decay_gradient_config", "start (1|2)/2 double", TUNING),
-    Listed(GRADIENT, "add_up_state", "start 1/5 (double|less|more)", TUNING),
-    Listed(GRADIENT, "add_up_state", "limit (2|3)/3 more", "all lanes have the total"),
-    Listed(GRADIENT, "add_up_runs", "bound 1/2 shifted", "no lane has one 32 before it"),
-    Listed(GRADIENT, "leave_tiles", "term more", "24 leads to the other runs, as 16 does"),
-    Listed(GRADIENT, "decay_run::add_up", "argument 2/2 more", "whatever is not 0"),
-    Listed(
-        GRADIENT,
-        "sequence_of_token::of",
-        "argument (1|3)/4 less|argument (2|4)/4 (less|more)|bound 2/2 shifted",
-        "what the search stops short of, or a first token, `advance` makes up for",
-    ),
-    Listed(GRADIENT, "sequence_of_token::advance", "argument (less|more)", "an end is in range"),
-    Listed(
-        GRADIENT,
-        "linear_attention_decay_totals",
-        "guard 2/2 never|bound 2/2 shifted",
-        "several threads store the same number",
-    ),
     # Equal numbers, whichever is taken.
     Listed(STEP_KERNEL, "step_part::of", "bound 1/3 shifted", SAME),
     Listed(STEP_KERNEL, "step_part::of", "limit less|start more", "all that is below 0 is padding"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.linear_attention import cases
+from tests.families.linear_attention import cases, long_sequences
 from tests.families.linear_attention.cases import BF16, FP32
 from tests.families.linear_attention.lists import COMMON, LARGE
 from tests.tools.run_to_run import check_same_bits
@@ -35,6 +35,13 @@ def test_against_float64(case):
     results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert _C.launch_counts()["linear_attention"] >= before + 8
     cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("which", [None, "generic"], ids=["specialised", "generic"])
+@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("kind", long_sequences.DECAYS)
+def test_gradients_of_decays_over_long_sequences(kind, packed, which):
+    long_sequences.check(kind, 65536, 4, packed, which, "cuda")
 
 
 @pytest.mark.usefixtures("kernel")

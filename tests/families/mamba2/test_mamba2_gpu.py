@@ -3,7 +3,7 @@
 import pytest
 
 import thunderkittens
-from tests.families.mamba2 import cases
+from tests.families.mamba2 import cases, long_sequences
 from tests.families.mamba2.cases import FP16, FP32, Case
 from tests.tools.run_to_run import check_same_bits
 from thunderkittens import _C
@@ -49,6 +49,13 @@ def test_against_float64(case):
     results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert _C.launch_counts()["linear_attention"] >= before + 2 * 4
     cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("which", [None, "generic"], ids=["specialised", "generic"])
+@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("kind", long_sequences.KINDS)
+def test_gradients_of_gates_over_long_sequences(kind, packed, which):
+    long_sequences.check(kind, 65536, 4, packed, which, "cuda")
 
 
 @pytest.mark.usefixtures("kernel")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.mamba2 import cases
+from tests.families.mamba2 import cases, long_sequences
 from tests.families.mamba2.cases import BF16, FP16, Case
 from tests.tools.in_simulator import (
     check_no_races,
@@ -61,6 +61,12 @@ def test_against_float64(case, kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert launches() >= before + 2 * 4
     cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("kind", long_sequences.KINDS)
+def test_gradients_of_gates_over_long_sequences(kind, packed, kernel):
+    long_sequences.check(kind, 4096, 4, packed, kernel, "cpu")
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)

@@ -59,7 +59,9 @@ struct linear_attention_tensors {
 struct linear_attention_backward_problem {
   linear_attention_problem forward;
   linear_attention_strides do_strides;
-  bool decay_gradient = false;  // wanted; with dq, dk, their dots and what the states ask for
+  bool decay_gradient = false;  // wanted; with dq, dk and their dots
+  // Tokens after which it is found anew: 256, or 128, for twice the memory and the smaller errors.
+  int64_t anchor = 256;
 };
 
 struct linear_attention_backward_tensors {
@@ -85,8 +87,7 @@ struct linear_attention_backward_tensors {
   const float* skip = nullptr;
   float* v_dots = nullptr;  // do · v, [batch, length, heads]: of skip; with dq alone; or null
   const void* cu_seqlens = nullptr;
-  // With decay_gradient, [batch, length, heads], contiguous; 0 for a token of no sequence. With an
-  // initial state it needs that one's gradient.
+  // With decay_gradient, [batch, length, heads], contiguous; 0 for a token of no sequence.
   float* d_log_decay = nullptr;
 };
 
@@ -96,8 +97,8 @@ struct linear_attention_division {
   int64_t segment = 0, part = 0;
 };
 
-// The workspace holds the states of parts, where a sequence has more than one segment; and of the
-// decays' gradient the sums of tiles of tokens.
+// The workspace holds the states of parts, where a sequence has more than one segment; and for the
+// decays' gradient the state of every anchor, in bf16, widths rounded up to 64 or 128.
 struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
   linear_attention_division division;
 };

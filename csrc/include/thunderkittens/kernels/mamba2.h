@@ -86,8 +86,8 @@ struct mamba2_backward_tensors {
   float* b_dots = nullptr;
   float* x_dots = nullptr;  // dy · x, [batch, length, heads]: of D; with dc alone; or null
   const void* cu_seqlens = nullptr;
-  // With gate_gradients; with an initial state it needs that one's gradient. The first is written,
-  // and read again; the others may each be null: not wanted.
+  // With gate_gradients. The first is written, and read again; the others may each be null: not
+  // wanted.
   float* d_log_decay = nullptr;  // [batch, length, heads]: of dt' A
   void* d_dt = nullptr;          // the same, of `dt_type`
   // Of A and of dt_bias, [batch, (length + 255) / 256, heads], whose first dimensions are still to

@@ -120,7 +120,7 @@ linear_attention_gradients backward_by_kernel(const decision& d,
   const Tensor dout = tma_operand(b.dout), initial = contiguous(c.initial_state),
                d_final = contiguous(b.dfinal_state), ends = contiguous(c.cu_seqlens);
   const bool decays = b.needs[3] && c.log_decay;
-  const bool needs_state = (b.needs[4] || decays) && c.initial_state;
+  const bool needs_state = b.needs[4] && c.initial_state;
   const bool needs_dk = b.needs[1] || decays, needs_dv = b.needs[2] || (needs_state && !needs_dk);
   const auto of_heads = [&](bool needed) {
     return needed ? at::empty({c.v.size(0), c.v.size(1), c.v.size(2), c.q.size(3)}, c.q.options())

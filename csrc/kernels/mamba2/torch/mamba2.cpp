@@ -153,7 +153,7 @@ mamba2_gradients backward_by_kernel(const decision& d, const mamba2_backward_cal
                initial = floats(c.initial_state), d_final = floats(b.dfinal_state),
                steps = empty_gates(c), log_decay = empty_gates(c), ends = contiguous(c.cu_seqlens);
   const bool gates = b.needs_gates(), needs_dD = b.needs[5] && c.D;
-  const bool needs_state = (b.needs[7] || gates) && c.initial_state;
+  const bool needs_state = b.needs[7] && c.initial_state;
   // The state's comes with dB, whatever else is wanted: the same bits.
   const bool needs_dc = b.needs[4] || gates || needs_dD,
              needs_db = b.needs[3] || gates || needs_state, needs_dx = b.needs[0];

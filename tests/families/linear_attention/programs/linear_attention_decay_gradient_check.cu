@@ -1,4 +1,5 @@
-// The gradient of the decays against its definition in double.
+// The gradient of the decays against its formula in double.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -13,11 +14,11 @@ using kittens::testing::buffer;
 namespace {
 
 struct call {
-  int batch, length, heads, dots;
-  int state = 0;  // numbers of one; 0: there are none
+  int batch, length, heads, dots, anchor;
+  bool initial = false, final = false;  // whether there are states, or their gradients
   bool weights = false, int64_seqlens = false;
   std::vector<int> ends = {};  // of sequences packed into the batch
-  int spoiled = -1;            // the sequence that holds a NaN in its midst, and in its state
+  int spoiled = -1;            // the sequence that holds a NaN in its midst
 };
 
 std::vector<float> random_floats(size_t n, unsigned seed) {
@@ -37,8 +38,27 @@ void check(const call& c) {
   const size_t tokens = size_t(c.batch) * c.length, count = tokens * c.heads;
   auto q = random_floats(count * c.dots, 1), k = random_floats(count * c.dots, 2);
   auto weights = random_floats(count, 3);  // [batch, heads, length]
-  auto initial = random_floats(size_t(sequences) * c.heads * c.state, 4);
-  const auto d_initial = random_floats(initial.size(), 5);
+  const int64_t slots =
+      thunderkittens::linear_attention_anchor_slots(c.length, sequences, packed, c.anchor);
+  const int products_of_one = 4 * c.dots;
+  // Of slots that are nobody's, and of first tokens without a state, there is a NaN.
+  std::vector<float> products(size_t(slots) * c.heads * products_of_one, kNan);
+  const auto first_slot = [&](int s) {
+    return packed ? c.ends[s] / c.anchor + 1 + s : s * ((c.length + c.anchor - 1) / c.anchor);
+  };
+  const auto product_of = [&](int s, int number, int h) {
+    return products.begin() + ((first_slot(s) + number) * c.heads + h) * products_of_one;
+  };
+  std::mt19937 generator(4);
+  std::normal_distribution<float> normal(0, 5);
+  for (int s = 0; s < sequences; ++s) {
+    for (int i = c.initial ? 0 : 1; i * c.anchor < end_of(s) - start_of(s); ++i) {
+      for (int h = 0; h < c.heads; ++h) {
+        const auto to = product_of(s, i, h);
+        for (int j = 0; j < products_of_one; ++j) to[j] = normal(generator);
+      }
+    }
+  }
   const auto spoil = [&](int token) {
     for (int i = 0; i < c.heads * c.dots; ++i) q[size_t(token) * c.heads * c.dots + i] = kNan;
   };
@@ -46,16 +66,9 @@ void check(const call& c) {
     for (int i = 0; i < c.ends.front(); ++i) spoil(i);
     for (int i = c.ends.back(); i < c.length; ++i) spoil(i);
   }
-  if (c.spoiled >= 0) {
-    spoil((start_of(c.spoiled) + end_of(c.spoiled)) / 2);
-    const size_t of_sequence = size_t(c.heads) * c.state;
-    for (size_t i = 0; i < of_sequence; ++i) initial[c.spoiled * of_sequence + i] = kNan;
-  }
-  const size_t tiles = (c.length + 255) / 256;
-  const buffer<float> q_data(q), k_data(k), weight_data(weights), initial_data(initial),
-      d_initial_data(d_initial), result(count);
-  const buffer<double> tile_sums(c.batch * tiles * c.heads),
-      state_sums(size_t(sequences) * c.heads);
+  if (c.spoiled >= 0) spoil((start_of(c.spoiled) + end_of(c.spoiled)) / 2);
+  const buffer<float> q_data(q), k_data(k), weight_data(weights), product_data(products),
+      result(count);
   const buffer<int> ends(packed ? c.ends : std::vector<int>{0});
   const buffer<int64_t> wide_ends(std::vector<int64_t>(c.ends.begin(), c.ends.end()));
   const void* const numbers = c.int64_seqlens ? static_cast<const void*>(wide_ends.data())
@@ -64,11 +77,10 @@ void check(const call& c) {
        .k_dots = k_data.data(),
        .weights = c.weights ? weight_data.data() : nullptr,
        .weight_strides = {int64_t{c.heads} * c.length, 1, c.length},
-       .initial_state = c.state > 0 ? initial_data.data() : nullptr,
-       .d_initial_state = c.state > 0 ? d_initial_data.data() : nullptr,
+       .products = product_data.data(),
+       .initial_state = c.initial,
+       .d_final_state = c.final,
        .d_log_decay = result.data(),
-       .tile_sums = tile_sums.data(),
-       .state_sums = state_sums.data(),
        .cu_seqlens = packed ? numbers : nullptr,
        .int64_seqlens = c.int64_seqlens,
        .sequences = sequences,
@@ -76,41 +88,57 @@ void check(const call& c) {
        .length = c.length,
        .heads = c.heads,
        .dots = c.dots,
-       .state = c.state});
+       .anchor = c.anchor});
   const auto got = result.get();
 
+  // Of a token and head: what dg loses from it to the next one, and the size of its terms.
+  const auto term = [&](size_t token, int h, double& size) {
+    const size_t at = token * c.heads + h, batch = token / c.length;
+    const double weight =
+        c.weights ? weights[(batch * c.heads + h) * c.length + token % c.length] : 1;
+    double sum = 0;
+    for (int d = 0; d < c.dots; ++d) {
+      sum += q[at * c.dots + d] - weight * k[at * c.dots + d];
+      size += std::abs(q[at * c.dots + d]) + std::abs(weight * k[at * c.dots + d]);
+    }
+    return sum;
+  };
   std::vector<bool> seen(tokens);
   for (int s = 0; s < sequences; ++s) {
-    for (int h = 0; h < c.heads; ++h) {
-      double sum = 0, size = 0, term_size = 0;
-      for (int i = 0; i < c.state; ++i) {
-        const size_t at = (size_t(s) * c.heads + h) * c.state + i;
-        sum += double(initial[at]) * d_initial[at];
-        size += std::abs(double(initial[at]) * d_initial[at]);
-      }
-      for (int token = start_of(s); token < end_of(s); ++token) {
-        seen[token] = true;
-        const size_t at = size_t(token) * c.heads + h;
-        // In float32 a state's terms are added up by 256 threads, a token's are as they are: of
-        // these roundings there are at most state / 256 and 4; and one of the result.
-        constexpr double kUnit = 0x1p-24;
-        const double bound = kUnit * ((c.state / 256 + 1) * size + 4 * term_size + std::abs(sum));
-        if (std::isnan(sum)) {
-          CHECK(std::isnan(got[at]));
-        } else {
-          CHECK_CLOSE(got[at], sum, bound);
+    const int length = end_of(s) - start_of(s);
+    for (int a = 0; a < length; a += c.anchor) {
+      const int count = std::min(c.anchor, length - a);
+      const bool last = a + c.anchor >= length;
+      for (int h = 0; h < c.heads; ++h) {
+        double size = 0, total = 0, sum = 0;
+        const auto at_anchor = [&](int number) {
+          double product = 0;
+          for (int j = 0; j < products_of_one; ++j) {
+            product += product_of(s, number, h)[j];
+            size += std::abs(product_of(s, number, h)[j]);
+          }
+          return product;
+        };
+        const double here = a > 0 || c.initial ? at_anchor(a / c.anchor) : 0;
+        const double next = last ? 0 : at_anchor(a / c.anchor + 1);
+        for (int i = 0; i < count; ++i) total += term(start_of(s) + a + i, h, size);
+        const double error = last && c.final ? 0 : next - here + total;
+        for (int i = 0; i < count; ++i) {
+          const size_t token = start_of(s) + a + i;
+          seen[token] = true;
+          const double want = here - sum + error * i / count;
+          // A sum has 8 terms of a run, 2 of a warp's halves and 8 warps, and those of a product;
+          // there are two of them, and as many more operations on all as 8.
+          constexpr double kUnit = 0x1p-24;
+          const float value = got[token * c.heads + h];
+          if (std::isnan(want)) {
+            CHECK(std::isnan(value));
+          } else {
+            CHECK_CLOSE(value, want, 2 * 36 * kUnit * size);
+          }
+          double ignored = 0;
+          sum += term(token, h, ignored);
         }
-        double q_dot = 0, k_dot = 0;
-        for (int d = 0; d < c.dots; ++d) {
-          q_dot += q[at * c.dots + d];
-          k_dot += k[at * c.dots + d];
-          term_size += std::abs(q[at * c.dots + d]);
-        }
-        const size_t batch = size_t(token) / c.length;
-        const double weight =
-            c.weights ? weights[(batch * c.heads + h) * c.length + token % c.length] : 1;
-        for (int d = 0; d < c.dots; ++d) term_size += std::abs(weight * k[at * c.dots + d]);
-        sum -= q_dot - weight * k_dot;
       }
     }
   }
@@ -122,49 +150,94 @@ void check(const call& c) {
 
 }  // namespace
 
-TEST(one_tile) { check({.batch = 2, .length = 230, .heads = 3, .dots = 1}); }
+TEST(one_tile) { check({.batch = 2, .length = 103, .heads = 3, .dots = 1, .anchor = 128}); }
 TEST(tiles_of_batches) {
-  check({.batch = 2, .length = 1030, .heads = 3, .dots = 2, .state = 2500, .weights = true});
+  check({.batch = 2,
+         .length = 530,
+         .heads = 3,
+         .dots = 2,
+         .anchor = 128,
+         .initial = true,
+         .final = true,
+         .weights = true});
 }
-TEST(more_tiles_than_runs) { check({.batch = 1, .length = 256 * 67 + 9, .heads = 1, .dots = 1}); }
+TEST(tiles_of_batches_far_apart) {
+  check({.batch = 2,
+         .length = 1030,
+         .heads = 3,
+         .dots = 1,
+         .anchor = 256,
+         .final = true,
+         .weights = true});
+}
 TEST(groups_of_heads) {
-  check({.batch = 1, .length = 520, .heads = 19, .dots = 1, .state = 64, .weights = true});
+  check({.batch = 1,
+         .length = 300,
+         .heads = 19,
+         .dots = 1,
+         .anchor = 128,
+         .initial = true,
+         .weights = true});
 }
 TEST(whole_tiles_and_groups) {
-  check({.batch = 2, .length = 512, .heads = 8, .dots = 1, .state = 2048, .weights = true});
+  check({.batch = 2, .length = 512, .heads = 8, .dots = 2, .anchor = 256, .weights = true});
 }
 TEST(a_token_more_than_a_tile) {
-  check({.batch = 2, .length = 257, .heads = 1, .dots = 1, .state = 2049});
+  check({.batch = 2, .length = 129, .heads = 1, .dots = 1, .anchor = 128, .initial = true});
 }
 TEST(a_token) {
-  check({.batch = 1, .length = 1, .heads = 1, .dots = 1, .state = 1, .weights = true});
+  check({.batch = 1,
+         .length = 1,
+         .heads = 1,
+         .dots = 1,
+         .anchor = 128,
+         .initial = true,
+         .weights = true});
 }
 TEST(packed) {
   check({.batch = 1,
          .length = 1400,
          .heads = 9,
          .dots = 1,
-         .state = 40,
+         .anchor = 128,
+         .initial = true,
          .weights = true,
          .ends = {3, 3, 70, 71, 71, 256, 900, 904, 1024, 1290, 1290}});
+}
+TEST(packed_behind_long_gaps) {
+  check({.batch = 1,
+         .length = 1200,
+         .heads = 2,
+         .dots = 1,
+         .anchor = 128,
+         .final = true,
+         .ends = {300, 520, 900}});
 }
 TEST(packed_of_two_dots_and_long_ends) {
   check({.batch = 1,
          .length = 1100,
          .heads = 2,
          .dots = 2,
+         .anchor = 256,
          .int64_seqlens = true,
          .ends = {0, 512, 513, 1000, 1100}});
 }
 TEST(packed_in_one_tile) {
-  check({.batch = 1, .length = 200, .heads = 2, .dots = 1, .state = 8, .ends = {5, 40, 41, 180}});
+  check({.batch = 1,
+         .length = 200,
+         .heads = 2,
+         .dots = 1,
+         .anchor = 256,
+         .initial = true,
+         .ends = {5, 40, 41, 180}});
 }
 TEST(not_finite_in_front_of_all_others) {
   check({.batch = 1,
          .length = 1100,
          .heads = 2,
          .dots = 1,
-         .state = 8,
+         .anchor = 128,
+         .initial = true,
          .ends = {0, 300, 301, 620, 1100},
          .spoiled = 0});
 }
@@ -173,7 +246,8 @@ TEST(not_finite_in_the_middle) {
          .length = 1100,
          .heads = 2,
          .dots = 1,
-         .state = 8,
+         .anchor = 256,
+         .initial = true,
          .ends = {0, 300, 301, 870, 875, 1100},
          .spoiled = 2});
 }
