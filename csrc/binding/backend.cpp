@@ -90,20 +90,24 @@ decision torch_decision(const kernel& wanted, std::string_view reason, bool fall
   return {&wanted, nullptr, thread_explanation != nullptr};
 }
 
-decision simulator_decision(const kernel& wanted, c10::Device tensors,
-                            std::string_view unsupported) {
+const device& simulator() {
   using kittens::host::simulated_device;
   static constexpr device kDevices[2][2] = {
       {simulated_device(false, false), simulated_device(false, true)},
       {simulated_device(true, false), simulated_device(true, true)}};
+  return kDevices[is_race()][is_generic()];
+}
+
+decision simulator_decision(const kernel& wanted, c10::Device tensors,
+                            std::string_view unsupported) {
   TORCH_CHECK_VALUE(tensors.is_cpu(), wanted.op,
                     ": tensors must be on the cpu under backend('simulator'), got ", tensors);
   if (!unsupported.empty()) return torch_decision(wanted, unsupported, true);
-  const device& simulator = kDevices[is_race()][is_generic()];
-  if (wanted.launchers->find(simulator) == nullptr) {
-    return torch_decision(wanted, wanted.launchers->why_not(simulator), true);
+  const device& on = simulator();
+  if (wanted.launchers->find(on) == nullptr) {
+    return torch_decision(wanted, wanted.launchers->why_not(on), true);
   }
-  return kernel_decision(wanted, tensors, simulator, "backend('simulator') is active");
+  return kernel_decision(wanted, tensors, on, "backend('simulator') is active");
 }
 
 }  // namespace
@@ -137,6 +141,11 @@ decision decide(const kernel& wanted, c10::Device tensors, std::string_view unsu
   const device* const gpu = device_of(wanted, tensors.index());
   if (gpu == nullptr) return torch_decision(wanted, why_no_kernel(wanted, tensors.index()), true);
   return kernel_decision(wanted, tensors, *gpu, "a kernel was built for this GPU");
+}
+
+bool is_built(const kernel& wanted, c10::Device tensors) {
+  if (is_simulator()) return wanted.launchers->find(simulator()) != nullptr;
+  return !tensors.is_cuda() || device_of(wanted, tensors.index()) != nullptr;
 }
 
 decision leave_to_torch(const kernel& wanted, std::string_view reason) {

@@ -81,6 +81,9 @@ struct decision {
 // `unsupported`: why the op's kernel cannot take these arguments, "" when it can.
 // Warns or raises when this is a fallback; raises for a CUDA tensor under the simulator.
 decision decide(const kernel& wanted, c10::Device device, std::string_view unsupported);
+// Whether the kernel is built for tensors on that device: true as well where no kernel is wanted
+// for them. (What is false here is a fallback to `decide`.)
+bool is_built(const kernel& wanted, c10::Device device);
 // The outcome where torch's own op is the one to take, whatever the backend: no fallback, so nobody
 // is warned.
 decision leave_to_torch(const kernel& wanted, std::string_view reason);

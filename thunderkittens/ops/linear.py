@@ -30,7 +30,9 @@ def linear(
     the last dimension.
 
     What a step of decoding is made of. With one to 16 rows the kernel reads the weight once, at the
-    speed of memory; above that, torch's matrix product computes the same, without a warning.
+    speed of memory; on Hopper, with one to 64, if the weight has many rows (N of 128000 and more,
+    2 N of 28672 and more for "swiglu"). Else torch's matrix product, which is faster then, computes
+    the same, without a warning.
 
     With `activation="swiglu"`, the first half of the weight's rows (and of the bias) makes gate and
     the second half makes up, as in torch.cat([gate_proj.weight, up_proj.weight]), and
@@ -56,12 +58,12 @@ def linear(
         NotImplementedError: A tensor is sparse or nested.
 
     Backends:
-        The kernels (one for Hopper, and a generic one for compute capability 8.0 and later) take
-        bfloat16 and, without a norm, float16, and weights whose rows start at multiples of 16 bytes
-        (K a multiple of 8, if contiguous); torch computes the rest. One launch, in which every
-        block has columns of y of its own. Where a gradient is needed torch's own ops compute
-        the call, so it is differentiable, any number of times. (`explain` answers for a call under
-        torch.no_grad().)
+        The kernels (two for Hopper, of up to 16 and of 17 to 64 rows, and a generic one of up to 16
+        rows for compute capability 8.0 and later) take bfloat16 and, without a norm, float16, and
+        weights whose rows start at multiples of 16 bytes (K a multiple of 8, if contiguous); torch
+        computes the rest. One launch, in which every block has columns of y of its own. Where a
+        gradient is needed torch's own ops compute the call, so it is differentiable, any number of
+        times. (`explain` answers for a call under torch.no_grad().)
 
     A promise:
         With `weight_is_constant=True` the kernel begins to read the weight while the kernel
@@ -76,13 +78,14 @@ def linear(
 
     Numerics:
         Products and sums in float32, rounded to x's dtype once, at the end. The same bits on every
-        run, and for a row of x the same whatever other rows there are; torch's path rounds the
-        product before each of what follows. With a norm, x · weight is rounded to x's dtype, and
-        the sums are divided by the root of the mean square, where torch's path rounds z.
+        run, and for a row of x the same whatever other rows there are, up to 16 of them, and from
+        17 to 64; torch's path rounds the product before each of what follows. With a norm,
+        x · weight is rounded to x's dtype, and the sums are divided by the root of the mean square,
+        where torch's path rounds z.
 
     Source:
-        csrc/kernels/linear: linear.cuh by TMA, linear_generic.cuh by cp.async. For each 16 to 64
-        columns of y, x is read once, from the L2 cache.
+        csrc/kernels/linear: linear.cuh by TMA, linear_rows.cuh by TMA and wgmma, linear_generic.cuh
+        by cp.async. For each 16 to 128 columns of y, x is read once, from the L2 cache.
 
     Example:
         >>> import torch, thunderkittens

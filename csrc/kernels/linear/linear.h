@@ -22,6 +22,8 @@ struct linear_params {
 };
 
 inline constexpr kittens::host::kernel_entry<linear_params> kLinear{"linear"};
+inline constexpr kittens::host::kernel_entry<linear_params> kLinearRows{
+    "linear_rows"};  // of more than linear_problem::kFewRows
 inline constexpr kittens::host::kernel_entry<linear_params> kQuantizedLinear{"quantized_linear"};
 
 }  // namespace thunderkittens

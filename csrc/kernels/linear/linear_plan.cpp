@@ -44,7 +44,8 @@ std::string why_unsupported(const linear_problem& p) {
   if (p.normalized && p.in_features % 2 != 0) {
     return text("the norm of an odd number of columns, ", p.in_features, ", is computed by torch");
   }
-  if (p.rows > p.kMostRows) return text(p.rows, " rows are more than ", p.kMostRows);
+  const int64_t most = p.weight == linear_weight::plain ? p.kMostRows : p.kFewRows;
+  if (p.rows > most) return text(p.rows, " rows are more than ", most);
   if (p.in_features == 0) return "there are no products to add up";
   if (p.weight != linear_weight::plain) {
     if (std::string why = why_not_quantized(p); !why.empty()) return why;
@@ -77,10 +78,21 @@ int generic_blocks_of_multiprocessor(const device& d) {
 
 }  // namespace
 
+// Of 17 to 64 rows, each block reads x as often as it has 128 rows of the weight, and begins and
+// ends later than with fewer rows: so with fewer rows of the weight torch's product is faster, if
+// nothing is left to do behind it. (An H100's: benchmarks/linear.md.)
+bool is_faster_by_torch(const linear_problem& p, const device& d) {
+  constexpr int64_t kLeast = 125 * 1024, kLeastGated = 28 * 1024;  // rows of the weight
+  if (p.rows <= p.kFewRows || d.is_simulated()) return false;
+  return p.gated ? 2 * p.out_features < kLeastGated : p.out_features < kLeast;
+}
+
 // A block for each multiprocessor, or as many of the generic kernel as there is room for.
 linear_plan plan(const linear_problem& p, const device& d) {
-  static const kittens::host::kernel_handle plain(kLinear), quantized(kQuantizedLinear);
-  const auto& kernel = p.weight == linear_weight::plain ? plain : quantized;
+  static const kittens::host::kernel_handle plain(kLinear), of_rows(kLinearRows),
+      quantized(kQuantizedLinear);
+  const auto& of_plain = p.rows <= p.kFewRows ? plain : of_rows;
+  const auto& kernel = p.weight == linear_weight::plain ? of_plain : quantized;
   refuse_unsupported(kernel.name(), p);
   const int64_t groups = ceil_div(p.out_features, int64_t{kLinearGroup});
   const auto at_most = [&](int blocks) {

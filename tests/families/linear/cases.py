@@ -11,7 +11,8 @@ from tests.tools import kernel_kinds
 from thunderkittens.testing import assert_close, tolerance
 
 FP32, FP16, BF16, FP64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-MOST = 16  # rows that the kernel takes
+FEW = 16  # rows that the generic kernel takes, and the first of Hopper's
+MOST = 64  # rows that a kernel takes
 SHORT = {FP32: "fp32", FP16: "fp16", BF16: "bf16", FP64: "fp64"}
 
 
@@ -121,7 +122,40 @@ def constants() -> list[Case]:
     ]
 
 
+def many() -> list[Case]:
+    """More than 16 rows, by Hopper's second kernel: around its tiles of rows, steps and passes."""
+    rows = (17, 24, 32, 33, 48, 64)
+    return [
+        *(Case((m,), 200, 72, dtype) for m in rows for dtype in (BF16, FP16)),
+        *(Case((20,), k, 40) for k in (8, 64, 72, 128, 136, 1000)),
+        *(Case((33,), 136, n, FP16) for n in (1, 15, 17, 64, 65, 300)),
+        *(Case((33,), k, 40, weight_layout="wide", x_layout="wide") for k in (1, 10, 203)),
+        Case((3, 2, 4), 64, 40),
+        *(Case((m,), 328, 600, dtype) for m, dtype in ((40, BF16), (64, FP16))),
+        *(Case((m,), 136, 50, FP16, bias=True, residual=True) for m in (17, 64)),
+        *(
+            Case((m,), 328, n, dtype, bias=True, activation="swiglu")
+            for m, n, dtype in ((24, 20, BF16), (33, 88, FP16), (64, 301, BF16))
+        ),
+        *(
+            Case((m,), k, n, norm=1e-6)
+            for m, k, n in ((17, 200, 72), (64, 1032, 40), (48, 56, 500))
+        ),
+        Case((6, 5), 136, 300, bias=True, residual=True, norm=1e-5),
+        Case((40,), 264, 88, BF16, True, True, "swiglu", 0.5),
+        *(Case((2, 12), 72, 40, x_layout=x) for x in ("odd", "stepped")),
+        Case((50,), 1024, 40, FP16, offset=1.0),
+        *(
+            Case((m,), k, n, constant=True)
+            for m, k, n in ((17, 8, 1), (33, 1000, 300), (64, 3000, 40))
+        ),
+        Case((64,), 328, 301, activation="swiglu", bias=True, constant=True),
+        Case((24,), 520, 700, norm=1e-6, constant=True),
+    ]
+
+
 def every() -> list[Case]:
+    """Those that both of two kernels take."""
     return [*sizes(), *options(), *constants()]
 
 
@@ -132,6 +166,8 @@ BUDGETS = {
     "linear, swiglu": Case((4,), 512, 128, activation="swiglu"),
     "linear, norm": Case((4,), 512, 256, norm=1e-6),
     "linear, constant": Case((4,), 512, 256, constant=True),
+    "linear, many rows": Case((24,), 512, 256),
+    "linear, many rows, swiglu": Case((40,), 512, 128, activation="swiglu"),
     "linear, generic": Case((4,), 512, 256, generic=True),
     "linear, generic, constant": Case((4,), 512, 256, generic=True, constant=True),
     "linear, generic, swiglu": Case((4,), 512, 128, activation="swiglu", generic=True),

@@ -5,6 +5,7 @@ from functools import partial
 from tests.tools.planted import Mistake
 
 in_linear = partial(Mistake, file="kernels/linear/linear.cuh")
+in_rows = partial(Mistake, file="kernels/linear/linear_rows.cuh")
 in_pass = partial(Mistake, file="kernels/linear/linear_pass.cuh")
 in_generic = partial(Mistake, file="kernels/linear/linear_generic.cuh")
 in_weights = partial(Mistake, file="kernels/linear/linear_weights.cuh")
@@ -283,6 +284,90 @@ MISTAKES = (
         "scales_of_rows_are_left_out",
         "    scale *= arch::load_global(of_weight + feature) * Config::weight::kFactor;\n",
         "",
+        WRONG,
+    ),
+    in_rows(
+        "steps_of_many_rows_are_read_before_they_have_come",
+        "      shared_.steps.wait_full(at_);\n",
+        "",
+        rf"RACE|NaN|{WRONG}",
+    ),
+    in_rows(
+        "stages_are_given_back_while_the_tensor_cores_read_them",
+        "      warpgroup::mma_async_wait<0>();\n      shared_.steps.release_after_loads(at_);\n",
+        "      shared_.steps.release_after_loads(at_);\n      warpgroup::mma_async_wait<0>();\n",
+        ".",
+    ),
+    in_rows(
+        "copies_overtake_the_loads_of_x",
+        "shared_.steps.release_after_loads(at_);",
+        "if (arch::lane_id() == 0) shared_.steps.release_after_mma(at_);",
+        "PROXY FENCE|nothing orders",
+    ),
+    in_rows(
+        "stages_are_filled_before_they_are_empty",
+        "        shared_.steps.wait_empty(at);\n",
+        "",
+        ".",
+    ),
+    in_rows(
+        "the_weight_of_many_rows_is_loaded_before_the_wait",
+        "    begin_dependent_grid();\n    if (arch::lane_id() == 0) producer.run();",
+        "    if (arch::lane_id() == 0) producer.run();\n    begin_dependent_grid();",
+        "PDL",
+    ),
+    in_rows(
+        "x_beside_a_constant_weight_is_that_of_the_step_after_the_ring",
+        "load_x(at.stage, of_x.step)",
+        "load_x(at.stage, next_.step)",
+        WRONG,
+    ),
+    in_rows(
+        "up_is_gate_of_many_rows",
+        "const auto& map = is_up() ? p_.up : p_.weight;",
+        "const auto& map = p_.weight;",
+        WRONG,
+    ),
+    in_rows(
+        "both_warpgroups_have_the_first_tiles",
+        "return arch::warp_id() / 4 * Config::tiles;",
+        "return 0;",
+        WRONG,
+    ),
+    in_rows(
+        "squares_of_one_chunk_of_a_step",
+        "for (int c = 0; c < Config::chunks; ++c) sum += norm_[c].squares[i];",
+        "sum += norm_[0].squares[i];",
+        WRONG,
+    ),
+    in_rows(
+        "rows_that_there_are_not_are_written",
+        "if (row_tile() * kRows + row >= p_.rows || left <= 0) continue;",
+        "if (left <= 0) continue;",
+        ".",
+    ),
+    in_rows(
+        "the_residual_of_many_rows_is_that_of_the_first",
+        "load_quad(p_.tensors.residual, at, left)",
+        "load_quad(p_.tensors.residual, feature, left)",
+        WRONG,
+    ),
+    in_rows(
+        "columns_past_the_last_of_a_quad_are_written",
+        "      if (i < left) arch::store_global",
+        "      arch::store_global",
+        ".",
+    ),
+    in_rows(
+        "sums_of_many_rows_are_read_before_other_lanes_have_written_them",
+        "share_squares();\n    arch::sync_warp();\n",
+        "share_squares();\n",
+        ORDERED,
+    ),
+    in_rows(
+        "every_block_has_the_groups_of_the_first",
+        "return {.first = block * p.groups_of_block + (block < more ? block : more),",
+        "return {.first = 0,",
         WRONG,
     ),
 )

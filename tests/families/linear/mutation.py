@@ -4,6 +4,7 @@ from tests.mutation.listing import ANY_BARRIER, NOT_BOUNDED, SAME, TUNING, Liste
 from tests.mutation.program import Program
 
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
+ROWS = Program("linear", "linear_rows")
 INT4, E4M3, WIDE = (  # of the form that every architecture has room for, and of Hopper's
     Program("linear", "quantized_linear", (f"E4M3={i}", f"SHARED_KB={kb}"))
     for i, kb in ((0, 99), (1, 99), (1, 227))
@@ -13,6 +14,7 @@ TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
     f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4, WIDE),
     f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
+    f"{_FOLDER}/linear_rows.cuh": (ROWS,),
     f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
@@ -21,6 +23,7 @@ HOST_SIDE = (
     f"{_FOLDER}/linear_generic_launch.cuh",
     f"{_FOLDER}/linear_launch.cuh",
     f"{_FOLDER}/linear_pass_launch.cuh",
+    f"{_FOLDER}/linear_rows_launch.cuh",
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"

@@ -12,6 +12,8 @@ SOME = (
     Case((16,), 14336, 4096, residual=True),
     Case((9,), 4096, 6144, norm=1e-5),
     Case((3,), 4096, 12288, constant=True),
+    Case((24,), 4096, 14336, activation="swiglu", norm=1e-5),
+    Case((64,), 4096, 128256, constant=True),
     Case((16,), 4096, 28672, generic=True),
     Case((7,), 4096, 12288, FP16, activation="swiglu", generic=True),
     Case((9,), 14336, 4096, norm=1e-5, generic=True),
@@ -24,7 +26,16 @@ QUANTIZED = (
     QuantizedCase((9,), 4096, 6144, 64, zero=True, norm=1e-5),
     QuantizedCase((3,), 4096, 12288, 128, constant=True),
 )
+
+
+def kernel_of(case: Case) -> str:
+    """Its name."""
+    if case.generic:
+        return "linear_generic"
+    return "linear" if case.leading[0] <= cases.FEW else "linear_rows"
+
+
 CASES = (
-    *(Stress("linear_generic" if each.generic else "linear", each, cases) for each in SOME),
+    *(Stress(kernel_of(each), each, cases) for each in SOME),
     *(Stress("linear_generic", each, quantized_cases) for each in QUANTIZED),
 )

@@ -16,6 +16,7 @@ OP = torch.ops.thunderkittens.linear.default
 
 ALL = [
     *cases.every(),
+    *cases.many(),
     *(
         Case((3, 2), 40, 20, d, True, True, a, norm)
         for d in (FP32, FP64)

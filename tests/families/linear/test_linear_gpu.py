@@ -22,6 +22,14 @@ LARGE = [
     Case((8,), 4096, 14336, activation="swiglu", norm=1e-5),
 ]
 
+# Of more than 16 rows: weights that are wide enough.
+WIDE = [
+    Case((24,), 4096, 14336, activation="swiglu", norm=1e-5),
+    Case((64,), 1000, 14336, FP16, bias=True, residual=True, activation="swiglu"),
+    Case((33,), 520, 128256, bias=True),
+    Case((17,), 203, 128003, residual=True, weight_layout="wide"),
+]
+
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch):
@@ -142,3 +150,25 @@ def test_more_rows_are_torchs():
 def test_fallbacks_say_why():
     with pytest.raises(RuntimeError, match="linear: computed by torch: float32 is computed"):
         thunderkittens.linear(torch.ones(2, 8, device="cuda"), torch.ones(8, 8, device="cuda"))
+
+
+@pytest.mark.parametrize("case", WIDE, ids=str)
+def test_many_rows_of_a_wide_weight(case):
+    """Right, the same bits again and with a constant weight, and by Hopper's second kernel."""
+    inputs = cases.make(case, "cuda")
+    before = _C.launch_counts()["linear_rows"]
+    results = cases.run_case(case, inputs)
+    assert _C.launch_counts()["linear_rows"] == before + 1
+    cases.check_case(case, inputs, results)
+    for constant in (False, True) * 5:
+        (y,) = cases.run_case(dataclasses.replace(case, constant=constant), inputs)
+        assert memory.bits_equal(y, results[0])
+
+
+def test_many_rows_of_a_narrow_weight_are_torchs_without_a_word():
+    x, weight = (torch.randn(n, 64, device="cuda").bfloat16() for n in (cases.FEW + 1, 8))
+    found = thunderkittens.explain("linear", x, weight)
+    assert found.backend == "torch"
+    assert found.reason == "torch's product of 17 rows and a weight of 8 is faster"
+    want = torch.nn.functional.linear(x, weight)
+    assert memory.bits_equal(thunderkittens.linear(x, weight), want)

@@ -25,11 +25,12 @@ struct linear_params;
 
 enum class linear_weight { plain, e4m3, int4 };
 
-// bf16 and, not normalized, fp16; 1 … kMostRows rows. Rows of x and of the weight start at
+// bf16 and, not normalized, fp16; 1 … kMostRows rows, but of a quantized weight, and where there is
+// no kernel for Hopper, 1 … kFewRows. Rows of x and of the weight start at
 // multiples of 16 bytes; normalized, in_features is even, and norm_weight at a multiple of 4 bytes.
 // in_features is a multiple of 16 for e4m3, and for int4 of group, which is one of 32.
 struct linear_problem {
-  static constexpr int64_t kMostRows = 16;
+  static constexpr int64_t kFewRows = 16, kMostRows = 64;
 
   int64_t rows, in_features, out_features;  // of y
   int64_t x_stride, weight_stride;          // from row to row, in elements; int4: in pairs
@@ -68,6 +69,9 @@ struct linear_plan : plain_plan<linear_problem, linear_params> {
 
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const linear_problem& problem);
+
+// Whether torch's product is faster on the device, though a kernel computes this.
+KITTENS_EXPORT bool is_faster_by_torch(const linear_problem& problem, const device& d);
 
 // Throws error where there is no kernel, or none for the device.
 KITTENS_EXPORT linear_plan plan(const linear_problem& problem, const device& d);

@@ -5,13 +5,14 @@
 namespace thunderkittens {
 namespace {
 
-const kernel kKernel("linear", kLinear);
+const kernel kKernel("linear", kLinear), kRowsKernel("linear", kLinearRows);
 
 Tensor compute_linear(const linear_call& c) {
   const bool is_empty = c.x.numel() == 0 || c.weight.numel() == 0;
   if (is_empty && explaining() == nullptr) return linear_by_aten(c, c.weight);
   const linear_problem problem = linear_problem_of(c);
-  const decision d = decide_linear(kKernel, c, problem);
+  const kernel& k = problem.rows <= problem.kFewRows ? kKernel : kRowsKernel;
+  const decision d = decide_linear(k, c, problem);
   if (d.explained) return {};
   return d.on == nullptr ? linear_by_aten(c, c.weight) : linear_by_kernel(d, problem, c);
 }

@@ -84,11 +84,17 @@ linear_problem linear_problem_of(const linear_call& c) {
 }
 
 decision decide_linear(const kernel& k, const linear_call& c, const linear_problem& problem) {
-  if (problem.rows > problem.kMostRows) {
-    return leave_to_torch(k, c10::str(problem.rows, " rows are more than ", problem.kMostRows,
-                                      ": torch's product is as fast"));
+  const bool takes_more = problem.weight == linear_weight::plain && is_built(k, c.x.device());
+  const int64_t most = takes_more ? problem.kMostRows : problem.kFewRows;
+  if (problem.rows > most) {
+    return leave_to_torch(
+        k, c10::str(problem.rows, " rows are more than ", most, ": torch's product is as fast"));
   }
   const decision d = decide(k, c.x.device(), why_not_by_kernel(c, problem));
+  if (d.on != nullptr && is_faster_by_torch(problem, *d.on)) {
+    return leave_to_torch(k, c10::str("torch's product of ", problem.rows, " rows and a weight of ",
+                                      c.weight.size(0), " is faster"));
+  }
   if (d.explained && d.on != nullptr) note_tma_copy(c.x, "x");
   return d;
 }
