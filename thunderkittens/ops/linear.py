@@ -31,7 +31,7 @@ def linear(
 
     What a step of decoding is made of. With one to 16 rows the kernel reads the weight once, at the
     speed of memory; on Hopper, with one to 64, if the weight has many rows (N of 128000 and more,
-    2 N of 28672 and more for "swiglu"). Else torch's matrix product, which is faster then, computes
+    2 N of 12288 and more for "swiglu"). Else torch's matrix product, which is faster then, computes
     the same, without a warning.
 
     With `activation="swiglu"`, the first half of the weight's rows (and of the bias) makes gate and

@@ -82,7 +82,7 @@ int generic_blocks_of_multiprocessor(const device& d) {
 // ends later than with fewer rows: so with fewer rows of the weight torch's product is faster, if
 // nothing is left to do behind it. (An H100's: benchmarks/linear.md.)
 bool is_faster_by_torch(const linear_problem& p, const device& d) {
-  constexpr int64_t kLeast = 125 * 1024, kLeastGated = 28 * 1024;  // rows of the weight
+  constexpr int64_t kLeast = 125 * 1024, kLeastGated = 12 * 1024;  // rows of the weight
   if (p.rows <= p.kFewRows || d.is_simulated()) return false;
   return p.gated ? 2 * p.out_features < kLeastGated : p.out_features < kLeast;
 }
