@@ -204,6 +204,9 @@ linear_attention_states transposed(const linear_attention_states& s) {
 std::string why_unsupported(const linear_attention_problem& p) { return why_no_kernel(p); }
 std::string why_unsupported(const linear_attention_backward_problem& p) {
   if (p.forward.scale == 0) return "the gradients of a scale of 0 are computed by torch";
+  if (p.decay_gradient && p.anchor != 128 && p.anchor != 256) {
+    return text("anchor must be 128 or 256, got ", p.anchor);
+  }
   return why_no_kernel(p.forward);
 }
 
