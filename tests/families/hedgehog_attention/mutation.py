@@ -100,7 +100,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         f"{_FOLDER}_generic_gradient.cuh",
         "generic_gradient_walk::request_state",
-        "argument 3/4 more",
+        "argument (less|more)",
         "the first two blocks have no state in front: zeros, whether they are read or not",
     ),
     Listed(

@@ -28,9 +28,8 @@ struct problem {
   float loud = 1;        // by how much a key of v, and the gradient of row 1, is larger than others
   int64_t loud_key = 1;  // which
   int64_t nan_row = -1;  // whose gradient is NaN
-  int64_t nan_key = -1;  // whose value is NaN in nan_column: so may be what shares a tile with it
-  int64_t nan_column = 0;
-  float quiet = 1;  // what v and the gradient of o are multiplied by
+  int64_t nan_key = -1, nan_column = 0;  // whose value is NaN there: so may be all of its tile
+  float quiet = 1;                       // what v and the gradient of o are multiplied by
   float softcap = 0;
   std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
   std::vector<int> used, padding;   // of each batch: seqused_k, leftpad_k
@@ -386,10 +385,9 @@ void check(const problem& is) {
     std::fill_n(want.dv.want.begin() + key * v_row, v_row, kStray);
   });
   const gradients<T> got = run(is, in);
-  // Of one batch: causal, rows in front of its tile have nothing to do with that key.
-  const int64_t tile = is.nan_key / kTileKeys * kTileKeys;
-  const size_t any = is.nan_key < 0 ? SIZE_MAX : 0;
-  const size_t behind = is.nan_key < 0 ? SIZE_MAX : tile * is.heads * is.head_dim;
+  const bool has_nan = is.nan_key >= 0;  // of one batch, causal: rows before its tile have none
+  const size_t any = has_nan ? 0 : SIZE_MAX, row = is.heads * is.head_dim;
+  const size_t behind = has_nan ? is.nan_key / kTileKeys * kTileKeys * row : SIZE_MAX;
   if (is.dq) check_sums("dq", got.dq, want.dq, is.quiet * is.quiet, behind);
   check_sums("dk", got.dk, want.dk, is.quiet * is.quiet, any);
   check_sums("dv", got.dv, want.dv, is.quiet, any);
