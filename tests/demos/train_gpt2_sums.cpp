@@ -5,46 +5,30 @@
 // WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` [rows, width],
 // `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half of wide,
 // `added`, those of x added to before.
-#include <cstdio>
-#include <cstdlib>
-
-#include "bfloat16.h"
-#include "files.h"
 #include "kernels.h"
-#include "memory.h"
 #include "train_gpt2_device.h"
 
 using namespace gpt2;
 
 namespace {
 
-int64_t number(const char* text) { return std::strtoll(text, nullptr, 10); }
-
 void run(char** arguments) {
   const safetensors in(arguments[1]);
-  const bool race = std::string(arguments[3]) == "race";
-  const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
+  const device d = device_named(arguments[3]);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
   const int64_t rows = number(arguments[5]), width = number(arguments[6]);
   const column_sums_problem p{rows, width, width, type}, part{rows, width, 2 * width, type};
   queue q(d);
-  const auto read = [&](const char* name, const std::vector<int64_t>& shape, on_device& to) {
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    std::vector<float> values(count);
-    in.read(name, shape, values.data());
-    to.set(values);
-  };
   on_device x(d, q, type, rows * width), sums(d, q, type, width);
   on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
   on_device wide(d, q, type, 2 * rows * width);
-  read("x", {rows, width}, x);
-  read("wide", {rows, 2 * width}, wide);
+  x.read(in, "x", {rows, width});
+  wide.read(in, "wide", {rows, 2 * width});
   column_sums(p, x.data(), sums.data(), false, workspace.data(), q.handle());
   const std::vector<float> whole = sums.values();
   column_sums(part, wide.data(), sums.data(), false, workspace.data(), q.handle());
   const std::vector<float> left_half = sums.values();
-  read("before", {width}, sums);
+  sums.read(in, "before", {width});
   column_sums(p, x.data(), sums.data(), true, workspace.data(), q.handle());
   const std::vector<float> added = sums.values();
   write_safetensors(arguments[2], {},
@@ -55,13 +39,4 @@ void run(char** arguments) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  if (count != 7) return 2;
-  try {
-    run(arguments);
-  } catch (const error& why) {
-    std::fprintf(stderr, "%s\n", why.what());
-    return 1;
-  }
-  return 0;
-}
+int main(int count, char** arguments) { return run_program(count, arguments, 7, run); }

@@ -1,7 +1,8 @@
 // linear, 17 to 64 rows: how its kernel for Hopper is launched.
 #pragma once
 
-#include "kernels/linear/linear_pass_launch.cuh"
+#include <span>
+
 #include "kernels/linear/linear_rows.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"

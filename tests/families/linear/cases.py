@@ -1,6 +1,7 @@
 """The problems on which linear is judged, on every backend: one list for all tests."""
 
 import dataclasses
+import math
 from functools import partial
 
 import torch
@@ -152,6 +153,11 @@ def many() -> list[Case]:
         Case((64,), 328, 301, activation="swiglu", bias=True, constant=True),
         Case((24,), 520, 700, norm=1e-6, constant=True),
     ]
+
+
+def launched(case: Case) -> str:
+    """The name by which launches of its kernel are counted: the generic one's are linear's."""
+    return "linear" if math.prod(case.leading) <= FEW else "linear_rows"
 
 
 def every() -> list[Case]:

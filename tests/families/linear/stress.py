@@ -30,9 +30,7 @@ QUANTIZED = (
 
 def kernel_of(case: Case) -> str:
     """Its name."""
-    if case.generic:
-        return "linear_generic"
-    return "linear" if case.leading[0] <= cases.FEW else "linear_rows"
+    return "linear_generic" if case.generic else cases.launched(case)
 
 
 CASES = (

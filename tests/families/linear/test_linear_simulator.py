@@ -1,8 +1,10 @@
-"""linear's kernels, the one for Hopper and the generic one, lane by lane on the CPU."""
+"""linear's kernels, those for Hopper and the generic one, lane by lane on the CPU."""
 
 import dataclasses
 import functools
+import itertools
 import json
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -27,7 +29,25 @@ PLAIN = [
     Case((5,), 1000, 72, norm=1e-6),
     Case((9,), 203, 40, weight_layout="wide", x_layout="wide"),
 ]
-SOME = [*PLAIN, *(dataclasses.replace(case, constant=True) for case in PLAIN)]
+MANY = [  # more rows than the generic kernel takes
+    Case((33,), 1000, 600, residual=True),
+    Case((24,), 328, 88, FP16, bias=True, activation="swiglu"),
+    Case((64,), 1000, 72, norm=1e-6),
+    Case((17,), 203, 40, weight_layout="wide", x_layout="wide"),
+]
+
+
+def forms(few: Iterable[Case], many: Iterable[Case]) -> list[tuple[Case, str | None]]:
+    """Each case with the kernels that take it."""
+    return [*itertools.product(few, (None, "generic")), *((case, None) for case in many)]
+
+
+def with_constant_weight(some: Iterable[Case]) -> list[Case]:
+    return [dataclasses.replace(case, constant=True) for case in some]
+
+
+CONSTANT = forms(with_constant_weight(PLAIN), with_constant_weight(MANY))
+SOME = [*forms(PLAIN, MANY), *CONSTANT]
 
 
 @pytest.fixture(autouse=True)
@@ -41,31 +61,32 @@ def kernel(request) -> str | None:
     return request.param
 
 
-@pytest.mark.parametrize("case", cases.every(), ids=str)
+@pytest.mark.parametrize(("case", "kernel"), forms(cases.every(), cases.many()), ids=str)
 def test_against_float64(case, kernel):
     """Right, within its tensors, and the same bits with other neighbours; by our kernel."""
     inputs = cases.make(case)
-    before = _C.launch_counts()["linear"]
+    launched = cases.launched(case)
+    before = _C.launch_counts()[launched]
     with thunderkittens.backend("simulator", kernel=kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
-    assert _C.launch_counts()["linear"] == before + 2
+    assert _C.launch_counts()[launched] == before + 2
     cases.check_case(case, inputs, results)
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
+@pytest.mark.parametrize(("case", "kernel"), SOME, ids=str)
 def test_policies_agree(case, kernel):
     inputs = cases.make(case)
     check_policies_agree(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
 @needs_race_mode
-@pytest.mark.parametrize("case", SOME, ids=str)
+@pytest.mark.parametrize(("case", "kernel"), SOME, ids=str)
 def test_no_races(case, kernel):
     inputs = cases.make(case)
     check_no_races(lambda: cases.run_case(case, inputs), kernel=kernel)
 
 
-@pytest.mark.parametrize("case", [c for c in SOME if c.constant], ids=str)
+@pytest.mark.parametrize(("case", "kernel"), CONSTANT, ids=str)
 def test_a_constant_weight_changes_no_bit(case, kernel):
     inputs = cases.make(case)
     with thunderkittens.backend("simulator", kernel=kernel):

@@ -93,7 +93,7 @@ TEST(gradients_of_which_integers_have_few_bits) {
   is.quiet = 0x1p-58f;
   check<bf16>(is);
 }
-// Rows that do not see it, but others of its tile, have numbers or NaN, and nothing else.
+// Rows that do not see it, but others of its tile, have a dq of numbers or NaN, and nothing else.
 TEST(a_value_that_is_nan) {
   for (const int64_t column : {0, 7}) {  // a lane's first and its last
     problem is{.batch = 1, .rows = 200, .keys = 200, .heads = 1, .key_heads = 1, .right = 0};

@@ -77,7 +77,7 @@ struct sums {
 
 template <class T>
 void check_sums(const char* what, const std::vector<T>& got, const sums& of, double size,
-                size_t may_be_nan) {
+                size_t may_be_nan = SIZE_MAX) {
   for (size_t i = 0; i < of.want.size(); ++i) {
     const double g = kittens::convert<float>(got[i]), w = of.want[i];
     const double room = 3.2 * unit<T>() * std::sqrt(of.squares[i]) + 4e-6 * of.sizes[i] +
@@ -385,12 +385,12 @@ void check(const problem& is) {
     std::fill_n(want.dv.want.begin() + key * v_row, v_row, kStray);
   });
   const gradients<T> got = run(is, in);
-  const bool has_nan = is.nan_key >= 0;  // of one batch, causal: rows before its tile have none
-  const size_t any = has_nan ? 0 : SIZE_MAX, row = is.heads * is.head_dim;
-  const size_t behind = has_nan ? is.nan_key / kTileKeys * kTileKeys * row : SIZE_MAX;
+  // Of one batch, causal: rows before the tile of a key that is NaN have numbers.
+  const size_t row = is.heads * is.head_dim, tile = is.nan_key / kTileKeys * kTileKeys;
+  const size_t behind = is.nan_key < 0 ? SIZE_MAX : tile * row;
   if (is.dq) check_sums("dq", got.dq, want.dq, is.quiet * is.quiet, behind);
-  check_sums("dk", got.dk, want.dk, is.quiet * is.quiet, any);
-  check_sums("dv", got.dv, want.dv, is.quiet, any);
+  check_sums("dk", got.dk, want.dk, is.quiet * is.quiet);
+  check_sums("dv", got.dv, want.dv, is.quiet);
   if (!is.sinks) return;
   for (int64_t h = 0; h < is.heads; ++h) {
     CHECK_CLOSE(got.dsinks[h], want.dsinks[h], 1e-5 * want.dsinks_size[h] + 1e-6);
