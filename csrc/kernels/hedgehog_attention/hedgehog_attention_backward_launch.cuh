@@ -9,13 +9,20 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class T>
 class hopper_backward : hedgehog_backward<T> {
   using base = hedgehog_backward<T>;
-  using base::blocks, base::p, base::params, base::t;
+  using base::p, base::params, base::runs, base::t;
 
  public:
   using base::base;
 
   void launch(host::stream s) const {
-    this->launch_all(s, [&]<hedgehog_pass Pass>() { differentiate<Pass>(s); });
+    using enum hedgehog_pass;
+    if (runs > 1) differentiate<queries, false>(s);
+    differentiate<queries, true>(s);
+    if (this->wants_keys()) {
+      if (runs > 1) differentiate<keys, false>(s);
+      differentiate<keys, true>(s);
+    }
+    this->finish(s);
   }
 
  private:
@@ -33,32 +40,34 @@ class hopper_backward : hedgehog_backward<T> {
     const int64_t row = p.heads * kWidth;
     return view(data, {p.length * row, row, kWidth});
   }
-  // [outer, rows, columns], contiguous.
-  gl<T> matrices(const void* data, int64_t outer, int64_t rows, int64_t columns) const {
+  gl<T> map_of(const void* data) const {
     return {static_cast<T*>(const_cast<void*>(data)),
             1,
-            outer,
-            rows,
-            columns,
-            outer * rows * columns,
-            rows * columns,
-            columns};
+            p.heads,
+            kWidth,
+            kHalf,
+            p.heads * kWidth * kHalf,
+            kWidth * kHalf,
+            kHalf};
   }
 
-  template <hedgehog_pass Pass>
+  // Outputs: else what runs add to the state alone.
+  template <hedgehog_pass Pass, bool Outputs>
   void differentiate(host::stream s) const {
-    using Config = hedgehog_gradient_config<T, static_cast<int>(Pass)>;
+    using Config = hedgehog_gradient_config<T, static_cast<int>(Pass), Outputs>;
     constexpr bool kQueries = Config::is_queries;
     hedgehog_gradient_arguments<Config> a{};
     const auto q = view(t.q, p.q_strides), k = view(t.k, p.k_strides), v = view(t.v, p.v_strides);
     const auto dy = view(t.dy, params.problem.dy_strides);
     using tokens = decltype(a.rows);
     using gradient = decltype(a.row_gradients);
-    a.rows = tokens::of(kQueries ? q : k);
-    a.row_values = tokens::of(kQueries ? dy : v);
-    if constexpr (!Config::is_states) {
-      a.window = tokens::of(kQueries ? k : q);
-      a.window_values = tokens::of(kQueries ? v : dy);
+    a.window = tokens::of(kQueries ? k : q);
+    a.window_values = tokens::of(kQueries ? v : dy);
+    a.window_map = decltype(a.map)::of(map_of(kQueries ? t.k_map : t.q_map));
+    if constexpr (Outputs) {
+      a.rows = tokens::of(kQueries ? q : k);
+      a.row_values = tokens::of(kQueries ? dy : v);
+      a.map = decltype(a.map)::of(map_of(kQueries ? t.q_map : t.k_map));
       void* const d_rows = kQueries ? t.dq : t.dk;
       void* const d_values = kQueries ? nullptr : t.dv;
       a.wants_row_gradients = d_rows != nullptr;
@@ -66,9 +75,7 @@ class hopper_backward : hedgehog_backward<T> {
       if (a.wants_row_gradients) a.row_gradients = gradient::of(result(d_rows));
       if (a.wants_value_gradients) a.value_gradients = gradient::of(result(d_values));
     }
-    a.map = decltype(a.map)::of(matrices(kQueries ? t.q_map : t.k_map, p.heads, kWidth, kHalf));
-    a.states =
-        decltype(a.states)::of(matrices(params.states, p.batch * p.heads, blocks * kWidth, kWidth));
+    a.run_states = static_cast<float4*>(params.states);
     const int64_t count = this->set_arguments(a, kQueries);
     host::launch(hedgehog_attention_gradient<Config>,
                  {{count}, {kThreads}, sizeof(hedgehog_attention_gradient_shared<Config>)}, s, a);

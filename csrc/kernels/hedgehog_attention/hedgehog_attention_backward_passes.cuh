@@ -1,4 +1,4 @@
-// hedgehog attention, backward: the launches of a call, of both kernels.
+// hedgehog attention, backward: what the launches of a call are given, of both kernels.
 // (hedgehog_attention_gradient.cuh)
 #pragma once
 
@@ -26,20 +26,7 @@ class hedgehog_backward {
   const hedgehog_attention_backward_tensors& t;
   const int64_t blocks, runs;
 
-  // differentiate.operator()<a pass>() launches it.
-  template <class F>
-  void launch_all(host::stream s, F differentiate) const {
-    using enum hedgehog_pass;
-    const bool wants_keys = t.dk != nullptr || t.dv != nullptr || t.dk_map != nullptr;
-    if (blocks > 2) differentiate.template operator()<states>();
-    add_up_states<false>(s);
-    differentiate.template operator()<queries>();
-    if (wants_keys) {
-      add_up_states<true>(s);
-      differentiate.template operator()<keys>();
-    }
-    finish(s);
-  }
+  bool wants_keys() const { return t.dk != nullptr || t.dv != nullptr || t.dk_map != nullptr; }
 
   // Of a pass, of queries or not; and how many blocks of threads it has.
   int64_t set_arguments(gradient_arguments& a, bool queries) const {
@@ -58,15 +45,6 @@ class hedgehog_backward {
     a.scale = 1 / std::sqrt(float(kWidth));
     a.score_scale = kLog2e * a.scale;
     return p.batch * p.heads * runs;
-  }
-
- private:
-  template <bool Reverse>
-  void add_up_states(host::stream s) const {
-    const hedgehog_states_arguments<T> a{static_cast<T*>(params.states), params.state_sums,
-                                         int(blocks)};
-    host::launch(hedgehog_attention_states<T, Reverse>,
-                 {{p.batch * p.heads * kStateBlocks}, {kSumThreads}}, s, a);
   }
 
   void finish(host::stream s) const {

@@ -9,16 +9,32 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class T>
 class generic_backward : hedgehog_backward<T> {
   using base = hedgehog_backward<T>;
-  using base::p, base::params, base::t;
+  using base::blocks, base::p, base::params, base::t;
 
  public:
   using base::base;
 
   void launch(host::stream s) const {
-    this->launch_all(s, [&]<hedgehog_pass Pass>() { differentiate<Pass>(s); });
+    using enum hedgehog_pass;
+    if (blocks > 2) differentiate<states>(s);
+    add_up_states<false>(s);
+    differentiate<queries>(s);
+    if (this->wants_keys()) {
+      add_up_states<true>(s);
+      differentiate<keys>(s);
+    }
+    this->finish(s);
   }
 
  private:
+  template <bool Reverse>
+  void add_up_states(host::stream s) const {
+    const hedgehog_states_arguments<T> a{static_cast<T*>(params.states), params.state_sums,
+                                         int(blocks)};
+    host::launch(hedgehog_attention_states<T, Reverse>,
+                 {{p.batch * p.heads * kStateBlocks}, {kSumThreads}}, s, a);
+  }
+
   template <hedgehog_pass Pass>
   void differentiate(host::stream s) const {
     using Config = hedgehog_generic_gradient_config<T, static_cast<int>(Pass)>;

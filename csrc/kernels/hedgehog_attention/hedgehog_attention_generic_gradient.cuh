@@ -234,7 +234,7 @@ class generic_gradient_walk : gradient_rows<Config, W> {
     add_ABt(s, shared.window[W], shared.rows);
     if (W == 0) warpgroup::tril(s, s, 0, -INFINITY);
     float4 factors[2];
-    this->load_factors(factors, step);
+    this->load_factors(factors, block_of(step) + W);
     await();
     zero(d);
     add_ABt(d, shared.others[W], shared.row_values);

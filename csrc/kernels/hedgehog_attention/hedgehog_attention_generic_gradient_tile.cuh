@@ -11,7 +11,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 // As Hopper's, of the same passes.
 template <class T, int Pass>
-struct hedgehog_generic_gradient_config : hedgehog_gradient_config<T, Pass> {
+struct hedgehog_generic_gradient_config : hedgehog_pass_config<T, Pass> {
   static constexpr bool generic = true;
   static constexpr int blocks_per_multiprocessor = 1;
 };

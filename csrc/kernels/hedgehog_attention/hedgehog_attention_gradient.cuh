@@ -45,6 +45,10 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
+template <class Config, int W>
+using pass_walk =
+    std::conditional_t<Config::outputs, gradient_walk<Config, W>, run_state_walk<Config, W>>;
+
 template <class Config>
 __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     hedgehog_attention_gradient(const __grid_constant__ hedgehog_gradient_arguments<Config> p) {
@@ -52,15 +56,15 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
   if (arch::thread_id() == 0) {
     s.run = block_run::of<Config>(p);
     for (semaphore* full : {&s.map_full, &s.rows_full, &s.row_values_full, &s.window_full,
-                            &s.window_values_full, &s.state_full}) {
+                            &s.window_values_full}) {
       init_semaphore(*full, 1);
     }
   }
   arch::sync_block();
   if (warpgroupid() == 0) {
-    gradient_walk<Config, 0>(p, s).consume();
+    pass_walk<Config, 0>(p, s).consume();
   } else {
-    gradient_walk<Config, 1>(p, s).consume();
+    pass_walk<Config, 1>(p, s).consume();
   }
 }
 

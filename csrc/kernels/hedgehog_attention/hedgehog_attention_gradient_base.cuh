@@ -1,5 +1,5 @@
-// hedgehog attention: what a warpgroup of the backward has from memory and puts there, and what it
-// tells the other. (hedgehog_attention_gradient.cuh)
+// hedgehog attention: what a warpgroup of the backward has from memory and puts there, the state
+// that goes along, and what it tells the other. (hedgehog_attention_gradient.cuh)
 #pragma once
 
 #include "kernels/hedgehog_attention/hedgehog_attention_gradient_rows.cuh"
@@ -14,63 +14,54 @@ class gradient_base : protected gradient_rows<Config, W> {
   using base::base;
 
  protected:
-  using base::block_of, base::p, base::run, base::shared;
-  using typename base::scores;
+  using base::p, base::run, base::shared, base::kOwn, base::kStateScale;
+  using typename base::T, typename base::rows, typename base::scores;
+  rt_fl<16, kWidth> state;  // [features of softmax W, values]; of queries times kStateScale
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
   KITTENS_DEVICE bool brings() const { return W == 0 && arch::thread_id() == 0; }
+  KITTENS_DEVICE void meet_own() const { warpgroup::sync(kOwn + W); }
 
-  // ---- Tiles that come and go -------------------------------------------------------------------
-
-  KITTENS_DEVICE void request_map() {
-    expect_bytes(shared.map_full, tma::bytes<typename Config::map_tile>);
-    tma::load_async(shared.map, p.map, shared.map_full, {.d = run.head});
+  // Queries go forward, with the keys' state; keys go back, with the queries'.
+  KITTENS_DEVICE int block_of(int step) const {
+    return run.begin + (Config::is_queries ? step : run.count - 1 - step);
   }
-  // What a step needs, in two parts, since nobody reads what they replace from the middle of the
-  // step before on; and from its end on.
-  KITTENS_DEVICE void request_early(int step) {
-    if (step >= run.count) return;
-    if constexpr (Config::is_queries) {
-      request_window(shared.window_values, p.window_values, shared.window_values_full, step);
-      request_state(step);
-    } else {
-      request_row_values(step);
-    }
-  }
-  KITTENS_DEVICE void request_late(int step) {
-    if (step >= run.count) return;
-    request_rows(step);
-    if constexpr (Config::is_queries) request_row_values(step);
-    if constexpr (!Config::is_states) {
-      request_window(shared.window, p.window, shared.window_full, step);
-    }
-    if constexpr (Config::is_keys) {
-      request_window(shared.window_values, p.window_values, shared.window_values_full, step);
-      request_state(step);
-    }
-  }
-  KITTENS_DEVICE void request_rows(int step) {
-    if (step < run.count) request_tile(shared.rows, p.rows, shared.rows_full, block_of(step));
-  }
-  KITTENS_DEVICE void request_row_values(int step) {
-    if (step >= run.count) return;
-    request_tile(shared.row_values, p.row_values, shared.row_values_full, block_of(step));
+  // Of the window, the block that is not in that of the step before; and the other one, which
+  // enters the state behind the step.
+  static constexpr int kNew = Config::is_queries ? 1 : 0;
+  static constexpr int kEntering = 1 - kNew;
+  KITTENS_DEVICE int entering_block(int step) const {
+    return block_of(step) + Config::first_of_window + kEntering;
   }
   // Where a block of a step's window is: each block stays for two steps.
   KITTENS_DEVICE int slot(int step, int i) const {
     return (block_of(step) + Config::first_of_window + i) & 1;
   }
-  // Where this warpgroup's features of a state go out by.
-  KITTENS_DEVICE typename Config::state_tile& state_going_out() {
-    using tile = typename Config::state_tile;
-    static_assert(sizeof(shared.features) == sizeof(tile));
-    return W == 0 ? reinterpret_cast<tile&>(shared.features)
-                  : reinterpret_cast<tile&>(shared.d_logits);
+
+  // ---- Tiles that come and go -------------------------------------------------------------------
+
+  KITTENS_DEVICE void request_maps() {
+    constexpr int kMaps = Config::outputs ? 2 : 1;
+    expect_bytes(shared.map_full, kMaps * tma::bytes<typename Config::map_tile>);
+    tma::load_async(shared.window_map, p.window_map, shared.map_full, {.d = run.head});
+    if constexpr (Config::outputs) {
+      tma::load_async(shared.map, p.map, shared.map_full, {.d = run.head});
+    }
   }
-  KITTENS_DEVICE void store_state(int b) {
-    if (!signals()) return;
-    tma::store_async(p.states, state_going_out(), {.d = this->head(), .r = 2 * b + W});
-    tma::store_commit_group();
+  KITTENS_DEVICE void request_rows(int step) {
+    if (step < run.count) request_tile(shared.rows, p.rows, shared.rows_full, step);
+  }
+  KITTENS_DEVICE void request_row_values(int step) {
+    if (step >= run.count) return;
+    request_tile(shared.row_values, p.row_values, shared.row_values_full, step);
+  }
+  // The window's new block; before the first step both. What lies before the sequence and behind it
+  // are zeros.
+  KITTENS_DEVICE void request_window(int step) {
+    request_blocks(shared.window, p.window, shared.window_full, step);
+  }
+  KITTENS_DEVICE void request_window_values(int step) {
+    request_blocks(shared.window_values, p.window_values, shared.window_values_full, step);
   }
   KITTENS_DEVICE void store_gradients(int step) {
     if (!signals()) return;
@@ -85,6 +76,98 @@ class gradient_base : protected gradient_rows<Config, W> {
       }
     }
     tma::store_commit_group();
+  }
+
+  // ---- The state --------------------------------------------------------------------------------
+
+  // Asks for the logits of the block that enters.
+  KITTENS_DEVICE void multiply_entering(logits& x, int slot) {
+    warpgroup::mma_fence(x);
+    warpgroup::mm_AB(x, shared.window[slot], shared.window_map);
+    warpgroup::mma_commit_group();
+  }
+  // x, those logits, becomes what their block's values are multiplied by. The columns' sums are
+  // there after a barrier.
+  KITTENS_DEVICE void soften_entering(logits& x, int block, const float4 (&factors)[2]) {
+    rows scale;
+    if constexpr (Config::is_queries) {
+      fill(scale, block < 0 ? 0.0f : 1.0f);
+      this->soften(x, scale);
+      this->add_up_columns(x);
+    } else {
+      const float alpha = arch::load_global(p.alpha + run.head);
+      rows of_sums;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto [largest, r, delta, of_largest] = factors[half];
+        scale.data[half].set({alpha * r});
+        of_sums.data[half].set({-delta});
+      }
+      this->soften(x, scale);
+      logits of_delta;
+      mul_row(of_delta, x, of_sums);
+      this->add_up_columns(of_delta);
+      mul(x, x, kStateScale);
+    }
+  }
+  // Asks for state += features of W · values.
+  KITTENS_DEVICE void multiply_into_state(int slot) {
+    warpgroup::mma_fence(state);
+    warpgroup::mma_AtB(state, shared.features[W], shared.window_values[slot]);
+    warpgroup::mma_commit_group();
+  }
+  KITTENS_DEVICE void add_to_state_sums() {
+    const int column = warpgroup::laneid();
+    if (column < kHalf) shared.state_sums[W].data[column] += this->column_sum(column);
+  }
+  // For the next step's products: there after a barrier.
+  KITTENS_DEVICE void publish_state() {
+    if constexpr (Config::is_queries) {
+      warpgroup::store(shared.state[W], state);
+    } else {
+      rt_fl<16, kWidth> unscaled;
+      mul(unscaled, state, 1 / kStateScale);
+      warpgroup::store(shared.state[W], unscaled);
+    }
+  }
+
+  // The state that a run begins with: what those before it add, or of keys those behind it.
+  KITTENS_DEVICE void load_state() {
+    zero(state);
+    const int column = warpgroup::laneid();
+    float sum = 0;
+    constexpr int kNext = Config::is_queries ? 1 : -1;
+    if constexpr (Config::outputs) {
+#pragma unroll 1
+      for (int i = Config::is_queries ? 0 : p.runs - 1; i != run.index; i += kNext) {
+        const float4* from = state_of(i);
+#pragma unroll
+        for (int j = 0; j < kWidth / 8; ++j) {
+          const float4 x = arch::load_global(from + 128 * j);
+          float* to = state.data[0] + 4 * j;
+          to[0] += x.x;
+          to[1] += x.y;
+          to[2] += x.z;
+          to[3] += x.w;
+        }
+        if (column < kHalf) sum += arch::load_global(run_sums(i) + column);
+      }
+      publish_state();
+    }
+    if (column < kHalf) shared.state_sums[W].data[column] = sum;
+  }
+  // What a run adds.
+  KITTENS_DEVICE void store_state() {
+    float4* to = state_of(run.index);
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+      const float* x = state.data[0] + 4 * j;
+      arch::store_global(to + 128 * j, float4{x[0], x[1], x[2], x[3]});
+    }
+    const int column = warpgroup::laneid();
+    if (column < kHalf) {
+      arch::store_global(run_sums(run.index) + column, shared.state_sums[W].data[column]);
+    }
   }
 
   // ---- Products of either pass ------------------------------------------------------------------
@@ -115,27 +198,30 @@ class gradient_base : protected gradient_rows<Config, W> {
 
  private:
   template <class Tile, class Map>
-  KITTENS_DEVICE void request_tile(Tile& tile, const Map& map, semaphore& full, int block) {
+  KITTENS_DEVICE void request_tile(Tile& tile, const Map& map, semaphore& full, int step) {
     expect_bytes(full, tma::bytes<Tile>);
-    tma::load_async(tile, map, full, sequence_origin::of(run.batch), block * kBlock, run.head);
+    tma::load_async(tile, map, full, sequence_origin::of(run.batch), block_of(step) * kBlock,
+                    run.head);
   }
-  // The second block of the window; before the first step the first one too.
   template <class Tile, class Map>
-  KITTENS_DEVICE void request_window(Tile (&tiles)[2], const Map& map, semaphore& full, int step) {
-    const int first = step == 0 ? 0 : 1;
-    expect_bytes(full, (2 - first) * tma::bytes<Tile>);
-    for (int i = first; i < 2; ++i) {
+  KITTENS_DEVICE void request_blocks(Tile (&tiles)[2], const Map& map, semaphore& full, int step) {
+    if (step >= run.count) return;
+    const bool both = step == 0;
+    expect_bytes(full, (both ? 2 : 1) * tma::bytes<Tile>);
+    for (int i = 0; i < 2; ++i) {
+      if (i != kNew && !both) continue;
       tma::load_async(tiles[slot(step, i)], map, full, sequence_origin::of(run.batch),
                       (block_of(step) + Config::first_of_window + i) * kBlock, run.head);
     }
   }
-  KITTENS_DEVICE void request_state(int step) {
-    const int b = block_of(step) + (Config::is_keys ? 2 : 0);
-    expect_bytes(shared.state_full, 2 * tma::bytes<typename Config::state_tile>);
-    for (int i = 0; i < 2; ++i) {
-      tma::load_async(shared.state[i], p.states, shared.state_full,
-                      {.d = this->head(), .r = 2 * b + i});
-    }
+  KITTENS_DEVICE int64_t state_index(int of_run) const {
+    return int64_t{of_run} * p.batch * p.heads + this->head();
+  }
+  KITTENS_DEVICE float4* state_of(int of_run) const {
+    return p.run_states + (state_index(of_run) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
+  }
+  KITTENS_DEVICE float* run_sums(int of_run) const {
+    return p.state_sums + state_index(of_run) * kWidth + W * kHalf;
   }
 };
 

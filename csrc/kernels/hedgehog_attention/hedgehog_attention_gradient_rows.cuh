@@ -14,6 +14,7 @@ class gradient_rows {
       : p(p), shared(shared), run(shared.run) {}
 
  protected:
+  using T = typename Config::type;
   using scores = rt_fl<16, kBlock>;
   using rows = scores::col_vec;   // a value for each of a warp's rows
   static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of both
@@ -84,14 +85,20 @@ class gradient_rows {
 #pragma unroll
     for (int i = 0; i < kHalf / 2; ++i) f(i, i / 2 % 2);
   }
-  // A value per column, of which a lane has 16: of its element i.
-  struct columns {
+  // A value per column, of which a lane has 16: of its element i. Hopper's kernel leaves them in
+  // shared memory.
+  struct loaded_columns {
     float data[16];
     KITTENS_DEVICE float operator()(int i) const { return data[i / 4 * 2 + i % 2]; }
   };
+  struct shared_columns {
+    const float* first;
+    KITTENS_DEVICE float operator()(int i) const { return first[i / 4 * 8 + i % 2]; }
+  };
+  using columns = std::conditional_t<Config::generic, loaded_columns, shared_columns>;
   // Of this warpgroup's softmax the sums of slot b; zeros where there is none.
-  KITTENS_DEVICE columns load_sums(int b) const {
-    columns sums = {};
+  KITTENS_DEVICE loaded_columns load_sums(int b) const {
+    loaded_columns sums = {};
     if (b >= p.blocks) return sums;
     const float* from = sums_of(b) + arch::lane_id() % 4 * 2;
 #pragma unroll
@@ -102,6 +109,10 @@ class gradient_rows {
     }
     return sums;
   }
+  // … or those of the state that goes along.
+  KITTENS_DEVICE shared_columns state_sums() const {
+    return {shared.state_sums[W].data + arch::lane_id() % 4 * 2};
+  }
   // The sums of a tile's columns, of this warp's rows: there after a barrier, for …
   KITTENS_DEVICE void add_up_columns(const logits& x) {
     logits::row_vec sums;
@@ -109,28 +120,33 @@ class gradient_rows {
     store(shared.of_columns[W][arch::warp_id() % 4], sums);
   }
   // … all rows.
-  KITTENS_DEVICE void store_column_sums(int b) {
-    const int column = warpgroup::laneid();
-    if (column >= kHalf) return;
+  KITTENS_DEVICE float column_sum(int column) const {
     float sum = 0;
 #pragma unroll
     for (int warp = 0; warp < 4; ++warp) sum += shared.of_columns[W][warp].data[column];
-    arch::store_global(sums_of(b) + column, sum);
+    return sum;
   }
-  // x, the logits, becomes the features of this warpgroup's softmax.
+  KITTENS_DEVICE void store_column_sums(int b) {
+    const int column = warpgroup::laneid();
+    if (column < kHalf) arch::store_global(sums_of(b) + column, column_sum(column));
+  }
+  // x, the logits, becomes the features of this warpgroup's softmax, each row by its own scale.
+  KITTENS_DEVICE static void soften(logits& x, const rows& scale) {
+    softmax<W == 0 ? 1 : -1>(x, x, scale);
+  }
   KITTENS_DEVICE static void soften(logits& x) {
     rows one_each;
     one(one_each);
-    softmax<W == 0 ? 1 : -1>(x, x, one_each);
+    soften(x, one_each);
   }
 
   // ---- Gradients of rows
   // --------------------------------------------------------------------------
 
-  // Of each row of queries. s, the scores, become their gradient; f, the features, what the state's
-  // part takes of them, and g, the state times dy, the logits' gradient; of d, dy · v, the columns
-  // add up to what the state's sums take. `await` gives the state's sums; behind it d, f and g are
-  // there.
+  // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
+  // logits' gradient. Of the generic kernel f, the features, become what the state's part takes of
+  // them, and of d, dy · v, the columns add up to what the state's sums take. `await` gives the
+  // state's sums; behind it d, f and g are there.
   template <class F>
   KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
                                             F await) {
@@ -198,8 +214,10 @@ class gradient_rows {
           (g.data[0][i] - linear[1][half]) - delta[half] * (z(i) - linear[0][half]);
       const float scaled = alpha * r * f.data[0][i];
       g.data[0][i] = (W == 0 ? scaled : -scaled) * relative;
-      d.data[0][i] = -scaled * delta[half];
-      f.data[0][i] = kStateScale * scaled;
+      if constexpr (Config::generic) {
+        d.data[0][i] = -scaled * delta[half];
+        f.data[0][i] = kStateScale * scaled;
+      }
     });
   }
 
@@ -215,13 +233,12 @@ class gradient_rows {
       d.data[0][i] = weight;
     });
   }
-  // The factors of those queries.
-  KITTENS_DEVICE void load_factors(float4 (&factors)[2], int step) const {
-    const int block = block_of(step) + W;
+  // The factors of a block of queries; zeros where there is none.
+  KITTENS_DEVICE void load_factors(float4 (&factors)[2], int block) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       factors[half] = {};
-      if (block >= p.blocks) continue;
+      if (block < 0 || block >= p.blocks) continue;
       factors[half] = arch::load_global(factors_of(block) + row_of(half));
     }
   }

@@ -9,21 +9,19 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 // What tensors do in a pass:
 //
 //   pass      rows  row_values  window  window_values  gives
-//   states    k     v           –       –              what the rows add to the state
-//   queries   q     dy          k       v              dq, and what the rows add to the state's
-//                                                      gradient
+//   states    k     v           –       –              what the rows add to the state: generic
+//   queries   q     dy          k       v              dq
 //   keys      k     v           q       dy             dk, dv
 enum class hedgehog_pass : uint8_t { states, queries, keys };
 
+// Of either kernel.
 template <class T, int Pass>  // a hedgehog_pass
-struct hedgehog_gradient_config {
+struct hedgehog_pass_config {
   using type = T;
-  static constexpr bool generic = false;  // else for Hopper
   static constexpr auto pass = static_cast<hedgehog_pass>(Pass);
   static constexpr bool is_states = pass == hedgehog_pass::states;
   static constexpr bool is_queries = pass == hedgehog_pass::queries;
   static constexpr bool is_keys = pass == hedgehog_pass::keys;
-  static constexpr int blocks_per_multiprocessor = is_states ? 2 : 1;
   // The first of the two blocks in the window of block b is b + first_of_window.
   static constexpr int first_of_window = is_queries ? -1 : 0;
 
@@ -33,9 +31,18 @@ struct hedgehog_gradient_config {
   using state_tile = st<T, kHalf, kWidth>;  // of one of the two softmaxes, [features, values]
 };
 
+// Hopper's, of queries or of keys. Outputs: else what the window's blocks of a run add to the state
+// alone.
+template <class T, int Pass, bool Outputs>
+struct hedgehog_gradient_config : hedgehog_pass_config<T, Pass> {
+  static constexpr bool generic = false;
+  static constexpr bool outputs = Outputs;
+  static constexpr int blocks_per_multiprocessor = Outputs ? 1 : 2;
+};
+
 // What a pass is given, beside the tensors that either kernel reads and writes in tiles.
 struct gradient_arguments {
-  float* state_sums;    // [B · H, blocks, features]
+  float* state_sums;    // [B · H, blocks, features]; Hopper: [runs, B · H, features]
   float4* factors;      // [B · H, blocks · 64], of queries: below
   float* map_parts;     // gradients of the map, [B, runs, H, columns of rows, kHalf]
   float* weight_parts;  // [B, runs, H]
@@ -51,8 +58,8 @@ template <class Config>
 struct hedgehog_gradient_arguments : gradient_arguments {
   tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
   tma_sequence_map<typename Config::square> row_gradients, value_gradients;
-  tma_map<typename Config::map_tile> map;       // of the rows
-  tma_map<typename Config::state_tile> states;  // [B · H, blocks · features, values]
+  tma_map<typename Config::map_tile> map, window_map;
+  float4* run_states;  // [runs, B · H, two softmaxes, 16, 128 threads]; or null: one run
 };
 
 // What a block of threads works on: a run of blocks of tokens of a head.
@@ -91,23 +98,25 @@ using tile_if = std::conditional_t<There, Tile, nothing>;
 
 template <class Config>
 struct hedgehog_attention_gradient_shared {
-  static constexpr bool kWindow = !Config::is_states;
-  using window_tile = tile_if<kWindow, typename Config::token_tile>;
+  using row_tile = tile_if<Config::outputs, typename Config::token_tile>;
+  using row_square = tile_if<Config::outputs, typename Config::square>;
   // What copies write comes first, and then what threads do.
-  typename Config::map_tile map;
-  typename Config::token_tile rows, row_values;
-  window_tile window[2], window_values[2];
-  tile_if<kWindow, typename Config::state_tile> state[2];  // by softmax
-  // By block of the window, or by softmax. The first two are what a state's part, and the others
-  // what gradients go out by.
-  typename Config::square features[2], d_logits[2];
-  tile_if<kWindow, typename Config::square> d_scores[2];
-  tile_if<Config::is_keys, typename Config::square> weights[2];
-  static constexpr int kRowValues = 6;
-  sv<float, kBlock> of_rows[2][kRowValues];  // of each warpgroup
-  sv<float, kHalf> of_columns[2][4];         // of its warps
+  tile_if<Config::outputs, typename Config::map_tile> map;
+  typename Config::map_tile window_map;
+  row_tile rows, row_values;
+  typename Config::token_tile window[2], window_values[2];
+  typename Config::square features[2];  // of what enters the state; of keys those of rows before
+  tile_if<Config::outputs, typename Config::state_tile> state[2];  // by softmax, 16-bit
+  // By block of the window, or by softmax; d_scores and weights are what gradients go out by.
+  row_square d_scores[2], d_logits[2];
+  tile_if<Config::is_keys && Config::outputs, typename Config::square> weights[2];
+  static constexpr int kRowValues = Config::is_queries ? 6 : 0;
+  // Of each warpgroup.
+  tile_if<Config::is_queries, sv<float, kBlock>> of_rows[2][Config::is_queries ? 6 : 1];
+  sv<float, kHalf> of_columns[2][4];  // of its warps
+  sv<float, kHalf> state_sums[2];     // by softmax
   block_run run;
-  semaphore map_full, rows_full, row_values_full, window_full, window_values_full, state_full;
+  semaphore map_full, rows_full, row_values_full, window_full, window_values_full;
 };
 
 }  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

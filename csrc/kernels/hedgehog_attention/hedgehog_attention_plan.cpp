@@ -33,18 +33,25 @@ int64_t blocks_of_segment(const hedgehog_attention_problem& p, const device& d) 
   return 2 * ceil_div(std::max(ceil_div(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
 }
 
-// The same of the backward, whose blocks are independent: so that the multiprocessors, each of
-// which has one block of threads at a time, have the least to do. Of several such cuts the longest
-// runs.
-int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d) {
+bool takes_generic_backward(const device& d) {
+  static const kittens::host::op_launchers& entry =
+      kittens::host::launchers(kHedgehogAttentionBackward.name);
+  return entry.find(d) == entry.find(d, kittens::host::kernel_kind::generic);
+}
+
+// The same of the backward: so that the multiprocessors, each of which has one block of threads at
+// a time, have the least to do. Of several such cuts the longest runs. Hopper's kernel first finds
+// the states between runs, which is a fifth of what a block of tokens takes else.
+int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d, bool generic) {
   const int64_t blocks = blocks_of(p), streams = std::max<int64_t>(1, p.batch * p.heads);
   const int64_t most = std::min(blocks, std::max<int64_t>(kMostRuns, d.multiprocessors / streams));
   int64_t best = blocks, least = std::numeric_limits<int64_t>::max();
   for (int64_t runs = 1; runs <= most; ++runs) {
     const int64_t length = ceil_div(blocks, runs);
     const int64_t steps = length * ceil_div(streams * ceil_div(blocks, length), d.multiprocessors);
-    if (steps >= least) continue;
-    least = steps;
+    const int64_t fifths = steps * (generic || runs == 1 ? 5 : 6);
+    if (fifths >= least) continue;
+    least = fifths;
     best = length;
   }
   return best;
@@ -54,17 +61,19 @@ int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d) {
 struct workspace_places {
   int64_t states, state_sums, factors, q_map_parts, k_map_parts, weight_parts, size = 0;
 
-  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks) {
+  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks, bool generic) {
     const int64_t blocks = p.batch * p.heads * blocks_of(p);
-    const int64_t parts = p.batch * p.heads * ceil_div(blocks_of(p), run_blocks);
+    const int64_t runs = ceil_div(blocks_of(p), run_blocks), parts = p.batch * p.heads * runs;
     constexpr int64_t kFloat = sizeof(float), kType = 2;
+    // The generic kernel has a state for each block, and Hopper's one for each of several runs.
+    const int64_t states_of = generic ? blocks : runs > 1 ? parts : 0;
     const auto take = [&](int64_t bytes) {
       const int64_t place = size;
       size += ceil_div(bytes, 256) * 256;
       return place;
     };
-    states = take(blocks * kFeatures * kHedgehogHeadDim * kType);
-    state_sums = take(blocks * kFeatures * kFloat);
+    states = take(states_of * kFeatures * kHedgehogHeadDim * (generic ? kType : kFloat));
+    state_sums = take(states_of * kFeatures * kFloat);
     factors = take(blocks * kHedgehogBlock * 4 * kFloat);
     q_map_parts = take(parts * kHedgehogHeadDim * kHedgehogMapColumns * kFloat);
     k_map_parts = take(parts * kHedgehogHeadDim * kHedgehogMapColumns * kFloat);
@@ -133,8 +142,10 @@ hedgehog_attention_backward_plan plan(const hedgehog_attention_backward_problem&
         text("hedgehog_attention_backward: batch, length and heads must be at least 1, got ",
              p.forward.batch, ", ", p.forward.length, " and ", p.forward.heads));
   }
-  hedgehog_attention_backward_plan plan{{p, kernel.on(d)}, blocks_of_run(p.forward, d)};
-  plan.workspace.bytes = workspace_places(p.forward, plan.run_blocks).size;
+  const bool generic = takes_generic_backward(d);
+  hedgehog_attention_backward_plan plan{
+      {p, kernel.on(d)}, blocks_of_run(p.forward, d, generic), generic};
+  plan.workspace.bytes = workspace_places(p.forward, plan.run_blocks, generic).size;
   return plan;
 }
 
@@ -160,7 +171,7 @@ void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensor
 
 void launch(const hedgehog_attention_backward_plan& plan,
             const hedgehog_attention_backward_tensors& t, const workspace& work, stream s) {
-  const workspace_places places(plan.problem.forward, plan.run_blocks);
+  const workspace_places places(plan.problem.forward, plan.run_blocks, plan.has_block_states);
   auto* const memory = static_cast<char*>(work.memory);
   const auto floats = [&](int64_t place) { return reinterpret_cast<float*>(memory + place); };
   plan.kernel.launch({.problem = plan.problem,
