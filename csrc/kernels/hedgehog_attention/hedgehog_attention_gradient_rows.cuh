@@ -150,8 +150,6 @@ class gradient_rows {
   template <class F>
   KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
                                             F await) {
-    const float alpha = arch::load_global(p.alpha + run.head);
-    const float beta = arch::load_global(p.beta + run.head);
     rows own;
     row_max(own, s);
     publish(0, own);
@@ -189,6 +187,8 @@ class gradient_rows {
       }
     }
     meet();
+    const float alpha = arch::load_global(p.alpha + run.head);
+    const float beta = arch::load_global(p.beta + run.head);
     float reciprocal[2], delta[2], of_largest[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
