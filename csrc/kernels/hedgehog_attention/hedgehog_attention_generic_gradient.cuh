@@ -23,8 +23,8 @@
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config, int W>
-class generic_gradient_walk : gradient_rows<Config, W> {
-  using base = gradient_rows<Config, W>;
+class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
+  using base = gradient_rows<Config, known_warpgroup<W>>;
   using base::block_of, base::half_of, base::p, base::run, base::shared;
   using typename base::scores;
 

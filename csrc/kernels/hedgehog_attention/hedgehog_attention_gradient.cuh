@@ -45,9 +45,9 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-template <class Config, int W>
+template <class Config>
 using pass_walk =
-    std::conditional_t<Config::outputs, gradient_walk<Config, W>, run_state_walk<Config, W>>;
+    std::conditional_t<Config::outputs, gradient_walk<Config>, run_state_walk<Config>>;
 
 template <class Config>
 __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
@@ -61,11 +61,7 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     }
   }
   arch::sync_block();
-  if (warpgroupid() == 0) {
-    pass_walk<Config, 0>(p, s).consume();
-  } else {
-    pass_walk<Config, 1>(p, s).consume();
-  }
+  pass_walk<Config>(p, s).consume();
 }
 
 }  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

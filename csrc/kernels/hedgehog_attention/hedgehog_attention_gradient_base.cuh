@@ -6,15 +6,15 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-template <class Config, int W>
-class gradient_base : protected gradient_rows<Config, W> {
-  using base = gradient_rows<Config, W>;
+template <class Config>
+class gradient_base : protected gradient_rows<Config, any_warpgroup> {
+  using base = gradient_rows<Config, any_warpgroup>;
 
  public:
   using base::base;
 
  protected:
-  using base::p, base::run, base::shared, base::kOwn, base::kStateScale;
+  using base::W, base::p, base::run, base::shared, base::kOwn, base::kStateScale;
   using typename base::T, typename base::rows, typename base::scores;
   rt_fl<16, kWidth> state;  // [features of softmax W, values]; of queries times kStateScale
 
@@ -96,18 +96,15 @@ class gradient_base : protected gradient_rows<Config, W> {
       this->add_up_columns(x);
     } else {
       const float alpha = arch::load_global(p.alpha + run.head);
-      rows of_sums;
+      float of_sums[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const auto [largest, r, delta, of_largest] = factors[half];
-        scale.data[half].set({alpha * r});
-        of_sums.data[half].set({-delta});
+        scale.data[half].set({kStateScale * alpha * r});
+        of_sums[half] = -1 / kStateScale * delta;
       }
       this->soften(x, scale);
-      logits of_delta;
-      mul_row(of_delta, x, of_sums);
-      this->add_up_columns(of_delta);
-      mul(x, x, kStateScale);
+      this->add_up_columns(x, of_sums);
     }
   }
   // Asks for state += features of W · values.

@@ -6,14 +6,25 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-template <class Config, int W>
-class gradient_rows {
+// Which of the two warpgroups a walk is of: of the generic kernel each has code of its own; of
+// Hopper's both run the same, which has room in the caches of instructions.
+template <int Index>
+struct known_warpgroup {
+  static constexpr int W = Index;
+};
+struct any_warpgroup {
+  const int W = warpgroupid();
+};
+
+template <class Config, class Warpgroup>
+class gradient_rows : protected Warpgroup {
  public:
   KITTENS_DEVICE gradient_rows(const gradient_arguments_of<Config>& p,
                                gradient_shared_of<Config>& shared)
       : p(p), shared(shared), run(shared.run) {}
 
  protected:
+  using Warpgroup::W;
   using T = typename Config::type;
   using scores = rt_fl<16, kBlock>;
   using rows = scores::col_vec;   // a value for each of a warp's rows
@@ -119,6 +130,18 @@ class gradient_rows {
     col_sum(sums, x);
     store(shared.of_columns[W][arch::warp_id() % 4], sums);
   }
+  // Each row times its weight.
+  KITTENS_DEVICE void add_up_columns(const logits& x, const float (&weights)[2]) {
+    logits::row_vec sums;
+#pragma unroll
+    for (int i = 0; i < kHalf / 2; i += 4) {
+      const float* rows = x.data[0] + i;
+      sums.data[i / 4].set({fmaf(weights[0], rows[0], weights[1] * rows[2]),
+                            fmaf(weights[0], rows[1], weights[1] * rows[3])});
+    }
+    finish_col_sum(sums);
+    store(shared.of_columns[W][arch::warp_id() % 4], sums);
+  }
   // … all rows.
   KITTENS_DEVICE float column_sum(int column) const {
     float sum = 0;
@@ -131,10 +154,20 @@ class gradient_rows {
     if (column < kHalf) arch::store_global(sums_of(b) + column, column_sum(column));
   }
   // x, the logits, becomes the features of this warpgroup's softmax, each row by its own scale.
-  KITTENS_DEVICE static void soften(logits& x, const rows& scale) {
-    softmax<W == 0 ? 1 : -1>(x, x, scale);
+  KITTENS_DEVICE void soften(logits& x, const rows& scale) const {
+    if constexpr (Config::generic) {
+      softmax<W == 0 ? 1 : -1>(x, x, scale);
+    } else {
+      mul(x, x, W == 0 ? kLog2e : -kLog2e);
+      rows largest, factor;
+      row_max(largest, x);
+      map_rows([](float a, float m) { return arch::exp2_approx(a - m); }, x, x, largest);
+      row_sum(factor, x);
+      div(factor, scale, factor);
+      mul_row(x, x, factor);
+    }
   }
-  KITTENS_DEVICE static void soften(logits& x) {
+  KITTENS_DEVICE void soften(logits& x) const {
     rows one_each;
     one(one_each);
     soften(x, one_each);
@@ -174,7 +207,6 @@ class gradient_rows {
       sums[2][half] = fmaf(f.data[0][i], z(i), sums[2][half]);
       sums[3][half] = fmaf(f.data[0][i], g.data[0][i], sums[3][half]);
     });
-    float linear[2][2];  // this warpgroup's sums of features
 #pragma unroll
     for (int n = 0; n < 5; ++n) {
       rows sum;
@@ -182,17 +214,15 @@ class gradient_rows {
       for (int half = 0; half < 2; ++half) sum.data[half].set({sums[n][half]});
       finish_row_sum(sum);
       publish(n + 1, sum);
-      if (n == 2 || n == 3) {
-        for (int half = 0; half < 2; ++half) linear[n - 2][half] = value_of(sum, half);
-      }
     }
     meet();
     const float alpha = arch::load_global(p.alpha + run.head);
     const float beta = arch::load_global(p.beta + run.head);
-    float reciprocal[2], delta[2], of_largest[2];
+    float reciprocal[2], delta[2], of_largest[2], linear[2][2];  // the last: of W's features alone
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto total = [&](int n) { return published(0, n, half) + published(1, n, half); };
+      for (int n = 0; n < 2; ++n) linear[n][half] = published(W, n + 3, half);
       const int token = block_of(step) * kBlock + row_of(half);
       const float w = total(1), w_values = total(2), l = total(3), l_values = total(4);
       const float r = token < p.length ? 1 / fmaf(beta, w, alpha * l) : 0;

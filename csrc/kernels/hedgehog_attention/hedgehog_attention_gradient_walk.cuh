@@ -5,10 +5,10 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-template <class Config, int W>
-class gradient_walk : gradient_base<Config, W> {
-  using base = gradient_base<Config, W>;
-  using base::block_of, base::entering_block, base::half_of, base::p, base::run, base::shared,
+template <class Config>
+class gradient_walk : gradient_base<Config> {
+  using base = gradient_base<Config>;
+  using base::W, base::block_of, base::entering_block, base::half_of, base::p, base::run, base::shared,
       base::slot, base::state;
   using typename base::scores;
 
@@ -37,7 +37,9 @@ class gradient_walk : gradient_base<Config, W> {
       }
     }
     warpgroup::store(p.map_parts + (this->part() * 2 + W) * kBlock * kHalf, d_map, kHalf);
-    if constexpr (Config::is_queries && W == 0) this->store_weight_part();
+    if constexpr (Config::is_queries) {
+      if (W == 0) this->store_weight_part();
+    }
     if (this->signals()) tma::store_async_read_wait<0>();
   }
 
@@ -122,9 +124,7 @@ class gradient_walk : gradient_base<Config, W> {
     warpgroup::mma_async_wait<0>(d_rows, d_map);
     this->meet();  // rows, keys, and gradients of scores and logits have been read
     request_rows_and_window(step + 1);
-    this->multiply_into_state(entering);
-    warpgroup::store(shared.d_scores[W], d_rows);
-    end_step(step);
+    end_step(step, [&] { warpgroup::store(shared.d_scores[W], d_rows); });
   }
 
   KITTENS_DEVICE void multiply_back_keys(int step) {
@@ -150,9 +150,7 @@ class gradient_walk : gradient_base<Config, W> {
     this->meet();  // weights, features and the state have been read
     warpgroup::store(shared.features[W], x);
     this->meet_own();  // all features of W are there
-    this->multiply_into_state(entering);
-    warpgroup::store(shared.weights[W], d_values);
-    end_step(step);
+    end_step(step, [&] { warpgroup::store(shared.weights[W], d_values); });
   }
 
   KITTENS_DEVICE void request_rows_and_window(int step) {
@@ -160,11 +158,19 @@ class gradient_walk : gradient_base<Config, W> {
     this->request_rows(step);
     this->request_window(step);
   }
-  // Once the state's product is done; the results are in shared memory.
-  KITTENS_DEVICE void end_step(int step) {
-    this->add_to_state_sums();
-    warpgroup::mma_async_wait<0>(state);
-    this->publish_state();
+  // What is left when all features of what enters are there: `store` takes the last of the results
+  // into shared memory. Behind the last step nobody needs the state.
+  template <class F>
+  KITTENS_DEVICE void end_step(int step, F store) {
+    if (step + 1 < run.count) {
+      this->multiply_into_state(slot(step, base::kEntering));
+      store();
+      this->add_to_state_sums();
+      warpgroup::mma_async_wait<0>(state);
+      this->publish_state();
+    } else {
+      store();
+    }
     this->meet();  // results and the state are there, and the window's values have been read
     if (this->brings()) this->request_window_values(step + 1);
     this->store_gradients(step);
@@ -172,10 +178,10 @@ class gradient_walk : gradient_base<Config, W> {
 };
 
 // What the blocks that enter in a run add to the state.
-template <class Config, int W>
-class run_state_walk : gradient_base<Config, W> {
-  using base = gradient_base<Config, W>;
-  using base::entering_block, base::p, base::run, base::shared, base::state;
+template <class Config>
+class run_state_walk : gradient_base<Config> {
+  using base = gradient_base<Config>;
+  using base::W, base::entering_block, base::p, base::run, base::shared, base::state;
 
  public:
   using base::base;
