@@ -25,11 +25,13 @@ class feature_contraction {
       const auto [is, by] = feature_group::of(slice * (kSlice / 8) + i);
       pair d = get(i);
       if (is == kind::element) {
-        of_elements[by] = d;
+        // Added, though they are zeros: the product's own registers, kept this long, would be too
+        // many for ptxas, which then waits for each product of the kernel.
+        of_elements[by] = {of_elements[by].x + d.x, of_elements[by].y + d.y};
         continue;
       }
       if (is != kind::cross && by == kHalf / 2 && place() >= kHalf / 4) {
-        if (is == kind::low && place() == 2) of_one = d.x;
+        if (is == kind::low && place() == 2) of_one += d.x;
         d = {0, 0};
       }
       multiply_add(of_products[is != kind::low], d, turn(is == kind::high ? high : low, by));

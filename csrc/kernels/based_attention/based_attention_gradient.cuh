@@ -254,18 +254,23 @@ class gradient_walk : walk_of<Config> {
     using slice_tile = st<T, kValues, kSlice>;
     static_assert(slice_tile::swizzle_bytes == Config::state_tile::swizzle_bytes);
     rt<T, 16, kValues> values;
-    load_row_values(values);
+    if constexpr (Config::generic) load_row_values(values);
     feature_contraction<T> rows[2] = {{x.data[0][0], x.data[0][2]}, {x.data[0][1], x.data[0][3]}};
     constexpr int kSlices = kColumns / kSlice;
     constexpr int kAhead = Config::generic ? 0 : 1;  // slices
     rt_fl<16, kSlice> d[1 + kAhead];
     const auto ask = [&](int slice) {
       if (slice >= kSlices) return;
-      products::mma_fence(values);
-      products::mm_AB(
-          d[slice % (1 + kAhead)], values,
-          reinterpret_cast<const slice_tile&>(shared.state.data[slice * slice_tile::num_elements]));
-      products::mma_commit_group();
+      auto& of_slice = d[slice % (1 + kAhead)];
+      const auto& state =
+          reinterpret_cast<const slice_tile&>(shared.state.data[slice * slice_tile::num_elements]);
+      if constexpr (Config::generic) {
+        products::mm_AB(of_slice, values, state);
+      } else {
+        products::mma_fence(of_slice);
+        products::mm_AB(of_slice, shared.row_values[at.stage], state);
+        products::mma_commit_group();
+      }
     };
     if (kAhead > 0) ask(0);
 #pragma unroll

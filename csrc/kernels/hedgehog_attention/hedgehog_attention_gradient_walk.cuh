@@ -177,9 +177,9 @@ class gradient_walk : gradient_base<Config> {
   }
 };
 
-// What the blocks that enter in a run add to the state.
+// What the blocks that enter in a part of a run add to the state.
 template <class Config>
-class run_state_walk : gradient_base<Config> {
+class part_state_walk : gradient_base<Config> {
   using base = gradient_base<Config>;
   using base::W, base::entering_block, base::p, base::run, base::shared, base::state;
 
@@ -188,7 +188,7 @@ class run_state_walk : gradient_base<Config> {
 
   KITTENS_DEVICE void consume() {
     // No run begins with those of the last one, or of keys of the first one.
-    if (run.index == (Config::is_queries ? p.runs - 1 : 0)) return;
+    if (run.index / p.run_parts == (Config::is_queries ? (p.parts - 1) / p.run_parts : 0)) return;
     if (this->brings()) {
       this->request_maps();
       request(0);
