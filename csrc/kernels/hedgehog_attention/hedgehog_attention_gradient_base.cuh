@@ -63,6 +63,16 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   KITTENS_DEVICE void request_window_values(int step) {
     request_blocks(shared.window_values, p.window_values, shared.window_values_full, step);
   }
+  // What a step is the first to need, into the L2 cache: tiles are requested when what they replace
+  // has been read, which is too late to wait for memory.
+  KITTENS_DEVICE void prefetch(int step) {
+    if (step >= run.count) return;
+    const int new_block = block_of(step) + Config::first_of_window + kNew;
+    prefetch(p.rows, block_of(step));
+    prefetch(p.window, new_block);
+    prefetch(p.row_values, block_of(step));
+    prefetch(p.window_values, new_block);
+  }
   KITTENS_DEVICE void store_gradients(int step) {
     if (!signals()) return;
     const sequence_origin origin = sequence_origin::of(run.batch);
@@ -194,6 +204,16 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   }
 
  private:
+  KITTENS_DEVICE void prefetch(const tma_sequence_map<typename Config::token_tile>& map,
+                               int block) const {
+    using tile = typename Config::token_tile;
+    const sequence_origin origin = sequence_origin::of(run.batch);
+#pragma unroll
+    for (int i = 0; i < tile::chunks; ++i) {
+      arch::tma_prefetch(&map.map, i * tile::chunk_cols, origin.x + block * kBlock, origin.y,
+                         run.head, origin.z);
+    }
+  }
   template <class Tile, class Map>
   KITTENS_DEVICE void request_tile(Tile& tile, const Map& map, semaphore& full, int step) {
     expect_bytes(full, tma::bytes<Tile>);

@@ -22,6 +22,7 @@ class gradient_walk : gradient_base<Config> {
       this->request_window(0);
       this->request_row_values(0);
       this->request_window_values(0);
+      this->prefetch(1);
     }
     this->load_state();
     zero(d_map);
@@ -172,7 +173,10 @@ class gradient_walk : gradient_base<Config> {
       store();
     }
     this->meet();  // results and the state are there, and the window's values have been read
-    if (this->brings()) this->request_window_values(step + 1);
+    if (this->brings()) {
+      this->request_window_values(step + 1);
+      this->prefetch(step + 2);
+    }
     this->store_gradients(step);
   }
 };
