@@ -21,19 +21,18 @@ struct hedgehog_attention_params {
   int64_t segment_blocks;
 };
 
-// T is `type`. Of the generic kernel each block has a state. Of Hopper's, where there are several
-// runs, each of their parts has one: its elements lie as threads have them
-// (hedgehog_attention_gradient.cuh).
+// T is `type`. Of the generic kernel each block has a state, and of Hopper's each of several runs:
+// its elements lie as threads have them (hedgehog_attention_gradient.cuh).
 struct hedgehog_attention_backward_params {
   hedgehog_attention_backward_problem problem;
   hedgehog_attention_backward_tensors tensors;
-  void* states;         // T [batch, heads, blocks, 128, 128], or float [parts, batch, heads, 16384]
-  float* state_sums;    // [batch, heads, blocks, 128], or [parts, batch, heads, 128]
+  void* states;         // T [batch, heads, blocks, 128, 128], or float [runs, batch, heads, 16384]
+  float* state_sums;    // [batch, heads, blocks, 128], or [runs, batch, heads, 128]
   void* factors;        // float4 [batch, heads, blocks · 64]
   float* q_map_parts;   // [batch, runs, heads, 128, 64]
   float* k_map_parts;   // the same
   float* weight_parts;  // [batch, runs, heads]
-  int64_t run_blocks, part_blocks;
+  int64_t run_blocks;
 };
 
 struct hedgehog_attention_step_params {

@@ -3,14 +3,13 @@
 
 #include "kernels/hedgehog_attention/hedgehog_attention_backward_passes.cuh"
 #include "kernels/hedgehog_attention/hedgehog_attention_gradient.cuh"
-#include "kittens/host/ceil_div.h"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class T>
 class hopper_backward : hedgehog_backward<T> {
   using base = hedgehog_backward<T>;
-  using base::blocks, base::p, base::params, base::runs, base::t;
+  using base::p, base::params, base::runs, base::t;
 
  public:
   using base::base;
@@ -52,7 +51,7 @@ class hopper_backward : hedgehog_backward<T> {
             kHalf};
   }
 
-  // Outputs: else what parts of runs add to the state alone.
+  // Outputs: else what runs add to the state alone.
   template <hedgehog_pass Pass, bool Outputs>
   void differentiate(host::stream s) const {
     using Config = hedgehog_gradient_config<T, static_cast<int>(Pass), Outputs>;
@@ -76,15 +75,8 @@ class hopper_backward : hedgehog_backward<T> {
       if (a.wants_row_gradients) a.row_gradients = gradient::of(result(d_rows));
       if (a.wants_value_gradients) a.value_gradients = gradient::of(result(d_values));
     }
-    int64_t count = this->set_arguments(a, kQueries);
-    a.part_states = static_cast<float4*>(params.states);
-    a.run_parts = int(params.run_blocks / params.part_blocks);
-    a.parts = int(host::ceil_div(blocks, params.part_blocks));
-    if constexpr (!Outputs) {
-      a.runs = a.parts;
-      a.run_blocks = int(params.part_blocks);
-      count = p.batch * p.heads * a.parts;
-    }
+    a.run_states = static_cast<float4*>(params.states);
+    const int64_t count = this->set_arguments(a, kQueries);
     host::launch(hedgehog_attention_gradient<Config>,
                  {{count}, {kThreads}, sizeof(hedgehog_attention_gradient_shared<Config>)}, s, a);
   }

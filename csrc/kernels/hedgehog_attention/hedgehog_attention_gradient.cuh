@@ -47,7 +47,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 using pass_walk =
-    std::conditional_t<Config::outputs, gradient_walk<Config>, part_state_walk<Config>>;
+    std::conditional_t<Config::outputs, gradient_walk<Config>, run_state_walk<Config>>;
 
 template <class Config>
 __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)

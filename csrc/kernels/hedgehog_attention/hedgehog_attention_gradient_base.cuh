@@ -63,16 +63,6 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   KITTENS_DEVICE void request_window_values(int step) {
     request_blocks(shared.window_values, p.window_values, shared.window_values_full, step);
   }
-  // What a step is the first to need, into the L2 cache: tiles are requested when what they replace
-  // has been read, which is too late to wait for memory.
-  KITTENS_DEVICE void prefetch(int step) {
-    if (step >= run.count) return;
-    const int new_block = block_of(step) + Config::first_of_window + kNew;
-    prefetch(p.rows, block_of(step));
-    prefetch(p.window, new_block);
-    prefetch(p.row_values, block_of(step));
-    prefetch(p.window_values, new_block);
-  }
   KITTENS_DEVICE void store_gradients(int step) {
     if (!signals()) return;
     const sequence_origin origin = sequence_origin::of(run.batch);
@@ -146,7 +136,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
     constexpr int kNext = Config::is_queries ? 1 : -1;
     if constexpr (Config::outputs) {
 #pragma unroll 1
-      for (int i = Config::is_queries ? 0 : p.parts - 1; i / p.run_parts != run.index; i += kNext) {
+      for (int i = Config::is_queries ? 0 : p.runs - 1; i != run.index; i += kNext) {
         const float4* from = state_of(i);
 #pragma unroll
         for (int j = 0; j < kWidth / 8; ++j) {
@@ -157,13 +147,13 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
           to[2] += x.z;
           to[3] += x.w;
         }
-        if (column < kHalf) sum += arch::load_global(part_sums(i) + column);
+        if (column < kHalf) sum += arch::load_global(run_sums(i) + column);
       }
       publish_state();
     }
     if (column < kHalf) shared.state_sums[W].data[column] = sum;
   }
-  // What a part adds.
+  // What a run adds.
   KITTENS_DEVICE void store_state() {
     float4* to = state_of(run.index);
 #pragma unroll
@@ -173,7 +163,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
     }
     const int column = warpgroup::laneid();
     if (column < kHalf) {
-      arch::store_global(part_sums(run.index) + column, shared.state_sums[W].data[column]);
+      arch::store_global(run_sums(run.index) + column, shared.state_sums[W].data[column]);
     }
   }
 
@@ -204,16 +194,6 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   }
 
  private:
-  KITTENS_DEVICE void prefetch(const tma_sequence_map<typename Config::token_tile>& map,
-                               int block) const {
-    using tile = typename Config::token_tile;
-    const sequence_origin origin = sequence_origin::of(run.batch);
-#pragma unroll
-    for (int i = 0; i < tile::chunks; ++i) {
-      arch::tma_prefetch(&map.map, i * tile::chunk_cols, origin.x + block * kBlock, origin.y,
-                         run.head, origin.z);
-    }
-  }
   template <class Tile, class Map>
   KITTENS_DEVICE void request_tile(Tile& tile, const Map& map, semaphore& full, int step) {
     expect_bytes(full, tma::bytes<Tile>);
@@ -231,14 +211,14 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
                       (block_of(step) + Config::first_of_window + i) * kBlock, run.head);
     }
   }
-  KITTENS_DEVICE int64_t state_index(int part) const {
-    return int64_t{part} * p.batch * p.heads + this->head();
+  KITTENS_DEVICE int64_t state_index(int of_run) const {
+    return int64_t{of_run} * p.batch * p.heads + this->head();
   }
-  KITTENS_DEVICE float4* state_of(int part) const {
-    return p.part_states + (state_index(part) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
+  KITTENS_DEVICE float4* state_of(int of_run) const {
+    return p.run_states + (state_index(of_run) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
   }
-  KITTENS_DEVICE float* part_sums(int part) const {
-    return p.state_sums + state_index(part) * kWidth + W * kHalf;
+  KITTENS_DEVICE float* run_sums(int of_run) const {
+    return p.state_sums + state_index(of_run) * kWidth + W * kHalf;
   }
 };
 

@@ -163,8 +163,7 @@ class gradient_rows : protected Warpgroup {
       row_max(largest, x);
       map_rows([](float a, float m) { return arch::exp2_approx(a - m); }, x, x, largest);
       row_sum(factor, x);
-      map([](float a) { return arch::reciprocal_approx(a); }, factor, factor);
-      mul(factor, factor, scale);
+      div(factor, scale, factor);
       mul_row(x, x, factor);
     }
   }
@@ -226,12 +225,11 @@ class gradient_rows : protected Warpgroup {
       for (int n = 0; n < 2; ++n) linear[n][half] = published(W, n + 3, half);
       const int token = block_of(step) * kBlock + row_of(half);
       const float w = total(1), w_values = total(2), l = total(3), l_values = total(4);
-      const float denominator = fmaf(beta, w, alpha * l);
-      const float r = token < p.length ? arch::reciprocal_approx(denominator) : 0;
+      const float r = token < p.length ? 1 / fmaf(beta, w, alpha * l) : 0;
       const float x = (r * w_values) * (r * l) - (r * l_values) * (r * w);
       reciprocal[half] = r;
       delta[half] = r * fmaf(beta, w_values, alpha * l_values);
-      of_largest[half] = alpha * beta * x * arch::reciprocal_approx(total(5));
+      of_largest[half] = alpha * beta * x / total(5);
       if (W == 0 && arch::lane_id() % 4 == 0) {
         of_weights += x;
         arch::store_global(factors_of(block_of(step)) + row_of(half),

@@ -42,7 +42,7 @@ struct hedgehog_gradient_config : hedgehog_pass_config<T, Pass> {
 
 // What a pass is given, beside the tensors that either kernel reads and writes in tiles.
 struct gradient_arguments {
-  float* state_sums;    // [B · H, blocks, features]; Hopper: [parts, B · H, features]
+  float* state_sums;    // [B · H, blocks, features]; Hopper: [runs, B · H, features]
   float4* factors;      // [B · H, blocks · 64], of queries: below
   float* map_parts;     // gradients of the map, [B, runs, H, columns of rows, kHalf]
   float* weight_parts;  // [B, runs, H]
@@ -59,8 +59,7 @@ struct hedgehog_gradient_arguments : gradient_arguments {
   tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
   tma_sequence_map<typename Config::square> row_gradients, value_gradients;
   tma_map<typename Config::map_tile> map, window_map;
-  float4* part_states;  // [parts, B · H, two softmaxes, 16, 128 threads]; of several runs
-  int parts, run_parts;  // of a sequence, or of a run: without outputs, what a block of threads has
+  float4* run_states;  // [runs, B · H, two softmaxes, 16, 128 threads]; or null: one run
 };
 
 // What a block of threads works on: a run of blocks of tokens of a head.

@@ -22,7 +22,6 @@ class gradient_walk : gradient_base<Config> {
       this->request_window(0);
       this->request_row_values(0);
       this->request_window_values(0);
-      this->prefetch(1);
     }
     this->load_state();
     zero(d_map);
@@ -55,9 +54,8 @@ class gradient_walk : gradient_base<Config> {
     float4 factors[2];
     if constexpr (Config::is_keys) this->load_factors(factors, block_of(step) + W);
     if (this->signals()) tma::store_async_read_wait<0>();
-    warpgroup::mma_async_wait<2>(x);
+    warpgroup::mma_async_wait<1>(x, s);
     this->soften(x);
-    warpgroup::mma_async_wait<1>(s);
     if (Config::is_queries == (W == 1)) warpgroup::tril(s, s, 0, -INFINITY);
     multiply_values(d, step);
     const auto await = [&] {
@@ -81,14 +79,12 @@ class gradient_walk : gradient_base<Config> {
     if (this->brings()) this->request_row_values(step + 1);
   }
 
-  // Asks for logits, then for scores, and then for the product with the state.
+  // Asks for logits and scores, and then for the product with the state.
   KITTENS_DEVICE void multiply(logits& x, scores& s, scores& g, int step) {
     wait(shared.rows_full, step % 2);
-    warpgroup::mma_fence(x);
-    warpgroup::mm_AB(x, shared.rows, shared.map);
-    warpgroup::mma_commit_group();
     wait(shared.window_full, step % 2);
-    warpgroup::mma_fence(s);
+    warpgroup::mma_fence(x, s);
+    warpgroup::mm_AB(x, shared.rows, shared.map);
     this->multiply_by_keys(s, shared.rows, shared.window[slot(step, W)]);
     warpgroup::mma_commit_group();
     wait(shared.row_values_full, step % 2);
@@ -176,17 +172,14 @@ class gradient_walk : gradient_base<Config> {
       store();
     }
     this->meet();  // results and the state are there, and the window's values have been read
-    if (this->brings()) {
-      this->request_window_values(step + 1);
-      this->prefetch(step + 2);
-    }
+    if (this->brings()) this->request_window_values(step + 1);
     this->store_gradients(step);
   }
 };
 
-// What the blocks that enter in a part of a run add to the state.
+// What the blocks that enter in a run add to the state.
 template <class Config>
-class part_state_walk : gradient_base<Config> {
+class run_state_walk : gradient_base<Config> {
   using base = gradient_base<Config>;
   using base::W, base::entering_block, base::p, base::run, base::shared, base::state;
 
@@ -195,7 +188,7 @@ class part_state_walk : gradient_base<Config> {
 
   KITTENS_DEVICE void consume() {
     // No run begins with those of the last one, or of keys of the first one.
-    if (run.index / p.run_parts == (Config::is_queries ? (p.parts - 1) / p.run_parts : 0)) return;
+    if (run.index == (Config::is_queries ? p.runs - 1 : 0)) return;
     if (this->brings()) {
       this->request_maps();
       request(0);

@@ -17,8 +17,6 @@ constexpr int64_t kMost = std::numeric_limits<int>::max();
 // Below, a segment's own state costs about as much as it gains.
 constexpr int64_t kFewestBlocks = 8;
 constexpr int64_t kMostBlocksOfHead = 65;  // of threads, of a sum: hedgehog_attention_sums.cuh
-constexpr int64_t kFewestPartBlocks = 4;        // below, a state costs more than its blocks
-constexpr int64_t kPartsPerMultiprocessor = 2;  // at one time
 constexpr int64_t kMostRuns = 8;           // of a sequence, where its heads alone occupy the device
 constexpr int64_t kFeatures = 2 * kHedgehogMapColumns;
 constexpr int64_t kStateBytes = kFeatures * (kHedgehogHeadDim + 1) * int64_t{sizeof(float)};
@@ -59,31 +57,16 @@ int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d, bool
   return best;
 }
 
-// The parts of runs, whose states Hopper's kernel finds side by side: so that all blocks of threads
-// that fit are there, for each waits for its tiles most of the time.
-int64_t blocks_of_part(const hedgehog_attention_problem& p, const device& d, int64_t run_blocks) {
-  const int64_t streams = std::max<int64_t>(1, p.batch * p.heads);
-  const int64_t runs = ceil_div(blocks_of(p), run_blocks);
-  int64_t parts = 1;
-  while (run_blocks % (2 * parts) == 0 && run_blocks / (2 * parts) >= kFewestPartBlocks &&
-         (runs - 1) * streams * parts < kPartsPerMultiprocessor * d.multiprocessors) {
-    parts *= 2;
-  }
-  return run_blocks / parts;
-}
-
 // Where in the backward's workspace, in bytes, what the launches leave each other lies.
 struct workspace_places {
   int64_t states, state_sums, factors, q_map_parts, k_map_parts, weight_parts, size = 0;
 
-  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks, int64_t part_blocks,
-                   bool generic) {
-    const int64_t heads = p.batch * p.heads, blocks = heads * blocks_of(p);
-    const int64_t runs = ceil_div(blocks_of(p), run_blocks), parts = heads * runs;
+  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks, bool generic) {
+    const int64_t blocks = p.batch * p.heads * blocks_of(p);
+    const int64_t runs = ceil_div(blocks_of(p), run_blocks), parts = p.batch * p.heads * runs;
     constexpr int64_t kFloat = sizeof(float), kType = 2;
-    // The generic kernel has a state for each block, and Hopper's one for each part of several runs.
-    const int64_t states_of =
-        generic ? blocks : runs > 1 ? heads * ceil_div(blocks_of(p), part_blocks) : 0;
+    // The generic kernel has a state for each block, and Hopper's one for each of several runs.
+    const int64_t states_of = generic ? blocks : runs > 1 ? parts : 0;
     const auto take = [&](int64_t bytes) {
       const int64_t place = size;
       size += ceil_div(bytes, 256) * 256;
@@ -160,10 +143,9 @@ hedgehog_attention_backward_plan plan(const hedgehog_attention_backward_problem&
              p.forward.batch, ", ", p.forward.length, " and ", p.forward.heads));
   }
   const bool generic = takes_generic_backward(d);
-  const int64_t run_blocks = blocks_of_run(p.forward, d, generic);
-  const int64_t part_blocks = blocks_of_part(p.forward, d, run_blocks);
-  hedgehog_attention_backward_plan plan{{p, kernel.on(d)}, run_blocks, part_blocks, generic};
-  plan.workspace.bytes = workspace_places(p.forward, run_blocks, part_blocks, generic).size;
+  hedgehog_attention_backward_plan plan{
+      {p, kernel.on(d)}, blocks_of_run(p.forward, d, generic), generic};
+  plan.workspace.bytes = workspace_places(p.forward, plan.run_blocks, generic).size;
   return plan;
 }
 
@@ -189,8 +171,7 @@ void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensor
 
 void launch(const hedgehog_attention_backward_plan& plan,
             const hedgehog_attention_backward_tensors& t, const workspace& work, stream s) {
-  const workspace_places places(plan.problem.forward, plan.run_blocks, plan.part_blocks,
-                                plan.has_block_states);
+  const workspace_places places(plan.problem.forward, plan.run_blocks, plan.has_block_states);
   auto* const memory = static_cast<char*>(work.memory);
   const auto floats = [&](int64_t place) { return reinterpret_cast<float*>(memory + place); };
   plan.kernel.launch({.problem = plan.problem,
@@ -201,8 +182,7 @@ void launch(const hedgehog_attention_backward_plan& plan,
                       .q_map_parts = floats(places.q_map_parts),
                       .k_map_parts = floats(places.k_map_parts),
                       .weight_parts = floats(places.weight_parts),
-                      .run_blocks = plan.run_blocks,
-                      .part_blocks = plan.part_blocks},
+                      .run_blocks = plan.run_blocks},
                      s);
 }
 

@@ -27,8 +27,6 @@ ALL = [
     Case(3, 5, 3, states=False),
     # Several runs of blocks, and sums of more than eight slots.
     Case(length=1030, heads=1, states=False),
-    # Runs of several parts.
-    Case(length=2040, heads=1, states=False),
 ]
 # What tests/tools/budgets.py measures.
 BUDGETS = {

@@ -87,12 +87,11 @@ struct hedgehog_attention_backward_tensors {
 };
 
 // The workspace has four numbers a token; and a state for each block of 64 tokens, in `type`, or of
-// Hopper's kernel, where sequences are cut into runs, one for each part of those, in float32.
+// Hopper's kernel, where sequences are cut into runs, one for each of those, in float32.
 struct hedgehog_attention_backward_plan
     : plain_plan<hedgehog_attention_backward_problem, hedgehog_attention_backward_params> {
   int64_t run_blocks = 0;         // blocks of tokens of a block of threads
-  int64_t part_blocks = 0;        // of a part of those
-  bool has_block_states = false;  // else states of parts
+  bool has_block_states = false;  // else states of runs
 };
 
 // One token after others. Its window is that of the last 64 tokens, itself among them; the token
