@@ -1,5 +1,5 @@
 // hedgehog attention, backward, for every architecture since sm_80: the function of
-// hedgehog_attention_gradient.cuh in the same passes, by mma.sync, ldmatrix and cp.async.
+// hedgehog_attention_gradient.cuh, by mma.sync, ldmatrix and cp.async.
 //
 // What is computed of scores and logits is the same code (hedgehog_attention_gradient_rows.cuh), by
 // the same two warpgroups. What differs is shared memory, 99 KiB of six tiles, where Hopper's
@@ -15,7 +15,16 @@
 // Tile 0 has the rows throughout, and tile 1 dy of queries. A block's first tiles are asked for
 // while the results of the one before leave, which they do from registers.
 //
-// The states, their sums and the end are the same kernels as Hopper's.
+// Blocks are independent of each other but for the states, which are kept for each of them, in 16
+// bits. Slot b of a head is of query block b, whose state has the key blocks to b − 2:
+//
+//   states      φ(k) of block j, and what it adds to the state: into slot j + 2
+//   add up      slot b += slot b − 1, forwards
+//   queries     dq of block b, from k and v of blocks b − 1 and b, and slot b, where it leaves what
+//               it adds to dS; factors of its rows
+//   add up      slot b += slot b + 1, backwards
+//   keys        dk, dv of block j, from q and dy of blocks j and j + 1, and slot j + 2
+//   finish      as Hopper's
 #pragma once
 
 #include "kernels/hedgehog_attention/hedgehog_attention_gradient_rows.cuh"

@@ -20,23 +20,29 @@
 // and l and l' those of the state, without alpha, and x = Σ r² (w' l − l' w), these are −beta x and
 // alpha x; and Σ p da of a row is alpha beta times its part of x. So the forward saves nothing.
 //
-// All blocks are independent of each other but for the states, which are kept for each of them, in
-// 16 bits. Slot b of a head is of query block b, whose state has the key blocks to b − 2:
+// A block of threads has a head: all of its blocks of tokens, or a run of them. The state stays in
+// registers, in float32; products take a 16-bit copy in shared memory:
 //
-//   states      φ(k) of block j, and what it adds to the state: into slot j + 2
-//   add up      slot b += slot b − 1, forwards
-//   queries     dq of block b, from k and v of blocks b − 1 and b, and slot b, where it leaves what
-//               it adds to dS; factors of its rows
-//   add up      slot b += slot b + 1, backwards
-//   keys        dk, dv of block j, from q and dy of blocks j and j + 1, and slot j + 2
+//   queries     from the first block to the last, with S: dq of block b, from k and v of blocks
+//               b − 1 and b, and S of the key blocks to b − 2; then block b − 1 enters. Factors of
+//               the rows: r, delta and what else a weight's gradient takes
+//   keys        from the last block to the first, with dS: dk, dv of block j, from q and dy of
+//               blocks j and j + 1, and dS of the query blocks from j + 2 on; then block j + 1
+//               enters
 //   finish      gradients of maps and weights, which blocks of threads have left in parts
 //
-// A block of threads has a run of blocks of a head. Each of its two warpgroups, W, has one of the
-// two blocks of the window, and one of the two softmaxes; both have the scores as [queries, keys],
-// of the same products in the same order, so that the largest are the same bits in both passes.
-// What they make of them, they leave each other in shared memory as 16-bit operands. Of dq, dk, dv
-// and the map's gradient each then computes half of the columns (of the map's, rows), whose sums
-// are over both blocks and softmaxes. All sums have a fixed order.
+// Where heads are few, runs are worked on side by side: a launch before each pass, without outputs,
+// leaves what the blocks that enter in a run add to the state, and a run begins with the sum of
+// those that come before it, in order. The generic kernel keeps a state for each block instead.
+//
+// Each of the two warpgroups, W, has one of the two blocks of the window, and one of the two
+// softmaxes and its half of the state; both have the scores as [queries, keys], of the same
+// products in the same order, so that the largest are the same bits in both passes. What they make
+// of them, they leave each other in shared memory as 16-bit operands. Of dq, dk, dv and the map's
+// gradient each then computes half of the columns (of the map's, rows), whose sums are over both
+// blocks and softmaxes. All sums have a fixed order. Tiles are requested as soon as nobody reads
+// what they replace: the rows and the window when their last products are done, so that they come
+// while the state takes in its block.
 //
 // Source: Zhang et al., LoLCATs (2024), section 3.2, differentiated.
 #pragma once
@@ -55,8 +61,8 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
   auto& s = *reinterpret_cast<hedgehog_attention_gradient_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.run = block_run::of<Config>(p);
-    for (semaphore* full : {&s.map_full, &s.rows_full, &s.row_values_full, &s.window_full,
-                            &s.window_values_full}) {
+    for (semaphore* full :
+         {&s.map_full, &s.rows_full, &s.row_values_full, &s.window_full, &s.window_values_full}) {
       init_semaphore(*full, 1);
     }
   }

@@ -110,11 +110,10 @@ struct hedgehog_attention_gradient_shared {
   // By block of the window, or by softmax; d_scores and weights are what gradients go out by.
   row_square d_scores[2], d_logits[2];
   tile_if<Config::is_keys && Config::outputs, typename Config::square> weights[2];
-  static constexpr int kRowValues = Config::is_queries ? 6 : 0;
-  // Of each warpgroup.
-  tile_if<Config::is_queries, sv<float, kBlock>> of_rows[2][Config::is_queries ? 6 : 1];
-  sv<float, kHalf> of_columns[2][4];  // of its warps
-  sv<float, kHalf> state_sums[2];     // by softmax
+  static constexpr int kRowValues = 6;
+  tile_if<Config::is_queries, sv<float, kBlock>> of_rows[2][kRowValues];  // of each warpgroup
+  sv<float, kHalf> of_columns[2][4];                                      // of its warps
+  sv<float, kHalf> state_sums[2];                                         // by softmax
   block_run run;
   semaphore map_full, rows_full, row_values_full, window_full, window_values_full;
 };

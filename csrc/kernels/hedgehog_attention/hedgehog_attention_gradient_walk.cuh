@@ -8,8 +8,8 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class Config>
 class gradient_walk : gradient_base<Config> {
   using base = gradient_base<Config>;
-  using base::W, base::block_of, base::entering_block, base::half_of, base::p, base::run, base::shared,
-      base::slot, base::state;
+  using base::W, base::block_of, base::entering_block, base::half_of, base::p, base::run,
+      base::shared, base::slot, base::state;
   using typename base::scores;
 
  public:

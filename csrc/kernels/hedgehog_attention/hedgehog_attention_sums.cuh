@@ -8,7 +8,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 inline constexpr int kSumThreads = 256;
 
-// ---- States -------------------------------------------------------------------------------------
+// ---- States of blocks, of the generic kernel ----------------------------------------------------
 
 template <class T>
 struct hedgehog_states_arguments {

@@ -12,15 +12,10 @@ GENERIC_FORMS = (
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"based_attention": "o"}
-# Bytes of spill loads, at most, of the passes that give gradients, whose accumulators fill their
-# registers; by dtype, and pass (dq is 1, dk with dv 2).
-_SPILLS = {("bf16", 1): 36, ("half", 1): 44, ("bf16", 2): 20, ("half", 2): 20}
+# Bytes of spill loads, at most, of the pass that gives dq, whose accumulators fill its registers.
 SPILLS = {
-    f"based_attention<based_attention_config<{dtype}, {number}, true>>": most
-    for (dtype, number), most in _SPILLS.items()
+    f"based_attention<based_attention_config<{dtype}, 1, true>>": 8 for dtype in ("bf16", "half")
 }
-# In these passes ptxas has too few registers to keep products under way side by side (C7511).
-SERIALISED = tuple(SPILLS)
 # The same of the generic kernel, for other architectures: six words are stored.
 GENERIC_SPILLS = {
     (

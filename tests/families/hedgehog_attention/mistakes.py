@@ -107,7 +107,20 @@ MISTAKES = (
     ),
     in_walk(
         "tiles_are_overwritten_while_they_are_read",
-        "    this->meet();  // all tiles have been read\n",
+        "    this->meet();  // rows, queries, and gradients of scores and logits have been read\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_walk(
+        "features_are_overwritten_while_they_are_read",
+        "    this->meet();  // weights, features and the state have been read\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_walk(
+        "the_state_is_read_before_it_is_there",
+        "    this->meet();  // results and the state are there, and the window's values have been"
+        " read\n",
         "",
         rf"{RACE}|{WRONG}",
     ),
@@ -131,9 +144,21 @@ MISTAKES = (
         WRONG,
     ),
     in_base(
-        "keys_have_the_states_of_their_own_block",
-        "(Config::is_keys ? 2 : 0);",
-        "0;",
+        "the_block_that_is_new_enters_the_state",
+        "kEntering = 1 - kNew;",
+        "kEntering = kNew;",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_base(
+        "runs_begin_without_a_state",
+        "        float* to = state.data[0] + 4 * j;\n          to[0] += x.x;\n",
+        "        float* to = state.data[0] + 4 * j;\n",
+        WRONG,
+    ),
+    in_base(
+        "what_lies_before_the_first_key_enters",
+        "fill(scale, block < 0 ? 0.0f : 1.0f);",
+        "fill(scale, 1.0f);",
         WRONG,
     ),
 )
