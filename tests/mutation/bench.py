@@ -148,17 +148,19 @@ class Bench:
     ) -> str:
         """Builds a program with the sources of a folder in place of those that there are.
 
+        What is compiled lies in the folder for other programs of the same kernel.
+
         Returns:
             The compiler's first error, or nothing.
         """
-        output = executable.with_suffix(".o")
+        output = folder / "".join((program.object, *flags, ".o"))
         compiler, *arguments = self._kernels[program].command
         with self._once:
             prelude = self._prelude
         command = [compiler, "-I", str(folder), *prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
         link = [compiler, "-o", executable, output, self._checks[program], *self._library]
-        for one in (command, [*link, "-lpthread"]):
+        for one in ([] if output.is_file() else [command]) + [[*link, "-lpthread"]]:
             done = subprocess.run(one, cwd=ROOT, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)

@@ -34,14 +34,14 @@ class Judge:
         self._texts: list[tuple[str, ...]] = []
         self._built: dict[tuple[int, Program], tuple[Path, str]] = {}
         self._unasked: dict[tuple[int, Program, str, str], str] = {}
-        self._locks: dict[tuple[int, Program], threading.Lock] = {}
+        self._locks: dict[tuple[int, str], threading.Lock] = {}  # by the object of a kernel
         groups = [group for group in switched.groups(mistakes) if group.regions]
         for which, group in enumerate(groups):
             self._texts.append(group.write(folder / str(which)))
             for number, mistake in enumerate(group.mistakes, start=1):
                 self._places[mistake] = which, number
                 for program in planted.programs(mistake):
-                    self._locks.setdefault((which, program), threading.Lock())
+                    self._locks.setdefault((which, program.object), threading.Lock())
 
     def __call__(self, mistake: Mistake) -> Verdict:
         """The verdict on one of the mistakes."""
@@ -76,7 +76,7 @@ class Judge:
     def _build(self, which: int, program: Program) -> tuple[Path, str]:
         """A program, or what the compiler says against it."""
         key = which, program
-        with self._locks[key]:
+        with self._locks[which, program.object]:
             if key not in self._built:
                 executable = self._folder / str(which) / program.name
                 said = self._bench.build(self._folder / str(which), program, executable)
@@ -88,7 +88,7 @@ class Judge:
         """What is found as a mistake was where the program is to make none, or nothing."""
         policy = verdict.where.split(", ")[-1]
         key = which, program, policy, verdict.test
-        with self._locks[which, program]:
+        with self._locks[which, program.object]:
             if key not in self._unasked:
                 executable, _ = self._built[which, program]
                 found = self._bench.run(executable, program, (policy,), tests=verdict.test)
