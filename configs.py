@@ -44,6 +44,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="based_attention", ops=("based_attention", "based_attention_step")),
     Kernel(name="hedgehog_attention", ops=("hedgehog_attention", "hedgehog_attention_step")),
     Kernel(name="linear", ops=("linear", "quantized_linear")),
+    Kernel(name="mlp", ops=("mlp",), uses=("activation",)),
 )
 
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)

@@ -263,6 +263,19 @@ def test_a_launch_says_the_bound_of_a_kernel_whose_blocks_differ():
     assert not silent, "\n".join(silent)
 
 
+def test_no_assignment_relies_on_designators():
+    """In a template nvcc 13.0 hands `tiles = {.rows = 1, .together = 2}` to the host's compiler as
+    `{1, 2}`, so that members in between take what is meant for later ones: no test of the simulator
+    can see it. Name the type, `tiles = tile_scheduler{…}`; declarations and arguments are right.
+    """
+    assignment = re.compile(r"^\s*\w[\w.\[\]>-]* = \{\s*\.", re.MULTILINE)
+    assert assignment.search("  a.tiles = {.rows = 1};")
+    assert not assignment.search("  tile_scheduler tiles = {.rows = 1};\n  a = t{.rows = 1};")
+    device = [p for p in files(CXX) if p.suffix in (".cu", ".cuh")]
+    found = [f"{p}: {m[0].strip()}" for p in device for m in assignment.finditer(text(p))]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize("tree", ["csrc/kernels", "tests/families"])
 def test_every_kernel_folder_has_a_record(tree):
     made = "__pycache__"  # by Python

@@ -41,6 +41,7 @@ if _loader.load():
     from thunderkittens.ops.linear_attention_step import linear_attention_step
     from thunderkittens.ops.mamba2 import mamba2
     from thunderkittens.ops.mamba2_step import mamba2_step
+    from thunderkittens.ops.mlp import mlp
     from thunderkittens.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
     from thunderkittens.ops.quantized_linear import (
         QuantizedWeight,
@@ -92,6 +93,7 @@ __all__ = [
     "mamba2",
     "mamba2_step",
     "minimax_log_decay",
+    "mlp",
     "nn",
     "optim",
     "pack_int4",

@@ -66,11 +66,13 @@ Attend = Callable[..., Tensor]  # of query, key and value, [B, S, H, D], and `ca
 
 
 class Ops(NamedTuple):
-    """Who computes the layer norms, the attention and the GELU, GPT-2's tanh form."""
+    """Who computes the layer norms, the attention and the MLP, with the tanh form of GELU."""
 
     layer_norm: type[nn.Module]  # an AddLayerNorm adds to the residual stream, too
     attention: Attend
     gelu: Callable[..., Tensor] = functional.gelu
+    # Both linear layers and the GELU between them; None: one after the other.
+    mlp: Callable[..., Tensor] | None = None
     # The same of [B, S, 3, H, D], whose gradient is then one tensor; None: attention of its parts.
     attention_qkvpacked: Callable[..., Tensor] | None = None
 
@@ -81,6 +83,7 @@ TRAINING_OPS = Ops(
     AddLayerNorm,
     thunderkittens.attention,
     thunderkittens.gelu,
+    thunderkittens.mlp,
     thunderkittens.attention_qkvpacked,
 )
 
@@ -156,13 +159,16 @@ class MLP(nn.Module):
 
     def __init__(self, config: Config, ops: Ops):
         super().__init__()
-        self.gelu = ops.gelu
+        self.gelu, self.mlp = ops.gelu, ops.mlp
         self.c_fc = Conv1D(config.n_embd, config.mlp_width)
         self.c_proj = Conv1D(config.mlp_width, config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, n_embd] to the same."""
-        return self.c_proj(self.gelu(self.c_fc(x), approximate="tanh"))
+        if self.mlp is None:
+            return self.c_proj(self.gelu(self.c_fc(x), approximate="tanh"))
+        layers = (t for c in (self.c_fc, self.c_proj) for t in (c.weight.t(), c.bias))
+        return self.mlp(x, *layers, approximate="tanh")
 
 
 def new_norm(config: Config, ops: Ops, dropout: float) -> nn.Module:

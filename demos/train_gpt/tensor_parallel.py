@@ -101,6 +101,7 @@ def shard(model: GPT2, device: str, ranks: int) -> None:
     for block in model.transformer.h:
         parallelize_module(block, mesh, plan)
         block.attn.heads //= ranks
+        block.mlp.mlp = None  # its layers one after the other, each of which is parallelised
     embedding = {"input_layouts": ALL, "use_local_output": False}
     ends = {
         "wte": RowwiseParallel(output_layouts=SEQUENCE, **embedding),

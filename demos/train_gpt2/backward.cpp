@@ -60,12 +60,11 @@ void model::backward_norm(const void* x, const float* mean, const float* rstd, i
              work(), queue_.handle());
 }
 
-void model::sum_columns(int64_t width, int64_t stride, const void* x, int64_t offset,
+void model::sum_columns(const tk::column_sums_plan& plan, const void* x, int64_t offset,
                         bool accumulate) {
-  if (config_.is_llama) return;
-  begin("bias' gradient", share_of(width));
-  column_sums({shape_.rows(), width, stride, type_}, x, gradient(offset), accumulate,
-              memory_->workspace, queue_.handle());
+  begin("bias' gradient", share_of(plan.problem.width));
+  tk::launch(plan, {.x = x, .sums = gradient(offset), .accumulate = accumulate}, work(),
+             queue_.handle());
 }
 
 // From the gradient of what is activated, which is in dhidden, to that of the hidden layer, and its
@@ -77,7 +76,7 @@ void model::backward_activation(const layer_activations& l, const layer_offsets&
     const int64_t hidden = config_.mlp_width();
     begin("gelu's gradient", 3 * share_of(hidden));
     tk::launch(*plans_->gelu_backward, {.dy = d, .x = l.hidden, .dx = d}, {}, queue_.handle());
-    return sum_columns(hidden, hidden, d, w.fc_bias, accumulate);
+    return sum_columns(*plans_->hidden_sums, d, w.fc_bias, accumulate);
   }
   begin("swiglu's gradient", 5 * share_of(config_.mlp_width()));
   const int64_t hidden = config_.mlp_width(), size = shape_.rows() * hidden;
@@ -95,12 +94,18 @@ void model::backward_mlp(const layer_activations& l, const layer_offsets& w, boo
   const int64_t width = config_.width, hidden = config_.mlp_width();
   const void* const dy = m.dstream[0];
   if (shape_.recompute) activate(l);
-  sum_columns(width, width, dy, w.fc_proj_bias, accumulate);
+  if (plans_->sums) sum_columns(*plans_->sums, dy, w.fc_proj_bias, accumulate);
   multiply_weight(w_fc_proj_, l.activated, dy, w.fc_proj, accumulate);
-  if (fuses_gelu()) {
+  if (plans_->linear_gelu_backward) {
     begin_gelu_product("gelu's and fc's bias' gradient");
-    gelu_backward_product(of_gelu(), dy, weight(w.fc_proj), l.hidden, m.dhidden,
-                          gradient(w.fc_bias), accumulate, m.workspace, queue_.handle());
+    tk::launch(*plans_->linear_gelu_backward,
+               {.dy = dy,
+                .weight = weight(w.fc_proj),
+                .hidden = l.hidden,
+                .dhidden = m.dhidden,
+                .dbias = gradient(w.fc_bias),
+                .accumulate = accumulate},
+               work(), queue_.handle());
   } else {
     void* const d_activated =
         config_.is_llama ? at(m.dhidden, 2 * shape_.rows() * hidden) : m.dhidden;
@@ -120,7 +125,7 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
   buffers& m = *memory_;
   const int64_t width = config_.width, keys = config_.key_width();
   const void* const dy = m.dstream[0];
-  sum_columns(width, width, dy, w.proj_bias, accumulate);
+  if (plans_->sums) sum_columns(*plans_->sums, dy, w.proj_bias, accumulate);
   multiply_weight(w_proj_, l.attended, dy, w.proj, accumulate);
   multiply(d_proj_, {.a = dy, .b = weight(w.proj), .c = m.dattended});
   void* const k = at(l.qkv, width);
@@ -158,8 +163,8 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
                {.q = dq, .q_out = dq, .k = dk, .k_out = dk, .cos = m.cos, .sin = m.sin}, {},
                queue_.handle());
   }
-  sum_columns(width, config_.qkv_width(), dq, w.qkv_bias, accumulate);
-  if (!config_.is_llama) {
+  if (plans_->sums) {
+    sum_columns(*plans_->query_sums, dq, w.qkv_bias, accumulate);
     void* const dk_bias = gradient(w.qkv_bias + width);
     key_value_bias_backward(type_, width, weight(w.proj), gradient(w.proj_bias), dk_bias,
                             at(dk_bias, width), queue_.handle());

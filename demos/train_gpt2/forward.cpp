@@ -111,10 +111,15 @@ void model::forward_attention(const layer_activations& l) {
 }
 
 void model::forward_mlp(const layer_activations& l, const layer_offsets& w) {
-  if (fuses_gelu()) {
+  if (plans_->linear_gelu) {
     begin_gelu_product("forward fc and gelu");
-    gelu_forward_product(of_gelu(), l.normal2, weight(w.fc), weight(w.fc_bias), l.hidden,
-                         l.activated, queue_.handle());
+    tk::launch(*plans_->linear_gelu,
+               {.x = l.normal2,
+                .weight = weight(w.fc),
+                .bias = weight(w.fc_bias),
+                .hidden = l.hidden,
+                .activated = l.activated},
+               {}, queue_.handle());
   } else {
     multiply(fc_, {.a = l.normal2, .b = weight(w.fc), .c = l.hidden, .bias = weight(w.fc_bias)});
     activate(l);

@@ -1,4 +1,4 @@
-// Embeddings, and additions.
+// Embeddings, the biases of k and v, and additions.
 #include <algorithm>
 
 #include "runs.cuh"
@@ -70,6 +70,28 @@ __global__ void __launch_bounds__(kThreads) add_kernel(int64_t count, const T* f
   store(to + at, sum);
 }
 
+// Warp w of the grid: element w of both gradients.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    key_value_bias_kernel(int64_t width, const T* proj, const T* dproj_bias, T* dk, T* dv) {
+  begin_dependent_grid();
+  const int64_t row = int64_t{arch::block_x()} * kWarps + arch::warp_id();
+  if (row >= width) return;
+  float sum = 0;
+  for (int64_t at = arch::lane_id() * kRun<T>; at < width; at += kSlice<T>) {
+    float weights[kRun<T>], gradients[kRun<T>];
+    load(weights, proj + row * width + at);
+    load(gradients, dproj_bias + at);
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) sum = arch::fma(weights[e], gradients[e], sum);
+  }
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) sum += arch::shuffle_xor(sum, mask);
+  if (arch::lane_id() != 0) return;
+  arch::store_global(dk + row, convert<T>(0.0f));
+  arch::store_global(dv + row, convert<T>(sum));
+}
+
 }  // namespace
 
 void embed(const embedding& e, const token_batch& batch, const void* wte, const void* wpe, void* x,
@@ -93,6 +115,16 @@ void embed_backward(const embedding& e, const token_batch& batch, const void* dx
     if (dwpe == nullptr) return;
     host::launch(position_backward_kernel<T>, one_thread_each(e.length * e.width / kRun<T>), s, e,
                  from, static_cast<T*>(dwpe), accumulate);
+  });
+}
+
+void key_value_bias_backward(dtype type, int64_t width, const void* proj, const void* dproj_bias,
+                             void* dk, void* dv, stream s) {
+  with_type(type, [&]<class T>(T) {
+    const host::launch_config config{.grid = {ceil_div(width, kWarps)}, .block = {kThreads}};
+    host::launch_programmatic(key_value_bias_kernel<T>, config, s, width,
+                              static_cast<const T*>(proj), static_cast<const T*>(dproj_bias),
+                              static_cast<T*>(dk), static_cast<T*>(dv));
   });
 }
 

@@ -1,6 +1,6 @@
-// The kernels of the trainer that are no op of thunderkittens: embeddings, sums of columns,
-// digests, and the attention of float32. Plain C++: the device code is in kernels.cu,
-// column_sums.cu, digest.cu and attention_fp32.cu.
+// The kernels of the trainer that are no op of thunderkittens: embeddings, digests, and the
+// attention of float32. Plain C++: the device code is in kernels.cu, digest.cu and
+// attention_fp32.cu.
 //
 // Matrices are contiguous rows, and start at multiples of 16 bytes; widths are multiples of 8.
 #pragma once
@@ -44,41 +44,6 @@ void embed(const embedding& e, const token_batch& batch, const void* wte, const 
 // dwte[token] += Σ dx over its rows;   dwpe[t] = Σ_b dx[b, t], or the same added to it
 void embed_backward(const embedding& e, const token_batch& batch, const void* dx, void* dwte,
                     void* dwpe, bool accumulate, stream s);
-
-// sums[c] = Σ_r x[r, c], or the same added to it: a bias' gradient. In one order, whatever the GPU.
-struct column_sums_problem {
-  int64_t rows, width, stride;  // stride: elements between rows
-  dtype type;
-
-  // The rows are added up in parts: enough to keep a GPU busy, few enough to be added up again.
-  constexpr int64_t rows_of_part() const { return rows > 256 * 256 ? (rows + 255) / 256 : 256; }
-  constexpr int64_t parts() const { return (rows + rows_of_part() - 1) / rows_of_part(); }
-  int64_t workspace_bytes() const { return parts() * width * 4; }
-};
-void column_sums(const column_sums_problem& p, const void* x, void* sums, bool accumulate,
-                 void* workspace, stream s);
-// The second half of it: the sums of partial [parts, width].
-void add_parts(dtype type, int64_t parts, int64_t width, const float* partial, void* sums,
-               bool accumulate, stream s);
-
-// The products beside gelu, in its tanh form, of bfloat16, for Hopper. hidden, activated, gradient:
-// [rows, outer].
-struct gelu_product {
-  int64_t rows, inner, outer;
-  static constexpr int kTile = 128;  // rows of a block; two blocks are a cluster
-
-  // The sums of columns are first those of 64 rows, also of tiles that are not there.
-  constexpr int64_t parts() const { return (rows + 2 * kTile - 1) / (2 * kTile) * (kTile / 32); }
-  int64_t workspace_bytes() const { return parts() * outer * 4; }
-};
-// hidden = x · weight + bias,   activated = gelu(hidden);   x [rows, inner], weight [inner, outer]
-void gelu_forward_product(const gelu_product& p, const void* x, const void* weight,
-                          const void* bias, void* hidden, void* activated, stream s);
-// gradient = (dy · weightᵀ) ∘ gelu'(hidden), and the sums of its columns, or the same added to
-// them: the bias' gradient;   dy [rows, inner], weight [outer, inner]
-void gelu_backward_product(const gelu_product& p, const void* dy, const void* weight,
-                           const void* hidden, void* gradient, void* sums, bool accumulate,
-                           void* workspace, stream s);
 
 // The gradients of the biases of k and v, [width], of which no matrix has to be added up: k's bias
 // adds the same to all scores of a row, which softmax does not see; v's comes whole to each row of

@@ -175,19 +175,34 @@ void model::plan_ops(const update_options& options, const device& d) {
       .grad_norm = tk::plan(tk::grad_norm_problem{sizes_of(shards_.pieces()), type_}, d),
   });
   plan_update(options, d);
-  if (!llama) {
-    const auto gelu = tk::activation::gelu_tanh;
-    plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
-    plans_->gelu_backward =
-        tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
-    return;
-  }
+  if (!llama) return plan_gelu(d);
   const auto silu = tk::activation::silu;
   const int64_t stride = 2 * hidden;  // of gate and up, which are one row
   plans_->swiglu =
       tk::plan(tk::gated_forward_problem{silu, rows, hidden, stride, stride, type_}, d);
   plans_->swiglu_backward =
       tk::plan(tk::gated_backward_problem{silu, rows, hidden, hidden, stride, stride, type_}, d);
+}
+
+void model::plan_gelu(const device& d) {
+  const int64_t rows = shape_.rows(), width = config_.width, hidden = config_.mlp_width();
+  const auto sums_of = [&](int64_t columns, int64_t stride) {
+    return tk::plan(tk::column_sums_problem{rows, columns, stride, type_}, d);
+  };
+  plans_->sums = sums_of(width, width);
+  plans_->query_sums = sums_of(width, config_.qkv_width());
+  const auto gelu = tk::activation::gelu_tanh;
+  plans_->gelu = tk::plan(tk::gelu_forward_problem{gelu, rows, hidden, hidden, type_}, d);
+  if (type_ == dtype::bfloat16) {
+    plans_->linear_gelu = tk::plan(
+        tk::linear_gelu_problem{rows, width, hidden, width, hidden, false, gelu, type_}, d);
+    plans_->linear_gelu_backward = tk::plan(
+        tk::linear_gelu_backward_problem{rows, width, hidden, width, width, true, gelu, type_}, d);
+    return;
+  }
+  plans_->hidden_sums = sums_of(hidden, hidden);
+  plans_->gelu_backward =
+      tk::plan(tk::gelu_backward_problem{gelu, rows, hidden, hidden, hidden, type_}, d);
 }
 
 void model::plan_update(const update_options& options, const device& d) {
@@ -235,11 +250,13 @@ void model::plan_attention(const device& d) {
 }
 
 int64_t model::workspace_bytes() const {
-  const int64_t most_columns = std::max(config_.mlp_width(), config_.width);
-  const column_sums_problem widest{shape_.rows(), most_columns, most_columns, type_};
-  int64_t most = std::max(products_.workspace_bytes(), widest.workspace_bytes());
-  if (fuses_gelu()) most = std::max(most, of_gelu().workspace_bytes());
-  most = std::max(most, plans_->norm_backward.workspace.bytes);
+  int64_t most = std::max(products_.workspace_bytes(), plans_->norm_backward.workspace.bytes);
+  for (const auto* const plan : {&plans_->sums, &plans_->query_sums, &plans_->hidden_sums}) {
+    if (*plan) most = std::max(most, (*plan)->workspace.bytes);
+  }
+  if (plans_->linear_gelu) {
+    most = std::max(most, plans_->linear_gelu_backward->workspace.bytes);
+  }
   most = std::max(most, plans_->grad_norm.workspace.bytes);
   if (plans_->attention) most = std::max(most, plans_->attention_backward->workspace.bytes);
   return most;

@@ -23,6 +23,7 @@
 #include "thunderkittens/kernels/adamw.h"
 #include "thunderkittens/kernels/attention.h"
 #include "thunderkittens/kernels/cross_entropy.h"
+#include "thunderkittens/kernels/mlp.h"
 #include "thunderkittens/kernels/norm.h"
 #include "thunderkittens/kernels/rotary.h"
 
@@ -87,6 +88,8 @@ class model {
   dtype type() const { return type_; }
   const layer_offsets& offsets(size_t layer) const { return offsets_[layer]; }
   int64_t last_norm() const { return last_norm_; }
+  // Whether gelu and its gradient are computed behind the products beside them.
+  bool fuses_gelu() const { return plans_->linear_gelu.has_value(); }
   // Addresses: of a weight, and of an element of something of the model's type.
   void* weight(int64_t offset) const {
     return offset == kNoParameter ? nullptr : at(memory_->weights, offset);
@@ -98,11 +101,10 @@ class model {
   void* at(void* base, int64_t elements) const {
     return static_cast<std::byte*>(base) + elements * element();
   }
-  // Whether gelu and its gradient are computed behind the products beside them.
-  bool fuses_gelu() const { return !config_.is_llama && type_ == dtype::bfloat16; }
 
  private:
   void plan_ops(const update_options& options, const device& d);
+  void plan_gelu(const device& d);
   void plan_update(const update_options& options, const device& d);
   void plan_attention(const device& d);
   void plan_products();
@@ -123,9 +125,9 @@ class model {
   void backward_norm(const void* x, const float* mean, const float* rstd, int64_t offset,
                      bool first, bool accumulate);
   void backward_activation(const layer_activations& l, const layer_offsets& w, bool accumulate);
-  // The gradient of a bias, where there is one: of the first `width` columns of rows that are
-  // `stride` apart.
-  void sum_columns(int64_t width, int64_t stride, const void* x, int64_t offset, bool accumulate);
+  // The gradient of a bias.
+  void sum_columns(const tk::column_sums_plan& plan, const void* x, int64_t offset,
+                   bool accumulate);
 
   // What follows, for the profile: so many matrices [rows, width] go in or out of memory.
   void begin(const char* name, double matrices, double flops = 0) {
@@ -139,12 +141,12 @@ class model {
     return 2 * double(shape_.rows()) * double(shape_.length) * double(config_.width);
   }
   void multiply(int product, const operands& o);
-  gelu_product of_gelu() const { return {shape_.rows(), config_.width, config_.mlp_width()}; }
   // What follows is a product beside gelu, for the profile: it moves x, and two matrices [rows,
-  // outer].
+  // hidden].
   void begin_gelu_product(const char* name) {
-    const gelu_product p = of_gelu();
-    begin(name, 1 + 2 * share_of(p.outer), 2 * double(p.rows) * double(p.inner) * double(p.outer));
+    const int64_t hidden = config_.mlp_width();
+    const double products = double(shape_.rows()) * double(config_.width) * double(hidden);
+    begin(name, 1 + 2 * share_of(hidden), 2 * products);
   }
   // The gradient of a weight, by what goes in and the gradient of what comes out.
   void multiply_weight(int product, const void* x, const void* dy, int64_t offset,
@@ -185,8 +187,12 @@ class model {
     tk::norm_backward_plan norm_backward;
     std::optional<tk::attention_forward_plan> attention;  // not of float32
     std::optional<tk::attention_backward_plan> attention_backward;
-    std::optional<tk::gelu_forward_plan> gelu;
+    std::optional<tk::linear_gelu_plan> linear_gelu;  // of bfloat16
+    std::optional<tk::linear_gelu_backward_plan> linear_gelu_backward;
+    std::optional<tk::gelu_forward_plan> gelu;  // of float32, or to recompute it
     std::optional<tk::gelu_backward_plan> gelu_backward;
+    // Of biases behind a product of that width, and of q's.
+    std::optional<tk::column_sums_plan> sums, query_sums, hidden_sums;
     std::optional<tk::gated_forward_plan> swiglu;
     std::optional<tk::gated_backward_plan> swiglu_backward;
     std::optional<tk::rotary_plan> rotary, rotary_backward;

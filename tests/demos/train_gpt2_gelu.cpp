@@ -6,48 +6,78 @@
 // `weight` [inner, outer], `bias` [outer]; `dy` [rows, inner], `weight_behind` [outer, inner],
 // `before` [outer]. OUT: `hidden`, `activated`, `gradient` [rows, outer], `sums` and `added` [outer],
 // the latter to before.
-#include "kernels.h"
+#include "thunderkittens/kernels/mlp.h"
 #include "train_gpt2_device.h"
 
 using namespace gpt2;
+namespace tk = thunderkittens;
 
 namespace {
 
 void run(char** arguments) {
   const safetensors in(arguments[1]);
   const device d = device_named(arguments[3]);
-  const gelu_product p{number(arguments[4]), number(arguments[5]), number(arguments[6])};
+  const int64_t rows = number(arguments[4]), inner = number(arguments[5]);
+  const int64_t outer = number(arguments[6]);
+  const dtype type = dtype::bfloat16;
+  const auto forward = plan(tk::linear_gelu_problem{.rows = rows,
+                                                    .inner = inner,
+                                                    .outer = outer,
+                                                    .x_stride = inner,
+                                                    .weight_stride = outer,
+                                                    .k_major = false,
+                                                    .type = type},
+                            d);
+  const auto backward = plan(tk::linear_gelu_backward_problem{.rows = rows,
+                                                              .inner = inner,
+                                                              .outer = outer,
+                                                              .dy_stride = inner,
+                                                              .weight_stride = inner,
+                                                              .k_major = true,
+                                                              .type = type},
+                             d);
   queue q(d);
-  const auto tensor = [&](int64_t count) { return on_device(d, q, dtype::bfloat16, count); };
-  on_device x = tensor(p.rows * p.inner), weight = tensor(p.inner * p.outer);
-  on_device bias = tensor(p.outer), hidden = tensor(p.rows * p.outer);
-  on_device activated = tensor(p.rows * p.outer), gradient = tensor(p.rows * p.outer);
-  on_device sums = tensor(p.outer);
-  on_device workspace(d, q, dtype::float32, p.workspace_bytes() / 4);
-  x.read(in, "x", {p.rows, p.inner});
-  weight.read(in, "weight", {p.inner, p.outer});
-  bias.read(in, "bias", {p.outer});
-  gelu_forward_product(p, x.data(), weight.data(), bias.data(), hidden.data(), activated.data(),
-                       q.handle());
-  x.read(in, "dy", {p.rows, p.inner});
-  weight.read(in, "weight_behind", {p.outer, p.inner});
-  const auto backward = [&](bool accumulate) {
-    gelu_backward_product(p, x.data(), weight.data(), hidden.data(), gradient.data(), sums.data(),
-                          accumulate, workspace.data(), q.handle());
+  const auto tensor = [&](int64_t count) { return on_device(d, q, type, count); };
+  on_device x = tensor(rows * inner), weight = tensor(inner * outer);
+  on_device bias = tensor(outer), hidden = tensor(rows * outer);
+  on_device activated = tensor(rows * outer), gradient = tensor(rows * outer);
+  on_device sums = tensor(outer);
+  on_device workspace(d, q, dtype::float32, backward.workspace.bytes / 4);
+  x.read(in, "x", {rows, inner});
+  weight.read(in, "weight", {inner, outer});
+  bias.read(in, "bias", {outer});
+  launch(forward,
+         {.x = x.data(),
+          .weight = weight.data(),
+          .bias = bias.data(),
+          .hidden = hidden.data(),
+          .activated = activated.data()},
+         {}, q.handle());
+  x.read(in, "dy", {rows, inner});
+  weight.read(in, "weight_behind", {outer, inner});
+  const auto sums_of_backward = [&](bool accumulate) {
+    launch(backward,
+           {.dy = x.data(),
+            .weight = weight.data(),
+            .hidden = hidden.data(),
+            .dhidden = gradient.data(),
+            .dbias = sums.data(),
+            .accumulate = accumulate},
+           {workspace.data()}, q.handle());
     return sums.values();
   };
-  const std::vector<float> alone = backward(false);
-  sums.read(in, "before", {p.outer});
-  const std::vector<float> added = backward(true);
-  const std::vector<int64_t> shape{p.rows, p.outer};
+  const std::vector<float> alone = sums_of_backward(false);
+  sums.read(in, "before", {outer});
+  const std::vector<float> added = sums_of_backward(true);
+  const std::vector<int64_t> shape{rows, outer};
   const std::vector<float> of_hidden = hidden.values(), of_activated = activated.values();
   const std::vector<float> of_gradient = gradient.values();
   write_safetensors(arguments[2], {},
                     {{"hidden", shape, of_hidden.data()},
                      {"activated", shape, of_activated.data()},
                      {"gradient", shape, of_gradient.data()},
-                     {"sums", {p.outer}, alone.data()},
-                     {"added", {p.outer}, added.data()}});
+                     {"sums", {outer}, alone.data()},
+                     {"added", {outer}, added.data()}});
 }
 
 }  // namespace

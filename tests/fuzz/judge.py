@@ -40,6 +40,16 @@ def lost_to_underflow(dtype: torch.dtype) -> float:
     return tolerance.floor(dtype) + torch.finfo(inner).smallest_normal
 
 
+def brought_back(dtype: torch.dtype) -> float:
+    """What rows of a recurrence by chunks are multiplied by at last, at most.
+
+    In bf16, where a chunk decays by no more than 2^-32, its scores and its state are decayed to its
+    end, and rows brought back from there (`takes_factors`): what is lost near zero, before that,
+    becomes as much larger.
+    """
+    return 2.0**32 if dtype == torch.bfloat16 else 1.0
+
+
 @dataclasses.dataclass
 class Verdicts:
     """Names and bools on the device, which are read all at once."""

@@ -53,11 +53,13 @@ class Verdict:
         outcome: One of NOTICED, "survived", or "compile" where it is no program.
         where: The program and the policy that noticed it, or "".
         said: What that one printed.
+        test: The program's test that noticed it; "" where it has not said which.
     """
 
     outcome: str
     where: str = ""
     said: str = ""
+    test: str = ""
 
     @property
     def noticed(self) -> bool:
@@ -146,24 +148,31 @@ class Bench:
     ) -> str:
         """Builds a program with the sources of a folder in place of those that there are.
 
+        What is compiled lies in the folder for other programs of the same kernel.
+
         Returns:
             The compiler's first error, or nothing.
         """
-        output = executable.with_suffix(".o")
+        output = folder / "".join((program.object, *flags, ".o"))
         compiler, *arguments = self._kernels[program].command
         with self._once:
             prelude = self._prelude
         command = [compiler, "-I", str(folder), *prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
         link = [compiler, "-o", executable, output, self._checks[program], *self._library]
-        for one in (command, [*link, "-lpthread"]):
+        for one in ([] if output.is_file() else [command]) + [[*link, "-lpthread"]]:
             done = subprocess.run(one, cwd=ROOT, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 return next((s for s in done.stderr.splitlines() if "error:" in s), done.stderr)
         return ""
 
     def run(
-        self, executable: Path, program: Program, policies: tuple[str, ...], number: int = 0
+        self,
+        executable: Path,
+        program: Program,
+        policies: tuple[str, ...],
+        number: int = 0,
+        tests: str = "",
     ) -> Verdict:
         """What the first of some policies that notices something says.
 
@@ -172,11 +181,12 @@ class Bench:
             program: Its name.
             policies: Which.
             number: Of the mistake that it makes, if it has several; 0: none of them.
+            tests: Those of its tests whose names contain it.
         """
         for policy in policies:
-            outcome, said = _run(executable, policy, number)
+            outcome, said, test = _run(executable, policy, number, tests)
             if outcome:
-                return Verdict(outcome, f"{program.name}, {policy}", said)
+                return Verdict(outcome, f"{program.name}, {policy}", said, test)
         return SURVIVED
 
     @functools.cached_property
@@ -244,10 +254,10 @@ def _computed(pid: int) -> int:
     return used
 
 
-def _run(executable: Path, policy: str, number: int = 0) -> tuple[str, str]:
-    """Runs a program; returns how it noticed a mistake and what it said, or twice nothing."""
+def _run(executable: Path, policy: str, number: int, tests: str) -> tuple[str, str, str]:
+    """Runs a program; returns how it noticed a mistake, what it said, and by which of its tests."""
     process = subprocess.Popen(
-        [executable, "--stop"],
+        [executable, "--stop", "--filter", tests],
         env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}", NUMBER: str(number)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -258,14 +268,15 @@ def _run(executable: Path, policy: str, number: int = 0) -> tuple[str, str]:
     resource.prlimit(process.pid, resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     text = _output(process)
     if text is None:
-        return "timeout", f"sleeps: has computed nothing for {WALL_SECONDS} s"
+        return "timeout", f"sleeps: has computed nothing for {WALL_SECONDS} s", ""
     if process.returncode == 0:
-        return "", ""
+        return "", "", ""
     if process.returncode == -signal.SIGXCPU:
-        return "timeout", f"has not ended after {CPU_SECONDS} s of computing"
-    thrown = re.search(r" throws (.*)", text)
+        return "timeout", f"has not ended after {CPU_SECONDS} s of computing", ""
+    failed = re.search(r"^FAILED (\w+)$", text, re.MULTILINE)
+    test, thrown = failed[1] if failed else "", re.search(r" throws (.*)", text)
     if thrown:
-        return "report", thrown[1]
+        return "report", thrown[1], test
     if process.returncode < 0:
-        return "crash", f"ends by signal {-process.returncode}"
-    return "numbers", next((line for line in text.splitlines() if ":" in line), "").strip()
+        return "crash", f"ends by signal {-process.returncode}", test
+    return "numbers", next((line for line in text.splitlines() if ":" in line), "").strip(), test

@@ -139,4 +139,4 @@ def test_who_computes_for_long_does_not_sleep(program, said, tmp_path, monkeypat
     executable = tmp_path / "program"
     executable.write_text(f"#!{sys.executable}\n{program}\n")
     executable.chmod(0o755)
-    assert _run(executable, "eager") == ("timeout" if said else "", said)
+    assert _run(executable, "eager", 0, "") == ("timeout" if said else "", said, "")

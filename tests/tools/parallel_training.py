@@ -67,12 +67,12 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm1, self.norm2 = RMSNorm(WIDTH), RMSNorm(WIDTH)
-        self.attention, self.mlp = Attention(), GatedMLP(WIDTH, HIDDEN)
+        self.attention, self.gated = Attention(), GatedMLP(WIDTH, HIDDEN)
 
     def forward(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """[B, S, WIDTH] to the same."""
         x = x + self.attention(self.norm1(x), positions)
-        return x + self.mlp(self.norm2(x))
+        return x + self.gated(self.norm2(x))
 
 
 class Model(nn.Module):
@@ -142,10 +142,10 @@ def by_tensors(device: str, mesh: DeviceMesh | None = None) -> Trained:
         **{f"attention.{name}": ColwiseParallel() for name in "qkv"},
         "attention.proj": RowwiseParallel(output_layouts=Shard(1)),
         "norm2": SequenceParallel(),
-        "mlp": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
-        "mlp.gate_proj": ColwiseParallel(),
-        "mlp.up_proj": ColwiseParallel(),
-        "mlp.down_proj": RowwiseParallel(output_layouts=Shard(1)),
+        "gated": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
+        "gated.gate_proj": ColwiseParallel(),
+        "gated.up_proj": ColwiseParallel(),
+        "gated.down_proj": RowwiseParallel(output_layouts=Shard(1)),
     }
     for block in model.blocks:
         parallelize_module(block, mesh, plan)

@@ -32,6 +32,7 @@ class Mistake:
         file: The source, as #include has it.
         program: The name of the program of the mutation tests that is to notice it; "": the first
             of the file's that does.
+        test: Of a program that is run by `run_all`, the test that is to notice it; "": any.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Mistake:
     found_as: str
     file: str
     program: str = ""
+    test: str = ""
 
     def applied(self) -> str:
         """The source with the mistake in it."""
@@ -114,28 +116,29 @@ def build(program: Path, mistakes: tuple[Mistake, ...], *, race: bool = True) ->
     return dict(zip(names, simulator.build_programs(jobs), strict=True))
 
 
-def run(program: Path, policy: str, number: int = 0) -> str:
+def run(program: Path, policy: str, number: int = 0, test: str = "") -> str:
     """What a program prints up to what fails, or nothing: the same each time, so on one core.
 
     Args:
         program: Which.
         policy: The simulator's.
         number: Which of its mistakes it makes, if it has several (tests/tools/switched.py).
+        test: Those of its tests whose names contain it.
     """
-    words = (content.of_file(__file__), content.of_file(program), policy, str(number))
+    words = (content.of_file(__file__), content.of_file(program), policy, str(number), test)
     key = content.of_words(*words)
     kept = results.read(key)
     if kept is None:
-        kept = {"said": _said(program, policy, number)}
+        kept = {"said": _said(program, policy, number, test)}
         if not kept["said"].startswith(NOT_ENDED):  # on a busy machine, another time it may
             results.write(key, kept)
     return kept["said"]
 
 
-def _said(program: Path, policy: str, number: int) -> str:
+def _said(program: Path, policy: str, number: int, test: str) -> str:
     try:
         done = subprocess.run(
-            [program, "--stop"],
+            [program, "--stop", "--filter", test],
             env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1", NUMBER: str(number)},
             capture_output=True,
             text=True,
@@ -149,11 +152,13 @@ def _said(program: Path, policy: str, number: int) -> str:
     return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)
 
 
-def run_all(program: Path, option: str = "", until: str = "", number: int = 0) -> dict[str, str]:
+def run_all(
+    program: Path, option: str = "", until: str = "", number: int = 0, test: str = ""
+) -> dict[str, str]:
     """What it prints under each policy; under those up to the first where it prints `until`."""
     said: dict[str, str] = {}
     for policy in POLICIES:
-        said[policy] = run(program, policy + option, number)
+        said[policy] = run(program, policy + option, number, test)
         if until and re.search(until, said[policy]):
             break
     return said

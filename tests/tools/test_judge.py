@@ -1,5 +1,7 @@
 """Which mistakes are judged by a build that they share, and which alone."""
 
+import dataclasses
+
 import pytest
 
 from build_tools import results
@@ -13,7 +15,8 @@ from tests.tools.planted import Mistake
 FILE = "kernels/example/kernel.cuh"
 CODE = "KITTENS_DEVICE void consume() {\n  wait(0);\n  fence();\n  store(0);\n}\n"
 FIRST, SECOND = (Program("example", "kernel", (f"CONFIGS={i}",)) for i in range(2))
-RACE, ALONE = Verdict("report", "kernel", "RACE at kernel.cuh:2"), Verdict("report", "", "RACE")
+RACE = Verdict("report", "kernel, lazy", "RACE at kernel.cuh:2", "stores")
+ALONE = Verdict("report", "", "RACE")
 NUMBERS = Verdict("numbers", "kernel", "o:0: is 1, not 2")
 
 
@@ -22,7 +25,7 @@ class Bench:
 
     def __init__(self, said: dict[tuple[Program, int], Verdict], error: str = "") -> None:
         self.said, self.error = said, error
-        self.built, self.alone = [], 0
+        self.built, self.unasked, self.alone = [], [], 0
 
     def world(self, program, family):
         return f"{program.name} {family}"
@@ -31,7 +34,9 @@ class Bench:
         self.built.append(program)
         return self.error
 
-    def run(self, executable, program, policies, number=0):
+    def run(self, executable, program, policies, number=0, tests=""):
+        if number == 0:
+            self.unasked.append((program, policies, tests))
         return self.said.get((program, number), SURVIVED)
 
     def judge_text(self, file, text, programs):
@@ -56,6 +61,15 @@ def test_those_that_are_found_share_a_build(tmp_path):
     bench = Bench({(FIRST, 1): RACE, (SECOND, 2): RACE, (SECOND, 3): RACE})
     assert [*map(Judge(bench, some, tmp_path), some)] == [RACE] * 3
     assert (bench.built, bench.alone) == ([FIRST, SECOND], 0)
+    assert bench.unasked == [(FIRST, ("lazy",), "stores"), (SECOND, ("lazy",), "stores")]
+
+
+def test_each_test_that_finds_one_must_find_nothing_unasked(tmp_path):
+    some = [mistake("wait(0);"), mistake("fence();"), mistake("store(0);")]
+    loads = dataclasses.replace(RACE, test="loads")
+    bench = Bench({(FIRST, 1): RACE, (FIRST, 2): loads, (FIRST, 3): RACE})
+    assert [*map(Judge(bench, some, tmp_path), some)] == [RACE, loads, RACE]
+    assert [test for _, _, test in bench.unasked] == ["stores", "loads"]
 
 
 @pytest.mark.parametrize("said", [SURVIVED, NUMBERS])

@@ -68,6 +68,8 @@ def activations(x: Tensor) -> None:
     assert_type(tk.nn.GEGLU("tanh")(x), Tensor)
     assert_type(tk.nn.SwiGLU()(x), Tensor)
     assert_type(tk.nn.GatedMLP(8, 24, "gelu_tanh")(x), Tensor)
+    assert_type(tk.mlp(x, x, None, x, x, approximate="tanh"), Tensor)
+    assert_type(tk.nn.MLP(8, 24, "tanh", out_features=16)(x), Tensor)
 
 
 def quantized(x: Tensor, layer: torch.nn.Linear) -> None:

@@ -6,6 +6,7 @@ from thunderkittens.nn.cross_entropy import CrossEntropyLoss, LinearCrossEntropy
 from thunderkittens.nn.hedgehog_attention import HedgehogAttention
 from thunderkittens.nn.linear_attention import LinearAttention
 from thunderkittens.nn.mamba2 import Mamba2
+from thunderkittens.nn.mlp import MLP
 from thunderkittens.nn.norm import AddLayerNorm, AddRMSNorm, LayerNorm, RMSNorm
 from thunderkittens.nn.quantized_linear import QuantizedLinear
 from thunderkittens.nn.rotary import Rotary
@@ -13,6 +14,7 @@ from thunderkittens.nn.rotary import Rotary
 __all__ = [
     "GEGLU",
     "GELU",
+    "MLP",
     "AddLayerNorm",
     "AddRMSNorm",
     "BasedAttention",

@@ -137,8 +137,9 @@ def mamba2(
         dt_bias, sums over all tokens of both signs, by 0.2 to 3.8 %, over sequences of 4,096 and of
         65,536 tokens. Under autocast x, B and C take its dtype, and of dt, D and dt_bias those that
         are not float32. With z, y has x's dtype before its gate, too: in float16 it is infinite
-        above 65,504 there. The same bits on every run. Packed sequences are apart, as there; the
-        gradients of A, D and dt_bias are sums over all.
+        above 65,504 there. With D of [H, P], products x dy are rounded to the dtype that x and D
+        make before D's gradient adds them up. The same bits on every run. Packed sequences are
+        apart, as there; the gradients of A, D and dt_bias are sums over all.
 
     Source:
         csrc/kernels/mamba2. Dao and Gu, Transformers are SSMs (2024), sections 5 and 6.

@@ -21,7 +21,8 @@ class attention_backward_producer {
       if (tile.n * Config::keys < tile.keys) load(tile);  // else a number of no block
     }
     shared.kv_ring.wait_empty(kv_at);
-    shared.tile = {.n = attention_backward_tile::kEnd};  // all of it: the consumers read all
+    // All of it: the consumers read all.
+    shared.tile = attention_backward_tile{.n = attention_backward_tile::kEnd};
     arrive(shared.kv_ring.full[0]);
   }
 

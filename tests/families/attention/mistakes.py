@@ -12,6 +12,10 @@ in_kernel = partial(Mistake, file="kernels/attention/attention_forward.cuh")
 in_tile = partial(Mistake, file="kernels/attention/attention_tile.cuh")
 in_scheduler = partial(Mistake, file="kittens/pipeline/tile_scheduler.cuh")
 
+# Tests of attention_case.cu, for mistakes that some policies, or tests before these, do not show;
+# and that of which the manual quotes reports.
+SHORT, LONG = "tiles_of_two_blocks", "all_of_the_keys_without_lse"
+WINDOWED, BOUNDED = "windows_of_a_dynamic_schedule", "keys_with_bounds"
 WRONG_NUMBERS = r"worst is \S+, not within"
 CHANGED_ROWS = r"changed is \d+, not 0"
 
@@ -27,6 +31,7 @@ RINGS = (
         "shared.v_ring.wait_full(v_at);\n    " + PV + "\n    order::arrive(w);",
         PV + "\n    order::arrive(w);",
         r"more arrivals than",
+        test=SHORT,
     ),
     planted(
         "phase_of_the_queries_is_wrong",
@@ -63,12 +68,14 @@ RINGS = (
         "    meet();\n    release_k();\n    release_v();\n",
         "    release_k();\n    release_v();\n    meet();\n",
         r"phase",
+        test=SHORT,
     ),
     planted(
         "a_consumer_without_keys_does_not_meet",
         "skip_block([&] { warpgroup::sync(kBarrier + w); });",
         "skip_block([] {});",
         r"phase",
+        test=SHORT,
     ),
 )
 
@@ -90,6 +97,7 @@ QUERIES = (
         "if (Config::q_stages > 1 && number > 0) release_q();\n    --j;",
         "release_q();\n    --j;",
         r"arriv|phase",
+        test=LONG,
     ),
     planted(
         "the_running_tile_is_released",
@@ -174,6 +182,7 @@ STORES = (
         "    warpgroup::sync(kBarrier + w);\n    if (signals()) {\n      tma::store_async(",
         "    if (signals()) {\n      tma::store_async(",
         WRONG_NUMBERS,
+        test=SHORT,
     ),
     planted(
         "a_block_ends_before_its_tile_is_read",
@@ -186,6 +195,7 @@ STORES = (
         "arch::sync_block();",
         "",
         r"init",
+        test=SHORT,
     ),
 )
 
@@ -219,12 +229,14 @@ AGAIN = (
         "if (signals()) tma::store_async_wait<0>();\n    warpgroup::sync(kBarrier + w);",
         "if (signals()) tma::store_async_wait<0>();",
         WRONG_NUMBERS,
+        test=BOUNDED,
     ),
     in_producer(
         "the_last_tile_is_not_checked",
         "checked < number - (walk.valid() ? 1 : 0)",
         "checked < number - 1",
         WRONG_NUMBERS,
+        test=LONG,
     ),
     in_producer(
         "another_tile_is_given_again",
@@ -255,6 +267,7 @@ AGAIN = (
         "if (signals()) tma::store_async_wait<0>();",
         "if (signals()) tma::store_async_read_wait<0>();",
         WRONG_NUMBERS,
+        test=SHORT,
     ),
 )
 
@@ -285,12 +298,14 @@ BOUNDS = (
         "const int first = leftpad.numbers == nullptr ? 0 : leftpad.at(batch, 0, end);",
         "const int first = 0;",
         WRONG_NUMBERS,
+        test=BOUNDED,
     ),
     in_tile(
         "keys_behind_the_last_one_are_seen",
         "const int end = seqused.numbers == nullptr ? keys : seqused.at(batch, 0, keys);",
         "const int end = keys;",
         WRONG_NUMBERS,
+        test=BOUNDED,
     ),
     in_walk(
         "the_diagonal_ends_before_the_last_key",

@@ -8,7 +8,7 @@ import re
 import sys
 
 from build_tools.settings import ROOT
-from tests.families.attention.mistakes import MISTAKES
+from tests.families.attention.mistakes import MISTAKES, WINDOWED
 from tests.tools import planted
 from tests.tools.planted import Mistake
 
@@ -26,9 +26,9 @@ def quotes() -> list[tuple[Mistake, str, str]]:
 
 
 def report(mistake: Mistake, policy: str) -> str:
-    """What attention_case.cu prints under a policy with a kernel that has the mistake."""
+    """What a test of attention_case.cu prints under a policy, of a kernel with the mistake."""
     program = planted.build(PROGRAM, (mistake,), race=False)[mistake.name]
-    return of_the_first(planted.run(program, policy))
+    return of_the_first(planted.run(program, policy, test=WINDOWED))
 
 
 def of_the_first(printed: str) -> str:

@@ -50,8 +50,9 @@ def run_wrong(
     def run(mistake: Mistake) -> dict[str, str]:
         program, number = programs[mistake.name]
         if mistake in RACES:
-            return planted.run_all(program, ",race", number=number)
-        return planted.run_all(program, until=mistake.found_as, number=number)
+            return planted.run_all(program, ",race", number=number, test=mistake.test)
+        until = mistake.found_as
+        return planted.run_all(program, until=until, number=number, test=mistake.test)
 
     with called_ahead(request, run, "mistake") as ahead:
         yield ahead

@@ -7,7 +7,7 @@ import pytest
 from build_tools import simulator
 from build_tools.settings import BuildError
 from tests.families.attention import quoted_reports
-from tests.families.attention.mistakes import MISTAKES
+from tests.families.attention.mistakes import MISTAKES, WINDOWED
 from tests.families.attention.races import RACES
 from tests.tools import planted, switched
 
@@ -30,7 +30,7 @@ def test_reports_print_as_the_manual_quotes_them():
     programs = switched.build(quoted_reports.PROGRAM, (*MISTAKES, *RACES))
     for mistake, policy, quoted in quotes:
         program, number = programs[mistake.name]
-        printed = quoted_reports.of_the_first(planted.run(program, policy, number))
+        printed = quoted_reports.of_the_first(planted.run(program, policy, number, WINDOWED))
         printed = printed.replace("::simulator_race::", "::simulator::")  # whose code is the same
         same = without_numbers_that_wander(printed) == without_numbers_that_wander(quoted)
         assert same, f"{mistake.name} under {policy}: {RENEW}\n{printed}"

@@ -71,7 +71,7 @@ def make(draw: Draw, op: str) -> Case:
     def judge(results: Tensors) -> dict[str, Judged]:
         given = {name: p.values for name, p in inputs.items()}
         in_halves = given["k_cache"].dtype == FP8 or (draw.kernels and dtype == FP16)
-        return {"o": attended(given, options, in_halves, regime.startswith("constant"))}
+        return {"o": attended(given, options, in_halves, equal_terms(regime))}
 
     title = describe(
         dtype=dtype_name(dtype),
@@ -94,14 +94,20 @@ def gathered(given: Tensors, name: str) -> Tensor:
     return cache[given["page_table"].long()].flatten(1, 2)
 
 
+def equal_terms(regime: str) -> tuple[bool, bool]:
+    """Whether terms of a score, q · k, are equal numbers; and those of o, weight · v."""
+    return regime.startswith("constant"), regime in ("constant", "one-hot")
+
+
 def attended(
-    given: Tensors, options: dict[str, object], in_halves: bool, equal_terms: bool
+    given: Tensors, options: dict[str, object], in_halves: bool, equal: tuple[bool, bool]
 ) -> Judged:
     """The output in float64, and how far one in float32 may be from it.
 
     `in_halves`: weights are rounded to float16. Of a score's equal terms all roundings may have one
     sign (tests/fuzz/arithmetic.py): then it may be off by D · eps / 2 of its size, and weights by e
-    to the power of twice that.
+    to the power of twice that. Of equal terms of o, as many as a row has keys, as well: products of
+    matrices add all of them in a row, and whoever adds up the weights may.
     """
     q = given["q"].double()
     k, v = (gathered(given, name) for name in "kv")
@@ -134,9 +140,11 @@ def attended(
     # Of the largest weight: float16 has steps of 2^-24, and float32 no number below 2^-126.
     least = 2.0**-25 if in_halves else 2.0**-126
     bound = bound + rows * least * v.abs().amax()
-    if equal_terms:
-        inner = torch.finfo(torch.promote_types(dtype, FP32))
-        bound = bound + math.expm1(width * inner.eps * float(size)) * spread
+    eps, (of_scores, of_values) = torch.finfo(torch.promote_types(dtype, FP32)).eps, equal
+    if of_scores:
+        bound = bound + math.expm1(width * eps * float(size)) * spread
+    if of_values:
+        bound = bound + 2 * (eps / 2) * seen.sum(-1).transpose(1, 2).unsqueeze(-1) * spread
     return Judged(o, bound)
 
 

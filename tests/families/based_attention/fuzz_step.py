@@ -84,13 +84,18 @@ def judged(given: Tensors, scale: float, eps: float) -> dict[str, Judged]:
 def features(x: Tensor, scale: float, arithmetic: Arithmetic) -> Number:
     """1, √scale · x(e), and for e ≤ f scale · x(e) x(f), which is 1/√2 of that where e = f."""
     width = x.shape[-1]
-    parts = [Number(arithmetic, torch.ones_like(x[..., :1])), Number(arithmetic, x) * scale**0.5]
+
+    def weighted(terms: Number | Tensor, weights: Tensor) -> Number:
+        # The weights are rounded themselves, once or twice: the usual scale, 1 / √D, is not the
+        # same number where it is one power, and the root of it is a rounding more.
+        return Number(arithmetic, weights, 2 * arithmetic.unit * weights) * terms
+
+    of_one = torch.full((width,), scale**0.5, dtype=torch.float64, device=x.device)
+    parts = [Number(arithmetic, torch.ones_like(x[..., :1])), weighted(x, of_one)]
     for e in range(width):
-        weights = torch.full((width - e,), scale, dtype=torch.float64, device=x.device)
-        weights[0] *= math.sqrt(0.5)
-        # The weights are rounded themselves, once or twice.
-        factor = Number(arithmetic, weights, 2 * arithmetic.unit * weights)
-        parts.append(Number(arithmetic, x[..., e : e + 1]) * x[..., e:] * factor)
+        of_two = torch.full((width - e,), scale, dtype=torch.float64, device=x.device)
+        of_two[0] *= math.sqrt(0.5)
+        parts.append(weighted(Number(arithmetic, x[..., e : e + 1]) * x[..., e:], of_two))
     return Number(
         arithmetic,
         torch.cat([part.value for part in parts], -1),

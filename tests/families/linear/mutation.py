@@ -27,10 +27,15 @@ HOST_SIDE = (
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"
-OF_WEIGHTS = "linear_weights.cuh"
+OF_WEIGHTS, OF_ROWS = "linear_weights.cuh", "linear_rows.cuh"
+PRODUCER, CONSUMER = "linear_rows_producer", "linear_rows_consumer"
 BUTTERFLY = "3 takes a lane to one that has the other pair's sum, too"
 ANY_LANE = "any lane may"
 UNUSED = "sums of a tile that there is not, which nobody reads"
+UNREAD = "squares that nobody reads"
+SOONER = "what is asked for before the wait only comes sooner"
+ONE_BY_ONE = "element by element is right, too, and slower"
+IN_L2 = "nothing depends on what is in the L2"
 
 LISTED: tuple[Listed, ...] = (
     Listed(OF_HOPPER, "", "term [12]/2 (less|more)", TUNING),
@@ -42,7 +47,7 @@ LISTED: tuple[Listed, ...] = (
         "each warp has the semaphores of the next",
     ),
     Listed(OF_HOPPER, "linear_tma_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
-    Listed(OF_HOPPER, "prefetch_first_step", ".*", "nothing depends on what is in the L2"),
+    Listed(OF_HOPPER, "prefetch_first_step", ".*", IN_L2),
     Listed(
         OF_PASS, "block_groups::of", "term more", "the last block of the program is the only one"
     ),
@@ -57,7 +62,7 @@ LISTED: tuple[Listed, ...] = (
         OF_GENERIC,
         "linear_copy_feed::load_stage",
         "guard always|bound 4/5 shifted",
-        "element by element is right, too, and slower",
+        ONE_BY_ONE,
     ),
     Listed(
         OF_GENERIC,
@@ -69,7 +74,7 @@ LISTED: tuple[Listed, ...] = (
         OF_GENERIC,
         "linear_copy_feed::fill_x",
         "guard always|bound 7/8 shifted",
-        "element by element is right, too, and slower",
+        ONE_BY_ONE,
     ),
     Listed(
         OF_GENERIC,
@@ -98,6 +103,45 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
     Listed(OF_PASS, "linear_sums::add", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(OF_PASS, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
-    Listed(OF_PASS, "multiply_groups", "guard (3|4)/4 always", "squares that nobody reads"),
+    Listed(OF_PASS, "multiply_groups", "guard (3|4)/4 always", UNREAD),
     Listed(OF_PASS, "multiply_groups", "barrier number (1|2)/2 more", ANY_BARRIER),
+    Listed(OF_ROWS, "", "term [12]/2 (less|more)", TUNING),
+    Listed(
+        OF_ROWS,
+        "linear_rows_config",
+        "start (1|4)/5 (less|more)|start (2|3)/5 double",
+        TUNING,
+    ),
+    Listed(OF_ROWS, "rows_part::of", "bound 1/2 shifted", SAME),
+    Listed(
+        OF_ROWS,
+        "rows_part::of",
+        "bound 2/2 shifted|branch (1|2)/2 more",
+        "the next block's first group, too, of which both store the same, or one behind the last",
+    ),
+    Listed(OF_ROWS, "rows_part::count_of", "bound shifted", SAME),
+    Listed(OF_ROWS, f"{PRODUCER}::begin", "guard never", SOONER),
+    Listed(OF_ROWS, f"{PRODUCER}::load_weight", "bound 2/3 shifted", UNUSED),
+    Listed(OF_ROWS, f"{PRODUCER}::has_x", "term more", "any of the producers may bring x"),
+    Listed(OF_ROWS, f"{PRODUCER}::prefetch_first_step", ".*", IN_L2),
+    Listed(OF_ROWS, f"{CONSUMER}::multiply", "guard 4/4 always", UNREAD),
+    Listed(OF_ROWS, f"{CONSUMER}::share", "guard always", UNREAD),
+    Listed(OF_ROWS, f"{CONSUMER}::share_squares", "argument 2/2 more", BUTTERFLY),
+    Listed(
+        OF_ROWS, f"{CONSUMER}::share_squares", "limit 3/3 more", "all four lanes have the row's sum"
+    ),
+    Listed(OF_ROWS, f"{CONSUMER}::load_quad", "guard 1/2 never", ONE_BY_ONE),
+    Listed(OF_ROWS, f"{CONSUMER}::store_quad", "guard 1/2 never", ONE_BY_ONE),
+    Listed(OF_ROWS, f"{CONSUMER}::write", "bound 1/7 shifted", SAME),
+    Listed(
+        OF_ROWS,
+        f"{CONSUMER}::write",
+        "branch 3/3 (less|more)",
+        "groups of rows that there are not, each of which is left out",
+    ),
+    Listed(OF_ROWS, "linear_rows", "limit 1/3 more", ANY_LANE),
+    Listed(OF_ROWS, "linear_rows", "guard 3/4 never|limit 2/3 less|step 1/2 deleted", SOONER),
+    Listed(
+        OF_ROWS, "linear_rows", "barrier 2/2 deleted", "each thread waits for the grid by itself"
+    ),
 )

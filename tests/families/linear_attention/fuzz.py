@@ -11,7 +11,7 @@ import thunderkittens
 from tests.families.linear_attention import cases
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import DTYPES, FP32, FP64, Draw, split
-from tests.fuzz.judge import lost_to_underflow
+from tests.fuzz.judge import brought_back, lost_to_underflow
 from thunderkittens.testing import tolerance
 
 OPS = ("linear_attention",)
@@ -120,7 +120,7 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
     )
     if case.decay != "none":
         sizes["dlog_decay"] = cases.decay_sizes(case, tensors, sizes)
-    lost = dict(zip(names, underflow(case, tensors), strict=True))
+    lost = underflow(case, tensors, names)
     exponents, found = cases.error_of_exponents(case, tensors), {}
     for name in names:
         bound = tolerance.linear_attention(want[name], sizes[name], case.dtype, case.length)
@@ -130,16 +130,19 @@ def references(case: cases.Case, tensors) -> dict[str, Judged]:
     return found
 
 
-def underflow(case: cases.Case, inputs) -> list[Tensor]:
+def underflow(case: cases.Case, inputs, names: list[str]) -> dict[str, Tensor]:
     """What may be lost of each result and gradient where factors underflow on the way to it.
 
     A factor is multiplied by the rest of its term, which is at most that of the same call without
-    decays, of values that are at least 1.
+    decays, of values that are at least 1; and then, but for states, by what brings a row back.
     """
     case, values = cases.magnitudes(case, inputs)
     ones = [
         t if t is None else torch.zeros_like(t) if i == 3 else t.clamp(min=1)
         for i, t in enumerate(values)
     ]
-    lost = lost_to_underflow(case.dtype)
-    return [lost * size for size in cases.reference(case, ones, cases.parallel)]
+    lost, back = lost_to_underflow(case.dtype), brought_back(case.dtype)
+    return {
+        name: (lost if name in ("state", "dinitial_state") else back * lost) * size
+        for name, size in zip(names, cases.reference(case, ones, cases.parallel), strict=True)
+    }

@@ -7,7 +7,12 @@ from tests.tools.planted import Mistake
 FOLDER = "kernels/linear_attention/linear_attention_generic"
 planted = partial(Mistake, file=f"{FOLDER}.cuh")
 in_copies = partial(Mistake, file=f"{FOLDER}_copies.cuh")
-in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
+at_anchors = partial(planted, program="linear_attention_anchors GENERIC=1")  # o is right
+in_decays = partial(
+    Mistake,
+    file="kernels/linear_attention/linear_attention_decays.cuh",
+    program="linear_attention GENERIC=1",  # the other takes them from there, too
+)
 
 ANCHORED = r"std::sqrt\(error / norm\) is |UNINITIALISED|is nan"
 WRONG = r"\.relative\(\) is "
@@ -82,19 +87,19 @@ MISTAKES = (
         "",
         WRONG,
     ),
-    planted(
+    at_anchors(
         "a_state_is_left_once_it_has_changed",
         "    if constexpr (!Config::reverse) pass_anchor_of(step);\n    store_dots(step - 1);\n",
         "    store_dots(step - 1);\n",
         ANCHORED,
     ),
-    planted(
+    at_anchors(
         "in_reverse_an_anchor_is_the_chunk_before",
         "    if constexpr (Config::reverse) pass_anchor_of(step);\n",
         "    if constexpr (Config::reverse) pass_anchor_of(step + 1);\n",
         ANCHORED,
     ),
-    planted(
+    at_anchors(
         "other_columns_leave_the_first_ones_anchors",
         "token(step), value_part(), state);\n",
         "token(step), 0, state);\n",

@@ -5,6 +5,7 @@ from functools import partial
 from tests.tools.planted import Mistake
 
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
+at_anchors = partial(in_consumer, program="linear_attention_anchors GENERIC=0")  # o is right
 in_anchors = partial(Mistake, file="kernels/linear_attention/linear_attention_anchors.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 in_scores = partial(Mistake, file="kernels/linear_attention/linear_attention_scores.cuh")
@@ -121,13 +122,13 @@ MISTAKES = (
         "s.origin = sequence_origin::packed(0, s.length);",
         WRONG,
     ),
-    in_consumer(
+    at_anchors(
         "a_state_is_left_once_it_has_decayed",
         "step - 1 : step);",
         "step - 1 : step + 1);",
         ANCHORED,
     ),
-    in_consumer(
+    at_anchors(
         "in_reverse_an_anchor_is_the_chunk_behind",
         "if (Config::reverse ? step > 0 : step < stream.count) {",
         "if (step < stream.count) {",

@@ -7,7 +7,8 @@ PROGRAM, GENERIC = (
     Program("linear_attention", "linear_attention", (f"GENERIC={i}",)) for i in (0, 1)
 )
 ANCHORS, GENERIC_ANCHORS = (
-    Program("linear_attention", "linear_attention_anchors", (f"GENERIC={i}",)) for i in (0, 1)
+    Program("linear_attention", "linear_attention_anchors", one.defines, of=one.stem)
+    for one in (PROGRAM, GENERIC)
 )
 STEP = Program("linear_attention", "linear_attention_step")
 DECAY_GRADIENT = Program("linear_attention", "linear_attention_decay_gradient")

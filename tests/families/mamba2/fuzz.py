@@ -13,7 +13,8 @@ import thunderkittens
 from tests.families.mamba2 import cases
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import DTYPES, FP32, FP64, Draw, split
-from tests.fuzz.judge import lost_to_underflow
+from tests.fuzz.judge import brought_back, lost_to_underflow
+from thunderkittens.testing import tolerance
 
 OPS = ("mamba2",)
 # A GPU's cases: of several chunks, packed, which the others are too short for; and one whose y is
@@ -77,19 +78,8 @@ def make(draw: Draw, op: str) -> Case:
         of_results = [incoming[n].values if n in incoming else None for n in RESULTS]
         if not incoming:  # gradients that nobody asks for
             of_results = [torch.zeros_like(results[n]) if n in results else None for n in RESULTS]
-        # Differences of long sums of decays, as in the other, are less exact than its bound.
-        form = cases.recurrence if dtype == FP64 else cases.parallel
-        judged = cases.judged(case, (*given, *of_results), form)
-        lost = underflow(case, (*given, *of_results))
-        sizes = cases.sizes(case, (*given, *of_results))
-        between, sums = roundings_between(case, sizes), running_sums(case, given, sizes)
-        for name, anything in beyond_the_range(case, (*given, *of_results)).items():
-            between[name] = between[name] + anything
-        return {
-            name: Judged(want, bound + lost[name] + between[name] + sums.get(name, 0.0))
-            for name, (want, bound) in judged.items()
-            if name in results
-        }
+        judged = references(case, (*given, *of_results))
+        return {name: each for name, each in judged.items() if name in results}
 
     title = describe(
         dtype=dtype_name(dtype),
@@ -137,15 +127,37 @@ def drawn(draw: Draw, case: cases.Case):
     return inputs, incoming if draw.chance(0.8) else {}
 
 
-def roundings_between(case: cases.Case, sizes: dict[str, Tensor]) -> dict[str, Tensor | float]:
+def references(case: cases.Case, inputs) -> dict[str, Judged]:
+    """All results and gradients, and their bounds; `inputs` as `cases.make` gives them."""
+    # Differences of long sums of decays, as in the other, are less exact than its bound.
+    form = cases.recurrence if case.dtype == FP64 else cases.parallel
+    lost, sizes = underflow(case, inputs), cases.sizes(case, inputs)
+    between, sums = roundings_between(case, inputs, sizes), running_sums(case, inputs, sizes)
+    for name, anything in beyond_the_range(case, inputs).items():
+        between[name] = between[name] + anything
+    return {
+        name: Judged(want, bound + lost[name] + between[name] + sums.get(name, 0.0))
+        for name, (want, bound) in cases.judged(case, inputs, form).items()
+    }
+
+
+def roundings_between(
+    case: cases.Case, inputs, sizes: dict[str, Tensor]
+) -> dict[str, Tensor | float]:
     """Of what goes from one part of mamba2 to another as a tensor of x's dtype.
 
     With z that is y, and the gradient that comes back for it; with D of channels y before D x, dx
-    in two parts, each rounded, and D's before it is a sum.
+    in two parts, each rounded, and D's before it is a sum: each of its products, which near zero is
+    off by half a step of the dtype that x and D make, however small it is.
     """
     count = case.z + 2 * (case.d == 2)
     unit = torch.finfo(case.dtype).eps / 2
-    return {name: count * unit * size for name, size in sizes.items()}
+    between: dict[str, Tensor | float] = {n: count * unit * size for n, size in sizes.items()}
+    if case.d == 2:
+        products = inputs[0].numel() // inputs[5].numel()
+        step = tolerance.floor(torch.promote_types(case.dtype, inputs[5].dtype))
+        between["dD"] = between["dD"] + products * step / 2
+    return between
 
 
 def beyond_the_range(case: cases.Case, inputs) -> dict[str, Tensor]:
@@ -177,7 +189,7 @@ def underflow(case: cases.Case, inputs) -> dict[str, Tensor]:
     """What may be lost of each result and gradient where factors underflow on the way to it.
 
     A factor is multiplied by the rest of its term, which is at most that of the same call without
-    decays, of values that are at least 1.
+    decays, of values that are at least 1; and then, but for states, by what brings a row back.
     """
     x, dt, A, B, C, D, z, bias, initial, *incoming = inputs
     least = {"x": x, "B": B, "C": C, "D": D, "initial": initial}
@@ -186,5 +198,8 @@ def underflow(case: cases.Case, inputs) -> dict[str, Tensor]:
     plain = dataclasses.replace(case, softplus=False, limit=(0.0, math.inf), bias=False)
     values = (ones["x"], steps, torch.zeros_like(A), ones["B"], ones["C"], ones["D"], z, None)
     found = cases.sizes(plain, (*values, ones["initial"], *incoming))
-    lost = lost_to_underflow(case.dtype)
-    return {name: lost * size for name, size in found.items()}
+    lost, back = lost_to_underflow(case.dtype), brought_back(case.dtype)
+    return {
+        name: (lost if name in ("final_state", "dinitial_state") else back * lost) * size
+        for name, size in found.items()
+    }

@@ -141,7 +141,8 @@ TEST(strides_between_rows) {
     check_load(b);
     check_store(b);
   }
-  b = {.rank = 3, .extent = {16, 1, 4}, .box = {16, 1, 4}};  // an extent of 1 has any stride
+  b = box_case{
+      .rank = 3, .extent = {16, 1, 4}, .box = {16, 1, 4}};  // an extent of 1 has any stride
   b.stride_of_one = 7;
   check_load(b);
   check_store(b);

@@ -282,7 +282,7 @@ TEST(the_device_query_is_asked_once_for_each_index) {
   static constexpr host::cuda_queries kAnswers{
       [](int index, host::device& found, std::string& why_not) {
         ++queries;
-        found = {.major = 9, .minor = 0, .multiprocessors = 132};
+        found = host::device{.major = 9, .minor = 0, .multiprocessors = 132};
         if (index != 0) why_not = "there is one device";
         return index == 0;
       },

@@ -25,7 +25,7 @@ const handle* of(host::stream s) { return static_cast<const handle*>(s); }
 
 constexpr host::cuda_queries kCuda{
     [](int, host::device& found, std::string&) {
-      found = {.major = 9, .minor = 0, .multiprocessors = 132};
+      found = host::device{.major = 9, .minor = 0, .multiprocessors = 132};
       return true;
     },
     [](host::stream s) { return of(s)->captured; },

@@ -114,7 +114,7 @@ void check_matmul(int m, int n, int k, int blocks) {
   p.a = decltype(p.a)::of(view(a_in, m, k));
   p.b = decltype(p.b)::of(view(b_in, k, n));
   p.c = decltype(p.c)::of(view(c_out, m, n));
-  p.tiles = {.rows = (m + 127) / 128, .heads = (n + 95) / 96};
+  p.tiles = tile_scheduler{.rows = (m + 127) / 128, .heads = (n + 95) / 96};
   p.steps = (k + 63) / 64;
   run(matmul<T>,
       {.grid = {blocks}, .block = {config<T>::threads}, .shared_bytes = sizeof(shared<T>)}, p);

@@ -162,9 +162,9 @@ __attribute__((no_sanitize("thread"))) double error_of(const call& c, int row, i
 }
 
 void check(const call& c) {
-  tensor k{random_values(kKeys * kKeyHeads * kHeadDim, 2), kKeyHeads};
-  tensor v{random_values(kKeys * kKeyHeads * kHeadDim, 3), kKeyHeads};
-  for (int j = 0; j < kKeys; ++j) {
+  tensor k{random_values(size_t(c.keys) * kKeyHeads * kHeadDim, 2), kKeyHeads};
+  tensor v{random_values(size_t(c.keys) * kKeyHeads * kHeadDim, 3), kKeyHeads};
+  for (int j = 0; j < c.keys; ++j) {
     if (j >= c.from && j < c.to) continue;
     const auto nan = kittens::convert<bf16>(NAN);
     for (tensor* t : {&k, &v}) std::fill_n(&t->values[t->index(j, 0)], kKeyHeads * kHeadDim, nan);
@@ -197,9 +197,14 @@ void check(const call& c) {
 
 }  // namespace
 
-// Consumers skip blocks at both ends.
-TEST(windows_of_a_dynamic_schedule) {
-  check({.keys = kKeys, .left = 500, .right = 0, .their_key = 500, .lse = true, .dynamic = true});
+// So short that the store of a tile is under way when it is done again; and so quick that it comes
+// first: most mistakes end the program here.
+TEST(tiles_of_two_blocks) {
+  check({.keys = 256, .left = 256, .right = kRows, .their_key = 5, .lse = true, .dynamic = false});
+}
+// So short that the producer is two tiles ahead at once, and a consumer one ahead of another.
+TEST(tiles_of_one_block) {
+  check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .dynamic = true});
 }
 // A block's last tile overflows, and the one before it does not.
 TEST(all_of_the_keys_without_lse) {
@@ -211,13 +216,9 @@ TEST(all_of_the_keys_without_lse) {
          .dynamic = false,
          .calm_heads = 1});
 }
-// So short that the store of a tile is under way when it is done again …
-TEST(tiles_of_two_blocks) {
-  check({.keys = 256, .left = 256, .right = kRows, .their_key = 5, .lse = true, .dynamic = false});
-}
-// … and that the producer is two tiles ahead at once, and a consumer one ahead of another.
-TEST(tiles_of_one_block) {
-  check({.keys = 100, .left = 100, .right = kRows, .their_key = 5, .lse = true, .dynamic = true});
+// Consumers skip blocks at both ends.
+TEST(windows_of_a_dynamic_schedule) {
+  check({.keys = kKeys, .left = 500, .right = 0, .their_key = 500, .lse = true, .dynamic = true});
 }
 // Keys to both sides that are NaN, of no whole block.
 TEST(keys_with_bounds) {

@@ -21,6 +21,10 @@ TEST(passes_of_a_norm) {
 TEST(one_step_and_one_column) {
   check({.rows = 64, .in_features = 8, .out_features = 1, .blocks = 1, .bias = true});
 }
+// Where x is two tiles, the other warps' rows would lie behind it.
+TEST(rows_that_fill_two_tiles) {
+  check({.rows = 32, .in_features = 72, .out_features = 20, .blocks = 1, .normalized = true});
+}
 TEST(rows_that_end_within_16_bytes) {
   check({.rows = 24, .in_features = 201, .out_features = 20, .blocks = 1});
   check({.rows = 40, .in_features = 66, .out_features = 20, .blocks = 1, .normalized = true});
