@@ -163,7 +163,8 @@ class gradient_rows : protected Warpgroup {
       row_max(largest, x);
       map_rows([](float a, float m) { return arch::exp2_approx(a - m); }, x, x, largest);
       row_sum(factor, x);
-      div(factor, scale, factor);
+      map([](float a) { return arch::reciprocal_approx(a); }, factor, factor);
+      mul(factor, factor, scale);
       mul_row(x, x, factor);
     }
   }

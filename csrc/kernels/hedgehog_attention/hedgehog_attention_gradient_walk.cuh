@@ -54,8 +54,9 @@ class gradient_walk : gradient_base<Config> {
     float4 factors[2];
     if constexpr (Config::is_keys) this->load_factors(factors, block_of(step) + W);
     if (this->signals()) tma::store_async_read_wait<0>();
-    warpgroup::mma_async_wait<1>(x, s);
+    warpgroup::mma_async_wait<2>(x);
     this->soften(x);
+    warpgroup::mma_async_wait<1>(s);
     if (Config::is_queries == (W == 1)) warpgroup::tril(s, s, 0, -INFINITY);
     multiply_values(d, step);
     const auto await = [&] {
@@ -79,12 +80,14 @@ class gradient_walk : gradient_base<Config> {
     if (this->brings()) this->request_row_values(step + 1);
   }
 
-  // Asks for logits and scores, and then for the product with the state.
+  // Asks for logits, then for scores, and then for the product with the state.
   KITTENS_DEVICE void multiply(logits& x, scores& s, scores& g, int step) {
     wait(shared.rows_full, step % 2);
-    wait(shared.window_full, step % 2);
-    warpgroup::mma_fence(x, s);
+    warpgroup::mma_fence(x);
     warpgroup::mm_AB(x, shared.rows, shared.map);
+    warpgroup::mma_commit_group();
+    wait(shared.window_full, step % 2);
+    warpgroup::mma_fence(s);
     this->multiply_by_keys(s, shared.rows, shared.window[slot(step, W)]);
     warpgroup::mma_commit_group();
     wait(shared.row_values_full, step % 2);

@@ -127,8 +127,8 @@ MISTAKES = (
     in_walk(
         "gradients_are_overwritten_on_their_way",
         "    if (this->signals()) tma::store_async_read_wait<0>();\n"
-        "    warpgroup::mma_async_wait<1>(x, s);\n",
-        "    warpgroup::mma_async_wait<1>(x, s);\n",
+        "    warpgroup::mma_async_wait<2>(x);\n",
+        "    warpgroup::mma_async_wait<2>(x);\n",
         RACE,
     ),
     in_rows(
