@@ -107,7 +107,7 @@ LISTED: tuple[Listed, ...] = (
         f"{_FOLDER}_gradient_base.cuh",
         "gradient_base::signals",
         "limit 1/2 (less|more)",
-        "129 is a multiple of 129: one thread of each warpgroup, as before; and what thread 127 stores"
-        " besides thread 0 is the same tile, of which it waits for its own copy",
+        "129 is a multiple of 129: one thread of each warpgroup, as before; and what thread 127"
+        " stores besides thread 0 is the same tile, of which it waits for its own copy",
     ),
 )
