@@ -33,6 +33,12 @@ LISTED: tuple[Listed, ...] = (
         "index 3/4 more|index 4/4 (less|more)",
         "which registers ptxas is told of: all products are done",
     ),
+    Listed(
+        PRODUCT,
+        "linear_gelu_consumer::arrive_by_warp",
+        "limit ./2 more",
+        "any one lane of a warp may",
+    ),
     Listed(PRODUCT, "linear_gelu", "limit (1|3|4)/4 more", "any thread, and any lane, may"),
     Listed(
         PRODUCT,
