@@ -3,8 +3,9 @@
 64 sequences of 1,024 tokens, bfloat16 autocast, gradients clipped, fused AdamW; the vocabulary is
 padded to 50,304. The two models have the same parameters: one has torch's layer norm, attention
 (cuDNN's), MLP and cross entropy, the other ours, where the residual is added in the pass of the
-norm, and GELU is in the epilogues of products. Each runs as it is, and compiled as one graph; of ours the loss stays outside of it, where its
-gradient takes the place of the logits, which a graph would copy.
+norm, and GELU is in the epilogues of products. Each runs as it is, and compiled as one graph; of
+ours the loss stays outside of it, where its gradient takes the place of the logits, which a graph
+would copy.
 
 FLOPs: 6 a token and weight of a matrix, and of causal attention 6 · seq² · width a layer and
 sequence. A second result is the time that a process waits before it steps at that rate: its first
