@@ -45,7 +45,7 @@ def run_ranks(module: str, ranks: int, *arguments: str, seconds: int = 300) -> N
         for p in processes:
             p.kill()
     for p, text in zip(processes, said, strict=True):
-        assert p.returncode == 0 and SAID in text, text
+        assert p.returncode == 0 and SAID in text, f"exit status {p.returncode}: {text}"
 
 
 def begin(device: str) -> int:

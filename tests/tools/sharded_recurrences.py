@@ -93,10 +93,13 @@ def check_based_attention(check: "Check", dtype: torch.dtype) -> None:
 
 
 def check_hedgehog_attention(check: "Check", dtype: torch.dtype) -> None:
-    """On the batch, whose maps are replicated, and on heads with their maps."""
-    q, k, v = (torch.randn(2, 70, 4, 16).to(dtype) for _ in "qkv")
+    """On the batch, whose maps are replicated, and on heads with their maps.
+
+    Of two windows and more: without a remainder behind them, gradients of alpha and beta are 0.
+    """
+    q, k, v = (torch.randn(2, 140, 4, 16).to(dtype) for _ in "qkv")
     maps = [0.3 * torch.randn(4, 16, 8).to(dtype) for _ in "qk"]
-    mixes = [torch.rand(4), torch.rand(4)]
+    mixes = [0.5 + torch.rand(4) / 2 for _ in "ab"]
 
     def call(q, k, v, q_map, k_map, alpha, beta):
         return thunderkittens.hedgehog_attention(q, k, v, q_map, k_map, alpha=alpha, beta=beta)
