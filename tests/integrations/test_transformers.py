@@ -50,12 +50,31 @@ def test_loss_and_gradients_are_the_originals_in_float32(name, linear):
     # The ops were there: each norm, gate and rotary embedding of the model, and one loss.
     linear = linear and name != "gemma2"  # which caps its logits
     if name == "gpt2":
-        assert calls.count["layer_norm_forward"] == 5 and calls.count["gelu"] == LAYERS
+        assert calls.count["layer_norm_forward"] == 5 and calls.count["mlp_forward"] == LAYERS
     else:
         assert calls.count["rms_norm_forward"] == RMS_NORMS[name]
         assert calls.count["rotary"] == 2 * LAYERS  # there and back
         assert calls.count["geglu" if "gemma" in name else "swiglu"] == LAYERS
     assert calls.count["linear_cross_entropy_forward" if linear else "cross_entropy_forward"] == 1
+
+
+def test_a_projection_that_is_not_plain_is_called():
+    """One with a hook, and one of another class."""
+    ours, theirs = pair("gpt2")
+    apply(ours)
+    seen = []
+    hooked, other = (block.mlp for block in ours.transformer.h[:2])
+    hooked.c_fc.register_forward_hook(lambda *_: seen.append("hook"))
+    other.c_proj.__class__ = type("Other", (type(other.c_proj),), {})
+    inputs = batch()
+    with Calls() as calls:
+        loss, gradients = step(ours, **inputs)
+    assert seen == ["hook"]
+    assert calls.count["gelu"] == 2 and calls.count["mlp_forward"] == LAYERS - 2
+    expected, expected_gradients = step(theirs, **inputs)
+    assert abs(loss - expected) <= bound(expected)
+    for gradient, wanted in zip(gradients, expected_gradients, strict=True):
+        assert (gradient - wanted).abs().max() <= bound(wanted)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "phi3", "gemma3", "gpt2"])

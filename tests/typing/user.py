@@ -68,7 +68,8 @@ def activations(x: Tensor) -> None:
     assert_type(tk.nn.GEGLU("tanh")(x), Tensor)
     assert_type(tk.nn.SwiGLU()(x), Tensor)
     assert_type(tk.nn.GatedMLP(8, 24, "gelu_tanh")(x), Tensor)
-    assert_type(tk.mlp(x, x, None, x, x, approximate="tanh"), Tensor)
+    up, down = torch.ones(24, 8), torch.ones(8, 24)
+    assert_type(tk.mlp(x, up, None, down, None, approximate="tanh"), Tensor)
     assert_type(tk.nn.MLP(8, 24, "tanh", out_features=16)(x), Tensor)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from thunderkittens.integrations.transformers._swap import recipe
 from thunderkittens.ops.activation import geglu, gelu, swiglu
+from thunderkittens.ops.mlp import mlp
 from thunderkittens.ops.norm import layer_norm, rms_norm
 from thunderkittens.ops.rotary import rotary
 
@@ -83,14 +84,33 @@ def fused_gated_mlp(original: type[nn.Module], activation: str) -> dict[str, obj
 
 @recipe
 def plain_mlp(original: type[nn.Module], activation: Literal["none", "tanh"]) -> dict[str, object]:
-    """GPT-2's: c_proj(gelu(c_fc(x))), then dropout."""
+    """GPT-2's: c_proj(gelu(c_fc(x))), then dropout.
+
+    In one call where the projections are what GPT-2 has; others, as LoRA's, are called.
+    """
 
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
-        hidden_states = gelu(self.c_fc(hidden_states), approximate=activation)
-        y: Tensor = self.dropout(self.c_proj(hidden_states))
-        return y
+        if is_plain(self.c_fc) and is_plain(self.c_proj):
+            layers = (t for p in (self.c_fc, self.c_proj) for t in (p.weight.t(), p.bias))
+            y = mlp(hidden_states, *layers, approximate=activation)
+        else:
+            y = self.c_proj(gelu(self.c_fc(hidden_states), approximate=activation))
+        dropped: Tensor = self.dropout(y)
+        return dropped
 
     return {"forward": forward}
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether a call of it is nothing but x · weight + bias, of transformers' Conv1D."""
+    kind = type(projection)
+    return (
+        f"{kind.__module__}.{kind.__qualname__}" == "transformers.pytorch_utils.Conv1D"
+        and type(projection.weight) is nn.Parameter  # else a DTensor's, or one that is quantised
+        and not (projection._forward_hooks or projection._forward_pre_hooks)
+        and not (projection._backward_hooks or projection._backward_pre_hooks)
+        and "forward" not in vars(projection)
+    )
 
 
 @recipe

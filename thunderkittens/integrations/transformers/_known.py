@@ -55,7 +55,7 @@ PARTS = {  # recipe: the part of a model that it is for, and the op
     "torch_layer_norm": ("norm", "layer_norm"),
     "gated_mlp": ("mlp", "geglu"),
     "fused_gated_mlp": ("mlp", "geglu"),
-    "plain_mlp": ("mlp", "gelu"),
+    "plain_mlp": ("mlp", "mlp"),
     "rotary_attention": ("rotary", "rotary"),
     "linear_loss": ("loss", "linear_cross_entropy"),
 }
