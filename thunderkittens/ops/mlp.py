@@ -56,7 +56,8 @@ def mlp(
         torch's, as is everything elsewhere. `thunderkittens.explain` tells.
 
     Memory:
-        For the backward, x, hidden and gelu(hidden), [..., F] each in x's dtype, as torch keeps.
+        For the backward, x, and hidden and gelu(hidden), [..., F] each in x's dtype: what torch keeps
+        if all is trained. Where weights are frozen it keeps less, this op the same.
 
     Numerics:
         hidden is rounded to x's dtype from float32, gelu is computed of what was rounded, and

@@ -6,7 +6,6 @@
 // `mlp` keeps nothing else; `mlp_forward` also returns hidden and activated, for `mlp_backward`.
 // The products beside gelu are the kernels', the others ATen's, as all are where there is no
 // kernel.
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/linear.h>
