@@ -53,11 +53,13 @@ def mlp(
         The kernels, for Hopper, take bfloat16 and float16, F a multiple of 8, and x, dy and weights
         whose rows (or columns, of a transposed weight) start at multiples of 16 bytes: K and N
         multiples of 8, if contiguous. They compute the products beside gelu; the other four are
-        torch's, as is everything elsewhere. `thunderkittens.explain` tells.
+        torch's. With fewer than 1,024 rows, or more than 2,048 terms a sum (K forward, N backward),
+        torch's products around gelu are as fast, and are taken without a warning, as they are
+        elsewhere with one. `thunderkittens.explain` tells.
 
     Memory:
-        For the backward, x, and hidden and gelu(hidden), [..., F] each in x's dtype: what torch keeps
-        if all is trained. Where weights are frozen it keeps less, this op the same.
+        For the backward x, and hidden and gelu(hidden), [..., F] each in x's dtype: what torch
+        keeps if all is trained. Where weights are frozen it keeps less, this op the same.
 
     Numerics:
         hidden is rounded to x's dtype from float32, gelu is computed of what was rounded, and
