@@ -308,6 +308,12 @@ LISTED: tuple[Listed, ...] = (
         ALL_FINITE,
     ),
     Listed("attention_backward_bounds.cuh", "leave_finite", "result 2/2 more", "any but 0 says it"),
+    Listed(
+        "attention_backward_bounds.cuh",
+        "leave_finite",
+        "start 2/2 more|limit 2/2 less",
+        "a NaN that is left is passed over by fmaxf; of infinities are Python's tests",
+    ),
     Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,

@@ -1,6 +1,6 @@
 """Mutation of attention_decode's kernels: targets, programs, mutants that no run can notice."""
 
-from tests.mutation.listing import SAME, UNWATCHED, Listed
+from tests.mutation.listing import NOT_BOUNDED, SAME, UNWATCHED, Listed
 from tests.mutation.program import Program
 
 PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice as many
@@ -43,6 +43,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(_MAIN, "decode_loader::look_up", "start (less|more)", "of keys that no query sees"),
     Listed(_COMBINE, "decode_row", "start (less|more)", "times 2^(−∞) with the first part"),
     Listed(_COMBINE, "decode_row::add", "term ./4 less", "a step more, with the lane itself"),
+    Listed(_COMBINE, "decode_row::add", "bound 4/5 shifted", NOT_BOUNDED),
     Listed(_COMBINE, "combine_warps", "argument (less|more)", "times 2^(−∞)"),
     Listed(_COMBINE, "combine_warps", "bound 2/3 shifted", "a step more, of no warp"),
     Listed(_COMBINE, "combine_parts", "bound 1/. shifted", "a trip more, of no parts"),
