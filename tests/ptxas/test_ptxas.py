@@ -21,14 +21,6 @@ SPILLS = {
 }
 
 
-# Kernels whose products ptxas puts in series, for want of registers (C7511).
-SERIALISED = {
-    kernel
-    for module in families.each("machine_code.py")
-    for kernel in getattr(module, "SERIALISED", ())
-}
-
-
 @pytest.fixture(scope="module")
 def reports(toolkit) -> dict[str, str]:
     """What ptxas printed, by the name of each kernel's object."""
@@ -52,9 +44,7 @@ def test_no_spills_stack_frames_or_injected_waits(reports):
 
 
 def is_known(complaint: str) -> bool:
-    """Whether a kernel may spill as much, or have its products in series."""
-    if "(C7511)" in complaint:
-        return complaint.partition(": ")[0] in SERIALISED
+    """Whether a kernel may spill as much."""
     loads = re.search(r"(\d+) bytes spill loads", complaint)
     return loads is not None and 0 < int(loads[1]) <= SPILLS.get(complaint.partition(": ")[0], 0)
 
@@ -66,13 +56,6 @@ def test_spills_that_are_allowed_are_there(reports):
     compiled = {kernel.name for text in reports.values() for kernel in resources.kernels(text)}
     gone = [kernel for kernel in SPILLS if kernel in compiled and kernel not in spilled]
     assert not gone, f"{gone}: nothing is spilled any more"
-
-
-def test_products_that_may_be_in_series_are(reports):
-    lines = [line for text in reports.values() for line in resources.complaints(text)]
-    found = {line.partition(": ")[0] for line in lines if "(C7511)" in line}
-    compiled = {kernel.name for text in reports.values() for kernel in resources.kernels(text)}
-    assert SERIALISED & compiled <= found, "their products are not in series any more"
 
 
 def test_registers_and_shared_memory_are_those_of_the_table(toolkit, reports):
