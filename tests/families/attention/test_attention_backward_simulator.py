@@ -271,8 +271,7 @@ def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(simulator, head_di
     problem = Problem.make(case)
     at = {"k": 1, "v": 2}[which]
     spoilt = [t.clone() for t in problem.tensors]
-    column = 7 if head_dim == 128 else 0  # a lane's last, or its first
-    spoilt[at][0, key, 1, column] = value
+    spoilt[at][0, key, 1, 7 if head_dim == 128 else 0] = value  # a lane's last, or its first
     again = Problem.of(case, spoilt, problem.dout, problem.dlse)
     with simulator():
         want, dq = problem.backward()[0], again.backward()[0]
