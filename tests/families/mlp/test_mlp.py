@@ -126,6 +126,17 @@ def test_gradients_of_transposed_weights_are_not_copied():
     assert weight.grad.is_contiguous()
 
 
+def test_nothing_is_copied_for_torch():
+    """Of tensors that a kernel could not read where they lie, in a call that none computes."""
+    *given, dy = cases.make(Case((4, 3), 8, 16, 8, BF16, layout="offset"))
+    leaves = [t.detach().requires_grad_() for t in given]
+    with torch.profiler.profile() as profile:
+        op(*leaves).backward(dy)
+        thunderkittens.explain("mlp", *given)
+    names = {event.key for event in profile.key_averages()}
+    assert "aten::linear" in names and "aten::clone" not in names
+
+
 # ---- The module ---------------------------------------------------------------------------------
 
 

@@ -6,8 +6,6 @@
 // `mlp` keeps nothing else; `mlp_forward` also returns hidden and activated, for `mlp_backward`.
 // The products beside gelu are the kernels', the others ATen's, as all are where there is no
 // kernel.
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
@@ -15,6 +13,7 @@
 #include "binding/layout.h"
 #include "binding/op.h"
 #include "binding/tma_operand.h"
+#include "kernels/activation/torch/activation.hpp"
 #include "kernels/mlp/mlp.h"
 
 namespace thunderkittens {
@@ -23,19 +22,33 @@ namespace {
 const kernel kMlpKernel("mlp", kLinearGelu);
 const kernel kMlpBackwardKernel("mlp_backward", kLinearGeluBackward);
 
-// A weight, [out, in], as the kernels read it: K-major for a product that adds up columns.
+// [..., width] as the kernels read it: rows where they lie, or of a contiguous copy, which `read`
+// makes.
+struct mlp_rows {
+  const Tensor& given;
+  int64_t width, rows, stride;
+  bool in_place;
+
+  explicit mlp_rows(const Tensor& t)
+      : given(t), width(t.size(-1)), rows(width == 0 ? 0 : t.numel() / width) {
+    const std::optional<int64_t> between = row_stride(t);
+    in_place = between && why_copied(t) == nullptr;
+    stride = in_place ? *between : width;
+  }
+  Tensor read() const { return in_place ? given : tma_operand(given.contiguous()); }
+};
+
+// The same of a weight, [out, in].
 struct mlp_weight {
-  Tensor tensor;
+  const Tensor& given;
   bool by_rows;  // whether rows are contiguous, else columns are
   int64_t stride;
 
-  explicit mlp_weight(const Tensor& weight) {
-    const bool transposed = is_transposed(weight) && why_copied(weight.t()) == nullptr;
-    tensor = transposed ? weight : tma_operand(weight);
-    by_rows = !transposed;
-    const int64_t along = by_rows ? 0 : 1;  // dimension
-    stride = tensor.size(along) == 1 ? tensor.size(1 - along) : tensor.stride(along);
+  explicit mlp_weight(const Tensor& weight)
+      : given(weight), by_rows(!is_transposed(weight) || why_copied(weight.t()) != nullptr) {
+    stride = by_rows ? mlp_rows(weight).stride : weight.stride(1);
   }
+  Tensor read() const { return by_rows ? mlp_rows(given).read() : given; }
 
   // As transformers' Conv1D and a view by t() have it.
   static bool is_transposed(const Tensor& t) {
@@ -44,17 +57,11 @@ struct mlp_weight {
 };
 
 Tensor rows_of(const Tensor& t) { return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2); }
-int64_t row_stride_of(const Tensor& rows) {
-  return rows.size(0) == 1 ? rows.size(1) : rows.stride(0);
-}
 // [..., columns], of the rows of x.
-c10::SymDimVector sizes_beside(const Tensor& x, const SymInt& columns) {
+Tensor empty_beside(const Tensor& x, const SymInt& columns) {
   c10::SymDimVector sizes(x.sym_sizes().begin(), x.sym_sizes().end());
   sizes.back() = columns;
-  return sizes;
-}
-Tensor empty_beside(const Tensor& x, const SymInt& columns) {
-  return at::empty_symint(sizes_beside(x, columns), x.options());
+  return at::empty_symint(sizes, x.options());
 }
 bool has_products(const Tensor& x, const Tensor& weight) {
   return x.numel() != 0 && weight.numel() != 0;
@@ -76,10 +83,6 @@ struct mlp_call {
   const Tensor& fc2_weight;
   const optional_tensor& fc2_bias;
   std::string_view approximate;
-
-  activation function() const {
-    return approximate == "tanh" ? activation::gelu_tanh : activation::gelu_erf;
-  }
 };
 
 struct hidden_layer {
@@ -88,7 +91,7 @@ struct hidden_layer {
 
 hidden_layer hidden_by_aten(const mlp_call& c) {
   const Tensor hidden = at::linear(c.x, c.fc1_weight, c.fc1_bias);
-  return {hidden, at::gelu(hidden, c.approximate)};
+  return {hidden, activations::activate(activations::function_of(c.approximate), hidden)};
 }
 
 tensor_array<3> compute_mlp(const mlp_call& c, bool wants_all) {
@@ -100,19 +103,19 @@ tensor_array<3> compute_mlp(const mlp_call& c, bool wants_all) {
   if (!has_products(c.x, c.fc1_weight) && explaining() == nullptr) {
     return with_output(hidden_by_aten(c));
   }
-  const Tensor x = tma_operand(rows_of(c.x));
+  const mlp_rows x(c.x);
   const mlp_weight weight(c.fc1_weight);
   const linear_gelu_problem problem{
-      .rows = x.size(0),
-      .inner = x.size(1),
+      .rows = x.rows,
+      .inner = x.width,
       .outer = c.fc1_weight.size(0),
-      .x_stride = row_stride_of(x),
+      .x_stride = x.stride,
       .weight_stride = weight.stride,
       .k_major = weight.by_rows,
-      .function = c.function(),
-      .type = kernel_dtype_or_float(x.scalar_type()),
+      .function = activations::function_of(c.approximate),
+      .type = kernel_dtype_or_float(c.x.scalar_type()),
   };
-  const decision d = decide_mlp(kMlpKernel, x, problem);
+  const decision d = decide_mlp(kMlpKernel, c.x, problem);
   if (d.explained) {
     if (d.on != nullptr) note_tma_copy(c.x, "x");
     return {};
@@ -122,8 +125,8 @@ tensor_array<3> compute_mlp(const mlp_call& c, bool wants_all) {
                        empty_beside(c.x, problem.outer)};
   launch(d, problem,
          linear_gelu_tensors{
-             .x = input(x),
-             .weight = input(weight.tensor),
+             .x = input(x.read()),
+             .weight = input(weight.read()),
              .bias = input(contiguous(c.fc1_bias)),
              .hidden = output(h.hidden),
              .activated = output(h.activated),
@@ -167,7 +170,8 @@ struct hidden_gradients {
 
 hidden_gradients hidden_gradients_by_aten(const mlp_backward_call& c, const Tensor& dy) {
   const Tensor dactivated = at::mm(dy, c.fc2_weight);
-  const Tensor dhidden = at::gelu_backward(dactivated, rows_of(c.hidden), c.approximate);
+  const Tensor dhidden = activations::activate_backward(activations::function_of(c.approximate),
+                                                        dactivated, rows_of(c.hidden));
   return {dhidden, c.needs[2] ? column_sums_by_aten(dhidden) : Tensor()};
 }
 
@@ -180,7 +184,7 @@ hidden_gradients hidden_gradients_by_kernel(const decision& d,
   launch(d, problem,
          linear_gelu_backward_tensors{
              .dy = input(dy),
-             .weight = input(weight.tensor),
+             .weight = input(weight.read()),
              .hidden = input(c.hidden.contiguous()),
              .dhidden = output(dhidden),
              .dbias = output(dbias),
@@ -191,7 +195,7 @@ hidden_gradients hidden_gradients_by_kernel(const decision& d,
 Tensor column_sums_by_kernel(const decision& d, const Tensor& rows) {
   const column_sums_problem problem{.rows = rows.size(0),
                                     .width = rows.size(1),
-                                    .stride = row_stride_of(rows),
+                                    .stride = mlp_rows(rows).stride,
                                     .type = *kernel_dtype(rows.scalar_type())};
   if (!why_unsupported(problem).empty()) return column_sums_by_aten(rows);
   const Tensor sums = at::empty({problem.width}, rows.options());
@@ -215,49 +219,52 @@ tensor_array<5> gradients_of_layers(const mlp_backward_call& c, const Tensor& dy
 }
 
 tensor_array<5> compute_mlp_backward(const mlp_backward_call& c) {
-  const Tensor dy = tma_operand(rows_of(c.dy));
   const auto by_aten = [&] {
+    const Tensor rows = rows_of(c.dy);
     const hidden_gradients h =
-        c.needs_dhidden() ? hidden_gradients_by_aten(c, dy) : hidden_gradients();
-    return gradients_of_layers(c, dy, h, column_sums_by_aten);
+        c.needs_dhidden() ? hidden_gradients_by_aten(c, rows) : hidden_gradients();
+    return gradients_of_layers(c, rows, h, column_sums_by_aten);
   };
   if (!has_products(c.dy, c.fc2_weight) && explaining() == nullptr) return by_aten();
+  const mlp_rows dy(c.dy);
   const mlp_weight weight(c.fc2_weight);
   const linear_gelu_backward_problem problem{
-      .rows = dy.size(0),
-      .inner = dy.size(1),
+      .rows = dy.rows,
+      .inner = dy.width,
       .outer = c.fc2_weight.size(1),
-      .dy_stride = row_stride_of(dy),
+      .dy_stride = dy.stride,
       .weight_stride = weight.stride,
       .k_major = !weight.by_rows,
-      .function = c.approximate == "tanh" ? activation::gelu_tanh : activation::gelu_erf,
-      .type = kernel_dtype_or_float(dy.scalar_type()),
+      .function = activations::function_of(c.approximate),
+      .type = kernel_dtype_or_float(c.dy.scalar_type()),
   };
-  const decision d = decide_mlp(kMlpBackwardKernel, dy, problem);
+  const decision d = decide_mlp(kMlpBackwardKernel, c.dy, problem);
   if (d.explained) return {};
   if (d.on == nullptr) return by_aten();
+  const Tensor rows = rows_of(dy.read());  // copied once, for all products
   const hidden_gradients h = c.needs_dhidden()
-                                 ? hidden_gradients_by_kernel(d, problem, c, dy, weight)
+                                 ? hidden_gradients_by_kernel(d, problem, c, rows, weight)
                                  : hidden_gradients();
-  return gradients_of_layers(c, dy, h,
-                             [&](const Tensor& rows) { return column_sums_by_kernel(d, rows); });
+  return gradients_of_layers(c, rows, h,
+                             [&](const Tensor& of) { return column_sums_by_kernel(d, of); });
 }
 
 // ---- Ops ----------------------------------------------------------------------------------------
 
 struct mlp_backward : gradients_of<"mlp"> {
-  static constexpr argument_list arguments{
-      tensor("dy", dtype_rule::floating, "*,N"),
-      tensor("x", dtype_rule::same, "*,K"),
-      tensor("fc1_weight", dtype_rule::same, "F,K"),
-      optional(tensor("fc1_bias", dtype_rule::same, "F")).as_constant(),
-      tensor("fc2_weight", dtype_rule::same, "N,F"),
-      optional(tensor("fc2_bias", dtype_rule::same, "N")).as_constant(),
-      tensor("hidden", dtype_rule::same, "*,F").as_constant(),
-      tensor("activated", dtype_rule::same, "*,F").as_constant(),
-      needs<5>(),
-      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("dy", dtype_rule::floating, "*,N"),
+          tensor("x", dtype_rule::same, "*,K"),
+          tensor("fc1_weight", dtype_rule::same, "F,K"),
+          optional(tensor("fc1_bias", dtype_rule::same, "F")).as_constant(),
+          tensor("fc2_weight", dtype_rule::same, "N,F"),
+          optional(tensor("fc2_bias", dtype_rule::same, "N")).as_constant(),
+          tensor("hidden", dtype_rule::same, "*,F").as_constant(),
+          tensor("activated", dtype_rule::same, "*,F").as_constant(),
+          needs<5>(),
+      } +
+      activations::kApproximate;
   static constexpr result_list results{
       like("dx", "x"), like("dfc1_weight", "fc1_weight"), like("dfc1_bias", "fc1_bias"),
       like("dfc2_weight", "fc2_weight"), like("dfc2_bias", "fc2_bias")};
@@ -281,14 +288,15 @@ struct mlp {
   using backward = mlp_backward;
   static constexpr const char* name = "mlp";
   static constexpr autocast_rule autocast = autocast_rule::cast;
-  static constexpr argument_list arguments{
-      tensor("x", dtype_rule::floating, "*,K"),
-      tensor("fc1_weight", dtype_rule::same, "F,K"),
-      optional(tensor("fc1_bias", dtype_rule::same, "F")),
-      tensor("fc2_weight", dtype_rule::same, "N,F"),
-      optional(tensor("fc2_bias", dtype_rule::same, "N")),
-      word("approximate", "tanh", "none").otherwise("\"none\"").by_name(),
-  };
+  static constexpr auto arguments =
+      argument_list{
+          tensor("x", dtype_rule::floating, "*,K"),
+          tensor("fc1_weight", dtype_rule::same, "F,K"),
+          optional(tensor("fc1_bias", dtype_rule::same, "F")),
+          tensor("fc2_weight", dtype_rule::same, "N,F"),
+          optional(tensor("fc2_bias", dtype_rule::same, "N")),
+      } +
+      activations::kApproximate;
   static constexpr result_list results{result{.name = "y", .shape = "*,N"},
                                        result{.name = "hidden", .shape = "*,F"},
                                        result{.name = "activated", .shape = "*,F"}};
