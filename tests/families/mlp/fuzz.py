@@ -113,12 +113,12 @@ def rounded(value: Tensor, error: Tensor, spread: Tensor, dtype: torch.dtype) ->
     info = torch.finfo(dtype)
     # The reference of float64 is rounded as the result is.
     relative = info.eps if dtype == FP64 else info.eps / 2
-    bound = error + relative * (value.abs() + error) + info.smallest_normal * info.eps
+    step = info.smallest_normal * info.eps  # between numbers near zero
+    bound = error + relative * (value.abs() + error) + step
     # Where it overflows, what follows may be NaN.
     overflows = value.abs() + error >= info.max
-    return _Known(
-        value, torch.where(overflows, math.inf, bound), torch.hypot(spread, relative * value)
-    )
+    spread = torch.hypot(spread, (relative * value.abs()).clamp(min=step / 2))
+    return _Known(value, torch.where(overflows, math.inf, bound), spread)
 
 
 class _Layers:
