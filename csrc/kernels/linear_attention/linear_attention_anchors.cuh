@@ -26,7 +26,7 @@ inline constexpr int kAnchorVectors = Config::key_width / 16;
 
 // Where those of a head of a sequence begin. In shared memory, for there are no registers to spare.
 struct places_of_anchors {
-  uint4* states;  // or null: not wanted
+  uint4* states;
   float* products;
 
   template <class Config>
@@ -45,7 +45,7 @@ template <class Config>
 KITTENS_DEVICE void pass_anchor(const chunkwise_arguments& p, const places_of_anchors& places,
                                 int token, int w, const consumer_state<Config>& state) {
   constexpr int kVectors = kAnchorVectors<Config>;
-  if (places.states == nullptr || (token & (p.anchor - 1)) != 0) return;
+  if (p.anchor_states == nullptr || (token & (p.anchor - 1)) != 0) return;
   if (token == 0 && !p.anchors_first) return;
   const int64_t warp =
       int64_t{token / p.anchor} * p.heads * p.anchor_warps + 4 * w + arch::warp_id() % 4;

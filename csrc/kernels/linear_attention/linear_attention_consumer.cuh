@@ -14,7 +14,7 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_chunkwise_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(shared.stream) {}
+      : p(p), shared(shared), w(w), stream(shared.stream), chunks(stream.count) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
@@ -26,21 +26,27 @@ class linear_attention_consumer {
     }
     load_state<Config>(p, stream, w, state);
     warpgroup::sync(kBarrier + w);
+    scores s;
     if constexpr (Config::outputs) {
       decay_and_publish(0);
+      arch::fence_async_proxy();
+      if (Config::scores_ahead && chunks > 0) {
+        issue_scores(s, at);
+        warpgroup::mma_async_wait<0>(s);
+      }
       warpgroup::sync(kBarrier + w);
     }
     float decay = 0;  // log₂
 #pragma unroll 1
-    for (int step = 0; step < stream.count; ++step, at.advance()) {
+    for (int step = 0; step < chunks; ++step, at.advance()) {
       const int ahead = step + kDecaysAhead;
       const bool leaves_decays = warp == kFirstOfDecays + ahead % kDecaysAhead;
       request(step + Config::stages - 1);
       if (leaves_decays) request_gates(ahead);
-      shared.chunks.wait_full(at);
       if constexpr (Config::outputs) {
-        attend(step);
+        attend(s, step);
       } else {
+        shared.chunks.wait_full(at);
         decay += add_to_state(step);
       }
       if (leaves_decays) leave_decays_of(ahead);
@@ -66,8 +72,10 @@ class linear_attention_consumer {
   linear_attention_chunkwise_shared<Config>& shared;
   const int w;
   const chunk_stream& stream;
+  const int chunks;  // of the stream's; in a register, for every step asks
   cursor<Config::stages> at, requested;
   uint32_t dotted_phase = 0;
+  bool by_factors;                     // how the chunk's scores decay
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
   KITTENS_DEVICE bool skips() const { return Config::weighted && p.skip != nullptr; }
@@ -115,34 +123,47 @@ class linear_attention_consumer {
     requested.advance();
   }
 
-  // One chunk: its part of o, and the state behind it, as the next chunk takes it.
-  KITTENS_DEVICE void attend(int step) {
+  // s = q kᵀ of a chunk, once it is there. Leaves the product under way.
+  KITTENS_DEVICE void issue_scores(scores& s, const cursor<Config::stages>& chunk) {
+    shared.chunks.wait_full(chunk);
+    warpgroup::mma_fence(s);
+    warpgroup::mm_ABt(s, shared.q[chunk.stage], shared.k[chunk.stage]);
+    warpgroup::mma_commit_group();
+  }
+
+  // One chunk: its part of o, and the state behind it, as the next chunk takes it. Scores need no
+  // state: by Config::scores_ahead they are there, and are the next chunk's at the end.
+  KITTENS_DEVICE void attend(scores& s, int step) {
     const decays_type& decays = decays_of(step);
     const int token = stream.template token<Config>(step);
-    scores s;
     rt_fl<16, kValues> o;
+    if constexpr (!Config::scores_ahead) issue_scores(s, at);
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.q[at.stage], shared.k[at.stage]);
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
     values_of_rows v = values();
     decay_values(v, decays);
-    warpgroup::mma_async_wait<0>(s, o);
+    warpgroup::mma_async_wait<1>(s);
+    if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
+    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, by_factors);
+    warpgroup::mma_async_wait<0>(o);
     if (signals()) tma::store_async_read_wait<0>();
-    // All have read the values and the state, and what was stored last has left shared memory.
+    // All have read the state, and what was stored last has left shared memory.
     warpgroup::sync(kBarrier + w);
     if (signals() && p.dots != nullptr) request_dotted(token);
     issue_state_product(v);
-
-    if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
-    rt<T, 16, kChunk> weights = weights_of<Config>(s, decays);
-    if (!takes_factors<T>(decays.total)) mul_row(o, o, rows_of(decays.before));
+    if (!by_factors) mul_row(o, o, rows_of(decays.before));
     warpgroup::mma_fence(weights, o);
     warpgroup::mma_AB(o, weights, shared.v[at.stage][w]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(state);
     decay_and_publish(step + 1);
-    warpgroup::mma_async_wait<0>(o);
+    if constexpr (Config::scores_ahead) {
+      cursor<Config::stages> next = at;
+      if (step + 1 < chunks) next.advance();  // else once more this one's, for nobody
+      issue_scores(s, next);
+    }
+    warpgroup::mma_async_wait<Config::scores_ahead ? 1 : 0>(o);
     mul_row(o, o, rows_of(decays.after));
     if (p.dots != nullptr) store_dots(o, token);
     if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
@@ -154,6 +175,7 @@ class linear_attention_consumer {
       tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
       tma::store_commit_group();
     }
+    if constexpr (Config::scores_ahead) warpgroup::mma_async_wait<0>(s);
   }
 
   // o += skip · v. The values are read until the next barrier.
@@ -179,9 +201,19 @@ class linear_attention_consumer {
 
   // Decayed from each token to the chunk's end in the recurrence.
   KITTENS_DEVICE void decay_values(values_of_rows& v, const decays_type& decays) const {
-    scores::row_vec to_end;
-    load(to_end, decays.to_end);
-    mul_col(v, v, to_end);
+    if constexpr (std::is_same_v<T, bf16>) {
+#pragma unroll
+      for (int i = 0; i < kChunk / 8; ++i) {  // of 8 tokens
+        const factors_of_pair to_end =
+            arch::load_shared(&decays.to_end_of_pairs[4 * i + arch::lane_id() % 4]);
+        v.data[0][2 * i] = to_end.times(v.data[0][2 * i]);
+        v.data[0][2 * i + 1] = to_end.times(v.data[0][2 * i + 1]);
+      }
+    } else {
+      scores::row_vec to_end;
+      load(to_end, decays.to_end);
+      mul_col(v, v, to_end);
+    }
   }
 
   // state += vᵀ k, with v decayed. Leaves the product under way.
@@ -205,21 +237,22 @@ class linear_attention_consumer {
     return total;
   }
 
-  // The state for the product of a step's chunk, there after a barrier, and as the chunk adds to
-  // it. By factors, all rows of o take the whole chunk's decay of it.
+  // The state for the product of a step's chunk, there after a fence and a barrier, and as the
+  // chunk adds to it. By factors, all rows of o take the whole chunk's decay of it.
   KITTENS_DEVICE void decay_and_publish(int step) {
     const decays_type& next = decays_of(step);
     // In reverse the state is yet that in front of the chunk before.
-    if (Config::reverse ? step > 0 : step < stream.count) {
+    if (Config::reverse ? step > 0 : step < chunks) {
       const int token = stream.template token<Config>(Config::reverse ? step - 1 : step);
       pass_anchor<Config>(p, shared.anchors, token, w, state);
     }
-    const float decay = arch::exp2_approx(next.total);
-    if (takes_factors<T>(next.total)) {
+    const float total = next.total, decay = arch::exp2_approx(total);
+    by_factors = takes_factors<T>(total);
+    if (by_factors) {
       mul(state, state, decay);
-      warpgroup::store(shared.state[w], state);
+      warpgroup::store_unfenced(shared.state[w], state);
     } else {
-      warpgroup::store(shared.state[w], state);
+      warpgroup::store_unfenced(shared.state[w], state);
       mul(state, state, decay);
     }
   }

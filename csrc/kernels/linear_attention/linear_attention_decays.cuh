@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kernels/linear_attention/linear_attention_stream.cuh"
+#include "kittens/arch/pair_math.cuh"
+#include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -26,6 +28,24 @@ struct places_of_gates {
   }
 };
 
+// Factors of two tokens next to each other: of each a bf16, in a half of a word, and another of
+// what rounding has left of it. A product with both is as exact as one with the factor in float.
+struct alignas(2 * sizeof(uint32_t)) factors_of_pair {
+  uint32_t high, low;
+
+  KITTENS_DEVICE static factors_of_pair of(float first, float second) {
+    factors_of_pair f{pack<bf16>(first, second), 0};
+    float x, y;
+    unpack<bf16>(x, y, f.high);
+    f.low = pack<bf16>(first - x, second - y);
+    return f;
+  }
+  // Times both bf16 of a word.
+  KITTENS_DEVICE uint32_t times(uint32_t word) const {
+    return arch::fma_bf16_pairs(word, high, multiply_pairs<bf16>(word, low));
+  }
+};
+
 // The decays within a chunk. At token i of the chunk, L(i) is log₂ of their product up to i; a
 // token past the sequence's end does not decay. Two ways lead from the score of row i and column j
 // to its weight, with E the chunk's end in the order of the recurrence and its decay, e:
@@ -43,7 +63,8 @@ struct decays_of_tokens {
   of_tokens log_from_end;  // of rows: log₂ of what brings them back from the chunk's end
   of_tokens before, after;  // of rows of o: before the scores' part is added, and at last
   of_tokens weights;        // of rows of o, or 1
-  float total;              // log₂ of the chunk's decay
+  factors_of_pair to_end_of_pairs[Tokens / 2];  // what bf16 values take; of chunks of 64
+  float total;                                  // log₂ of the chunk's decay
 
   // Of tokens 16 · i and on.
   KITTENS_DEVICE static const sv<float, 16>& sixteen(const of_tokens& all, int i) {
@@ -131,6 +152,10 @@ KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
     sum -= own.data[i];
   }
   store_numbers(to.to_end, to_end);
+  if constexpr (kTokens == 2 && std::is_same_v<typename Config::type, bf16>) {
+    arch::store_shared(&to.to_end_of_pairs[lane],
+                       factors_of_pair::of(to_end.data[0], to_end.data[1]));
+  }
   if constexpr (Config::outputs) {
     if (p.o_weights != nullptr) o_weight = load_numbers<kTokens>(gates.o_weights);
     store_numbers(to.log_to_end, log_to_end);

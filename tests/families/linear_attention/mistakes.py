@@ -21,7 +21,7 @@ GRADIENT = r"value is |isnan"
 MISTAKES = (
     in_consumer(
         "a_chunk_is_read_before_it_has_come",
-        "      shared.chunks.wait_full(at);\n",
+        "    shared.chunks.wait_full(chunk);\n",
         "",
         r"wgmma by .* tma_load by .* nothing orders",
     ),
@@ -39,8 +39,8 @@ MISTAKES = (
     ),
     in_consumer(
         "the_state_is_written_while_others_multiply_by_it",
-        "    // All have read the values and the state, and what was stored last has left shared "
-        "memory.\n    warpgroup::sync(kBarrier + w);\n",
+        "    // All have read the state, and what was stored last has left shared memory.\n"
+        "    warpgroup::sync(kBarrier + w);\n",
         "",
         ORDERED,
     ),
@@ -61,6 +61,24 @@ MISTAKES = (
         "    warpgroup::mma_async_wait<1>(state);\n",
         "",
         r"read accumulator 0, which the product .* still has",
+    ),
+    in_consumer(
+        "scores_are_read_before_they_are_there",
+        "    warpgroup::mma_async_wait<1>(s);\n",
+        "",
+        r"read accumulator 0, which the product .* still has",
+    ),
+    in_consumer(
+        "the_first_state_is_not_fenced",
+        "      decay_and_publish(0);\n      arch::fence_async_proxy();\n",
+        "      decay_and_publish(0);\n",
+        "PROXY FENCE",
+    ),
+    in_consumer(
+        "what_o_is_stored_with_does_not_fence_the_state",
+        "    warpgroup::store(shared.o[w], o);\n",
+        "    warpgroup::store_unfenced(shared.o[w], o);\n",
+        "PROXY FENCE",
     ),
     in_consumer(
         "dots_are_taken_of_what_has_not_come",
@@ -130,7 +148,7 @@ MISTAKES = (
     ),
     at_anchors(
         "in_reverse_an_anchor_is_the_chunk_behind",
-        "if (Config::reverse ? step > 0 : step < stream.count) {",
+        "if (Config::reverse ? step > 0 : step < chunks) {",
         "if (step < stream.count) {",
         ANCHORED,
     ),
