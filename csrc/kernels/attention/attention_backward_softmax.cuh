@@ -34,18 +34,63 @@ struct attention_backward_softmax {
       float& x = s.data[line][i];
       float& gradient = dp.data[line][i];
       if constexpr (Capped) {
-        const float slope = fmaxf(fmaf(-x, x, 1.0f), 0.0f);  // 0 where −inf hides a key
+        const float of_tanh = slope(x);
         x = weight(x, lse);
-        gradient = x * slope * (gradient - delta);
+        gradient = x * of_tanh * (gradient - delta);
       } else {
         gradient = x * (gradient - delta);
       }
     });
   }
 
+  // With a softcap: s, tanh, becomes p times the slope there, and `weights` p.
+  template <class S, class W>
+  KITTENS_DEVICE void weights(S& s, W& weights, const row_pair* rows) const {
+#pragma unroll
+    for (int i = 0; i < S::cols / 8; ++i) {
+      const float4 pair = pair_of(rows, i);
+#pragma unroll
+      for (int line = 0; line < S::lines; ++line) {
+#pragma unroll
+        for (int half = 2 * (i % 2); half < 2 * (i % 2) + 2; ++half) {
+          float x, y;
+          s.get(x, y, line, i / 2, half);
+          const float of_x = weight(x, pair.x), of_y = weight(y, pair.y);
+          weights.set(line, i / 2, half, of_x, of_y);
+          s.set(line, i / 2, half, of_x * slope(x), of_y * slope(y));
+        }
+      }
+    }
+  }
+  // dp becomes ds, by what another warp has left of p, or of that product.
+  template <class S, class Factors>
+  KITTENS_DEVICE void gradient(S& dp, const Factors& factors, const row_pair* rows) const {
+#pragma unroll
+    for (int i = 0; i < S::cols / 8; i += 2) {
+      const float4 pairs[2] = {pair_of(rows, i), pair_of(rows, i + 1)};
+#pragma unroll
+      for (int line = 0; line < S::lines; ++line) {
+        const auto weights = factors.load(line, i / 2);
+#pragma unroll
+        for (int half = 0; half < 4; ++half) {
+          float p_x, p_y, x, y;
+          weights.get(p_x, p_y, half);
+          dp.get(x, y, line, i / 2, half);
+          dp.set(line, i / 2, half, p_x * (x - pairs[half / 2].z), p_y * (y - pairs[half / 2].w));
+        }
+      }
+    }
+  }
+
  private:
   KITTENS_DEVICE float weight(float logit, float lse) const {
     return arch::exp2_approx(fmaf(logit, p.scale_log2, -lse));
+  }
+  // Of tanh; 0 where −inf hides a key.
+  KITTENS_DEVICE static float slope(float x) { return fmaxf(fmaf(-x, x, 1.0f), 0.0f); }
+  // Of columns 8 · i and on, this lane's two.
+  KITTENS_DEVICE static float4 pair_of(const row_pair* rows, int i) {
+    return *reinterpret_cast<const float4*>(&rows[4 * i + arch::lane_id() % 4]);
   }
   // Hides what a row does not see, and the keys that do not exist.
   template <class S>
@@ -65,7 +110,7 @@ struct attention_backward_softmax {
   KITTENS_DEVICE static void each_number(const S&, const row_pair* rows, F f) {
 #pragma unroll
     for (int c = 0; c < S::cols / 8; ++c) {  // eight rows, two of this lane: one pair, one access
-      const float4 pair = *reinterpret_cast<const float4*>(&rows[c * 4 + arch::lane_id() % 4]);
+      const float4 pair = pair_of(rows, c);
 #pragma unroll
       for (int line = 0; line < S::lines; ++line) {
         f(line, 4 * c, pair.x, pair.z);

@@ -93,17 +93,20 @@ struct attention_backward_generic_form {
   int sharers;          // warps that share their keys
   int stages;           // of blocks of queries
   int gradient_stages;  // … and of what do is there
+  bool halves;          // half of the warps compute s and dv, the others dp and dk,
+  bool waits;           // … and dq's other half together with the next block's dp
 };
 
 // clang-format off
 inline constexpr attention_backward_generic_form kBackwardGenericForms[] = {
-    // head_dim shared_kb keys rows key_tiles sharers stages gradient_stages
-    {        64,      163, 128,  32,        2,      1,     2,              2},
-    {        64,       99, 128,  64,        1,      1,     2,              1},
-    {       128,      163, 128,  64,        2,      2,     2,              2},
-    {       128,       99, 128,  32,        1,      1,     2,              1},
-    {       256,      163,  64,  64,        2,      4,     1,              1},
-    {       256,       99,  32,  32,        1,      2,     1,              1},
+    // head_dim shared_kb keys rows key_tiles sharers stages gradient_stages halves waits
+    {        64,      163, 128,  32,        2,      1,     2,              2, false, false},
+    {        64,       99, 128,  64,        1,      1,     2,              1, false, false},
+    {       128,      163, 128,  64,        2,      2,     2,              2, false, false},
+    {       128,       99, 128,  32,        1,      1,     2,              1, false, false},
+    {       256,      227,  64,  64,        2,      2,     2,              2,  true,  true},
+    {       256,      163,  64,  64,        2,      2,     1,              1,  true, false},
+    {       256,       99,  32,  32,        1,      2,     1,              1, false, false},
 };
 // clang-format on
 

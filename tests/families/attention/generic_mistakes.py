@@ -7,6 +7,12 @@ from tests.tools.planted import Mistake
 
 planted = partial(Mistake, file="kernels/attention/attention_generic.cuh")
 in_backward = partial(Mistake, file="kernels/attention/attention_backward_generic.cuh")
+in_products = partial(Mistake, file="kernels/attention/attention_backward_generic_products.cuh")
+in_halves = partial(
+    Mistake,
+    file="kernels/attention/attention_backward_generic_halves.cuh",
+    program=GENERIC_BACKWARD[2].name,
+)
 
 COPIED = r"RACE at [^\n]*cp_async by |UNINITIALISED|in flight"
 
@@ -60,7 +66,7 @@ MISTAKES = (
         "arch::cp_async_wait<0>();",
         COPIED,
     ),
-    in_backward(
+    in_products(
         "rows_overwrite_the_stage_in_use",
         "const int other = Stages == 2 ? stage ^ 1 : 0;",
         "const int other = Stages == 2 ? stage : 0;",
@@ -68,30 +74,30 @@ MISTAKES = (
     ),
     in_backward(
         "ds_is_read_before_all_have_written_it",
-        "arch::sync_block();\n      load_next<1>(at, turn);",
-        "load_next<1>(at, turn);",
+        "arch::sync_block();\n      base::template load_next<1>(at, turn);",
+        "base::template load_next<1>(at, turn);",
         r"RACE at ",
     ),
     in_backward(
         "do_is_overwritten_before_all_have_read_it",
-        "arch::sync_block();\n      load_next<1>(at, turn);",
-        "load_next<1>(at, turn);\n      arch::sync_block();",
+        "arch::sync_block();\n      base::template load_next<1>(at, turn);",
+        "base::template load_next<1>(at, turn);\n      arch::sync_block();",
         COPIED,
         program=GENERIC_BACKWARD[3].name,
     ),
     in_backward(
         "shared_weights_are_read_before_all_parts_are_there",
-        "arch::sync_block();\n      add_product(dv",
-        "add_product(dv",
+        "arch::sync_block();\n      add_other_parts(dv",
+        "add_other_parts(dv",
         r"RACE at ",
-        program=GENERIC_BACKWARD[1].name,
+        program=GENERIC_BACKWARD[5].name,
     ),
     in_backward(
         "rows_of_shared_keys_are_overwritten_before_all_have_read_them",
-        "arch::sync_block();\n        load_next<1>(at, turn);",
-        "load_next<1>(at, turn);",
+        "arch::sync_block();\n        base::template load_next<1>(at, turn);",
+        "base::template load_next<1>(at, turn);",
         COPIED,
-        program=GENERIC_BACKWARD[2].name,
+        program=GENERIC_BACKWARD[5].name,
     ),
     in_backward(
         "the_tile_is_read_before_it_is_written",
@@ -109,6 +115,55 @@ MISTAKES = (
         "dk_is_read_before_all_have_written_it",
         "arch::sync_block();\n    store_rows",
         "store_rows",
+        r"RACE at ",
+    ),
+    in_halves(
+        "rows_are_not_waited_for_by_halves",
+        "arch::cp_async_wait<0>();",
+        "",
+        COPIED,
+    ),
+    in_halves(
+        "halves_read_rows_before_the_others_copies_are_there",
+        "arch::cp_async_wait<0>();\n    arch::sync_block();",
+        "arch::cp_async_wait<0>();",
+        COPIED + "|RACE at |DEADLOCK",
+    ),
+    in_halves(
+        "p_is_read_before_the_other_half_has_written_it",
+        "arch::named_barrier_sync(over_weights(), kPairThreads);",
+        "",
+        r"RACE at |UNINITIALISED",
+    ),
+    in_halves(
+        "shared_p_is_read_before_the_sharer_has_written_it",
+        "meet_sharers();\n        add_other_parts",
+        "add_other_parts",
+        r"RACE at ",
+    ),
+    in_halves(
+        "ds_is_read_before_the_other_half_has_written_it",
+        "arch::named_barrier_sync(kOverDs, Config::threads);",
+        "arch::named_barrier_arrive(kOverDs, Config::threads);",
+        r"RACE at ",
+    ),
+    in_halves(
+        "ds_takes_the_place_of_what_other_lanes_read",
+        "arch::sync_warp();  // ds takes the place of p",
+        "",
+        r"RACE at ",
+    ),
+    in_halves(
+        "rows_of_halves_are_overwritten_before_all_have_read_them",
+        "arch::sync_block();\n        base::template load_next<1>(at, turn);",
+        "base::template load_next<1>(at, turn);\n        arch::sync_block();",
+        COPIED,
+        program=GENERIC_BACKWARD[6].name,
+    ),
+    in_halves(
+        "halves_store_dk_over_keys_that_others_read",
+        "arch::sync_block();  // all have read k",
+        "",
         r"RACE at ",
     ),
 )

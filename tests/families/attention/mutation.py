@@ -10,8 +10,9 @@ BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) f
 NARROW, CAPPED, WIDE = BACKWARD
 GENERIC_BACKWARD = tuple(
     Program("attention", "attention_backward_generic", (f"CONFIGS={i}", f"SHARED_KB={kb}"))
-    for kb in (227, 99)
+    for kb in (227, 99, 163)
     for i in range(3)
+    if kb != 163 or i == 2  # others have the forms of 227
 )
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
@@ -23,7 +24,12 @@ TARGETS = {
     "kernels/attention/attention_tile.cuh": (BLOCKS, *PROGRAMS),
     "kernels/attention/attention_walk.cuh": PROGRAMS,
     "kernels/attention/attention_backward.cuh": BACKWARD,
-    "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD,
+    "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD[:6],
+    "kernels/attention/attention_backward_generic_halves.cuh": (
+        GENERIC_BACKWARD[2],
+        GENERIC_BACKWARD[6],
+    ),
+    "kernels/attention/attention_backward_generic_products.cuh": GENERIC_BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_bounds.cuh": BACKWARD,
@@ -49,6 +55,7 @@ TILE, PRODUCER, WALK = "attention_tile.cuh", "attention_producer.cuh", "attentio
 CONSUMER, ATTENTION = "attention_consumer.cuh", "attention_forward.cuh"
 OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.cuh"
 OF_BACKWARD = "attention_backward_generic.cuh"
+OF_PRODUCTS = "attention_backward_generic_products.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
 WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 BACKWARD_CONSUMER = "attention_backward_consumer.cuh"
@@ -273,13 +280,13 @@ LISTED: tuple[Listed, ...] = (
         SHARER,
     ),
     Listed(
-        OF_BACKWARD,
+        OF_PRODUCTS,
         "attention_backward_generic_config",
         "bound 1/2 shifted|limit 1/2 less",
         "through shared memory p and ds come out the same, and slower",
     ),
     Listed(
-        OF_BACKWARD,
+        OF_PRODUCTS,
         "attention_backward_generic_config",
         "bound 2/2 shifted|limit 2/2 (less|more)|branch (2|3)/3 double",
         "more or fewer columns of dq at a time",
@@ -314,7 +321,7 @@ LISTED: tuple[Listed, ...] = (
         "start 2/2 more|limit 2/2 less",
         "a NaN that is left is passed over by fmaxf; of infinities are Python's tests",
     ),
-    Listed(OF_BACKWARD, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
+    Listed(OF_PRODUCTS, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
         OF_BACKWARD,
         "attention_backward_generic_block::step",
@@ -322,8 +329,8 @@ LISTED: tuple[Listed, ...] = (
         "nobody reads a dq that was not wanted: it costs a product",
     ),
     Listed(
-        OF_BACKWARD,
-        "attention_backward_generic_block::dq_pairs_of",
+        OF_PRODUCTS,
+        "attention_backward_generic_products::dq_pairs_of",
         "term (2|3|5)/6 less",
         "of multiples of 32 below 256, 64 or 63 makes no difference there",
     ),
@@ -333,7 +340,7 @@ LISTED: tuple[Listed, ...] = (
         "limit (3|4)/4 less",
         "where keys are shared, q and do have as many stages",
     ),
-    Listed(OF_BACKWARD, "attention_backward_generic_block::add_dq", "guard always", ALL_FINITE),
+    Listed(OF_PRODUCTS, "attention_backward_generic_products::add_dq", "guard always", ALL_FINITE),
     Listed(
         BACKWARD_CONSUMER,
         "attention_backward_consumer",
