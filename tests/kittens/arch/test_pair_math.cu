@@ -26,8 +26,8 @@ __global__ void multiplies(const uint32_t* a, const uint32_t* b, const uint32_t*
 std::vector<uint32_t> fma_pairs(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b,
                                 const std::vector<uint32_t>& c) {
   const buffer<uint32_t> left(a), right(b), added(c), to(a.size());
-  run(multiplies, {.grid = {1}, .block = {128}}, left.data(), right.data(), added.data(),
-      to.data(), static_cast<int>(a.size()));
+  run(multiplies, {.grid = {1}, .block = {128}}, left.data(), right.data(), added.data(), to.data(),
+      static_cast<int>(a.size()));
   return to.get();
 }
 
