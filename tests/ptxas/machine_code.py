@@ -11,7 +11,16 @@ import pytest
 
 from build_tools import compile, cuda, resources, settings, toolchain
 from build_tools.settings import BuildError
+from tests.tools import families
 
+# Sources with generic kernels of each form, relative to the repository, and what they are compiled
+# for besides the architecture whose table is kept.
+GENERIC_FORMS = [
+    source
+    for module in families.each("machine_code.py")
+    for source in getattr(module, "GENERIC_FORMS", ())
+]
+GENERIC_ARCHITECTURES = ("sm_80", "sm_89", "sm_120")
 # Whether it is predicated, its name, and what else stands there.
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?([A-Z]\w*)(\S*)", re.M)
 LISTED = re.compile(r"^\s+(?:/\*[0-9a-f]{4,}\*/\s+|Function : )[^;\n]*;?", re.M)  # without its code

@@ -20,6 +20,7 @@ import pytest
 
 from build_tools import compile, cuda, resources, settings, toolchain
 from build_tools.settings import ROOT, BuildError
+from tests.ptxas.machine_code import GENERIC_ARCHITECTURES, GENERIC_FORMS
 
 KERNELS = "csrc/kernels"
 ACCESS = re.compile(
@@ -84,6 +85,12 @@ def left_out(paths: Iterable[Path], lines: set[tuple[str, int]]) -> list[str]:
 def test_each_access_is_in_the_machine_code(toolkit, tools, tmp_path):
     jobs = [
         job for job in cuda.kernel_jobs(toolkit) if job.name.endswith(f".{resources.ARCHITECTURE}")
+    ]
+    # What generic kernels have for GPUs of less shared memory alone.
+    jobs += [
+        cuda.job(toolkit, Path(source), architecture)
+        for source in GENERIC_FORMS
+        for architecture in GENERIC_ARCHITECTURES
     ]
     objects = compile.run(jobs, resources.TITLE)
     lines = lines_of(tools, [one.output for one in objects], tmp_path)

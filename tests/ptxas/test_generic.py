@@ -6,25 +6,19 @@ from pathlib import Path
 import pytest
 
 from build_tools import compile, cuda, resources
+from tests.ptxas.machine_code import GENERIC_ARCHITECTURES, GENERIC_FORMS
 from tests.tools import families
 
-# Sources with kernels of each form, relative to the repository.
-FORMS = [
-    source
-    for module in families.each("machine_code.py")
-    for source in getattr(module, "GENERIC_FORMS", ())
-]
 # Of a kernel of an architecture: how many bytes of spill loads there are, at most.
 SPILLS = {
     known: most
     for module in families.each("machine_code.py")
     for known, most in getattr(module, "GENERIC_SPILLS", {}).items()
 }
-ARCHITECTURES = ("sm_80", "sm_89", "sm_120")
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("source", FORMS)
+@pytest.mark.parametrize("architecture", GENERIC_ARCHITECTURES)
+@pytest.mark.parametrize("source", GENERIC_FORMS)
 def test_generic_kernels_spill_no_more_than_is_known(toolkit, source, architecture):
     """Nor do they need more shared memory than there is: a static_assert beside their launch.
 

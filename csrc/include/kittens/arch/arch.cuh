@@ -16,6 +16,7 @@
 #include "kittens/arch/memory.cuh"
 #include "kittens/arch/mma.cuh"
 #include "kittens/arch/occupancy.cuh"
+#include "kittens/arch/pair_math.cuh"
 #include "kittens/arch/registers.cuh"
 #include "kittens/arch/shared.cuh"
 #include "kittens/arch/shuffle.cuh"
