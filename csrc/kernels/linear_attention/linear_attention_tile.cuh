@@ -25,8 +25,9 @@ struct linear_attention_config {
   static constexpr int stages = consumers == 2 || !outputs ? 3 : 2;  // of 16 KiB to 48 KiB
   // Scores are computed a chunk before they are used: 2 to 4 % where blocks wait for memory alone.
   // Where they do not, that asks for a chunk too soon: 4 to 6 % slower (benchmarks/
-  // linear_attention.md).
-  static constexpr bool scores_ahead = key_width == 64 && consumers == 1 && !weighted;
+  // linear_attention.md). With fp16 there are no registers for it.
+  static constexpr bool scores_ahead =
+      std::is_same_v<T, bf16> && key_width == 64 && consumers == 1 && !weighted;
 
   using key_tile = st<T, kChunk, KeyWidth>;   // of q and k
   using value_tile = st<T, kChunk, kValues>;  // of v and o

@@ -47,6 +47,25 @@ def test_against_float64(case, kernel):
     cases.check_case(case, inputs, results)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_a_value_that_decays_is_rounded_once(dtype, kernel):
+    """Keys are the rows of an identity, so each row of the state is one token's decayed value."""
+    tokens, heads = 64, 2
+    v = torch.randn(1, tokens, heads, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
+    k = torch.eye(tokens, dtype=dtype)[None, :, None].expand(1, tokens, heads, tokens)
+    decay = torch.tensor([-0.01, -0.123])
+    with thunderkittens.backend("simulator", kernel=kernel):
+        _, state = thunderkittens.linear_attention(
+            k, k, v, log_decay=decay, output_final_state=True
+        )
+    left = torch.arange(tokens - 1, -1, -1)[:, None] * decay.double()  # [tokens, heads]
+    want = (left.exp()[None, :, :, None] * v.double()).transpose(1, 2)
+    # Half a unit of the type, which is no less near zero; and of the factor units of float32.
+    info = torch.finfo(dtype)
+    bound = (info.eps / 2 * 1.01 + 2**-20) * want.abs() + info.smallest_normal * info.eps / 2
+    assert ((state.double() - want).abs() <= bound).all()
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
 @pytest.mark.parametrize("kind", long_sequences.DECAYS)
 def test_gradients_of_decays_over_long_sequences(kind, packed, kernel):
