@@ -248,6 +248,7 @@ LISTED: tuple[Listed, ...] = (
         for name in ("of_row_block", "of_key_block")
     ),
     Listed(SEQUENCES, "attention_backward_starts", "start 2/7 less", "no number is less than 0"),
+    Listed(SEQUENCES, "attention_backward_starts", "start 1/7 less", "any count of a lane will do"),
     Listed(
         SEQUENCES,
         "attention_backward_starts",
