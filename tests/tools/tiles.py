@@ -58,6 +58,12 @@ def build(names: Iterable[str], where: str) -> dict[str, Path]:
     return dict(zip(names, built, strict=True))
 
 
+def _environment() -> dict[str, str]:
+    """A copy, in any thread: pytest sets and deletes names in its own meanwhile."""
+    values = ((name, os.environ.get(name)) for name in list(os.environ))
+    return {name: value for name, value in values if value is not None}
+
+
 def run(name: str, executable: Path, where: str) -> Outcome:
     """Runs a program."""
     setting = {} if where == GPU else {"KITTENS_SIM": where}
@@ -65,7 +71,7 @@ def run(name: str, executable: Path, where: str) -> Outcome:
     try:
         done = subprocess.run(
             [executable],
-            env=os.environ | setting,
+            env=_environment() | setting,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
