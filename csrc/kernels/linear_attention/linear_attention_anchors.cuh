@@ -26,7 +26,7 @@ inline constexpr int kAnchorVectors = Config::key_width / 16;
 
 // Where those of a head of a sequence begin. In shared memory, for there are no registers to spare.
 struct places_of_anchors {
-  uint4* states;
+  uint4* states;  // or null: not wanted
   float* products;
 
   template <class Config>

@@ -14,7 +14,7 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_chunkwise_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(shared.stream), chunks(stream.count) {}
+      : p(p), shared(shared), w(w), stream(shared.stream), steps(stream.count) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
@@ -30,7 +30,7 @@ class linear_attention_consumer {
     if constexpr (Config::outputs) {
       decay_and_publish(0);
       arch::fence_async_proxy();
-      if (Config::scores_ahead && chunks > 0) {
+      if (Config::scores_ahead && steps > 0) {
         issue_scores(s, at);
         warpgroup::mma_async_wait<0>(s);
       }
@@ -38,7 +38,7 @@ class linear_attention_consumer {
     }
     float decay = 0;  // log₂
 #pragma unroll 1
-    for (int step = 0; step < chunks; ++step, at.advance()) {
+    for (int step = 0; step < steps; ++step, at.advance()) {
       const int ahead = step + kDecaysAhead;
       const bool leaves_decays = warp == kFirstOfDecays + ahead % kDecaysAhead;
       request(step + Config::stages - 1);
@@ -72,7 +72,7 @@ class linear_attention_consumer {
   linear_attention_chunkwise_shared<Config>& shared;
   const int w;
   const chunk_stream& stream;
-  const int chunks;  // of the stream's; in a register, for every step asks
+  const int steps;  // a chunk each; in a register, for every step asks
   cursor<Config::stages> at, requested;
   uint32_t dotted_phase = 0;
   bool by_factors;                     // how the chunk's scores decay
@@ -160,7 +160,7 @@ class linear_attention_consumer {
     decay_and_publish(step + 1);
     if constexpr (Config::scores_ahead) {
       cursor<Config::stages> next = at;
-      if (step + 1 < chunks) next.advance();  // else once more this one's, for nobody
+      if (step + 1 < steps) next.advance();  // else once more this one's, for nobody
       issue_scores(s, next);
     }
     warpgroup::mma_async_wait<Config::scores_ahead ? 1 : 0>(o);
@@ -242,7 +242,7 @@ class linear_attention_consumer {
   KITTENS_DEVICE void decay_and_publish(int step) {
     const decays_type& next = decays_of(step);
     // In reverse the state is yet that in front of the chunk before.
-    if (Config::reverse ? step > 0 : step < chunks) {
+    if (Config::reverse ? step > 0 : step < steps) {
       const int token = stream.template token<Config>(Config::reverse ? step - 1 : step);
       pass_anchor<Config>(p, shared.anchors, token, w, state);
     }

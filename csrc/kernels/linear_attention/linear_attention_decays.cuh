@@ -2,6 +2,8 @@
 // (linear_attention_chunkwise.cuh, linear_attention_generic.cuh)
 #pragma once
 
+#include <bit>
+
 #include "kernels/linear_attention/linear_attention_stream.cuh"
 #include "kittens/arch/pair_math.cuh"
 #include "kittens/types/pairs.cuh"
@@ -28,21 +30,32 @@ struct places_of_gates {
   }
 };
 
-// Factors of two tokens next to each other: of each a bf16, in a half of a word, and another of
-// what rounding has left of it. A product with both is as exact as one with the factor in float.
+// Factors of two tokens next to each other, not below 0: of each a bf16, in a half of a word, and
+// another of what that has left of it. A product with both is off by 2⁻¹⁴ of itself, before it is
+// rounded to bf16, whose half unit is 2⁻⁸. `high` is rounded down and `low` above 0, so that an
+// infinity times both is the sum of two alike.
 struct alignas(2 * sizeof(uint32_t)) factors_of_pair {
   uint32_t high, low;
 
   KITTENS_DEVICE static factors_of_pair of(float first, float second) {
-    factors_of_pair f{pack<bf16>(first, second), 0};
+    factors_of_pair f;
+    f.high = std::bit_cast<uint32_t>(first) >> 16 | (std::bit_cast<uint32_t>(second) & 0xffff0000u);
     float x, y;
     unpack<bf16>(x, y, f.high);
-    f.low = pack<bf16>(first - x, second - y);
+    f.low = pack<bf16>(what_is_left(first, x), what_is_left(second, y));
     return f;
   }
   // Times both bf16 of a word.
   KITTENS_DEVICE uint32_t times(uint32_t word) const {
     return arch::fma_bf16_pairs(word, high, multiply_pairs<bf16>(word, low));
+  }
+
+ private:
+  // Of an infinite factor, too, from which nothing can be subtracted.
+  KITTENS_DEVICE static float what_is_left(float factor, float high) {
+    constexpr float kLeast = 0x1p-133f;  // of bf16
+    const float left = factor - high;
+    return left > kLeast || !(factor > 0) ? left : kLeast;
   }
 };
 

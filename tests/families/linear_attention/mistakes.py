@@ -148,7 +148,7 @@ MISTAKES = (
     ),
     at_anchors(
         "in_reverse_an_anchor_is_the_chunk_behind",
-        "if (Config::reverse ? step > 0 : step < chunks) {",
+        "if (Config::reverse ? step > 0 : step < steps) {",
         "if (step < stream.count) {",
         ANCHORED,
     ),

@@ -72,7 +72,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         "linear_attention_consumer.cuh",
         "linear_attention_consumer::store_own_scores",
-        "term 1/11 double",
+        "term 1/11 (more|double)",
         "of the first consumer alone, whose warps are 0 to 3",
     ),
     Listed(STEP_KERNEL, "linear_attention_step_config", "start double", TUNING),
