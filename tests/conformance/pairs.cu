@@ -1,26 +1,11 @@
-// Both bf16 of a word: a·b + c, rounded once.
-#include "kittens/arch/arch.cuh"
+// Both bf16 of a word: a·b + c, rounded once, by tests/kittens/arch/pair_cases.h.
+#include "arch/pair_cases.h"
 #include "record.h"
 
 namespace {
 
 using namespace kittens;
 using namespace kittens::testing;
-
-__global__ void multiplies(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out,
-                           int count) {
-  for (int i = arch::thread_id(); i < count; i += arch::block_threads()) {
-    out[i] = arch::fma_bf16_pairs(a[i], b[i], c[i]);
-  }
-}
-
-std::vector<uint32_t> fma_pairs(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b,
-                                const std::vector<uint32_t>& c) {
-  const buffer<uint32_t> left(a), right(b), added(c), to(a.size());
-  run(multiplies, {.grid = {1}, .block = {128}}, left.data(), right.data(), added.data(), to.data(),
-      static_cast<int>(a.size()));
-  return to.get();
-}
 
 TEST(any_words) {
   std::mt19937 random(7);

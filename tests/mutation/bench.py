@@ -8,7 +8,6 @@ since the last run costs nothing.
 import contextlib
 import dataclasses
 import functools
-import os
 import re
 import resource
 import signal
@@ -22,6 +21,7 @@ from pathlib import Path
 from build_tools import compile, content, cxx, precompiled, results, settings, simulator, toolchain
 from build_tools.settings import ROOT
 from tests.mutation.program import Program
+from tests.tools.environment import environment
 
 FOLDER = Path("tests/mutation")  # of the headers that the programs of all families share
 PRELUDE = FOLDER / "prelude.hpp"
@@ -258,7 +258,7 @@ def _run(executable: Path, policy: str, number: int, tests: str) -> tuple[str, s
     """Runs a program; returns how it noticed a mistake, what it said, and by which of its tests."""
     process = subprocess.Popen(
         [executable, "--stop", "--filter", tests],
-        env=os.environ | {"KITTENS_SIM": f"{policy},{OPTIONS}", NUMBER: str(number)},
+        env=environment(KITTENS_SIM=f"{policy},{OPTIONS}", **{NUMBER: str(number)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -6,7 +6,6 @@ What a GPU wrote is kept in `tests/conformance/golden`, one file for each topic 
 """
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from build_tools import cuda, settings, simulator
 from build_tools.settings import ROOT, BuildError
 from tests.tools import golden
+from tests.tools.environment import environment
 from tests.tools.golden import Record
 
 FOLDER = ROOT / "tests/conformance"
@@ -86,7 +86,7 @@ def ask(name: str, executable: Path, where: str) -> Records:
         try:
             done = subprocess.run(
                 [executable],
-                env=os.environ | setting | {"KITTENS_RECORDS": str(path)},
+                env=environment(**setting, KITTENS_RECORDS=str(path)),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

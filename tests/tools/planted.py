@@ -1,7 +1,6 @@
 """Mistakes that are planted in a kernel by hand: programs that have them, and what those print."""
 
 import dataclasses
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from build_tools.settings import ROOT
 from tests.mutation import targets
 from tests.mutation.bench import NUMBER, PRELUDE, Bench, Verdict
 from tests.mutation.program import Program
+from tests.tools.environment import environment
 
 POLICIES = ("eager", "lazy", "random:1", "random:2", "random:3", "random:4")
 TIMEOUT_SECONDS = 60  # a right program takes one
@@ -139,7 +139,7 @@ def _said(program: Path, policy: str, number: int, test: str) -> str:
     try:
         done = subprocess.run(
             [program, "--stop", "--filter", test],
-            env=os.environ | {"KITTENS_SIM": f"{policy},threads=1,spin=1", NUMBER: str(number)},
+            env=environment(KITTENS_SIM=f"{policy},threads=1,spin=1", **{NUMBER: str(number)}),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,

@@ -5,7 +5,6 @@ in race mode; built by nvcc, it runs on the GPU. `tests/kittens/sim` tests the s
 has no GPU side.
 """
 
-import os
 import re
 import subprocess
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from build_tools import cuda, settings, simulator
 from build_tools.settings import ROOT, BuildError
+from tests.tools.environment import environment
 
 FOLDER = ROOT / "tests/kittens"
 POLICIES = ("eager", "lazy", "random:1", "random:2,race")
@@ -58,12 +58,6 @@ def build(names: Iterable[str], where: str) -> dict[str, Path]:
     return dict(zip(names, built, strict=True))
 
 
-def _environment() -> dict[str, str]:
-    """A copy, in any thread: pytest sets and deletes names in its own meanwhile."""
-    values = ((name, os.environ.get(name)) for name in list(os.environ))
-    return {name: value for name, value in values if value is not None}
-
-
 def run(name: str, executable: Path, where: str) -> Outcome:
     """Runs a program."""
     setting = {} if where == GPU else {"KITTENS_SIM": where}
@@ -71,7 +65,7 @@ def run(name: str, executable: Path, where: str) -> Outcome:
     try:
         done = subprocess.run(
             [executable],
-            env=_environment() | setting,
+            env=environment(**setting),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

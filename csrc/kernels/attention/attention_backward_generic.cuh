@@ -40,8 +40,7 @@ template <class Config>
 class attention_backward_generic_block : attention_backward_generic_products<Config> {
   using base = attention_backward_generic_products<Config>;
   using base::add_dq, base::add_other_parts, base::add_part, base::columns_of, base::key_group,
-      base::keys_of, base::load_gradients, base::load_queries, base::p, base::part, base::score,
-      base::shared;
+      base::keys_of, base::load_first, base::p, base::part, base::score, base::shared;
   using typename base::factor, typename base::gradient, typename base::row_tile,
       typename base::scores, typename base::walk;
 
@@ -55,13 +54,7 @@ class attention_backward_generic_block : attention_backward_generic_products<Con
     zero(dk);
     zero(dv);
     walk at(p, shared.tile);
-    if (at.left > 0) {
-      load_rows<Config::threads>(shared.k, keys_of(p.k));
-      load_rows<Config::threads>(shared.v, keys_of(p.v));
-      load_queries(at, 0);
-      load_gradients(at, 0);
-      arch::cp_async_commit();
-    }
+    load_first(at);
     for (int stage = 0; at.left > 0; stage ^= 1) {
       step(at, stage);
       at.next();

@@ -66,8 +66,7 @@ template <class Config>
 struct attention_backward_generic_halves : attention_backward_generic_products<Config> {
   using base = attention_backward_generic_products<Config>;
   using base::add_dq, base::add_other_parts, base::add_part, base::columns_of, base::key_group,
-      base::keys_of, base::load_gradients, base::load_queries, base::p, base::part, base::score,
-      base::shared;
+      base::keys_of, base::load_first, base::p, base::part, base::score, base::shared;
   using typename base::factor, typename base::factor_tile, typename base::gradient,
       typename base::key_tile, typename base::row_tile, typename base::scores, typename base::walk;
   using softmax_of_block = attention_backward_softmax<Config::rows, Config::capped>;
@@ -75,13 +74,7 @@ struct attention_backward_generic_halves : attention_backward_generic_products<C
 
   KITTENS_DEVICE void compute() {
     walk at(p, shared.tile);
-    if (at.left > 0) {
-      load_rows<Config::threads>(shared.k, keys_of(p.k));
-      load_rows<Config::threads>(shared.v, keys_of(p.v));
-      load_queries(at, 0);
-      load_gradients(at, 0);
-      arch::cp_async_commit();
-    }
+    load_first(at);
     run(at);
   }
 

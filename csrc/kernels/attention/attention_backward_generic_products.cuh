@@ -112,6 +112,15 @@ class attention_backward_generic_products {
   KITTENS_DEVICE void load_gradients(const walk& at, int stage) {
     load_rows<Config::threads>(shared.d_o[stage], rows_of(p.d_o, at));
   }
+  // Keys, values and the first block, if there is one.
+  KITTENS_DEVICE void load_first(const walk& at) {
+    if (at.left == 0) return;
+    load_rows<Config::threads>(shared.k, keys_of(p.k));
+    load_rows<Config::threads>(shared.v, keys_of(p.v));
+    load_queries(at, 0);
+    load_gradients(at, 0);
+    arch::cp_async_commit();
+  }
   // Of the block behind `at`, what has so many stages; when all have met since they read it.
   template <int Stages>
   KITTENS_DEVICE void load_next(const walk& at, int stage) {

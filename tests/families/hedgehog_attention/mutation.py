@@ -57,6 +57,12 @@ LISTED: tuple[Listed, ...] = (
         "start .*|equality negated|limit .*|branch .*|bound shifted",
         TUNING,
     ),
+    Listed(
+        f"{_FOLDER}_generic.cuh",
+        "hedgehog_generic_block::for_each_element",
+        "term 1/8 double",
+        "where a tile's elements are does not depend on its rows",
+    ),
     Listed(f"{_FOLDER}_sums.cuh", "hedgehog_attention_finish", "limit 2/2 more", "any thread may"),
     Listed(_VECTORS, "hedgehog_vectors_config", "term .*", FOUR_BYTES),
     Listed(_VECTORS, f"{_STEP}::run", "limit 2/2 (less|more)", ANY_WARP),

@@ -6,30 +6,11 @@
 #include <random>
 #include <vector>
 
-#include "harness.h"
-#include "kittens/arch/pair_math.cuh"
-#include "kittens/arch/thread.cuh"
+#include "pair_cases.h"
 
-using namespace kittens;
-using testing::buffer;
-using testing::run;
+using kittens::testing::fma_pairs;
 
 namespace {
-
-__global__ void multiplies(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out,
-                           int count) {
-  for (int i = arch::thread_id(); i < count; i += arch::block_threads()) {
-    out[i] = arch::fma_bf16_pairs(a[i], b[i], c[i]);
-  }
-}
-
-std::vector<uint32_t> fma_pairs(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b,
-                                const std::vector<uint32_t>& c) {
-  const buffer<uint32_t> left(a), right(b), added(c), to(a.size());
-  run(multiplies, {.grid = {1}, .block = {128}}, left.data(), right.data(), added.data(), to.data(),
-      static_cast<int>(a.size()));
-  return to.get();
-}
 
 double value_of(uint32_t half) { return std::bit_cast<float>(half << 16); }
 

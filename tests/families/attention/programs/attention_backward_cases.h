@@ -30,6 +30,13 @@ TEST(window_to_both_sides) { check<bf16>({1, 200, 500, 1, 1, 150, 60}); }
 TEST(window_of_whole_tiles) { check<bf16>({1, 257, 640, 1, 1, 255, 0}); }
 // A tile of which one row does not see one key, and all other rows see all.
 TEST(window_of_a_tile_less_a_row) { check<bf16>({1, 300, 300, 1, 1, 126, 0}); }
+TEST(window_that_ends_at_an_outlier) {  // a tile's one key that one of its rows does not see
+  problem is{.batch = 1, .rows = 300, .keys = 300, .heads = 1, .key_heads = 1, .left = 254};
+  is.right = 0;
+  is.loud = 500;
+  is.loud_key = 0;
+  check<bf16>(is);
+}
 TEST(window_of_one_key) { check<bf16>({1, 130, 130, 1, 1, 0, 0}); }
 TEST(keys_that_nothing_sees) { check<bf16>({1, 60, 500, 3, 1, 20, 0, true}); }
 TEST(window_past_all_keys) { check<bf16>({1, 400, 100, 1, 1, 20, 0}); }
