@@ -153,7 +153,8 @@ def seam_functions(folder: Path = SEAM) -> set[str]:
 
 def called_functions() -> set[str]:
     """Returns the words of the programs' code: comments and what is in quotes left out."""
-    shared = [ROOT / "tests/kittens" / name for name in ("arch/wgmma_cases.h", "tensor_copies.h")]
+    names = "arch/pair_cases.h", "arch/wgmma_cases.h", "tensor_copies.h"
+    shared = [ROOT / "tests/kittens" / name for name in names]
     files = [*FOLDER.glob("*.cu"), *FOLDER.glob("*.h"), *shared]
     text = "\n".join(re.sub(r'//[^\n]*|"[^"\n]*"', "", path.read_text()) for path in files)
     return set(re.findall(r"\barch::(\w+)", text))

@@ -15,7 +15,7 @@ def test_settings_are_in_a_copy(monkeypatch):
 
 
 def test_names_that_come_and_go_meanwhile(monkeypatch):
-    """Threads change places often enough that `os.environ | {}` fails some hundred times."""
+    """Threads change places often enough that `os.environ | {}` fails a hundred times."""
     name = "KITTENS_COMES_AND_GOES"
     monkeypatch.delenv(name, raising=False)
     ended = threading.Event()
