@@ -10,7 +10,7 @@
 
 namespace kittens::testing {
 
-__global__ inline void multiplies_pairs(const uint32_t* a, const uint32_t* b, const uint32_t* c,
+static __global__ void multiplies_pairs(const uint32_t* a, const uint32_t* b, const uint32_t* c,
                                         uint32_t* out, int count) {
   for (int i = arch::thread_id(); i < count; i += arch::block_threads()) {
     out[i] = arch::fma_bf16_pairs(a[i], b[i], c[i]);
