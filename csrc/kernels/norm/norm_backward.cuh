@@ -14,6 +14,7 @@
 //
 //   few rows        norm_backward_few.cuh: all gradients in one launch; the plan says how few
 //   width ≤ 256     norm_backward_narrow.cuh: a few lanes a row
+//   medium rows     norm_backward_medium.cuh, many of them; norm_configs.cuh says which
 //   long rows       norm_backward_pipelined.cuh; norm_configs.cuh says which
 //   block           groups × warps; a group works on one row, a warp on 512 of its columns
 //   per row         one sum over the group's warps (three numbers), one barrier
@@ -262,12 +263,16 @@ struct group_sums {
     std::memcpy(static_cast<void*>(&e), &v, sizeof(v));
     store(place, e);
   }
-  KITTENS_DEVICE static void take(typename Config::vector& total,
+  KITTENS_DEVICE static void read(typename Config::vector& v,
                                   const sv<float, Config::length>& place) {
     exchanged e;
     load(e, place);
-    typename Config::vector v;
     std::memcpy(static_cast<void*>(&v), &e, sizeof(v));
+  }
+  KITTENS_DEVICE static void take(typename Config::vector& total,
+                                  const sv<float, Config::length>& place) {
+    typename Config::vector v;
+    read(v, place);
     add(total, total, v);
   }
 };

@@ -165,6 +165,7 @@ inline constexpr auto kForwardForms<add_rms_norm_kind, T, float, float> = kAllFl
 struct norm_kernel_set {
   bool narrow;     // norm_forward_narrow, norm_backward_narrow: up to 256 columns
   bool few;        // norm_backward_few: all gradients of few rows in one launch
+  bool medium;     // norm_backward_medium: as is_medium says
   bool pipelined;  // norm_backward_pipelined: of more than kPipelinedAbove columns
   bool barrier;    // norm_backward: all others
   bool long_rows;  // norm_forward_long, norm_backward_long_…
@@ -181,12 +182,24 @@ struct norm_kernel_set {
 // KB, 64.
 inline constexpr int64_t kPipelinedAbove = 2048, kPipelinedBytes = 192 * 1024;
 
+// Rows of more than a warp, whose last warp has lanes without columns; and many for each of the
+// backward's groups. (H100, bf16, add_layer_norm: 8192 × 768, 8 rows a group, 25.2 µs and 26.6;
+// 65536 × 768 152.9 and 142.4; 16384 × 1152, 31 rows a group, 68.1 and 59.6; 16384 × 1024 51.7 and
+// 53.4.)
+inline constexpr int64_t kMediumBelow = 2048, kMediumRows = 16;  // rows of a group, at least
+inline bool is_medium(const norm_backward_params& p) {
+  constexpr int64_t kColumns = norm_backward_shape::kWarpColumns;
+  return kColumns < p.width && p.width < kMediumBelow && p.width % kColumns != 0 &&
+         p.rows >= kMediumRows * norm_backward_shape::of(p.width).groups * p.partial_rows;
+}
+
 // R: element type of what was added.
 template <class Kind, class T, class R = T>
 inline constexpr norm_kernel_set kKernelSet = {};
 template <class Kind, kittens::half_width T>
 inline constexpr norm_kernel_set kKernelSet<Kind, T, T> = {.narrow = !Kind::adds,
                                                            .few = true,
+                                                           .medium = true,
                                                            .pipelined = true,
                                                            .barrier = true,
                                                            .long_rows = std::is_same_v<T, bf16>,

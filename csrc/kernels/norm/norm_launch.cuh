@@ -9,6 +9,7 @@
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_few.cuh"
 #include "kernels/norm/norm_backward_long.cuh"
+#include "kernels/norm/norm_backward_medium.cuh"
 #include "kernels/norm/norm_backward_narrow.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_configs.cuh"
@@ -217,6 +218,17 @@ void launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
 }
 
 template <class Config>
+void launch_backward_medium(const norm_backward_params& p, host::stream s) {
+  const auto shape = norm_backward_shape::of(p.width);
+  host::launch(norm_backward_medium<Config>,
+               {.grid = {p.partial_rows},
+                .block = {shape.groups * shape.warps * kWarp},
+                .shared_bytes = medium_bytes<Config>(shape.warps, shape.groups),
+                .max_threads = Config::max_threads},
+               s, p, row_layout_of(p.width, shape.warps));
+}
+
+template <class Config>
 void launch_backward_barrier(const norm_backward_params& p, host::stream s) {
   const auto shape = norm_backward_shape::of(p.width);
   const int64_t warps = shape.groups * shape.warps, exchanged = shape.groups > 1 ? warps : 0;
@@ -272,6 +284,12 @@ bool launch_own_backward(const norm_backward_params& p, host::stream s) {
       if constexpr (kHas.pipelined && arch::kHasMbarriers) {
         if (takes_pipelined<config>(p)) {
           launch_backward_pipelined<config>(p, s);
+          return true;
+        }
+      }
+      if constexpr (kHas.medium) {
+        if (is_medium(p)) {
+          launch_backward_medium<config>(p, s);
           return true;
         }
       }

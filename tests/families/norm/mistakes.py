@@ -14,6 +14,7 @@ in_forward = partial(Mistake, file="kernels/norm/norm_forward.cuh")
 in_backward = partial(Mistake, file="kernels/norm/norm_backward.cuh")
 in_reduce = partial(Mistake, file="kernels/norm/norm_reduce.cuh")
 in_pipeline = partial(Mistake, file="kernels/norm/norm_backward_pipelined.cuh")
+in_medium = partial(Mistake, file="kernels/norm/norm_backward_medium.cuh")
 in_few = partial(Mistake, file="kernels/norm/norm_backward_few.cuh")
 in_narrow = partial(Mistake, file="kernels/norm/norm_backward_narrow.cuh")
 in_lanes = partial(Mistake, file="kernels/norm/narrow_row.cuh")
@@ -159,6 +160,30 @@ MISTAKES = (
         "a_slot_is_asked_for_again_while_it_is_read",
         "    rows.request(at);\n    at = next;",
         "    rows.request(next);\n    at = next;",
+        r"RACE|" + WRONG,
+    ),
+    in_medium(
+        "weights_are_read_before_all_have_come",
+        "  arch::sync_block();\n  group_sum",
+        "  group_sum",
+        r"RACE|UNINITIALISED|" + WRONG,
+    ),
+    in_medium(
+        "sums_of_groups_overwrite_rows_that_others_read",
+        "  arch::sync_block();  // all groups have read their last rows\n",
+        "",
+        r"RACE",
+    ),
+    in_medium(
+        "groups_share_their_sums_of_a_row",
+        "add{shared[group], warp, warps, 1 + group};",
+        "add{shared[0], warp, warps, 1 + group};",
+        r"RACE|DEADLOCK|BARRIER",
+    ),
+    in_medium(
+        "the_next_medium_row_is_read_before_it_has_come",
+        "    arch::cp_async_wait<kSlots - 2>();\n",
+        "",
         r"RACE|" + WRONG,
     ),
     in_few(

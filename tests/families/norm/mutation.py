@@ -14,6 +14,7 @@ FORWARD_PROGRAM = Program("norm", "norm_forward")
 BACKWARD_PROGRAMS = tuple(Program("norm", "norm_backward", (f"CONFIGS={i}",)) for i in (0, 1))
 PIPELINED_PROGRAM = Program("norm", "norm_backward", ("CONFIGS=2",))
 FEW_PROGRAM = Program("norm", "norm_backward", ("CONFIGS=3",))
+MEDIUM_PROGRAM = Program("norm", "norm_backward", ("CONFIGS=4",))
 NARROW_PROGRAM = Program("norm", "norm_narrow")
 TARGETS = {
     "kernels/norm/any_element.cuh": (
@@ -31,6 +32,7 @@ TARGETS = {
     "kernels/norm/norm_backward.cuh": (*BACKWARD_PROGRAMS, NARROW_PROGRAM, PIPELINED_PROGRAM),
     "kernels/norm/norm_backward_few.cuh": (FEW_PROGRAM,),
     "kernels/norm/norm_backward_long.cuh": (BACKWARD_PROGRAMS[0],),
+    "kernels/norm/norm_backward_medium.cuh": (MEDIUM_PROGRAM,),
     "kernels/norm/norm_backward_narrow.cuh": (NARROW_PROGRAM,),
     "kernels/norm/norm_backward_pipelined.cuh": (PIPELINED_PROGRAM,),
     "kernels/norm/norm_reduce.cuh": (*BACKWARD_PROGRAMS, FEW_PROGRAM),

@@ -6,7 +6,7 @@ from tests.stress.problem import Stress
 
 
 def problems() -> list[Stress]:
-    """The backward of long rows; of shorter ones with a residual; and of rows off 16 bytes.
+    """The backward of pipelined rows; of others with a residual; and of rows off 16 bytes.
 
     Some eight rows for each block of an H200: more would take longer to check than to repeat.
     """
@@ -27,9 +27,19 @@ def problems() -> list[Stress]:
         other("add_rms_norm", 1024, (8448,), FP16, FP16, FP16),
         case(4095, (2112,), BF16, BF16, BF16, layout="offset"),
     ]
+    medium = [
+        case(768, (16897,), BF16, BF16, BF16),
+        other("add_layer_norm", 1096, (8448,), FP16, FP16, FP16, p=0.3),
+        other("add_rms_norm", 640, (16897,), BF16, BF16, BF16),
+    ]
+    kernels = (
+        ("norm_backward_pipelined", pipelined),
+        ("norm_backward_medium", medium),
+        ("norm_backward", fused),
+    )
     return [
         Stress(kernel, each, cases if isinstance(each, case) else rms_add_cases)
-        for kernel, some in (("norm_backward_pipelined", pipelined), ("norm_backward", fused))
+        for kernel, some in kernels
         for each in some
     ]
 

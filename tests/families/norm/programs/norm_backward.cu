@@ -4,6 +4,7 @@
 #include "kernels/norm/norm_backward.cuh"
 #include "kernels/norm/norm_backward_few.cuh"
 #include "kernels/norm/norm_backward_long.cuh"
+#include "kernels/norm/norm_backward_medium.cuh"
 #include "kernels/norm/norm_backward_pipelined.cuh"
 #include "kernels/norm/norm_reduce.cuh"
 #include "kittens/host/launch.cuh"
@@ -30,6 +31,16 @@ void launch_pipelined(const backward_shape& shape, const norm_backward_params& p
   const int64_t shared = sizeof(typename pipelined_sum<config::sums>::shared) +
                          shape.warps * kSlots * sizeof(pipelined_slot<config>);
   launch(norm_backward_pipelined<config>, {{p.partial_rows}, {shape.warps * kWarp}, shared},
+         nullptr, p, {shape.warps, 1.0f / float(p.width)});
+}
+
+template <class Kind>
+void launch_medium(const backward_shape& shape, const norm_backward_params& p) {
+  using config = norm_backward_config<Kind, bf16, 8>;
+  launch(norm_backward_medium<config>,
+         {{p.partial_rows},
+          {shape.groups * shape.warps * kWarp},
+          medium_bytes<config>(shape.warps, shape.groups)},
          nullptr, p, {shape.warps, 1.0f / float(p.width)});
 }
 
@@ -81,6 +92,11 @@ void launch_form(const backward_shape& shape, const norm_backward_params& p) {
     case backward_form::pipelined_floats:
       return launch_pipelined<add_rms_norm_kind, float>(shape, p);
     case backward_form::pipelined_add_rms: return launch_pipelined<add_rms_norm_kind>(shape, p);
+    default: return;
+#elif CONFIGS == 4
+    case backward_form::medium: return launch_medium<layer_norm_kind>(shape, p);
+    case backward_form::medium_rms: return launch_medium<rms_norm_kind>(shape, p);
+    case backward_form::medium_add: return launch_medium<add_layer_norm_kind>(shape, p);
     default: return;
 #else
     case backward_form::few: return launch_few<layer_norm_kind, bf16, 8>(shape, p);

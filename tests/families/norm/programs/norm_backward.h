@@ -1,6 +1,7 @@
 // The backward kernels, in the forms that run all of their code between them: five in the program
 // where CONFIGS is 0, three in that where it is 1, the pipelined ones in that where it is 2, and
-// those of few rows in that where it is 3.
+// those of few rows in that where it is 3, and
+// those of medium rows in that where it is 4.
 #pragma once
 
 #include "kernels/norm/norm.h"
@@ -24,6 +25,9 @@ enum class backward_form {
   few_add,     // add_layer_norm
   few_floats,  // add_rms_norm with a float residual
   any_few,
+  medium,
+  medium_rms,
+  medium_add,  // add_layer_norm
 };
 
 // How the rows are spread; the elements are bf16 where nothing else is said.

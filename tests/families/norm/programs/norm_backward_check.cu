@@ -61,10 +61,10 @@ void check(const problem& is) {
   const bool any = is_one_of(any_groups, any_long, any_few);
   const bool adds = any ? is.adds
                         : is_one_of(add_groups, add_floats, pipelined_add, pipelined_add_rms,
-                                    pipelined_floats, few_add, few_floats);
+                                    pipelined_floats, few_add, few_floats, medium_add);
   const bool centred = any ? is.centred
                            : !is_one_of(rms_groups, add_floats, pipelined_rms, pipelined_add_rms,
-                                        pipelined_floats, few_rms, few_floats);
+                                        pipelined_floats, few_rms, few_floats, medium_rms);
   const auto dys = normal_values<T>(is.rows * is.stride, 1);
   const auto xs = normal_values<R>(is.rows * is.stride, 2, is.mean);
   const auto dsums = normal_values<R>(is.rows * is.stride, 4);
@@ -259,6 +259,43 @@ TEST(pipelined_rms_sums) {
 }
 TEST(pipelined_sums_without_their_own_gradient) {
   problem is{{pipelined_add, 2, 1}, 5, 520, 520, 2, kBf16, kBf16};
+  is.dsum = false, is.dx = false;
+  check<bf16>(is);
+}
+
+#elif CONFIGS == 4
+
+TEST(medium_rows) {
+  check<bf16>({{medium, 2, 4}, 41, 704, 712, 2, kBf16, kFloat});
+  check<bf16>({{medium, 3, 2}, 23, 1288, 1288, 2, kFloat, kBf16});
+}
+TEST(fewer_rows_than_slots_and_groups) {
+  check<bf16>({{medium, 2, 4}, 6, 520, 520, 2, kBf16, kBf16});
+  check<bf16>({{medium, 2, 4}, 13, 520, 520, 1, kBf16, kBf16});
+}
+TEST(medium_rows_over_a_large_mean) {
+  problem is{{medium, 2, 4}, 19, 760, 760, 1, kBf16, kFloat};
+  is.mean = 300;
+  check<bf16>(is);
+}
+TEST(medium_dx_alone) {
+  check<bf16>({{medium, 2, 2}, 9, 1016, 1016, 2, kBf16, kBf16, true, false, false, false});
+}
+TEST(medium_dweight_alone) {
+  check<bf16>({{medium, 2, 4}, 17, 640, 640, 1, kBf16, kFloat, false, true, false});
+}
+TEST(medium_rms_rows) {
+  problem is{{medium_rms, 2, 4}, 50, 904, 912, 2, kBf16, kFloat};
+  is.mean = 2, is.offset = 1;
+  check<bf16>(is);
+}
+TEST(medium_sums) {
+  problem is{{medium_add, 2, 3}, 23, 1000, 1008, 2, kFloat, kBf16};
+  is.p = 0.3;
+  check<bf16>(is);
+}
+TEST(medium_sums_without_their_own_gradient) {
+  problem is{{medium_add, 2, 4}, 11, 520, 520, 1, kBf16, kBf16};
   is.dsum = false, is.dx = false;
   check<bf16>(is);
 }
