@@ -35,6 +35,7 @@ class decode_loader {
   using cache_type = typename Config::cache_type;
   using tile_type = typename Config::tile;
   static constexpr int kRuns = tile_type::cols / 8;  // of 16 bytes of a row
+  static constexpr int kRead = Config::steps * 2;    // of them those that are there
   static constexpr int kRowsAtOnce = kWarp / kRuns;
 
  public:
@@ -73,7 +74,9 @@ class decode_loader {
       arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
                          first + r >= unseen && first + r < end);
     };
+    const bool reads = kRead == kRuns || run < kRead;
     if (p.tiles_are_runs) {
+      if (!reads) return;
       from += place + r * strides.token;
 #pragma unroll
       for (int first = 0; first < kKeys; first += kRowsAtOnce) {
@@ -84,7 +87,8 @@ class decode_loader {
     }
 #pragma unroll 2
     for (int first = 0; first < kKeys; first += kRowsAtOnce) {
-      copy(first, from + arch::shuffle(place, first + r));
+      const int64_t row = arch::shuffle(place, first + r);
+      if (reads) copy(first, from + row);
     }
   }
 

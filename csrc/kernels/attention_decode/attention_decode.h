@@ -21,10 +21,15 @@ inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of t
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 
-// Columns of a kernel that takes heads of `head_dim`: those that a head lacks are zeros.
+// Columns of a kernel that takes heads of `head_dim`: those that a head lacks are zeros. A step of
+// its products is 16 columns, of a cache of e4m3 32.
 inline constexpr int64_t kDecodeMostColumns = 128;
-constexpr int64_t decode_columns(int64_t head_dim) {
-  return head_dim == 64 ? 64 : kDecodeMostColumns;
+constexpr int64_t decode_columns(int64_t head_dim, bool e4m3) {
+  if (head_dim == 64) return 64;
+  for (int64_t columns = e4m3 ? 96 : 80; columns < kDecodeMostColumns; columns += e4m3 ? 32 : 16) {
+    if (head_dim <= columns) return columns;
+  }
+  return kDecodeMostColumns;
 }
 
 // An item is a tile of queries of one key head of one sequence; what it needs of the keys is its

@@ -11,10 +11,13 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 template <class Config>
 struct decode_row {
   static constexpr int kRun = Config::width / kWarp;
+  static constexpr int kLanes = Config::columns / kRun;  // that have one
   using access = detail::run_access<float, kRun>;
   using run = lane_run<float, kRun>;
 
   float m = -INFINITY, l = 0, o[kRun] = {};
+
+  KITTENS_DEVICE static bool has_run() { return kLanes == kWarp || arch::lane_id() < kLanes; }
 
   // Of parts that there are lane i has the sums of part i, and all have a run each of its columns.
   template <int Parts>
@@ -55,7 +58,7 @@ KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) {
     const float* const from = &parts[i].rows[row].o[lane * sum_of_row::kRun];
-    if (i < count) sum_of_row::access::load_shared(values[i], from);
+    if (i < count && sum_of_row::has_run()) sum_of_row::access::load_shared(values[i], from);
   }
   sum_of_row sum;
   sum.add(sums, values);
@@ -92,7 +95,8 @@ KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const
     for (int i = 0; i < kPartsAhead; ++i) {
       const int part = from + i * of.step;
       const decode_record<Config>& record = records[item.slot(p, part) * kRows];
-      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun], part < of.end);
+      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun],
+                               part < of.end && sum_of_row::has_run());
     }
     sum.add(sums, values);
   }
@@ -102,9 +106,12 @@ KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const
 // As a part, in global memory.
 template <class Config>
 KITTENS_DEVICE void store_part(decode_record<Config>& record, const decode_row<Config>& sum) {
-  typename decode_row<Config>::run values;
+  using sum_of_row = decode_row<Config>;
+  typename sum_of_row::run values;
   values.set(sum.o);
-  decode_row<Config>::access::store(&record.o[arch::lane_id() * decode_row<Config>::kRun], values);
+  if (sum_of_row::has_run()) {
+    sum_of_row::access::store(&record.o[arch::lane_id() * sum_of_row::kRun], values);
+  }
   if (arch::lane_id() == 0) arch::store_global(&record.sums, {sum.m, sum.l});
 }
 

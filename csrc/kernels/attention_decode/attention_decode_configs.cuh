@@ -39,22 +39,25 @@ constexpr const decode_form& decode_form_of(int shared_kb) {
   return *form;
 }
 
-// T: bf16 or half. Width: of a head; of a narrower one, if Padded. Cache: T or fp8e4m3. SharedKb:
+// T: bf16 or half. Columns: of a head; of a narrower one, if Padded. Cache: T or fp8e4m3. SharedKb:
 // what a block may have, by the architecture.
-template <class T, int Width, class Cache = T, bool Padded = false,
+template <class T, int Columns, class Cache = T, bool Padded = false,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 struct decode_config {
   using type = T;
   using cache_type = Cache;
   static constexpr decode_form form = decode_form_of(SharedKb);
-  static constexpr int width = Width;
+  static constexpr int columns = Columns;
   static constexpr bool is_padded = Padded;
   static constexpr bool is_fp8 = sizeof(Cache) == 1;
   using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply
-  // Elements of e4m3 are moved in pairs.
-  using tile = st<product, kDecodeKeys, Width* int(sizeof(Cache)) / 2>;
+  // Elements of e4m3 are moved in pairs. Rows of 80, 96 and 112 lie where those of 128 would.
+  static constexpr int width = Columns == 64 ? 64 : 128;
+  using tile = st<product, kDecodeKeys, width* int(sizeof(Cache)) / 2>;
+  static constexpr int steps = Columns * int(sizeof(Cache)) / 2 / kBase;  // of 16 of its columns
+  static_assert(Columns * int(sizeof(Cache)) / 2 % kBase == 0);
   // Of a warp, for a tile of keys or of values.
-  static constexpr int slots = form.ring_kb * 1024 / (kDecodeKeys * Width * int(sizeof(Cache)));
+  static constexpr int slots = form.ring_kb * 1024 / (kDecodeKeys * width * int(sizeof(Cache)));
   static_assert(slots >= 1);
 };
 

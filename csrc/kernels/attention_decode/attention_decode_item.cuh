@@ -14,8 +14,8 @@ namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 // What has been added up of one row. In shared memory rows lie 8 banks apart.
 template <class Config>
 struct decode_record {
-  float o[Config::width];  // Σ 2^(s − m) v
-  float2 sums;             // m and Σ 2^(s − m)
+  float o[Config::columns];  // Σ 2^(s − m) v
+  float2 sums;               // m and Σ 2^(s − m)
   float unused[kDecodeRecordFloats - 2];
 };
 
@@ -76,7 +76,7 @@ class decode_item {
   using product = typename Config::product;
   using tile_type = typename Config::tile;
   static constexpr bool kFp8 = Config::is_fp8;
-  static constexpr int kColTiles = Config::width / kBase, kKeyTiles = kKeys / kBase;
+  static constexpr int kColTiles = Config::columns / kBase, kKeyTiles = kKeys / kBase;
 
  public:
   KITTENS_DEVICE explicit decode_item(const decode_arguments& p) : p(p) {}
@@ -121,7 +121,7 @@ class decode_item {
     }
     const int from = detail::matrix_row<rows, tile_type>(arch::lane_id());
 #pragma unroll
-    for (int c = 0; c < tile_type::cols / kBase; ++c) {
+    for (int c = 0; c < Config::steps; ++c) {
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
         uint32_t words[4];
@@ -184,7 +184,7 @@ class decode_item {
 #pragma unroll
     for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
-      for (int c = 0; c < tile_type::cols / kBase; ++c) {
+      for (int c = 0; c < Config::steps; ++c) {
         uint32_t words[4];
         arch::load_matrix<true>(
             words, &v.data[detail::moved_index<tile_type>(from, n * kBase, c * kBase)]);

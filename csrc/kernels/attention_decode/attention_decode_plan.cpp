@@ -52,7 +52,7 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 // Bytes of the parts of all teams.
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
-  const int64_t floats = decode_columns(p.head_dim) + kDecodeRecordFloats;
+  const int64_t floats = decode_columns(p.head_dim, p.cache.e4m3) + kDecodeRecordFloats;
   return 2 * teams * kDecodeRows * floats * int64_t{sizeof(float)};
 }
 

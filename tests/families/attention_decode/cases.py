@@ -125,13 +125,17 @@ def options() -> list[Case]:
 def padded() -> list[Case]:
     """Heads with fewer columns than a form of the kernel."""
     return [
-        *(Case((65, 0, 17, 100), 2, 4, 2, head_dim=d) for d in (8, 16, 72, 80, 120)),
+        *(Case((65, 0, 17, 100), 2, 4, 2, head_dim=d) for d in (8, 16, 72, 80, 104, 112, 120)),
         Case((1000, 33), 3, 8, 2, 96, dtype=FP16, sinks=FP32, softcap=30.0),
         Case((200, 5, 64), 1, 8, 2, 96, page=16, window=(40, None)),
         Case((2500,), 1, 2, 1, 96),
+        Case((2500,), 1, 2, 1, 80),  # parts of 20 lanes
+        Case((1000, 0, 33), 2, 16, 2, 112, dtype=FP16),
+        Case((200, 5, 64), 1, 8, 2, 88, page=64, window=(40, None)),
         *(Case((100, 40), 2, 6, 2, 40, layout=x) for x in LAYOUTS),
         *(Case((100, 40), 2, 6, 2, 96, out=x) for x in ("fused", "stepped")),
         *(Case((100, 33), 2, 6, 2, d, cache=FP8) for d in (16, 80, 96)),
+        Case((2500,), 1, 2, 1, 80, cache=FP8),
         Case((200, 5, 64), 1, 8, 2, 112, page=24, cache=FP8, dtype=FP16),
     ]
 
@@ -154,6 +158,7 @@ EXAMPLE = Case((100, 37), 1, 8, 2, 128)  # of `make sim`
 BUDGETS = {
     "attention_decode": Case((256, 100), 1, 4, 1, 128),
     "attention_decode, pages": Case((256, 100), 1, 4, 1, 128, page=16),
+    "attention_decode, 80 columns": Case((256, 100), 1, 4, 1, 80),
 }
 SMALL = "--tokens 2 --lengths 40,3"  # options of `make sim`, for its tests
 

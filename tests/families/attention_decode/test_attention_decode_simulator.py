@@ -30,6 +30,9 @@ SOME = [
     Case((300, 33), 1, 4, 1, 128, dtype=FP16, window=(100, None)),
     Case((300, 33), 1, 4, 1, 128, cache=FP8),
     Case((300, 33), 1, 4, 1, 96, page=24),
+    Case((300, 33), 1, 4, 1, 80),
+    Case((300, 33), 1, 4, 1, 104, dtype=FP16, page=64),
+    Case((300, 33), 1, 4, 1, 80, cache=FP8),
 ]
 SOME_APPENDED = [
     AppendCase(tokens=3, page=16, table=FP32),

@@ -154,7 +154,7 @@ void check_shared(const problem& is, int share) {
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
   const buffer<float> parts(2 * teams * kDecodeRows *
-                            (decode_columns(kWidth) + kDecodeRecordFloats));
+                            (decode_columns(kWidth, is.e4m3) + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),

@@ -4,15 +4,20 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-template <int Width, bool Padded = false>
+template <int Columns, bool Padded = false>
 void launch_both(const attention_decode_params& p) {
-  launch_decode<decode_config<bf16, Width, bf16, Padded>>(p, nullptr);
-  launch_decode<decode_config<bf16, Width, fp8e4m3, Padded>>(p, nullptr);
+  launch_decode<decode_config<bf16, Columns, bf16, Padded>>(p, nullptr);
+  if constexpr (Columns % 32 == 0) {
+    launch_decode<decode_config<bf16, Columns, fp8e4m3, Padded>>(p, nullptr);
+  }
 }
 
 void launch_all(const attention_decode_params& p) {
   launch_both<64>(p);
   launch_both<128>(p);
+  launch_both<80, true>(p);
+  launch_both<96, true>(p);
+  launch_both<112, true>(p);
   launch_both<128, true>(p);
 }
 
