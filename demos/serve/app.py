@@ -2,9 +2,11 @@
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from engine import Engine
 from fastapi import FastAPI
@@ -41,21 +43,50 @@ class Service:
     body_bytes: int
 
 
+class Mailbox:
+    """From the engine's thread to queues of the event loop.
+
+    Waking the loop costs a system call, and of a step there is a token for every text: what is
+    posted before the loop looks wakes it once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self.loop = loop
+        self._posted: deque[tuple[asyncio.Queue, int | str]] = deque()
+        self._called = False  # the loop will look; cleared before it does, so nothing is left lying
+
+    def post(self, to: asyncio.Queue, what: int | str) -> None:
+        """Puts it into a queue of the loop's. Of any thread."""
+        self._posted.append((to, what))
+        if not self._called:
+            self._called = True
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False
+        while self._posted:
+            to, what = self._posted.popleft()
+            to.put_nowait(what)
+
+
 class Stream:
     """The text of one request that is with the engine, in pieces as they come."""
 
-    def __init__(self, service: Service, engine: Engine, asked: Completion, prompt: list[int]):
+    def __init__(
+        self,
+        service: Service,
+        engine: Engine,
+        mailbox: Mailbox,
+        asked: Completion,
+        prompt: list[int],
+    ):
         self.engine, self.ends = engine, engine.ends
         self.text = TextStream(service.tokenizer, asked.stop)
         self.outcome: str | None = None  # when it has ended
         self.count = 0  # tokens of the answer
         self._events: asyncio.Queue[int | str] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-
-        def tell(what: int | str) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                loop.call_soon_threadsafe(self._events.put_nowait, what)
-
+        tell = partial(mailbox.post, self._events)
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         self.request = Request(prompt, asked.max_tokens, asked.sampling, seed, tell, tell)
         engine.submit(self.request)
@@ -79,6 +110,15 @@ def make_app(engine: Engine, service: Service) -> FastAPI:
     """The application; the engine is started and ended by whoever runs it."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # its pages load from elsewhere
     watchers: set[asyncio.Task] = set()
+    mailbox: Mailbox | None = None
+
+    def running_mailbox() -> Mailbox:
+        """The running loop's, which is known from the first request on."""
+        nonlocal mailbox
+        loop = asyncio.get_running_loop()
+        if mailbox is None or mailbox.loop is not loop:
+            mailbox = Mailbox(loop)
+        return mailbox
 
     @app.get("/health")
     async def health() -> Response:
@@ -100,7 +140,7 @@ def make_app(engine: Engine, service: Service) -> FastAPI:
         try:
             asked = await _read(http, service)
             prompt = await _prompt(asked, service)
-            stream = _submit(engine, service, asked, prompt)
+            stream = _submit(service, engine, running_mailbox(), asked, prompt)
         except BadRequest as error:
             refused = error.status in (429, 503)
             engine.metrics.ended("refused" if refused else "invalid")
@@ -187,9 +227,11 @@ def _echo(asked: Completion, service: Service, prompt: list[int]) -> str:
     return service.tokenizer.decode(prompt)
 
 
-def _submit(engine: Engine, service: Service, asked: Completion, prompt: list[int]) -> Stream:
+def _submit(
+    service: Service, engine: Engine, mailbox: Mailbox, asked: Completion, prompt: list[int]
+) -> Stream:
     try:
-        return Stream(service, engine, asked, prompt)
+        return Stream(service, engine, mailbox, asked, prompt)
     except ValueError as error:
         raise BadRequest(str(error)) from error
     except QueueFull as error:
