@@ -35,7 +35,7 @@ class decode_loader {
   using cache_type = typename Config::cache_type;
   using tile_type = typename Config::tile;
   static constexpr int kRuns = tile_type::cols / 8;  // of 16 bytes of a row
-  static constexpr int kRead = Config::steps * 2;    // of them those that are there
+  static constexpr int kRead = Config::steps * 2;    // of them those that products read
   static constexpr int kRowsAtOnce = kWarp / kRuns;
 
  public:

@@ -7,17 +7,20 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
-// without v.
+// without v. Lanes that the columns leave over have the first run, too.
 template <class Config>
 struct decode_row {
   static constexpr int kRun = Config::width / kWarp;
-  static constexpr int kLanes = Config::columns / kRun;  // that have one
+  static constexpr int kRuns = Config::columns / kRun;
   using access = detail::run_access<float, kRun>;
   using run = lane_run<float, kRun>;
 
   float m = -INFINITY, l = 0, o[kRun] = {};
 
-  KITTENS_DEVICE static bool has_run() { return kLanes == kWarp || arch::lane_id() < kLanes; }
+  // The first of this lane's.
+  KITTENS_DEVICE static int column() {
+    return kRuns == kWarp || arch::lane_id() < kRuns ? arch::lane_id() * kRun : 0;
+  }
 
   // Of parts that there are lane i has the sums of part i, and all have a run each of its columns.
   template <int Parts>
@@ -57,8 +60,8 @@ KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts
   typename sum_of_row::run values[kWarps] = {};
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) {
-    const float* const from = &parts[i].rows[row].o[lane * sum_of_row::kRun];
-    if (i < count && sum_of_row::has_run()) sum_of_row::access::load_shared(values[i], from);
+    const float* const from = &parts[i].rows[row].o[sum_of_row::column()];
+    if (i < count) sum_of_row::access::load_shared(values[i], from);
   }
   sum_of_row sum;
   sum.add(sums, values);
@@ -95,8 +98,7 @@ KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const
     for (int i = 0; i < kPartsAhead; ++i) {
       const int part = from + i * of.step;
       const decode_record<Config>& record = records[item.slot(p, part) * kRows];
-      sum_of_row::access::load(values[i], &record.o[lane * sum_of_row::kRun],
-                               part < of.end && sum_of_row::has_run());
+      sum_of_row::access::load(values[i], &record.o[sum_of_row::column()], part < of.end);
     }
     sum.add(sums, values);
   }
@@ -109,9 +111,7 @@ KITTENS_DEVICE void store_part(decode_record<Config>& record, const decode_row<C
   using sum_of_row = decode_row<Config>;
   typename sum_of_row::run values;
   values.set(sum.o);
-  if (sum_of_row::has_run()) {
-    sum_of_row::access::store(&record.o[arch::lane_id() * sum_of_row::kRun], values);
-  }
+  sum_of_row::access::store(&record.o[sum_of_row::column()], values);
   if (arch::lane_id() == 0) arch::store_global(&record.sums, {sum.m, sum.l});
 }
 

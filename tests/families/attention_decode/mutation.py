@@ -40,6 +40,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
     Listed(_MAIN, "decode_loader::load", "limit more", "a row has at most 16 runs"),
     Listed(_MAIN, "decode_loader::load", "start 1/3 less", "no key is before the first"),
+    Listed(
+        _MAIN,
+        "decode_loader::load",
+        "guard (3/4 never|4/4 always)|equality negated|bound 4/6 shifted",
+        "zeros, where nobody reads",
+    ),
     Listed(_MAIN, "decode_loader::look_up", "start (less|more)", "of keys that no query sees"),
     Listed(_COMBINE, "decode_row", "start (less|more)", "times 2^(−∞) with the first part"),
     Listed(_COMBINE, "decode_row::add", "term ./4 less", "a step more, with the lane itself"),
