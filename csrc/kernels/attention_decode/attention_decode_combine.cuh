@@ -7,7 +7,7 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
 // What has been added up of one row: a lane's run of columns of 2^(s − m) v, and l, the same
-// without v. Lanes that the columns leave over have the first run, too.
+// without v. Lanes that the columns leave over have the last run, too.
 template <class Config>
 struct decode_row {
   static constexpr int kRun = Config::width / kWarp;
@@ -18,9 +18,7 @@ struct decode_row {
   float m = -INFINITY, l = 0, o[kRun] = {};
 
   // The first of this lane's.
-  KITTENS_DEVICE static int column() {
-    return kRuns == kWarp || arch::lane_id() < kRuns ? arch::lane_id() * kRun : 0;
-  }
+  KITTENS_DEVICE static int column() { return smaller(arch::lane_id(), kRuns - 1) * kRun; }
 
   // Of parts that there are lane i has the sums of part i, and all have a run each of its columns.
   template <int Parts>
