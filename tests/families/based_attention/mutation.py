@@ -64,6 +64,12 @@ LISTED: tuple[Listed, ...] = (
         "limit 1/2 more",
         "the formula gives a column that is nothing a negative row, too",
     ),
+    Listed(
+        "based_attention/based_attention_generic_walk.cuh",
+        "row_pieces::load_async",
+        "limit less",
+        "a multiple of 2 below 16 is below 15",
+    ),
     Listed("based_attention/based_attention_sums.cuh", "key_sums::store", "limit more", SAME),
     Listed(
         "based_attention/based_attention_sums.cuh", "key_sums::for_each", "term 9/11 less", SAME

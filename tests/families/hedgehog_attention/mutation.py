@@ -63,6 +63,12 @@ LISTED: tuple[Listed, ...] = (
         "term 1/8 double",
         "where a tile's elements are does not depend on its rows",
     ),
+    Listed(
+        f"{_FOLDER}_gradient_rows.cuh",
+        "gradient_rows",
+        "start 2/3 (less|more)",
+        "a scale that products are divided by again: roundings alone differ",
+    ),
     Listed(f"{_FOLDER}_sums.cuh", "hedgehog_attention_finish", "limit 2/2 more", "any thread may"),
     Listed(_VECTORS, "hedgehog_vectors_config", "term .*", FOUR_BYTES),
     Listed(_VECTORS, f"{_STEP}::run", "limit 2/2 (less|more)", ANY_WARP),

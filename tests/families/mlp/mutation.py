@@ -53,4 +53,5 @@ LISTED: tuple[Listed, ...] = (
         "lanes that have nothing to do wait at the barrier of the cluster, too",
     ),
     Listed(TILES, "linear_gelu_config", "start 2/6 less", TUNING),
+    Listed(TILES, "produce", "index ./2 (less|more)", "which of them: all have one size"),
 )
