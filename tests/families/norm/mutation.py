@@ -49,6 +49,7 @@ HOST_SIDE = ("kernels/norm/norm_configs.cuh", "kernels/norm/norm_launch.cuh")
 FORWARD, NARROW = "norm_forward.cuh", "norm_forward_narrow.cuh"
 BACKWARD, NARROW_BACKWARD = "norm_backward.cuh", "norm_backward_narrow.cuh"
 PIPELINED, FEW = "norm_backward_pipelined.cuh", "norm_backward_few.cuh"
+MEDIUM = "norm_backward_medium.cuh"
 ANY, FORWARD_ANY, LONG = "any_element.cuh", "norm_forward_any.cuh", "norm_backward_long.cuh"
 REDUCE, ROW, DROPOUT = "norm_reduce.cuh", "norm/row.cuh", "dropout.cuh"
 NARROW_ROW = "norm/narrow_row.cuh"
@@ -173,6 +174,13 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(FORWARD_ANY, "norm_forward_any", "guard 6/9 always", "the first pass keeps one sum"),
     Listed(FORWARD_ANY, "scale_any", "guard 1/2 always", ADDS_ZERO),
+    Listed(MEDIUM, "centre_runs", "bound 1/2 shifted", NOT_BOUNDED),
+    Listed(
+        MEDIUM,
+        "norm_backward_medium",
+        "guard 3/6 always|bound 3/5 shifted",
+        "past the last row the slots are cleared, and nobody takes their sums",
+    ),
     Listed(ANY, "moves_whole_runs", "limit 1/2 less", ONE_BY_ONE),
     Listed(ANY, "moves_whole_runs", "limit 2/2 (less|more)", ONE_BY_ONE),
     Listed(ANY, "load_packed_as", "guard never", ONE_BY_ONE),
@@ -218,6 +226,12 @@ LISTED: tuple[Listed, ...] = (
     # What is done in vain.
     Listed(DROPOUT, "dropout_mask::factors_anywhere", "guard never", "nothing moves by 0"),
     Listed(FORWARD_LONG, "norm_forward_long", "index 5/13 less", "the other is 0 still"),
+    Listed(
+        MEDIUM,
+        "norm_backward_medium",
+        "guard 1/6 always",
+        "a slot that is cleared is written once more by the row that comes to it",
+    ),
     # How sums lie in shared memory.
     Listed(
         ROW,
@@ -242,6 +256,13 @@ LISTED: tuple[Listed, ...] = (
     Listed(FORWARD, "moments_of", "bound 3/3 shifted", SAME),
     # Barriers and lanes, of which any would do.
     Listed(BACKWARD, "norm_backward", "term more", ANY_BARRIER),
+    Listed(MEDIUM, "norm_backward_medium", "term 1/2 more", ANY_BARRIER),
+    Listed(
+        MEDIUM,
+        "norm_backward_medium",
+        "limit 1/2 more",
+        "any of the block's groups may do it, and there are two at least",
+    ),
     Listed(LONG, "norm_backward_long_dx", "term 2/2 more", ANY_BARRIER),
     Listed(FORWARD, "norm_row", "argument 1/3 more", ANY_BARRIER),
     Listed(FORWARD_ANY, "norm_forward_any", "term 2/2 more", ANY_BARRIER),
