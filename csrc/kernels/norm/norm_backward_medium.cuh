@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(Config::max_threads)
   of[0].load_from(p, r);
   of[1].load_from(p, r + stride);
   float part[Config::sums];  // of the sums of the row that comes next, this warp's
-  const auto sum_columns = [&](const cursor<kSlots>& at, const row_statistics<Config>& statistics) {
+  const auto part_of_sums = [&](const cursor<kSlots>& at, const row_statistics<Config>& statistics) {
     vector d, weight;
     rows.read(row, at, statistics);
     centre_runs(d, row, columns);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     row_sums<Config>(part, d, row.dy, weight, has_mean<Config>(p));
   };
   arch::cp_async_wait<kSlots - 1>();
-  if (r < p.rows) sum_columns(at, of[0]);
+  if (r < p.rows) part_of_sums(at, of[0]);
   for (; r < p.rows; r += stride) {
     cursor<kSlots> next = at;
     next.advance();
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(Config::max_threads)
     add(sums);
     // Past the last row too, where nobody takes them: with a condition, ptxas spills 20 bytes.
     arch::cp_async_wait<kSlots - 2>();
-    sum_columns(next, of[1]);
+    part_of_sums(next, of[1]);
 
     vector d, weight;
     rows.read(row, at, of[0]);
