@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(Config::max_threads)
   of[0].load_from(p, r);
   of[1].load_from(p, r + stride);
   float part[Config::sums];  // of the sums of the row that comes next, this warp's
-  const auto part_of_sums = [&](const cursor<kSlots>& at, const row_statistics<Config>& statistics) {
+  const auto part_of_sums = [&](const cursor<kSlots>& at,
+                                const row_statistics<Config>& statistics) {
     vector d, weight;
     rows.read(row, at, statistics);
     centre_runs(d, row, columns);
