@@ -14,6 +14,8 @@ GENERIC_BACKWARD = tuple(
     for i in range(3)
     if kb != 163 or i == 2  # others have the forms of 227
 )
+# Of head dimension 256, where warps halve the work.
+HALVES = (GENERIC_BACKWARD[2], GENERIC_BACKWARD[6])
 TARGETS = {
     "kernels/attention/attention_consumer.cuh": PROGRAMS,
     "kernels/attention/attention_forward.cuh": PROGRAMS,
@@ -25,10 +27,7 @@ TARGETS = {
     "kernels/attention/attention_walk.cuh": PROGRAMS,
     "kernels/attention/attention_backward.cuh": BACKWARD,
     "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD[:6],
-    "kernels/attention/attention_backward_generic_halves.cuh": (
-        GENERIC_BACKWARD[2],
-        GENERIC_BACKWARD[6],
-    ),
+    "kernels/attention/attention_backward_generic_halves.cuh": HALVES,
     "kernels/attention/attention_backward_generic_products.cuh": GENERIC_BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
@@ -37,7 +36,7 @@ TARGETS = {
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
     "kernels/attention/attention_backward_dq.cuh": BACKWARD,
     "kernels/attention/attention_backward_sequences.cuh": BACKWARD,
-    "kernels/attention/attention_backward_softmax.cuh": BACKWARD,
+    "kernels/attention/attention_backward_softmax.cuh": (*HALVES, *BACKWARD),
     "kernels/attention/attention_backward_wide_consumer.cuh": (WIDE,),
     "kernels/attention/attention_softcap.cuh": (CAPPED, *PROGRAMS),
 }

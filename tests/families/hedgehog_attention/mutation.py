@@ -64,6 +64,12 @@ LISTED: tuple[Listed, ...] = (
         "where a tile's elements are does not depend on its rows",
     ),
     Listed(
+        f"{_FOLDER}_generic.cuh",
+        "hedgehog_generic_block::for_each_element",
+        "term 4/8 double",
+        "of the pair's number it matters whether it is odd: tile::across",
+    ),
+    Listed(
         f"{_FOLDER}_gradient_rows.cuh",
         "gradient_rows",
         "start 2/3 (less|more)",
