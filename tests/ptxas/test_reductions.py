@@ -2,7 +2,7 @@
 
 nvcc makes a reduction (RED) of an `atomicAdd` whose result is not used; but in a kernel that also
 has a fence of the device (MEMBAR) it makes an atomic (ATOM) that sends the old number back, without
-a word. Attention's backward then took 1.1 to 1.5 times as long (benchmarks/attention.md). The
+a word. Attention's backward then took 1.1 to 1.4 times as long (benchmarks/attention.md). The
 instruction `red` itself stays one.
 """
 
