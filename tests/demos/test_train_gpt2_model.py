@@ -13,6 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 from trainers import DTYPES, build
 
+import thunderkittens
+from thunderkittens.optim import adamw
+
 CONFIG = Config(vocab_size=97, n_positions=40, n_embd=64, n_layer=2, n_head=2)
 LLAMA = LlamaSizes(97, n_positions=40, n_embd=64, n_layer=2, n_head=4, key_heads=2, hidden=88)
 BATCH, MICRO_STEPS, CLIP = 2, 2, 0.5
@@ -171,6 +174,39 @@ def test_two_updates_are_adamws(it):
         bound = 2 * 2**-24 * want.abs() + 2**-20 * 0.03
         assert ((got.double() - want).abs() <= bound).all(), name
         assert torch.equal(it.got[f"rounded.{name}"], got.to(it.dtype).float()), name
+
+
+def test_two_updates_are_our_optimizers(it, monkeypatch):
+    """Bit for bit, from the trainer's own gradients and their norm: both launch one kernel.
+
+    (A norm is a sum, which goes by tensors here and by pieces of memory there.)
+    """
+    device = "cuda" if it.case[0] == "gpu" else "cpu"
+    params = {
+        name: torch.nn.Parameter(it.before[name].to(it.dtype).to(device)) for name in it.names
+    }
+    for name, parameter in params.items():
+        parameter.grad = it.got[f"gradient.{name}"].to(parameter)
+    groups = [
+        {"params": [p for p in params.values() if p.dim() > 1], "weight_decay": 0.1},
+        {"params": [p for p in params.values() if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    optimizer = thunderkittens.optim.AdamW(
+        groups, betas=(0.9, 0.95), eps=1e-8, max_norm=CLIP, master_weights=True
+    )
+    norm = it.got["results"][MICRO_STEPS].to(device)
+    own = adamw.norm_of(list(params.values()), [p.grad for p in params.values()])
+    assert abs(float(own - norm)) < 2**-20 * float(norm)
+    monkeypatch.setattr(adamw, "norm_of", lambda params, grads: norm)
+    with thunderkittens.backend("auto" if device == "cuda" else "simulator"):
+        for rate in (0.01, 0.02):
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+    for name, parameter in params.items():
+        exact = optimizer.state[parameter].get("master_param", parameter).detach().cpu()
+        assert torch.equal(exact, it.got[f"updated.{name}"]), name
+        assert torch.equal(parameter.detach().float().cpu(), it.got[f"rounded.{name}"]), name
 
 
 def test_the_same_step_again_is_no_outlier(it):
