@@ -157,6 +157,18 @@ class OneToken:
         return tk.attention_decode(q, keys, values, **options)[:, 0]
 
 
+class Mixed:
+    """Attention of one new token of each row, and behind them of chunks; an `Attend`."""
+
+    def __init__(self, rows: OneToken, chunks: Chunks):
+        self.rows, self.chunks, self.count = rows, chunks, len(rows.lengths)
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Each by its own."""
+        ways = (self.rows, slice(None, self.count)), (self.chunks, slice(self.count, None))
+        return torch.cat([attend(layer, q[part], k[part], v[part]) for attend, part in ways])
+
+
 def _window(size: int | None) -> tuple[int, int] | None:
     """A window in our terms, how many tokens are seen to the left of one's own."""
     return None if size is None else (size - 1, 0)

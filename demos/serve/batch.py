@@ -2,14 +2,14 @@
 
     batch = Batch(model, rows=16, capacity=4096, page=64, pages=512)
     prompts = [Prompt([1, 5, 7], pages=[3]), Prompt([2], pages=[0])]
-    logits = batch.read(prompts, 512)                 # up to 512 of their tokens, in one pass
+    logits = batch.read(prompts, 512)                 # up to 512 of their tokens; a step of all
     batch.add(prompts, logits.argmax(-1))             # who is whole joins, with its first token
     logits = batch.step()                             # a step of all
     batch.go_on(logits.argmax(-1)); batch.remove(0)   # their next tokens; a text leaves
 
 Rows are kept dense: the last one takes the place of a row that leaves, which moves its entries of
 the page table and no key. On a GPU a step is of 1, 2, 4, 8 … rows, each captured in a CUDA graph,
-and nothing here waits for it.
+but for one that reads prompts; and nothing here waits for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from functools import partial
 
 import torch
 from models.cache import Cache
-from models.cached_attention import Chunks, OneToken, Part
+from models.cached_attention import Chunks, Mixed, OneToken, Part
 from models.decoding import captured
 from models.llama import Llama, rotary_tables
 from models.transfer import sent
@@ -74,9 +74,10 @@ class Batch:
 
     @torch.inference_mode()
     def read(self, prompts: Iterable[Prompt], most: int) -> Tensor:
-        """Reads up to so many further tokens, first those of the first prompt, in one pass.
+        """A step that reads up to so many further tokens, first those of the first prompt.
 
-        Returns the logits behind each prompt that is whole with that, [W, V].
+        Returns the logits behind each row, and behind each prompt that is whole with that,
+        [used + W, V].
         """
         parts, tokens, last, device = [], [], [], self.model.device
         for prompt in prompts:
@@ -86,10 +87,16 @@ class Batch:
                 tokens += prompt.tokens[prompt.read : end]
             if end == len(prompt.tokens):
                 last.append(len(tokens) - 1)
-        new = [part for _, part in parts]
-        attend = Chunks(self.model.config, new, self.tables, self.cache)
-        rows = sent(last, torch.int64, device)
-        logits = self.model(sent(tokens, torch.int64, device), attend, rows)
+        used, config = self.used, self.model.config
+        attend = Chunks(config, [part for _, part in parts], self.tables, self.cache)
+        taken = sent(tokens, torch.int64, device)
+        lengths = self.lengths[:used] + 1
+        if used:
+            rows = OneToken(config, lengths, self.tables, self.cache.rows(0, used))
+            attend, taken = Mixed(rows, attend), torch.cat([self.tokens[:used], taken])
+        behind = sent([*range(used), *(used + row for row in last)], torch.int64, device)
+        logits = self.model(taken, attend, behind)
+        self.lengths[:used].copy_(lengths)  # only now: memory may have been too small
         for prompt, part in parts:
             prompt.read = part.end
         return logits

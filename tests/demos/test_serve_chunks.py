@@ -72,8 +72,8 @@ def test_where_tokens_are():
     assert decoder.cache.slots([1], 3, 7).tolist() == [12 + n for n in range(3, 7)]
 
 
-def test_no_step_waits_for_more_than_a_chunk(monkeypatch):
-    """Those who run get a token at each turn, while long prompts are read between their steps."""
+def test_no_step_is_of_more_tokens_than_a_pass_may_have(monkeypatch):
+    """Those who run get a token at each turn, while long prompts are read in the same passes."""
     engine, read = make_engine(rows=3, pages=60, ends=(), chunk=5), []
     run, long, short = Asked([1, 2], 40), Asked([3] * 38, 20), Asked([4] * 6, 3)
     forward = Llama.forward
@@ -91,10 +91,10 @@ def test_no_step_waits_for_more_than_a_chunk(monkeypatch):
         read.clear()
         engine.turn()
         turns += 1
-        assert len(read) == 2 and read[0] == (5 if turns < 9 else 4)
+        assert read == [5 if turns < 12 else 2 + 1]
         assert len(run.got) == (tokens := tokens + 1)
         assert long.got or not short.got  # who came first is served first
-    assert turns == 9  # for 38 and 6 tokens
+    assert turns == 12  # of 4 tokens each, of 38 and 6, and 3 where two run
     monkeypatch.undo()
     while engine.busy:
         engine.turn()
@@ -113,7 +113,7 @@ def test_a_prompt_that_ends_in_its_middle_frees_its_pages(how, monkeypatch):
         engine.turn()
         check_pages(engine)
     assert [*engine._reading] == [long] and not long.got and not last.got
-    used = engine.pages.used
+    used, got = engine.pages.used, len(run.got)
     assert used == len(run.pages) + len(long.pages)
     if how == "cancel":
         engine.cancel(long)
@@ -132,14 +132,15 @@ def test_a_prompt_that_ends_in_its_middle_frees_its_pages(how, monkeypatch):
     assert long.outcomes == ["cancelled" if how == "cancel" else "error"] and not long.got
     if how == "close":
         assert run.outcomes == last.outcomes == ["error"] and engine.pages.used == 0
-        assert not engine.busy and tokens_read(engine) == 4 * 4
+        assert not engine.busy and tokens_read(engine) == 4 + 3 * 3
         return
     check_pages(engine)
+    assert len(run.got) == got + 1
     while engine.busy:
         engine.turn()
     run.check(ends=()), last.check(ends=())
     check_idle(engine, [run, long, last])
-    assert tokens_read(engine) == 4 * 4 + 5
+    assert tokens_read(engine) == 4 + 3 * 3 + 5
 
 
 def tokens_read(engine):

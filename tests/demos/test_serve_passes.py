@@ -87,10 +87,10 @@ def finish(engine, asked):
 def test_short_prompts_share_a_pass_and_a_long_one_is_cut():
     """In order of arrival: each of them has its first token before whoever came behind it."""
     engine = make_engine(rows=8, pages=60, ends=(), chunk=10)
-    asked = [Asked([n] * length, 3) for n, length in enumerate((4, 3, 23, 2, 2, 1))]
+    asked = [Asked([n] * length, 8) for n, length in enumerate((4, 3, 23, 2, 2, 1))]
     for request in asked:
         engine.submit(request)
-    for parts, begun in (([4, 3, 3], 2), ([10], 2), ([10], 3), ([2, 2, 1], 6)):
+    for parts, begun in (([4, 3, 3], 2), ([8], 2), ([8], 2), ([4, 2, 2], 5), ([1], 6)):
         assert parts_of_turn(engine) == [parts]
         assert [bool(request.got) for request in asked] == [n < begun for n in range(6)]
     assert parts_of_turn(engine) == []
@@ -129,6 +129,6 @@ def test_who_is_cancelled_among_those_that_are_read():
     engine.batch.read = read
     engine.cancel(asked[1])
     check_pages(engine)
-    assert parts_of_turn(engine) == [[10]]
+    assert parts_of_turn(engine) == [[9]]
     assert asked[1].outcomes == ["cancelled"] and not asked[1].got
     finish(engine, asked)
