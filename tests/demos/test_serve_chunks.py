@@ -18,7 +18,7 @@ from llamas import KINDS, PROMPTS, made
 from models.decoding import Decoder
 from models.llama import Llama
 from models.sampling import Sampling
-from served import SAMPLINGS, alone, in_bfloat16, model
+from served import SAMPLINGS, alone, check_likeliest, in_bfloat16, model
 
 from tests.integrations.models import bound
 
@@ -230,7 +230,10 @@ def test_the_longest_time_from_token_to_token_of_each_request(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_on_a_gpu_nothing_waits_but_for_tokens(sampling):
-    """Torch raises where it would wait for the device; and tokens are those without a lag."""
+    """Torch raises where it would wait for the device; and tokens are those without a lag.
+
+    Prompts share passes with each other, and with texts that run.
+    """
     on_gpu, runs = in_bfloat16("cuda"), []
     for lag in (0, 1):
         rng = random.Random(1)
@@ -247,3 +250,6 @@ def test_on_a_gpu_nothing_waits_but_for_tokens(sampling):
             torch.cuda.set_sync_debug_mode("default")
         runs.append([request.got for request in asked])
     assert runs[0] == runs[1] and all(runs[0])
+    if sampling.temperature == 0:
+        for request in asked:
+            check_likeliest(on_gpu, request.prompt, request.got)

@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("prometheus_client")
 pytest.importorskip("transformers")
 
+import engine as engine_module
 from batch import Batch, Prompt
 from engines import PAGE, Asked, check_idle, check_pages, make_engine
 from llamas import KINDS, made
@@ -20,7 +21,6 @@ LENGTHS = [3, 30, 1, 2, 9, 17, 1, 5]  # windows are of 8 tokens
 
 @pytest.mark.parametrize("most", [1, 4, 7, 32, 100])
 @pytest.mark.parametrize("kind", KINDS)
-@torch.inference_mode()
 def test_prompts_in_passes_are_the_prompts_alone(kind, most):
     """Logits, and what lies in the pages; where nothing was written is NaN: it is not read.
 
@@ -28,9 +28,10 @@ def test_prompts_in_passes_are_the_prompts_alone(kind, most):
     """
     _, _, ours = made(kind)
     rng, batch = random.Random(1), Batch(ours, 8, 40, PAGE, 30)
-    for layer in batch.cache.layers:
-        for cache in layer:
-            cache.fill_(torch.nan)
+    with torch.inference_mode():
+        for layer in batch.cache.layers:
+            for cache in layer:
+                cache.fill_(torch.nan)
     free, prompts = rng.sample(range(30), 30), []
     for length in LENGTHS:
         pages = [free.pop() for _ in range(batch.cache.pages_for(length))]
@@ -132,3 +133,66 @@ def test_who_is_cancelled_among_those_that_are_read():
     assert parts_of_turn(engine) == [[9]]
     assert asked[1].outcomes == ["cancelled"] and not asked[1].got
     finish(engine, asked)
+
+
+def test_when_memory_is_too_small_running_texts_go_on_all_the_same():
+    """One of those that were to be read ends, the first, and the others wait."""
+    engine = make_engine(rows=8, pages=60, ends=(), chunk=20)
+    run, first, second = asked = [Asked([n] * 5, 6) for n in range(3)]
+    engine.submit(run)
+    engine.turn()
+    engine.submit(first), engine.submit(second)
+    read = engine.batch.read
+
+    def failing(prompts, most):
+        raise torch.OutOfMemoryError
+
+    engine.batch.read = failing
+    engine.turn()
+    check_pages(engine)
+    assert (len(run.got), first.outcomes, [*engine._reading]) == (2, ["error"], [second])
+    engine.batch.read = read
+    assert parts_of_turn(engine) == [[5]]
+    finish(engine, asked)
+
+
+def test_who_runs_leaves_a_token_at_least_to_prompts():
+    engine = make_engine(ends=(), chunk=1)
+    asked = [Asked([1], 12), Asked([2] * 3, 2)]
+    for request in asked:
+        engine.submit(request)
+    assert [parts_of_turn(engine) for _ in range(5)] == [[[1]]] * 4 + [[]]
+    finish(engine, asked)
+
+
+def test_a_pass_without_a_token_is_not_waited_for(monkeypatch):
+    """That a lone prompt's chunk has none needs no look at the device."""
+    results, fetched = [], engine_module.fetched
+
+    def counted(numbers):
+        results.append(len(numbers))
+        return fetched(numbers)
+
+    monkeypatch.setattr(engine_module, "fetched", counted)
+    engine = make_engine(ends=(), chunk=10, lag=1)
+    asked = [Asked([1] * 23, 4)]
+    engine.submit(asked[0])
+    engine.turn(), engine.turn()
+    assert asked[0] in engine._reading and not results
+    finish(engine, asked)
+    assert results == [1] * 4
+
+
+def test_what_lies_before_a_window_is_not_read():
+    """Of 30 tokens 20 are there, and the next, through a window of 8, sees those from 13 on."""
+    _, _, ours = made("mistral")
+    batch, prompt = Batch(ours, 2, 40, PAGE, 20), Prompt([*range(30)], [*range(8, 16)])
+    expected = batch.read([Prompt([*range(30)], [*range(8)])], 99)
+    batch.read([prompt], 20)
+    gone = batch.cache.slots(prompt.pages, 0, 13)
+    with torch.inference_mode():
+        for layer in batch.cache.layers:
+            for cache in layer:
+                cache.flatten(0, 1)[gone] = torch.nan
+    found, _ = batch.read([prompt, Prompt([1], [16])], 99)
+    assert (found - expected[0]).abs().max() <= bound(expected)
