@@ -61,11 +61,12 @@ def ours(*given: torch.Tensor) -> torch.Tensor:
 
 
 def expected(i: Inputs, backward: bool) -> Expected:
-    """Each output in float64, and its bound, of rows: seven roundings one behind another.
+    """Each output in float64, and its bound: seven roundings one behind another.
 
     The error of a product of rounded numbers is, of unrelated ones, that of a random walk: what is
     rounded loses 2⁻⁹ of its size, on the average, of which twelve are allowed; the size is the root
-    mean square of a row.
+    mean square of a row or, if that is more, of a column: where a bias of the hidden layer is
+    large, all of that column of its weights' gradient is a sum of large, rounded numbers.
     """
     wide = [i[name].double().requires_grad_() for name in GIVEN]
     y = formula(*wide)
@@ -73,7 +74,8 @@ def expected(i: Inputs, backward: bool) -> Expected:
     allowed = 12 * tolerance.unit(torch.bfloat16)
     bounds = []
     for want in results:
-        size = want.square().mean(-1, keepdim=True).sqrt()
+        row, column = (want.square().mean(d, keepdim=True).sqrt() for d in (-1, 0))
+        size = torch.maximum(row, column)
         bounds.append((want, allowed * torch.maximum(want.abs(), size)))
     return bounds
 

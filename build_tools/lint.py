@@ -20,15 +20,20 @@ PYTHON_PATHS = (
 )
 TYPED_PATHS = ("thunderkittens", "tests/typing/user.py")
 CXX_PATTERNS = (
+    "benchmarks/**/*.cu",
     "csrc/**/*.h",
     "csrc/**/*.cuh",
     "csrc/**/*.hpp",
     "csrc/**/*.cpp",
     "csrc/**/*.cu",
     "demos/**/*.h",
+    "demos/**/*.cuh",
     "demos/**/*.cpp",
     "demos/**/*.cu",
     "tests/**/*.h",
+    "tests/**/*.cuh",
+    "tests/**/*.hpp",
+    "tests/**/*.cpp",
     "tests/**/*.cu",
 )
 

@@ -299,6 +299,14 @@ def test_files_are_short():
     assert not long, f"longer than 400 lines: {long}"
 
 
+def test_the_trainers_files_are_as_short_as_is_said():
+    said = re.search(r"`(demos/\w+)`.*?file has at most (\d+) lines", text(ARCHITECTURE), re.S)
+    own = [p for p in files(CXX | {".py"}) if p.as_posix().startswith(f"{said[1]}/")]
+    assert len(own) > 40
+    long = {str(p): n for p in own if (n := len(text(p).splitlines())) > int(said[2])}
+    assert not long, f"longer than {said[2]} lines: {long}"
+
+
 def test_the_tools_import_each_other_in_one_direction():
     modules = {
         path.stem: imported(path) for path in files({".py"}) if path.parts[0] == "build_tools"

@@ -64,7 +64,10 @@ def render(found: dict[str, Any]) -> str:
     for family, architectures in dict(build.get("kernels") or {}).items():
         lines.append(f"  kernels  {family}: {', '.join(architectures)}")
     for gpu in found["gpus"]:
-        lines.append(f"  GPU {gpu['index']}    {gpu['name']}, {gpu['architecture']}")
+        lines.append(
+            f"  GPU {gpu['index']}    {gpu['name']}, {gpu['architecture']}, "
+            f"{gpu['block_shared_kb']} KB of shared memory a block"
+        )
     if not found["gpus"]:
         lines.append("  GPUs     none that torch can use")
     state = "built" if found["simulator"] else "not built (make test builds it)"
@@ -108,9 +111,15 @@ def _gpus() -> list[dict[str, Any]]:
         return []
     gpus = []
     for index in range(torch.cuda.device_count()):
-        major, minor = torch.cuda.get_device_capability(index)
-        name = torch.cuda.get_device_name(index)
-        gpus.append({"index": index, "name": name, "architecture": f"sm_{major}{minor}"})
+        gpu: Any = torch.cuda.get_device_properties(index)  # whose stub lacks some attributes
+        gpus.append(
+            {
+                "index": index,
+                "name": gpu.name,
+                "architecture": f"sm_{gpu.major}{gpu.minor}",
+                "block_shared_kb": gpu.shared_memory_per_block_optin // 1024,
+            }
+        )
     return gpus
 
 

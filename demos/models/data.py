@@ -23,6 +23,7 @@ from models.checkpoint import END_OF_TEXT
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings"}
 _PIECE = 1 << 18  # characters given to the tokenizer at once; bounds its memory
 _TOGETHER = 256  # documents whose pieces it encodes on all cores at once
+_COLUMN = "text"  # of a Parquet file, as data sets for language models have it
 
 
 class DataError(ValueError):
@@ -32,8 +33,12 @@ class DataError(ValueError):
 def read_documents(pattern: str | None) -> list[str]:
     """The texts of a file, of all files under a folder, or of all files that match a glob.
 
-    None: the standard library. Files that are not UTF-8 text are passed over. The order is by the
-    hash of the path within the folder: the same everywhere, and unrelated to the contents.
+    None: the standard library. Files that are not UTF-8 text are passed over. Of a Parquet file,
+    `*.parquet`, each row's "text" is a document. The order is by the hash of the path within the
+    folder, and by rows: the same everywhere, and unrelated to the contents.
+
+    Raises:
+        DataError: There is no text there, or a Parquet file cannot be read.
     """
     root = Path(pattern or sysconfig.get_path("stdlib"))
     if pattern is None:
@@ -46,7 +51,7 @@ def read_documents(pattern: str | None) -> list[str]:
         files = [Path(name) for name in glob.glob(pattern, recursive=True)]
     names = {path: "/".join(_within(path, root)) for path in files if path.is_file()}
     files = sorted(names, key=lambda path: hashlib.sha256(names[path].encode()).digest())
-    documents = [text for text in map(_read_text, files) if text]
+    documents = [text for path in files for text in _read_texts(path) if text]
     if not files and not root.exists():
         raise DataError(f"--data {pattern or root}: there is no such file, and none that matches")
     if not documents:
@@ -157,11 +162,37 @@ def _within(path: Path, root: Path) -> tuple[str, ...]:
     return path.relative_to(root).parts if path.is_relative_to(root) else path.parts
 
 
-def _read_text(path: Path) -> str:
+def _read_texts(path: Path) -> list[str]:
+    if path.suffix == ".parquet":
+        return _read_rows(path)
     try:
-        return path.read_text(encoding="utf-8")
+        return [path.read_text(encoding="utf-8")]
     except (UnicodeDecodeError, OSError):
-        return ""
+        return []
+
+
+def _read_rows(path: Path) -> list[str]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise DataError(
+            f"--data {path}: pyarrow, which reads Parquet, is not installed (pip install pyarrow)"
+        ) from None
+    texts: list[str | None] = []
+    try:
+        file = parquet.ParquetFile(path)
+        names = file.schema_arrow.names
+        for batch in file.iter_batches(columns=[_COLUMN]) if _COLUMN in names else ():
+            texts += batch.column(_COLUMN).to_pylist()
+    except (ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DataError(f"--data {path}: not a Parquet file ({reason})") from error
+    if _COLUMN not in names:
+        raise DataError(f"--data {path}: has no column {_COLUMN!r}, but {', '.join(names)}")
+    wrong = next((text for text in texts if not isinstance(text, str | None)), None)
+    if wrong is not None:
+        raise DataError(f"--data {path}: {_COLUMN!r} must be strings, got {wrong!r:.40}")
+    return [text for text in texts if text is not None]
 
 
 def _pieces(documents: list[str]) -> Iterator[str]:

@@ -2,13 +2,15 @@
 
     python -m demos.train_gpt2.prepare --data my_text.txt --out data/mine --vocabulary 4096
     python -m demos.train_gpt2.prepare --data "docs/**/*.md" --out data/docs --tokenizer gpt2.json
+    python -m demos.train_gpt2.prepare --data "web/*.parquet" --out data/web --tokenizer gpt2.json
 
 The folder --out gets train.bin, eval.bin and tokenizer.json; of questions, with --hellaswag
-hellaswag_val.jsonl, hellaswag.bin. A .bin file is 256 int32, of which
-the first three are 20240520, 1 and the number of tokens, and the tokens as uint16; of a vocabulary
-above 65536, 20240801 and 7, and uint32. Each document begins with <|endoftext|>; eval.bin has the
-last ones, whole, of about 5 % of the characters, or of one alone its end. Questions are llm.c's
-evaluation file: hellaswag.h has the format. Nothing is fetched.
+hellaswag_val.jsonl, hellaswag.bin. A .bin file is 256 int32, of which the first three are 20240520,
+1 and the number of tokens, and the tokens as uint16; of a vocabulary above 65536, 20240801 and 7,
+and uint32. A document is a file, or the "text" of a row of Parquet (which wants pyarrow), and
+begins with <|endoftext|>; eval.bin has the last ones, whole, of about 5 % of the characters, or of
+one alone its end. Questions are llm.c's evaluation file: hellaswag.h has the format. Nothing is
+fetched.
 """
 
 import argparse
@@ -124,7 +126,9 @@ def write_questions(path: Path, tokenizer: Tokenizer, source: Path) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code: 0; 1 where something cannot be read or written; 2 of bad arguments."""
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__.split("\n")[0])
-    parser.add_argument("--data", help="file, folder or glob (default: the standard library)")
+    parser.add_argument(
+        "--data", help="file, folder or glob, of text or Parquet (default: the standard library)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="the folder of what is made")
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json (default: one is trained)")
     parser.add_argument(

@@ -26,6 +26,18 @@ def test_every_pattern_finds_files():
     assert not [pattern for pattern in lint.CXX_PATTERNS if not any(ROOT.glob(pattern))]
 
 
+def test_every_source_is_formatted():
+    suffixes = {".h", ".hpp", ".cuh", ".cu", ".cpp"}
+    trees = {pattern.partition("/")[0] for pattern in lint.CXX_PATTERNS}
+    sources = {
+        str(path.relative_to(ROOT))
+        for tree in trees
+        for path in (ROOT / tree).rglob("*")
+        if path.suffix in suffixes
+    }
+    assert not sources - {*lint.cxx_command()}
+
+
 def test_clang_format():
     problems = complaints("clang-format", lint.cxx_command())
     assert not problems, f"{problems}\n`make format` repairs them"

@@ -38,7 +38,9 @@ from demos.train_gpt2 import prepare
 # ---- Ten steps beside PyTorch -------------------------------------------------------------------
 
 
-def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_path):
+# β1, β2, weight decay and the largest norm: the defaults, and others.
+@pytest.mark.parametrize("recipe", [(0.9, 0.95, 0.1, 1.0), (0.8, 0.9, 0.3, 0.25)], ids=str)
+def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_path, recipe):
     """Every update sees all four sequences: their order does not matter to a mean.
 
     A gradient is off by what test_train_gpt2_model.py allows, and ten of them add up as a random
@@ -51,6 +53,9 @@ def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_pa
     path, out = write_tokens(tmp_path / "train.bin", tokens), tmp_path / "out"
     model = make_checkpoint(tmp_path / "init").double()
     options = "--batch 2 --steps 10 --lr 0.02 --warmup 2 --epsilon 1e-4 --dtype float32".split()
+    beta1, beta2, decay, clip = recipe
+    if recipe != (0.9, 0.95, 0.1, 1.0):
+        options += ["--beta1", beta1, "--beta2", beta2, "--weight-decay", decay, "--clip", clip]
     sizes = ["--length", LENGTH, "--total-batch", 4 * LENGTH, "--init", tmp_path / "init"]
     evaluation = ["--eval", path, "--eval-every", 10, "--eval-batches", 2]
     succeeded(run_trainer("--train", path, "--out", out, *options, *sizes, *evaluation))
@@ -58,8 +63,8 @@ def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_pa
     first = {name: value.clone() for name, value in model.state_dict().items()}
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-4)
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(beta1, beta2), eps=1e-4)
     batch = tokens.unfold(0, LENGTH + 1, LENGTH)
     losses = [float(loss) for loss in column(out, "loss")]
     assert len(losses) == 10
@@ -72,7 +77,7 @@ def test_ten_steps_are_pytorchs_and_learn_the_batch_by_heart(run_trainer, tmp_pa
         assert abs(losses[step] - loss.item()) < 2**-17, step
         optimizer.zero_grad()
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         assert math.isclose(float(column(out, "norm")[step]), float(norm), rel_tol=error)
         optimizer.step()
     assert losses[-1] < 0.7 * losses[0]

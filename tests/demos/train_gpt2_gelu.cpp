@@ -4,8 +4,8 @@
 //
 // WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` [rows, inner],
 // `weight` [inner, outer], `bias` [outer]; `dy` [rows, inner], `weight_behind` [outer, inner],
-// `before` [outer]. OUT: `hidden`, `activated`, `gradient` [rows, outer], `sums` and `added` [outer],
-// the latter to before.
+// `before` [outer]. OUT: `hidden`, `activated`, `gradient` [rows, outer], `sums` and `added`
+// [outer], the latter to before.
 #include "thunderkittens/kernels/mlp.h"
 #include "train_gpt2_device.h"
 

@@ -3,12 +3,12 @@
 //   probe IN OUT WHERE TYPE VOCABULARY POSITIONS WIDTH LAYERS HEADS BATCH MICRO_STEPS CLIP
 //         [KEY_HEADS HIDDEN]
 //
-// The last two: a model of Llama's shape. // WHERE: race, for the simulator's race mode, else what it is built for. IN: the parameters, and
-// `tokens`, [micro steps, batch, positions + 1]. OUT: `logits` of the first micro-batch; the
-// gradients of all as gradient.<parameter>; `results`, the sum of the losses of each and the
-// gradients' norm; the parameters after two updates by these gradients, at the learning rates 0.01
-// and 0.02, as updated.<parameter> in float32, and as rounded.<parameter>; `verdict`, of a third
-// one, behind a window of two.
+// The last two: a model of Llama's shape. WHERE: race, for the simulator's race mode, else what it
+// is built for. IN: the parameters, and `tokens`, [micro steps, batch, positions + 1]. OUT:
+// `logits` of the first micro-batch; the gradients of all as gradient.<parameter>; `results`, the
+// sum of the losses of each and the gradients' norm; the parameters after two updates by these
+// gradients, at the learning rates 0.01 and 0.02, as updated.<parameter> in float32, and as
+// rounded.<parameter>; `verdict`, of a third one, behind a window of two.
 #include <cstdio>
 #include <cstdlib>
 
@@ -58,8 +58,8 @@ void run(char** arguments) {
   const bool race = std::string(arguments[3]) == "race";
   const device d = race ? thunderkittens::simulated_device(true) : device_of(0);
   const dtype type = std::string(arguments[4]) == "float32" ? dtype::float32 : dtype::bfloat16;
-  config c{number(arguments[5]), number(arguments[6]), number(arguments[7]),
-           number(arguments[8]), number(arguments[9])};
+  config c{number(arguments[5]), number(arguments[6]), number(arguments[7]), number(arguments[8]),
+           number(arguments[9])};
   if (arguments[13] != nullptr) {
     c.is_llama = true;
     c.key_heads = number(arguments[13]);

@@ -3,8 +3,8 @@
 //   sums IN OUT WHERE TYPE ROWS WIDTH
 //
 // WHERE: race, for the simulator's race mode, else what it is built for. IN: `x` [rows, width],
-// `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half of wide,
-// `added`, those of x added to before.
+// `wide` [rows, 2 width], `before` [width]. OUT: `sums` of x, `part`, those of the left half of
+// wide, `added`, those of x added to before.
 #include "thunderkittens/kernels/mlp.h"
 #include "train_gpt2_device.h"
 

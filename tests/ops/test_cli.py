@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -246,12 +247,25 @@ def test_include_dir():
     assert (Path(thunderkittens.include_dir()) / "kittens.cuh").is_file()
 
 
-def test_render_of_a_machine_with_a_gpu():
+def test_a_machine_with_a_gpu(monkeypatch):
+    gpu = types.SimpleNamespace(
+        name="NVIDIA L4", major=8, minor=9, shared_memory_per_block_optin=99 * 1024
+    )
     found = cli.collect()
-    found["gpus"] = [{"index": 0, "name": "NVIDIA H200", "architecture": "sm_90"}]
-    found["build"] = {**found["build"], "kernels": {"norm": ["sm_90a"]}, "cuda": "13.0"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    found["gpus"] = cli._gpus()
+    found["build"] = {**found["build"], "kernels": {"norm": ["sm_89"]}, "cuda": "13.0"}
     text = cli.render(found)
-    assert "NVIDIA H200, sm_90" in text and "norm: sm_90a" in text
+    assert "GPU 0    NVIDIA L4, sm_89, 99 KB of shared memory a block\n" in text
+    assert "norm: sm_89" in text
+
+
+@pytest.mark.gpu
+def test_the_gpu_that_is_there():
+    (gpu, *_) = cli.collect()["gpus"]
+    assert gpu["architecture"] == "sm_90" and gpu["block_shared_kb"] == 227
 
 
 def test_exports():

@@ -36,6 +36,23 @@ def test_generic_kernels_spill_no_more_than_is_known(toolkit, source, architectu
     )
 
 
+def test_every_generic_kernel_is_among_them(toolkit):
+    """By its name: of some, other forms and element types are left out."""
+    sources = [job for job in cuda.kernel_jobs(toolkit) if "_sm90." not in Path(job.name).name]
+    forms = [cuda.job(toolkit, Path(source), GENERIC_ARCHITECTURES[-1]) for source in GENERIC_FORMS]
+    every, among = _kernels(sources), _kernels(forms)
+    assert len(every) > 30
+    missing = sorted(every - among)
+    assert not missing, "no GENERIC_FORMS of a family has a form of them"
+
+
+def _kernels(jobs: list[compile.Job]) -> set[str]:
+    """The names of the kernels that these compile, without their arguments."""
+    results = compile.run(jobs, "Compiling kernels")
+    reports = (result.job.log_path.read_text() for result in results)
+    return {each.name.partition("<")[0] for text in reports for each in resources.kernels(text)}
+
+
 def _is_known(architecture: str, complaint: str) -> bool:
     loads = re.search(r"(\d+) bytes spill loads", complaint)
     most = SPILLS.get((architecture, complaint.partition(": ")[0]), 0)

@@ -19,21 +19,26 @@ class attention_backward_consumer {
   KITTENS_DEVICE void consume() {
     for (;;) {
       shared.kv_ring.wait_full(kv_at);
-      tile = shared.read_tile();
+      tile = shared.read_tile(kv_stage());
       if (tile.n == attention_backward_tile::kEnd) break;
       zero(dk);
       zero(dv);
       query_blocks_walk<Config> walk(p, tile);
       if (walk.left > 0) {
         step<true>(walk);
+        release_stored();
         walk.next();
 #pragma unroll 1
         for (; walk.left > 0; walk.next()) step<false>(walk);
         finish();
+      } else {
+        release_stored();
       }
       store_tile();
+      if constexpr (Config::kv_stages == 1) release_stored();
       kv_at.advance();
     }
+    release_stored();  // the block's shared memory must outlast what is read of it
   }
 
  private:
@@ -44,17 +49,21 @@ class attention_backward_consumer {
   const attention_backward_softmax<Config::rows, Config::capped> softmax;
   const Number number;  // of the consumers, this warpgroup's
   attention_backward_tile tile;
-  cursor<1> kv_at;
+  cursor<Config::kv_stages> kv_at;
   cursor<Config::stages> at;
   cursor<Config::ds_stages> ds_at, dq_at;
   int64_t dq_block = 0;  // whose ds is in shared memory
   attention_dq_rows dq_rows;
+  static constexpr int kNone = -1;
+  int stored = kNone;  // of the thread that signals: the stage that release_stored gives back
 
   rt_fl<16, Config::head_dim> dk, dv;
   // [keys, rows]: s and p, dp and ds
   using scores = rt_fl<16, Config::rows>;
   using weights_tile = rt<T, 16, Config::rows>;
 
+  // A single stage's number takes no register.
+  KITTENS_DEVICE int kv_stage() const { return Config::kv_stages == 1 ? 0 : kv_at.stage; }
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
 
   template <class Tile>
@@ -72,7 +81,7 @@ class attention_backward_consumer {
 #pragma unroll
     for (int of = 0; of < Config::consumers; ++of) {
       const auto& ds = chunk_of(all[of], Config::rows == 64 ? 0 : number);
-      const auto& k = chunk_of(shared.k[of], Config::rows == 64 ? number : 0);
+      const auto& k = chunk_of(shared.k[kv_stage()][of], Config::rows == 64 ? number : 0);
       if (of == 0) {
         warpgroup::mm_AtB(dq, ds, k);
       } else {
@@ -104,10 +113,10 @@ class attention_backward_consumer {
     shared.row_ring.wait_full(at);
     const auto& rows = shared.row_block[at.stage];
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.k[number], shared.q[at.stage]);
+    warpgroup::mm_ABt(s, shared.k[kv_stage()][number], shared.q[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(dp, shared.v[number], shared.d_o[at.stage]);
+    warpgroup::mm_ABt(dp, shared.v[kv_stage()][number], shared.d_o[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(s);
     softmax.softmax(s, tile, tile.n * Config::keys + number * 64 + arch::warp_id() % 4 * 16,
@@ -156,22 +165,31 @@ class attention_backward_consumer {
   // dk takes the place of k, and dv that of v.
   KITTENS_DEVICE void store_tile() {
     arch::named_barrier_sync(kBarrier, 128 * Config::consumers);  // both have read k
+    auto& k = shared.k[kv_stage()][number];
+    auto& v = shared.v[kv_stage()][number];
     rt<T, 16, Config::head_dim> result;
     copy(result, dv);
-    warpgroup::store(shared.v[number], result);
+    warpgroup::store(v, result);
     mul(dk, dk, p.dk_scale);
     copy(result, dk);
-    warpgroup::store(shared.k[number], result);
+    warpgroup::store(k, result);
     warpgroup::sync(kBarrier + 1 + number);
     if (signals()) {
       const sequence_origin origin = p.k_origin(tile, p.sequences.keys);
       const int row = tile.n * Config::keys + number * 64;
-      tma::store_async(p.dv, shared.v[number], origin, row, tile.key_head);
-      tma::store_async(p.dk, shared.k[number], origin, row, tile.key_head);
+      tma::store_async(p.dv, v, origin, row, tile.key_head);
+      tma::store_async(p.dk, k, origin, row, tile.key_head);
       tma::store_commit_group();
-      tma::store_async_read_wait<0>();
-      shared.kv_ring.release_after_mma(kv_at);
+      stored = kv_stage();
     }
+  }
+  // The stage whose dk and dv are on their way out: where there are two, a step of the next tile
+  // later, so that nothing waits for them.
+  KITTENS_DEVICE void release_stored() {
+    if (stored == kNone) return;
+    tma::store_async_read_wait<0>();
+    arrive(shared.kv_ring.empty[stored]);
+    stored = kNone;
   }
 };
 

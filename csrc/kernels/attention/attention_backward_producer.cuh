@@ -22,29 +22,29 @@ class attention_backward_producer {
     }
     shared.kv_ring.wait_empty(kv_at);
     // All of it: the consumers read all.
-    shared.tile = attention_backward_tile{.n = attention_backward_tile::kEnd};
-    arrive(shared.kv_ring.full[0]);
+    shared.tile[kv_at.stage] = attention_backward_tile{.n = attention_backward_tile::kEnd};
+    arrive(shared.kv_ring.full[kv_at.stage]);
   }
 
  private:
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
   tile_walk walk;
-  cursor<1> kv_at;
+  cursor<Config::kv_stages> kv_at;
   cursor<Config::stages> at;
 
   KITTENS_DEVICE void load(const attention_backward_tile& tile) {
     shared.kv_ring.wait_empty(kv_at);
-    shared.tile = tile;
-    semaphore& full = shared.kv_ring.full[0];
+    shared.tile[kv_at.stage] = tile;
+    semaphore& full = shared.kv_ring.full[kv_at.stage];
     shared.kv_ring.expect(kv_at, 2 * Config::key_tiles * tma::bytes<typename Config::key_tile>);
     const sequence_origin keys = p.k_origin(tile, p.k_step), values = p.k_origin(tile, p.v_step),
                           queries = p.q_origin(tile);
     const int first_row = p.q_first(tile);
     for (int w = 0; w < Config::key_tiles; ++w) {
       const int row = tile.n * Config::keys + w * 64;
-      tma::load_async(shared.k[w], p.k, full, keys, row, tile.key_head);
-      tma::load_async(shared.v[w], p.v, full, values, row, tile.key_head);
+      tma::load_async(shared.k[kv_at.stage][w], p.k, full, keys, row, tile.key_head);
+      tma::load_async(shared.v[kv_at.stage][w], p.v, full, values, row, tile.key_head);
     }
     kv_at.advance();
     for (query_blocks_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {

@@ -35,6 +35,10 @@ struct attention_backward_config : attention_backward_rows_config<T, HeadDim> {
   static constexpr int key_tiles = wide ? 1 : consumers;
   static constexpr int keys = 64 * key_tiles;  // of a tile
   static constexpr int stages = 2, ds_stages = 2;
+  // Of k and v. Two: the next tile's come beside this one's products, and dk and dv leave beside
+  // the next one's (D 64: 1.04 to 1.06 times the rate at 512 keys, 1.02 to 1.06 at 1024). At 128
+  // the stage's number costs registers, which spill (0.82 to 0.88); at 256 there is no room.
+  static constexpr int kv_stages = HeadDim == 64 ? 2 : 1;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
@@ -81,7 +85,8 @@ struct alignas(16) attention_backward_tile {
 
 template <class Config>
 struct attention_backward_shared {
-  typename Config::key_tile k[Config::key_tiles], v[Config::key_tiles];
+  typename Config::key_tile k[Config::kv_stages][Config::key_tiles];
+  typename Config::key_tile v[Config::kv_stages][Config::key_tiles];
   typename Config::row_tile q[Config::stages], d_o[Config::stages];
   typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
   attention_row_block<Config::rows> row_block[Config::stages];
@@ -90,14 +95,14 @@ struct attention_backward_shared {
   // 128). Another block may store NaN there while they are copied (attention_dq_rows::
   // mark_not_finite): with the old factor or with NaN, what this block adds up is not read.
   alignas(16) float dq_factors[Config::stages][Config::rows];
-  attention_backward_tile tile;
-  ring<1> kv_ring;
+  attention_backward_tile tile[Config::kv_stages];
+  ring<Config::kv_stages> kv_ring;
   ring<Config::stages> row_ring;
   ring<Config::ds_stages> ds_ring;
 
   // The same in all lanes, which the compiler must know.
-  KITTENS_DEVICE attention_backward_tile read_tile() const {
-    const attention_backward_tile& t = tile;
+  KITTENS_DEVICE attention_backward_tile read_tile(int stage) const {
+    const attention_backward_tile& t = tile[stage];
     return {detail::uniform(t.n),       detail::uniform(t.key_head),       detail::uniform(t.batch),
             detail::uniform(t.q_start), detail::uniform(t.k_start),        detail::uniform(t.rows),
             detail::uniform(t.keys),    detail::uniform(t.first_row_block)};

@@ -20,7 +20,7 @@ class attention_backward_wide_consumer {
   KITTENS_DEVICE void consume() {
     for (;;) {
       shared.kv_ring.wait_full(kv_at);
-      tile = shared.read_tile();
+      tile = shared.read_tile(0);
       if (tile.n == attention_backward_tile::kEnd) break;
       zero(dk);
       zero(dv);
@@ -40,14 +40,14 @@ class attention_backward_wide_consumer {
  private:
   using T = typename Config::type;
   static constexpr int kRows = Config::rows / 2, kColumns = Config::head_dim / 2;
-  static_assert(kColumns == 128);
+  static_assert(kColumns == 128 && Config::kv_stages == 1);
   static constexpr int kBarrier = 1, kThreads = 128 * Config::consumers;
   using scores = rt_fl<16, kRows>;  // [keys, rows]: s and p, dp and ds
   const attention_backward_arguments<Config>& p;
   attention_backward_shared<Config>& shared;
   const attention_backward_softmax<Config::rows, Config::capped> softmax;
   attention_backward_tile tile;
-  cursor<1> kv_at;
+  cursor<Config::kv_stages> kv_at;
   cursor<Config::stages> at;  // of the block whose scores are computed next
   cursor<2> ds_at;
   rt_fl<16, kColumns> dk, dv;
@@ -63,8 +63,8 @@ class attention_backward_wide_consumer {
   KITTENS_DEVICE void issue_scores(scores& s, scores& dp) {
     shared.row_ring.wait_full(at);
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, shared.k[0], rows_of<kRows>(shared.q[at.stage], W * kRows));
-    warpgroup::mm_ABt(dp, shared.v[0], rows_of<kRows>(shared.d_o[at.stage], W * kRows));
+    warpgroup::mm_ABt(s, shared.k[0][0], rows_of<kRows>(shared.q[at.stage], W * kRows));
+    warpgroup::mm_ABt(dp, shared.v[0][0], rows_of<kRows>(shared.d_o[at.stage], W * kRows));
     warpgroup::mma_commit_group();
   }
 
@@ -89,10 +89,10 @@ class attention_backward_wide_consumer {
     warpgroup::mma_fence(dk, dv);
     warpgroup::mma_AB(dv, weights, columns_of<kColumns>(shared.d_o[here.stage], W * kColumns));
     warpgroup::mma_AB(dk, ds, columns_of<kColumns>(shared.q[here.stage], W * kColumns));
-    warpgroup::mm_AtB(left_dq, ds, columns_of<64>(shared.k[0], W * kColumns));
+    warpgroup::mm_AtB(left_dq, ds, columns_of<64>(shared.k[0][0], W * kColumns));
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
-    warpgroup::mm_AtB(right_dq, ds, columns_of<64>(shared.k[0], W * kColumns + 64));
+    warpgroup::mm_AtB(right_dq, ds, columns_of<64>(shared.k[0][0], W * kColumns + 64));
     warpgroup::mma_commit_group();
     ds_at.advance();
     warpgroup::mma_async_wait<1>(dk, dv, left_dq);
@@ -132,16 +132,16 @@ class attention_backward_wide_consumer {
     arch::named_barrier_sync(kBarrier, kThreads);  // both have read k and v
     rt<T, 16, kColumns> result;
     copy(result, dv);
-    warpgroup::store(columns_of<kColumns>(shared.v[0], W * kColumns), result);
+    warpgroup::store(columns_of<kColumns>(shared.v[0][0], W * kColumns), result);
     mul(dk, dk, p.dk_scale);
     copy(result, dk);
-    warpgroup::store(columns_of<kColumns>(shared.k[0], W * kColumns), result);
+    warpgroup::store(columns_of<kColumns>(shared.k[0][0], W * kColumns), result);
     arch::named_barrier_sync(kBarrier, kThreads);
     if (arch::thread_id() % 128 != 0) return;
     if constexpr (W == 0) {
       const sequence_origin origin = p.k_origin(tile, p.sequences.keys);
-      tma::store_async(p.dv, shared.v[0], origin, tile.n * Config::keys, tile.key_head);
-      tma::store_async(p.dk, shared.k[0], origin, tile.n * Config::keys, tile.key_head);
+      tma::store_async(p.dv, shared.v[0][0], origin, tile.n * Config::keys, tile.key_head);
+      tma::store_async(p.dk, shared.k[0][0], origin, tile.n * Config::keys, tile.key_head);
       tma::store_commit_group();
       tma::store_async_read_wait<0>();
     }

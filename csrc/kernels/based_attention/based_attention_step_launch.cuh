@@ -4,12 +4,15 @@
 #include <cmath>
 
 #include "kernels/based_attention/based_attention_step.cuh"
+#include "kittens/host/device.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::based_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 void launch_based_step(const based_attention_step_params& params, host::stream s) {
+  static_assert(host::fits_every_architecture(sizeof(based_attention_step_shared<Config>)),
+                "a block's shared memory");
   const based_attention_step_problem& p = params.problem;
   host::launch_programmatic(
       based_attention_step<Config>,

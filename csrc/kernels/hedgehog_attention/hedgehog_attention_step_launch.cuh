@@ -5,6 +5,7 @@
 
 #include "kernels/hedgehog_attention/hedgehog_attention_step.cuh"
 #include "kernels/hedgehog_attention/hedgehog_attention_step_vectors.cuh"
+#include "kittens/host/device.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
@@ -28,6 +29,8 @@ bool takes(const hedgehog_attention_step_params& params) {
 
 template <class Config>
 void launch_vectors(const hedgehog_step_arguments& a, int64_t blocks, host::stream s) {
+  static_assert(host::fits_every_architecture(sizeof(hedgehog_vectors_shared<Config>)),
+                "a block's shared memory");
   host::launch_programmatic(hedgehog_attention_step_vectors<Config>,
                             {{blocks}, {Config::threads}, sizeof(hedgehog_vectors_shared<Config>)},
                             s, a);
@@ -35,6 +38,8 @@ void launch_vectors(const hedgehog_step_arguments& a, int64_t blocks, host::stre
 
 template <class T>
 void launch_hedgehog_step(const hedgehog_attention_step_params& params, host::stream s) {
+  static_assert(host::fits_every_architecture(sizeof(hedgehog_step_shared)),
+                "a block's shared memory");
   const hedgehog_attention_step_problem& p = params.problem;
   const hedgehog_step_arguments a{
       .tensors = params.tensors,

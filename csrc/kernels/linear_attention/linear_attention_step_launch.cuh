@@ -2,12 +2,15 @@
 #pragma once
 
 #include "kernels/linear_attention/linear_attention_step.cuh"
+#include "kittens/host/device.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 void launch_step(const linear_attention_step_params& params, host::stream s) {
+  static_assert(host::fits_every_architecture(sizeof(linear_attention_step_shared<Config>)),
+                "a block's shared memory");
   const linear_attention_step_problem& p = params.problem;
   const int64_t parts = (p.value_width + Config::columns - 1) / Config::columns;
   host::launch_programmatic(linear_attention_step<Config>,

@@ -16,6 +16,7 @@
 #include "kernels/norm/norm_forward.cuh"
 #include "kernels/norm/norm_forward_long.cuh"
 #include "kernels/norm/norm_forward_narrow.cuh"
+#include "kittens/host/block_shared.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
@@ -28,6 +29,10 @@ void launch_any_norm_backward(const norm_backward_params& p, host::stream s);
 void launch_norm_reduce(const norm_backward_params& p, host::stream s);
 
 using host::ceil_div;
+
+// What a block may have, by the architecture: 227 KB of sm_90a, 99 of sm_120.
+inline constexpr int64_t kBlockBytes =
+    int64_t{1024} * host::least_block_shared_kb(host::architecture::KITTENS_TARGET);
 
 inline row_layout row_layout_of(int64_t width, int64_t warps) {
   return {int(warps), 1.0f / float(width)};
@@ -196,18 +201,29 @@ void launch_backward_narrow(const norm_backward_params& p, host::stream s) {
 }
 
 template <class Config>
-int64_t pipelined_bytes(const norm_backward_shape& shape) {
+constexpr int64_t pipelined_bytes(const norm_backward_shape& shape) {
   return sizeof(typename pipelined_sum<Config::sums>::shared) +
          shape.warps * kSlots * sizeof(pipelined_slot<Config>);
 }
 template <class Config>
-bool takes_pipelined(const norm_backward_params& p) {
-  const auto shape = norm_backward_shape::of(p.width);
-  return p.width > kPipelinedAbove &&
-         shape.blocks_per_multiprocessor() * pipelined_bytes<Config>(shape) <= kPipelinedBytes;
+constexpr bool takes_pipelined(int64_t width) {
+  const auto shape = norm_backward_shape::of(width);
+  const int64_t bytes = pipelined_bytes<Config>(shape);
+  return width > kPipelinedAbove && bytes <= kBlockBytes &&
+         shape.blocks_per_multiprocessor() * bytes <= kPipelinedBytes;
+}
+template <class Config>
+constexpr bool pipelined_fits() {
+  for (int64_t width = norm_backward_shape::kWarpColumns; width <= kNormFusedWidth;
+       width += norm_backward_shape::kWarpColumns) {
+    const int64_t bytes = pipelined_bytes<Config>(norm_backward_shape::of(width));
+    if (takes_pipelined<Config>(width) && bytes > kBlockBytes) return false;
+  }
+  return true;
 }
 template <class Config>
 void launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
+  static_assert(pipelined_fits<Config>(), "a block's shared memory");
   const auto shape = norm_backward_shape::of(p.width);
   host::launch(norm_backward_pipelined<Config>,
                {.grid = {p.partial_rows},
@@ -218,7 +234,17 @@ void launch_backward_pipelined(const norm_backward_params& p, host::stream s) {
 }
 
 template <class Config>
+constexpr bool medium_fits() {
+  for (int64_t width = norm_backward_shape::kWarpColumns; width <= kMediumBelow;
+       width += norm_backward_shape::kWarpColumns) {
+    const auto shape = norm_backward_shape::of(width);
+    if (medium_bytes<Config>(shape.warps, shape.groups) > kBlockBytes) return false;
+  }
+  return true;
+}
+template <class Config>
 void launch_backward_medium(const norm_backward_params& p, host::stream s) {
+  static_assert(medium_fits<Config>(), "a block's shared memory");
   const auto shape = norm_backward_shape::of(p.width);
   host::launch(norm_backward_medium<Config>,
                {.grid = {p.partial_rows},
@@ -282,7 +308,7 @@ bool launch_own_backward(const norm_backward_params& p, host::stream s) {
       return kHas.narrow;
     case norm_backward_path::rows:
       if constexpr (kHas.pipelined && arch::kHasMbarriers) {
-        if (takes_pipelined<config>(p)) {
+        if (takes_pipelined<config>(p.width)) {
           launch_backward_pipelined<config>(p, s);
           return true;
         }

@@ -124,7 +124,7 @@ void our_own_error_is_ours_alone() {
 }
 
 void a_block_has_as_much_shared_memory_as_the_device() {
-  block_shared = 99 * 1024;  // of an sm_89
+  block_shared = 99 * 1024;    // of an sm_89
   const int most = 98 * 1024;  // beside what the kernel has of its own
   CHECK(contains(launch({.grid = {1}, .block = {32}, .shared_bytes = most + 1}),
                  "kernel(int): shared_bytes must be 0 to 100352 on this GPU, got 100353"));
