@@ -77,7 +77,8 @@ KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
     };
     copy(to.log_decay, from.log_decay, p.decay_strides.token);
     if constexpr (!Config::reverse) copy(to.k_weights, from.k_weights, p.weight_strides.token);
-    if constexpr (Config::outputs && Config::gradients) copy(to.o_weights, from.o_weights, p.weight_strides.token);
+    if constexpr (Config::outputs && Config::gradients)
+      copy(to.o_weights, from.o_weights, p.weight_strides.token);
   }
 }
 

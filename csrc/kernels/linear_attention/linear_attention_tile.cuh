@@ -49,8 +49,7 @@ struct linear_attention_forward_config
 // their gates are made of dt, and nothing is left for gradients. In 128 registers, of which four
 // warps of a scheduler have room.
 template <bool Outputs>
-struct linear_attention_pair_config
-    : linear_attention_forward_config<Outputs> {
+struct linear_attention_pair_config : linear_attention_forward_config<Outputs> {
   static constexpr int heads = 2, consumers = heads;
   static constexpr bool makes_gates = true;
   static constexpr int threads = 128 * consumers;
