@@ -8,6 +8,8 @@ checks each). Registers are followed back to what they were computed from, over 
     ULEA UR8, UR9, UR8, 0x18        the start: UR9 is the number of the block in its cluster
     VIADD R2, R2, 0xe000            a constant more
     IMAD R0, R19, 0x610, R2         as R2, if R19 is no address
+    @P0 ELECT P2, URZ, PT           one of the threads that P0 has not left yet, so that …
+    @P2 R2UR UR8, R57               … this is always executed, by one: UR8 is R57
     SEL, LDS, LDC …                 no address; unknown, where one was expected
     -R5                             unknown: what it is taken from may lie before
 """
@@ -65,6 +67,8 @@ def results(name: str, operands: list[str]) -> frozenset[str]:
     if product:
         return frozenset(f"{letters}{start + i}" for i in range(int(product[1]) // 2))
     words = 4 if re.search(r"\.128\b|^LDSM", name) else 2 if re.search(r"64|WIDE|CS2R", name) else 1
+    if re.match(r"U?SHF\b", name):  # of .U64 a half
+        words = 1
     return frozenset(f"{letters}{start + i}" for i in range(words))
 
 
@@ -153,13 +157,25 @@ class Addresses:
             writes = register in self.written[at]
             if writes:
                 found |= self._result(at)
-            if not writes or self.code[at].predicate not in ("", condition):
+            always = self.code[at].predicate in ("", condition) or self._is_elected(at)
+            if not (writes and always):
                 if condition.lstrip("!") in self.operands(at)[:3]:  # it may be another from here on
                     condition = ""
                 rest += [(each, condition) for each in self.before(at)]
                 if not self.before(at):
                     found.add(COMPUTED)
         return found
+
+    def _is_elected(self, i: int) -> bool:
+        """Whether a copy to a uniform register is that of a thread elected right before."""
+        predicate = self.code[i].predicate
+        if not predicate.startswith("P") or not self.code[i].name.startswith("R2UR"):
+            return False
+        while len(before := self.before(i)) == 1:  # nothing leads to behind the election
+            (i,) = before
+            if predicate in self.operands(i)[:2]:
+                return self.code[i].name == "ELECT" and self.operands(i)[0] == predicate
+        return False
 
     def _result(self, i: int) -> frozenset[Value]:
         name, operands = self.code[i].name, self.operands(i)

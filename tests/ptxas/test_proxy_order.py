@@ -195,6 +195,8 @@ def test_addresses_are_those_of_all_paths():
     assert found(*start, *behind, read, ARRIVE, *swap) == []
     # Registers written beside others.
     assert found(*start, more, "LDS.64 R1, [R5+0x4000]", read, ARRIVE) == [5]
+    assert found(*start, more, "IMAD.WIDE R1, R5, 0x8, R6", read, ARRIVE) == [5]
+    assert found(*start, more, "SHF.L.U64.HI R1, R5, 0x7, R6", read, ARRIVE) == []
     assert found(*start, more, "HGMMA.64x64x16.F32.BF16 R0, gdesc[UR8], R0", read, ARRIVE) == [5]
 
 
@@ -209,6 +211,23 @@ def test_copies_find_what_they_overwrite():
     assert found(*start, before, expect, copy, ARRIVE) == [5]
     assert found(*start, before, expect) == [3]  # of no copies that are known
     assert found(*start, before, "R2UR UR4, R9", expect, copy) == [4, 5]  # to where none knows
+
+
+def test_copies_by_elected_threads_find_what_they_overwrite():
+    start = (START, "UIADD3 UR4, UR8, 0x0, URZ", "VIADD R57, R2, 0x2000", "@P0 ELECT P2, URZ, PT")
+    start = (START, "IMAD.U32 R2, RZ, RZ, UR8", *start[1:])
+    before, own = "LDS R4, [UR8+0x1000]", "LDS R4, [UR8+0x3000]"
+    write, copy = "@P2 R2UR UR4, R57", "UTMALDG.5D [UR4], [UR16]"
+    assert found(*start, write, before, copy) == []
+    assert found(*start, write, own, copy) == [7]
+    # By another predicate, or where none is elected, it may be what it was.
+    assert found(*start, write.replace("P2", "P1"), before, copy) == [7]
+    assert found(*start, write.replace("P2", "!P2"), before, copy) == [7]
+    assert found(*start[:-1], write, before, copy) == [6]
+    assert found(*start, "ISETP.NE.AND P2, PT, R3, RZ, PT", write, before, copy) == [8]
+    # Nor where a jump leads to behind the election.
+    assert found(*start[:-1], "@P1 BRA 0x60", start[-1], write, before, copy) == [8]
+    assert found(*start[:-1], "@P1 BRA 0x50", start[-1], write, before, copy) == []
 
 
 def test_functions_return_to_their_callers():

@@ -20,6 +20,9 @@ constexpr int linear_attention_blocks(int64_t keys, int64_t values, bool outputs
   return outputs ? 1 : 2;
 }
 
+// Blocks of two heads each, side by side, that a multiprocessor holds of either kernel.
+inline constexpr int kLinearAttentionPairBlocks = 2;
+
 // A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
 // heads read one.
 struct linear_attention_operand {
@@ -47,6 +50,7 @@ struct linear_attention_params {
   const float* k_weights;
   const float* o_weights;
   linear_attention_strides weight_strides;
+  linear_attention_steps steps;  // what k_weights and log_decay are made of; or dt null
   const float* skip;  // [heads]: o += skip · v, whatever the scale and the weights; or null: 0
   linear_attention_states initial, final;
   // As o: what each row of o is multiplied by, before its weight and what skips, for …

@@ -30,9 +30,10 @@
 // The weights of dk and dv are those of o's rows, where `dots` are taken before: v · dv without
 // them is the weight's gradient. What skips, o += skip · v, is added to o at the end.
 //
-// A block has a head: all of its sequence, or a segment. Each of its warpgroups, the consumers, has
-// 64 columns of v and o. The state, Sᵀ [64, K], never leaves its registers but as a 16-bit operand
-// of the next chunk's product. One thread has the chunks brought by TMA, some ahead.
+// A block has a head, or two that share q and k: all of their sequence, or a segment. Each of its
+// warpgroups, the consumers, has 64 columns of a head's v and o. The state, Sᵀ [64, K], never
+// leaves its registers but as a 16-bit operand of the next chunk's product. One thread has the
+// chunks brought by TMA, some ahead.
 //
 // Where heads are few, segments run side by side: a first launch, without outputs, leaves the state
 // that each part of a sequence adds, from zero, and its decay; a second one begins each segment
@@ -54,13 +55,19 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
   auto& s = *reinterpret_cast<linear_attention_chunkwise_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.chunks.init(Config::consumers);
-    s.stream = chunk_stream::of<Config>(p, arch::block_x());
-    s.heads = heads_read::of(p, s.stream.head);
-    s.places = places_of_gates::of(p, s.stream);
     if constexpr (Config::outputs) {
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
-      s.anchors = places_of_anchors::of<Config>(p, s.stream);
-      s.skip = p.skip == nullptr ? 0 : arch::load_global(p.skip + s.stream.head);
+    }
+  }
+  if (const int i = arch::thread_id(); i < Config::heads) {
+    chunk_stream& stream = s.stream[i];
+    stream = chunk_stream::of<Config>(p, arch::block_x());
+    if (i == 0) s.heads = heads_read::of(p, stream.head);
+    stream.head += i;
+    s.places[i] = places_of_gates::of<Config>(p, stream);
+    if constexpr (Config::outputs) {
+      s.anchors[i] = places_of_anchors::of<Config>(p, stream);
+      s.skip[i] = p.skip == nullptr ? 0 : arch::load_global(p.skip + stream.head);
     }
   }
   arch::sync_block();

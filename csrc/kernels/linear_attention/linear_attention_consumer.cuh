@@ -1,4 +1,4 @@
-// linear attention: a consumer. One warpgroup has 64 columns of v and o, and their state
+// linear attention: a consumer. One warpgroup has 64 columns of a head's v and o, and their state
 // in its registers. (linear_attention_chunkwise.cuh)
 #pragma once
 
@@ -14,23 +14,28 @@ class linear_attention_consumer {
   // w: which of the consumers this warpgroup is.
   KITTENS_DEVICE linear_attention_consumer(const linear_attention_arguments<Config>& p,
                                            linear_attention_chunkwise_shared<Config>& shared, int w)
-      : p(p), shared(shared), w(w), stream(shared.stream), steps(stream.count) {}
+      : p(p),
+        shared(shared),
+        w(w),
+        head(w / Config::columns),
+        column(w % Config::columns),
+        stream(shared.stream[head]) {}
 
   KITTENS_DEVICE void consume() {
     if (stream.is_empty()) return;
-    for (int step = 0; step < Config::stages - 1; ++step) request(step);
+    for (int step = 0; step < Config::stages - 1; ++step) request(step, {step, 0});
     const int warp = arch::warp_id() % 4;
     if (warp >= kFirstOfDecays) {
       request_gates(warp - kFirstOfDecays);
       leave_decays_of(warp - kFirstOfDecays);
     }
-    load_state<Config>(p, stream, w, state);
+    load_state<Config>(p, stream, column, state);
     warpgroup::sync(kBarrier + w);
     scores s;
     if constexpr (Config::outputs) {
       decay_and_publish(0);
       arch::fence_async_proxy();
-      if (Config::scores_ahead && steps > 0) {
+      if (Config::scores_ahead && stream.count > 0) {
         issue_scores(s, at);
         warpgroup::mma_async_wait<0>(s);
       }
@@ -38,10 +43,11 @@ class linear_attention_consumer {
     }
     float decay = 0;  // log₂
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, at.advance()) {
+    for (int step = 0; step < stream.count; ++step) {
+      at = place_of(step);
       const int ahead = step + kDecaysAhead;
       const bool leaves_decays = warp == kFirstOfDecays + ahead % kDecaysAhead;
-      request(step + Config::stages - 1);
+      request(step + Config::stages - 1, before(at));
       if (leaves_decays) request_gates(ahead);
       if constexpr (Config::outputs) {
         attend(s, step);
@@ -51,7 +57,7 @@ class linear_attention_consumer {
       }
       if (leaves_decays) leave_decays_of(ahead);
     }
-    store_state<Config>(p, stream, w, state, decay);
+    store_state<Config>(p, stream, column, state, decay);
     if (Config::outputs && signals()) tma::store_async_read_wait<0>();
   }
 
@@ -70,15 +76,38 @@ class linear_attention_consumer {
   static constexpr int kFirstOfDecays = 2;
   const linear_attention_arguments<Config>& p;
   linear_attention_chunkwise_shared<Config>& shared;
-  const int w;
+  const int w, head, column;  // the head of the block's, and which 64 columns of its v and o
   const chunk_stream& stream;
-  const int steps;  // a chunk each; in a register, for every step asks
-  cursor<Config::stages> at, requested;
+  cursor<Config::stages> at;
   uint32_t dotted_phase = 0;
   bool by_factors;                     // how the chunk's scores decay
   rt_fl<16, Config::key_width> state;  // [values, keys]
 
+  // Where the chunk of a step is. Two stages follow from the step; their cursor, kept, would be two
+  // registers.
+  KITTENS_DEVICE cursor<Config::stages> place_of(int step) const {
+    if constexpr (Config::stages == 2) {
+      return {step % 2, uint32_t(step / 2 % 2)};
+    } else {
+      cursor<Config::stages> next = at;
+      if (step > 0) next.advance();
+      return next;
+    }
+  }
+  // The stage before that: of the chunk that comes as many later as there are others.
+  KITTENS_DEVICE static cursor<Config::stages> before(const cursor<Config::stages>& at) {
+    const bool first = at.stage == 0;
+    return {first ? Config::stages - 1 : at.stage - 1, first ? at.phase : at.phase ^ 1};
+  }
+  KITTENS_DEVICE int token(int step) const { return stream.template token<Config>(step); }
   KITTENS_DEVICE bool skips() const { return Config::weighted && p.skip != nullptr; }
+  KITTENS_DEVICE bool weighs_rows() const {
+    return Config::weighted && Config::gradients && p.o_weights != nullptr;
+  }
+  KITTENS_DEVICE bool leaves_dots() const { return Config::gradients && p.dots != nullptr; }
+  KITTENS_DEVICE bool leaves_own_scores() const {
+    return Config::weighted && Config::gradients && p.own_scores != nullptr && column == 0;
+  }
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == kWarp; }
 
   // Of the chunk of a step; or, behind the last one, of none.
@@ -87,13 +116,14 @@ class linear_attention_consumer {
   }
   // By a warp for every other chunk, whose gates come while another is computed.
   KITTENS_DEVICE void request_gates(int step) {
-    request_gates_of<Config>(shared.decays[w].gates[step % kDecaysAhead], shared.places, p, stream,
-                             step);
+    request_gates_of<Config>(shared.decays[w].gates[step % kDecaysAhead], shared.places[head], p,
+                             stream, step);
     load_async_commit();
   }
   KITTENS_DEVICE void leave_decays_of(int step) {
     load_async_wait<0>();
-    leave_decays<Config>(decays_of(step), shared.decays[w].gates[step % kDecaysAhead], p);
+    leave_decays<Config>(decays_of(step), shared.decays[w].gates[step % kDecaysAhead],
+                         shared.places[head], p, stream, step);
   }
   // This warp's rows.
   KITTENS_DEVICE of_rows rows_of(const decays_type::of_tokens& all) const {
@@ -102,13 +132,13 @@ class linear_attention_consumer {
     return rows;
   }
 
-  // Has the chunk of a step brought, into the stage of the one before this, which each consumer
-  // gives back by itself. One thread does it for all of them.
-  KITTENS_DEVICE void request(int step) {
+  // Has the chunk of a step brought, into a stage that each consumer gives back by itself. One
+  // thread does it for all of them.
+  KITTENS_DEVICE void request(int step, const cursor<Config::stages>& requested) {
     if (arch::thread_id() != 0 || step >= stream.count) return;
     constexpr int kBytes = (Config::outputs ? 2 : 1) * tma::bytes<typename Config::key_tile> +
                            Config::consumers * tma::bytes<typename Config::value_tile>;
-    const int token = stream.template token<Config>(step), stage = requested.stage;
+    const int token = this->token(step), stage = requested.stage;
     const sequence_origin& origin = stream.origin;
     semaphore& full = shared.chunks.full[stage];
     shared.chunks.wait_empty(requested);
@@ -118,9 +148,9 @@ class linear_attention_consumer {
       tma::load_async(shared.q[stage], p.q, full, origin, token, shared.heads.q);
     }
     for (int i = 0; i < Config::consumers; ++i) {
-      tma::load_async(shared.v[stage][i], p.v, full, origin, token, shared.heads.v, i * kValues);
+      tma::load_async(shared.v[stage][i], p.v, full, origin, token,
+                      shared.heads.v + i / Config::columns, i % Config::columns * kValues);
     }
-    requested.advance();
   }
 
   // s = q kᵀ of a chunk, once it is there. Leaves the product under way.
@@ -135,22 +165,22 @@ class linear_attention_consumer {
   // state: by Config::scores_ahead they are there, and are the next chunk's at the end.
   KITTENS_DEVICE void attend(scores& s, int step) {
     const decays_type& decays = decays_of(step);
-    const int token = stream.template token<Config>(step);
     rt_fl<16, kValues> o;
     if constexpr (!Config::scores_ahead) issue_scores(s, at);
     warpgroup::mma_fence();
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
-    values_of_rows v = values();
-    decay_values(v, decays);
+    values_of_rows v;
+    if constexpr (!Config::late_values) load_decayed_values(v, decays);
     warpgroup::mma_async_wait<1>(s);
-    if (Config::weighted && p.own_scores != nullptr && w == 0) store_own_scores(s, token);
+    if (leaves_own_scores()) store_own_scores(s, token(step));
     rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, by_factors);
+    if constexpr (Config::late_values) load_decayed_values(v, decays);
     warpgroup::mma_async_wait<0>(o);
     if (signals()) tma::store_async_read_wait<0>();
     // All have read the state, and what was stored last has left shared memory.
     warpgroup::sync(kBarrier + w);
-    if (signals() && p.dots != nullptr) request_dotted(token);
+    if (signals() && leaves_dots()) request_dotted(token(step));
     issue_state_product(v);
     if (!by_factors) mul_row(o, o, rows_of(decays.before));
     warpgroup::mma_fence(weights, o);
@@ -160,19 +190,19 @@ class linear_attention_consumer {
     decay_and_publish(step + 1);
     if constexpr (Config::scores_ahead) {
       cursor<Config::stages> next = at;
-      if (step + 1 < steps) next.advance();  // else once more this one's, for nobody
+      if (step + 1 < stream.count) next.advance();  // else once more this one's, for nobody
       issue_scores(s, next);
     }
     warpgroup::mma_async_wait<Config::scores_ahead ? 1 : 0>(o);
     mul_row(o, o, rows_of(decays.after));
-    if (p.dots != nullptr) store_dots(o, token);
-    if (Config::weighted && p.o_weights != nullptr) mul_row(o, o, rows_of(decays.weights));
+    if (leaves_dots()) store_dots(o, token(step));
+    if (weighs_rows()) mul_row(o, o, rows_of(decays.weights));
     if (skips()) add_skipping(o);
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
       shared.chunks.release_after_mma(at);  // store's fence is behind all reads of the values, too
-      tma::store_async(p.o, shared.o[w], stream.origin, token, stream.head, w * kValues);
+      tma::store_async(p.o, shared.o[w], stream.origin, token(step), stream.head, column * kValues);
       tma::store_commit_group();
     }
     if constexpr (Config::scores_ahead) warpgroup::mma_async_wait<0>(s);
@@ -180,7 +210,7 @@ class linear_attention_consumer {
 
   // o += skip · v. The values are read until the next barrier.
   KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
-    const float skip = shared.skip;
+    const float skip = shared.skip[head];
     rt<T, 16, kValues> v;
     warpgroup::load(v, shared.v[at.stage][w]);
 #pragma unroll
@@ -192,15 +222,9 @@ class linear_attention_consumer {
     }
   }
 
-  // vᵀ, as an operand in registers.
-  KITTENS_DEVICE values_of_rows values() const {
-    values_of_rows v;
+  // vᵀ, as an operand in registers, decayed from each token to the chunk's end in the recurrence.
+  KITTENS_DEVICE void load_decayed_values(values_of_rows& v, const decays_type& decays) const {
     load_values(v, shared.v[at.stage][w], arch::warp_id() % 4 * 16);
-    return v;
-  }
-
-  // Decayed from each token to the chunk's end in the recurrence.
-  KITTENS_DEVICE void decay_values(values_of_rows& v, const decays_type& decays) const {
     if constexpr (std::is_same_v<T, bf16>) {
 #pragma unroll
       for (int i = 0; i < kChunk / 8; ++i) {  // of 8 tokens
@@ -226,8 +250,8 @@ class linear_attention_consumer {
   // The state behind a chunk, where no outputs are. Returns log₂ of the chunk's decay.
   KITTENS_DEVICE float add_to_state(int step) {
     const float total = decays_of(step).total;
-    values_of_rows v = values();
-    decay_values(v, decays_of(step));
+    values_of_rows v;
+    load_decayed_values(v, decays_of(step));
     arch::fence_async_proxy();      // before the copy that will overwrite the values
     warpgroup::sync(kBarrier + w);  // all have read the values and the decays
     mul(state, state, arch::exp2_approx(total));
@@ -242,9 +266,9 @@ class linear_attention_consumer {
   KITTENS_DEVICE void decay_and_publish(int step) {
     const decays_type& next = decays_of(step);
     // In reverse the state is yet that in front of the chunk before.
-    if (Config::reverse ? step > 0 : step < steps) {
-      const int token = stream.template token<Config>(Config::reverse ? step - 1 : step);
-      pass_anchor<Config>(p, shared.anchors, token, w, state);
+    if (Config::gradients && (Config::reverse ? step > 0 : step < stream.count)) {
+      pass_anchor<Config>(p, shared.anchors[head], token(Config::reverse ? step - 1 : step), column,
+                          state);
     }
     const float total = next.total, decay = arch::exp2_approx(total);
     by_factors = takes_factors<T>(total);
@@ -262,7 +286,7 @@ class linear_attention_consumer {
     semaphore& full = shared.dotted[w];
     expect_bytes(full, tma::bytes<typename Config::value_tile>);
     tma::load_async(shared.o[w], p.dotted, full, stream.origin, token, shared.heads.dotted,
-                    w * kValues);
+                    column * kValues);
   }
 
   // Σ o ∘ dotted over this consumer's columns, of each row.
@@ -282,7 +306,7 @@ class linear_attention_consumer {
       float sum[1];
       sums.data[half].get(sum);
       if (lane % 4 != 0 || row >= stream.length) continue;
-      arch::store_global(p.dots + stream.place(p, row) * Config::consumers + w, sum[0]);
+      arch::store_global(p.dots + stream.place(p, row) * Config::columns + column, sum[0]);
     }
   }
 

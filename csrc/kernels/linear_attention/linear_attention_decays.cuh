@@ -4,31 +4,11 @@
 
 #include <bit>
 
-#include "kernels/linear_attention/linear_attention_stream.cuh"
+#include "kernels/linear_attention/linear_attention_gates.cuh"
 #include "kittens/arch/pair_math.cuh"
 #include "kittens/types/pairs.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
-
-// A number of each of a chunk's tokens, as they are given. What is null is not there.
-template <int Tokens>
-struct gates_of_tokens {
-  sv<float, Tokens> log_decay, k_weights, o_weights;
-};
-
-// Where those of the stream's first token are; null is not wanted. In shared memory, for there are
-// no registers to spare.
-struct places_of_gates {
-  const float *log_decay, *k_weights, *o_weights;
-
-  KITTENS_DEVICE static places_of_gates of(const chunkwise_arguments& p, const chunk_stream& s) {
-    const auto place = [&](const float* from, const linear_attention_strides& strides) {
-      return from == nullptr ? nullptr : s.of_token(from, strides, 0);
-    };
-    return {place(p.log_decay, p.decay_strides), place(p.k_weights, p.weight_strides),
-            place(p.o_weights, p.weight_strides)};
-  }
-};
 
 // Factors of two tokens next to each other, not below 0: of each a bf16, in a half of a word, and
 // another of what that has left of it. A product with both is off by 2⁻¹⁴ of itself, before it is
@@ -100,38 +80,35 @@ KITTENS_DEVICE void store_numbers(sv<float, Tokens>& of_tokens, const numbers_of
   arch::store_shared(reinterpret_cast<numbers_of_lane<N>*>(of_tokens.data) + arch::lane_id(), x);
 }
 
-// Has the gates of the chunk of a step brought, where there are any: by a warp. A token that does
-// not exist has zeros.
-template <class Config>
-KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
-                                     const places_of_gates& from, const chunkwise_arguments& p,
-                                     const chunk_stream& s, int step) {
-  const auto copy = [&](auto& to, const float* from, int64_t stride) {
-    if (from == nullptr) return;
-#pragma unroll
-    for (int first = 0; first < Config::chunk; first += kWarp) {
-      const int i = first + arch::lane_id(), token = s.template token<Config>(step) + i;
-      const bool there = step < s.count && token < s.length;
-      arch::cp_async<4>(&to.data[i], from + token * stride, there);
-    }
-  };
-  copy(to.log_decay, from.log_decay, p.decay_strides.token);
-  if constexpr (!Config::reverse) copy(to.k_weights, from.k_weights, p.weight_strides.token);
-  if constexpr (Config::outputs) copy(to.o_weights, from.o_weights, p.weight_strides.token);
-}
-
-// What all warps need of a chunk's gates: by the warp that had them brought, once each lane's
-// copies are there.
+// What all warps need of a chunk's gates: by the warp that had them brought, of a step's chunk,
+// once each lane's copies are there.
 template <class Config>
 KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
                                  const gates_of_tokens<Config::chunk>& gates,
-                                 const chunkwise_arguments& p) {
+                                 const places_of_gates& from, const chunkwise_arguments& p,
+                                 const chunk_stream& s, int step) {
   constexpr int kTokens = Config::chunk / kWarp;  // of a lane
   using numbers = numbers_of_lane<kTokens>;
   const int lane = arch::lane_id();
   arch::sync_warp();  // other lanes' copies are there
   numbers own{};      // log₂
-  if (p.log_decay != nullptr) own = load_numbers<kTokens>(gates.log_decay);
+  numbers k_weight, o_weight;
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) k_weight.data[i] = o_weight.data[i] = 1;
+  if constexpr (Config::makes_gates) {
+    const numbers words = load_numbers<kTokens>(gates.log_decay);
+    const int token = s.template token<Config>(step) + lane * kTokens;
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      k_weight.data[i] = step_of_word(from, p.steps, s, token + i, words.data[i]);
+      own.data[i] = k_weight.data[i] * from.a;
+    }
+  } else {
+    if (p.log_decay != nullptr) own = load_numbers<kTokens>(gates.log_decay);
+    if (!Config::reverse && p.k_weights != nullptr) {
+      k_weight = load_numbers<kTokens>(gates.k_weights);
+    }
+  }
   float sum = 0;  // of this lane's tokens and those before
 #pragma unroll
   for (float& x : own.data) {
@@ -145,10 +122,7 @@ KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
   }
   const float total = arch::shuffle(sum, kWarp - 1);
   if (lane == 0) to.total = total;
-  numbers k_weight, o_weight, to_end, log_to_end, log_from_end, before, after;
-#pragma unroll
-  for (int i = 0; i < kTokens; ++i) k_weight.data[i] = o_weight.data[i] = 1;
-  if (!Config::reverse && p.k_weights != nullptr) k_weight = load_numbers<kTokens>(gates.k_weights);
+  numbers to_end, log_to_end, log_from_end, before, after;
 #pragma unroll
   for (int i = kTokens - 1; i >= 0; --i) {
     const bool by_factors = takes_factors<typename Config::type>(total);
@@ -170,12 +144,14 @@ KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
                        factors_of_pair::of(to_end.data[0], to_end.data[1]));
   }
   if constexpr (Config::outputs) {
-    if (p.o_weights != nullptr) o_weight = load_numbers<kTokens>(gates.o_weights);
     store_numbers(to.log_to_end, log_to_end);
     store_numbers(to.log_from_end, log_from_end);
     store_numbers(to.before, before);
     store_numbers(to.after, after);
-    store_numbers(to.weights, o_weight);
+    if constexpr (Config::gradients) {
+      if (p.o_weights != nullptr) o_weight = load_numbers<kTokens>(gates.o_weights);
+      store_numbers(to.weights, o_weight);
+    }
   }
 }
 

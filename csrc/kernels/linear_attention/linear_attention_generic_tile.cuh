@@ -16,7 +16,8 @@ template <class T, int KeyWidth, bool Reverse, bool Outputs>
 struct linear_attention_generic_config {
   using type = T;
   static constexpr int warps = 4;  // each has 16 columns of v and o
-  static constexpr int key_width = KeyWidth;
+  static constexpr int key_width = KeyWidth, heads = 1;
+  static constexpr bool makes_gates = false, gradients = true;
   static constexpr bool reverse = Reverse, outputs = Outputs;
   static constexpr int chunk = 32;  // tokens
   static constexpr int stages = 2;
@@ -62,7 +63,7 @@ struct places_of_stream {
 
   template <class Config>
   KITTENS_DEVICE void set(const linear_attention_generic_arguments<T>& p, const chunk_stream& s) {
-    gates = places_of_gates::of(p, s);
+    gates = places_of_gates::of<Config>(p, s);
     anchors = places_of_anchors::of<Config>(p, s);
     dotted = p.dots == nullptr ? nullptr : p.dotted.of(s);
     dots = p.dots == nullptr ? nullptr : p.dots + s.place(p, 0) * p.value_parts;

@@ -40,7 +40,14 @@ void launch_linear_attention(const linear_attention_params& p, host::stream s) {
                t);
 }
 
-// The states of the parts, where they are asked for, and then the outputs.
+// The states of the parts, where they are asked for, and then the outputs. Config<Outputs>: of
+// which kernels.
+template <template <bool> class Config>
+void launch_parts_and_outputs(const linear_attention_params& p, host::stream s) {
+  if (p.finds_parts) launch_linear_attention<Config<false>>(p, s);
+  launch_linear_attention<Config<true>>(p, s);
+}
+
 template <class T, int KeyWidth, int Consumers, bool Reverse, bool Weighted>
 void launch_linear_attention(const linear_attention_params& p, host::stream s) {
   if (p.finds_parts) {

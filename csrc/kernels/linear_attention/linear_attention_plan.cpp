@@ -58,13 +58,21 @@ int64_t streams_on(const device& d, int64_t keys, int64_t values, bool outputs) 
   return d.multiprocessors * linear_attention_generic_blocks(keys, outputs) / ceil_div(values, 64);
 }
 
+int64_t streams_of_pairs(const device& d) {
+  return d.multiprocessors * kLinearAttentionPairBlocks * 2;
+}
+
+int64_t streams_on(const linear_attention_problem& p, const device& d, bool outputs) {
+  if (p.makes_gates) return streams_of_pairs(d);
+  return std::min(streams_on(d, p.key_width, p.value_width, outputs),
+                  streams_on(d, p.value_width, p.key_width, outputs));
+}
+
 // So that every multiprocessor has as many blocks as it holds of either kernel.
 linear_attention_division division_of(const linear_attention_problem& p, const device& d) {
   const auto blocks = [&](bool outputs) {
     const int64_t streams = sequences_of(p) * p.heads;
-    const int64_t most = std::min(streams_on(d, p.key_width, p.value_width, outputs),
-                                  streams_on(d, p.value_width, p.key_width, outputs));
-    return std::max<int64_t>(1, most / std::max<int64_t>(1, streams));
+    return std::max<int64_t>(1, streams_on(p, d, outputs) / std::max<int64_t>(1, streams));
   };
   const int64_t chunks = chunks_of(p), segments = blocks(true);
   const int64_t parts = std::max<int64_t>(1, blocks(false) / segments);  // of a segment
@@ -210,6 +218,13 @@ std::string why_unsupported(const linear_attention_backward_problem& p) {
   return why_no_kernel(p.forward);
 }
 
+bool makes_gates(const linear_attention_problem& p, const device& d) {
+  return !takes_generic(d) && p.type == dtype::bfloat16 && p.sequences == 0 &&
+         std::max(p.key_width, p.value_width) <= 64 && p.heads / p.key_heads % 2 == 0 &&
+         // Fewer take longer so: a warp that makes gates is waited for.
+         p.batch * p.heads >= streams_of_pairs(d);
+}
+
 linear_attention_plan plan(const linear_attention_problem& p, const device& d) {
   const linear_attention_division division = division_of(p, d);
   return {{p, kernel_of(p, p, d), {workspace_bytes(p, division)}}, division};
@@ -233,6 +248,7 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
   all.v = operand_of(p, t.v, p.v_strides);
   all.o = t.o;
   all.k_weights = t.weights;
+  all.steps = t.steps;
   all.skip = t.skip;
   all.initial = states_of(p, t.initial_state);
   all.final = states_of(p, t.final_state);

@@ -81,8 +81,8 @@ KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream
       arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride,
                          x);
     });
-    // (Blocks of other columns leave the same.)
-    if (arch::thread_id() == 0) arch::store_global(part_decay(p, s, s.index), decay);
+    // (Blocks, and consumers, of other columns leave the same.)
+    if (arch::thread_id() % 128 == 0) arch::store_global(part_decay(p, s, s.index), decay);
   }
 }
 

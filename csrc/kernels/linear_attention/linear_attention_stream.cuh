@@ -39,7 +39,8 @@ struct chunkwise_arguments {
   linear_attention_strides decay_strides;
   const float *k_weights, *o_weights;  // [B, S, H] by strides; null: 1. k's not in reverse
   linear_attention_strides weight_strides;
-  const float* skip;  // [H]; or null: 0
+  linear_attention_steps steps;  // what both are made of; or dt null
+  const float* skip;             // [H]; or null: 0
   head_states initial, final;
   head_states part_states;  // of the first part; and the next ones behind it
   int64_t part_stride;      // elements
@@ -56,7 +57,7 @@ struct chunkwise_arguments {
   int sequences;                                // N: those packed into one batch; or B
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
-  int parts, part_chunks;                       // the same of parts
+  int parts, part_chunks;                       // the same of those parts that are read
   float scale, initial_scale, final_scale;
 };
 
@@ -76,7 +77,8 @@ struct chunk_stream {
   int chunks, first, count;   // all of the sequence; those of the segment, or the part
   sequence_origin origin;     // where TMA finds the sequence
 
-  // Number `of_all` of all segments, or parts, of all heads.
+  // Number `of_all` of all segments, or parts, of all heads, or the first of as many as a block
+  // has.
   template <class Config>
   KITTENS_DEVICE static chunk_stream of(const chunkwise_arguments& p, int of_all) {
     const auto take = [&](int extent) {
@@ -85,8 +87,10 @@ struct chunk_stream {
       return index;
     };
     chunk_stream s;
-    s.head = take(p.heads);
+    s.head = take(p.heads / Config::heads) * Config::heads;
     s.index = take(Config::outputs ? p.segments : p.parts);
+    // Nobody reads the parts of the last segment in the order of the recurrence.
+    if (!Config::outputs && Config::reverse) s.index += p.segment_chunks / p.part_chunks;
     s.sequence = of_all;
     if (p.ends.numbers == nullptr) {
       s.batch = s.sequence;

@@ -18,12 +18,14 @@ int64_t set_arguments(chunkwise_arguments& t, const linear_attention_params& p) 
   constexpr int64_t kChunks = kLinearAttentionChunk / Config::chunk;
   const int64_t chunks = (p.length + Config::chunk - 1) / Config::chunk;
   const int64_t segment = p.division.segment * kChunks, part = p.division.part * kChunks;
-  const int64_t segments = (chunks + segment - 1) / segment, parts = (chunks + part - 1) / part;
+  const int64_t segments = (chunks + segment - 1) / segment;
+  const int64_t parts = (segments - 1) * (segment / part);  // in front of the last segment
   t.log_decay = p.log_decay;
   t.decay_strides = p.decay_strides;
   t.k_weights = p.k_weights;
   t.o_weights = p.o_weights;
   t.weight_strides = p.weight_strides;
+  t.steps = p.steps;
   t.skip = p.skip;
   t.initial = states(p.initial, p.keys * p.values);
   t.final = states(p.final, p.keys * p.values);
@@ -50,12 +52,12 @@ int64_t set_arguments(chunkwise_arguments& t, const linear_attention_params& p) 
   t.dotted_share = int(p.dotted.share);
   t.segments = int(segments);
   t.segment_chunks = int(segment);
-  t.parts = int(p.part_states.data == nullptr ? 0 : parts);
+  t.parts = int(parts);
   t.part_chunks = int(part);
   t.scale = p.scale;
   t.initial_scale = p.initial_scale;
   t.final_scale = p.final_scale;
-  return sequences * p.heads * (Config::outputs ? segments : parts);
+  return sequences * (p.heads / Config::heads) * (Config::outputs ? segments : parts);
 }
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

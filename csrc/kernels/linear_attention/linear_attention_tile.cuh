@@ -12,26 +12,49 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 inline constexpr int kChunk = kLinearAttentionChunk;
 
 // KeyWidth: K is at most this; TMA fills up with zeros. Reverse: from the last token to the first.
-// Weighted: there are weights or what skips, whose registers cost others 5 % (benchmarks/
-// linear_attention.md). Outputs: else the states at the ends of segments alone.
-template <class T, int KeyWidth, int Consumers, bool Reverse, bool Weighted, bool Outputs>
+// Columns: of v and o, by 64. Weighted: there are weights or what skips, whose registers cost
+// others 5 % (benchmarks/linear_attention.md). Outputs: else the states at the ends of segments
+// alone.
+template <class T, int KeyWidth, int Columns, bool Reverse, bool Weighted, bool Outputs>
 struct linear_attention_config {
   using type = T;
-  static constexpr int key_width = KeyWidth, consumers = Consumers, chunk = kChunk;
+  static constexpr int key_width = KeyWidth, columns = Columns, chunk = kChunk;
+  static constexpr int heads = 1, consumers = columns * heads;
   static constexpr bool reverse = Reverse, weighted = Weighted, outputs = Outputs;
+  static constexpr bool makes_gates = false, gradients = true;
   static constexpr int threads = 128 * consumers;
   static constexpr int blocks_per_multiprocessor =
-      linear_attention_blocks(key_width, consumers* kValues, outputs);
-  static constexpr int stages = consumers == 2 || !outputs ? 3 : 2;  // of 16 KiB to 48 KiB
+      linear_attention_blocks(key_width, columns* kValues, outputs);
+  static constexpr int stages = columns == 2 || !outputs ? 3 : 2;  // of 16 KiB to 48 KiB
   // Scores are computed a chunk before they are used: 2 to 4 % where blocks wait for memory alone.
   // Where they do not, that asks for a chunk too soon: 4 to 6 % slower (benchmarks/
   // linear_attention.md). With fp16 there are no registers for it.
   static constexpr bool scores_ahead =
-      std::is_same_v<T, bf16> && key_width == 64 && consumers == 1 && !weighted;
+      std::is_same_v<T, bf16> && key_width == 64 && columns == 1 && !weighted;
+  static constexpr bool late_values = false;  // loaded before the scores are there
 
   using key_tile = st<T, kChunk, KeyWidth>;   // of q and k
   using value_tile = st<T, kChunk, kValues>;  // of v and o
   using state_tile = st<T, kValues, KeyWidth>;
+};
+
+// A forward with weights, of narrow heads: nothing is left for gradients, which costs registers.
+template <bool Outputs>
+struct linear_attention_forward_config
+    : linear_attention_config<bf16, 64, 1, /*Reverse=*/false, /*Weighted=*/true, Outputs> {
+  static constexpr bool gradients = false;
+};
+
+// mamba2's forward: two heads that share q and k side by side, so that these come half as often;
+// their gates are made of dt, and nothing is left for gradients. In 128 registers, of which four
+// warps of a scheduler have room.
+template <bool Outputs>
+struct linear_attention_pair_config : linear_attention_forward_config<Outputs> {
+  static constexpr int heads = 2, consumers = heads;
+  static constexpr bool makes_gates = true;
+  static constexpr int threads = 128 * consumers;
+  static constexpr int blocks_per_multiprocessor = kLinearAttentionPairBlocks;
+  static constexpr bool late_values = true;
 };
 
 template <class Config>
@@ -40,8 +63,8 @@ struct linear_attention_arguments : chunkwise_arguments {
   tma_sequence_map<typename Config::value_tile> v, o, dotted;
 };
 
-// Which of each tensor's heads a block reads, found once: a division is some 40 instructions, of
-// the thread that the others wait for.
+// Which of each tensor's heads a block's first head reads, found once: a division is some 40
+// instructions, of the thread that the others wait for.
 struct heads_read {
   int q, k, v, dotted;
 
@@ -63,9 +86,10 @@ struct state_shared {
   typename Config::value_tile v[Config::stages][Config::consumers];
   consumer_decays decays[Config::consumers];
   ring<Config::stages> chunks;
-  chunk_stream stream;  // here and not in registers, of which there are none to spare
+  // Of each head, here and not in registers, of which there are none to spare.
+  chunk_stream stream[Config::heads];
+  places_of_gates places[Config::heads];
   heads_read heads;
-  places_of_gates places;
 };
 template <class Config>
 struct output_shared {
@@ -76,11 +100,11 @@ struct output_shared {
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
   semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;
-  chunk_stream stream;
-  float skip;  // of the head
+  chunk_stream stream[Config::heads];
+  places_of_gates places[Config::heads];
+  places_of_anchors anchors[Config::heads];
+  float skip[Config::heads];
   heads_read heads;
-  places_of_gates places;
-  places_of_anchors anchors;
 };
 template <class Config>
 using linear_attention_chunkwise_shared =

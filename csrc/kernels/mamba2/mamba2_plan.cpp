@@ -1,4 +1,5 @@
-// mamba2: linear attention's problem, plan and launch, behind one launch of the gates.
+// mamba2: linear attention's problem, plan and launch, behind one launch of the gates, or with
+// them.
 #include <algorithm>
 #include <initializer_list>
 #include <string>
@@ -112,9 +113,15 @@ std::string why_unsupported(const mamba2_backward_problem& p) {
   return why_unsupported(scan_of(p));
 }
 
+bool makes_gates(const mamba2_problem& p, const device& d) {
+  return p.dt_in_words && makes_gates(scan_of(p), d);
+}
+
 mamba2_plan plan(const mamba2_problem& p, const device& d) {
   const auto gates = gates_of(p, d);
-  const auto scan = plan(scan_of(p), d);
+  linear_attention_problem of_scan = scan_of(p);
+  of_scan.makes_gates = makes_gates(p, d);
+  const auto scan = plan(of_scan, d);
   return {p, gates, scan, scan.workspace};
 }
 mamba2_backward_plan plan(const mamba2_backward_problem& p, const device& d) {
@@ -126,21 +133,33 @@ mamba2_backward_plan plan(const mamba2_backward_problem& p, const device& d) {
 
 void launch(const mamba2_plan& plan, const mamba2_tensors& t, const workspace& work, stream s) {
   const mamba2_problem& p = plan.problem;
-  launch_gates(plan.gates, p, t, {rows_of_half(t.y, p.head_width)}, s);
-  launch(plan.scan,
-         linear_attention_tensors{
-             .q = t.c,
-             .k = t.b,
-             .v = t.x,
-             .o = t.y,
-             .log_decay = t.log_decay,
-             .initial_state = t.initial_state,
-             .final_state = t.final_state,
-             .weights = t.steps,
-             .skip = t.d,
-             .cu_seqlens = t.cu_seqlens,
-         },
-         work, s);
+  linear_attention_tensors scan{
+      .q = t.c,
+      .k = t.b,
+      .v = t.x,
+      .o = t.y,
+      .initial_state = t.initial_state,
+      .final_state = t.final_state,
+      .skip = t.d,
+      .cu_seqlens = t.cu_seqlens,
+  };
+  if (plan.scan.problem.makes_gates) {
+    scan.steps = {
+        .dt = t.dt,
+        .strides = p.dt_strides,
+        .bias = t.dt_bias,
+        .a = t.a,
+        .least = static_cast<float>(p.dt_min),
+        .most = static_cast<float>(p.dt_max),
+        .softplus = p.softplus,
+        .type = p.dt_type,
+    };
+  } else {
+    launch_gates(plan.gates, p, t, {rows_of_half(t.y, p.head_width)}, s);
+    scan.log_decay = t.log_decay;
+    scan.weights = t.steps;
+  }
+  launch(plan.scan, scan, work, s);
 }
 
 void launch(const mamba2_backward_plan& plan, const mamba2_backward_tensors& t,

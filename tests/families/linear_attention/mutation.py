@@ -10,20 +10,22 @@ ANCHORS, GENERIC_ANCHORS = (
     Program("linear_attention", "linear_attention_anchors", one.defines, of=one.stem)
     for one in (PROGRAM, GENERIC)
 )
+PAIRS = Program("linear_attention", "linear_attention_pairs", PROGRAM.defines, of=PROGRAM.stem)
 STEP = Program("linear_attention", "linear_attention_step")
 DECAY_GRADIENT = Program("linear_attention", "linear_attention_decay_gradient")
 TARGETS = {
     "kernels/linear_attention/linear_attention_anchors.cuh": (ANCHORS, DECAY_GRADIENT),
-    "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM, ANCHORS),
-    "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM, ANCHORS),
+    "kernels/linear_attention/linear_attention_chunkwise.cuh": (PROGRAM, PAIRS, ANCHORS),
+    "kernels/linear_attention/linear_attention_consumer.cuh": (PROGRAM, PAIRS, ANCHORS),
     "kernels/linear_attention/linear_attention_decays.cuh": (PROGRAM, GENERIC),
+    "kernels/linear_attention/linear_attention_gates.cuh": (PAIRS, PROGRAM, GENERIC),
     "kernels/linear_attention/linear_attention_generic.cuh": (GENERIC, GENERIC_ANCHORS),
     "kernels/linear_attention/linear_attention_generic_copies.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_generic_tile.cuh": (GENERIC, GENERIC_ANCHORS),
     "kernels/linear_attention/linear_attention_scores.cuh": (PROGRAM,),
     "kernels/linear_attention/linear_attention_state.cuh": (PROGRAM,),
-    "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM,),
-    "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM,),
+    "kernels/linear_attention/linear_attention_stream.cuh": (PROGRAM, PAIRS),
+    "kernels/linear_attention/linear_attention_tile.cuh": (PROGRAM, PAIRS),
     "kernels/linear_attention/linear_attention_values.cuh": (GENERIC,),
     "kernels/linear_attention/linear_attention_step.cuh": (STEP,),
     "kernels/linear_attention/linear_attention_decay_gradient.cuh": (DECAY_GRADIENT,),

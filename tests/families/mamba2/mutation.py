@@ -5,7 +5,9 @@ from tests.mutation.program import Program
 
 PROGRAM = Program("mamba2", "mamba2")
 GATE_GRADIENTS = Program("mamba2", "mamba2_gate_gradients")
+STEPS = "linear_attention/linear_attention_steps.cuh"  # whose numbers the gates leave as they are
 TARGETS = {
+    f"kernels/{STEPS}": (PROGRAM,),
     "kernels/mamba2/mamba2_gates.cuh": (PROGRAM,),
     "kernels/mamba2/mamba2_gate_gradients.cuh": (GATE_GRADIENTS,),
     "kernels/mamba2/mamba2_step.cuh": (PROGRAM,),
@@ -25,10 +27,10 @@ LISTED: tuple[Listed, ...] = (
         OF_GRADIENTS, "mamba2_gate_gradients", "term more", "24 leads to the other runs, as 16 does"
     ),
     Listed(
-        "mamba2/mamba2_gates.cuh",
+        STEPS,
         "softplus",
         "term 2/3 double",
         "the last term of the series, below a rounding of the sum",
     ),
-    Listed("mamba2/mamba2_gates.cuh", "softplus", "bound 2/4 shifted", "e is 1 of 0 and of −0"),
+    Listed(STEPS, "softplus", "bound 2/4 shifted", "e is 1 of 0 and of −0"),
 )

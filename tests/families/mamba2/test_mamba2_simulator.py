@@ -24,6 +24,9 @@ ALL = [
     *cases.layouts(),
     *cases.packed(),
     Case(dtype=FP16, dt_dtype=torch.float32),
+    # Pairs of heads, which make their gates themselves.
+    *(Case(batch=4, length=n, heads=16, groups=4) for n in (1, 63, 64, 65, 128, 320)),
+    Case(batch=16, length=70, heads=4, head_width=16, state_width=32, z=True),
     # Segments: fewer heads than multiprocessors, and chunks for several.
     Case(length=1030, heads=1),
     Case(length=1090, heads=2, head_width=128, state_width=128, dtype=FP16),
@@ -61,6 +64,19 @@ def test_against_float64(case, kernel):
         results = check_memory(lambda *t: cases.run_case(case, t), *inputs)
     assert launches() >= before + 2 * 4
     cases.check_case(case, inputs, results)
+
+
+@pytest.mark.parametrize("dt_dtype", [BF16, torch.float32], ids=["bf16", "fp32"])
+def test_pairs_of_heads_make_their_gates(dt_dtype):
+    """The same bits as behind a launch of gates, which dt that is not in words still needs."""
+    case = Case(batch=4, length=130, heads=16, groups=4, dt_dtype=dt_dtype)
+    x, dt, A, B, C, D, z, bias, initial, *_ = cases.make(case)
+    apart = dt.new_zeros(*dt.shape[:2], dt.shape[2] + 1)[..., 1:].copy_(dt)  # odd strides
+    options = cases.keywords(case, D, z, bias, initial)
+    with thunderkittens.backend("simulator"):
+        results = [thunderkittens.mamba2(x, each, A, B, C, **options) for each in (dt, apart)]
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])

@@ -24,6 +24,20 @@ struct linear_attention_strides {
   int64_t batch, token, head;
 };
 
+// What gates may be made of, as mamba2's are: a weight w = clamp(softplus(dt + bias), least, most)
+// of each token and head, whose decay's logarithm is g = w · a.
+struct linear_attention_steps {
+  const void* dt = nullptr;  // [batch, length, heads] of `type`; or null: gates are given
+  linear_attention_strides strides = {};
+  const float* bias = nullptr;  // [heads]; or null: 0
+  const float* a = nullptr;     // [heads], at most 0
+  float least = 0, most = 0;
+  bool softplus = false;
+  dtype type = dtype::float32;
+
+  constexpr int element_bytes() const { return type == dtype::float32 ? 4 : 2; }
+};
+
 // bf16 and fp16; widths 8, 16 … 128; length at least 1.
 //
 // TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
@@ -40,6 +54,10 @@ struct linear_attention_problem {
   // those of [sequences, …]; what lies past the last sequence's end is not written.
   int64_t sequences = 0;
   bool int64_seqlens = false;  // else int32
+  // The kernel makes gates of `steps`, in place of log_decay and weights: where makes_gates says
+  // that there is one, and where dt of 16 bits lies so that the two heads from each even one on are
+  // 4 aligned bytes.
+  bool makes_gates = false;
 };
 
 struct linear_attention_tensors {
@@ -53,6 +71,7 @@ struct linear_attention_tensors {
   const float* weights = nullptr;        // [batch, length, heads]; or null: 1
   const float* skip = nullptr;           // [heads]; or null: 0
   const void* cu_seqlens = nullptr;      // [sequences + 1], where they start and end
+  linear_attention_steps steps = {};
 };
 
 // The gradients of a forward. TMA reads do as it does v.
@@ -111,6 +130,10 @@ struct linear_attention_backward_plan
 // Why no kernel computes this, whatever the device; "" when one does.
 KITTENS_EXPORT std::string why_unsupported(const linear_attention_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const linear_attention_backward_problem& problem);
+
+// Whether a device's kernel makes gates of a problem's `steps`: two heads of each group at a time,
+// where there are as many as it computes at one time.
+KITTENS_EXPORT bool makes_gates(const linear_attention_problem& problem, const device& d);
 
 // Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT linear_attention_plan plan(const linear_attention_problem& problem, const device& d);

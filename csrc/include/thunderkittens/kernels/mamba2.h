@@ -35,17 +35,20 @@ struct mamba2_problem {
   // those of [sequences, …]; all results of a token of no sequence are 0.
   int64_t sequences = 0;
   bool int64_seqlens = false;  // else int32
+  // dt is float32, or the two heads from each even one on are 4 aligned bytes.
+  bool dt_in_words = false;
 };
 
 struct mamba2_tensors {
-  const void* x;                         // [batch, length, heads, head_width] of `type`
-  const void* dt;                        // [batch, length, heads] of `dt_type`
-  const float* a;                        // [heads], at most 0
-  const void* b;                         // [batch, length, groups, state_width] of `type`
-  const void* c;                         // the same
-  void* y;                               // as x, contiguous
-  float* steps;                          // [batch, heads, length]: dt', …
-  float* log_decay;                      // … and dt' A. Both are written, and read again
+  const void* x;   // [batch, length, heads, head_width] of `type`
+  const void* dt;  // [batch, length, heads] of `dt_type`
+  const float* a;  // [heads], at most 0
+  const void* b;   // [batch, length, groups, state_width] of `type`
+  const void* c;   // the same
+  void* y;         // as x, contiguous
+  // dt' and dt' A, [batch, heads, length]: written, and read again; or null where makes_gates.
+  float* steps;
+  float* log_decay;
   const float* d = nullptr;              // [heads]; or null: 0
   const float* dt_bias = nullptr;        // [heads]; or null: 0
   const float* initial_state = nullptr;  // [batch, heads, head_width, state_width]; or null: zeros
@@ -154,6 +157,9 @@ using mamba2_step_plan = plain_plan<mamba2_step_problem, mamba2_step_params>;
 KITTENS_EXPORT std::string why_unsupported(const mamba2_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const mamba2_backward_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const mamba2_step_problem& problem);
+
+// Whether a device's kernel makes dt' and dt' A as it goes, in place of a launch in front of it.
+KITTENS_EXPORT bool makes_gates(const mamba2_problem& problem, const device& d);
 
 // Throw error where there is no kernel, or none for the device.
 KITTENS_EXPORT mamba2_plan plan(const mamba2_problem& problem, const device& d);

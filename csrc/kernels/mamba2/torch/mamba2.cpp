@@ -29,6 +29,14 @@ linear_attention_strides strides_of(const Tensor& t) {
   return {t.stride(0), t.stride(1), t.stride(2)};
 }
 
+// What `mamba2_problem::dt_in_words` asks for, of an even number of heads.
+bool is_in_words(const Tensor& dt) {
+  if (dt.element_size() == 4) return true;
+  const auto even = [&](int64_t i) { return dt.size(i) == 1 || dt.stride(i) % 2 == 0; };
+  return dt.stride(2) == 1 && even(0) && even(1) &&
+         reinterpret_cast<uintptr_t>(dt.const_data_ptr()) % 4 == 0;
+}
+
 mamba2_problem problem_of(const mamba2_call& c) {
   return {
       .batch = c.x.size(0),
@@ -48,6 +56,7 @@ mamba2_problem problem_of(const mamba2_call& c) {
       .dt_type = kernel_dtype_or_float(c.dt.scalar_type()),
       .sequences = c.cu_seqlens ? c.cu_seqlens->numel() - 1 : 0,
       .int64_seqlens = c.cu_seqlens && c.cu_seqlens->scalar_type() == at::kLong,
+      .dt_in_words = is_in_words(c.dt),
   };
 }
 
@@ -97,11 +106,14 @@ Tensor empty_gates(const mamba2_call& c) {
 mamba2_results forward_by_kernel(const decision& d, const mamba2_call& given, bool wants_state) {
   mamba2_call c = given;
   for (Tensor* t : {&c.x, &c.B, &c.C}) *t = tma_operand(*t);
+  const mamba2_problem problem = problem_of(c);
+  const bool apart = !makes_gates(problem, *d.on);
   const Tensor A = floats(c.A), D = floats(c.D), bias = floats(c.dt_bias),
-               initial = floats(c.initial_state), y = empty_contiguous(c.x), steps = empty_gates(c),
-               log_decay = empty_gates(c), final = wants_state ? empty_state(c) : Tensor(),
-               ends = contiguous(c.cu_seqlens);
-  launch(d, problem_of(c),
+               initial = floats(c.initial_state), y = empty_contiguous(c.x),
+               steps = apart ? empty_gates(c) : Tensor(),
+               log_decay = apart ? empty_gates(c) : Tensor(),
+               final = wants_state ? empty_state(c) : Tensor(), ends = contiguous(c.cu_seqlens);
+  launch(d, problem,
          mamba2_tensors{
              .x = c.x.const_data_ptr(),
              .dt = c.dt.const_data_ptr(),
