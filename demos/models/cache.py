@@ -2,7 +2,7 @@
 
 cache = Cache.paged(model, rows=2, capacity=100, page=64, pages=5)
 pages = Pages(5)
-cache.give(0, [pages.take(cache.pages_for(80))])  # row 0 has place for 80 tokens
+cache.give(0, cache.in_pages(pages.take(cache.pages_for(80))))  # row 0 has place for 80 tokens
 """
 
 from collections.abc import Sequence
@@ -73,11 +73,12 @@ class Cache:
 
     def rows(self, first: int, end: int) -> "Cache":
         """A view of the rows from `first` to before `end`."""
-        layers, table = self.layers, self.table
-        if table is None:
-            layers = [(k[first:end], v[first:end]) for k, v in layers]
-        else:
-            table = table[first:end]
+        if self.table is not None:
+            return self._of(self.layers, self.table[first:end])
+        return self._of([(k[first:end], v[first:end]) for k, v in self.layers], None)
+
+    def _of(self, layers: list[tuple[Tensor, Tensor]], table: Tensor | None) -> "Cache":
+        """Another one of the same memory."""
         return Cache(layers, table, self.scales if self.narrow else None, self.dtype)
 
     @property
@@ -93,7 +94,7 @@ class Cache:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many pages there are, and the tokens of each; without a table, rows and capacity."""
+        """Of a cache with a table: how many pages there are, and the tokens of each."""
         pages, page = self.layers[0][0].shape[:2]
         return pages, page
 
@@ -101,26 +102,33 @@ class Cache:
         """How many pages so many tokens take."""
         return -(-tokens // self.shape[1])
 
-    def give(self, first: int, pages: Sequence[Sequence[int]]) -> None:
-        """Lets as many rows as there are lists, from row `first` on, lie in these pages."""
-        padded = [[*own, *[0] * (self.table.shape[1] - len(own))] for own in pages]
-        self.table[first : first + len(pages)].copy_(sent(padded, torch.int32, self.table.device))
+    def in_pages(self, pages: Sequence[int]) -> "Cache":
+        """A row in these pages, in their order, which is none of this cache's own."""
+        return self._of(self.layers, sent([pages], torch.int32, self.table.device))
 
-    def slots(self, pages: Sequence[int], first: int, end: int) -> Tensor:
-        """Where tokens from `first` to before `end` of a row in these pages are, on the host.
+    def give(self, row: int, other: "Cache") -> None:
+        """Lets a row lie where the one row of another cache of the same pages does."""
+        self.table[row, : other.table.shape[1]].copy_(other.table[0])
 
-        They are counted through all pages of a layer, as if these were one. (Without a table a row
-        is a page.)
+    def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of row 0 from token `first` or somewhat before it to before `end`.
+
+        [1, tokens, Hk, D] each, of `dtype`; of pages, and of a narrow cache, a copy.
         """
-        position, page = torch.arange(first, end), self.shape[1]
-        return torch.tensor(pages)[position // page] * page + position % page
-
-    def held(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """A copy of the keys and values in some slots, [slots, Hk, D] each, of `dtype`."""
-        return self._wide(layer, *(_rows_of(cache, slots) for cache in self.layers[layer]))
+        if self.table is None:
+            found = [cache[:1, first:end] for cache in self.layers[layer]]
+        else:
+            page = self.shape[1]
+            begin = first // page
+            pages = self.table[0, begin : self.pages_for(end)]
+            found = [
+                _pages_of(cache, pages).flatten(0, 1)[None, : end - begin * page]
+                for cache in self.layers[layer]
+            ]
+        return self._wide(layer, *found)
 
     def as_held(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """New keys and values [.., Hk, D] as `held` would give them back, once they are stored."""
+        """New keys and values [.., Hk, D] as `span` would give them back, once they are stored."""
         if not self.narrow:
             return k, v
         held = [
@@ -188,9 +196,8 @@ def _memory(
     return [tuple(layer) for layer in memory], scales_of(model) if narrow else None
 
 
-def _rows_of(cache: Tensor, slots: Tensor) -> Tensor:
-    """Some tokens of a cache, of which torch indexes no float8."""
-    rows = cache.flatten(0, 1)
+def _pages_of(cache: Tensor, pages: Tensor) -> Tensor:
+    """Some pages of a cache, of which torch indexes no float8."""
     if cache.element_size() > 1:
-        return rows.index_select(0, slots)
-    return rows.view(torch.uint8).index_select(0, slots).view(cache.dtype)
+        return cache.index_select(0, pages)
+    return cache.view(torch.uint8).index_select(0, pages).view(cache.dtype)

@@ -6,7 +6,6 @@ and q attends to what its sequence has stored up to itself, within the layer's w
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,74 +62,34 @@ class Packed:
                 tk.cache_append(*new, *own.layers[layer], lengths, own.table, **scales)
 
 
-class Part(NamedTuple):
-    """Tokens of a sequence that lies in these pages: those from `first` to before `end`."""
+class Chunk:
+    """Attention of the next tokens of one sequence, those from `first` to before `end`.
 
-    pages: Sequence[int]
-    first: int
-    end: int
-
-
-class Chunks:
-    """Attention of the next tokens of several sequences, one behind the other; an `Attend`.
-
-    The tokens of each of `new` are new; those of its sequence before them are in the paged cache.
-    `tables` are the cosines and sines of all positions.
-
-    All of it is one call of each op, whatever the sequences are. Keys and values come from the
-    cache, copied together out of their slots, unless all sequences are at their beginning.
+    `cache` is of one row, which holds the tokens before `first`; `tables` are the cosines and sines
+    of all positions.
     """
 
     def __init__(
-        self, config: Config, new: Sequence[Part], tables: tuple[Tensor, Tensor], cache: Cache
+        self, config: Config, first: int, end: int, tables: tuple[Tensor, Tensor], cache: Cache
     ):
-        self.cache, device = cache, cache.table.device
-        self.cos, self.sin = tables
-        self.firsts = sent([part.first for part in new], torch.int32, device)
-        self.new = _Packing(new, cache)
-        self.ones = torch.ones_like(self.new.slots)
+        self.first, self.end, self.cache = first, end, cache
+        self.cos, self.sin = (table[first:end] for table in tables)
+        self.lengths = sent([end], torch.int32, self.cos.device)
         self.windows = [_window(size) for size in config.windows]
-        self.seen = {window: self._seen(new, window) for window in {*self.windows}}
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Turned by their positions, stored, and causal within their sequence."""
-        window, cache, new = self.windows[layer], self.cache, self.new
-        packing = {"cu_seqlens": new.cu_seqlens, "max_seqlen": new.longest}
-        turn = {"offsets": self.firsts, "inplace": True, **packing}
-        q, k = tk.rotary(q, k, self.cos, self.sin, **turn)
-        # Each token goes where it belongs as if it were a sequence, and its slot a page.
-        slots, table = [t.flatten(0, 1)[:, None] for t in cache.layers[layer]], new.slots[:, None]
-        tk.cache_append(k[:, None], v[:, None], *slots, self.ones, table, **cache.scales[layer])
-        seen = self.seen[window]
-        if seen is new:
-            k, v = cache.as_held(layer, k, v)
+        """Behind the first chunk keys and values come from the cache: of pages, copied together."""
+        q, k = tk.rotary(q[None], k[None], self.cos, self.sin, inplace=True)
+        v, window, cache = v[None], self.windows[layer], self.cache
+        tk.cache_append(
+            k, v, *cache.layers[layer], self.lengths, cache.table, **cache.scales[layer]
+        )
+        if self.first > 0:
+            seen = 0 if window is None else max(0, self.first - window[0])
+            k, v = cache.span(layer, seen, self.end)
         else:
-            k, v = cache.held(layer, seen.slots)
-        options = {"causal": True, "window": window}
-        if len(self.firsts) == 1:
-            return tk.attention(q[None], k[None], v[None], **options)[0]
-        for side, packed in (("q", new), ("k", seen)):
-            options[f"cu_seqlens_{side}"] = packed.cu_seqlens
-            options[f"max_seqlen_{side}"] = packed.longest
-        return tk.attention(q, k, v, **options)
-
-    def _seen(self, new: Sequence[Part], window: tuple[int, int] | None) -> "_Packing":
-        """What new tokens see through a window."""
-        seen = [
-            part._replace(first=0 if window is None else max(0, part.first - window[0]))
-            for part in new
-        ]
-        return self.new if seen == [*new] else _Packing(seen, self.cache)
-
-
-class _Packing:
-    """Parts one behind the other: where in the cache their tokens are, and where each begins."""
-
-    def __init__(self, parts: Sequence[Part], cache: Cache):
-        lengths, device = [part.end - part.first for part in parts], cache.table.device
-        self.longest = max(lengths)
-        self.cu_seqlens = sent([0, *accumulate(lengths)], torch.int32, device)
-        self.slots = sent(torch.cat([cache.slots(*part) for part in parts]), torch.int32, device)
+            k, v = cache.as_held(layer, k, v)
+        return tk.attention(q, k, v, causal=True, window=window)[0]
 
 
 class OneToken:
@@ -155,18 +114,6 @@ class OneToken:
         q, _ = tk.rotary(q[:, None], None, **turn, offsets=self.positions)
         options = {"seqlens": self.lengths, "window": self.windows[layer], **held}
         return tk.attention_decode(q, keys, values, **options)[:, 0]
-
-
-class Mixed:
-    """Attention of one new token of each row, and behind them of chunks; an `Attend`."""
-
-    def __init__(self, rows: OneToken, chunks: Chunks):
-        self.rows, self.chunks, self.count = rows, chunks, len(rows.lengths)
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Each by its own."""
-        ways = (self.rows, slice(None, self.count)), (self.chunks, slice(self.count, None))
-        return torch.cat([attend(layer, q[part], k[part], v[part]) for attend, part in ways])
 
 
 def _window(size: int | None) -> tuple[int, int] | None:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 
-def sent(numbers: Sequence | Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+def sent(numbers: Sequence, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A tensor on the device of the host's numbers, from memory that is its own until it is there.
 
     (torch.tensor(…, device=…) waits for all that is queued.)
     """
-    host = torch.as_tensor(numbers, dtype=dtype)
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+    host = torch.tensor(numbers, dtype=dtype, pin_memory=device.type == "cuda")
+    return host.to(device, non_blocking=True)
 
 
 def fetched(numbers: Tensor) -> Callable[[], list[int]]:

@@ -1,24 +1,24 @@
 """The texts that are under way: a row each, over one paged cache; a step gives each a token.
 
     batch = Batch(model, rows=16, capacity=4096, page=64, pages=512)
-    prompts = [Prompt([1, 5, 7], pages=[3]), Prompt([2], pages=[0])]
-    logits = batch.read(prompts, 512)                 # up to 512 of their tokens; a step of all
-    batch.add(prompts, logits.argmax(-1))             # who is whole joins, with its first token
+    prompt = batch.begin([1, 5, 7], pages=[3])
+    logits = batch.read(prompt, 512)                  # up to 512 of its tokens; None: not yet all
+    batch.add(prompt, logits.argmax(-1))              # it joins, with its first token
     logits = batch.step()                             # a step of all
     batch.go_on(logits.argmax(-1)); batch.remove(0)   # their next tokens; a text leaves
 
 Rows are kept dense: the last one takes the place of a row that leaves, which moves its entries of
 the page table and no key. On a GPU a step is of 1, 2, 4, 8 … rows, each captured in a CUDA graph,
-but for one that reads prompts; and nothing here waits for it.
+and nothing here waits for it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from models.cache import Cache
-from models.cached_attention import Chunks, Mixed, OneToken, Part
+from models.cached_attention import Chunk, OneToken
 from models.decoding import captured
 from models.llama import Llama, rotary_tables
 from models.transfer import sent
@@ -30,13 +30,8 @@ class Prompt:
     """A prompt on its way into pages of its own; it has no row until it is whole."""
 
     tokens: Sequence[int]
-    pages: Sequence[int]
+    cache: Cache  # a row in these pages
     read: int = 0  # how many of the tokens are there
-
-    @property
-    def rest(self) -> int:
-        """How many of the tokens are not."""
-        return len(self.tokens) - self.read
 
 
 class Batch:
@@ -72,45 +67,31 @@ class Batch:
         if on_gpu and graph:
             self._capture()
 
-    @torch.inference_mode()
-    def read(self, prompts: Iterable[Prompt], most: int) -> Tensor:
-        """A step that reads up to so many further tokens, first those of the first prompt.
-
-        Returns the logits behind each row, and behind each prompt that is whole with that,
-        [used + W, V].
-        """
-        parts, tokens, last, device = [], [], [], self.model.device
-        for prompt in prompts:
-            end = prompt.read + min(most - len(tokens), prompt.rest)
-            if end > prompt.read:
-                parts.append((prompt, Part(prompt.pages, prompt.read, end)))
-                tokens += prompt.tokens[prompt.read : end]
-            if end == len(prompt.tokens):
-                last.append(len(tokens) - 1)
-        used, config = self.used, self.model.config
-        attend = Chunks(config, [part for _, part in parts], self.tables, self.cache)
-        taken = sent(tokens, torch.int64, device)
-        lengths = self.lengths[:used] + 1
-        if used:
-            rows = OneToken(config, lengths, self.tables, self.cache.rows(0, used))
-            attend, taken = Mixed(rows, attend), torch.cat([self.tokens[:used], taken])
-        behind = sent([*range(used), *(used + row for row in last)], torch.int64, device)
-        logits = self.model(taken, attend, behind)
-        self.lengths[:used].copy_(lengths)  # only now: memory may have been too small
-        for prompt, part in parts:
-            prompt.read = part.end
-        return logits
+    def begin(self, tokens: Sequence[int], pages: Sequence[int]) -> Prompt:
+        """A prompt that is to lie in these pages, of which nothing is read yet."""
+        return Prompt(tokens, self.cache.in_pages(pages))
 
     @torch.inference_mode()
-    def add(self, prompts: Sequence[Prompt], tokens: Tensor) -> None:
-        """Rows from `used` on are now of these prompts, which are whole, and their first tokens."""
-        rows = slice(self.used, self.used + len(prompts))
-        self.cache.give(self.used, [prompt.pages for prompt in prompts])
-        self.tokens[rows].copy_(tokens)
-        read = [prompt.read for prompt in prompts]
-        self.lengths[rows].copy_(sent(read, torch.int32, self.model.device))
-        self._active[rows].fill_(1)
-        self.used += len(prompts)
+    def read(self, prompt: Prompt, most: int) -> Tensor | None:
+        """Reads up to so many further tokens; behind the last one the logits, [1, V]."""
+        first, end = prompt.read, min(prompt.read + most, len(prompt.tokens))
+        whole, device = end == len(prompt.tokens), self.model.device
+        tokens = sent(prompt.tokens[first:end], torch.int64, device)
+        attend = Chunk(self.model.config, first, end, self.tables, prompt.cache)
+        last = sent([end - first - 1] if whole else [], torch.int64, device)
+        logits = self.model(tokens, attend, last)
+        prompt.read = end
+        return logits if whole else None
+
+    @torch.inference_mode()
+    def add(self, prompt: Prompt, token: Tensor) -> None:
+        """Row `used` is from now on that of a prompt that has been read, and of its first token."""
+        row = self.used
+        self.cache.give(row, prompt.cache)
+        self.tokens[row : row + 1].copy_(token)
+        self.lengths[row].fill_(prompt.read)  # an assignment would wait for the GPU
+        self._active[row].fill_(1)
+        self.used += 1
 
     @torch.inference_mode()
     def go_on(self, tokens: Tensor) -> None:

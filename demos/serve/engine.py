@@ -4,11 +4,11 @@
     engine.start()
     engine.submit(Request([1, 5, 7], 20, on_token=print, on_end=print))
 
-One thread computes. A turn of it: who was cancelled leaves; then comes one pass over the model, of
-a token of each row and, up to `chunk` tokens in all, of prompts: in order of arrival, of as many as
-there are rows and all pages that they can come to need. So prompts, long or many, hold nobody up
-for longer than such a pass takes. Pages are reserved whole, so that nobody who has begun ever waits
-or is put out, and the first in the queue is not overtaken, so that everybody's turn comes.
+One thread computes. A turn of it: who was cancelled leaves; of the prompt of the queue's first, if
+there is a row and all pages that it can come to need, up to `chunk` tokens are read; then each row
+goes on by a token. So a long prompt holds nobody up for longer than a chunk of it takes. Pages are
+reserved whole, so that nobody who has begun ever waits or is put out, and the first in the queue is
+not overtaken, so that everybody's turn comes.
 
 On a GPU the thread queues a step before it looks at the tokens of the one before: they stay on the
 device for the next step, and a copy comes to the host meanwhile. So the device need not wait for
@@ -33,7 +33,7 @@ from torch import Tensor
 import thunderkittens
 
 CHUNK = 512
-"""Tokens of a pass that reads prompts, where nobody says otherwise."""
+"""Tokens of a prompt that are read between two steps, where nobody says otherwise."""
 
 Chosen = tuple[list[Request], Callable[[], list[int]]]
 """Requests, and how to wait for the token that was chosen for each."""
@@ -43,10 +43,9 @@ class Engine:
     """Requests on a batch. All methods but `turn` may be called by any thread.
 
     `queue` is how many may wait; `ends` are the tokens that end a text (None: the model's); `chunk`
-    is how many tokens a pass that reads prompts has, those of running texts among them (at least
-    one is of a prompt); `lag` is how many results of the device stay there while the next is queued
-    (None: 1 on a GPU, 0 on a CPU). `on_failure` is called if the model fails, when all requests
-    have ended with "error".
+    is how many tokens of a prompt are read between two steps; `lag` is how many results of the
+    device stay there while the next is queued (None: 1 on a GPU, 0 on a CPU). `on_failure` is
+    called if the model fails, when all requests have ended with "error".
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Engine:
         self._begun: set[Request] = set()  # that have not ended
         self._leaving: dict[Request, str] = {}
         self._deadline: float | None = None  # no request is taken any more, none goes on behind it
-        self._reading: dict[Request, Prompt] = {}  # who joins next, in order of arrival
+        self._reading: tuple[Request, Prompt] | None = None  # who joins next
         self._running: list[Request] = []  # row by row
         self._under_way: deque[Chosen] = deque()
         self._thread: threading.Thread | None = None
@@ -141,7 +140,7 @@ class Engine:
 
     @torch.inference_mode()
     def turn(self) -> None:
-        """Those who leave; a step of all, with which prompts are read."""
+        """Those who leave; a chunk of a prompt; a step of all."""
         with self._changed:
             leaving, self._leaving = self._leaving, {}
             late = self._deadline is not None and time.monotonic() >= self._deadline
@@ -149,12 +148,9 @@ class Engine:
             self._leave(request, outcome)
         if late:
             self._end_all()
-        self._admit()
-        logits = self._read() if self._reading else None
-        if logits is None and self._running:
-            logits = self.batch.step()
-        if logits is not None and len(logits) > 0:
-            self._choose(logits)
+        self._read()
+        if self._running:
+            self._choose(0, self.batch.step())
         if not self._running:  # so that no step follows
             self._give_out(0)
 
@@ -191,69 +187,52 @@ class Engine:
                 f"the context of {capacity}"
             )
 
-    @property
-    def _budget(self) -> int:
-        """Tokens of prompts that a pass has, beside one of each row."""
-        return max(1, self.chunk - len(self._running))
-
     def _admit(self) -> None:
-        """Lets the first of the queue begin, as many as a pass has tokens for and have place."""
-        tokens = sum(prompt.rest for prompt in self._reading.values())
-        while tokens < self._budget and (prompt := self._begin()) is not None:
-            tokens += prompt.rest
-
-    def _begin(self) -> Prompt | None:
-        """Lets the first of the queue begin, if there is a row for it, and all its pages."""
+        """Lets the first of the queue begin, if there is place for it."""
         with self._changed:
-            if not self._waiting or len(self._running) + len(self._reading) == self.batch.rows:
-                return None
+            if not self._waiting or len(self._running) == self.batch.rows:
+                return
             request = self._waiting[0]
             pages = self.pages.take(self.batch.cache.pages_for(request.places))
             if pages is None:
-                return None
+                return
             request.pages = pages
             self._begun.add(self._waiting.popleft())
-        self._reading[request] = prompt = Prompt(request.prompt, pages)
-        return prompt
+        self._reading = request, self.batch.begin(request.prompt, pages)
 
-    def _read(self) -> Tensor | None:
-        """A step that reads prompts; None if memory is too small, and nothing has changed."""
-        first = next(iter(self._reading))
-        logits = self._pass([*self._reading.values()])
-        if logits is None and len(self._reading) > 1:
-            logits = self._pass([self._reading[first]])
-        if logits is None:  # of this prompt alone: the others go on
-            self._leave(first, "error")
-        return logits
-
-    def _pass(self, prompts: list[Prompt]) -> Tensor | None:
-        """The logits of a step that reads these prompts, or None."""
-        before = sum(prompt.rest for prompt in prompts)
+    def _read(self) -> None:
+        """Reads a chunk of a prompt, who joins the batch behind the last one, with a token."""
+        if self._reading is None:
+            self._admit()
+        if self._reading is None:
+            return
+        request, prompt = self._reading
+        before = prompt.read
         try:
-            logits = self.batch.read(prompts, self._budget)
-        except torch.OutOfMemoryError:
-            return None
-        self.metrics.prompt_tokens.inc(before - sum(prompt.rest for prompt in prompts))
-        return logits
+            logits = self.batch.read(prompt, self.chunk)
+        except torch.OutOfMemoryError:  # of this prompt alone: the others go on
+            self._leave(request, "error")
+            return
+        self.metrics.prompt_tokens.inc(prompt.read - before)
+        if logits is not None:
+            self._reading = None
+            self._running.append(request)
+            self._choose(len(self._running) - 1, logits, prompt)
 
-    def _choose(self, logits: Tensor) -> None:
-        """Queues the choice of a token for each row, and its way to the host.
+    def _choose(self, first: int, logits: Tensor, joins: Prompt | None = None) -> None:
+        """Queues the choice of a token for each row from `first` on, and its way to the host.
 
-        Whose prompt is whole joins the rows. Who has its last token leaves them, and its pages are
-        free: whoever gets them writes behind all that is queued.
+        Who has its last token leaves the batch, and its pages are free: whoever gets them writes
+        behind all that is queued.
         """
-        rows = len(self._running)
-        joining = {request: prompt for request, prompt in self._reading.items() if not prompt.rest}
-        for request in joining:
-            del self._reading[request]
-        self._running += joining
-        requests = [*self._running]
+        requests = self._running[first:]
         samplings = [request.sampling for request in requests]
         numbers = [r.uniforms[r.count] if r.uniforms else 0.0 for r in requests]
         chosen = choose_each(logits, samplings, sent(numbers, torch.float64, logits.device))
-        self.batch.go_on(chosen[:rows])
-        if joining:
-            self.batch.add([*joining.values()], chosen[rows:])
+        if joins is None:
+            self.batch.go_on(chosen)
+        else:
+            self.batch.add(joins, chosen)
         self._under_way.append((requests, fetched(chosen)))
         for request in requests:
             request.count += 1
@@ -296,8 +275,8 @@ class Engine:
 
     def _vacate(self, request: Request) -> None:
         """Takes a request out of the batch, if it is still there, and frees its pages."""
-        if request in self._reading:
-            del self._reading[request]
+        if self._reading is not None and self._reading[0] is request:
+            self._reading = None
         elif request in self._running:
             row = self._running.index(request)
             self._running[row] = self._running[-1]
@@ -317,7 +296,7 @@ class Engine:
             self._begun.clear()
             self._waiting.clear()
             self._leaving.clear()
-        self._reading.clear()
+        self._reading = None
         self._running.clear()
         self._under_way.clear()
         for request in requests:

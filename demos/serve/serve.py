@@ -50,7 +50,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         "--page", type=number(int, 1, 1 << 16), default=PAGE, help="tokens of a page"
     )
     parser.add_argument("--pages", type=count, help="of the cache (default: for a full batch)")
-    chunk = "tokens of a step that reads prompts; more than --batch"
+    chunk = "tokens of a prompt between two steps"
     parser.add_argument("--prefill-chunk", type=count, default=CHUNK, help=chunk)
     parser.add_argument("--queue", type=count, default=256, help="requests that may wait")
     parser.add_argument("--max-prompt-tokens", type=count, help="of a request (default: --context)")
@@ -95,11 +95,6 @@ def make_engine(options: argparse.Namespace, config: Config, console: Console) -
     if context > config.max_position_embeddings:
         positions = config.max_position_embeddings
         raise ValueError(f"--context must be at most the model's {positions} positions")
-    if options.prefill_chunk <= options.batch:
-        raise ValueError(
-            "--prefill-chunk must be more than --batch, since a text that runs takes one token of "
-            f"it, got {options.prefill_chunk} and {options.batch}"
-        )
     pages = options.pages or options.batch * -(-context // options.page)
     model = load_model(options, config, console)
     with thunderkittens.backend(options.backend):

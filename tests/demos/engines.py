@@ -50,7 +50,7 @@ def drawn(rng, longest=25, most=16):
 def check_pages(engine):
     """Every page is free or that of one request, and the table says so."""
     requests, table = engine._running, engine.batch.cache.table
-    reading = [*engine._reading]
+    reading = [] if engine._reading is None else [engine._reading[0]]
     held = [page for request in requests + reading for page in request.pages]
     assert len({*held}) == len(held) == engine.pages.used
     assert engine.pages.used + engine.pages.free == engine.pages.count

@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from batch import Batch, Prompt
+from batch import Batch
 from llamas import KINDS, PROMPTS, VOCABULARY, made
 from models import cached_attention
 from models.cache import Cache
@@ -110,14 +110,14 @@ def test_a_cache_holds_what_as_held_says(kind):
     narrow, wide = (Decoder(ours, 1, 12, narrow=n) for n in (True, False))
     for decoder in (narrow, wide):
         decoder.prefill(PROMPTS[:1])
-    held = narrow.cache.held(0, narrow.cache.slots([0], 0, 12))
+    held = narrow.cache.span(0, 0, 12)
     for found, t, scale in zip(
         held, wide.cache.layers[0], scales_of(ours)[0].values(), strict=True
     ):
         least = scale[:, None] * 2.0**-10  # half a step where steps do not get smaller any more
         assert ((found - t).abs() <= torch.maximum(t.abs() * HALF_STEP, least)).all()
     for found, want in zip(held, narrow.cache.as_held(0, *wide.cache.layers[0]), strict=True):
-        assert torch.equal(found, want[0])
+        assert torch.equal(found, want)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,8 +195,8 @@ def test_bytes(dtype):
 def test_a_row_and_its_views_share_scales():
     ours = made("llama")[2]
     cache = Cache.paged(ours, 3, 40, 4, narrow=True)
-    view = cache.rows(1, 2)
-    assert view.scales is cache.scales and view.narrow and view.dtype == torch.float32
+    for view in (cache.rows(1, 2), cache.in_pages([3, 5])):
+        assert view.scales is cache.scales and view.narrow and view.dtype == torch.float32
     assert cache.layers[0][0].dtype == FP8
     assert Cache.static(ours, 3, 40).scales == [{}, {}]
 
@@ -216,13 +216,12 @@ def test_a_prompt_in_chunks_is_the_prompt_whole(kind, sizes):
     decoder = Decoder(ours, 1, 12, narrow=True)
     expected = decoder.prefill(PROMPTS[:1])
     batch = Batch(ours, 2, 40, 4, 20, narrow=True)
-    prompt = Prompt(PROMPTS[0], [17, 3, 5])
-    *_, logits = [batch.read([prompt], size) for size in sizes]
+    prompt = batch.begin(PROMPTS[0], [17, 3, 5])
+    *_, logits = [batch.read(prompt, size) for size in sizes]
     assert (logits - expected).abs().max() <= TIGHT * expected.abs().max()
     for layer in range(2):
-        found = batch.cache.held(layer, batch.cache.slots(prompt.pages, 0, 12))
-        whole = decoder.cache.held(layer, decoder.cache.slots([0], 0, 12))
-        assert all(torch.equal(*pair) for pair in zip(found, whole, strict=True))
+        both = zip(prompt.cache.span(layer, 0, 12), decoder.cache.span(layer, 0, 12), strict=True)
+        assert all(torch.equal(found, whole) for found, whole in both)
 
 
 def test_requests_of_a_server_get_what_they_get_alone():

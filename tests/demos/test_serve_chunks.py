@@ -11,25 +11,24 @@ pytest.importorskip("prometheus_client")
 pytest.importorskip("transformers")
 
 import engine as engine_module
-from batch import Batch, Prompt
+from batch import Batch
 from engine import Engine
 from engines import PAGE, VOCABULARY, Asked, check_idle, check_pages, make_engine
 from llamas import KINDS, PROMPTS, made
 from models.decoding import Decoder
 from models.llama import Llama
 from models.sampling import Sampling
-from served import SAMPLINGS, alone, check_likeliest, in_bfloat16, model
+from served import SAMPLINGS, alone, in_bfloat16, model
 
 from tests.integrations.models import bound
 
 
 def read_by(batch, tokens, pages, sizes):
     """Reads a prompt in chunks of these sizes; the logits behind it."""
-    prompt, vocabulary = Prompt(tokens, pages), batch.model.config.vocab_size
-    logits = [batch.read([prompt], size) for size in sizes]
-    assert [*map(len, logits)] == [0] * (len(sizes) - 1) + [1] and prompt.rest == 0
-    assert all(found.shape[1:] == (vocabulary,) for found in logits)
-    return logits[-1]
+    prompt = batch.begin(tokens, pages)
+    *before, last = [batch.read(prompt, size) for size in sizes]
+    assert before == [None] * len(before) and last.shape == (1, batch.model.config.vocab_size)
+    return prompt, last
 
 
 @pytest.mark.parametrize("sizes", [[12], [5, 7], [1] * 12, [4, 4, 4], [11, 99]], ids=str)
@@ -47,33 +46,32 @@ def test_a_prompt_in_chunks_is_the_prompt_whole(kind, sizes):
         for layer in batch.cache.layers:
             for cache in layer:
                 cache.fill_(torch.nan)
-    logits = read_by(batch, PROMPTS[0], pages, sizes)
+    prompt, logits = read_by(batch, PROMPTS[0], pages, sizes)
     assert (logits - expected).abs().max() <= bound(expected)
-    slots = batch.cache.slots(pages, 0, 12)
     for layer, wanted in enumerate(decoder.cache.layers):
-        for found, whole in zip(batch.cache.held(layer, slots), wanted, strict=True):
-            assert (found - whole[0]).abs().max() <= bound(whole)
+        for found, whole in zip(prompt.cache.span(layer, 0, 12), wanted, strict=True):
+            assert (found - whole).abs().max() <= bound(whole)
         for cache in batch.cache.layers[layer]:
             assert cache.isnan().flatten(1).all(1).sum() == 20 - 3
 
 
-def test_where_tokens_are():
-    """In the order of the pages; without pages, in their row."""
+def test_the_span_of_some_tokens():
+    """Without pages a view; else a copy of the pages from that of the first token on, no more."""
     ours = made("llama")[2]
-    cache = Batch(ours, 2, 40, PAGE, 20).cache
+    cache = Decoder(ours, 3, 12).cache
+    for found, whole in zip(cache.rows(1, 2).span(0, 3, 7), cache.layers[0], strict=True):
+        assert found.shape[:2] == (1, 4) and found.data_ptr() == whole[1, 3].data_ptr()
+    cache = Batch(ours, 2, 40, PAGE, 20).cache.in_pages([7, 1, 2, 9, 4])
     with torch.inference_mode():
         for pages in cache.layers[0]:
             pages.normal_()
-    slots = cache.slots([7, 1, 2, 9, 4], 6, 11)
-    assert slots.tolist() == [4 + 2, 4 + 3, 8, 9, 10]
-    for found, pages in zip(cache.held(0, slots), cache.layers[0], strict=True):
-        assert torch.equal(found, torch.cat([pages[1, 2:], pages[2, :3]]))
-    decoder = Decoder(ours, 3, 12)
-    assert decoder.cache.slots([1], 3, 7).tolist() == [12 + n for n in range(3, 7)]
+    for found, pages in zip(cache.span(0, 6, 11), cache.layers[0], strict=True):
+        assert torch.equal(found[0], pages[[1, 2]].flatten(0, 1)[: 11 - 4])
+        assert found.untyped_storage().nbytes() == 2 * pages[0].nbytes
 
 
-def test_no_step_is_of_more_tokens_than_a_pass_may_have(monkeypatch):
-    """Those who run get a token at each turn, while long prompts are read in the same passes."""
+def test_no_step_waits_for_more_than_a_chunk(monkeypatch):
+    """Those who run get a token at each turn, while long prompts are read between their steps."""
     engine, read = make_engine(rows=3, pages=60, ends=(), chunk=5), []
     run, long, short = Asked([1, 2], 40), Asked([3] * 38, 20), Asked([4] * 6, 3)
     forward = Llama.forward
@@ -91,10 +89,10 @@ def test_no_step_is_of_more_tokens_than_a_pass_may_have(monkeypatch):
         read.clear()
         engine.turn()
         turns += 1
-        assert read == [5 if turns < 12 else 2 + 1]
+        assert read[0] <= 5 and len(read) == 2
         assert len(run.got) == (tokens := tokens + 1)
         assert long.got or not short.got  # who came first is served first
-    assert turns == 12  # of 4 tokens each, of 38 and 6, and 3 where two run
+    assert turns == 8 + 2  # chunks of 38 and of 6 tokens
     monkeypatch.undo()
     while engine.busy:
         engine.turn()
@@ -112,8 +110,8 @@ def test_a_prompt_that_ends_in_its_middle_frees_its_pages(how, monkeypatch):
     for _ in range(4):
         engine.turn()
         check_pages(engine)
-    assert [*engine._reading] == [long] and not long.got and not last.got
-    used, got = engine.pages.used, len(run.got)
+    assert engine._reading[0] is long and not long.got and not last.got
+    used = engine.pages.used
     assert used == len(run.pages) + len(long.pages)
     if how == "cancel":
         engine.cancel(long)
@@ -122,25 +120,24 @@ def test_a_prompt_that_ends_in_its_middle_frees_its_pages(how, monkeypatch):
     else:
         read = engine.batch.read
 
-        def failing(prompts, most):
-            if prompts[0].tokens == long.prompt:
+        def failing(prompt, most):
+            if prompt.tokens == long.prompt:
                 raise torch.OutOfMemoryError
-            return read(prompts, most)
+            return read(prompt, most)
 
         monkeypatch.setattr(engine.batch, "read", failing)
     engine.turn()
     assert long.outcomes == ["cancelled" if how == "cancel" else "error"] and not long.got
     if how == "close":
         assert run.outcomes == last.outcomes == ["error"] and engine.pages.used == 0
-        assert not engine.busy and tokens_read(engine) == 4 + 3 * 3
+        assert not engine.busy and tokens_read(engine) == 2 + 12
         return
     check_pages(engine)
-    assert len(run.got) == got + 1
     while engine.busy:
         engine.turn()
     run.check(ends=()), last.check(ends=())
     check_idle(engine, [run, long, last])
-    assert tokens_read(engine) == 4 + 3 * 3 + 5
+    assert tokens_read(engine) == 2 + 12 + 5
 
 
 def tokens_read(engine):
@@ -230,10 +227,7 @@ def test_the_longest_time_from_token_to_token_of_each_request(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_on_a_gpu_nothing_waits_but_for_tokens(sampling):
-    """Torch raises where it would wait for the device; and tokens are those without a lag.
-
-    Prompts share passes with each other, and with texts that run.
-    """
+    """Torch raises where it would wait for the device; and tokens are those without a lag."""
     on_gpu, runs = in_bfloat16("cuda"), []
     for lag in (0, 1):
         rng = random.Random(1)
@@ -250,6 +244,3 @@ def test_on_a_gpu_nothing_waits_but_for_tokens(sampling):
             torch.cuda.set_sync_debug_mode("default")
         runs.append([request.got for request in asked])
     assert runs[0] == runs[1] and all(runs[0])
-    if sampling.temperature == 0:
-        for request in asked:
-            check_likeliest(on_gpu, request.prompt, request.got)

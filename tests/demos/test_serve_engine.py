@@ -182,17 +182,15 @@ def test_when_the_model_fails_all_requests_end(monkeypatch):
     assert engine.closed and engine.pages.used == 0
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_a_prompt_that_memory_is_too_small_for_ends_alone(chunk, monkeypatch):
-    """Whoever else was to be read in the same pass goes on."""
-    engine = make_engine(chunk=chunk)
+def test_a_prompt_that_memory_is_too_small_for_ends_alone(monkeypatch):
+    engine = make_engine()
     asked = [Asked([n, n], 9) for n in range(3)]
     read = engine.batch.read
 
-    def failing(prompts, most):
-        if [1, 1] in [prompt.tokens for prompt in prompts]:
+    def failing(prompt, most):
+        if prompt.tokens == [1, 1]:
             raise torch.OutOfMemoryError
-        return read(prompts, most)
+        return read(prompt, most)
 
     monkeypatch.setattr(engine.batch, "read", failing)
     for request in asked:
