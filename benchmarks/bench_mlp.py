@@ -13,10 +13,9 @@ import torch
 from torch.nn import functional
 
 from benchmarks import harness, peers
-from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs, Panel
+from benchmarks.harness import OURS, Call, Case, Expected, HostCalls, Inputs
 from thunderkittens.testing import tolerance
 
-PANELS = (Panel("mlp", False, 0), Panel("mlp, backward", True, 1))
 # Rows, the width of x and y, and of the hidden layer: GPT-2's sizes, and a larger one's.
 SHAPES = (
     (65536, 768, 3072),

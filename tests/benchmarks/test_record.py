@@ -55,6 +55,8 @@ def test_figures_in_readmes_words_are_the_records(found):
     assert f"{least:.2f} to {most:.2f} times backward ({mean:.2f})" in README
     step, warm_up = (r.seconds for r in records.results(found["train_step"]))
     assert f"takes {1e3 * step[harness.OURS]:.0f} ms with these ops in eager mode" in README
+    ours = 1e3 * step["ours, bf16 weights"]
+    assert f"and {ours:.0f} ms with bf16 weights and our AdamW" in README
     assert f"with torch's, {1e3 * step['torch']:.0f} ms, and" in README
     compiled = f"{1e3 * step['torch.compile']:.0f} ms under `torch.compile`, after "
     assert f"{compiled}{warm_up['torch.compile']:.0f} s of warm-up" in README

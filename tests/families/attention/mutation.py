@@ -67,6 +67,7 @@ ALL_FINITE = "who looks without need finds all finite"
 SPARE = "a tile more, which nobody asks for"
 ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
+FENCED, CURSOR = "the second store's fence is behind both", "a single stage has the same number"
 NO_COLUMN = "row() does not look at the column"
 NO_KEYS = "both are no keys"
 SUM_AGAIN = "a row's sum, which stands there once more, or zeros"
@@ -344,15 +345,17 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         BACKWARD_CONSUMER,
         "attention_backward_consumer",
-        "start 2/2 less",
+        "start 2/3 less",
         "the first block sets it before it is read",
     ),
     Listed(
         BACKWARD_CONSUMER,
         "attention_backward_consumer::store_tile",
-        "barrier number 1/2 more",
+        "barrier number ./2 more|term 2/3 more",
         ANY_BARRIER,
     ),
+    Listed(BACKWARD_CONSUMER, "attention_backward_consumer::store_tile", "store 1/2 un.*", FENCED),
+    Listed(BACKWARD_CONSUMER, "attention_backward_consumer::kv_stage", "limit less", CURSOR),
     Listed(BACKWARD_CONSUMER, "attention_backward_consumer::show_ds", "limit more", ANOTHER),
     Listed(
         "attention_backward_softmax.cuh",

@@ -5,7 +5,6 @@ import pytest
 from benchmarks import bench_mlp
 
 PEERS = ("torch", "torch.compile")  # that are there on a CPU
-RECORDED = False
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
