@@ -19,9 +19,3 @@ GENERIC_FORMS = (
 ORDINARY_FROM = {"linear_attention_chunkwise": "decays"}
 # And from here on those alone that bring what is dotted.
 COPIED_APART = {"linear_attention_chunkwise": ("o",)}
-# Bytes of spill loads, at most: seven words of fp16's narrow heads, whose scores are weighted the
-# long way with three blocks on a multiprocessor.
-SPILLS = {
-    "linear_attention_chunkwise<linear_attention_config<half, 64, 1, false, false, true>>": 28,
-    "linear_attention_chunkwise<linear_attention_config<half, 64, 1, true, false, true>>": 28,
-}

@@ -6,6 +6,8 @@ from tests.tools.planted import Mistake
 
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
 at_anchors = partial(in_consumer, program="linear_attention_anchors GENERIC=0")  # o is right
+of_pairs = partial(in_consumer, program="linear_attention_pairs GENERIC=0")  # of heads
+in_gates = partial(of_pairs, file="kernels/linear_attention/linear_attention_gates.cuh")
 in_anchors = partial(Mistake, file="kernels/linear_attention/linear_attention_anchors.cuh")
 in_decays = partial(Mistake, file="kernels/linear_attention/linear_attention_decays.cuh")
 in_scores = partial(Mistake, file="kernels/linear_attention/linear_attention_scores.cuh")
@@ -112,8 +114,8 @@ MISTAKES = (
     ),
     in_consumer(
         "decays_are_read_before_they_are_written",
-        "    load_state<Config>(p, stream, w, state);\n    warpgroup::sync(kBarrier + w);\n",
-        "    load_state<Config>(p, stream, w, state);\n",
+        "    load_state<Config>(p, stream, column, state);\n    warpgroup::sync(kBarrier + w);\n",
+        "    load_state<Config>(p, stream, column, state);\n",
         ORDERED,
     ),
     in_consumer(
@@ -140,16 +142,29 @@ MISTAKES = (
         "s.origin = sequence_origin::packed(0, s.length);",
         WRONG,
     ),
+    of_pairs(
+        "both_heads_have_the_values_of_the_first",
+        "shared.heads.v + i / Config::columns",
+        "shared.heads.v",
+        WRONG,
+    ),
+    of_pairs("both_heads_have_the_skip_of_the_first", "shared.skip[head]", "shared.skip[0]", WRONG),
+    in_gates(
+        "steps_of_the_second_half_of_a_word_are_the_first",
+        "of_dt(steps, token) % 4 == 0 ? first : second",
+        "of_dt(steps, token) % 4 == 0 ? first : first",
+        WRONG,
+    ),
     at_anchors(
         "a_state_is_left_once_it_has_decayed",
-        "step - 1 : step);",
-        "step - 1 : step + 1);",
+        "step - 1 : step), column,",
+        "step - 1 : step + 1), column,",
         ANCHORED,
     ),
     at_anchors(
         "in_reverse_an_anchor_is_the_chunk_behind",
-        "if (Config::reverse ? step > 0 : step < steps) {",
-        "if (step < stream.count) {",
+        "(Config::reverse ? step > 0 : step < stream.count)",
+        "step < stream.count",
         ANCHORED,
     ),
     in_anchors(

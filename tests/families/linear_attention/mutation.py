@@ -59,11 +59,11 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         "linear_attention_generic_tile.cuh",
         "linear_attention_generic_config",
-        "start 3/3 more",
+        "start 4/4 more",
         TUNING,
     ),
     Listed("linear_attention_generic_copies.cuh", "chunk_copies", "term more", "17 / 2 is 8 too"),
-    Listed(OF_DECAYS, "leave_decays", "bound 1/4 shifted", "no lane has one 32 before it"),
+    Listed(OF_DECAYS, "leave_decays", "bound 3/5 shifted", "no lane has one 32 before it"),
     Listed(OF_DECAYS, "leave_decays", "limit 1/3 more", "all lanes have the total"),
     Listed(
         "linear_attention_consumer.cuh",

@@ -9,6 +9,7 @@ from functools import partial
 from tests.tools.planted import Mistake
 
 in_gates = partial(Mistake, file="kernels/mamba2/mamba2_gates.cuh")
+in_steps = partial(Mistake, file="kernels/linear_attention/linear_attention_steps.cuh")
 in_gradients = partial(Mistake, file="kernels/mamba2/mamba2_gate_gradients.cuh")
 in_step = partial(Mistake, file="kernels/mamba2/mamba2_step.cuh")
 
@@ -22,15 +23,15 @@ OF_DT = r"number is "
 SUMS = r"got_(a|bias)\[i\] is "
 
 MISTAKES = (
-    in_gates("the_exponential_grows", "(x > 0 ? -x : x) * kLog2e", "x * kLog2e", STEPS),
-    in_gates(
+    in_steps("the_exponential_grows", "(x > 0 ? -x : x) * kLog2e", "x * kLog2e", STEPS),
+    in_steps(
         "softplus_of_large_steps_vanishes",
         "return x > 0 ? x + of_small : of_small;",
         "return of_small;",
         STEPS,
     ),
-    in_gates("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
-    in_gates("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
+    in_steps("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
+    in_steps("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
     in_gates("all_heads_have_the_first_bias", "p.dt_bias + head", "p.dt_bias", STEPS),
     in_gates("all_batches_are_the_first", "stream / p.heads * p.dt_strides.batch +", "", STEPS),
     in_gates(
