@@ -33,4 +33,5 @@ LISTED: tuple[Listed, ...] = (
         "the last term of the series, below a rounding of the sum",
     ),
     Listed(STEPS, "softplus", "bound 2/4 shifted", "e is 1 of 0 and of −0"),
+    Listed("mamba2_step.cuh", "mamba2_step", "limit 1/4 more", "a slot of 0 is 0 either way"),
 )
