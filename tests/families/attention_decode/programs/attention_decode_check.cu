@@ -25,6 +25,9 @@ struct problem {
   double scale = 0.125, softcap = 0;
   bool sinks = false, e4m3 = false;
   int blocks = 2;
+  // Scores grow by 8 a tile of 32 keys for the first half of the heads, and fall as much for the
+  // others: 1. The other way round: −1.
+  int slope = 0;
 
   int batch() const { return int(lengths.size()); }
   int length(int b) const { return std::min(std::max(lengths[b], 0), capacity); }
@@ -56,6 +59,11 @@ struct caches {
     const int heads = is.key_heads * kWidth;
     for (size_t i = 0; i < elements; ++i) {
       if (!seen[i / heads]) k[i] = v[i] = kittens::convert<bf16>(kNaN);
+    }
+    for (int b = 0; b < is.batch() && is.slope != 0; ++b) {
+      for (int j = is.first(b); j < is.length(b); ++j) {
+        k[size_t(row(is, b, j)) * heads] = kittens::convert<bf16>(j / 4.0f);
+      }
     }
     for (int b = 0; b < is.batch() && is.page != 0; ++b) {
       for (int c = 0; c < is.columns(); ++c) {
@@ -129,7 +137,12 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
 void check_shared(const problem& is, int share) {
   const size_t rows = size_t(is.batch()) * is.queries * is.heads;
   const caches in(is);
-  const auto qs = normal_values<bf16>(rows * kWidth, 1);
+  auto qs = normal_values<bf16>(rows * kWidth, 1);
+  for (size_t i = 0; i < rows && is.slope != 0; ++i) {
+    const bool in_first_half = int(i % is.heads) < is.heads / 2;
+    const float sign = in_first_half == (is.slope > 0) ? 1.0f : -1.0f;
+    qs[i * kWidth] = kittens::convert<bf16>(sign / float(is.scale));
+  }
   auto sink_values = normal_values<float>(is.heads, 4);
   for (float& sink : sink_values) sink += 5;                // as much as some hundred keys
   std::vector<float> scale_values(2 * is.key_heads, 1.0f);  // of keys, and of values
@@ -303,6 +316,17 @@ TEST(scores_that_differ_by_hundreds_between_parts) {
          .capacity = 400,
          .scale = 40,
          .blocks = 5});
+}
+TEST(only_one_half_of_the_rows_has_a_new_maximum) {
+  for (const int slope : {1, -1}) {
+    check({.lengths = {640},
+           .queries = 1,
+           .heads = 16,
+           .key_heads = 1,
+           .capacity = 640,
+           .blocks = 1,
+           .slope = slope});
+  }
 }
 TEST(fewer_tiles_than_workers) {
   check({.lengths = {100}, .queries = 1, .heads = 2, .key_heads = 1, .capacity = 110});
