@@ -16,6 +16,11 @@ LARGE = [
     Case(1, 4099, 4, 2, 64, 128, FP16, FP32, steps=-4.0),
     Case(2, 2050, 8, 8, 128, 128, z=True, strength=0.01),
 ]
+# Heads enough that two of a group share a block, which makes their gates: four a multiprocessor.
+MANY_HEADS = [
+    Case(20, 200, 32, 1, 64, 64, steps=-4.0),
+    Case(40, 131, 16, 4, 24, 40, dt_dtype=FP32, z=True),
+]
 ALL = [
     *cases.lengths(),
     *cases.widths(),
@@ -24,6 +29,7 @@ ALL = [
     *cases.packed(),
     Case(dtype=FP16, dt_dtype=FP32),
     *LARGE,
+    *MANY_HEADS,
 ]
 
 

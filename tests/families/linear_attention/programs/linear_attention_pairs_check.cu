@@ -2,15 +2,16 @@
 // double.
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "harness.h"
 #include "kittens.cuh"
 #include "linear_attention.h"
+#include "problem.h"
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::normal_values;
 
 namespace {
 
@@ -24,19 +25,6 @@ struct call {
   bool options = true;  // bias, softplus, bounds and what skips
 };
 
-std::vector<float> random_floats(size_t n, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(n);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-template <class T>
-std::vector<T> rounded(const std::vector<float>& values) {
-  std::vector<T> result;
-  for (const float x : values) result.push_back(kittens::convert<T>(x));
-  return result;
-}
 template <class T>
 double number(const std::vector<T>& x, size_t i) {
   return kittens::convert<float>(x[i]);
@@ -57,14 +45,15 @@ void check_of(const call& c) {
   const int key_heads = c.heads / c.share, row = c.heads + c.gap;
   const size_t tokens = size_t(c.batch) * c.length, state = size_t(c.keys) * c.values;
   const size_t states = size_t(c.batch) * c.heads * state;
-  const auto q = rounded<bf16>(random_floats(tokens * key_heads * c.keys, 1));
-  const auto k = rounded<bf16>(random_floats(tokens * key_heads * c.keys, 2));
-  const auto v = rounded<bf16>(random_floats(tokens * c.heads * c.values, 3));
-  auto dt_floats = random_floats(tokens * row, 4);
-  for (float& x : dt_floats) x = c.options ? x + c.steps : std::abs(x) + c.steps;
-  const auto dt = rounded<Dt>(dt_floats);
-  const auto initial = random_floats(states, 5), bias = random_floats(c.heads, 6),
-             skip = random_floats(c.heads, 7);
+  const auto q = normal_values<bf16>(tokens * key_heads * c.keys, 1);
+  const auto k = normal_values<bf16>(tokens * key_heads * c.keys, 2);
+  const auto v = normal_values<bf16>(tokens * c.heads * c.values, 3);
+  std::vector<Dt> dt;
+  for (const float x : normal_values<float>(tokens * row, 4)) {
+    dt.push_back(kittens::convert<Dt>((c.options ? x : std::abs(x)) + c.steps));
+  }
+  const auto initial = normal_values<float>(states, 5), bias = normal_values<float>(c.heads, 6),
+             skip = normal_values<float>(c.heads, 7);
   std::vector<float> a(c.heads);
   for (int h = 0; h < c.heads; ++h) a[h] = c.a * (1 + 0.25f * h);
   const float least = c.options ? 0.02f : 0, most = c.options ? 1.5f : INFINITY;
@@ -198,7 +187,7 @@ TEST(given_steps_of_pairs) {
          .gap = 1,
          .options = false});
 }
-// All of what is beyond softplus' bend; the bounds, which are below, do not count it.
+// Steps above 20, which softplus leaves as they are, and above the most that they may be.
 TEST(one_token_of_pairs) {
   check({.batch = 3, .length = 1, .heads = 2, .share = 2, .keys = 64, .values = 64, .steps = 25});
 }
