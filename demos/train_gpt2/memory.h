@@ -72,12 +72,14 @@ class arena {
   int64_t taken_ = 0;
 };
 
-// A stream, and copies on it. Marks are points in its work: there are kMarks of them.
+// A stream, and copies on it. Marks are points in its work: there are kMarks of them, which are put
+// and waited for in turn.
 class point;
 
 class queue {
  public:
-  static constexpr int kMarks = 2;
+  static constexpr int kMarks =
+      3;  // two may be under way, and a third says when the one before was
 
   explicit queue(const device& d);
   queue(const queue&) = delete;
@@ -91,7 +93,8 @@ class queue {
   void clear(void* to, int64_t bytes);  // to zeros
   void mark(int number);
   // Waits until the work before a mark is done; what is behind it goes on. Returns when it was
-  // done: of a GPU, when the host saw it.
+  // done, also where the host comes late: where the launches behind it fill a stream's memory, the
+  // host is held up until it has room again, half a step of 1.5B parameters.
   clock::time_point wait(int number);
   void synchronise();
   // What comes now waits until another queue's work has come to that point.
@@ -101,7 +104,7 @@ class queue {
   bool simulated_;
   stream stream_ = nullptr;
   [[maybe_unused]] void* marks_[kMarks] = {};  // CUDA's events
-  clock::time_point reached_[kMarks] = {};     // in the simulator, where a launch returns when done
+  clock::time_point reached_[kMarks] = {};     // in the simulator a launch returns when it is done
 };
 
 // A point in a queue's work that another can wait for. It may be put anew, any number of times.

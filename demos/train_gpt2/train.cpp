@@ -167,29 +167,28 @@ class run {
 
   // Those of the next update, whose memory no step before the last reads any more.
   void upload_tokens() {
-    const int parity = static_cast<int>(done_.step % queue::kMarks);
+    const int slot = static_cast<int>(done_.step % queue::kMarks);
     const int64_t micro_steps = options_.shape().micro_steps;
     const int64_t first = done_.sequences + options_.rank * micro_steps * options_.batch;
     for (int64_t i = 0; i < micro_steps; ++i) {
-      sorter_.fill(tokens_[parity] + i * token_batch::ints(rows()), options_.batch, data_,
+      sorter_.fill(tokens_[slot] + i * token_batch::ints(rows()), options_.batch, data_,
                    [&](int64_t number) { return order_.at(first + i * options_.batch + number); });
     }
-    queue_.copy(model_.memory().tokens, tokens_[parity], step_ints() * int64_t{sizeof(int)});
+    queue_.copy(model_.memory().tokens, tokens_[slot], step_ints() * int64_t{sizeof(int)});
   }
 
   // One update, launched: its tokens, its kernels, and the copy of its results.
   void launch_step() {
-    const int parity = static_cast<int>(done_.step % queue::kMarks);
+    const int slot = static_cast<int>(done_.step % queue::kMarks);
     upload_tokens();
-    *rates_[parity] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
-    queue_.copy(model_.memory().learning_rate, rates_[parity], sizeof(float));
+    *rates_[slot] = static_cast<float>(options_.rate.at(done_.step, options_.steps));
+    queue_.copy(model_.memory().learning_rate, rates_[slot], sizeof(float));
     const bool watched = done_.step >= options_.steps - options_.profile;
     model_.watch(watched ? &profile_ : nullptr);
     graph_ ? graph_->launch() : compute_step();
     if (watched) profile_.end_step();
-    queue_.copy(numbers_[parity], model_.memory().numbers,
-                layout_.floats() * int64_t{sizeof(float)});
-    queue_.mark(parity);
+    queue_.copy(numbers_[slot], model_.memory().numbers, layout_.floats() * int64_t{sizeof(float)});
+    queue_.mark(slot);
     ++done_.step;
     done_.sequences += ranks_.count() * options_.shape().micro_steps * options_.batch;
   }
@@ -197,14 +196,14 @@ class run {
   // Of the step behind the last that was reported, once it is done; nothing where all were.
   void report() {
     if (reported_ == done_.step) return;
-    const int parity = static_cast<int>(reported_ % queue::kMarks);
-    const clock::time_point now = queue_.wait(parity);
-    const verdict& said = *layout_.verdict_in(numbers_[parity]);
+    const int slot = static_cast<int>(reported_ % queue::kMarks);
+    const clock::time_point now = queue_.wait(slot);
+    const verdict& said = *layout_.verdict_in(numbers_[slot]);
     const double took = milliseconds(now - last_report_);
     speed_.add(took);
     const step_report r{.step = reported_ + 1,
                         .steps = options_.steps,
-                        .loss = layout_.loss_in(numbers_[parity]) / double(options_.total_batch),
+                        .loss = layout_.loss_in(numbers_[slot]) / double(options_.total_batch),
                         .norm = said.norm,
                         .rate = options_.rate.at(reported_, options_.steps),
                         .milliseconds = took,
