@@ -78,8 +78,8 @@ class point;
 
 class queue {
  public:
-  static constexpr int kMarks =
-      3;  // two may be under way, and a third says when the one before was
+  // Two may be under way; of the one before them the next takes the time.
+  static constexpr int kMarks = 3;
 
   explicit queue(const device& d);
   queue(const queue&) = delete;
