@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks import peers_attention as peers
-from benchmarks.harness import OURS, Call, Case, Expected, Headline, HostCalls, Inputs
+from benchmarks.harness import GENERIC, OURS, Call, Case, Expected, Headline, HostCalls, Inputs
 from thunderkittens.testing import tolerance
 
 TOKENS, MODEL_WIDTH = 16384, 2048
@@ -64,6 +64,13 @@ def ours(i: Inputs, causal: bool) -> Call:
     return lambda: (thunderkittens.attention(i["q"], i["k"], i["v"], causal=causal),)
 
 
+def generic(i: Inputs, causal: bool) -> Call:
+    """The same by the generic kernel, which has FlashAttention-2's instructions."""
+    import thunderkittens
+
+    return thunderkittens.backend("auto", kernel="generic")(ours(i, causal))
+
+
 def cases(quick: bool = False) -> Iterator[Case]:
     """Forward at head_dim 64 and 128, full and causal; `quick` takes two points."""
     for head_dim, causal, seq in QUICK if quick else POINTS:
@@ -78,6 +85,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
             expected=partial(expected, causal=causal),
             contenders={
                 OURS: partial(ours, causal=causal),
+                GENERIC: partial(generic, causal=causal),
                 "cuDNN": partial(peers.sdpa, backend="CUDNN_ATTENTION", causal=causal),
                 "FlashAttention-2": partial(peers.sdpa, backend="FLASH_ATTENTION", causal=causal),
             },

@@ -15,7 +15,7 @@ import torch
 from benchmarks import bench_attention as forward
 from benchmarks import harness
 from benchmarks import peers_attention as peers
-from benchmarks.harness import OURS, Call, Case, Expected, Headline, Inputs
+from benchmarks.harness import GENERIC, OURS, Call, Case, Expected, Headline, Inputs
 from thunderkittens.testing import tolerance
 
 WIDE = [(256, causal, seq) for causal in (False, True) for seq in (1024, 4096, 16384)]
@@ -77,6 +77,14 @@ def ours(i: Inputs, causal: bool) -> Call:
     return gradients(thunderkittens.attention(q, k, v, causal=causal), (q, k, v), i["do"])
 
 
+def generic(i: Inputs, causal: bool) -> Call:
+    """The same by the generic kernels: a backward runs on the backend of its forward."""
+    import thunderkittens
+
+    with thunderkittens.backend("auto", kernel="generic"):
+        return ours(i, causal)
+
+
 def sdpa(i: Inputs, backend: str, causal: bool) -> Call:
     """That of `scaled_dot_product_attention`, held to one of its backends."""
     leaves = {name: i[name].detach().requires_grad_() for name in "qkv"}
@@ -98,6 +106,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
             expected=partial(expected, causal=causal),
             contenders={
                 OURS: partial(ours, causal=causal),
+                GENERIC: partial(generic, causal=causal),
                 "cuDNN": partial(sdpa, backend="CUDNN_ATTENTION", causal=causal),
                 "FlashAttention-2": partial(sdpa, backend="FLASH_ATTENTION", causal=causal),
             },
