@@ -86,17 +86,23 @@ void buffers::lay_out_activations(const config& c, const run_shape& shape, int64
   last_normal = matrix(c.width);
   last_mean = mean();
   last_rstd = statistic();
-  logits = matrix(c.padded_vocabulary());
   losses = statistic();
   dnormal = matrix(c.width);
-  for (void*& one : dstream) one = matrix(c.width);
-  // A layer's MLP is done with dhidden before its attention begins.
-  const int64_t of_mlp = (c.is_llama ? 3 : 1) * hidden, of_attention = c.width + c.qkv_width();
-  dhidden = matrix(std::max(of_mlp, of_attention));
-  dattended = dhidden;
-  dqkv = dhidden == nullptr ? nullptr  // not there yet
-                            : static_cast<std::byte*>(dhidden) + rows * c.width * element;
   delta = per_head();
+  // The gradients of the logits are done with before those of the layers begin; and a layer's MLP
+  // with dhidden before its attention begins.
+  const int64_t of_mlp = (c.is_llama ? 3 : 1) * hidden, of_attention = c.width + c.qkv_width();
+  const int64_t of_layers = 2 * c.width + std::max(of_mlp, of_attention);
+  logits = matrix(std::max(c.padded_vocabulary(), of_layers));
+  if (logits == nullptr) return;  // not there yet
+  const auto behind = [&](int64_t width) {
+    return static_cast<std::byte*>(logits) + rows * width * element;
+  };
+  dhidden = logits;
+  dattended = logits;
+  dqkv = behind(c.width);
+  dstream[0] = behind(of_layers - 2 * c.width);
+  dstream[1] = behind(of_layers - c.width);
 }
 
 std::string buffers::description(int64_t sampling_bytes) const {

@@ -69,13 +69,14 @@ struct buffers {
   std::vector<layer_activations> layers;
   void *embedded, *branch, *last_normal;  // [rows, width]; branch: what is to be added next
   float *last_mean, *last_rstd;
-  void* logits;                // [rows, padded vocabulary]: then their gradients
-  float* losses;               // [rows]
-  void *dnormal, *dstream[2];  // [rows, width]
-  // dhidden is where dattended and dqkv lie: of each part of the MLP [rows, mlp_width], and of
+  float* losses;  // [rows]
+  void* dnormal;  // [rows, width]
+  float* delta;   // [batch, heads, length]
+  void* logits;   // [rows, padded vocabulary]: then their gradients, and then those of layers:
+  // dhidden, where dattended and dqkv lie, of each part of the MLP [rows, mlp_width], and of
   // Llama's shape one more, of what is activated.
   void *dhidden, *dattended, *dqkv;
-  float* delta;  // [batch, heads, length]
+  void* dstream[2];  // [rows, width]
   // kind: workspace
   void* workspace;
   int* counters;      // zero between launches
