@@ -37,6 +37,9 @@ CXX_PATTERNS = (
     "tests/**/*.cu",
 )
 
+SUBJECT_LENGTH = 72  # of a commit: what git's own tools and most readers show of a line
+SUBJECTS_SINCE = "2026-11-28T16:30:00Z"  # earlier commits stay as they are
+
 
 def find(tool: str) -> str | None:
     """Returns the path of a tool: beside the interpreter first, then on PATH."""
@@ -73,6 +76,22 @@ def cxx_command(repair: bool = False) -> list[str]:
     return [*(["-i"] if repair else ["--dry-run", "--Werror"]), *files]
 
 
+def long_subjects(folder: Path = ROOT, since: str = SUBJECTS_SINCE) -> list[str]:
+    """Returns hash and subject of the commits whose subjects are too long.
+
+    Args:
+        folder: Of the repository. A shallow clone is asked of the commits that it has; a folder
+            without a history, such as an unpacked archive, has none.
+        since: The date, as git has it, before which no commit counts.
+    """
+    if not (folder / ".git").exists() or shutil.which("git") is None:
+        return []
+    command = ["git", "log", "--no-merges", f"--since={since}", "--format=%h %s"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    return [line for line in lines if len(line.partition(" ")[2]) > SUBJECT_LENGTH]
+
+
 def check(repair: bool = False) -> None:
     """Runs every check.
 
@@ -100,6 +119,9 @@ def check(repair: bool = False) -> None:
         print(f"{tool} {' '.join(command[:2])} ...", flush=True)
         if subprocess.run([path, *command], cwd=ROOT).returncode != 0:
             failed.append(tool)
+    for commit in [] if repair else long_subjects():
+        print(f"git: a subject has at most {SUBJECT_LENGTH} characters: {commit}", flush=True)
+        failed.append("git")
     if failed:
         raise BuildError(
             f"{' and '.join(dict.fromkeys(failed))} complained: `make format` "

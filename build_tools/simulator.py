@@ -20,6 +20,8 @@ SIMULATOR_FLAGS = (
     "-x",
     "c++",
 )
+# Of -Og the passes that take g++ a quarter of its time, and what runs no longer without them.
+GCC_FAST_FLAGS = ("-fira-region=one", "-fno-tree-fre", "-fno-guess-branch-probability")
 
 
 def build(package: Path = settings.PACKAGE, *, race: bool = True) -> None:
@@ -168,8 +170,14 @@ def test_jobs(paths: Iterable[str | Path], *, race: bool = False) -> list[compil
     return [precompiled.begin_with(job, *header) for job in jobs]
 
 
+def fast_flags() -> tuple[str, ...]:
+    """Returns what replaces -O2 where the compiler takes longer than what it compiles."""
+    return ("-Og", *(GCC_FAST_FLAGS if toolchain.find_compiler().name.startswith("g++") else ()))
+
+
 def _fast(job: compile.Job) -> compile.Job:
-    command = tuple("-Og" if word == "-O2" else word for word in job.command)
+    at = job.command.index("-O2")
+    command = (*job.command[:at], *fast_flags(), *job.command[at + 1 :])
     return dataclasses.replace(job, command=command)
 
 

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from build_tools import settings
+from build_tools import settings, simulator
 from build_tools.settings import BuildError
 from tests.mutation.bench import Bench, Verdict
 from tests.tools import planted
@@ -20,7 +20,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     """Judges mistakes by the programs that are to notice one of the module's."""
     programs = (program for one in request.module.MISTAKES for program in planted.programs(one))
     try:
-        return Bench([*dict.fromkeys(programs)], level="-Og")
+        return Bench([*dict.fromkeys(programs)], level=simulator.fast_flags())
     except BuildError as reason:
         if "headers" not in str(reason):
             raise

@@ -75,26 +75,26 @@ class Bench:
 
     Args:
         programs: Which.
-        level: How much their kernels are optimised. With -Og they compile in half the time; the
-            lists of what cannot be noticed are about -O1.
+        level: How much their kernels are optimised. As the simulator's libraries are, they compile
+            in less than half the time; the lists of what cannot be noticed are about -O1.
     """
 
-    def __init__(self, programs: list[Program], level: str = "-O1") -> None:
+    def __init__(self, programs: list[Program], level: tuple[str, ...] = ("-O1",)) -> None:
         toolkit = simulator.headers()
         self._level = level
         self._kernels = {p: _job(toolkit, p.kernel, p, level) for p in programs}
-        checks = {p: _job(toolkit, p.check, p) for p in programs}
+        self._checks = {p: _job(toolkit, p.check, p) for p in programs}
+        self._locks = {job: threading.Lock() for job in self._checks.values()}
         parts = [*cxx.host_jobs(), *simulator.jobs()]
-        jobs = [*parts, *checks.values()]
-        built = [result.output for result in compile.run(jobs, "Cases of the mutants")]
-        self._library = built[: len(parts)]
-        self._checks = dict(zip(checks, built[len(parts) :], strict=True))
+        self._library = [result.output for result in compile.run(parts, "Simulator")]
         self._compiler = toolchain.find_compiler()
         self._once = threading.Lock()
 
     def judge_all(self, work: list[tuple[str, str, tuple[Program, ...]]]) -> list[Verdict]:
         """As judge_text, many of them, in order; as many at a time as the machine can."""
         verdicts = []
+        checks = dict.fromkeys(self._checks[program] for one in work for program in one[2])
+        compile.run(checks, "Cases of the mutants")
         with ThreadPoolExecutor(settings.jobs()) as pool:
             for verdict in pool.map(lambda one: self.judge_text(*one), work):
                 verdicts.append(verdict)
@@ -159,7 +159,7 @@ class Bench:
             prelude = self._prelude
         command = [compiler, "-I", str(folder), *prelude, *arguments, *flags]
         command = [argument.replace("{output}", str(output)) for argument in command]
-        link = [compiler, "-o", executable, output, self._checks[program], *self._library]
+        link = [compiler, "-o", executable, output, self._check(program), *self._library]
         for one in ([] if output.is_file() else [command]) + [[*link, "-lpthread"]]:
             done = subprocess.run(one, cwd=ROOT, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
@@ -189,6 +189,13 @@ class Bench:
                 return Verdict(outcome, f"{program.name}, {policy}", said, test)
         return SURVIVED
 
+    def _check(self, program: Program) -> Path:
+        """The object of a program's check: built once it is asked for, if it is."""
+        job = self._checks[program]
+        with self._locks[job]:
+            (built,) = compile.run([job], "Cases of the mutants")
+        return built.output
+
     @functools.cached_property
     def _prelude(self) -> tuple[str, ...]:
         """The flags that begin with the prelude, precompiled where only g++ could."""
@@ -205,14 +212,17 @@ class Bench:
         headers = [path for tree in trees for path in sorted(ROOT.glob(tree))]
         included = re.findall(r'^#include "(\w+\.h)"$', kernel.read_text(), re.MULTILINE)
         headers += [ROOT / PRELUDE, *(kernel.with_name(name) for name in included)]
-        files = (Path(__file__), *headers, kernel, *self._library, self._checks[program])
+        files = (Path(__file__), *headers, kernel, *self._library, self._check(program))
         words = (*words, content.processor())  # for those that do not end
         command = content.names(ROOT).command(self._kernels[program].command)
         return content.of_words(*words, *command, *(content.of_file(path) for path in files))
 
 
 def _job(
-    toolkit: toolchain.Cuda, source: Path, program: Program | None = None, level: str = "-O1"
+    toolkit: toolchain.Cuda,
+    source: Path,
+    program: Program | None = None,
+    level: tuple[str, ...] = ("-O1",),
 ) -> compile.Job:
     """A compilation like those of the simulator; a kernel's is fast, because there are hundreds."""
     is_kernel = program is None or source != program.check
@@ -221,10 +231,12 @@ def _job(
     compiler, *arguments = job.command
     if is_kernel:
         strict = "-strict" if toolchain.find_compiler().name.startswith("g++") else ""
-        arguments = [level if word == "-O2" else word for word in arguments]
+        at = arguments.index("-O2")
+        arguments[at : at + 1] = level
         arguments += [*MUTANT_FLAGS, f"-fsanitize=bounds{strict}"]
+        defines = (*defines, *program.forms) if program else ()
     command = (compiler, "-I", str(FOLDER), *(f"-D{define}" for define in defines), *arguments)
-    name = ".".join((job.name, *defines, *([level] if is_kernel else [])))
+    name = ".".join((job.name, *defines, *(level[:1] if is_kernel else [])))
     return dataclasses.replace(job, name=name, command=command)
 
 

@@ -15,12 +15,14 @@ class Program:
         defines: Macros for both.
         of: The stem of `<of>.cu`, where that is compiled in place of one of its own: of another
             program, whose kernel this one checks otherwise.
+        forms: Macros for the first alone: programs that differ in these share a check.
     """
 
     family: str
     stem: str
     defines: tuple[str, ...] = ()
     of: str = ""
+    forms: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> Path:
@@ -35,9 +37,9 @@ class Program:
     @property
     def object(self) -> str:
         """The name of the object of the kernel, which programs of the same one share."""
-        return "_".join((self.kernel.stem, *self.defines))
+        return "_".join((self.kernel.stem, *self.defines, *self.forms))
 
     @property
     def name(self) -> str:
         """E.g. `attention CONFIGS=0`."""
-        return " ".join((self.stem, *self.defines))
+        return " ".join((self.stem, *self.defines, *self.forms))

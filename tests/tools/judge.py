@@ -48,24 +48,25 @@ class Judge:
         if mistake in self._places:
             which, number = self._places[mistake]
             for program in planted.programs(mistake):
-                verdict = self._ask(which, program, number)
+                verdict = self._ask(which, program, number, mistake.test)
                 if verdict.noticed and re.search(mistake.found_as, verdict.said):
                     return verdict
                 if verdict != SURVIVED:
                     break
         return planted.judge(self._bench, mistake)
 
-    def _ask(self, which: int, program: Program, number: int) -> Verdict:
+    def _ask(self, which: int, program: Program, number: int, tests: str) -> Verdict:
         """The verdict that is kept under a hash of all that it depends on, or a new one."""
         world = self._bench.world(program, f"csrc/kernels/{program.family}")
-        key = content.of_words(content.of_file(__file__), *self._texts[which], str(number), world)
+        words = (*self._texts[which], str(number), tests, world)
+        key = content.of_words(content.of_file(__file__), *words)
         kept = results.read(key)
         if kept is not None:
             return Verdict(**kept)
         executable, said = self._build(which, program)
         if said:
             return Verdict("compile", program.name, said)
-        verdict = self._bench.run(executable, program, POLICIES, number)
+        verdict = self._bench.run(executable, program, POLICIES, number, tests)
         if verdict.noticed:
             said = self._find_unasked(which, program, verdict)
             if said:

@@ -32,7 +32,8 @@ class Mistake:
         file: The source, as #include has it.
         program: The name of the program of the mutation tests that is to notice it; "": the first
             of the file's that does.
-        test: Of a program that is run by `run_all`, the test that is to notice it; "": any.
+        test: The program's test that is to notice it, where others come first and take long; "":
+            any. (One that is judged in a build of its own is left to all.)
     """
 
     name: str

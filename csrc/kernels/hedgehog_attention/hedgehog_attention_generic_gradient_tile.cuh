@@ -88,8 +88,7 @@ using gradient_shared_of =
     std::conditional_t<Config::generic, hedgehog_attention_generic_gradient_shared<Config>,
                        hedgehog_attention_gradient_shared<Config>>;
 
-// ---- Products of tiles in shared memory: this warp's 16 rows of them
-// ------------------------------
+// ---- Products of tiles in shared memory: this warp's 16 rows of them ----------------------------
 
 // d += a b, aᵀ b or a bᵀ. Of both sides only what is being multiplied is in registers.
 template <bool ATransposed, bool BTransposed, class D, class A, class B>

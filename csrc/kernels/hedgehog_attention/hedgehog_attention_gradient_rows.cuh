@@ -174,8 +174,7 @@ class gradient_rows : protected Warpgroup {
     soften(x, one_each);
   }
 
-  // ---- Gradients of rows
-  // --------------------------------------------------------------------------
+  // ---- Gradients of rows ------------------------------------------------------------------------
 
   // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
   // logits' gradient. Of the generic kernel f, the features, become what the state's part takes of

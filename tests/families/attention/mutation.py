@@ -9,10 +9,10 @@ BLOCKS = Program("attention", "attention_blocks")
 BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
 NARROW, CAPPED, WIDE = BACKWARD
 GENERIC_BACKWARD = tuple(
-    Program("attention", "attention_backward_generic", (f"CONFIGS={i}", f"SHARED_KB={kb}"))
-    for kb in (227, 99, 163)
+    Program("attention", "attention_backward_generic", (f"CONFIGS={i}",), forms=(f"SHARED_KB={n}",))
+    for n in (227, 99, 163)
     for i in range(3)
-    if kb != 163 or i == 2  # others have the forms of 227
+    if n != 163 or i == 2  # others have the forms of 227
 )
 # Of head dimension 256, where warps halve the work.
 HALVES = (GENERIC_BACKWARD[2], GENERIC_BACKWARD[6])

@@ -58,8 +58,9 @@ def run_wrong(
         yield ahead
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, *(f"{policy},race" for policy in POLICIES)])
+@pytest.mark.parametrize("policy", [POLICIES[0], *(f"{policy},race" for policy in POLICIES)])
 def test_nothing_is_found_where_nothing_is(run_right: Callable[[str], str], policy: str):
+    """Race mode looks for all that is looked for without it: once is enough of the latter."""
     assert run_right(policy) == ""
 
 

@@ -4,10 +4,10 @@ from tests.mutation.listing import NOT_BOUNDED, SAME, UNWATCHED, Listed
 from tests.mutation.program import Program
 
 PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice as many
-    Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}", f"SHARED_KB={kb}"))
+    Program("attention_decode", "attention_decode", (f"HEAD_DIM={d}",), forms=(f"SHARED_KB={kb}",))
     for d, kb in ((64, 227), (128, 163), (128, 99))
 )
-PADDED = Program("attention_decode", "attention_decode", ("HEAD_DIM=80", "SHARED_KB=99"))
+PADDED = Program("attention_decode", "attention_decode", ("HEAD_DIM=80",), forms=("SHARED_KB=99",))
 APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {

@@ -6,7 +6,7 @@ from tests.mutation.program import Program
 HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1))
 ROWS = Program("linear", "linear_rows")
 INT4, E4M3, WIDE = (  # of the form that every architecture has room for, and of Hopper's
-    Program("linear", "quantized_linear", (f"E4M3={i}", f"SHARED_KB={kb}"))
+    Program("linear", "quantized_linear", (f"E4M3={i}",), forms=(f"SHARED_KB={kb}",))
     for i, kb in ((0, 99), (1, 99), (1, 227))
 )
 _FOLDER = "kernels/linear"
