@@ -110,6 +110,7 @@ def options(dtype=BF16) -> list[Case]:
         *(Case(strength=x, dtype=dtype) for x in (1e-3, 16.0, 300.0)),
         Case(2, 90, 6, 2, dtype=dtype),
         Case(3, 5, 4, 4, dtype=dtype),
+        Case(2, 300, 11, 1, 8, 8, dtype=dtype),  # tiles of gates with a rest
     ]
 
 
@@ -127,6 +128,7 @@ def packed(dtype=BF16) -> list[Case]:
         Case(length=200, ends=(3, 3, 67, 180), dtype=dtype),
         Case(length=75, ends=(0, 1, 70, 70), d=2, layout="fused", dtype=dtype),
         Case(length=70, ends=(5, 6, 70), limit=(0.05, 0.2), layout="transposed", dtype=dtype),
+        Case(1, 530, 11, 1, 8, 8, ends=(3, 250, 520), dtype=dtype),
     ]
 
 

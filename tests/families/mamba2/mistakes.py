@@ -19,6 +19,7 @@ DECAYS = r"got_decays\[i\] is "
 Y = r"number\(y, place\) is "
 STATES = r"states\[i\] is "
 PAST = r"past the end of a buffer"
+ORDERED = r"nothing orders the two"
 OF_DT = r"number is "
 SUMS = r"got_(a|bias)\[i\] is "
 
@@ -32,32 +33,33 @@ MISTAKES = (
     ),
     in_steps("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
     in_steps("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
-    in_gates("all_heads_have_the_first_bias", "p.dt_bias + head", "p.dt_bias", STEPS),
-    in_gates("all_batches_are_the_first", "stream / p.heads * p.dt_strides.batch +", "", STEPS),
+    in_gates("all_heads_have_the_first_bias", "p.dt_bias + read_head", "p.dt_bias", STEPS),
+    in_gates("all_batches_are_the_first", "batch * p.dt_strides.batch +", "", STEPS),
     in_gates(
-        "decays_are_of_steps_before_softplus",
-        "step * arch::load_global(p.a + head)",
-        "dt * arch::load_global(p.a + head)",
+        "all_heads_decay_as_the_first",
+        "arch::load_global(p.a + head)",
+        "arch::load_global(p.a)",
         DECAYS,
     ),
+    in_gates("a_head_is_written_before_all_have_computed", "  arch::sync_block();\n", "", ORDERED),
+    in_gates("the_last_tile_is_full", "    if (token < length) {\n", "    {\n", PAST),
+    in_gates("the_last_heads_are_there", "  if (head >= heads) return;\n", "", PAST),
     in_gates(
-        "the_last_block_is_full",
-        "  if (place >= p.batch * p.length * p.heads) return;\n",
-        "",
-        PAST,
+        "tokens_behind_the_last_are_read", "token < length ? token : length - 1", "token", PAST
     ),
+    in_gates("heads_behind_the_last_are_read", "head < heads ? head : heads - 1", "head", PAST),
     in_gates(
         "tokens_of_no_sequence_take_part",
-        "if (!tokens_of_sequences(p).has(token))",
-        "if (false)",
+        "const bool is_there = there.has(token);",
+        "const bool is_there = true;",
         STEPS,
     ),
     in_gates("packed_sequences_start_at_the_first_token", "start <= token &&", "", STEPS),
     in_gates("packed_sequences_reach_to_the_end", " && token < end;", ";", STEPS),
     in_gates(
         "long_ends_are_read_as_short",
-        "static_cast<const int64_t*>(p.cu_seqlens)",
-        "static_cast<const int32_t*>(p.cu_seqlens)",
+        "ends{p.cu_seqlens, p.int64_seqlens}",
+        "ends{p.cu_seqlens, false}",
         STEPS,
     ),
     in_gates("one_word_of_a_row_is_cleared", "i < rows.words", "i < 1", ROWS),
@@ -83,7 +85,7 @@ MISTAKES = (
         "sums_are_added_up_before_all_warps_are_there",
         "  arch::sync_block();\n",
         "",
-        r"nothing orders the two",
+        ORDERED,
     ),
     in_step(
         "heads_take_groups_in_turn",

@@ -14,11 +14,13 @@ TARGETS = {
 }
 LEFT_OUT = {"kernels/mamba2/mamba2_gate_gradients.cuh": ("min_blocks",)}
 HOST_SIDE = (
+    "kernels/mamba2/mamba2_gates_launch.cuh",
     "kernels/mamba2/mamba2_gate_gradients_launch.cuh",
     "kernels/mamba2/mamba2_step_launch.cuh",
 )
 
 OF_GRADIENTS = "mamba2/mamba2_gate_gradients.cuh"
+OF_GATES = "mamba2/mamba2_gates.cuh"
 
 LISTED: tuple[Listed, ...] = (
     Listed(OF_GRADIENTS, "mamba2_gate_gradients_config", "start (1|2)/2 double", TUNING),
@@ -26,6 +28,10 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_GRADIENTS, "mamba2_gate_gradients", "term more", "24 leads to the other runs, as 16 does"
     ),
+    Listed(OF_GATES, "mamba2_gates_config", "start (1|2)/2 double", TUNING),
+    Listed(OF_GATES, "mamba2_gates_shared", "length less", "more conflicts of banks"),
+    Listed(OF_GATES, "tokens_of_sequences", "argument (1|3|4)/4 less", "no token is below 0"),
+    Listed(OF_GATES, "mamba2_gates", "bound 6/10 shifted", "what the next tile clears, too"),
     Listed(
         STEPS,
         "softplus",

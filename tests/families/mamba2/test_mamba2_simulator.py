@@ -79,6 +79,48 @@ def test_pairs_of_heads_make_their_gates(dt_dtype):
         assert torch.equal(one, other)
 
 
+STRIDES_OF_DT = {
+    "tokens_side_by_side": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+    "batches_side_by_side": lambda t: t.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "every_third": lambda t: t.new_zeros(*t.shape, 3).copy_(t[..., None])[..., 1],
+    "one_batch": lambda t: t[:1].expand_as(t),
+    "one_token": lambda t: t[:, :1].expand_as(t),
+    "one_head": lambda t: t[:, :, :1].expand_as(t),
+    "one_number": lambda t: t[:1, :1, :1].expand_as(t),
+}
+
+
+@pytest.mark.parametrize("strides", STRIDES_OF_DT.values(), ids=STRIDES_OF_DT)
+@pytest.mark.parametrize("dtype", [BF16, FP16, torch.float32], ids=["bf16", "fp16", "fp32"])
+def test_gates_of_any_strides(dtype, strides):
+    """Whole tiles of tokens and heads, and a rest of both: the same bits as of contiguous dt."""
+    case = Case(2, 300, 11, 1, 8, 8, FP16 if dtype == FP16 else BF16, dtype)
+    x, dt, A, B, C, D, z, bias, initial, *_ = cases.make(case)
+    dt = strides(dt)
+    options = cases.keywords(case, D, z, bias, initial)
+    with thunderkittens.backend("simulator"):
+        results = [
+            thunderkittens.mamba2(x, each, A, B, C, **options) for each in (dt, dt.contiguous())
+        ]
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("far", range(3), ids=["batch", "token", "head"])
+def test_gates_of_dt_beyond_2_to_the_31_elements(far):
+    """Its second batch, token or head starts there, in memory that is never touched before."""
+    case = Case(2, 2, 2, 1, 8, 8)
+    x, dt, A, B, C, D, z, bias, initial, *_ = cases.make(case)
+    strides = [4, 2, 1]
+    strides[far] = 2**31
+    apart = torch.empty(2**31 + 8, dtype=BF16).as_strided(dt.shape, strides).copy_(dt)
+    options = cases.keywords(case, D, z, bias, initial)
+    with thunderkittens.backend("simulator"):
+        results = [thunderkittens.mamba2(x, each, A, B, C, **options) for each in (dt, apart)]
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
 @pytest.mark.parametrize("kind", long_sequences.KINDS)
 def test_gradients_of_gates_over_long_sequences(kind, packed, kernel):

@@ -27,33 +27,36 @@ std::vector<bf16> random_values(size_t n, unsigned seed) {
 double number(const std::vector<bf16>& x, size_t i) { return kittens::convert<float>(x[i]); }
 double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
-void check_gates(bool by_softplus, bool biased, float least, float most) {
-  constexpr int kBatch = 2, kLength = 45, kHeads = 3, kGap = 5;
-  constexpr size_t kCount = kBatch * kLength * kHeads;
-  const auto dt = random_values(kBatch * kLength * kGap, 1);
-  auto bias = random_floats(kHeads, 2, -6);
-  bias[1] = 19, bias[2] = 0;  // where softplus ends, and where it bends
-  const auto a = random_floats(kHeads, 3);
+// By default a token and a head more than fill a tile.
+void check_gates(bool by_softplus, bool biased, float least, float most, int length = 257,
+                 int heads = 9) {
+  constexpr int kBatch = 2;
+  const int row = heads + 2;
+  const size_t count = size_t{kBatch} * length * heads;
+  const auto dt = random_values(size_t{kBatch} * length * row, 1);
+  auto bias = random_floats(heads, 2, -6);
+  if (heads > 2) bias[1] = 19, bias[2] = 0;  // where softplus ends, and where it bends
+  const auto a = random_floats(heads, 3);
   const buffer<bf16> dt_data(dt);
-  const buffer<float> bias_data(bias), a_data(a), steps(kCount), decays(kCount);
+  const buffer<float> bias_data(bias), a_data(a), steps(count), decays(count);
   run_gates({.dt = dt_data.data(),
-             .dt_strides = {kLength * kGap, kGap, 1},
+             .dt_strides = {int64_t{length} * row, row, 1},
              .dt_bias = biased ? bias_data.data() : nullptr,
              .a = a_data.data(),
              .steps = steps.data(),
              .log_decay = decays.data(),
              .batch = kBatch,
-             .length = kLength,
-             .heads = kHeads,
+             .length = length,
+             .heads = heads,
              .dt_min = least,
              .dt_max = most,
              .softplus = by_softplus,
              .type = thunderkittens::dtype::bfloat16});
   const auto got_steps = steps.get(), got_decays = decays.get();
-  for (size_t i = 0; i < kCount; ++i) {
-    const size_t stream = i / kLength, head = stream % kHeads;
-    const size_t token = stream / kHeads * kLength + i % kLength;
-    double step = number(dt, token * kGap + head) + (biased ? bias[head] : 0);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t stream = i / length, head = stream % heads;
+    const size_t token = stream / heads * length + i % length;
+    double step = number(dt, token * row + head) + (biased ? bias[head] : 0);
     if (by_softplus) step = softplus(step);
     step = step < least ? least : step > most ? most : step;
     CHECK_CLOSE(got_steps[i], step, 3e-6 * std::abs(step));
@@ -86,7 +89,7 @@ void check_packed_gates(const std::vector<Index>& ends) {
              .cu_seqlens = ends_data.data(),
              .int64_seqlens = sizeof(Index) == 8,
              .sequences = int64_t(ends.size()) - 1,
-             .results = {{rows.data(), kWords}, {}, {}, {}, {}, {last.data(), 1}}});
+             .results = {{rows.data(), kWords}, {nullptr, 2}, {}, {}, {}, {last.data(), 1}}});
   const auto got_steps = steps.get(), got_decays = decays.get(), got_rows = rows.get(),
              got_last = last.get();
   for (int token = 0; token < kLength; ++token) {
@@ -200,8 +203,11 @@ void check_step(const call& c) {
 TEST(gates) { check_gates(true, true, 0, INFINITY); }
 TEST(gates_with_limits) { check_gates(false, false, 0.25f, 1.0f); }
 TEST(gates_with_a_bias_alone) { check_gates(false, true, 0, 15); }
+TEST(gates_of_whole_tiles) { check_gates(true, true, 0, INFINITY, 256, 8); }
+TEST(gates_of_one_token_and_head) { check_gates(true, true, 0, INFINITY, 1, 1); }
 TEST(gates_of_packed_sequences) { check_packed_gates<int32_t>({3, 70, 70, 290}); }
 TEST(gates_of_packed_sequences_by_long_ends) { check_packed_gates<int64_t>({0, 1, 257}); }
+TEST(gates_of_packed_sequences_of_no_token) { check_packed_gates<int32_t>({0, 0}); }
 TEST(step_of_64) { check_step({.height = 40, .width = 64, .options = true}); }
 TEST(step_of_128_by_index) {
   check_step({.height = 18, .width = 128, .indices = 4, .float_dt = true});
