@@ -37,6 +37,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(_MAIN, "add_parts", "(limit 2/5 less|bound 2/5 shifted)", "of one part it was known"),
     Listed(_MAIN, "add_parts", "limit 4/5 more", "any thread may"),
+    Listed(_MAIN, "decode_loader", "start (2|3)/3 (less|more)", "look_up writes over it first"),
     Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
     Listed(_MAIN, "decode_loader::load", "limit more", "a row has at most 16 runs"),
     Listed(_MAIN, "decode_loader::load", "start 1/3 less", "no key is before the first"),

@@ -50,6 +50,12 @@ ANY_WARP = "any warp may"
 ALL_LANES = "all lanes have the sum"
 FOUR_BYTES = "of float32, which the program has, all is as before"
 
+SIGNALS = (
+    "limit 1/2 (less|more)",
+    "129 is a multiple of 129: one thread of each warpgroup, as before; and what thread 127"
+    " stores besides thread 0 is the same tile, of which it waits for its own copy",
+)
+
 LISTED: tuple[Listed, ...] = (
     Listed(
         _VECTORS,
@@ -121,11 +127,18 @@ LISTED: tuple[Listed, ...] = (
         "argument (less|more)",
         "the first two blocks have no state in front: zeros, whether they are read or not",
     ),
+    Listed(f"{_FOLDER}_gradient_base.cuh", "gradient_base::signals", *SIGNALS),
+    Listed(f"{_FOLDER}_consumer.cuh", "hedgehog_consumer::signals", *SIGNALS),
     Listed(
-        f"{_FOLDER}_gradient_base.cuh",
-        "gradient_base::signals",
-        "limit 1/2 (less|more)",
-        "129 is a multiple of 129: one thread of each warpgroup, as before; and what thread 127"
-        " stores besides thread 0 is the same tile, of which it waits for its own copy",
+        f"{_FOLDER}_consumer.cuh",
+        "hedgehog_consumer::signals",
+        "limit 2/2 more|equality negated",
+        "any thread of the warpgroup may, or several: each stores the same tile, and waits for it",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_walk.cuh",
+        "run_state_walk::full",
+        "limit 2/2 more|equality negated",
+        "of two barriers each stage has one, whichever it is",
     ),
 )
