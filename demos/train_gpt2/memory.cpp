@@ -16,6 +16,28 @@ namespace {
 void check(cudaError_t status, const std::string& doing) {
   if (status != cudaSuccess) throw error(doing + ": " + cudaGetErrorString(status));
 }
+float milliseconds_between(void* from, void* to) {  // two events, both done
+  float took = 0;
+  check(cudaEventElapsedTime(&took, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
+        "the time between events");
+  return took;
+}
+
+// What `work` launches on the stream, as a graph. The mode is relaxed, for a kernel is loaded when
+// it is launched for the first time, which allocates.
+cudaGraph_t record(cudaStream_t s, const std::function<void()>& work) {
+  check(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), "recording a graph");
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(s, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(s, &graph), "recording a graph");
+  return graph;
+}
 #endif
 
 }  // namespace
@@ -143,20 +165,16 @@ void queue::mark(int number) {
 clock::time_point queue::wait(int number) {
 #ifdef WITH_CUDA
   if (!simulated_) {
+    using milliseconds = std::chrono::duration<float, std::milli>;
     const int before = (number + kMarks - 1) % kMarks;
     auto* const mark = static_cast<cudaEvent_t>(marks_[number]);
     const bool host_is_late = cudaEventQuery(mark) == cudaSuccess;
     cudaGetLastError();  // that it is not done is no error
     check(cudaEventSynchronize(mark), "a step");
-    if (host_is_late && reached_[before] != clock::time_point{}) {
-      float took = 0;  // milliseconds
-      check(cudaEventElapsedTime(&took, static_cast<cudaEvent_t>(marks_[before]), mark),
-            "the time of a step");
-      reached_[number] = reached_[before] + std::chrono::duration_cast<clock::duration>(
-                                                std::chrono::duration<float, std::milli>(took));
-    } else {
-      reached_[number] = clock::now();
-    }
+    reached_[number] = clock::now();
+    if (!host_is_late || reached_[before] == clock::time_point{}) return reached_[number];
+    const milliseconds took(milliseconds_between(marks_[before], mark));
+    reached_[number] = reached_[before] + std::chrono::duration_cast<clock::duration>(took);
   }
 #endif
   return reached_[number];
@@ -226,11 +244,7 @@ std::vector<double> stopwatch::milliseconds() const {
   }
 #ifdef WITH_CUDA
   for (size_t i = 1; i < events_.size(); ++i) {
-    float took = 0;
-    check(cudaEventElapsedTime(&took, static_cast<cudaEvent_t>(events_[i - 1]),
-                               static_cast<cudaEvent_t>(events_[i])),
-          "the time between events");
-    between.push_back(took);
+    between.push_back(milliseconds_between(events_[i - 1], events_[i]));
   }
 #endif
   return between;
@@ -249,28 +263,6 @@ std::vector<float> to_host(queue& q, dtype type, const void* from, int64_t count
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(stored[i]);
   return values;
 }
-
-#ifdef WITH_CUDA
-namespace {
-
-// What `work` launches on the stream, as a graph. The mode is relaxed, for a kernel is loaded when
-// it is launched for the first time, which allocates.
-cudaGraph_t record(cudaStream_t s, const std::function<void()>& work) {
-  check(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), "recording a graph");
-  cudaGraph_t graph = nullptr;
-  try {
-    work();
-  } catch (...) {
-    cudaStreamEndCapture(s, &graph);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
-  }
-  check(cudaStreamEndCapture(s, &graph), "recording a graph");
-  return graph;
-}
-
-}  // namespace
-#endif
 
 recording::recording(queue& q, std::function<void()> work) : queue_(q), work_(std::move(work)) {
 #ifdef WITH_CUDA
