@@ -280,6 +280,7 @@ void check(const call& c) {
 
 TEST(several_blocks) { check({.batch = 1, .length = 330, .heads = 2}); }
 TEST(runs) { check({.batch = 2, .length = 250, .heads = 1, .run_blocks = 2}); }
+TEST(long_runs) { check({.batch = 1, .length = 460, .heads = 1, .run_blocks = 6}); }
 TEST(equal_scores) { check({.batch = 1, .length = 200, .heads = 1, .repeats = true}); }
 TEST(logits_whose_exponentials_overflow) {
   check({.batch = 1, .length = 200, .heads = 1, .map_size = 4});
