@@ -48,10 +48,11 @@ def jobs() -> dict[str, dict[str, list[Job]]]:
 def family_of(test: str) -> str | None:
     """Returns the family that a file of tests is of: by its folder, else by its name."""
     path = Path(test)
-    for kernel in configs.KERNELS:
-        if kernel.name in path.parts[:-1] or re.search(rf"(^|_){kernel.name}(_|$)", path.stem):
-            return kernel.name
-    return None
+    names = [kernel.name for kernel in configs.KERNELS]
+    by_folder = [name for name in names if name in path.parts[:-1]]
+    by_name = [name for name in names if re.search(rf"(^|_){name}(_|$)", path.stem)]
+    # The longest: test_linear_attention is not attention's.
+    return max(by_folder or by_name, key=len, default=None)
 
 
 def kept_path(family: str) -> Path:

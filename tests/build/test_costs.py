@@ -50,6 +50,9 @@ def test_a_test_is_of_the_family_in_its_path():
     assert costs.family_of("tests/families/norm/test_norm_long_simulator.py") == "norm"
     assert costs.family_of("tests/ops/test_linear_cross_entropy.py") == "cross_entropy"
     assert costs.family_of("tests/families/attention/test_budgets.py") == "attention"
+    own = "tests/families/linear_attention/test_linear_attention_simulator.py"
+    assert costs.family_of(own) == "linear_attention"
+    assert costs.family_of("tests/ops/test_linear_attention_host.py") == "linear_attention"
     assert costs.family_of("tests/build/test_normal.py") is None
 
 
