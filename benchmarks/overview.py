@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import records
-from benchmarks.harness import OURS, Panel, Result, load
+from benchmarks.harness import OURS, Panel, Result, is_ours, load
 from benchmarks.records import Records
 
 OURS_STYLE = {"color": "black", "marker": "o", "s": 22, "zorder": 3}
@@ -47,7 +47,7 @@ def share(result: Result, name: str) -> float:
 def draw_panel(axis: Any, title: str, results: list[Result]) -> None:
     """A line per case: our share, the best peer's and the others'."""
     for line, result in enumerate(results):
-        peers = sorted(share(result, name) for name in result.seconds if name != OURS)
+        peers = sorted(share(result, name) for name in result.seconds if not is_ours(name))
         axis.scatter(share(result, OURS), line, **OURS_STYLE)
         axis.scatter(peers[-1:], [line] * len(peers[-1:]), **BEST_STYLE)
         axis.scatter(peers[:-1], [line] * len(peers[:-1]), **OTHER_STYLE)

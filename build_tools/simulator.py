@@ -175,10 +175,14 @@ def fast_flags() -> tuple[str, ...]:
     return ("-Og", *(GCC_FAST_FLAGS if toolchain.find_compiler().name.startswith("g++") else ()))
 
 
-def _fast(job: compile.Job) -> compile.Job:
+def at_level(job: compile.Job, level: tuple[str, ...]) -> compile.Job:
+    """Returns the job with other flags in place of -O2."""
     at = job.command.index("-O2")
-    command = (*job.command[:at], *fast_flags(), *job.command[at + 1 :])
-    return dataclasses.replace(job, command=command)
+    return dataclasses.replace(job, command=(*job.command[:at], *level, *job.command[at + 1 :]))
+
+
+def _fast(job: compile.Job) -> compile.Job:
+    return at_level(job, fast_flags())
 
 
 def build_tests(paths: Iterable[str | Path], *, race: bool = False) -> list[Path]:

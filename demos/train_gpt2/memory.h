@@ -78,7 +78,7 @@ class point;
 
 class queue {
  public:
-  // Two may be under way; of the one before them the next takes the time.
+  // Two may be under way, and the first of these is timed from the mark before it.
   static constexpr int kMarks = 3;
 
   explicit queue(const device& d);

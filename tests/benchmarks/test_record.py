@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import re
+import unittest.mock
 
 import pytest
 
@@ -157,3 +158,12 @@ def test_a_section_says_where_its_figures_come_from(found):
     said = "; 2026-01-01, commit `aaaa`; clocks as found: slow. But op, 2: 2026-02-02, commit "
     assert "\n\nNVIDIA X 1, driver " in text and "\n\nNew.\n\n" in text
     assert said + "`bbbb`; clocks as found: fast." in text
+
+
+def test_what_is_ours_in_another_way_is_no_peer_of_the_picture():
+    axis = unittest.mock.MagicMock()
+    result = harness.Result("op", "shape", "bf16", "TB/s", 10**12, yardstick_rate=1.0)
+    result.seconds = {harness.OURS: 2.0, harness.GENERIC: 1.0, "torch": 4.0}
+    overview.draw_panel(axis, "title", [result])
+    ours, best, others = axis.scatter.call_args_list
+    assert (ours.args, best.args, others.args) == ((0.5, 0), ([0.25], [0]), ([], []))

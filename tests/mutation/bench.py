@@ -228,11 +228,11 @@ def _job(
     is_kernel = program is None or source != program.check
     defines = program.defines if program else ()
     job = simulator.kernel_job(toolkit, ROOT / source, race=is_kernel)
+    if is_kernel:
+        job = simulator.at_level(job, level)
     compiler, *arguments = job.command
     if is_kernel:
         strict = "-strict" if toolchain.find_compiler().name.startswith("g++") else ""
-        at = arguments.index("-O2")
-        arguments[at : at + 1] = level
         arguments += [*MUTANT_FLAGS, f"-fsanitize=bounds{strict}"]
         defines = (*defines, *program.forms) if program else ()
     command = (compiler, "-I", str(FOLDER), *(f"-D{define}" for define in defines), *arguments)
