@@ -9,6 +9,10 @@ void model::backward(const token_batch& batch, bool accumulate, bool last) {
   const auto is_done = [&](size_t bucket) {
     if (exchange_ && last) exchange_->sum_gradients(bucket, m.gradients);
   };
+  const auto finish_layer = [&](size_t i) {
+    multiply_weight(w_qkv_, m.layers[i].normal1, m.dqkv, offsets_[i].qkv, accumulate);
+    is_done(shards_.of_layer(i));
+  };
   multiply(d_logits_, {.a = m.logits, .b = weight(0), .c = m.dnormal});
   multiply(w_logits_,
            {.a = m.logits, .b = m.last_normal, .c = gradient(0), .accumulate = accumulate});
@@ -20,7 +24,7 @@ void model::backward(const token_batch& batch, bool accumulate, bool last) {
     backward_attention(l, offsets_[i], accumulate);
     backward_norm(i > 0 ? m.layers[i - 1].output : m.embedded, l.mean1, l.rstd1, offsets_[i].norm1,
                   false, accumulate);
-    is_done(shards_.of_layer(i));
+    if (i > 0) finish_layer(i);
   }
   const stream s = queue_.handle();
   void* const dwpe =
@@ -35,6 +39,8 @@ void model::backward(const token_batch& batch, bool accumulate, bool last) {
   }
   is_done(shards_.of_embedding());
   is_done(shards_.of_vectors());
+  // What is left, beside the exchange of the embedding's, which is the largest bucket.
+  finish_layer(0);
 }
 
 // dnormal, and what arrives at the stream itself but behind the last block (`first`), to the
@@ -169,7 +175,6 @@ void model::backward_attention(const layer_activations& l, const layer_offsets& 
     key_value_bias_backward(type_, width, weight(w.proj), gradient(w.proj_bias), dk_bias,
                             at(dk_bias, width), queue_.handle());
   }
-  multiply_weight(w_qkv_, l.normal1, m.dqkv, w.qkv, accumulate);
   multiply(d_qkv_, {.a = m.dqkv, .b = weight(w.qkv), .c = m.dnormal});
 }
 

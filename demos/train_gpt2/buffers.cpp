@@ -16,10 +16,10 @@ double results::loss_in(const float* all) const {
 }
 
 buffers::buffers(const config& c, const parameters& p, const shards& s, const run_shape& shape,
-                 dtype type, const extents& more, const device& d)
+                 dtype type, const extents& more, const device& d, nccl* between)
     : layers(c.layers),
-      parameter_memory(d, place::device),
-      gradient_memory(d, place::device),
+      parameter_memory(d, place::device, between),
+      gradient_memory(d, place::device, between),
       state_memory(d, place::device),
       activation_memory(d, place::device),
       workspace_memory(d, place::device) {
@@ -28,6 +28,8 @@ buffers::buffers(const config& c, const parameters& p, const shards& s, const ru
   gradient_memory.allocate([&] {
     gradients = gradient_memory.take_bytes(s.total * element);
     norm_gradients = gradient_memory.take_bytes((p.total - p.norms) * element);
+    const int64_t parts = between == nullptr ? 0 : shape.ranks;
+    received = gradient_memory.take_bytes(parts * s.largest_part() * element);
   });
   state_memory.allocate([&] {
     exp_avg = state_memory.take<float>(s.state);

@@ -55,13 +55,14 @@ struct results {
 
 struct buffers {
   buffers(const config& c, const parameters& p, const shards& s, const run_shape& shape, dtype type,
-          const extents& more, const device& d);
+          const extents& more, const device& d, nccl* between);
 
   // kind: parameters
   void* weights;  // [s.total]
   // kind: gradients
   void* gradients;       // [s.total], summed over the micro-batches of a step
   void* norm_gradients;  // [p.total − p.norms]: the norms' of one micro-batch, to be added
+  void* received;        // of several ranks [ranks, s.largest_part()]: a bucket's, one part of each
   // kind: optimizer state
   float *exp_avg, *exp_avg_sq;  // [s.state]
   float* master;                // [s.state] where weights are roundings of it, else null

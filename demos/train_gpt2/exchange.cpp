@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "kernels.h"
+
 namespace gpt2 {
 
 exchange::exchange(const device& d, const nccl& between, const shards& s, dtype type,
-                   queue& computation)
+                   void* received, queue& computation)
     : nccl_(between),
       shards_(s),
       type_(type),
+      received_(received),
       computation_(computation),
       own_(d),
       computed_(d),
@@ -20,7 +23,10 @@ void exchange::sum_gradients(size_t number, void* gradients) {
   computed_.put(computation_);
   own_.follow(computed_);
   const bucket& b = shards_.buckets[number];
-  nccl_.sum_parts(b.in(gradients, type_), b.part, type_, own_.handle());
+  nccl_.exchange_parts(b.in(gradients, type_), received_, b.part, type_, own_.handle());
+  // No rank sends anything of the next bucket before this one has asked for it, behind the sum.
+  add_parts(type_, b.part, nccl_.count(), received_, b.part_in(gradients, type_, nccl_.rank()),
+            own_.handle());
 }
 
 void exchange::await_sums() {

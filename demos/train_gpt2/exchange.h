@@ -1,6 +1,9 @@
-// What ranks exchange in a step, on a stream of its own beside the computation's: the gradients of
-// a bucket are summed as soon as the backward has made them, and the weights that the ranks have
-// updated are gathered in the order in which the next forward needs them.
+// What ranks exchange in a step, on a stream of its own beside the computation's: each gets its
+// part of a bucket's gradients of all others, as soon as the backward has made them, and adds them
+// up; and the weights that the ranks have updated are gathered in the order in which the next
+// forward needs them. Weights, gradients and what is received lie in the communicator's memory, so
+// that copy engines bring them. A kernel of NCCL's that sums takes multiprocessors instead, and
+// keeps them while it waits for the other ranks.
 #pragma once
 
 #include <memory>
@@ -14,9 +17,11 @@ namespace gpt2 {
 
 class exchange {
  public:
-  exchange(const device& d, const nccl& between, const shards& s, dtype type, queue& computation);
+  // received: memory for the largest bucket.
+  exchange(const device& d, const nccl& between, const shards& s, dtype type, void* received,
+           queue& computation);
 
-  // The bucket's gradients, which what was launched so far has made.
+  // The bucket's gradients, which what was launched so far has made: of this rank's part the sum.
   void sum_gradients(size_t bucket, void* gradients);
   // What is launched from now on sees all sums that were asked for.
   void await_sums();
@@ -34,6 +39,7 @@ class exchange {
   const nccl& nccl_;
   const shards& shards_;
   dtype type_;
+  void* received_;
   queue& computation_;
   queue own_;
   point computed_, exchanged_;

@@ -6,6 +6,8 @@
 namespace gpt2 {
 namespace {
 
+constexpr int kAtOnce = 8;  // rows
+
 host::launch_config one_thread_each(int64_t count) {
   return {.grid = {ceil_div(count, kThreads)}, .block = {kThreads}};
 }
@@ -27,19 +29,32 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Grid: (blocks that share out the distinct tokens, slices of a row). Warp w of a block adds rows
-// w, w + warps, … of a token.
+// w, w + warps, … of a token: kAtOnce of them are loaded together, for the most frequent tokens
+// have thousands.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 4)  // without, ptxas takes 32 registers, and spills
+__global__ void __launch_bounds__(kThreads, 2)  // without, ptxas takes 32 registers, and spills
     embed_backward_kernel(int64_t width, token_batch batch, const T* dx, T* dwte) {
   const int64_t column = int64_t{arch::block_y()} * kSlice<T> + arch::lane_id() * kRun<T>;
   const bool inside = column < width;
+  const T* const of_first = dx + (inside ? column : 0);
   const int distinct = arch::load_global(batch.distinct);
   for (int i = arch::block_x(); i < distinct; i += arch::grid_x()) {
     const int end = arch::load_global(batch.starts + i + 1);
     float sum[kRun<T>] = {};
-    for (int at = arch::load_global(batch.starts + i) + arch::warp_id(); at < end; at += kWarps) {
+    int at = arch::load_global(batch.starts + i) + arch::warp_id();
+    for (; at + (kAtOnce - 1) * kWarps < end; at += kAtOnce * kWarps) {
+      lane_run<T, kRun<T>> runs[kAtOnce];
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        const int64_t row = arch::load_global(batch.rows_of + at + r * kWarps);
+        detail::run_access<T, kRun<T>>::load(runs[r], of_first + row * width, true);
+      }
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) add_run(sum, runs[r]);
+    }
+    for (; at < end; at += kWarps) {
       const int64_t row = arch::load_global(batch.rows_of + at);
-      if (inside) add_loaded(sum, dx + row * width + column);
+      add_loaded(sum, of_first + row * width);
     }
     add_warps(sum);
     if (arch::warp_id() != 0 || !inside) continue;
@@ -67,6 +82,16 @@ __global__ void __launch_bounds__(kThreads) add_kernel(int64_t count, const T* f
   float sum[kRun<T>];
   load(sum, to + at);
   add_loaded(sum, from + at);
+  store(to + at, sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_parts_kernel(int64_t count, int64_t parts, const T* from, T* to) {
+  const int64_t at = thread_of_grid() * kRun<T>;
+  if (at >= count) return;
+  float sum[kRun<T>] = {};
+  for (int64_t part = 0; part < parts; ++part) add_loaded(sum, from + part * count + at);
   store(to + at, sum);
 }
 
@@ -131,6 +156,13 @@ void key_value_bias_backward(dtype type, int64_t width, const void* proj, const 
 void add(dtype type, int64_t count, const void* from, void* to, stream s) {
   with_type(type, [&]<class T>(T) {
     host::launch(add_kernel<T>, one_thread_each(count / kRun<T>), s, count,
+                 static_cast<const T*>(from), static_cast<T*>(to));
+  });
+}
+
+void add_parts(dtype type, int64_t count, int64_t parts, const void* from, void* to, stream s) {
+  with_type(type, [&]<class T>(T) {
+    host::launch(add_parts_kernel<T>, one_thread_each(count / kRun<T>), s, count, parts,
                  static_cast<const T*>(from), static_cast<T*>(to));
   });
 }

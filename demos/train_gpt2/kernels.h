@@ -54,6 +54,9 @@ void key_value_bias_backward(dtype type, int64_t width, const void* proj, const 
 
 // to += from
 void add(dtype type, int64_t count, const void* from, void* to, stream s);
+// to[i] = Σ_part from[part, i], in float32 and in order; from: [parts, count]. Counts are multiples
+// of 16 bytes.
+void add_parts(dtype type, int64_t count, int64_t parts, const void* from, void* to, stream s);
 
 // Σ parts, of 64 bits that run over, tells a matrix from any other.
 struct matrix {

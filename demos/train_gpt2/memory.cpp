@@ -4,6 +4,7 @@
 #include <new>
 
 #include "bfloat16.h"
+#include "nccl.h"
 
 #ifdef WITH_CUDA
 #include <cuda_runtime.h>
@@ -78,29 +79,34 @@ void arena::allocate_taken() {
   const int64_t bytes = std::exchange(taken_, 0);
   if (bytes == 0) return;
   ++count().allocations;
-  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
-  if (simulated_) {
-    void* const data = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
-    if (data == nullptr) throw error(doing + ": out of memory");
-    std::memset(data, 0, bytes);
-    base_ = static_cast<std::byte*>(data);
+  base_ =
+      static_cast<std::byte*>(between_ == nullptr ? new_memory(bytes) : between_->allocate(bytes));
+  if (simulated_ || where_ == place::host) {
+    std::memset(base_, 0, bytes);
     return;
   }
 #ifdef WITH_CUDA
-  void* data = nullptr;
-  if (where_ == place::host) {
-    check(cudaMallocHost(&data, bytes), doing);
-    std::memset(data, 0, bytes);
-  } else {
-    check(cudaMalloc(&data, bytes), doing);
-    check(cudaMemset(data, 0, bytes), "clearing memory");
-    check(cudaDeviceSynchronize(), "clearing memory");  // it is another stream's than the queue's
-  }
-  base_ = static_cast<std::byte*>(data);
+  check(cudaMemset(base_, 0, bytes), "clearing memory");
+  check(cudaDeviceSynchronize(), "clearing memory");  // it is another stream's than the queue's
 #endif
 }
 
+void* arena::new_memory(int64_t bytes) const {
+  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
+  void* data = nullptr;
+  if (simulated_) {
+    data = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
+    if (data == nullptr) throw error(doing + ": out of memory");
+    return data;
+  }
+#ifdef WITH_CUDA
+  check(where_ == place::host ? cudaMallocHost(&data, bytes) : cudaMalloc(&data, bytes), doing);
+#endif
+  return data;
+}
+
 arena::~arena() {
+  if (between_ != nullptr) return;  // it is not ours
   if (simulated_) ::operator delete(base_, std::align_val_t{kAlignment});
 #ifdef WITH_CUDA
   if (!simulated_) where_ == place::host ? cudaFreeHost(base_) : cudaFree(base_);
@@ -132,10 +138,7 @@ queue::~queue() {
 
 void queue::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
-  if (simulated_) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
+  if (simulated_) return void(std::memcpy(to, from, bytes));
 #ifdef WITH_CUDA
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream_)),
         "a copy");
@@ -143,10 +146,7 @@ void queue::copy(void* to, const void* from, int64_t bytes) {
 }
 
 void queue::clear(void* to, int64_t bytes) {
-  if (simulated_) {
-    std::memset(to, 0, bytes);
-    return;
-  }
+  if (simulated_) return void(std::memset(to, 0, bytes));
 #ifdef WITH_CUDA
   check(cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(stream_)), "clearing memory");
 #endif

@@ -35,6 +35,8 @@ struct counters {
 };
 counters& count();
 
+class nccl;
+
 enum class place { device, host };  // host: pinned, for copies that run beside the program
 
 // One allocation. `take` hands it out in order: once before it is there, to find its size, and once
@@ -44,7 +46,9 @@ enum class place { device, host };  // host: pinned, for copies that run beside 
 //   memory.allocate(lay_out);
 class arena {
  public:
-  arena(const device& d, place where) : simulated_(d.is_simulated()), where_(where) {}
+  // between: whose memory it is, for other ranks to reach; null: its own.
+  arena(const device& d, place where, nccl* between = nullptr)
+      : simulated_(d.is_simulated()), where_(where), between_(between) {}
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
   ~arena();
@@ -64,10 +68,12 @@ class arena {
 
  private:
   void allocate_taken();  // zeroed
+  void* new_memory(int64_t bytes) const;
 
   static constexpr int64_t kAlignment = 256;  // of bytes: more than any kernel asks for
   bool simulated_;
   [[maybe_unused]] place where_;
+  nccl* between_;
   std::byte* base_ = nullptr;
   int64_t taken_ = 0;
 };

@@ -111,7 +111,7 @@ tk::adamw_problem adamw_problem_of(const update_options& o, const std::vector<pi
 }  // namespace
 
 model::model(const config& c, const run_shape& shape, dtype type, const update_options& options,
-             const device& d, queue& q, const nccl* between)
+             const device& d, queue& q, nccl* between)
     : config_(c),
       shape_(shape),
       type_(type),
@@ -129,8 +129,10 @@ model::model(const config& c, const run_shape& shape, dtype type, const update_o
                      .counters = most_counters(),
                      .outlier_window = outliers_.window,
                      .master = has_masters(options, type)};
-  memory_.emplace(c, parameters_, shards_, shape, type, more, d);
-  if (between != nullptr) exchange_.emplace(d, *between, shards_, type, q);
+  memory_.emplace(c, parameters_, shards_, shape, type, more, d, between);
+  if (between != nullptr) {
+    exchange_.emplace(d, *between, shards_, type, memory_->received, q);
+  }
   fill_constants();
 }
 

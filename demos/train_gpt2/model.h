@@ -51,7 +51,7 @@ struct layer_offsets {
 class model {
  public:
   model(const config& c, const run_shape& shape, dtype type, const update_options& options,
-        const device& d, queue& q, const nccl* between = nullptr);  // null: there is one rank
+        const device& d, queue& q, nccl* between = nullptr);  // null: there is one rank
 
   // Forward and backward of micro-batch `number`, whose tokens are there; gradients are added up
   // from number 0 on.

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <exception>
 #include <type_traits>
 
@@ -9,7 +10,7 @@ namespace gpt2 {
 namespace {
 
 // As in nccl.h of version 2, whose numbers do not change.
-constexpr int kFloat32 = 7, kBfloat16 = 9, kSum = 0;
+constexpr int kFloat32 = 7, kBfloat16 = 9, kSymmetricWindow = 1;
 struct unique_id {
   char bytes[128];
 };
@@ -22,7 +23,11 @@ struct nccl::functions {
   int (*ncclGetUniqueId)(unique_id*);
   int (*ncclCommInitRank)(void**, int, unique_id, int);
   int (*ncclCommDestroy)(void*);
-  int (*ncclReduceScatter)(const void*, void*, size_t, int, int, void*, void*);
+  int (*ncclMemAlloc)(void**, size_t);
+  int (*ncclMemFree)(void*);
+  int (*ncclCommWindowRegister)(void*, void*, size_t, void**, int);
+  int (*ncclCommWindowDeregister)(void*, void*);
+  int (*ncclAlltoAll)(const void*, void*, size_t, int, void*, void*);
   int (*ncclAllGather)(const void*, void*, size_t, int, void*, void*);
   const char* (*ncclGetErrorString)(int);
 
@@ -35,13 +40,19 @@ struct nccl::functions {
     }
     const auto find = [&](auto& function, const char* name) {
       void* const found = dlsym(library, name);
-      if (found == nullptr) throw thunderkittens::error(path + ": has no " + name);
+      if (found == nullptr) {
+        throw thunderkittens::error(path + ": has no " + name + ": NCCL 2.28 or later is needed");
+      }
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
     };
     find(ncclGetUniqueId, "ncclGetUniqueId");
     find(ncclCommInitRank, "ncclCommInitRank");
     find(ncclCommDestroy, "ncclCommDestroy");
-    find(ncclReduceScatter, "ncclReduceScatter");
+    find(ncclMemAlloc, "ncclMemAlloc");
+    find(ncclMemFree, "ncclMemFree");
+    find(ncclCommWindowRegister, "ncclCommWindowRegister");
+    find(ncclCommWindowDeregister, "ncclCommWindowDeregister");
+    find(ncclAlltoAll, "ncclAlltoAll");
     find(ncclAllGather, "ncclAllGather");
     find(ncclGetErrorString, "ncclGetErrorString");
   }
@@ -49,6 +60,8 @@ struct nccl::functions {
 
 nccl::nccl(const std::string& library, ranks& all)
     : rank_(all.rank()), count_(all.count()), library_(new functions(library)) {
+  // NCCL_CTA_POLICY_ZERO, for this communicator, unless the user says otherwise.
+  setenv("NCCL_CTA_POLICY", "2", 0);
   unique_id id{};
   if (all.is_first()) check(library_->ncclGetUniqueId(&id), "starting");
   all.hand_out(&id, sizeof(id));
@@ -57,7 +70,10 @@ nccl::nccl(const std::string& library, ranks& all)
 
 nccl::~nccl() {
   // Where something is wrong the others may not be there: the process ends, and with it all this.
-  if (std::uncaught_exceptions() == 0) library_->ncclCommDestroy(communicator_);
+  if (std::uncaught_exceptions() > 0) return;
+  for (void* window : windows_) library_->ncclCommWindowDeregister(communicator_, window);
+  for (void* memory : memories_) library_->ncclMemFree(memory);
+  library_->ncclCommDestroy(communicator_);
 }
 
 void nccl::check(int status, const char* doing) const {
@@ -66,19 +82,23 @@ void nccl::check(int status, const char* doing) const {
                               library_->ncclGetErrorString(status));
 }
 
-void* nccl::own_part(void* data, int64_t count, dtype type) const {
-  return static_cast<std::byte*>(data) + rank_ * count * kittens::host::bytes_of(type);
+void* nccl::allocate(int64_t bytes) {
+  const std::string doing = "allocation of " + std::to_string(bytes) + " bytes";
+  check(library_->ncclMemAlloc(&memories_.emplace_back(), bytes), doing.c_str());
+  check(library_->ncclCommWindowRegister(communicator_, memories_.back(), bytes,
+                                         &windows_.emplace_back(), kSymmetricWindow),
+        "showing memory to all ranks");
+  return memories_.back();
 }
 
-void nccl::sum_parts(void* data, int64_t count, dtype type, stream s) const {
-  check(library_->ncclReduceScatter(data, own_part(data, count, type), count, type_number(type),
-                                    kSum, communicator_, s),
-        "summing");
+void nccl::exchange_parts(const void* from, void* to, int64_t count, dtype type, stream s) const {
+  check(library_->ncclAlltoAll(from, to, count, type_number(type), communicator_, s), "exchanging");
 }
 
 void nccl::gather_parts(void* data, int64_t count, dtype type, stream s) const {
-  check(library_->ncclAllGather(own_part(data, count, type), data, count, type_number(type),
-                                communicator_, s),
+  const void* const own =
+      static_cast<std::byte*>(data) + rank_ * count * kittens::host::bytes_of(type);
+  check(library_->ncclAllGather(own, data, count, type_number(type), communicator_, s),
         "gathering");
 }
 

@@ -8,14 +8,19 @@ shards::shards(const parameters& p, const std::vector<int64_t>& first_of_layer, 
                int rank) {
   constexpr int64_t kAligned = 8;  // elements of 16 bytes and more
   const int64_t unit = kAligned * ranks;
-  const auto up = [&](int64_t offset) { return (offset + unit - 1) / unit * unit; };
+  const auto down = [&](int64_t offset) { return offset / unit * unit; };
+  const auto up = [&](int64_t offset) { return down(offset + unit - 1); };
   total = up(p.total);
-  // A bucket ends with the first elements of the next, whose gradients are there before its own,
-  // but for the vectors', which are there last.
+  // What two buckets share is in the one whose gradients are there last: layers end with the first
+  // elements of the next, the first begins with the last of the embedding, the vectors with the
+  // last of the last layer.
   std::vector<int64_t> bounds{0};
   if (ranks > 1) {
-    const int64_t vectors_begin = p.matrices / unit * unit;
-    for (const int64_t first : first_of_layer) bounds.push_back(std::min(up(first), vectors_begin));
+    const int64_t vectors_begin = down(p.matrices);
+    for (const int64_t first : first_of_layer) {
+      const bool is_first_layer = bounds.size() == 1;
+      bounds.push_back(std::min(is_first_layer ? down(first) : up(first), vectors_begin));
+    }
     bounds.push_back(vectors_begin);
   }
   bounds.push_back(total);
@@ -28,6 +33,12 @@ shards::shards(const parameters& p, const std::vector<int64_t>& first_of_layer, 
     if (to > border) vectors.push_back({border, to - border, state + border - from});
     state += b.part;
   }
+}
+
+int64_t shards::largest_part() const {
+  int64_t largest = 0;
+  for (const bucket& b : buckets) largest = std::max(largest, b.part);
+  return largest;
 }
 
 }  // namespace gpt2

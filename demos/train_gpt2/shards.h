@@ -16,8 +16,9 @@ namespace gpt2 {
 struct bucket {
   int64_t offset, part;  // part: a rank's; a bucket has one for each
 
-  void* in(void* all, thunderkittens::dtype type) const {
-    return static_cast<std::byte*>(all) + offset * kittens::host::bytes_of(type);
+  void* in(void* all, thunderkittens::dtype type) const { return part_in(all, type, 0); }
+  void* part_in(void* all, thunderkittens::dtype type, int rank) const {
+    return static_cast<std::byte*>(all) + (offset + rank * part) * kittens::host::bytes_of(type);
   }
 };
 
@@ -36,6 +37,7 @@ struct shards {
   std::vector<piece> matrices, vectors;
   int64_t state = 0;  // elements of all pieces
 
+  int64_t largest_part() const;
   size_t of_embedding() const { return 0; }
   size_t of_layer(size_t layer) const { return 1 + layer; }
   size_t of_vectors() const { return buckets.size() - 1; }

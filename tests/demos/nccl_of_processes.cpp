@@ -1,24 +1,25 @@
 // What the trainer calls of NCCL, over memory that processes share, so that its ranks can be tested
 // where there is no GPU: beside the simulator, whose device memory is the process' own. Calls are
-// done when they return. Ranks that do not ask for the same get an error (ncclInvalidUsage).
+// done when they return. Ranks that do not ask for the same get an error (ncclInvalidUsage), and so
+// do those that exchange what is in no window, or at other offsets of it (ncclInvalidArgument).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-#include "bfloat16.h"
-
 namespace {
 
-constexpr int kMostRanks = 8, kFloat32 = 7, kBfloat16 = 9;
+constexpr int kMostRanks = 8, kFloat32 = 7;
 constexpr size_t kSlot = 1 << 16;  // bytes of a rank that pass at once
 enum status { success = 0, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
 
@@ -27,8 +28,9 @@ struct unique_id {
 };
 
 struct request {
-  int what, type;  // 0: a reduction, 1: a gathering
-  size_t count;
+  int what, type;           // 0: an exchange, 1: a gathering, 2: a window
+  size_t count;             // of a window in bytes
+  size_t from = 0, to = 0;  // offsets in windows
   bool operator==(const request&) const = default;
 };
 
@@ -39,9 +41,25 @@ struct memory {
   alignas(64) std::byte slots[kMostRanks][kSlot];
 };
 
+struct window {
+  const std::byte* memory;
+  size_t bytes;
+};
+
 struct communicator {
   int ranks, rank;
   memory* shared;
+  std::vector<window*> windows = {};
+
+  // Where `bytes` from an address on are in a window, or kOutside.
+  static constexpr size_t kOutside = SIZE_MAX;
+  size_t offset_of(const void* address, size_t bytes) const {
+    for (const window* w : windows) {
+      const auto* const at = static_cast<const std::byte*>(address);
+      if (at >= w->memory && at + bytes <= w->memory + w->bytes) return at - w->memory;
+    }
+    return kOutside;
+  }
 
   void meet() const {
     const int64_t round = shared->round;
@@ -64,18 +82,6 @@ struct communicator {
 };
 
 size_t bytes_of(int type) { return type == kFloat32 ? 4 : 2; }
-
-// to = Σ of the ranks' slots, in their order, in float32
-template <class T>
-void add_slots(const communicator& c, size_t count, void* to) {
-  for (size_t i = 0; i < count; ++i) {
-    float sum = 0;
-    for (int r = 0; r < c.ranks; ++r) {
-      sum += static_cast<float>(reinterpret_cast<const T*>(c.shared->slots[r])[i]);
-    }
-    static_cast<T*>(to)[i] = static_cast<T>(sum);
-  }
-}
 
 }  // namespace
 
@@ -110,14 +116,41 @@ EXPORTED int ncclCommDestroy(void* made) {
   return success;
 }
 
-EXPORTED int ncclReduceScatter(const void* from, void* to, size_t count, int type, int operation,
-                               void* made, void*) {
+EXPORTED int ncclMemAlloc(void** made, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  *made = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+  return *made == nullptr ? system_error : success;
+}
+
+EXPORTED int ncclMemFree(void* memory) {
+  std::free(memory);
+  return success;
+}
+
+EXPORTED int ncclCommWindowRegister(void* made, void* data, size_t bytes, void** registered,
+                                    int flags) {
+  communicator& c = *static_cast<communicator*>(made);
+  if (flags != 1) return invalid_argument;  // symmetric
+  if (!c.all_ask({2, 0, bytes})) return invalid_usage;
+  *registered = c.windows.emplace_back(new window{static_cast<const std::byte*>(data), bytes});
+  return success;
+}
+
+EXPORTED int ncclCommWindowDeregister(void* made, void* registered) {
+  auto& windows = static_cast<communicator*>(made)->windows;
+  const auto found = std::find(windows.begin(), windows.end(), registered);
+  if (found == windows.end()) return invalid_argument;
+  delete *found;
+  windows.erase(found);
+  return success;
+}
+
+EXPORTED int ncclAlltoAll(const void* from, void* to, size_t count, int type, void* made, void*) {
   const communicator& c = *static_cast<communicator*>(made);
-  if (operation != 0 || (type != kFloat32 && type != kBfloat16)) return invalid_argument;
-  if (!c.all_ask({0, type, count})) return invalid_usage;
-  const size_t element = bytes_of(type), most = kSlot / element;
-  // As NCCL's, in place or not: no part is written before all have read it.
-  std::vector<std::byte> sum(count * element);
+  const size_t element = bytes_of(type), most = kSlot / element, all = count * c.ranks * element;
+  const size_t from_at = c.offset_of(from, all), to_at = c.offset_of(to, all);
+  if (from_at == c.kOutside || to_at == c.kOutside) return invalid_argument;
+  if (!c.all_ask({0, type, count, from_at, to_at})) return invalid_usage;
   for (int part = 0; part < c.ranks; ++part) {
     for (size_t done = 0; done < count; done += most) {
       const size_t size = count - done < most ? count - done : most;
@@ -125,14 +158,13 @@ EXPORTED int ncclReduceScatter(const void* from, void* to, size_t count, int typ
           static_cast<const std::byte*>(from) + (size_t(part) * count + done) * element;
       std::memcpy(c.shared->slots[c.rank], mine, size * element);
       c.meet();
-      void* const at = &sum[done * element];
-      if (part == c.rank) {
-        type == kFloat32 ? add_slots<float>(c, size, at) : add_slots<gpt2::bfloat16>(c, size, at);
+      for (int r = 0; part == c.rank && r < c.ranks; ++r) {
+        std::memcpy(static_cast<std::byte*>(to) + (size_t(r) * count + done) * element,
+                    c.shared->slots[r], size * element);
       }
       c.meet();
     }
   }
-  std::memcpy(to, sum.data(), sum.size());
   return success;
 }
 

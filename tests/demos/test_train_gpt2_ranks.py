@@ -75,6 +75,7 @@ RECIPES = {  # and how many ranks
     "llama": (2, "--dtype float32 --model llama --key-heads 1 --graph"),
     "micro-batches": (2, "--dtype float32 --recompute --batch 1"),
     "bfloat16": (3, "--dtype bfloat16"),
+    "one-layer": (3, "--dtype float32 --layers 1"),
 }
 
 
