@@ -153,13 +153,11 @@ def _said(program: Path, policy: str, number: int, test: str) -> str:
     return done.stdout + done.stderr + f"ends by signal {-done.returncode}" * (done.returncode < 0)
 
 
-def run_all(
-    program: Path, option: str = "", until: str = "", number: int = 0, test: str = ""
-) -> dict[str, str]:
-    """What it prints under each policy; under those up to the first where it prints `until`."""
+def run_until(program: Path, until: str, number: int = 0, test: str = "") -> dict[str, str]:
+    """What it prints under each policy, up to the first where it prints `until`."""
     said: dict[str, str] = {}
     for policy in POLICIES:
-        said[policy] = run(program, policy + option, number, test)
-        if until and re.search(until, said[policy]):
+        said[policy] = run(program, policy, number, test)
+        if re.search(until, said[policy]):
             break
     return said

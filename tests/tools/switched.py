@@ -116,14 +116,22 @@ def _lie_across(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def build(program: Path, mistakes: tuple[Mistake, ...]) -> dict[str, tuple[Path, int]]:
-    """A program with each of the mistakes, and its number in that; "" is the one without."""
+    """A program with each of the mistakes, and its number in that; "" is one that makes none.
+
+    The latter is that of several mistakes, under a number of none of them.
+    """
     right, header = planted.job(program), precompiled.header(planted.job(ROOT / PRELUDE))
-    jobs, names = [right], {"": (0, 0)}
-    for group in groups(mistakes):
-        folder = settings.build_dir() / "mistakes" / f"{program.stem}_{len(jobs)}"
+    jobs, names = [], {}
+    for which, group in enumerate(groups(mistakes)):
+        folder = settings.build_dir() / "mistakes" / f"{program.stem}_{which + 1}"
         group.write(folder)
-        names |= {m.name: (len(jobs), n) for n, m in enumerate(group.mistakes, start=1)}
+        names |= {m.name: (which, n) for n, m in enumerate(group.mistakes, start=1)}
         jobs.append(planted.job_in(folder, right, header))
+        if group.regions:
+            names.setdefault("", (which, 0))
+    if "" not in names:
+        names[""] = len(jobs), 0
+        jobs.append(right)
     programs = simulator.build_programs(jobs)
     return {name: (programs[which], number) for name, (which, number) in names.items()}
 

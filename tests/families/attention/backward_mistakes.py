@@ -96,6 +96,6 @@ MISTAKES = (
         "begin_dependent_grid();",
         "",
         r"PDL at [^\n]*wait_prerequisites",
-        test="packed_sequences",
+        test="packed_window",
     ),
 )

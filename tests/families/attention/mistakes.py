@@ -35,8 +35,8 @@ RINGS = (
     ),
     planted(
         "phase_of_the_queries_is_wrong",
-        "cursor<Config::q_stages> q_at;\n  cursor<Config::stages> k_at, v_at;",
-        "cursor<Config::q_stages> q_at{0, 1};\n  cursor<Config::stages> k_at, v_at;",
+        "order::start(w);",
+        "q_at = {0, 1};\n    order::start(w);",
         WRONG_NUMBERS + r"|phase|DEADLOCK",
     ),
     in_producer(
@@ -186,8 +186,8 @@ STORES = (
     ),
     planted(
         "a_block_ends_before_its_tile_is_read",
-        "    if (signals()) tma::store_async_read_wait<0>();\n  }\n\n private:",
-        "  }\n\n private:",
+        "order::finish(w);\n    if (signals()) tma::store_async_read_wait<0>();",
+        "order::finish(w);",
         r"exit|ends",
     ),
     in_kernel(
