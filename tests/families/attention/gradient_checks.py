@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import thunderkittens
-from tests.families.attention import cases, gradients_reference, layouts
+from tests.families.attention import cases, gradients_reference, guarded, layouts
 from tests.families.attention.cases import Case
 from thunderkittens import _C
-from thunderkittens.testing import check_memory, memory
+from thunderkittens.testing import memory
 
 BLOCK = 128  # rows or keys that a product may take at once: 0 · NaN of one may reach all
 
@@ -56,7 +56,7 @@ def memory_checked(
     case: Case, tensors: Sequence[Tensor], dout: Tensor, dlse: Tensor | None
 ) -> list[Tensor]:
     """The gradients, which must not depend on what lies beside the tensors."""
-    results = check_memory(lambda dout, dlse, *t: run(case, t, dout, dlse), dout, dlse, *tensors)
+    results = guarded.run(lambda dout, dlse, *t: run(case, t, dout, dlse), dout, dlse, *tensors)
     return [t for t in results if t is not None]
 
 

@@ -1,5 +1,7 @@
 """Calls of attention in the simulator, of each of its kernels: test_attention_gpu.py's in small."""
 
+import math
+
 from tests.families.attention import cases, layouts
 from tests.families.attention.cases import BF16, FP16, Case
 
@@ -28,4 +30,10 @@ OF_EACH_KIND = [
     Case(193, 193, True, 1, 128, FP16),
     Case(65, 129, True, 4, 64, BF16),
     Case(70, 200, False, 2, 128, BF16, key_heads=2),
+]
+# Of the backward: a head dimension, and what is not finite in k or v. Any two of the three meet.
+SPOILT_KEYS = [
+    (head_dim, "kv"[i], (math.nan, math.inf)[(i + j) % 2])
+    for j, head_dim in enumerate((64, 128, 256))
+    for i in range(2)
 ]

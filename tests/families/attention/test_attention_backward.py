@@ -200,11 +200,14 @@ def test_empty(zero):
 
 
 def test_heads_by_turns():
-    """What is too large for one product of all heads gives what each head gives by itself."""
+    """What is too large for one product of all heads gives what each head gives by itself.
+
+    It takes o and lse as they come: numbers of their size, for the forward takes as long.
+    """
     case = Case(4100, 4100, True, 1, 8, FP32, key_heads=4, window_left=300)
     tensors = cases.make(case)
     dout, dlse = cases.incoming(case, "cpu", with_lse=True)
-    o, lse = cases.forward(case, *tensors)
+    o, lse = torch.randn_like(dout), torch.full_like(dlse, math.log(300))
     got = backward(case, tensors, dout, dlse, ALL, (o, lse))
     last, one = dataclasses.replace(case, key_heads=1), slice(3, 4)
     alone = [t[:, :, one] for t in (*tensors, dout, o)]
@@ -250,8 +253,9 @@ def arguments(case: Case, tensors, dlse=True) -> tuple[tuple, dict]:
     return (*given, case.causal, case.scale, ALL), keywords(case, extra)
 
 
-@pytest.mark.parametrize("dlse", [False, True])
-@pytest.mark.parametrize("case", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("case", "dlse"), [(case, i % 2 == 1) for i, case in enumerate(OPTIONS)], ids=str
+)
 def test_opcheck(case, dlse):
     call = arguments(case, cases.make(case), dlse)
     torch.library.opcheck(torch.ops.thunderkittens.attention_backward.default, *call)

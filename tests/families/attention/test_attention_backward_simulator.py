@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, layouts
+from tests.families.attention import cases, guarded, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 from tests.families.attention.forward_checks import launches
-from tests.families.attention.simulator_lists import POLICIES
+from tests.families.attention.simulator_lists import POLICIES, SPOILT_KEYS
 from thunderkittens import _loader
-from thunderkittens.testing import check_memory, memory, tolerance
+from thunderkittens.testing import memory, tolerance
 
 pytestmark = pytest.mark.skipif(
     not _loader.SIMULATOR.is_file(),
@@ -146,7 +146,7 @@ def equal(got, want) -> bool:
 
 @pytest.mark.parametrize(("index", "case"), list(enumerate(ALL)), ids=str)
 def test_against_float64(simulator, index, case):
-    """Right, within its tensors, the same bits with other neighbours, and by the kernel."""
+    """Right, within its tensors, whatever lies beside them, and by the kernel."""
     problem = Problem.make(case, with_lse=index % 2 == 1)
     before = launches("attention_backward")
 
@@ -154,16 +154,16 @@ def test_against_float64(simulator, index, case):
         return dataclasses.replace(problem, tensors=list(tensors)).backward(dout=dout)
 
     with simulator():
-        got = check_memory(run, problem.dout, *problem.tensors)
-    assert launches("attention_backward") == before + 2
+        got = guarded.run(run, problem.dout, *problem.tensors)
+    assert launches("attention_backward") == before + 1
     assert all(t.is_contiguous() for t in got)
     problem.check(got)
 
 
 def test_many_sequences(simulator):
-    """More than a warp finds the starts of at a time."""
-    ends = (*range(281), 290)
-    problem = Problem.make(Case(300, 300, True, 1, **packed(ends, ends)))
+    """More than the 256 that a warp finds the starts of at a time; most have no rows."""
+    ends = (*[0] * 250, *range(1, 31), 90)
+    problem = Problem.make(Case(100, 100, True, 1, **packed(ends, ends)))
     with simulator():
         problem.check(problem.backward())
 
@@ -237,8 +237,9 @@ def test_no_races(simulator, case):
 # ---- What is not finite, and what is large -------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("head_dim", "value"), [(64, math.nan), (128, math.inf), (256, -math.inf)], ids=str
+)
 def test_a_row_that_is_not_finite_spoils_its_dq_alone(simulator, head_dim, value):
     """Of q or dout. (It reaches dk and dv of all keys: those of a tile are one product.)"""
     case = Case(150, 140, True, 2, head_dim)
@@ -260,9 +261,7 @@ def test_a_row_that_is_not_finite_spoils_its_dq_alone(simulator, head_dim, value
         assert memory.bits_equal(dq, want)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
-@pytest.mark.parametrize("which", ["k", "v"])
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(("head_dim", "which", "value"), SPOILT_KEYS, ids=str)
 def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(simulator, head_dim, which, value):
     """Of its key head alone, and none in tiles that do not see it."""
     # The rows of tiles of 64, 128 or 192, in both directions, before the blocks of the key.

@@ -32,7 +32,7 @@ NUMBERS = [
     *lists.random_cases(seed=21, count=40, longest=130, widest=128),
 ]
 KINDS = [
-    *lists.every_kind(70, 130),
+    *lists.every_kind(70, 130, few_of_each=True),
     lists.Check(checks.check_no_double_backward, Case(20, 24, True, 2)),
     *(
         lists.Check(checks.check_compiled, Case(9, 12, True, 2), ("aot_eager", dynamic))

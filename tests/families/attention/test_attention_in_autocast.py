@@ -12,7 +12,12 @@ from tests.tools.calls import BF16, FP32
 from thunderkittens import _loader
 
 ATTENTION = [call for call in CALLS if call.op != "scaled_dot_product_attention"]
-DTYPES = pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
+# A kind of call has one dtype with `attention`, and the other with `attention_qkvpacked`.
+KINDS = [*dict.fromkeys(call.kind for call in ATTENTION)]
+BY_TURNS = [
+    (call, (FP32, BF16)[(KINDS.index(call.kind) + (call.op == "attention")) % 2])
+    for call in ATTENTION
+]
 
 
 @pytest.mark.skipif(not _loader.SIMULATOR.is_file(), reason="the simulator is not built")
@@ -25,8 +30,7 @@ def test_in_the_simulator(call, monkeypatch):
         calls.check(call, BF16, "cpu", forward_in_autocast=False)
 
 
-@DTYPES
-@pytest.mark.parametrize("call", ATTENTION, ids=str)
+@pytest.mark.parametrize(("call", "dtype"), BY_TURNS, ids=str)
 def test_compiled(call, dtype):
     """Attention's ATen ops are traced one by one where a gradient is recorded."""
     torch._dynamo.reset()

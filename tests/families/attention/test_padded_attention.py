@@ -14,8 +14,9 @@ ALL = [*padded_lists.padded(20, 30), *padded_lists.padded(9, 5), *padded_lists.w
 ENDS = torch.tensor([5, 3])
 
 
-def make(dtype=FP32, batch=2):
-    q, k = torch.randn(batch, 4, 4, 8, dtype=dtype), torch.randn(batch, 6, 2, 8, dtype=dtype)
+def make(dtype=FP32, batch=2, key_heads=2, width=8):
+    q = torch.randn(batch, 4, 2 * key_heads, width, dtype=dtype)
+    k = torch.randn(batch, 6, key_heads, width, dtype=dtype)
     return q, k, torch.randn_like(k)
 
 
@@ -39,7 +40,7 @@ def test_each_batch_is_as_alone(case):
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (2, 1), "softcap": 2.0}])
 def test_gradcheck(options):
-    q, k, v = (t.requires_grad_() for t in make(FP64))
+    q, k, v = (t.requires_grad_() for t in make(FP64, width=3))
     first = torch.tensor([2, 0])
 
     def run(q, k, v):
@@ -90,8 +91,11 @@ def test_packed_sequences_have_no_bounds_of_their_own(name):
 
 
 def test_opcheck():
-    """Of `attention`, which is this op's o, the same but for symbolic sizes, which take seconds."""
-    tensors = tuple(t.requires_grad_() for t in make())
+    """Of `attention`, which is this op's o, the same but for symbolic sizes, which take seconds.
+
+    (All heads are one group: more of a symbolic size are test_attention.py's.)
+    """
+    tensors = tuple(t.requires_grad_() for t in make(key_heads=1))
     given = {"seqused_k": ENDS, "leftpad_k": torch.tensor([1, 0])}
     ops = torch.ops.thunderkittens
     torch.library.opcheck(ops.attention_forward.default, tensors, given)
