@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "based_attention.h"
+#include "comparison.h"
 #include "harness.h"
 #include "kittens.cuh"
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::comparison;
 
 namespace {
 
@@ -27,16 +29,6 @@ std::vector<bf16> random_values(size_t n, unsigned seed) {
   for (bf16& value : values) value = kittens::convert<bf16>(normal(generator));
   return values;
 }
-
-// Σ (got − want)² and Σ want², whose root of the ratio is the error.
-struct comparison {
-  double error = 0, norm = 0;
-  void add(double got, double want) {
-    error += (got - want) * (got - want);
-    norm += want * want;
-  }
-  double relative() const { return std::sqrt(error / norm); }
-};
 
 // Rows of one head of a tensor [batch, length, heads, width], in double.
 struct head_of {

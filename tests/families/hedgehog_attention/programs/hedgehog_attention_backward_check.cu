@@ -5,12 +5,14 @@
 #include <random>
 #include <vector>
 
+#include "comparison.h"
 #include "harness.h"
 #include "hedgehog_attention_backward.h"
 #include "kittens.cuh"
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::comparison;
 
 namespace {
 
@@ -31,16 +33,6 @@ std::vector<bf16> numbers(size_t n, unsigned seed, float size = 1) {
   for (bf16& x : values) x = kittens::convert<bf16>(normal(generator));
   return values;
 }
-
-// Σ (got − want)² and Σ want², whose root of the ratio is the error.
-struct comparison {
-  double error = 0, norm = 0;
-  void add(double got, double want) {
-    error += (got - want) * (got - want);
-    norm += want * want;
-  }
-  double relative() const { return std::sqrt(error / norm); }
-};
 
 using vector = std::vector<double>;
 using matrix = std::vector<vector>;  // rows

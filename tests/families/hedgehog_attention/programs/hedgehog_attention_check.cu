@@ -4,12 +4,14 @@
 #include <random>
 #include <vector>
 
+#include "comparison.h"
 #include "harness.h"
 #include "hedgehog_attention.h"
 #include "kittens.cuh"
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::comparison;
 
 namespace {
 
@@ -38,16 +40,6 @@ std::vector<bf16> rounded(const std::vector<float>& x) {
 }
 
 double number(const std::vector<bf16>& x, size_t i) { return kittens::convert<float>(x[i]); }
-
-// Σ (got − want)² and Σ want², whose root of the ratio is the error.
-struct comparison {
-  double error = 0, norm = 0;
-  void add(double got, double want) {
-    error += (got - want) * (got - want);
-    norm += want * want;
-  }
-  double relative() const { return std::sqrt(error / norm); }
-};
 
 using vector = std::vector<double>;
 

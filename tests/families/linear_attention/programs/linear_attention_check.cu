@@ -4,12 +4,14 @@
 #include <random>
 #include <vector>
 
+#include "comparison.h"
 #include "harness.h"
 #include "kittens.cuh"
 #include "linear_attention.h"
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::comparison;
 
 namespace {
 
@@ -32,16 +34,6 @@ std::vector<bf16> random_values(size_t n, unsigned seed) {
 }
 
 double number(const std::vector<bf16>& x, size_t i) { return kittens::convert<float>(x[i]); }
-
-// Σ (got − want)² and Σ want², whose root of the ratio is the error.
-struct comparison {
-  double error = 0, norm = 0;
-  void add(double got, double want) {
-    error += (got - want) * (got - want);
-    norm += want * want;
-  }
-  double relative() const { return std::sqrt(error / norm); }
-};
 
 void check(const call& c) {
   const int key_heads = c.heads / c.share;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "comparison.h"
 #include "harness.h"
 #include "kittens.cuh"
 #include "linear_attention.h"
@@ -11,6 +12,7 @@
 
 using kittens::bf16;
 using kittens::testing::buffer;
+using kittens::testing::comparison;
 using kittens::testing::normal_values;
 
 namespace {
@@ -29,16 +31,6 @@ template <class T>
 double number(const std::vector<T>& x, size_t i) {
   return kittens::convert<float>(x[i]);
 }
-
-// Σ (got − want)² and Σ want², whose root of the ratio is the error.
-struct comparison {
-  double error = 0, norm = 0;
-  void add(double got, double want) {
-    error += (got - want) * (got - want);
-    norm += want * want;
-  }
-  double relative() const { return std::sqrt(error / norm); }
-};
 
 template <class Dt>
 void check_of(const call& c) {
