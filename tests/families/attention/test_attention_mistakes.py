@@ -89,7 +89,7 @@ def test_mistake_is_found(run_wrong: Callable[[Mistake], dict[str, str]], mistak
 
 
 @pytest.mark.parametrize("mistake", RACES, ids=lambda mistake: mistake.name)
-def test_race_is_found_under_every_policy(
+def test_race_is_found_under_each_kind_of_policy(
     run_wrong: Callable[[Mistake], dict[str, str]], mistake: Mistake
 ):
     said = run_wrong(mistake)
