@@ -24,7 +24,8 @@ void exchange::sum_gradients(size_t number, void* gradients) {
   own_.follow(computed_);
   const bucket& b = shards_.buckets[number];
   nccl_.exchange_parts(b.in(gradients, type_), received_, b.part, type_, own_.handle());
-  // No rank sends anything of the next bucket before this one has asked for it, behind the sum.
+  // The next exchange may use the same memory: NCCL lets no rank send before all have come to it on
+  // their streams, and here that is behind the sum.
   add_parts(type_, b.part, nccl_.count(), received_, b.part_in(gradients, type_, nccl_.rank()),
             own_.handle());
 }

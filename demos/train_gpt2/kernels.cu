@@ -6,7 +6,9 @@
 namespace gpt2 {
 namespace {
 
-constexpr int kAtOnce = 8;  // rows
+// Rows that a warp loads together. One at a time, the gradient of the embedding of 64 × 1024
+// tokens, of which the most frequent is 9 %, took 0.57 ms on an H200, not 0.26.
+constexpr int kAtOnce = 8;
 
 host::launch_config one_thread_each(int64_t count) {
   return {.grid = {ceil_div(count, kThreads)}, .block = {kThreads}};
@@ -29,10 +31,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Grid: (blocks that share out the distinct tokens, slices of a row). Warp w of a block adds rows
-// w, w + warps, … of a token: kAtOnce of them are loaded together, for the most frequent tokens
-// have thousands.
+// w, w + warps, … of a token.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2)  // without, ptxas takes 32 registers, and spills
+__global__ void __launch_bounds__(kThreads,
+                                  2)  // without, ptxas takes 40 registers: no room for the rows
     embed_backward_kernel(int64_t width, token_batch batch, const T* dx, T* dwte) {
   const int64_t column = int64_t{arch::block_y()} * kSlice<T> + arch::lane_id() * kRun<T>;
   const bool inside = column < width;

@@ -1,7 +1,8 @@
 // What the trainer calls of NCCL, over memory that processes share, so that its ranks can be tested
 // where there is no GPU: beside the simulator, whose device memory is the process' own. Calls are
-// done when they return. Ranks that do not ask for the same get an error (ncclInvalidUsage), and so
-// do those that exchange what is in no window, or at other offsets of it (ncclInvalidArgument).
+// done when they return. Ranks that do not ask for the same, at the same offsets of their windows,
+// get an error (ncclInvalidUsage), and so does who exchanges what is in no window
+// (ncclInvalidArgument): copy engines would not do that.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 
 namespace {
 
-constexpr int kMostRanks = 8, kFloat32 = 7;
+constexpr int kMostRanks = 8, kFloat32 = 7, kBfloat16 = 9;
 constexpr size_t kSlot = 1 << 16;  // bytes of a rank that pass at once
 enum status { success = 0, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
 
@@ -147,6 +148,7 @@ EXPORTED int ncclCommWindowDeregister(void* made, void* registered) {
 
 EXPORTED int ncclAlltoAll(const void* from, void* to, size_t count, int type, void* made, void*) {
   const communicator& c = *static_cast<communicator*>(made);
+  if (type != kFloat32 && type != kBfloat16) return invalid_argument;
   const size_t element = bytes_of(type), most = kSlot / element, all = count * c.ranks * element;
   const size_t from_at = c.offset_of(from, all), to_at = c.offset_of(to, all);
   if (from_at == c.kOutside || to_at == c.kOutside) return invalid_argument;
@@ -187,5 +189,6 @@ EXPORTED int ncclAllGather(const void* from, void* to, size_t count, int type, v
 }
 
 EXPORTED const char* ncclGetErrorString(int status) {
+  if (status == invalid_argument) return "not in a window, or of another type";
   return status == invalid_usage ? "ranks ask for different things" : "no success";
 }
