@@ -1,4 +1,4 @@
-"""The CUDA side of a launch, with a runtime that the test plays: whose an error is, and PDL."""
+"""The CUDA side of a launch, with a runtime that the test plays: whose an error is, PDL, L1."""
 
 import os
 import subprocess

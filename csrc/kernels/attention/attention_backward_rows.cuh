@@ -53,6 +53,13 @@ KITTENS_DEVICE float dq_factor(float most_ds, float lse, const attention_key_bou
   return is_checked ? -dq_factor(bound) : dq_factor(bound);
 }
 
+KITTENS_DEVICE float product_of(const float (&x)[8], const float (&y)[8]) {
+  float product = 0.0f;
+#pragma unroll
+  for (int c = 0; c < 8; ++c) product = fmaf(x[c], y[c], product);
+  return product;
+}
+
 // Number m of the blocks of queries of a sequence and head.
 template <class Config>
 struct attention_row_place {
@@ -72,95 +79,101 @@ struct attention_row_place {
     sequence = p.sequences.at(of_sequence, batch);
   }
   KITTENS_DEVICE bool has_rows() const { return m * Config::rows < sequence.rows; }
-  // Row i of the block; kNone if it does not exist.
-  static constexpr int kNone = -1;
-  KITTENS_DEVICE int row(int i) const {
-    const int inside = m * Config::rows + i;
-    return inside < sequence.rows ? sequence.q_start + inside : kNone;
-  }
 };
 
-// Some rows of a block, of each of which this thread has eight elements of o and do.
+// Two rows of a block at a time, of each of which a thread has eight columns of o and do: what even
+// and odd lanes finish.
 template <class Config>
-struct attention_rows_in_flight {
+struct attention_row_pairs {
   using T = typename Config::type;
   using arguments = attention_rows_arguments<T>;
-  using place_of_block = attention_row_place<Config>;
   static constexpr int kLanes = Config::row_lanes, kRowsAtOnce = kRowThreads / kLanes;
 
-  uint4 o_words[kRowsInFlight], do_words[kRowsInFlight];
-  float lse[kRowsInFlight], dlse[kRowsInFlight];
+  thread_rows<T, kRowsAtOnce> o_rows, do_rows;
+  const float *lse_rows, *dlse_rows;  // of this block's; dlse or null
+  int rows;                           // of the block, and those behind it
+  int row;                            // the first of the next two
+  uint4 o[2], d_o[2];
+  int finished;  // which of the two this lane finishes
+  float lse, dlse;
 
-  KITTENS_DEVICE void load(const arguments& p, const place_of_block& place, int first) {
-    const int column = arch::thread_id() % kLanes * 8;
+  KITTENS_DEVICE attention_row_pairs(const arguments& p, const attention_row_place<Config>& place)
+      : attention_row_pairs(p, place, place.sequence.q_start + place.m * Config::rows,
+                            arch::thread_id() % kLanes * 8, arch::thread_id() / kLanes) {}
+
+  KITTENS_DEVICE bool load(const arguments& p) {
+    if (row >= Config::rows) return false;
+    const int end = arch::thread_id() % kLanes * 8 < p.value_dim ? rows : 0;
 #pragma unroll
-    for (int i = 0; i < kRowsInFlight; ++i) {
-      const int row = place.row(first + i * kRowsAtOnce);
-      const bool exists = row != place.kNone;
-      o_words[i] =
-          load_eight(exists ? p.o.row(place.batch, row, place.head) : nullptr, column, p.value_dim);
-      do_words[i] = load_eight(exists ? p.d_o.row(place.batch, row, place.head) : nullptr, column,
-                               p.value_dim);
-      const int64_t at = p.row_of_all(place.batch, place.head, row);
-      lse[i] = exists ? arch::load_global(p.lse + at) : -INFINITY;
-      dlse[i] = exists && p.dlse != nullptr ? arch::load_global(p.dlse + at) : 0.0f;
+    for (int i = 0; i < 2; ++i) {
+      const bool exists = row + i * kRowsAtOnce < end;
+      o[i] = o_rows.load(exists);
+      d_o[i] = do_rows.load(exists);
     }
+    finished = row + arch::lane_id() % 2 * kRowsAtOnce;
+    const bool exists = finished < rows;
+    lse = exists ? arch::load_global(lse_rows + finished) : -INFINITY;
+    dlse = exists && dlse_rows != nullptr ? arch::load_global(dlse_rows + finished) : 0.0f;
+    row += 2 * kRowsAtOnce;
+    return true;
   }
-  KITTENS_DEVICE void finish(const arguments& p, const place_of_block& place, int first,
+  KITTENS_DEVICE void finish(const arguments& p, const attention_row_place<Config>& place,
                              const attention_key_bounds& bounds) const {
-    auto& record = static_cast<attention_row_block<Config::rows>*>(p.row_blocks)[place.number];
+    float of_o[2][8], of_do[2][8];
 #pragma unroll
-    for (int i = 0; i < kRowsInFlight; ++i) {
-      float o[8], d_o[8];
-      to_floats<T>(o, o_words[i]);
-      to_floats<T>(d_o, do_words[i]);
-      float delta = 0.0f;
-#pragma unroll
-      for (int c = 0; c < 8; ++c) delta = fmaf(o[c], d_o[c], delta);
-      delta = sum_of_row_lanes<kLanes>(delta) - dlse[i];
-      const float norm = row_norm<kLanes>(d_o, p.value_dim);
-      if (arch::thread_id() % kLanes != 0) continue;
-      const int in_block = first + i * kRowsAtOnce;
-      auto& pair = record.pairs[in_block / 2];
-      const bool sees_none = lse[i] == -INFINITY;
-      const float most_ds =
-          sum_of_weights(p, place.head, lse[i]) * fmaf(norm, bounds.v, fabsf(delta));
-      arch::store_global(&pair.lse[in_block % 2], sees_none ? INFINITY : lse[i] * kLog2e);
-      arch::store_global(&pair.delta[in_block % 2], sees_none ? 0.0f : delta);
-      arch::store_global(p.dq_factors + place.number * Config::rows + in_block,
-                         sees_none ? 1.0f : dq_factor<T>(most_ds, lse[i], bounds));
+    for (int i = 0; i < 2; ++i) {
+      to_floats<T>(of_o[i], o[i]);
+      to_floats<T>(of_do[i], d_o[i]);
     }
+    const float delta =
+        sum_of_two_rows<kLanes>(product_of(of_o[0], of_do[0]), product_of(of_o[1], of_do[1])) -
+        dlse;
+    const float norm = norm_of_two_rows<kLanes>(of_do[0], of_do[1], p.value_dim);
+    if (arch::thread_id() % kLanes >= 2) return;
+    const bool sees_none = lse == -INFINITY;
+    const float most_ds = sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
+    auto& record = static_cast<attention_row_block<Config::rows>*>(p.row_blocks)[place.number];
+    auto& pair = record.pairs[finished / 2];
+    arch::store_global(&pair.lse[finished % 2], sees_none ? INFINITY : lse * kLog2e);
+    arch::store_global(&pair.delta[finished % 2], sees_none ? 0.0f : delta);
+    arch::store_global(p.dq_factors + place.number * Config::rows + finished,
+                       sees_none ? 1.0f : dq_factor<T>(most_ds, lse, bounds));
   }
+
+ private:
+  KITTENS_DEVICE attention_row_pairs(const arguments& p, const attention_row_place<Config>& place,
+                                     int first_row, int column, int first)
+      : o_rows(p.o, place.batch, first_row + first, place.head, column),
+        do_rows(p.d_o, place.batch, first_row + first, place.head, column),
+        lse_rows(p.lse + p.row_of_all(place.batch, place.head, first_row)),
+        dlse_rows(p.dlse == nullptr ? nullptr
+                                    : p.dlse + p.row_of_all(place.batch, place.head, first_row)),
+        rows(place.sequence.rows - place.m * Config::rows),
+        row(first) {}
 };
 
 // Grid: row blocks, of all heads and batches. Delta and factors of a block's rows; zeroes its dq.
 template <class Config>
-__global__ void __launch_bounds__(kRowThreads) attention_backward_prepare(
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_prepare(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   begin_dependent_grid();
-  constexpr int kRows = Config::rows;
-  constexpr int kLanes = Config::row_lanes, kRowsAtOnce = kRowThreads / kLanes;
   const attention_row_place<Config> place(p);
-  const int thread = arch::thread_id();
-  attention_rows_in_flight<Config> rows;
-  int first = thread / kLanes;
-  rows.load(p, place, first);
-  auto* const numbers = reinterpret_cast<int4*>(p.parts + place.number * Config::parts);
-  constexpr int kVectors = Config::parts * sizeof(attention_dq_part) / sizeof(int4);
+  attention_row_pairs<Config> pairs(p, place);
+  pairs.load(p);
   if (place.has_rows()) {
-    for (int i = thread; i < kVectors; i += kRowThreads) {
-      arch::store_global(numbers + i, int4{0, 0, 0, 0});
+    auto* const dq = reinterpret_cast<int4*>(p.parts + place.number * Config::parts);
+    constexpr int kVectors = Config::parts * sizeof(attention_dq_part) / sizeof(int4);
+#pragma unroll
+    for (int i = 0; i < kVectors; i += kRowThreads) {
+      arch::store_global(dq + i + arch::thread_id(), int4{0, 0, 0, 0});
     }
   }
   const attention_key_bounds bounds = bounds_of_sequence(
-      p, place.batch, place.head / (p.heads / p.key_heads), place.of_sequence, place.sequence);
+      p, place.batch, place.head / p.heads_per_key, place.of_sequence, place.sequence);
 #pragma unroll 1
-  for (;;) {
-    rows.finish(p, place, first, bounds);
-    first += kRowsInFlight * kRowsAtOnce;
-    if (first >= kRows) return;
-    rows.load(p, place, first);
-  }
+  do {
+    pairs.finish(p, place, bounds);
+  } while (pairs.load(p));
 }
 
 // This thread's part of Σ exp(sink − lse) · delta of the rows that see no key: delta is −dlse, as o
@@ -228,6 +241,18 @@ KITTENS_DEVICE void zero_blind_rows(const Arguments& p, const attention_row_plac
   }
 }
 
+// 1 / |x| of a factor, a power of two; NaN of NaN.
+KITTENS_DEVICE float inverse_of_factor(float factor) {
+  constexpr uint32_t kOneTwice = 2u * 127 << 23;  // the exponents of x and 1 / x
+  const float x = fabsf(factor);
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  bits = kOneTwice - bits;
+  float inverse;
+  std::memcpy(&inverse, &bits, sizeof(bits));
+  return x == x ? inverse : x;
+}
+
 // dq of a block of rows from its integers: a thread has eight columns of some rows.
 template <class Config, class Arguments>
 KITTENS_DEVICE void finish_rows(const Arguments& p) {
@@ -235,43 +260,57 @@ KITTENS_DEVICE void finish_rows(const Arguments& p) {
   using T = typename Config::type;
   const attention_row_place<Config> place(p);
   if (place.m == 0) zero_blind_rows(p, place);
-  if (!place.has_rows()) return;
   constexpr int kGroups = Config::head_dim / 8, kRowsAtOnce = kRowThreads / kGroups;
   const int group = arch::thread_id() % kGroups, first = arch::thread_id() / kGroups;
   if (group * 8 >= p.head_dim) return;
+  const int rows = place.sequence.rows - place.m * Config::rows;
+  const int first_row = place.sequence.q_start + place.m * Config::rows + first;
+  // A part is 64 of the rows, or 64 of the columns; rows r and r + 8 of a warp's sixteen are in the
+  // same lanes.
+  const int part = Config::rows == 64 ? group / 8 : 0;
+  const uint64_t* const pairs =
+      &p.parts[place.number * Config::parts + part]
+           .pairs[first / 16][group % 8 * 2 + first % 16 / 8][first % 8 * 4];
+  const float* const factors = p.dq_factors + place.number * Config::rows + first;
+  T* to = p.dq_row(place.batch, first_row, place.head) + group * 8;
+  const int64_t step = kRowsAtOnce * p.dq_row_stride();
 #pragma unroll
-  for (int i = 0; i < Config::rows / kRowsAtOnce; ++i) {
-    const int in_block = first + i * kRowsAtOnce, row = place.row(in_block);
-    if (row == place.kNone) continue;
-    // A part is 64 of the rows, or 64 of the columns; rows r and r + 8 of a warp's sixteen are in
-    // the same lanes.
-    const int part = Config::rows == 64 ? group / 8 : in_block / 64;
-    const int warp = in_block % 64 / 16, half = in_block % 16 / 8, lane = in_block % 8 * 4;
-    const auto* const pairs = reinterpret_cast<const ulonglong2*>(
-        &p.parts[place.number * Config::parts + part].pairs[warp][group % 8 * 2 + half][lane]);
-    const ulonglong2 left = arch::load_global(pairs), right = arch::load_global(pairs + 1);
-    // Powers of two, both: exact.
-    const float inverse =
-        1.0f / fabsf(arch::load_global(p.dq_factors + place.number * Config::rows + in_block));
-    const auto gradients = [&](uint64_t pair) {
-      const auto [x, y] = attention_dq_part::unpack(pair);
-      return pack<T>(static_cast<float>(x) * p.scale * inverse,
-                     static_cast<float>(y) * p.scale * inverse);
-    };
-    T* const to = p.dq_row(place.batch, row, place.head) + group * 8;
-    arch::store_global(reinterpret_cast<uint4*>(to), uint4{gradients(left.x), gradients(left.y),
-                                                           gradients(right.x), gradients(right.y)});
+  for (int row = 0; row < Config::rows; row += 2 * kRowsAtOnce) {
+    ulonglong2 left[2], right[2];
+    float inverses[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int of_block = row + i * kRowsAtOnce;
+      if (of_block + first >= rows) continue;
+      const auto* const from = reinterpret_cast<const ulonglong2*>(
+          pairs + (of_block / 16 * 16 + of_block % 16 / 8) * 32);
+      left[i] = arch::load_global(from);
+      right[i] = arch::load_global(from + 1);
+      inverses[i] = inverse_of_factor(arch::load_global(factors + of_block));
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i, to += step) {
+      const auto gradients = [&](uint64_t pair) {
+        const auto [x, y] = attention_dq_part::unpack(pair);
+        return pack<T>(static_cast<float>(x) * p.scale * inverses[i],
+                       static_cast<float>(y) * p.scale * inverses[i]);
+      };
+      if (row + i * kRowsAtOnce + first >= rows) continue;
+      arch::store_global(reinterpret_cast<uint4*>(to),
+                         uint4{gradients(left[i].x), gradients(left[i].y), gradients(right[i].x),
+                               gradients(right[i].y)});
+    }
   }
 }
 
 // Grid: row blocks, of all heads and batches.
 template <class Config>
-__global__ void __launch_bounds__(kRowThreads) attention_backward_finish(
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_finish(
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   finish_rows<Config>(p);
 }
 template <class Config>
-__global__ void __launch_bounds__(kRowThreads) attention_backward_finish_strided(
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_finish_strided(
     const __grid_constant__ attention_strided_rows_arguments<typename Config::type> p) {
   finish_rows<Config>(p);
 }

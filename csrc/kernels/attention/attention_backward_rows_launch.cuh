@@ -16,6 +16,7 @@
 #include "kernels/attention/attention_backward_rows.cuh"
 #include "kernels/attention/attention_launch.cuh"
 #include "kittens/host/launch.cuh"
+#include "kittens/host/prefer_l1.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -57,6 +58,7 @@ attention_rows_arguments<T> rows_arguments(const attention_backward_params& p,
       .batch = int(p.batch),
       .heads = int(p.heads),
       .key_heads = int(p.key_heads),
+      .heads_per_key = int(p.heads / p.key_heads),
       .head_dim = int(p.head_dim),
       .value_dim = int(p.value_dim),
       .row_blocks_of_head = int(layout.row_blocks),
@@ -104,17 +106,23 @@ inline void launch_starts(const attention_backward_params& p,
                                 .k_starts = reinterpret_cast<int*>(p.workspace + layout.k_starts)});
 }
 
+// A launch of one of the kernels around the products, which have most of the shared memory.
+template <auto Kernel, class... P>
+void launch_streaming(const host::launch_config& config, host::stream s, const P&... arguments) {
+  host::prefer_l1<Kernel>();
+  host::launch_programmatic(Kernel, config, s, arguments...);
+}
+
 template <class Config>
 void launch_finish(const attention_backward_params& p,
                    const attention_rows_arguments<typename Config::type>& rows, int64_t row_blocks,
                    host::stream s) {
   const host::launch_config config{{row_blocks}, {kRowThreads}};
   if (p.dq_strides == contiguous_strides(p.rows, p.heads, p.head_dim)) {
-    return host::launch_programmatic(attention_backward_finish<Config>, config, s, rows);
+    return launch_streaming<attention_backward_finish<Config>>(config, s, rows);
   }
-  host::launch_programmatic(
-      attention_backward_finish_strided<Config>, config, s,
-      attention_strided_rows_arguments<typename Config::type>{rows, p.dq_strides});
+  launch_streaming<attention_backward_finish_strided<Config>>(
+      config, s, attention_strided_rows_arguments<typename Config::type>{rows, p.dq_strides});
 }
 
 // All of the kernels, with launch_products() for the one between them. Config:
@@ -129,10 +137,8 @@ void launch_around(const attention_backward_params& p, const attention_backward_
   const int64_t row_blocks = layout.row_blocks * p.heads * p.batch;
   const int64_t bounds = layout.bounds_of_head * p.key_heads * p.batch;
   if (layout.packed) launch_starts(p, layout, s);
-  host::launch_programmatic(attention_backward_bounds<Config>, {{bounds}, {kRowThreads}, kOfWarps},
-                            s, rows);
-  host::launch_programmatic(attention_backward_prepare<Config>,
-                            {{row_blocks}, {kRowThreads}, kOfWarps}, s, rows);
+  launch_streaming<attention_backward_bounds<Config>>({{bounds}, {kRowThreads}, kOfWarps}, s, rows);
+  launch_streaming<attention_backward_prepare<Config>>({{row_blocks}, {kRowThreads}}, s, rows);
   launch_products();
   if (p.dq != nullptr) launch_finish<Config>(p, rows, row_blocks, s);
   if (p.dsinks != nullptr) {

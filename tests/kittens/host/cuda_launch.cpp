@@ -1,10 +1,14 @@
-// host/cuda/launch.cuh with a CUDA runtime that the test plays: what a launch asks of it, and what
-// it says where the runtime has an error. A program of its own, compiled by the C++ compiler.
+// host/cuda/launch.cuh and prefer_l1.cuh with a CUDA runtime that the test plays: what they
+// ask of it, and what they say where the runtime has an error. A program of its own, compiled by
+// the C++ compiler.
 #include "kittens/host/cuda/launch.cuh"
 
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
+
+#include "kittens/host/cuda/prefer_l1.cuh"
 
 namespace {
 
@@ -15,6 +19,9 @@ cudaError_t of_launch = cudaSuccess;  // what the next launch meets
 int launched = 0, programmatic = 0;   // launches that were taken, and the programmatic ones
 int block_shared = 227 * 1024;        // bytes, of the device
 int allowed = 0;                      // bytes of shared memory, of the kernel
+int current_device = 0;
+std::vector<int> carveouts;  // percent of shared memory, as kernels preferred
+cudaError_t of_attribute = cudaSuccess;
 int failed = 0;
 
 void check(bool ok, int line, const char* what) {
@@ -58,7 +65,7 @@ cudaError_t cudaFuncGetName(const char** name, const void*) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -72,8 +79,13 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->sharedSizeBytes = 1024;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
-  allowed = value;
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute what, int value) {
+  if (of_attribute != cudaSuccess) return pending = of_attribute;
+  if (what == cudaFuncAttributePreferredSharedMemoryCarveout) {
+    carveouts.push_back(value);
+  } else {
+    allowed = value;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
@@ -142,6 +154,32 @@ void launches_are_programmatic_unless_the_environment_says_no(bool wanted) {
   CHECK(programmatic == (wanted ? 1 : 0));
 }
 
+void another(int) {}
+
+void a_kernel_prefers_the_cache_once_a_device() {
+  of_attribute = cudaErrorInvalidValue;
+  std::string why;
+  try {
+    kittens::host::prefer_l1<kernel>();
+  } catch (const kittens::host::error& error) {
+    why = error.what();
+  }
+  of_attribute = cudaSuccess;
+  CHECK(contains(why, "kernel(int): cannot prefer the L1 cache: what CUDA says of it"));
+  CHECK(pending == cudaSuccess);  // nobody else finds it
+  for (const int device : {0, 1, 0, 1, 63, 63}) {
+    current_device = device;
+    kittens::host::prefer_l1<kernel>();
+    kittens::host::prefer_l1<another>();
+  }
+  CHECK(carveouts == std::vector<int>(6, cudaSharedmemCarveoutMaxL1));
+  current_device = 64;  // of which nothing is kept
+  kittens::host::prefer_l1<kernel>();
+  kittens::host::prefer_l1<kernel>();
+  CHECK(carveouts.size() == 8);
+  current_device = 0;
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -149,6 +187,7 @@ int main(int, char** arguments) {
   an_error_that_ended_the_context_stays();
   our_own_error_is_ours_alone();
   a_block_has_as_much_shared_memory_as_the_device();
+  a_kernel_prefers_the_cache_once_a_device();
   launches_are_programmatic_unless_the_environment_says_no(std::string(arguments[1]) == "pdl");
   return failed == 0 ? 0 : 1;
 }
