@@ -196,7 +196,12 @@ struct usual_key_bounds {
   KITTENS_DEVICE bool is_right() const {
     return v_is_usual && v_square > kLeastSquare && is_finite(largest_k());
   }
-  KITTENS_DEVICE attention_key_bounds get() const { return {root_of(v_square), largest_k(), 0, 0}; }
+  KITTENS_DEVICE attention_key_bounds get() const {
+    attention_key_bounds bounds{};
+    bounds.v = root_of(v_square);
+    bounds.k = largest_k();
+    return bounds;
+  }
 
  private:
   // Without their signs, numbers are ordered as their bits are; what is below only decides between

@@ -1,5 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
+from tests.families.attention import listed_rows
 from tests.mutation.listing import ANY_BARRIER, SAME, Listed
 from tests.mutation.program import Program
 
@@ -63,7 +64,7 @@ ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
 ANOTHER = "another thread of the same warpgroup does it"
 SHARER = "another lane of the same row has the same"
 WHOLE = "nobody asks a whole block where it begins"
-ALL_FINITE = "who looks without need finds all finite"
+ALL_FINITE = listed_rows.ALL_FINITE
 SPARE = "a tile more, which nobody asks for"
 ONLINE = "with the online maximum it is right as well, and slower"
 NOT_READ = "nobody reads it there"
@@ -237,12 +238,6 @@ LISTED: tuple[Listed, ...] = (
         "term 6/14 less",
         "32 / 15 is 2, too",
     ),
-    Listed(
-        "attention_backward_rows.cuh",
-        "attention_row_place::has_rows",
-        "bound shifted",
-        "a block more, of no rows, whose number is nobody's",
-    ),
     *(
         Listed(SEQUENCES, f"attention_sequences::{name}", "branch (less|more)", ONE_SEQUENCE)
         for name in ("of_row_block", "of_key_block")
@@ -298,29 +293,9 @@ LISTED: tuple[Listed, ...] = (
         "bound ./2 shifted",
         "no factor is 0",
     ),
-    Listed(
-        "attention_backward_rows.cuh",
-        "dq_factor",
-        "start 2/2 (less|more)",
-        "of a dq below 2^-97, a bit less or more",
-    ),
-    Listed("attention_backward_rows.cuh", "dq_factor", "bound 1/3 shifted", SAME),
     *(
         Listed("attention_backward_tile.cuh", f"query_blocks::{name}", "bound shifted", SAME)
         for name in ("least", "most")
-    ),
-    Listed(
-        "attention_backward_bounds.cuh",
-        "leave_finite",
-        "guard never|result 1/2 (less|more)",
-        ALL_FINITE,
-    ),
-    Listed("attention_backward_bounds.cuh", "leave_finite", "result 2/2 more", "any but 0 says it"),
-    Listed(
-        "attention_backward_bounds.cuh",
-        "leave_finite",
-        "start 2/2 more|limit 2/2 less",
-        "a NaN that is left is passed over by fmaxf; of infinities are Python's tests",
     ),
     Listed(OF_PRODUCTS, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
     Listed(
@@ -370,31 +345,5 @@ LISTED: tuple[Listed, ...] = (
         "guard never|bound shifted",
         "a tile of no keys, which adds zeros up and stores nothing",
     ),
-    Listed(
-        "attention_backward_bounds.cuh",
-        "attention_backward_bounds",
-        "limit (2|3)/3 more",
-        "all lanes of a warp have its bounds",
-    ),
-    Listed(
-        "attention_backward_bounds.cuh",
-        "load_eight",
-        "argument ./4 more",
-        "the smallest of all bf16 and fp16, beside 0",
-    ),
-    Listed(
-        "attention_backward_bounds.cuh",
-        "bounds_of_sequence",
-        "argument more",
-        "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",
-    ),
-    *(
-        Listed(
-            "attention_backward_bounds.cuh",
-            function,
-            "argument double",
-            "32 leads to the lane itself, and 16 to 1 follow",
-        )
-        for function in ("attention_backward_bounds", "bounds_of_sequence")
-    ),
+    *listed_rows.LISTED,
 )

@@ -3,10 +3,11 @@
 //   prefer_l1<kernel>();   before the kernel's launches: it shall have as much cache as there can
 //   be
 //
-// For a kernel that streams, with little shared memory, between kernels with much: left to itself
-// the driver may keep the division of those, and what is loaded goes through the little that is
-// left. Of attention's backward on an H200 the kernels before the products take up to 12 % less
-// time so, and none takes more (benchmarks/attention.md).
+// For a kernel that streams, with next to no shared memory, between kernels with much: left to
+// itself the driver may keep the division of those, and what is loaded goes through the little that
+// is left. Of attention's backward on an H200 the kernels before the products take up to 12 % less
+// time so. Not for one whose blocks need some: only few are then there at a time, and layer norms
+// took 1.5 times as long (both: benchmarks/attention.md).
 #pragma once
 
 #include "kittens/arch/keywords.cuh"

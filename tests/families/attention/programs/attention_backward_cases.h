@@ -97,6 +97,16 @@ TEST(an_outlier_in_the_second_block_of_keys) {  // whose bound an odd lane finds
   is.loud_key = 150;
   check<bf16>(is);
 }
+// Whose dq overflows where the bound of |k| or |v| misses them: in the first of two rows that a
+// thread has and in the second, in even columns and odd ones.
+TEST(large_keys_where_queries_are_zero) {
+  for (const auto& [key, column] : {std::pair{5, 62}, {40, 5}, {130, 33}}) {
+    problem is{.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1};
+    is.large_key = key;
+    is.large_column = column;
+    check<bf16>(is);
+  }
+}
 TEST(gradients_of_which_integers_have_few_bits) {
   problem is{.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1};
   is.quiet = 0x1p-58f;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention_backward.h"
+#include "attention_backward_fused.h"
 #include "problem.h"
 
 using namespace kittens::testing;
@@ -29,7 +30,10 @@ struct problem {
   int64_t loud_key = 1;  // which
   int64_t nan_row = -1;  // whose gradient is NaN
   int64_t nan_key = -1, nan_column = 0;  // whose value is NaN there: so may be all of its tile
-  float quiet = 1;                       // what v and the gradient of o are multiplied by
+  // This key and the next have the same score, but in a column where all of q are 0 large k of
+  // opposite signs, and such values, too: delta is of the other keys, dq there of these.
+  int64_t large_key = -1, large_column = 0;
+  float quiet = 1;  // what v and the gradient of o are multiplied by
   float softcap = 0;
   std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
   std::vector<int> used, padding;   // of each batch: seqused_k, leftpad_k
@@ -92,12 +96,6 @@ template <class T>
 struct inputs {
   std::vector<T> q, k, v, o, d_o;
   std::vector<float> lse, dlse, sinks;
-};
-
-template <class T>
-struct gradients {
-  std::vector<T> dq, dk, dv;
-  std::vector<float> dsinks;
 };
 
 // The inputs once more.
@@ -215,47 +213,6 @@ void each_stray_key(const problem& is, const auto& f) {
   }
 }
 
-// What dk and dv hold beforehand, and still where no key exists.
-constexpr float kStray = 7;
-
-// Rows of dq, dk and dv behind one another, and of a few elements more that are nobody's.
-template <class T>
-class fused_gradients {
-  static constexpr int64_t kMore = 8;
-
- public:
-  fused_gradients(int64_t q_row, int64_t k_row, int64_t v_row)
-      : widths_{q_row, k_row, v_row}, stride_(q_row + k_row + v_row + kMore) {}
-
-  int64_t stride() const { return stride_; }
-  std::vector<T> join(const gradients<T>& of) const {
-    std::vector<T> rows;
-    const std::vector<T>* const parts[] = {&of.dq, &of.dk, &of.dv};
-    for (size_t r = 0; r < of.dq.size() / widths_[0]; ++r) {
-      for (int i = 0; i < 3; ++i) {
-        const auto first = parts[i]->begin() + r * widths_[i];
-        rows.insert(rows.end(), first, first + widths_[i]);
-      }
-      rows.insert(rows.end(), kMore, kittens::convert<T>(kStray));
-    }
-    return rows;
-  }
-  gradients<T> part(const std::vector<T>& rows) const {
-    gradients<T> of;
-    std::vector<T>* const parts[] = {&of.dq, &of.dk, &of.dv};
-    for (auto at = rows.begin(); at != rows.end();) {
-      for (int i = 0; i < 3; at += widths_[i++]) {
-        parts[i]->insert(parts[i]->end(), at, at + widths_[i]);
-      }
-      for (int64_t i = 0; i < kMore; ++i) CHECK_EQUAL(kittens::convert<float>(*at++), kStray);
-    }
-    return of;
-  }
-
- private:
-  int64_t widths_[3], stride_;
-};
-
 template <class T>
 gradients<T> run(const problem& is, const inputs<T>& in) {
   const int64_t D = is.head_dim, Dv = is.value_dim;
@@ -354,6 +311,17 @@ void check(const problem& is) {
   in.dlse = normal_values<float>(rows, 5, 0, 3);
   in.sinks = normal_values<float>(is.heads, 6, 6, 2);  // as much as a few keys
   if (is.no_sink) in.sinks[0] = -INFINITY;
+  for (int64_t h = 0; is.large_key >= 0 && h < is.key_heads; ++h) {
+    const int64_t D = is.head_dim, Dv = is.value_dim, key = is.large_key * is.key_heads + h;
+    const auto k = in.k.begin() + key * D, v = in.v.begin() + key * Dv;
+    std::copy_n(k, D, k + is.key_heads * D);
+    for (int64_t i = is.large_column; i < rows * D; i += D) in.q[i] = kittens::convert<T>(0.0f);
+    for (const int64_t next : {0, 1}) {
+      const float sign = next == 0 ? 1 : -1;
+      k[next * is.key_heads * D + is.large_column] = kittens::convert<T>(sign * 0x1p14f);
+      std::fill_n(v + next * is.key_heads * Dv, Dv, kittens::convert<T>(sign * 0x1p10f));
+    }
+  }
   for (int64_t i = 0; i < static_cast<int64_t>(in.v.size()); ++i) {
     const bool loud = i / is.value_dim / is.key_heads % is.keys == is.loud_key;
     times(in.v[i], is.quiet * (loud ? is.loud : 1));

@@ -1,0 +1,83 @@
+"""Mutants of the kernels beside the products of attention's backward that no run can notice."""
+
+from tests.mutation.listing import SAME, Listed
+
+BOUNDS, ROWS = "attention_backward_bounds.cuh", "attention_backward_rows.cuh"
+ALL_FINITE = "who looks without need finds all finite"
+
+LISTED: tuple[Listed, ...] = (
+    Listed(
+        ROWS,
+        "attention_row_place::has_rows",
+        "bound shifted",
+        "a block more, of no rows, whose number is nobody's",
+    ),
+    Listed(
+        ROWS,
+        "dq_factor",
+        "start 2/2 (less|more)",
+        "of a dq below 2^-97, a bit less or more",
+    ),
+    Listed(ROWS, "dq_factor", "bound 1/3 shifted", SAME),
+    Listed(
+        BOUNDS,
+        "leave_finite",
+        "guard never|result 1/2 (less|more)",
+        ALL_FINITE,
+    ),
+    Listed(BOUNDS, "leave_finite", "result 2/2 more", "any but 0 says it"),
+    Listed(
+        BOUNDS,
+        "leave_finite",
+        "start 2/2 more|limit 2/2 less",
+        "a NaN that is left is passed over by fmaxf; of infinities are Python's tests",
+    ),
+    Listed(
+        BOUNDS,
+        "attention_backward_bounds",
+        "limit (2|3)/3 more",
+        "all lanes of a warp have its bounds",
+    ),
+    Listed(
+        BOUNDS,
+        "usual_key_bounds",
+        "start ./2 (less|more)",
+        "what begins as NaN is looked into once more, and 2^-133 is less than any bound",
+    ),
+    *(
+        Listed(BOUNDS, f"usual_key_bounds::{name}", of, SAME)
+        for name, of in (
+            ("add", "bound 2/2 shifted"),
+            ("add_pair", "bound ./2 shifted"),
+            ("largest_k", "bound shifted"),
+            ("is_right", "bound shifted"),
+        )
+    ),
+    Listed(
+        ROWS,
+        "finish_rows",
+        "term 12/17 less",
+        "of multiples of 32 below 128 and of 8 below 64, 15 and 16 divide alike",
+    ),
+    Listed(
+        BOUNDS,
+        "thread_rows::load",
+        "argument ./4 more",
+        "the smallest of all bf16 and fp16, beside 0",
+    ),
+    Listed(
+        BOUNDS,
+        "bounds_of_sequence",
+        "argument more",
+        "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",
+    ),
+    *(
+        Listed(
+            BOUNDS,
+            function,
+            "argument double",
+            "32 leads to the lane itself, and 16 to 1 follow",
+        )
+        for function in ("attention_backward_bounds", "bounds_of_sequence")
+    ),
+)
