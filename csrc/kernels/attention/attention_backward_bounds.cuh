@@ -24,6 +24,16 @@ struct alignas(16) attention_key_bounds {
   int not_finite;  // whether there are others
   int unused;
 
+  KITTENS_DEVICE static attention_key_bounds of(const int4& words) {
+    attention_key_bounds bounds;
+    std::memcpy(&bounds, &words, sizeof(bounds));
+    return bounds;
+  }
+  KITTENS_DEVICE int4 words() const {
+    int4 words;
+    std::memcpy(&words, this, sizeof(words));
+    return words;
+  }
   KITTENS_DEVICE void add(const attention_key_bounds& other) {
     v = fmaxf(v, other.v);
     k = fmaxf(k, other.k);
@@ -277,11 +287,13 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_bo
     bounds = any.bounds;
   }
   bounds.add_lanes(16);
-  auto* const of_warps = reinterpret_cast<attention_key_bounds*>(arch::dynamic_shared());
-  if (arch::lane_id() == 0) of_warps[arch::warp_id()] = bounds;
+  auto* const of_warps = reinterpret_cast<int4*>(arch::dynamic_shared());
+  if (arch::lane_id() == 0) arch::store_shared(of_warps + arch::warp_id(), bounds.words());
   arch::sync_block();
   if (arch::thread_id() == 0) {
-    for (int warp = 1; warp < kRowThreads / 32; ++warp) bounds.add(of_warps[warp]);
+    for (int warp = 1; warp < kRowThreads / 32; ++warp) {
+      bounds.add(attention_key_bounds::of(arch::load_shared(of_warps + warp)));
+    }
     p.bounds[arch::block_x()] = bounds;
   }
 }
@@ -298,10 +310,8 @@ KITTENS_DEVICE attention_key_bounds bounds_of_sequence(const attention_rows_argu
   const int blocks = (sequence.keys + kKeysOfBounds - 1) / kKeysOfBounds;
 #pragma unroll 1
   for (int block = arch::lane_id(); block < blocks; block += 32) {
-    const int4 words = arch::load_global(reinterpret_cast<const int4*>(p.bounds + first + block));
-    attention_key_bounds found;
-    std::memcpy(&found, &words, sizeof(found));
-    bounds.add(found);
+    const auto* const from = reinterpret_cast<const int4*>(p.bounds + first + block);
+    bounds.add(attention_key_bounds::of(arch::load_global(from)));
   }
   bounds.add_lanes(16);
   return bounds;

@@ -35,8 +35,20 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         BOUNDS,
         "attention_backward_bounds",
-        "limit (2|3)/3 more",
+        "limit ./2 more",
         "all lanes of a warp have its bounds",
+    ),
+    Listed(
+        BOUNDS,
+        "attention_backward_bounds",
+        "guard 1/3 always",
+        "who looks into each number finds the same of all, and later",
+    ),
+    Listed(
+        BOUNDS,
+        "attention_backward_bounds",
+        "start less|term less",
+        "a maximum may have the first warp's twice, and 256 / 31 is 8, too",
     ),
     Listed(
         BOUNDS,
@@ -65,19 +77,12 @@ LISTED: tuple[Listed, ...] = (
         "argument ./4 more",
         "the smallest of all bf16 and fp16, beside 0",
     ),
-    Listed(
-        BOUNDS,
-        "bounds_of_sequence",
-        "argument more",
-        "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice",
-    ),
     *(
-        Listed(
-            BOUNDS,
-            function,
-            "argument double",
-            "32 leads to the lane itself, and 16 to 1 follow",
-        )
+        Listed(BOUNDS, function, "argument " + change, why)
         for function in ("attention_backward_bounds", "bounds_of_sequence")
+        for change, why in (
+            ("more", "17, 8, 4, 2 and 1 lead to all lanes too, and a maximum may have one twice"),
+            ("double", "32 leads to the lane itself, and 16 to 1 follow"),
+        )
     ),
 )
