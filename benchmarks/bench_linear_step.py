@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import bench_linear, harness, peers
-from benchmarks.harness import OURS, Call, Case, Expected, Inputs
+from benchmarks.harness import OURS, Call, Case, Expected, Inputs, Panel
+
+PANELS = (Panel("linear, all of a step", False, 1),)
 
 Product = Callable[[Tensor, Tensor, bool], Tensor]  # x, weight, whether it is of gate and up
 
