@@ -88,8 +88,7 @@ struct attention_strided_rows_arguments : attention_rows_arguments<T> {
 
 inline constexpr int kKeysOfBounds = 128;
 inline constexpr int kRowThreads = 256;
-// Of a multiprocessor, at least: with fewer, 16 bytes a thread of each of four rows do not keep its
-// memory busy.
+// Of a multiprocessor, at least, so that its memory is busy: a thread has 64 bytes under way.
 inline constexpr int kRowBlocks = 4;
 
 // Of rows of a head that are `Step` apart, the eight columns that are this thread's.
@@ -146,7 +145,8 @@ KITTENS_DEVICE float largest_of(const float (&x)[8]) {
   return largest;
 }
 
-// Of |x|₂ squared: between them no square of a row's largest number has overflown or vanished.
+// Of |x|₂ squared: between them the square of a row's largest number has neither overflowed nor
+// vanished.
 inline constexpr float kLeastSquare = 1e-30f, kMostSquare = 1e30f;
 
 // √x, within 2^-21: a bound of ours is twice as large as it must be.
