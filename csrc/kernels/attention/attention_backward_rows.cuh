@@ -92,7 +92,7 @@ struct attention_row_pairs {
   thread_rows<T, kRowsAtOnce> o_rows, do_rows;
   const float *lse_rows, *dlse_rows;  // of this block's; dlse or null
   int rows;                           // of the block, and those behind it
-  int row;                            // the first of the next two
+  int next_row;                       // the first of the next two
   uint4 o[2], d_o[2];
   int finished;  // which of the two this lane finishes
   float lse, dlse;
@@ -102,19 +102,19 @@ struct attention_row_pairs {
                             arch::thread_id() % kLanes * 8, arch::thread_id() / kLanes) {}
 
   KITTENS_DEVICE bool load(const arguments& p) {
-    if (row >= Config::rows) return false;
+    if (next_row >= Config::rows) return false;
     const int end = arch::thread_id() % kLanes * 8 < p.value_dim ? rows : 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool exists = row + i * kRowsAtOnce < end;
+      const bool exists = next_row + i * kRowsAtOnce < end;
       o[i] = o_rows.load(exists);
       d_o[i] = do_rows.load(exists);
     }
-    finished = row + arch::lane_id() % 2 * kRowsAtOnce;
+    finished = next_row + arch::lane_id() % 2 * kRowsAtOnce;
     const bool exists = finished < rows;
     lse = exists ? arch::load_global(lse_rows + finished) : -INFINITY;
     dlse = exists && dlse_rows != nullptr ? arch::load_global(dlse_rows + finished) : 0.0f;
-    row += 2 * kRowsAtOnce;
+    next_row += 2 * kRowsAtOnce;
     return true;
   }
   KITTENS_DEVICE void finish(const arguments& p, const attention_row_place<Config>& place,
@@ -149,7 +149,7 @@ struct attention_row_pairs {
         dlse_rows(p.dlse == nullptr ? nullptr
                                     : p.dlse + p.row_of_all(place.batch, place.head, first_row)),
         rows(place.sequence.rows - place.m * Config::rows),
-        row(first) {}
+        next_row(first) {}
 };
 
 // Grid: row blocks, of all heads and batches. Delta and factors of a block's rows; zeroes its dq.
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_pr
     const __grid_constant__ attention_rows_arguments<typename Config::type> p) {
   begin_dependent_grid();
   const attention_row_place<Config> place(p);
-  attention_row_pairs<Config> pairs(p, place);
-  pairs.load(p);
+  attention_row_pairs<Config> two_rows(p, place);
+  two_rows.load(p);
   if (place.has_rows()) {
     auto* const dq = reinterpret_cast<int4*>(p.parts + place.number * Config::parts);
     constexpr int kVectors = Config::parts * sizeof(attention_dq_part) / sizeof(int4);
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_pr
       p, place.batch, place.head / p.heads_per_key, place.of_sequence, place.sequence);
 #pragma unroll 1
   do {
-    pairs.finish(p, place, bounds);
-  } while (pairs.load(p));
+    two_rows.finish(p, place, bounds);
+  } while (two_rows.load(p));
 }
 
 // This thread's part of Σ exp(sink − lse) · delta of the rows that see no key: delta is −dlse, as o

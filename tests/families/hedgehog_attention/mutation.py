@@ -26,7 +26,7 @@ TARGETS = {
     f"{_FOLDER}_gradient_rows.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_tile.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_walk.cuh": (BACKWARD,),
-    f"{_FOLDER}_sums.cuh": (BACKWARD,),
+    f"{_FOLDER}_sums.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_step.cuh": (STEP,),
     f"{_FOLDER}_step_vectors.cuh": (STEP,),
 }

@@ -50,6 +50,12 @@ GENERIC_BLOCK = "linear_attention_generic_block"
 OF_TILES = "64 / 15 is 4 too, and 32 / 15 is 2"
 
 LISTED: tuple[Listed, ...] = (
+    Listed(
+        "linear_attention_state.cuh",
+        "store_state",
+        "limit 1/2 .*",
+        "the first thread is one of them, and all have the same",
+    ),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "limit more", "any thread may"),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "term 1/4 less", "it waits for more"),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::leave_dots", "term less", "it waits for more"),

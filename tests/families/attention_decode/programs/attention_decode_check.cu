@@ -351,6 +351,12 @@ TEST(caches_of_e4m3) {
          .left = 90,
          .softcap = 2,
          .e4m3 = true});
+  check({.lengths = {90},  // both halves of a tile's rows
+         .queries = 1,
+         .heads = 16,
+         .key_heads = 1,
+         .capacity = 96,
+         .e4m3 = true});
 }
 TEST(more_sequences_than_lanes) {
   problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};

@@ -271,6 +271,9 @@ void check(const call& c) {
 }  // namespace
 
 TEST(several_blocks) { check({.batch = 1, .length = 330, .heads = 2}); }
+#if GENERIC
+TEST(more_states_than_loads_under_way) { check({.batch = 1, .length = 650, .heads = 1}); }
+#endif
 TEST(runs) { check({.batch = 2, .length = 250, .heads = 1, .run_blocks = 2}); }
 TEST(long_runs) { check({.batch = 1, .length = 460, .heads = 1, .run_blocks = 6}); }
 TEST(equal_scores) { check({.batch = 1, .length = 200, .heads = 1, .repeats = true}); }
