@@ -87,8 +87,8 @@ MISTAKES = (
     ),
     in_backward(
         "shared_weights_are_read_before_all_parts_are_there",
-        "arch::sync_block();\n      add_other_parts(dv",
-        "add_other_parts(dv",
+        "arch::sync_block();\n      add_part(dk, ds, q, part())",
+        "add_part(dk, ds, q, part())",
         r"RACE at ",
         program=GENERIC_BACKWARD[5].name,
     ),
