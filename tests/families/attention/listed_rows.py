@@ -68,14 +68,48 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         ROWS,
         "finish_rows",
-        "term 12/17 less",
+        "term 1(2|4)/17 less",
         "of multiples of 32 below 128 and of 8 below 64, 15 and 16 divide alike",
+    ),
+    Listed(ROWS, "finish_rows", "term 15/17 less", "of 0 and 8, 7 and 8 divide alike"),
+    Listed(ROWS, "finish_rows", "guard 1/4 always", "each block stores the same zeros"),
+    Listed(
+        ROWS,
+        "finish_rows",
+        "guard 3/4 never|bound 4/6 shifted",
+        "what it loads of rows that do not exist, nobody stores",
+    ),
+    Listed(
+        ROWS,
+        "finish_rows",
+        "bound 2/6 shifted",
+        "rows of the next block, which stores them later: of other orders are Python's tests",
     ),
     Listed(
         BOUNDS,
         "thread_rows::load",
         "argument ./4 more",
         "the smallest of all bf16 and fp16, beside 0",
+    ),
+    Listed(
+        BOUNDS,
+        "norm_of_two_rows",
+        "guard never",
+        "who looks beyond the squares without need takes the root of them all the same",
+    ),
+    Listed(BOUNDS, "norm_of_two_rows", "bound ./2 shifted", "either is right"),
+    Listed(ROWS, "attention_row_pairs::load", "branch less", "no row's number is less than 0"),
+    Listed(
+        ROWS,
+        "attention_row_pairs::finish",
+        "guard never|bound 2/2 shifted|limit 2/2 more",
+        "the other lanes of a row store the same",
+    ),
+    Listed(
+        ROWS,
+        "attention_backward_prepare",
+        "guard always",
+        "a block of no rows, whose dq is nobody's, is zeroed too",
     ),
     *(
         Listed(BOUNDS, function, "argument " + change, why)

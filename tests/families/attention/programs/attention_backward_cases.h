@@ -109,7 +109,7 @@ TEST(large_keys_where_queries_are_zero) {
 }
 TEST(gradients_of_which_integers_have_few_bits) {
   problem is{.batch = 1, .rows = 70, .keys = 200, .heads = 2, .key_heads = 1};
-  is.quiet = 0x1p-58f;
+  is.v_size = is.do_size = 0x1p-58f;
   check<bf16>(is);
 }
 // Rows that do not see it, but others of its tile, have a dq of numbers or NaN, and nothing else.

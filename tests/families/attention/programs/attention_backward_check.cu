@@ -1,6 +1,9 @@
-// The kernels for Hopper in the calls of attention_backward_cases.h; and where many packed
-// sequences start.
+// The kernels for Hopper in the calls of attention_backward_cases.h and of
+// attention_backward_bounds_cases.h; and where many packed sequences start.
 #include <numeric>
+
+// The first of all, because a mutant may find what others leave on the stacks of the threads.
+#include "attention_backward_bounds_cases.h"
 
 #include "attention_backward_cases.h"
 

@@ -26,14 +26,15 @@ struct problem {
   bool dynamic = false, dlse = false, sinks = false, dq = true;
   bool no_sink = false;  // the first head's is −inf
   int64_t head_dim = 64, value_dim = 64;
-  float loud = 1;        // by how much a key of v, and the gradient of row 1, is larger than others
-  int64_t loud_key = 1;  // which
-  int64_t nan_row = -1;  // whose gradient is NaN
+  float loud = 1;  // by how much a key's v, and a row's gradient of o, is larger than others
+  int64_t loud_key = 1, loud_row = 1;    // which
+  int64_t nan_row = -1;                  // whose gradient is NaN
   int64_t nan_key = -1, nan_column = 0;  // whose value is NaN there: so may be all of its tile
+  bool nan_in_k = false;                 // not in v
   // This key and the next have the same score, but in a column where all of q are 0 large k of
   // opposite signs, and such values, too: delta is of the other keys, dq there of these.
   int64_t large_key = -1, large_column = 0;
-  float quiet = 1;  // what v and the gradient of o are multiplied by
+  float v_size = 1, do_size = 1;  // what v and the gradient of o are multiplied by
   float softcap = 0;
   std::vector<int> q_ends, k_ends;  // cu_seqlens of packed sequences
   std::vector<int> used, padding;   // of each batch: seqused_k, leftpad_k
@@ -118,16 +119,33 @@ float scale_of(const problem& is) {
   return 2 / std::sqrt(float(is.head_dim));
 }
 
+// What a row's norm is known by: if its square may overflow or vanish in float, by the largest of
+// its numbers.
+class norm_bound {
+ public:
+  void add(double x) {
+    square_ += x * x;
+    most_ = std::max(most_, std::fabs(x));
+    ++count_;
+  }
+  double get() const {
+    const bool is_usual = square_ > 1e-30 && square_ < 1e30;
+    return is_usual ? std::sqrt(square_) : most_ * std::sqrt(count_);
+  }
+
+ private:
+  double square_ = 0, most_ = 0;
+  int count_ = 0;
+};
+
 largest largest_of(const problem& is, int64_t b, int64_t key_head, const exact& x) {
   largest found;
   const auto [first, end] = is.keys_of(b);
   for (int64_t j = first; j < end; ++j) {
     const int64_t key = (b * is.keys + j) * is.key_heads + key_head;
-    double square = 0;
-    for (int64_t d = 0; d < is.value_dim; ++d) {
-      square += x.v[key * is.value_dim + d] * x.v[key * is.value_dim + d];
-    }
-    found.v = std::max(found.v, std::sqrt(square));
+    norm_bound norm;
+    for (int64_t d = 0; d < is.value_dim; ++d) norm.add(x.v[key * is.value_dim + d]);
+    found.v = std::max(found.v, norm.get());
     for (int64_t d = 0; d < is.head_dim; ++d) {
       found.k = std::max(found.k, std::fabs(x.k[key * is.head_dim + d]));
     }
@@ -168,14 +186,15 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
   for (double& weight : p) total += weight = std::exp(weight - top);
   const bool sees_none = total == 0;
   in.lse[at] = sees_none ? -INFINITY : static_cast<float>(top + std::log(total));
-  double delta = 0, norm = 0;
+  double delta = 0;
+  norm_bound norm;
   for (int64_t d = 0; d < Dv; ++d) {
     double o = 0;
     for (int64_t j = first; j < end; ++j) o += p[j - first] / total * x.v[key(j) * Dv + d];
     in.o[row * Dv + d] = kittens::convert<T>(sees_none ? 0 : static_cast<float>(o));
     const double gradient = x.d_o[row * Dv + d];
     delta += kittens::convert<float>(in.o[row * Dv + d]) * gradient;
-    norm += gradient * gradient;
+    norm.add(gradient);
   }
   if (is.dlse) delta -= in.dlse[at];
   if (is.sinks) {
@@ -184,7 +203,7 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
     to.dsinks_size[h] += std::fabs(share * delta);
   }
   // dq's integers: half a unit for each tile, of which 2^-126 is the smallest.
-  const double most = (std::sqrt(norm) * bound.v + std::fabs(delta)) * bound.k;
+  const double most = (norm.get() * bound.v + std::fabs(delta)) * bound.k;
   const double step = scale * std::max(0x1p-29 * most, 0x1p-126);
   for (int64_t d = 0; d < D; ++d) {
     to.dq.room[row * D + d] = step * static_cast<double>(of.keys / kTileKeys + 1) / 2;
@@ -324,14 +343,18 @@ void check(const problem& is) {
   }
   for (int64_t i = 0; i < static_cast<int64_t>(in.v.size()); ++i) {
     const bool loud = i / is.value_dim / is.key_heads % is.keys == is.loud_key;
-    times(in.v[i], is.quiet * (loud ? is.loud : 1));
-    const int64_t key = i / is.value_dim / is.key_heads % is.keys;
-    if (key == is.nan_key && i % is.value_dim == is.nan_column) in.v[i] = kittens::convert<T>(NAN);
+    times(in.v[i], is.v_size * (loud ? is.loud : 1));
   }
   for (int64_t i = 0; i < static_cast<int64_t>(in.d_o.size()); ++i) {
     const int64_t row = i / is.value_dim / is.heads % is.rows;
-    times(in.d_o[i], is.quiet * (row == 1 ? is.loud : 1));
+    times(in.d_o[i], is.do_size * (row == is.loud_row ? is.loud : 1));
     if (row == is.nan_row && i % is.value_dim == 3) in.d_o[i] = kittens::convert<T>(NAN);
+  }
+  for (int64_t h = 0; is.nan_key >= 0 && h < is.key_heads; ++h) {
+    const int64_t at = is.nan_key * is.key_heads + h;
+    T& x = is.nan_in_k ? in.k[at * is.head_dim + is.nan_column]
+                       : in.v[at * is.value_dim + is.nan_column];
+    x = kittens::convert<T>(NAN);
   }
   each_stray_key(is, [&](int64_t key) {
     const int64_t D = is.key_heads * is.head_dim, Dv = is.key_heads * is.value_dim;
@@ -356,9 +379,9 @@ void check(const problem& is) {
   // Of one batch, causal: rows before the tile of a key that is NaN have numbers.
   const size_t row = is.heads * is.head_dim, tile = is.nan_key / kTileKeys * kTileKeys;
   const size_t behind = is.nan_key < 0 ? SIZE_MAX : tile * row;
-  if (is.dq) check_sums("dq", got.dq, want.dq, is.quiet * is.quiet, behind);
-  check_sums("dk", got.dk, want.dk, is.quiet * is.quiet);
-  check_sums("dv", got.dv, want.dv, is.quiet);
+  if (is.dq) check_sums("dq", got.dq, want.dq, is.v_size * is.do_size, behind);
+  check_sums("dk", got.dk, want.dk, is.v_size * is.do_size);
+  check_sums("dv", got.dv, want.dv, is.do_size);
   if (!is.sinks) return;
   for (int64_t h = 0; h < is.heads; ++h) {
     CHECK_CLOSE(got.dsinks[h], want.dsinks[h], 1e-5 * want.dsinks_size[h] + 1e-6);
