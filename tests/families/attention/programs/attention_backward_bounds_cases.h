@@ -12,8 +12,8 @@ TEST(a_value_that_is_nan_in_the_first_of_two_rows) {
   is.nan_key = 196;
   check<bf16>(is);
 }
-// A row that sees it has NaN everywhere, also in the gradients of the keys that it does not see: it
-// is the last one.
+// The last one, which only the last row sees: a row of NaN spoils the gradients of the keys that it
+// does not see, too.
 TEST(a_key_that_is_nan) {
   problem is{.batch = 1, .rows = 200, .keys = 200, .heads = 1, .key_heads = 1, .right = 0};
   is.nan_key = 199;
@@ -21,8 +21,9 @@ TEST(a_key_that_is_nan) {
   check<bf16>(is);
 }
 
-// Of the two rows, the bounds are those of this one: of its key, where queries are zero, dq is far
-// larger than of the other one's, and its gradient of o is, too.
+// Who takes the other row of two for that of the large key finds too small a bound, and dq
+// overflows; and so it does in the row with the large gradient. Who takes the large row for the
+// other one finds too large a bound, and dq there loses its digits.
 void check_bounds_of_two_rows(float v_size, float do_size) {
   for (const auto& [key, row] : {std::pair{0, 33}, {35, 1}}) {
     problem is{.batch = 1, .rows = 70, .keys = 70, .heads = 2, .key_heads = 1};
