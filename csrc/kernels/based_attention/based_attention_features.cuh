@@ -165,6 +165,20 @@ struct feature_column {
   }
 };
 
+// The roots of these weights, or one over them: of elements, their squares, and products of two.
+struct feature_roots {
+  float element, square, product;
+
+  KITTENS_DEVICE static feature_roots of(float scale) {
+    return {sqrtf(scale), sqrtf(0.5f * scale * scale), sqrtf(scale * scale)};
+  }
+  KITTENS_DEVICE feature_roots inverse() const { return {1 / element, 1 / square, 1 / product}; }
+  // Of any column but the one that is 1.
+  KITTENS_DEVICE float operator()(const feature_column& column) const {
+    return column.e < 0 ? element : column.e == column.f ? square : product;
+  }
+};
+
 // The same weight of column 8·group + …, where the group says it: of all columns but kOne.
 KITTENS_DEVICE float weight_of_group(int group, float scale) {
   const auto [is, by] = feature_group::of(group);

@@ -87,12 +87,17 @@ class pass_state {
   KITTENS_DEVICE void load_state() {
     zero(state);
     sums.clear();
+    place_columns();
     if constexpr (Config::outputs) {
-      add_states(head(), p.initial_state, p.initial_sums);
-      constexpr int kNext = Config::reverse ? -1 : 1;
+      int64_t of_head = head();
+      const float *states = p.initial_state, *of_sums = p.initial_sums;
 #pragma unroll 1
-      for (int i = Config::reverse ? p.segments - 1 : 0; i != stream.segment; i += kNext) {
-        add_states(head_of(i), p.segment_states, p.segment_sums);
+      for (int i = Config::reverse ? p.segments - 1 : 0;; i += Config::reverse ? -1 : 1) {
+        add_states(of_head, states, of_sums);
+        if (i == stream.segment) break;
+        of_head = head_of(i);
+        states = p.segment_states;
+        of_sums = p.segment_sums;
       }
       publish_state();
     }
@@ -108,8 +113,8 @@ class pass_state {
       of_head = head();
     }
     if (states != nullptr) {
-      for_each(of_head, states, [](float x, float root, const float* to) {
-        arch::store_global(const_cast<float*>(to), x * root);
+      for_each(of_head, states, [](float x, const column_place& place, const float* to) {
+        arch::store_global(const_cast<float*>(to), x * place.root);
       });
     }
     if (p.normalize && of_sums != nullptr && stream.part == 0 && arch::warp_id() == 0) {
@@ -118,19 +123,35 @@ class pass_state {
   }
 
  private:
-  // f(this lane's element of the state, what it is of, where it is in memory) for each that exists.
+  // Once, by a column a thread: made where they are needed, by each lane for each of its elements,
+  // they were nine tenths of the kernel's code. All meet before any reads them.
+  KITTENS_DEVICE void place_columns() {
+#pragma unroll 1
+    for (int i = arch::thread_id(); i < kColumns; i += Config::threads) {
+      const auto column = feature_column::of(i);
+      const float root = sqrtf(column.weight(p.scale));
+      const int row = column.row(p.key_width);
+      shared.columns[i] = {row < 0 ? -1 : row * p.value_width, root, 1 / root, 0};
+    }
+    if (Config::outputs) warpgroup::sync(kBarrier);
+  }
+  // f(this lane's element of the state, its column's place, where it is in memory) for each that
+  // exists.
   template <class F>
   KITTENS_DEVICE void for_each(int64_t head, const float* data, F f) {
     using tile = rt_fl<16, kColumns>;
     const int lane = arch::lane_id();
+    const int first = stream.part * kValues + warp_row();
+    data += head * p.features * p.value_width + first;
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) {
-      const int value = stream.part * kValues + warp_row() + tile::across(0, i / 2 % 4, lane);
-      const auto column = feature_column::of(tile::along(i / 8, i / 2 % 4, lane) + i % 2);
-      const int row = column.row(p.key_width);
-      if (value >= p.value_width || row < 0) continue;
-      f(state.data[0][i], sqrtf(column.weight(p.scale)),
-        data + (head * p.features + row) * p.value_width + value);
+    for (int i = 0; i < kColumns / 4; ++i) {  // pairs of columns
+      const int value = tile::across(0, i % 4, lane), column = tile::along(i / 4, i % 4, lane);
+      if (first + value >= p.value_width) continue;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const column_place place = shared.columns[column + j];
+        if (place.offset >= 0) f(state.data[0][2 * i + j], place, data + place.offset + value);
+      }
     }
   }
   KITTENS_DEVICE int64_t head() const { return int64_t{stream.batch} * p.heads + stream.head; }
@@ -140,8 +161,8 @@ class pass_state {
 
   KITTENS_DEVICE void add_states(int64_t of_head, const float* states, const float* of_sums) {
     if (states != nullptr) {
-      for_each(of_head, states, [](float& x, float root, const float* from) {
-        x += arch::load_global(from) / root;
+      for_each(of_head, states, [](float& x, const column_place& place, const float* from) {
+        x += arch::load_global(from) * place.inverse;
       });
     }
     if (p.normalize && of_sums != nullptr) {

@@ -76,15 +76,17 @@ class key_sums {
 
   // Adds sums of the op's features [F]: each is of the root of its weight.
   KITTENS_DEVICE void add(const float* features, int width, float scale) {
-    for_each(width, [&](float& sum, feature_column column, bool) {
-      sum += arch::load_global(features + column.row(width)) / sqrtf(column.weight(scale));
+    const auto inverse = feature_roots::of(scale).inverse();
+    for_each(width, [&](float& sum, const feature_column& column, bool) {
+      sum += arch::load_global(features + column.row(width)) * inverse(column);
     });
     total += arch::load_global(features);
   }
   KITTENS_DEVICE void store(float* features, int width, float scale) {  // by one warp
     const int lane = arch::lane_id();
-    for_each(width, [&](float& sum, feature_column column, bool once) {
-      if (once) arch::store_global(features + column.row(width), sum * sqrtf(column.weight(scale)));
+    const auto root = feature_roots::of(scale);
+    for_each(width, [&](float& sum, const feature_column& column, bool once) {
+      if (once) arch::store_global(features + column.row(width), sum * root(column));
     });
     if (lane == 0) arch::store_global(features, total);
   }

@@ -87,6 +87,14 @@ using arguments_of =
     std::conditional_t<Config::generic, based_attention_generic_arguments<typename Config::type>,
                        based_attention_arguments<Config>>;
 
+// Where a column of the features is in a head's state [F, V] in memory, and what takes the op's to
+// the kernel's, and back: the root of its weight.
+struct alignas(16) column_place {
+  int offset;  // of its row, in elements; below 0: it has none
+  float root, inverse;
+  int unused;
+};
+
 template <class Config>
 struct based_attention_shared {
   static constexpr int kRowStages = Config::outputs ? Config::stages : 1;
@@ -101,6 +109,7 @@ struct based_attention_shared {
   typename Config::state_tile state;        // before the chunk, weighted, as a product takes it
   typename Config::key_tile key_gradients;  // on its way out
   sv<float, kChunk> factors[2];             // of the chunk's values
+  column_place columns[kColumns];
   ring<Config::stages> chunks;
 };
 
@@ -158,6 +167,7 @@ struct generic_states_shared {
   typename Config::value_tile values[Config::stages];  // of the forward, then o on its way out
   typename Config::key_tile keys[Config::stages];
   sv<float, kChunk> factors[2];  // of the chunk's values
+  column_place columns[kColumns];
   places_of_head<typename Config::type> places;
 };
 template <class Config>

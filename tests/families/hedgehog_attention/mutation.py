@@ -130,6 +130,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(f"{_FOLDER}_gradient_base.cuh", "gradient_base::signals", *SIGNALS),
     Listed(f"{_FOLDER}_consumer.cuh", "hedgehog_consumer::signals", *SIGNALS),
     Listed(
+        f"{_FOLDER}_gradient_base.cuh",
+        "gradient_base::brings",
+        "limit 2/2 more",
+        "any thread of the first softmax may",
+    ),
+    Listed(
         f"{_FOLDER}_consumer.cuh",
         "hedgehog_consumer::signals",
         "limit 2/2 more|equality negated",

@@ -56,6 +56,12 @@ LISTED: tuple[Listed, ...] = (
         "limit 1/2 .*",
         "the first thread is one of them, and all have the same",
     ),
+    Listed(
+        "linear_attention_state.cuh",
+        "load_state",
+        "branch 1/2 more",
+        "any of the state's numbers may be loaded where nothing is stored",
+    ),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "limit more", "any thread may"),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::compute", "term 1/4 less", "it waits for more"),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::leave_dots", "term less", "it waits for more"),
