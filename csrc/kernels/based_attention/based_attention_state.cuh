@@ -124,16 +124,16 @@ class pass_state {
 
  private:
   // Once, by a column a thread: made where they are needed, by each lane for each of its elements,
-  // they were nine tenths of the kernel's code. All meet before any reads them.
+  // they were nine tenths of the kernel's code.
   KITTENS_DEVICE void place_columns() {
 #pragma unroll 1
     for (int i = arch::thread_id(); i < kColumns; i += Config::threads) {
       const auto column = feature_column::of(i);
       const float root = sqrtf(column.weight(p.scale));
       const int row = column.row(p.key_width);
-      shared.columns[i] = {row < 0 ? -1 : row * p.value_width, root, 1 / root, 0};
+      column_place{row < 0 ? -1 : row * p.value_width, root, 1 / root, 0}.store(shared.columns[i]);
     }
-    if (Config::outputs) warpgroup::sync(kBarrier);
+    if (Config::outputs) warpgroup::sync(kBarrier);  // else all meet before the first chunk
   }
   // f(this lane's element of the state, its column's place, where it is in memory) for each that
   // exists.
@@ -149,7 +149,7 @@ class pass_state {
       if (first + value >= p.value_width) continue;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const column_place place = shared.columns[column + j];
+        const auto place = column_place::load(shared.columns[column + j]);
         if (place.offset >= 0) f(state.data[0][2 * i + j], place, data + place.offset + value);
       }
     }

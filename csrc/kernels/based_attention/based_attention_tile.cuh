@@ -2,6 +2,7 @@
 // a block works on. (based_attention.cuh, based_attention_generic.cuh)
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/based_attention/based_attention_features.cuh"
@@ -93,6 +94,18 @@ struct alignas(16) column_place {
   int offset;  // of its row, in elements; below 0: it has none
   float root, inverse;
   int unused;
+
+  KITTENS_DEVICE static column_place load(const column_place& from) {
+    const int4 words = arch::load_shared(reinterpret_cast<const int4*>(&from));
+    column_place place;
+    std::memcpy(&place, &words, sizeof(place));
+    return place;
+  }
+  KITTENS_DEVICE void store(column_place& to) const {
+    int4 words;
+    std::memcpy(&words, this, sizeof(words));
+    arch::store_shared(reinterpret_cast<int4*>(&to), words);
+  }
 };
 
 template <class Config>

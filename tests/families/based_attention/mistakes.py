@@ -46,6 +46,12 @@ MISTAKES = (
         "break;",
         WRONG,
     ),
+    in_state(
+        "a_state_is_loaded_before_all_columns_have_places",
+        "if (Config::outputs) warpgroup::sync(kBarrier);",
+        "",
+        r"^RACE at |^ends by signal",  # places of no column are addresses of nothing
+    ),
     in_forward(
         "o_is_overwritten_while_it_is_stored",  # by warps that thread 0 has not met
         "    warpgroup::sync(kBarrier);\n\n    products::mma_fence(o, w);",
