@@ -247,7 +247,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         SEQUENCES,
         "attention_backward_starts",
-        "guard (1|5)/5 always",
+        "guard (1|5)/5 always|equality (2|4)/4 negated",
         "each lane of the warp stores the same there",
     ),
     Listed(WALK, "packed_walk::enter", "branch less", "fewer keys than none are none"),

@@ -88,6 +88,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(_VECTORS, f"{_STEP}::exchange", "start 1/2 less", "no row of that number is a place"),
     Listed(_VECTORS, f"{_STEP}::exchange", "bound 1/3 shifted", NOT_BOUNDED),
     Listed(_VECTORS, f"{_STEP}::multiply_by_maps", "bound 2/4 shifted", NOT_BOUNDED),
+    Listed(f"{_FOLDER}_step.cuh", "hedgehog_step::run", "limit more", ALL_LANES),
     Listed(_VECTORS, f"{_STEP}::score", "bound 1/5 shifted", NOT_BOUNDED),
     Listed(_VECTORS, f"{_STEP}::score", "bound 5/5 shifted", "a score that nobody reads"),
     Listed(_VECTORS, f"{_STEP}::soften_features", "term (less|more)", "the quotient is the same"),
