@@ -89,15 +89,11 @@ class pass_state {
     sums.clear();
     place_columns();
     if constexpr (Config::outputs) {
-      int64_t of_head = head();
-      const float *states = p.initial_state, *of_sums = p.initial_sums;
+      add_states(head(), p.initial_state, p.initial_sums);
+      constexpr int kNext = Config::reverse ? -1 : 1;
 #pragma unroll 1
-      for (int i = Config::reverse ? p.segments - 1 : 0;; i += Config::reverse ? -1 : 1) {
-        add_states(of_head, states, of_sums);
-        if (i == stream.segment) break;
-        of_head = head_of(i);
-        states = p.segment_states;
-        of_sums = p.segment_sums;
+      for (int i = Config::reverse ? p.segments - 1 : 0; i != stream.segment; i += kNext) {
+        add_states(head_of(i), p.segment_states, p.segment_sums);
       }
       publish_state();
     }

@@ -12,11 +12,8 @@ GENERIC_FORMS = (
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
 ORDINARY_FROM = {"based_attention": "o"}
-# Bytes of spill loads, at most, of the pass that gives dq, whose accumulators fill its registers.
-SPILLS = {
-    f"based_attention<based_attention_config<{dtype}, 1, true>>": 8 for dtype in ("bf16", "half")
-}
-# The same of the generic kernel, for other architectures: six words are stored.
+# Bytes of spill loads, at most, of the generic kernel for other architectures: six words are
+# stored.
 GENERIC_SPILLS = {
     (
         "sm_120",

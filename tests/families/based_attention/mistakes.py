@@ -42,8 +42,8 @@ MISTAKES = (
     ),
     in_state(
         "a_segment_begins_without_those_before_it",
-        "if (i == stream.segment) break;",
-        "break;",
+        "        add_states(head_of(i), p.segment_states, p.segment_sums);\n",
+        "",
         WRONG,
     ),
     in_state(
