@@ -157,15 +157,11 @@ struct feature_column {
     if (e == -1) return f + 1;
     return 1 + keys + e * keys - e * (e - 1) / 2 + (f - e);
   }
-  // What it weighs in q's features times k's. In each of them, and in the op's states, it is the
-  // root of that.
-  KITTENS_DEVICE float weight(float scale) const {
-    if (e < 0) return f < 0 ? 1 : scale;
-    return e == f ? 0.5f * scale * scale : scale * scale;
-  }
 };
 
-// The roots of these weights, or one over them: of elements, their squares, and products of two.
+// In q's features times k's a column weighs scale if it is an element, scale²/2 if it is the square
+// of one, scale² if it is the product of two, and 1 if it is 1. In each of them, and in the op's
+// states, it is the root of that: the roots, or one over them.
 struct feature_roots {
   float element, square, product;
 
@@ -173,13 +169,13 @@ struct feature_roots {
     return {sqrtf(scale), sqrtf(0.5f * scale * scale), sqrtf(scale * scale)};
   }
   KITTENS_DEVICE feature_roots inverse() const { return {1 / element, 1 / square, 1 / product}; }
-  // Of any column but the one that is 1.
-  KITTENS_DEVICE float operator()(const feature_column& column) const {
-    return column.e < 0 ? element : column.e == column.f ? square : product;
+  KITTENS_DEVICE float of_column(const feature_column& column) const {
+    if (column.e < 0) return column.f < 0 ? 1 : element;
+    return column.e == column.f ? square : product;
   }
 };
 
-// The same weight of column 8·group + …, where the group says it: of all columns but kOne.
+// The weight of column 8·group + …, where the group says it: of all columns but kOne.
 KITTENS_DEVICE float weight_of_group(int group, float scale) {
   const auto [is, by] = feature_group::of(group);
   if (is == kind::element) return scale;

@@ -12,8 +12,8 @@
 //   scores     come 16 columns at a time, and only those that count
 //   o          goes out through the chunk's values, once all have read them
 //
-// Shared memory is 45 KiB forward, so that two blocks share the 100 KiB that some architectures
-// have, and 71 KiB of gradients: two of 164 KiB. What bounds a chunk beside the tensor cores is
+// Shared memory is 47 KiB forward, so that two blocks share the 100 KiB that some architectures
+// have, and 73 KiB of gradients: two of 164 KiB. What bounds a chunk beside the tensor cores is
 // that each warp reads the state, 20 KiB: 640 wavefronts of shared memory, where a warp's products
 // with it, forward, are 160 of m16n8k16.
 //

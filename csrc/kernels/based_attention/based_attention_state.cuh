@@ -122,10 +122,11 @@ class pass_state {
   // Once, by a column a thread: made where they are needed, by each lane for each of its elements,
   // they were nine tenths of the kernel's code.
   KITTENS_DEVICE void place_columns() {
+    const auto roots = feature_roots::of(p.scale);
 #pragma unroll 1
     for (int i = arch::thread_id(); i < kColumns; i += Config::threads) {
       const auto column = feature_column::of(i);
-      const float root = sqrtf(column.weight(p.scale));
+      const float root = roots.of_column(column);
       const int row = column.row(p.key_width);
       column_place{row < 0 ? -1 : row * p.value_width, root, 1 / root, 0}.store(shared.columns[i]);
     }

@@ -78,7 +78,7 @@ class key_sums {
   KITTENS_DEVICE void add(const float* features, int width, float scale) {
     const auto inverse = feature_roots::of(scale).inverse();
     for_each(width, [&](float& sum, const feature_column& column, bool) {
-      sum += arch::load_global(features + column.row(width)) * inverse(column);
+      sum += arch::load_global(features + column.row(width)) * inverse.of_column(column);
     });
     total += arch::load_global(features);
   }
@@ -86,7 +86,7 @@ class key_sums {
     const int lane = arch::lane_id();
     const auto root = feature_roots::of(scale);
     for_each(width, [&](float& sum, const feature_column& column, bool once) {
-      if (once) arch::store_global(features + column.row(width), sum * root(column));
+      if (once) arch::store_global(features + column.row(width), sum * root.of_column(column));
     });
     if (lane == 0) arch::store_global(features, total);
   }

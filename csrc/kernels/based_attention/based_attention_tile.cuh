@@ -31,7 +31,7 @@ struct based_attention_config {
   static constexpr bool gives_values = Outputs && pass != based_attention_pass::dq;
   static constexpr int threads = 128;
   // The state takes 80 registers a thread; o, scores and features as many as are left. Stages,
-  // features, state and outputs are 84 to 92 KiB.
+  // features, state and outputs are 94 to 98 KiB.
   static constexpr int blocks_per_multiprocessor = 2;
   static constexpr int stages = differentiates ? 2 : 3;
 
@@ -41,7 +41,7 @@ struct based_attention_config {
   using state_tile = st<T, kValues, kColumns>;
 };
 
-// The same pass for every architecture. Registers and shared memory, of 44 to 72 KiB, say 2 blocks
+// The same pass for every architecture. Registers and shared memory, of 47 to 73 KiB, say 2 blocks
 // a multiprocessor: of gradients, where it has no more than 100 KiB, 1.
 template <class T, int Pass, bool Outputs>
 struct based_attention_generic_config : based_attention_config<T, Pass, Outputs> {
