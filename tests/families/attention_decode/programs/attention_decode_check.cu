@@ -246,6 +246,10 @@ TEST(tiles_within_pages) {
          .left = 40});
   check({.lengths = {70}, .queries = 1, .heads = 2, .key_heads = 2, .capacity = 96, .page = 32});
 }
+// Of a tile's keys the first alone, 32, is hidden, from the second query.
+TEST(a_window_that_begins_with_the_second_key_of_a_tile) {
+  check({.lengths = {130}, .queries = 2, .heads = 4, .key_heads = 2, .capacity = 130, .left = 96});
+}
 TEST(many_items_of_a_block) {
   check({.lengths = {130, 40, 0, 200, 5, 33, 97},
          .queries = 1,
