@@ -79,7 +79,8 @@ struct attention_backward_layout {
   int64_t width;  // D and Dv with zeros: 64, 128 or 256
   int64_t rows;   // of a block of queries
   int64_t row_blocks, bounds_of_head;
-  // In bytes from the start of the workspace.
+  // In bytes from the start of the workspace; dq, dq_factors and bounds are nothing unless dq is
+  // added up.
   int64_t dq;                  // [batch, heads, row blocks] of `rows` × `width` int32
   int64_t records;             // [batch, heads, row blocks] of attention_row_block
   int64_t dq_factors;          // [batch, heads, row blocks, rows] of float
@@ -88,23 +89,31 @@ struct attention_backward_layout {
   int64_t bytes;               // of all
 
   template <class P>
-  explicit constexpr attention_backward_layout(const P& p)
+  constexpr attention_backward_layout(const P& p, kittens::host::kernel_kind kind)
       : packed(p.packed),
         width(padded(std::max(p.head_dim, p.value_dim))),
         rows(width == 64 ? 128 : 64),
         row_blocks(blocks(p, p.rows, rows)),
         bounds_of_head(blocks(p, p.keys, kKeysOfBounds)) {
     const int64_t padded_rows = p.batch * p.heads * row_blocks * rows;
+    const int64_t added_rows = adds_dq(width, kind) ? padded_rows : 0;
+    const int64_t all_bounds =
+        adds_dq(width, kind) ? p.batch * p.key_heads * bounds_of_head * kBoundsBytes : 0;
     const int64_t starts_bytes = packed ? (p.sequences + 3 + 3) / 4 * 16 : 0;
     dq = 0;
-    records = dq + padded_rows * width * 4;
+    records = dq + added_rows * width * 4;
     dq_factors = records + padded_rows * 8;
-    bounds = dq_factors + padded_rows * 4;
-    q_starts = bounds + p.batch * p.key_heads * bounds_of_head * kBoundsBytes;
+    bounds = dq_factors + added_rows * 4;
+    q_starts = bounds + all_bounds;
     k_starts = q_starts + starts_bytes;
     bytes = k_starts + starts_bytes;
   }
 
+  // Whether the kernel of the products, of this kind, adds dq up in global memory; else one of its
+  // own computes dq.
+  static constexpr bool adds_dq(int64_t width, kittens::host::kernel_kind kind) {
+    return width <= 128 || kind == kittens::host::kernel_kind::generic;
+  }
   // The widths that there are kernels for; others take the next one, and loads fill up with zeros.
   static constexpr int64_t padded(int64_t width) {
     return width <= 64 ? 64 : width <= 128 ? 128 : 256;

@@ -7,6 +7,8 @@
 //   sᵀ = k qᵀ, dpᵀ = v doᵀ;  p = exp(scale · s − lse), ds = p ∘ (dp − delta);
 //   dv += pᵀ do, dk += dsᵀ q;  dq += ds k, one block later, added up in global memory in integers
 //
+// Of wide heads, a kernel of its own computes dq (attention_backward_wide_dq.cuh).
+//
 // Persistent blocks, a producer of one thread. To read: attention_backward_tile.cuh (what they
 // share), _producer, _consumer, _wide_consumer (head dimensions above 128), _softmax, _dq;
 // _sequences (where packed ones lie), _bounds and _rows (before and after).
@@ -40,7 +42,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
     constexpr int kWarps = 4 * Config::consumers;
     s.kv_ring.init(Config::consumers);
     s.row_ring.init(kWarps);
-    s.ds_ring.init(Config::consumers, kWarps);
+    if constexpr (Config::wide) {
+      s.ds_ring.init(1, 4);  // full: of the first consumer's warps; empty: row_ring says so
+    } else {
+      s.ds_ring.init(Config::consumers, kWarps);
+    }
   }
   arch::sync_block();
   const int group = warpgroupid();

@@ -170,7 +170,7 @@ class attention_backward_consumer {
     rt<T, 16, Config::head_dim> result;
     copy(result, dv);
     warpgroup::store(v, result);
-    mul(dk, dk, p.dk_scale);
+    mul(dk, dk, p.scale);
     copy(result, dk);
     warpgroup::store(k, result);
     warpgroup::sync(kBarrier + 1 + number);

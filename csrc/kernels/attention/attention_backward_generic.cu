@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 void launch_width(const attention_backward_params& p, kittens::host::stream s) {
-  const attention_backward_layout layout(p);
+  const attention_backward_layout layout(p, kittens::host::kernel_kind::generic);
   kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
     kittens::host::for_block_shared_kb([&]<int Kb> {
       using capped = attention_backward_generic_config<T, D, true, Kb>;

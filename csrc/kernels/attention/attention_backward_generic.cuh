@@ -117,7 +117,7 @@ class attention_backward_generic_block : attention_backward_generic_products<Con
     rt<typename Config::type, Config::warp_keys, Config::columns> result;
     copy(result, dv);
     group<Config::key_groups>::store_unfenced(columns_of(shared.v), result);
-    mul(dk, dk, p.dk_scale);
+    mul(dk, dk, p.scale);
     copy(result, dk);
     group<Config::key_groups>::store_unfenced(columns_of(shared.k), result);
     arch::sync_block();

@@ -153,7 +153,7 @@ struct attention_backward_generic_halves : attention_backward_generic_products<C
       }
     }
     if (Config::waits && !second) arch::sync_block();
-    if (second) mul(sums, sums, p.dk_scale);
+    if (second) mul(sums, sums, p.scale);
     finish(sums, *(second ? &shared.k : &shared.v), second ? p.dk : p.dv);
   }
 

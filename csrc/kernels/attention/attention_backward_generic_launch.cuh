@@ -12,6 +12,7 @@ void launch_attention_backward_generic(const attention_backward_params& p,
                                        const attention_backward_layout& layout, host::stream s) {
   using T = typename Config::type;
   using shared = attention_backward_generic_shared<Config>;
+  static_assert(Config::rows_config::adds_dq);
   static_assert(sizeof(shared) <= size_t{1024} * Config::form.shared_kb, "a block's shared memory");
   attention_backward_generic_arguments<Config> t{};
   set_call<Config>(t, p, layout);

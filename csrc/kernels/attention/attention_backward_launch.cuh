@@ -5,37 +5,78 @@
 
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_backward_rows_launch.cuh"
+#include "kernels/attention/attention_backward_wide_dq.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
+
+// How TMA finds q, do or dq, [batch, rows, heads, width].
+template <class Tile>
+tma_sequence_map<Tile> row_map(const attention_backward_params& p, bool packed, const void* data,
+                               int64_t width, const attention_strides& strides) {
+  using T = typename Tile::dtype;
+  const gl<T> view = attention_view<T>(data, p.batch, p.rows, p.heads, width, strides);
+  return packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+}
+
+template <class Config>
+void set_operands(attention_backward_operands<Config>& t, const attention_backward_params& p,
+                  const attention_backward_layout& layout) {
+  const int64_t D = p.head_dim, Dv = p.value_dim;
+  using row_tile = typename Config::row_tile;
+  using key_tile = typename Config::key_tile;
+  set_call<Config>(t, p, layout);
+  t.q = row_map<row_tile>(p, layout.packed, p.q, D, p.q_strides);
+  t.d_o = row_map<row_tile>(p, layout.packed, p.d_o, Dv, p.do_strides);
+  t.k = key_map<key_tile>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
+  t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
+}
 
 template <class Config>
 attention_backward_arguments<Config> main_arguments(const attention_backward_params& p,
                                                     const attention_backward_layout& layout) {
-  using T = typename Config::type;
-  const int64_t D = p.head_dim, Dv = p.value_dim;
-  const auto set = [&]<class Tile>(tma_sequence_map<Tile>& map, const void* data, int64_t length,
-                                   int64_t heads, int64_t width, const attention_strides& strides) {
-    const gl<T> view = attention_view<T>(data, p.batch, length, heads, width, strides);
-    map =
-        layout.packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
-  };
-  attention_backward_arguments<Config> t{};
-  set_call<Config>(t, p, layout);
-  set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
-  set(t.d_o, p.d_o, p.rows, p.heads, Dv, p.do_strides);
   using key_tile = typename Config::key_tile;
   int keys = 0;  // from a batch's first key to the next one's: all of them
-  t.k = key_map<key_tile>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
-  t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
-  t.dk = key_map<key_tile>(p, layout.packed, p.dk, D, p.dk_strides, keys);
-  t.dv = key_map<key_tile>(p, layout.packed, p.dv, Dv, p.dv_strides, keys);
-  t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
+  attention_backward_arguments<Config> t{};
+  set_operands(t, p, layout);
+  t.dk = key_map<key_tile>(p, layout.packed, p.dk, p.head_dim, p.dk_strides, keys);
+  t.dv = key_map<key_tile>(p, layout.packed, p.dv, p.value_dim, p.dv_strides, keys);
   return t;
+}
+
+// Under a mask the last rows, which see most keys, come first.
+template <class Config>
+attention_backward_wide_dq_arguments<Config> wide_dq_arguments(
+    const attention_backward_params& p, const attention_backward_layout& layout) {
+  attention_backward_wide_dq_arguments<Config> t{};
+  set_operands(t, p, layout);
+  const int64_t row_tiles = layout.blocks(p, p.rows, Config::tile_rows);
+  t.tiles = {int(row_tiles),
+             int(p.heads),
+             int(p.batch),
+             p.tile_counter != nullptr,
+             t.tiles.together * t.heads_per_key,
+             p.tile_counter};
+  t.dq = row_map<typename Config::row_tile>(p, layout.packed, p.dq, p.head_dim, p.dq_strides);
+  return t;
+}
+
+template <class Config>
+void launch_wide_dq(const attention_backward_params& p, const attention_backward_layout& layout,
+                    host::stream s) {
+  const auto t = wide_dq_arguments<Config>(p, layout);
+  host::launch_programmatic(attention_backward_wide_dq<Config>,
+                            {{std::min<int64_t>(t.tiles.count(), host::multiprocessors())},
+                             {Config::threads},
+                             sizeof(attention_backward_wide_dq_shared<Config>)},
+                            s, t);
 }
 
 template <class Config>
 void launch_attention_backward(const attention_backward_params& p,
                                const attention_backward_layout& layout, host::stream s) {
+  static_assert(Config::adds_dq == attention_backward_layout::adds_dq(
+                                       Config::head_dim, host::kernel_kind::specialised));
   launch_around<typename Config::rows_config>(p, layout, s, [&] {
     const auto t = main_arguments<Config>(p, layout);
     host::launch_programmatic(attention_backward<Config>,
@@ -43,6 +84,11 @@ void launch_attention_backward(const attention_backward_params& p,
                                {Config::threads},
                                sizeof(attention_backward_shared<Config>)},
                               s, t);
+    if constexpr (Config::wide) {
+      using dq_config = attention_backward_wide_dq_config<typename Config::type, Config::head_dim,
+                                                          Config::capped>;
+      if (p.dq != nullptr) launch_wide_dq<dq_config>(p, layout, s);
+    }
   });
 }
 

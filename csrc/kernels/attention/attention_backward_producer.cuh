@@ -48,7 +48,8 @@ class attention_backward_producer {
     }
     kv_at.advance();
     for (query_blocks_walk<Config> of(p, tile); of.left > 0; of.next(), at.advance()) {
-      constexpr int kRecord = sizeof(shared.row_block[0]), kFactors = sizeof(shared.dq_factors[0]);
+      constexpr int kRecord = sizeof(shared.row_block[0]);
+      constexpr int kFactors = Config::adds_dq ? sizeof(shared.dq_factors[0]) : 0;
       semaphore& rows_full = shared.row_ring.full[at.stage];
       shared.row_ring.wait_empty(at);
       shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord + kFactors);
@@ -56,8 +57,10 @@ class attention_backward_producer {
       tma::load_async(shared.q[at.stage], p.q, rows_full, queries, row, of.head);
       arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + of.block, kRecord,
                       &rows_full.barrier);
-      arch::bulk_load(&shared.dq_factors[at.stage], p.dq_factors + of.block * Config::rows,
-                      kFactors, &rows_full.barrier);
+      if constexpr (Config::adds_dq) {
+        arch::bulk_load(&shared.dq_factors[at.stage], p.dq_factors + of.block * Config::rows,
+                        kFactors, &rows_full.barrier);
+      }
       tma::load_async(shared.d_o[at.stage], p.d_o, rows_full, queries, row, of.head);
     }
   }

@@ -1,9 +1,9 @@
 // attention, backward: the rows of q before the products, and dq after them.
 // (attention_backward.cuh)
 //
-// dq is added up in integers: a row's partial sums times a power of two, its factor. What the sign
-// of a factor says, and NaN, is how numbers that are not finite, and integers cannot be, find their
-// way into dq:
+// Where dq is added up, it is in integers: a row's partial sums times a power of two, its factor.
+// What the sign of a factor says, and NaN, is how numbers that are not finite, and integers cannot
+// be, find their way into dq:
 //
 //   positive   every partial sum of the row is finite
 //   negative   some may not be: who adds one up looks, and if it is not, stores NaN as the factor
@@ -117,6 +117,7 @@ struct attention_row_pairs {
     next_row += 2 * kRowsAtOnce;
     return true;
   }
+  // `bounds` are for the factors alone.
   KITTENS_DEVICE void finish(const arguments& p, const attention_row_place<Config>& place,
                              const attention_key_bounds& bounds) const {
     float of_o[2][8], of_do[2][8];
@@ -128,16 +129,19 @@ struct attention_row_pairs {
     const float delta =
         sum_of_two_rows<kLanes>(product_of(of_o[0], of_do[0]), product_of(of_o[1], of_do[1])) -
         dlse;
-    const float norm = norm_of_two_rows<kLanes>(of_do[0], of_do[1], p.value_dim);
+    const float norm =
+        Config::adds_dq ? norm_of_two_rows<kLanes>(of_do[0], of_do[1], p.value_dim) : 0.0f;
     if (arch::thread_id() % kLanes >= 2) return;
     const bool sees_none = lse == -INFINITY;
-    const float most_ds = sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
     auto& record = static_cast<attention_row_block<Config::rows>*>(p.row_blocks)[place.number];
     auto& pair = record.pairs[finished / 2];
     arch::store_global(&pair.lse[finished % 2], sees_none ? INFINITY : lse * kLog2e);
     arch::store_global(&pair.delta[finished % 2], sees_none ? 0.0f : delta);
-    arch::store_global(p.dq_factors + place.number * Config::rows + finished,
-                       sees_none ? 1.0f : dq_factor<T>(most_ds, lse, bounds));
+    if constexpr (Config::adds_dq) {
+      const float most_ds = sum_of_weights(p, place.head, lse) * fmaf(norm, bounds.v, fabsf(delta));
+      arch::store_global(p.dq_factors + place.number * Config::rows + finished,
+                         sees_none ? 1.0f : dq_factor<T>(most_ds, lse, bounds));
+    }
   }
 
  private:
@@ -174,6 +178,29 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_pr
   do {
     two_rows.finish(p, place, bounds);
   } while (two_rows.load(p));
+}
+
+// The rows of a sequence that see no key have a gradient of 0.
+template <class Config, class Arguments>
+KITTENS_DEVICE void zero_blind_rows(const Arguments& p, const attention_row_place<Config>& place) {
+  const int vectors = p.head_dim / 8;
+  for (int i = arch::thread_id(); i < place.sequence.blind_rows * vectors; i += kRowThreads) {
+    const int row = place.sequence.q_start - 1 - i / vectors;
+    auto* const to = reinterpret_cast<uint4*>(p.dq_row(place.batch, row, place.head));
+    arch::store_global(to + i % vectors, uint4{0, 0, 0, 0});
+  }
+}
+
+// Grid: row blocks, of all heads and batches. Delta of a block's rows, where dq is not added up.
+template <class Config>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) attention_backward_delta(
+    const __grid_constant__ attention_strided_rows_arguments<typename Config::type> p) {
+  begin_dependent_grid();
+  const attention_row_place<Config> place(p);
+  attention_row_pairs<Config> two_rows(p, place);
+#pragma unroll 1
+  while (two_rows.load(p)) two_rows.finish(p, place, {});
+  if (p.dq != nullptr && place.m == 0) zero_blind_rows(p, place);
 }
 
 // This thread's part of Σ exp(sink − lse) · delta of the rows that see no key: delta is −dlse, as o
@@ -228,17 +255,6 @@ __global__ void __launch_bounds__(kSinkThreads) attention_backward_sinks(
   if (thread != 0) return;
   for (int warp = 1; warp < kSinkThreads / 32; ++warp) total += of_warps[warp];
   arch::store_global(p.dsinks + head, -total);
-}
-
-// The rows of a sequence that see no key have a gradient of 0.
-template <class Config, class Arguments>
-KITTENS_DEVICE void zero_blind_rows(const Arguments& p, const attention_row_place<Config>& place) {
-  const int vectors = p.head_dim / 8;
-  for (int i = arch::thread_id(); i < place.sequence.blind_rows * vectors; i += kRowThreads) {
-    const int row = place.sequence.q_start - 1 - i / vectors;
-    auto* const to = reinterpret_cast<uint4*>(p.dq_row(place.batch, row, place.head));
-    arch::store_global(to + i % vectors, uint4{0, 0, 0, 0});
-  }
 }
 
 // 1 / |x| of a factor, a power of two; NaN of NaN.

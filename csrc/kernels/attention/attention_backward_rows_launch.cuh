@@ -8,6 +8,9 @@
 //             attention_backward_generic_launch.cuh
 //   finish    dq
 //   sinks     the sinks' gradient
+//
+// Where dq is not added up (attention_backward_wide_dq.cuh), delta takes the place of bounds and
+// prepare, and the kernel of dq that of finish.
 #pragma once
 
 #include <algorithm>
@@ -90,7 +93,7 @@ void set_call(attention_backward_call<Config::rows>& t, const attention_backward
   t.right = int(std::min(p.right, p.rows));
   t.softcap = attention_softcap::of(p.scale, p.softcap);
   t.scale_log2 = (p.softcap > 0 ? p.softcap : p.scale) * kLog2e;
-  t.dk_scale = p.scale;
+  t.scale = p.scale;
 }
 
 inline void launch_starts(const attention_backward_params& p,
@@ -137,10 +140,19 @@ void launch_around(const attention_backward_params& p, const attention_backward_
   const int64_t row_blocks = layout.row_blocks * p.heads * p.batch;
   const int64_t bounds = layout.bounds_of_head * p.key_heads * p.batch;
   if (layout.packed) launch_starts(p, layout, s);
-  launch_streaming<attention_backward_bounds<Config>>({{bounds}, {kRowThreads}, kOfWarps}, s, rows);
-  launch_streaming<attention_backward_prepare<Config>>({{row_blocks}, {kRowThreads}}, s, rows);
+  if constexpr (Config::adds_dq) {
+    launch_streaming<attention_backward_bounds<Config>>({{bounds}, {kRowThreads}, kOfWarps}, s,
+                                                        rows);
+    launch_streaming<attention_backward_prepare<Config>>({{row_blocks}, {kRowThreads}}, s, rows);
+  } else {
+    launch_streaming<attention_backward_delta<Config>>(
+        {{row_blocks}, {kRowThreads}}, s,
+        attention_strided_rows_arguments<typename Config::type>{rows, p.dq_strides});
+  }
   launch_products();
-  if (p.dq != nullptr) launch_finish<Config>(p, rows, row_blocks, s);
+  if constexpr (Config::adds_dq) {
+    if (p.dq != nullptr) launch_finish<Config>(p, rows, row_blocks, s);
+  }
   if (p.dsinks != nullptr) {
     host::launch_programmatic(attention_backward_sinks<Config>,
                               {{p.heads}, {kSinkThreads}, kSinkThreads / 32 * sizeof(float)}, s,

@@ -8,7 +8,7 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 namespace {
 
 void launch(const attention_backward_params& p, kittens::host::stream s) {
-  const attention_backward_layout layout(p);
+  const attention_backward_layout layout(p, kittens::host::kernel_kind::specialised);
   const auto with_type = [&]<class T>(T) {
     kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
       if (p.softcap > 0) {

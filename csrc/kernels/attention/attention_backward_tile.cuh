@@ -7,10 +7,12 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// What the kernels before and after the products are made for.
-template <class T, int HeadDim>
+// What the kernels before and after the products are made for. AddsDq: whether the products' kernel
+// adds dq up in global memory; else one of its own computes dq (attention_backward_wide_dq.cuh).
+template <class T, int HeadDim, bool AddsDq = true>
 struct attention_backward_rows_config {
   using type = T;
+  static constexpr bool adds_dq = AddsDq;
   static constexpr int head_dim = HeadDim;  // D and Dv are at most this
   static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256);
   static constexpr int rows = HeadDim == 64 ? 128 : 64;  // of a block of queries
@@ -20,15 +22,44 @@ struct attention_backward_rows_config {
   static constexpr int parts = rows * HeadDim / (64 * 64);
 };
 
+// What one warpgroup has of rt_fl<16, Columns>, for another one: a thread reads what the same
+// thread of the other has written.
+template <int Columns>
+struct attention_backward_exchange {
+  float4 words[Columns / 8][128];
+
+  KITTENS_DEVICE void store(const rt_fl<16, Columns>& from) {
+#pragma unroll
+    for (int i = 0; i < Columns / 8; ++i) {
+      const float* const x = &from.data[0][4 * i];
+      arch::store_shared(&words[i][arch::thread_id() % 128], float4{x[0], x[1], x[2], x[3]});
+    }
+  }
+  // A thread's numbers of tile t of 16 × 16: four pairs.
+  struct base_tile {
+    float4 halves[2];
+    KITTENS_DEVICE void get(float& x, float& y, int i) const {
+      const float4& of = halves[i / 2];
+      x = i % 2 == 0 ? of.x : of.z;
+      y = i % 2 == 0 ? of.y : of.w;
+    }
+  };
+  KITTENS_DEVICE base_tile load(int, int t) const {
+    const float4* const from = &words[2 * t][arch::thread_id() % 128];
+    return {{arch::load_shared(from), arch::load_shared(from + 128)}};
+  }
+};
+
 template <class T, int HeadDim, bool Capped>
-struct attention_backward_config : attention_backward_rows_config<T, HeadDim> {
-  using rows_config = attention_backward_rows_config<T, HeadDim>;
+struct attention_backward_config : attention_backward_rows_config<T, HeadDim, (HeadDim <= 128)> {
+  using rows_config = attention_backward_rows_config<T, HeadDim, (HeadDim <= 128)>;
   using rows_config::rows;
   static constexpr bool capped = Capped;  // whether there is a softcap
   static constexpr int consumers = 2;
   // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
-  // and dp of 64 rows take 64. Beyond, both share 64 keys: attention_backward_wide_consumer.
-  static constexpr bool wide = HeadDim > 128;
+  // and dp of 64 rows take 64. Beyond, one of them has dv of 64 keys, the other one dk:
+  // attention_backward_wide_consumer.
+  static constexpr bool wide = !rows_config::adds_dq;
   // Whether both consumers run the same code: their loop is then in the caches of instructions once
   // (D 64, causal: 1 to 5 % faster). At 128 it spills (2 to 4 % slower).
   static constexpr bool shares_code = HeadDim == 64;
@@ -44,7 +75,8 @@ struct attention_backward_config : attention_backward_rows_config<T, HeadDim> {
 
   using key_tile = st<T, 64, HeadDim>;    // k, v; and then dk, dv
   using row_tile = st<T, rows, HeadDim>;  // q, do
-  using ds_tile = st<T, 64, rows>;        // dsᵀ of 64 keys; wide: that, and pᵀ
+  // What one consumer has for the other: dsᵀ of its 64 keys; wide: p.
+  using ds_tile = std::conditional_t<wide, attention_backward_exchange<rows>, st<T, 64, rows>>;
 };
 
 // What the kernel reads of the rows of a block, one record a block and head.
@@ -88,7 +120,7 @@ struct attention_backward_shared {
   typename Config::key_tile k[Config::kv_stages][Config::key_tiles];
   typename Config::key_tile v[Config::kv_stages][Config::key_tiles];
   typename Config::row_tile q[Config::stages], d_o[Config::stages];
-  typename Config::ds_tile ds[Config::ds_stages][2];  // of both consumers; wide: pᵀ, and dsᵀ
+  typename Config::ds_tile ds[Config::ds_stages][Config::key_tiles];
   attention_row_block<Config::rows> row_block[Config::stages];
   // Brought with the rows: loads from global memory would share their scoreboard with loads of the
   // rows' numbers, which then wait for them as well (8 % of a consumer's samples at head dimension
@@ -110,7 +142,7 @@ struct attention_backward_shared {
 };
 
 // What a kernel is told of a call, beside where its tensors are. Its blocks of queries have `Rows`
-// rows.
+// rows. dq and its factors: of what is added up.
 template <int Rows>
 struct attention_backward_call {
   const attention_row_block<Rows>* row_blocks;  // [B, Hq, row blocks]
@@ -123,7 +155,7 @@ struct attention_backward_call {
   int left, right;  // how far a row sees from its diagonal
   attention_softcap softcap;
   float scale_log2;  // what takes s, or tanh of the capped s, to logits, in units of log₂
-  float dk_scale;    // softmax scale
+  float scale;       // softmax scale
 
   // The tile of a place: of `Keys` keys. Of a number of no block, n · Keys is at least its keys.
   // Records lie by blocks of `RecordRows` rows.
@@ -141,27 +173,36 @@ struct attention_backward_call {
   }
 };
 
+// What the kernels for Hopper read by TMA.
 template <class Config>
-struct attention_backward_arguments : attention_backward_call<Config::rows> {
+struct attention_backward_operands : attention_backward_call<Config::rows> {
   using attention_backward_call<Config::rows>::sequences;
   tma_sequence_map<typename Config::row_tile> q, d_o;
-  tma_sequence_map<typename Config::key_tile> k, v, dk, dv;
+  tma_sequence_map<typename Config::key_tile> k, v;
   bool flat_keys;  // as the forward's
   int k_step, v_step;
 
   // Where TMA finds the sequence of a tile, and the first row that sees a key there.
-  KITTENS_DEVICE sequence_origin q_origin(const attention_backward_tile& tile) const {
+  template <class Tile>
+  KITTENS_DEVICE sequence_origin q_origin(const Tile& tile) const {
     return sequences.packed() ? sequence_origin::packed(tile.q_start, tile.rows)
                               : sequence_origin::of(tile.batch);
   }
-  KITTENS_DEVICE int q_first(const attention_backward_tile& tile) const {
+  template <class Tile>
+  KITTENS_DEVICE int q_first(const Tile& tile) const {
     return sequences.packed() ? 0 : tile.q_start;
   }
   // `step`: of batches, where keys are flat; dk's and dv's are `sequences.keys`.
-  KITTENS_DEVICE sequence_origin k_origin(const attention_backward_tile& tile, int step) const {
+  template <class Tile>
+  KITTENS_DEVICE sequence_origin k_origin(const Tile& tile, int step) const {
     return flat_keys ? sequence_origin::packed(tile.batch * step + tile.k_start, tile.keys)
                      : sequence_origin::of(tile.batch);
   }
+};
+
+template <class Config>
+struct attention_backward_arguments : attention_backward_operands<Config> {
+  tma_sequence_map<typename Config::key_tile> dk, dv;
 };
 
 // The blocks of queries that see some key of a tile: [first, end).

@@ -59,7 +59,8 @@ std::string why_too_many_blocks(const attention_forward_problem& p) {
   const int64_t row_limit = kMostTiles / std::max<int64_t>(1, p.heads * p.batch);
   const int64_t key_limit = kMostTiles / std::max<int64_t>(1, p.key_heads * p.batch);
   const int64_t key_blocks = layout::blocks(p, p.keys, layout::kLeastKeys);
-  if (layout(p).row_blocks <= row_limit && key_blocks <= key_limit) return "";
+  const int64_t row_blocks = layout(p, kittens::host::kernel_kind::generic).row_blocks;
+  if (row_blocks <= row_limit && key_blocks <= key_limit) return "";
   return text(p.batch, " batches of ", p.heads, " heads of ", p.rows, " queries and ", p.keys,
               " keys are too many");
 }
@@ -148,7 +149,7 @@ attention_backward_plan plan(const attention_backward_problem& p, const device& 
   refuse_empty(kernel.name(), p.forward);
   gradient_strides(p).refuse(kernel.name(), p.forward);
   attention_backward_plan plan{{p, kernel.on(d)}, is_masked(p.forward)};
-  plan.workspace = {.bytes = attention_backward_layout(p.forward).bytes,
+  plan.workspace = {.bytes = attention_backward_layout(p.forward, kernel.kind_on(d)).bytes,
                     .counters = plan.dynamic_schedule ? 1 : 0};
   return plan;
 }

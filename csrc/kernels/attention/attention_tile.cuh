@@ -140,10 +140,10 @@ struct key_blocks {
   int first, end, first_fixed, end_fixed;
   bool low_half, high_half;  // no row sees the last block's second half, the first one's first half
 
-  // For `count` rows of the tile's sequence, from `row` on.
-  template <class Config>
-  KITTENS_DEVICE static key_blocks of(const attention_arguments& p, const attention_tile& tile,
-                                      int row, int count) {
+  // For `count` rows of the tile's sequence, from `row` on. P: what has left and right, as
+  // attention_arguments.
+  template <class Config, class P>
+  KITTENS_DEVICE static key_blocks of(const P& p, const attention_tile& tile, int row, int count) {
     constexpr int N = Config::keys;
     const int last = least(row + count, tile.rows) - 1;
     const int diagonal = row + tile.keys - tile.rows;  // of the first row

@@ -7,9 +7,8 @@ from tests.tools.planted import Mistake
 planted = partial(Mistake, file="kernels/attention/attention_backward_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_backward_producer.cuh")
 in_wide = partial(Mistake, file="kernels/attention/attention_backward_wide_consumer.cuh")
+in_wide_dq = partial(Mistake, file="kernels/attention/attention_backward_wide_dq.cuh")
 in_starts = partial(Mistake, file="kernels/attention/attention_backward_sequences.cuh")
-
-MEET = "arch::named_barrier_sync(kBarrier, kThreads);"
 
 MISTAKES = (
     planted(
@@ -66,30 +65,89 @@ MISTAKES = (
     ),
     in_wide(
         "wide_weights_are_not_waited_for",
-        f"arch::fence_async_proxy();\n    {MEET}",
-        "arch::fence_async_proxy();",
-        r"RACE at ",
+        "shared.ds_ring.wait_full(at);",
+        "",
+        r"RACE at |UNINITIALISED|phase",
     ),
     in_wide(
-        "wide_weights_are_not_fenced",
-        f"arch::fence_async_proxy();\n    {MEET}",
-        MEET,
-        r"PROXY FENCE at ",
+        "wide_weights_are_shown_before_all_lanes_have_stored_them",
+        "arch::sync_warp();\n    if (arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);",
+        "if (arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);",
+        r"RACE at ",
     ),
     in_wide(
         "wide_rows_are_released_before_the_products_are_done",
-        "warpgroup::mma_async_wait<1>(dk, dv, left_dq);\n"
-        "    // All lanes have read the rows' numbers: they have met at the barrier.\n"
-        "    if (arch::lane_id() == 0) shared.row_ring.release_after_mma(here);\n",
-        "if (arch::lane_id() == 0) shared.row_ring.release_after_mma(here);\n"
-        "    warpgroup::mma_async_wait<1>(dk, dv, left_dq);\n",
+        "warpgroup::mma_async_wait<0>(sum);\n    shared.row_ring.release_after_loads(at);",
+        "shared.row_ring.release_after_loads(at);\n    warpgroup::mma_async_wait<0>(sum);",
         r"RACE at [^\n]*wgmma by ",
     ),
     in_wide(
-        "wide_gradients_are_stored_before_both_halves_are_there",
-        f"W * kColumns), result);\n    {MEET}\n    if (arch::thread_id() % 128 != 0) return;",
-        "W * kColumns), result);\n    if (arch::thread_id() % 128 != 0) return;",
+        "wide_numbers_of_rows_are_released_without_a_fence",
+        "shared.row_ring.release_after_loads(at);",
+        "if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);",
+        r"RACE at |PROXY FENCE at ",
+    ),
+    in_wide(
+        "wide_gradients_take_the_place_of_keys_that_the_other_consumer_reads",
+        "arch::named_barrier_sync(kBarrier, 128 * Config::consumers);",
+        "",
+        r"RACE at [^\n]*(wgmma|store_matrix) by ",
+    ),
+    in_wide(
+        "wide_gradients_are_stored_before_all_of_them_are_there",
+        "warpgroup::sync(kBarrier + 1 + W);",
+        "",
         r"RACE at ",
+    ),
+    in_wide_dq(
+        "dq_keys_are_not_waited_for",
+        "shared.kv_ring.wait_full(at);\n    warpgroup::mma_fence();",
+        "warpgroup::mma_fence();",
+        r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
+    ),
+    in_wide_dq(
+        "dq_gradients_of_o_are_not_waited_for",
+        "shared.do_ring.wait_full(do_at);",
+        "",
+        r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
+    ),
+    in_wide_dq(
+        "dq_tile_is_given_back_before_all_have_read_it",
+        "warpgroup::sync(kBarrier + w);  // all have read which tile it is\n",
+        "",
+        r"RACE at |DEADLOCK",
+    ),
+    in_wide_dq(
+        "dq_keys_are_released_before_their_product_is_done",
+        "warpgroup::mma_async_wait<0>(dq);\n"
+        "    if (signals()) shared.kv_ring.release_after_mma(at);",
+        "if (signals()) shared.kv_ring.release_after_mma(at);\n"
+        "    warpgroup::mma_async_wait<0>(dq);",
+        r"RACE at [^\n]*wgmma by ",
+    ),
+    in_wide_dq(
+        "dq_is_stored_before_all_of_it_is_there",
+        "warpgroup::store(shared.d_o[w], result);\n    warpgroup::sync(kBarrier + w);",
+        "warpgroup::store(shared.d_o[w], result);",
+        r"RACE at ",
+    ),
+    in_wide_dq(
+        "dq_is_overwritten_while_it_is_stored",
+        "tma::store_async_read_wait<0>();",
+        "",
+        r"RACE at |bulk_wait_read is missing",
+    ),
+    in_wide_dq(
+        "dq_rows_overwrite_those_in_use",
+        "rows.wait_empty(rows_at);",
+        "",
+        r"RACE at |arriv|bytes|phase",
+    ),
+    in_wide_dq(
+        "dq_keys_overwrite_a_slot_in_use",
+        "shared.kv_ring.wait_empty(at);",
+        "",
+        r"RACE at |arriv|bytes|phase",
     ),
     in_starts(
         "starts_do_not_wait_for_the_grid_before",

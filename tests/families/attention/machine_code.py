@@ -13,17 +13,24 @@ DEPENDENT = (
     "attention_backward_starts",
     "attention_backward_bounds",
     "attention_backward_prepare",
+    "attention_backward_delta",
+    "attention_backward_wide_dq",
     "attention_backward_finish",
     "attention_backward_finish_strided",
     "attention_backward_sinks",
 )
 # Of a kernel with bulk or tensor copies, the member of its shared memory from which on none writes.
-ORDINARY_FROM = {"attention_forward": "items", "attention_backward": "tile"}
+ORDINARY_FROM = {
+    "attention_forward": "items",
+    "attention_backward": "tile",
+    "attention_backward_wide_dq": "tile",
+}
 # Bytes of spill loads, at most, of kernels whose accumulators fill their registers: of head
 # dimension, and with a softcap or not.
 _SPILLS = {
     (64, "false"): 52,
     (64, "true"): 36,
+    (256, "false"): 8,
     (256, "true"): 8,
 }
 SPILLS = {

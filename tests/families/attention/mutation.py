@@ -32,13 +32,14 @@ TARGETS = {
     "kernels/attention/attention_backward_generic_products.cuh": GENERIC_BACKWARD,
     "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
-    "kernels/attention/attention_backward_bounds.cuh": BACKWARD,
+    "kernels/attention/attention_backward_bounds.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_rows.cuh": BACKWARD,
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
-    "kernels/attention/attention_backward_dq.cuh": BACKWARD,
+    "kernels/attention/attention_backward_dq.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_sequences.cuh": BACKWARD,
     "kernels/attention/attention_backward_softmax.cuh": (*HALVES, *BACKWARD),
     "kernels/attention/attention_backward_wide_consumer.cuh": (WIDE,),
+    "kernels/attention/attention_backward_wide_dq.cuh": (WIDE,),
     "kernels/attention/attention_softcap.cuh": (CAPPED, *PROGRAMS),
 }
 LEFT_OUT = {}
@@ -226,18 +227,6 @@ LISTED: tuple[Listed, ...] = (
         "start less|bound 1/2 shifted|limit 3/4 more",
         "no row has such a bit",
     ),
-    Listed(
-        WIDE_CONSUMER,
-        "attention_backward_wide_consumer::store_tile",
-        "barrier 1/2 (deleted|weaker)",
-        "what the other one has read of k and v, it had read when they met over the last block",
-    ),
-    Listed(
-        WIDE_CONSUMER,
-        "attention_backward_wide_consumer::store_rows",
-        "term 6/14 less",
-        "32 / 15 is 2, too",
-    ),
     *(
         Listed(SEQUENCES, f"attention_sequences::{name}", "branch (less|more)", ONE_SEQUENCE)
         for name in ("of_row_block", "of_key_block")
@@ -338,7 +327,6 @@ LISTED: tuple[Listed, ...] = (
         "guard never|bound ./3 shifted|limit less|term less",
         "where nothing is to be hidden, what hides it looks once more",
     ),
-    Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::add_dq", "guard always", ALL_FINITE),
     Listed(
         OF_BACKWARD,
         "attention_backward_generic",

@@ -123,6 +123,11 @@ class kernel_handle {
     if (run == nullptr) throw error(std::string(name_) + ": " + entry_->why_not(d));
     return {*entry_, run};
   }
+  // Of which kind that one is.
+  kernel_kind kind_on(const device& d) const {
+    const bool specialised = entry_->find(d) == entry_->find(d, kernel_kind::specialised);
+    return specialised ? kernel_kind::specialised : kernel_kind::generic;
+  }
 
  private:
   std::string_view name_;

@@ -6,15 +6,22 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_kernels;
 
+const kittens::host::kernel_kind kBackwardKind = kittens::host::kernel_kind::specialised;
+
+template <class T, int HeadDim, bool Capped>
+void run(const attention_backward_params& p) {
+  using config = attention_backward_config<T, HeadDim, Capped>;
+  launch_attention_backward<config>(p, attention_backward_layout(p, kBackwardKind), nullptr);
+}
+
 void run_attention_backward(const attention_backward_params& p) {
 #if CONFIGS == 0
-  using config = attention_backward_config<bf16, 64, false>;
+  run<bf16, 64, false>(p);
 #elif CONFIGS == 1
-  using config = attention_backward_config<half, 128, true>;
+  run<half, 128, true>(p);
 #else
-  using config = attention_backward_config<bf16, 256, false>;
+  p.softcap > 0 ? run<bf16, 256, true>(p) : run<bf16, 256, false>(p);
 #endif
-  launch_attention_backward<config>(p, attention_backward_layout(p), nullptr);
 }
 
 void run_starts(const int* ends, int count, int length, int* starts) {

@@ -210,7 +210,27 @@ TEST(wide_fused_gradients) {
   is.fused = true;
   check<T>(is);
 }
+#if CONFIGS == 2
+TEST(wide_heads_whose_scores_are_capped) {
+  problem is = wide(150, 300, 2, 0);
+  is.softcap = 5;
+  check<T>(is);
+}
+#endif
 TEST(wide_whole_tiles) { check<T>(wide(64, 128, 1)); }
+TEST(wide_without_dq) {
+  problem is = wide(70, 130, 1);
+  is.dq = false;
+  check<T>(is);
+}
+TEST(wide_keys_with_bounds) {  // of the first batch, none
+  problem is = wide(140, 200, 2, 0);
+  is.batch = 3;
+  is.used = {0, 150, 200};
+  is.padding = {0, 60, 1};
+  is.dynamic = true;
+  check<T>(is);
+}
 TEST(wide_sinks) {
   problem is = wide(70, 60, 2, 0);
   is.sinks = is.dlse = true;

@@ -307,7 +307,8 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
       .right = std::min(is.right, is.rows),
       .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16,
   };
-  const buffer<int> workspace(std::vector<int>(attention_backward_layout(p).bytes / 4, -1));
+  const attention_backward_layout layout(p, kBackwardKind);
+  const buffer<int> workspace(std::vector<int>(layout.bytes / 4, -1));
   p.workspace = reinterpret_cast<std::byte*>(workspace.data());
   run_attention_backward(p);
   CHECK_EQUAL(counter.get()[0], 0);

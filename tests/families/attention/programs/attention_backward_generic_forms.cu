@@ -6,7 +6,7 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 template <int... Widths>
 void launch_all(const attention_backward_params& p) {
-  const attention_backward_layout layout(p);
+  const attention_backward_layout layout(p, kittens::host::kernel_kind::generic);
   (launch_attention_backward_generic<attention_backward_generic_config<bf16, Widths, false>>(
        p, layout, nullptr),
    ...);
