@@ -147,13 +147,14 @@ def attention(
         gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
         lse are saved, never the weights; first order only. Kernels compute it for all that they
         compute forward, dk and dv also where only dq is needed. For a while it takes 4 bytes for
-        each element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head.
-        Torch computes the other gradients, with the same bits on every run. But on a GPU, for D of
-        q and v alike and no window, softcap, sinks, packing, padding and gradient of lse, it is
-        torch's FlashAttention, whose dq is the same only under
-        torch.use_deterministic_algorithms(True). On other GPUs since Ampere
-        that they are built for, and under `backend(…, kernel="generic")`, generic kernels take the
-        same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients.
+        each element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head;
+        on Hopper, of heads above 128, the 8 of a row's lse and delta alone. Torch computes the
+        other gradients, with the same bits on every run. But on a GPU, for D of q and v alike and
+        no window, softcap, sinks, packing, padding and gradient of lse, it is torch's
+        FlashAttention, whose dq is the same only under torch.use_deterministic_algorithms(True). On
+        other GPUs since Ampere that they are built for, and under `backend(…, kernel="generic")`,
+        generic kernels take the same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and
+        256 of gradients.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
@@ -165,9 +166,10 @@ def attention(
         computes in that of the forward, also where it is called inside autocast. The kernel's o and
         lse are the same bits on every run, and so are its gradients; o may differ in its last bits
         where lse is returned too. For gradients the weights, and ds, are rounded to q's dtype; dq
-        is added up in integers, in units of 2⁻²⁹ of what bounds its row, max |v| max |k| |do| of a
-        head and, of packed ones, a sequence: v with rows 1000 times larger than the others may cost
-        dq more than those roundings, from 4096 keys on. A NaN or an infinity in v spoils the rows
+        is added up in integers (on Hopper, of heads up to 128; above, a block has all of a row's
+        sum), in units of 2⁻²⁹ of what bounds its row, max |v| max |k| |do| of a head and, of packed
+        ones, a sequence: v with rows 1000 times larger than the others may cost dq more than those
+        roundings, from 4096 keys on. A NaN or an infinity in v spoils the rows
         that see it, and, as in torch's own attention, may spoil rows that the mask keeps from it:
         their weight for it is 0, and 0 · NaN is NaN. (On a CPU one in k, too, where causal rows are
         fewer than keys.) So may one in q, do or k spoil dk and dv of keys that the mask keeps from

@@ -67,11 +67,15 @@ class attention_backward_wide_consumer {
     } else {
       weigh(weights, s, row, rows);
     }
+    // The rows' numbers, and p, have been read.
+    arch::fence_async_proxy();
+    arch::sync_warp();
+    if (!kGradients && arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);
     warpgroup::mma_fence(weights, sum);
     warpgroup::mma_AB(sum, weights, kGradients ? q : d_o);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<0>(sum);
-    shared.row_ring.release_after_loads(at);
+    if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);
     at.advance();
   }
 
@@ -84,8 +88,6 @@ class attention_backward_wide_consumer {
       copy(weights, s);
     }
     shared.ds[at.stage][0].store(s);
-    arch::sync_warp();
-    if (arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);
   }
   // ds from dp.
   KITTENS_DEVICE void differentiate(weights_tile& ds, scores& dp, const row_pair* rows) {

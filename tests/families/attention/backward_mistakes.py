@@ -71,20 +71,22 @@ MISTAKES = (
     ),
     in_wide(
         "wide_weights_are_shown_before_all_lanes_have_stored_them",
-        "arch::sync_warp();\n    if (arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);",
-        "if (arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);",
+        "arch::sync_warp();\n    if (!kGradients",
+        "if (!kGradients",
         r"RACE at ",
     ),
     in_wide(
         "wide_rows_are_released_before_the_products_are_done",
-        "warpgroup::mma_async_wait<0>(sum);\n    shared.row_ring.release_after_loads(at);",
-        "shared.row_ring.release_after_loads(at);\n    warpgroup::mma_async_wait<0>(sum);",
+        "warpgroup::mma_async_wait<0>(sum);\n"
+        "    if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);",
+        "if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);\n"
+        "    warpgroup::mma_async_wait<0>(sum);",
         r"RACE at [^\n]*wgmma by ",
     ),
     in_wide(
         "wide_numbers_of_rows_are_released_without_a_fence",
-        "shared.row_ring.release_after_loads(at);",
-        "if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);",
+        "arch::fence_async_proxy();",
+        "",
         r"RACE at |PROXY FENCE at ",
     ),
     in_wide(

@@ -30,12 +30,16 @@ ORDINARY_FROM = {
 _SPILLS = {
     (64, "false"): 52,
     (64, "true"): 36,
-    (256, "false"): 8,
-    (256, "true"): 8,
+    (256, "false"): 16,
+    (256, "true"): 16,
 }
 SPILLS = {
     f"attention_backward<attention_backward_config<{dtype}, {head_dim}, {capped}>>": most
     for (head_dim, capped), most in _SPILLS.items()
+    for dtype in ("bf16", "half")
+} | {
+    f"attention_backward_wide_dq<attention_backward_wide_dq_config<{dtype}, 256, {capped}>>": 20
+    for capped in ("false", "true")
     for dtype in ("bf16", "half")
 }
 # Compiled for other architectures, too.
