@@ -110,11 +110,10 @@ class attention_backward_wide_dq_producer {
     shared.q_ring.wait_empty(q_at);
     shared.tile = tile;
     load_rows(shared.q, p.q, shared.q_ring, q_at, tile);
+    load_keys(tile, blocks.first);  // each row of a sequence sees some: attention_sequence
     // Its place is where the tile before stores dq from: behind the first keys.
-    int j = blocks.first;
-    if (j < blocks.end) load_keys(tile, j++);
     load_rows(shared.d_o, p.d_o, shared.do_ring, do_at, tile);
-    for (; j < blocks.end; ++j) load_keys(tile, j);
+    for (int j = blocks.first + 1; j < blocks.end; ++j) load_keys(tile, j);
   }
   KITTENS_DEVICE void load_rows(row_tile (&to)[Config::consumers],
                                 const tma_sequence_map<row_tile>& from, ring<1>& rows,
@@ -157,7 +156,7 @@ class attention_backward_wide_dq_consumer {
       const key_blocks all = p.blocks_of(tile);
       key_blocks mine = key_blocks::of<Config>(p, tile, row(), Config::rows);
       if (mine.first == mine.end) mine.first = mine.end = all.end;
-      if (has_rows()) read_rows();
+      if (row() < tile.rows) read_rows();
       zero(dq);
       for (int j = all.first; j < mine.first; ++j) skip_block();
       shared.do_ring.wait_full(do_at);
@@ -187,7 +186,6 @@ class attention_backward_wide_dq_consumer {
   // The first of this consumer's rows, in the tile's sequence; of this warp's.
   KITTENS_DEVICE int row() const { return p.row_of(tile, w); }
   KITTENS_DEVICE int warp_row() const { return row() + arch::warp_id() % 4 * 16; }
-  KITTENS_DEVICE bool has_rows() const { return row() < tile.rows; }
 
   // The same in all lanes, which the compiler must know.
   KITTENS_DEVICE attention_backward_row_tile read_tile() const {
@@ -277,7 +275,7 @@ class attention_backward_wide_dq_consumer {
     for (int i = 0; i < Config::keys / 2; ++i) f(i, i / 2 % 2);
   }
 
-  // dq takes the place of do.
+  // dq takes the place of do. Of rows that do not exist, nothing is stored.
   KITTENS_DEVICE void store_tile() {
     mul(dq, dq, p.scale);
     rt<T, 16, Config::row_tile::cols> result;
@@ -286,11 +284,9 @@ class attention_backward_wide_dq_consumer {
     warpgroup::store(shared.d_o[w], result);
     warpgroup::sync(kBarrier + w);
     if (!signals()) return;
-    if (has_rows()) {
-      tma::store_async(p.dq, shared.d_o[w], p.q_origin(tile), p.q_first(tile) + row(), tile.head);
-      tma::store_commit_group();
-      tma::store_async_read_wait<0>();
-    }
+    tma::store_async(p.dq, shared.d_o[w], p.q_origin(tile), p.q_first(tile) + row(), tile.head);
+    tma::store_commit_group();
+    tma::store_async_read_wait<0>();
     arrive(shared.do_ring.empty[0]);
   }
 };

@@ -1,6 +1,6 @@
 """Mutation of attention's kernel: targets, programs, and mutants that no run can notice."""
 
-from tests.families.attention import listed_rows
+from tests.families.attention import listed_rows, listed_wide
 from tests.mutation.listing import ANY_BARRIER, SAME, Listed
 from tests.mutation.program import Program
 
@@ -58,7 +58,6 @@ OF_GENERIC, OF_GENERIC_TILE = "attention_generic.cuh", "attention_generic_tile.c
 OF_BACKWARD = "attention_backward_generic.cuh"
 OF_PRODUCTS = "attention_backward_generic_products.cuh"
 SOFTMAX, SOFTCAP = "attention_softmax.cuh", "attention_softcap.cuh"
-WIDE_CONSUMER = "attention_backward_wide_consumer.cuh"
 BACKWARD_CONSUMER = "attention_backward_consumer.cuh"
 SEQUENCES = "attention_backward_sequences.cuh"
 ONE_SEQUENCE = "where sequences are not packed, nobody looks at its number"
@@ -334,4 +333,5 @@ LISTED: tuple[Listed, ...] = (
         "a tile of no keys, which adds zeros up and stores nothing",
     ),
     *listed_rows.LISTED,
+    *listed_wide.LISTED,
 )

@@ -218,6 +218,17 @@ TEST(wide_heads_whose_scores_are_capped) {
 }
 #endif
 TEST(wide_whole_tiles) { check<T>(wide(64, 128, 1)); }
+// One key of a block that one row of a warp does not see, at either end.
+TEST(wide_masks_that_end_at_an_outlier) {
+  problem is = wide(64, 110, 1, 0);  // row 0 sees 47 keys
+  is.loud = 500;
+  is.loud_key = 47;
+  check<T>(is);
+  is.right = kAll;
+  is.left = 60;  // row 15 does not see key 0
+  is.loud_key = 0;
+  check<T>(is);
+}
 TEST(wide_without_dq) {
   problem is = wide(70, 130, 1);
   is.dq = false;

@@ -1,0 +1,79 @@
+"""Mutants of the kernels of attention's backward for heads above 128 that no run can notice."""
+
+from tests.mutation.listing import ANY_BARRIER, Listed
+
+WIDE_CONSUMER, WIDE_DQ = "attention_backward_wide_consumer.cuh", "attention_backward_wide_dq.cuh"
+ANOTHER = "another thread of the same warpgroup does it"
+NOT_READ = "nobody reads it there"
+
+LISTED: tuple[Listed, ...] = (
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer",
+        "equality negated|limit less",
+        "either consumer may have either part",
+    ),
+    Listed(WIDE_CONSUMER, "attention_backward_wide_consumer", "start more", ANY_BARRIER),
+    Listed(WIDE_CONSUMER, "attention_backward_wide_consumer::step", "limit ./2 more", ANOTHER),
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer::store_tile",
+        "barrier number ./2 .*|term 2/2 .*",
+        ANY_BARRIER,
+    ),
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer::store_tile",
+        "limit 1/2 (less|more)|limit 2/2 more",
+        ANOTHER,
+    ),
+    Listed(
+        WIDE_CONSUMER,
+        "attention_backward_wide_consumer::store_tile",
+        "index 4/5 more",
+        "the first stage of q is free, too: the producer goes on when all has been stored",
+    ),
+    Listed(WIDE_DQ, "attention_backward_wide_dq_config", "start 4/7 .*", "nobody asks for halves"),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq_config",
+        "start 5/7 less",
+        "with one stage it is right as well, and slower",
+    ),
+    Listed(
+        WIDE_DQ, "attention_backward_row_tile", "start more", "no tile has such a number either"
+    ),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq_producer::produce",
+        "guard always|argument 1/2 less|bound shifted",
+        "a tile of no rows, of which nothing is stored",
+    ),
+    Listed(WIDE_DQ, "attention_backward_wide_dq_producer::produce", "argument 2/2 .*", NOT_READ),
+    Listed(WIDE_DQ, "attention_backward_wide_dq_consumer", "start more", ANY_BARRIER),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq_consumer::signals",
+        "limit 1/2 (less|more)|limit 2/2 more",
+        ANOTHER,
+    ),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq_consumer::softmax",
+        "guard always|bound ./3 shifted|term less|limit (more|double)",
+        "where nothing is to be hidden, what hides it looks once more",
+    ),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq_consumer::store_tile",
+        "barrier 1/2 (deleted|weaker)",
+        "each warp stores over those rows that its own part of the product has read",
+    ),
+    Listed(WIDE_DQ, "attention_backward_wide_dq", "limit (1|3)/3 more", ANOTHER),
+    Listed(
+        WIDE_DQ,
+        "attention_backward_wide_dq",
+        "registers 2/2 deleted",
+        "how many registers ptxas may use; tier 4 would see it spill",
+    ),
+)
