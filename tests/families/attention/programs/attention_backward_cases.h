@@ -221,7 +221,7 @@ TEST(wide_whole_tiles) { check<T>(wide(64, 128, 1)); }
 // One key of a block that one row of a warp does not see, at either end.
 TEST(wide_masks_that_end_at_an_outlier) {
   problem is = wide(64, 110, 1, 0);  // row 0 sees 47 keys
-  is.loud = 500;
+  is.loud = 100;
   is.loud_key = 47;
   check<T>(is);
   is.right = kAll;
@@ -229,8 +229,8 @@ TEST(wide_masks_that_end_at_an_outlier) {
   is.loud_key = 0;
   check<T>(is);
 }
-TEST(wide_without_dq) {
-  problem is = wide(70, 130, 1);
+TEST(wide_without_dq) {  // nor zeros of rows that see no key
+  problem is = wide(130, 70, 1, 0);
   is.dq = false;
   check<T>(is);
 }
