@@ -76,4 +76,10 @@ LISTED: tuple[Listed, ...] = (
         "registers 2/2 deleted",
         "how many registers ptxas may use; tier 4 would see it spill",
     ),
+    Listed(
+        "attention_backward_tile.cuh",
+        "attention_backward_exchange::load",
+        "term 2/3 double",
+        "the first thread of the second consumer is number 256",
+    ),
 )

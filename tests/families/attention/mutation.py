@@ -250,6 +250,7 @@ LISTED: tuple[Listed, ...] = (
         "a block that the warp's rows do not see is hidden, and changes nothing",
     ),
     Listed(OF_GENERIC, "attention_generic_block", "length less", "there nobody reads an element"),
+    Listed(OF_GENERIC, "attention_generic_block::attend", "bound 2/5 shifted", ONLINE),
     Listed(
         OF_GENERIC,
         "attention_generic_block::finish",
