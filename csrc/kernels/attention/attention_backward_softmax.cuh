@@ -34,7 +34,7 @@ struct attention_backward_softmax {
       float& x = s.data[line][i];
       float& gradient = dp.data[line][i];
       if constexpr (Capped) {
-        const float of_tanh = slope(x);
+        const float of_tanh = attention_softcap::slope(x);
         x = weight(x, lse);
         gradient = x * of_tanh * (gradient - delta);
       } else {
@@ -57,7 +57,8 @@ struct attention_backward_softmax {
           s.get(x, y, line, i / 2, half);
           const float of_x = weight(x, pair.x), of_y = weight(y, pair.y);
           weights.set(line, i / 2, half, of_x, of_y);
-          s.set(line, i / 2, half, of_x * slope(x), of_y * slope(y));
+          s.set(line, i / 2, half, of_x * attention_softcap::slope(x),
+                of_y * attention_softcap::slope(y));
         }
       }
     }
@@ -86,8 +87,6 @@ struct attention_backward_softmax {
   KITTENS_DEVICE float weight(float logit, float lse) const {
     return arch::exp2_approx(fmaf(logit, p.scale_log2, -lse));
   }
-  // Of tanh; 0 where −inf hides a key.
-  KITTENS_DEVICE static float slope(float x) { return fmaxf(fmaf(-x, x, 1.0f), 0.0f); }
   // Of columns 8 · i and on, this lane's two.
   KITTENS_DEVICE static float4 pair_of(const row_pair* rows, int i) {
     return *reinterpret_cast<const float4*>(&rows[4 * i + arch::lane_id() % 4]);

@@ -1,8 +1,8 @@
 // attention, backward: dq where the head dimension is above 128. (attention_backward.cuh)
 //
-// Tiles of 64 keys would add dq up twice as often as tiles of 128: half of the time went there, at
-// what the L2 adds up (benchmarks/attention.md). So a kernel of its own computes s and dp again,
-// for tiles of 128 rows, whose dq stays in registers while the keys that they see go by:
+// Tiles of 64 keys would add dq up in global memory twice as often as tiles of 128: a third of the
+// time went there (benchmarks/attention.md). So a kernel of its own computes s and dp again, for
+// tiles of 128 rows, whose dq stays in registers while the keys that they see go by:
 //
 //   s = q kᵀ, dp = do vᵀ;  p = exp(scale · s − lse), ds = p ∘ (dp − delta);  dq += ds k
 //
@@ -259,9 +259,7 @@ class attention_backward_wide_dq_consumer {
   KITTENS_DEVICE void gradient(scores& dp, const scores& s) const {
     each_number([&](int i, int half) {
       float x = s.data[0][i];
-      if constexpr (Config::capped) {  // 0 where −inf hides a key
-        x = weight(x, half) * fmaxf(fmaf(-x, x, 1.0f), 0.0f);
-      }
+      if constexpr (Config::capped) x = weight(x, half) * attention_softcap::slope(x);
       dp.data[0][i] = x * (dp.data[0][i] - delta[half]);
     });
   }

@@ -39,6 +39,9 @@ struct attention_softcap {
     }
   }
 
+  // Of tanh, where it is `tanh`; 0 where −inf hides a key.
+  KITTENS_DEVICE static float slope(float tanh) { return fmaxf(fmaf(-tanh, tanh, 1.0f), 0.0f); }
+
   // A softcap is small whose units of 1 times it, 1e-5, are far below the rounding of the weights.
   KITTENS_INLINE static attention_softcap of(float scale, float softcap) {
     constexpr float kSmallCap = 64.0f;
