@@ -209,6 +209,7 @@ TEST(gates_of_packed_sequences) { check_packed_gates<int32_t>({3, 70, 70, 290});
 TEST(gates_of_packed_sequences_by_long_ends) { check_packed_gates<int64_t>({0, 1, 257}); }
 TEST(gates_of_packed_sequences_of_no_token) { check_packed_gates<int32_t>({0, 0}); }
 TEST(step_of_64) { check_step({.height = 40, .width = 64, .options = true}); }
+TEST(step_of_whole_blocks) { check_step({.height = 64, .width = 64}); }
 TEST(step_of_128_by_index) {
   check_step({.height = 18, .width = 128, .indices = 4, .float_dt = true});
 }
