@@ -31,12 +31,9 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads)
     cross_entropy_count(const __grid_constant__ cross_entropy_count_params p) {
   begin_dependent_grid();
-  int64_t count = 0;
-#pragma unroll 8
-  for (int64_t r = int64_t(arch::block_x()) * Config::threads + arch::thread_id(); r < p.rows;
-       r += kCrossEntropyParts * Config::threads) {
-    count += load_target(p, r) != p.ignore_index ? 1 : 0;
-  }
+  int64_t count =
+      count_targets<8>(p, int64_t(arch::block_x()) * Config::threads + arch::thread_id(),
+                       kCrossEntropyParts * Config::threads);
   count = block_sum(count, reinterpret_cast<int64_t*>(arch::dynamic_shared()));
   if (arch::thread_id() == 0) arch::store_global(p.counts + arch::block_x(), count);
 }
@@ -55,12 +52,12 @@ __global__ void __launch_bounds__(Config::threads)
   auto* totals = reinterpret_cast<float*>(counts + Config::threads / kWarp);
   const int thread = arch::thread_id();
   const bool mean = p.targets != nullptr, known = mean && p.counts != nullptr;
-  float total = 0.0f;
   int64_t count = known && thread < kCrossEntropyParts ? arch::load_global(p.counts + thread) : 0;
-#pragma unroll 8
+  if (mean && !known) count = count_targets<16>(p, thread, Config::threads);
+  float total = 0.0f;
+#pragma unroll 16
   for (int64_t r = thread; r < p.rows; r += Config::threads) {
     total += arch::load_global(p.loss + r);
-    if (mean && !known && load_target(p, r) != p.ignore_index) ++count;
   }
   total = block_sum(total, totals);
   count = block_sum(count, counts);

@@ -243,18 +243,29 @@ KITTENS_DEVICE void tell_if_outside(const cross_entropy_forward_params& p, int64
   if (column < 0 && p.outside != nullptr) arch::store_global(p.outside, load_target(p, r));
 }
 
+// How many of the targets `first`, first + step, … are not ignored. Their type is asked once: with a
+// branch around each load, none is under way before the last one is there.
+template <int Together, class Params>
+KITTENS_DEVICE int64_t count_targets(const Params& p, int64_t first, int64_t step) {
+  const auto count_of = [&](const auto* targets) {
+    int64_t count = 0;
+#pragma unroll Together
+    for (int64_t r = first; r < p.rows; r += step) {
+      count += arch::load_global(targets + r) != p.ignore_index ? 1 : 0;
+    }
+    return count;
+  };
+  return p.int64_targets ? count_of(static_cast<const int64_t*>(p.targets))
+                         : count_of(static_cast<const int*>(p.targets));
+}
+
 // A lane's part of how many targets are not ignored.
 KITTENS_DEVICE int64_t count_of_lane(const cross_entropy_forward_params& p) {
   static_assert(kCrossEntropyParts == kWarp);
   if (!p.mean) return 0;
   const int lane = arch::lane_id();
   if (p.counts != nullptr) return arch::load_global(p.counts + lane);
-  int64_t count = 0;
-#pragma unroll 4
-  for (int64_t r = lane; r < p.rows; r += kWarp) {
-    count += load_target(p, r) != p.ignore_index ? 1 : 0;
-  }
-  return count;
+  return count_targets<4>(p, lane, kWarp);
 }
 
 // What gradient and total are divided by, of the counts of a warp's lanes, which call together.
