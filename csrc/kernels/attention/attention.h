@@ -76,6 +76,9 @@ struct attention_backward_layout {
   static constexpr int64_t kLeastKeys = 32;  // of a tile, of all kernels
 
   bool packed;
+  // Whether the kernel of the products adds dq up in global memory; else one of its own computes
+  // dq.
+  bool adds_dq;
   int64_t width;  // D and Dv with zeros: 64, 128 or 256
   int64_t rows;   // of a block of queries
   int64_t row_blocks, bounds_of_head;
@@ -90,15 +93,19 @@ struct attention_backward_layout {
 
   template <class P>
   constexpr attention_backward_layout(const P& p, kittens::host::kernel_kind kind)
+      : attention_backward_layout(p, kind == kittens::host::kernel_kind::generic || adds(p)) {}
+
+  template <class P>
+  constexpr attention_backward_layout(const P& p, bool adds_dq)
       : packed(p.packed),
-        width(padded(std::max(p.head_dim, p.value_dim))),
+        adds_dq(adds_dq),
+        width(width_of(p)),
         rows(width == 64 ? 128 : 64),
         row_blocks(blocks(p, p.rows, rows)),
         bounds_of_head(blocks(p, p.keys, kKeysOfBounds)) {
     const int64_t padded_rows = p.batch * p.heads * row_blocks * rows;
-    const int64_t added_rows = adds_dq(width, kind) ? padded_rows : 0;
-    const int64_t all_bounds =
-        adds_dq(width, kind) ? p.batch * p.key_heads * bounds_of_head * kBoundsBytes : 0;
+    const int64_t added_rows = adds_dq ? padded_rows : 0;
+    const int64_t all_bounds = adds_dq ? p.batch * p.key_heads * bounds_of_head * kBoundsBytes : 0;
     const int64_t starts_bytes = packed ? (p.sequences + 3 + 3) / 4 * 16 : 0;
     dq = 0;
     records = dq + added_rows * width * 4;
@@ -109,10 +116,34 @@ struct attention_backward_layout {
     bytes = k_starts + starts_bytes;
   }
 
-  // Whether the kernel of the products, of this kind, adds dq up in global memory; else one of its
-  // own computes dq.
-  static constexpr bool adds_dq(int64_t width, kittens::host::kernel_kind kind) {
-    return width <= 128 || kind == kittens::host::kernel_kind::generic;
+  // Whether it is faster to add dq up. A kernel of its own computes s and dp once more, for each
+  // key that a row sees; what it saves, above all zeros, bounds and sums, is the same for each row,
+  // and for bounds the less the more heads share a key head. (benchmarks/attention.md. With a
+  // softcap there are no such kernels up to 128 columns.)
+  template <class P>
+  static constexpr bool adds(const P& p) {
+    const int64_t width = width_of(p), shares = p.heads / p.key_heads;
+    if (width > 128 || p.softcap > 0) return width <= 128;
+    const int64_t most_keys = width == 64 ? 384 : 640;
+    return keys_seen(p) > most_keys * (2 * shares + 1) / (3 * shares);
+  }
+  // How many keys a row sees, about: the mean of the first, the middle and the last row of a
+  // sequence, by Simpson's rule.
+  template <class P>
+  static constexpr int64_t keys_seen(const P& p) {
+    const int64_t sequences = p.packed ? std::max<int64_t>(1, p.sequences) : 1;
+    const int64_t rows = p.rows / sequences, keys = p.keys / sequences;
+    const int64_t left = std::min(p.left, p.keys), right = std::min(p.right, p.rows);
+    const auto seen = [&](int64_t row) {
+      const int64_t diagonal = row + keys - rows;
+      const int64_t first = std::max<int64_t>(0, diagonal - left);
+      return std::max<int64_t>(0, std::min(keys, diagonal + right + 1) - first);
+    };
+    return (seen(0) + 4 * seen(rows / 2) + seen(rows - 1)) / 6;
+  }
+  template <class P>
+  static constexpr int64_t width_of(const P& p) {
+    return padded(std::max(p.head_dim, p.value_dim));
   }
   // The widths that there are kernels for; others take the next one, and loads fill up with zeros.
   static constexpr int64_t padded(int64_t width) {

@@ -7,7 +7,8 @@
 //   sᵀ = k qᵀ, dpᵀ = v doᵀ;  p = exp(scale · s − lse), ds = p ∘ (dp − delta);
 //   dv += pᵀ do, dk += dsᵀ q;  dq += ds k, one block later, added up in global memory in integers
 //
-// Of wide heads, a kernel of its own computes dq (attention_backward_wide_dq.cuh).
+// Of wide heads, and where rows see few keys, a kernel of its own computes dq
+// (attention_backward_dq.cuh; attention_backward_layout chooses).
 //
 // Persistent blocks, a producer of one thread. To read: attention_backward_tile.cuh (what they
 // share), _producer, _consumer, _wide_consumer (head dimensions above 128), _softmax, _dq;
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     s.row_ring.init(kWarps);
     if constexpr (Config::wide) {
       s.ds_ring.init(1, 4);  // full: of the first consumer's warps; empty: row_ring says so
-    } else {
+    } else if constexpr (Config::adds_dq) {
       s.ds_ring.init(Config::consumers, kWarps);
     }
   }

@@ -1,7 +1,7 @@
 // attention, backward: a consumer. It has 64 keys of a tile. (attention_backward.cuh)
 #pragma once
 
-#include "kernels/attention/attention_backward_dq.cuh"
+#include "kernels/attention/attention_backward_add_dq.cuh"
 #include "kernels/attention/attention_backward_softmax.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
@@ -24,7 +24,14 @@ class attention_backward_consumer {
       zero(dk);
       zero(dv);
       query_blocks_walk<Config> walk(p, tile);
-      if (walk.left > 0) {
+      if constexpr (!Config::adds_dq) {
+#pragma unroll 1
+        for (; walk.left > 0; walk.next()) {
+          step<true>(walk);
+          release_stored();
+        }
+        release_stored();  // of a tile that nobody sees
+      } else if (walk.left > 0) {
         step<true>(walk);
         release_stored();
         walk.next();
@@ -125,25 +132,32 @@ class attention_backward_consumer {
     softmax.gradient(dp, s, rows.pairs);
     copy(weights, s);
     copy(ds, dp);
-    // On its way while the products are issued: only then does this warp wait for it, to show it.
-    shared.ds_ring.wait_empty(ds_at);
-    warpgroup::store_unfenced(shared.ds[ds_at.stage][number], ds);
+    if constexpr (Config::adds_dq) {
+      // On its way while the products are issued: only then does this warp wait for it, to show it.
+      shared.ds_ring.wait_empty(ds_at);
+      warpgroup::store_unfenced(shared.ds[ds_at.stage][number], ds);
+    }
     if constexpr (!First) issue_dq(dq);
     warpgroup::mma_fence(weights, ds, dk, dv);
     warpgroup::mma_AB(dv, weights, shared.d_o[at.stage]);
     warpgroup::mma_AB(dk, ds, shared.q[at.stage]);
     warpgroup::mma_commit_group();
-    const auto next_dq_rows =
-        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());
-    show_ds();
-    if constexpr (!First) {
-      warpgroup::mma_async_wait<1>(dq);
-      store_dq(dq);
+    if constexpr (Config::adds_dq) {
+      const auto next_dq_rows =
+          attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());
+      show_ds();
+      if constexpr (!First) {
+        warpgroup::mma_async_wait<1>(dq);
+        store_dq(dq);
+      }
+      dq_rows = next_dq_rows;
+      dq_block = walk.block;
+    } else {
+      arch::fence_async_proxy();
+      arch::sync_warp();
     }
-    dq_rows = next_dq_rows;
-    dq_block = walk.block;
     warpgroup::mma_async_wait<0>(dk, dv);
-    // Each lane has fenced since it read the rows' numbers, and the warp has met: show_ds.
+    // Each lane has fenced since it read the rows' numbers, and the warp has met.
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);
     at.advance();
   }
@@ -164,7 +178,13 @@ class attention_backward_consumer {
 
   // dk takes the place of k, and dv that of v.
   KITTENS_DEVICE void store_tile() {
-    arch::named_barrier_sync(kBarrier, 128 * Config::consumers);  // both have read k
+    if constexpr (Config::adds_dq) {
+      arch::named_barrier_sync(kBarrier, 128 * Config::consumers);  // both have read k
+    } else {
+      // All warps have read k and v, of which a product reads each warp's rows; but no more than
+      // its own, PTX does not say.
+      warpgroup::sync(kBarrier + 1 + number);
+    }
     auto& k = shared.k[kv_stage()][number];
     auto& v = shared.v[kv_stage()][number];
     rt<T, 16, Config::head_dim> result;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/attention/attention_backward_dq.cuh"
+#include "kernels/attention/attention_backward_add_dq.cuh"
 #include "kernels/attention/attention_backward_softmax.cuh"
 #include "kernels/attention/attention_generic_tile.cuh"
 
@@ -15,7 +15,7 @@ template <class T, int HeadDim, bool Capped,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 struct attention_backward_generic_config {
   using type = T;
-  using rows_config = attention_backward_rows_config<T, HeadDim>;
+  using rows_config = attention_backward_rows_config<T, HeadDim, /*AddsDq=*/true>;
   static constexpr attention_backward_generic_form form = backward_generic_form(HeadDim, SharedKb);
   static constexpr int head_dim = HeadDim, keys = form.keys, sharers = form.sharers;
   static constexpr bool capped = Capped;  // whether there is a softcap

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_backward.cuh"
+#include "kernels/attention/attention_backward_dq.cuh"
 #include "kernels/attention/attention_backward_rows_launch.cuh"
-#include "kernels/attention/attention_backward_wide_dq.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -46,9 +46,9 @@ attention_backward_arguments<Config> main_arguments(const attention_backward_par
 
 // Under a mask the last rows, which see most keys, come first.
 template <class Config>
-attention_backward_wide_dq_arguments<Config> wide_dq_arguments(
-    const attention_backward_params& p, const attention_backward_layout& layout) {
-  attention_backward_wide_dq_arguments<Config> t{};
+attention_backward_dq_arguments<Config> dq_arguments(const attention_backward_params& p,
+                                                     const attention_backward_layout& layout) {
+  attention_backward_dq_arguments<Config> t{};
   set_operands(t, p, layout);
   const int64_t row_tiles = layout.blocks(p, p.rows, Config::tile_rows);
   t.tiles = {int(row_tiles),
@@ -62,21 +62,19 @@ attention_backward_wide_dq_arguments<Config> wide_dq_arguments(
 }
 
 template <class Config>
-void launch_wide_dq(const attention_backward_params& p, const attention_backward_layout& layout,
-                    host::stream s) {
-  const auto t = wide_dq_arguments<Config>(p, layout);
-  host::launch_programmatic(attention_backward_wide_dq<Config>,
+void launch_dq(const attention_backward_params& p, const attention_backward_layout& layout,
+               host::stream s) {
+  const auto t = dq_arguments<Config>(p, layout);
+  host::launch_programmatic(attention_backward_dq<Config>,
                             {{std::min<int64_t>(t.tiles.count(), host::multiprocessors())},
                              {Config::threads},
-                             sizeof(attention_backward_wide_dq_shared<Config>)},
+                             sizeof(attention_backward_dq_shared<Config>)},
                             s, t);
 }
 
 template <class Config>
 void launch_attention_backward(const attention_backward_params& p,
                                const attention_backward_layout& layout, host::stream s) {
-  static_assert(Config::adds_dq == attention_backward_layout::adds_dq(
-                                       Config::head_dim, host::kernel_kind::specialised));
   launch_around<typename Config::rows_config>(p, layout, s, [&] {
     const auto t = main_arguments<Config>(p, layout);
     host::launch_programmatic(attention_backward<Config>,
@@ -84,10 +82,10 @@ void launch_attention_backward(const attention_backward_params& p,
                                {Config::threads},
                                sizeof(attention_backward_shared<Config>)},
                               s, t);
-    if constexpr (Config::wide) {
-      using dq_config = attention_backward_wide_dq_config<typename Config::type, Config::head_dim,
-                                                          Config::capped>;
-      if (p.dq != nullptr) launch_wide_dq<dq_config>(p, layout, s);
+    if constexpr (!Config::adds_dq) {
+      using dq_config =
+          attention_backward_dq_config<typename Config::type, Config::head_dim, Config::capped>;
+      if (p.dq != nullptr) launch_dq<dq_config>(p, layout, s);
     }
   });
 }

@@ -9,7 +9,7 @@
 //   finish    dq
 //   sinks     the sinks' gradient
 //
-// Where dq is not added up (attention_backward_wide_dq.cuh), delta takes the place of bounds and
+// Where dq is not added up (attention_backward_dq.cuh), delta takes the place of bounds and
 // prepare, and the kernel of dq that of finish.
 #pragma once
 

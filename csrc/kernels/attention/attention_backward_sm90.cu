@@ -11,10 +11,13 @@ void launch(const attention_backward_params& p, kittens::host::stream s) {
   const attention_backward_layout layout(p, kittens::host::kernel_kind::specialised);
   const auto with_type = [&]<class T>(T) {
     kittens::host::dispatch<64, 128, 256>("head_dim", layout.width, [&]<int D> {
+      constexpr bool kAdds = D <= 128;
       if (p.softcap > 0) {
-        launch_attention_backward<attention_backward_config<T, D, true>>(p, layout, s);
+        launch_attention_backward<attention_backward_config<T, D, true, kAdds>>(p, layout, s);
+      } else if (layout.adds_dq) {
+        launch_attention_backward<attention_backward_config<T, D, false, kAdds>>(p, layout, s);
       } else {
-        launch_attention_backward<attention_backward_config<T, D, false>>(p, layout, s);
+        launch_attention_backward<attention_backward_config<T, D, false, false>>(p, layout, s);
       }
     });
   };

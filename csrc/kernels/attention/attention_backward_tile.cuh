@@ -8,8 +8,9 @@
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 // What the kernels before and after the products are made for. AddsDq: whether the products' kernel
-// adds dq up in global memory; else one of its own computes dq (attention_backward_wide_dq.cuh).
-template <class T, int HeadDim, bool AddsDq = true>
+// adds dq up in global memory; else one of its own computes dq (attention_backward_dq.cuh), as it
+// does for heads above 128.
+template <class T, int HeadDim, bool AddsDq>
 struct attention_backward_rows_config {
   using type = T;
   static constexpr bool adds_dq = AddsDq;
@@ -50,16 +51,17 @@ struct attention_backward_exchange {
   }
 };
 
-template <class T, int HeadDim, bool Capped>
-struct attention_backward_config : attention_backward_rows_config<T, HeadDim, (HeadDim <= 128)> {
-  using rows_config = attention_backward_rows_config<T, HeadDim, (HeadDim <= 128)>;
+template <class T, int HeadDim, bool Capped, bool AddsDq>
+struct attention_backward_config : attention_backward_rows_config<T, HeadDim, AddsDq> {
+  using rows_config = attention_backward_rows_config<T, HeadDim, AddsDq>;
   using rows_config::rows;
   static constexpr bool capped = Capped;  // whether there is a softcap
   static constexpr int consumers = 2;
   // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
   // and dp of 64 rows take 64. Beyond, one of them has dv of 64 keys, the other one dk:
   // attention_backward_wide_consumer.
-  static constexpr bool wide = !rows_config::adds_dq;
+  static constexpr bool wide = HeadDim > 128;
+  static_assert(!wide || !AddsDq);
   // Whether both consumers run the same code: their loop is then in the caches of instructions once
   // (D 64, causal: 1 to 5 % faster). At 128 it spills (2 to 4 % slower).
   static constexpr bool shares_code = HeadDim == 64;
@@ -67,16 +69,19 @@ struct attention_backward_config : attention_backward_rows_config<T, HeadDim, (H
   static constexpr int keys = 64 * key_tiles;  // of a tile
   static constexpr int stages = 2, ds_stages = 2;
   // Of k and v. Two: the next tile's come beside this one's products, and dk and dv leave beside
-  // the next one's (D 64: 1.04 to 1.06 times the rate at 512 keys, 1.02 to 1.06 at 1024). At 128
-  // the stage's number costs registers, which spill (0.82 to 0.88); at 256 there is no room.
-  static constexpr int kv_stages = HeadDim == 64 ? 2 : 1;
+  // the next one's (D 64: 1.04 to 1.06 times the rate at 512 keys, 1.02 to 1.06 at 1024). At 128,
+  // where dq is added up, the stage's number costs registers, which spill (0.82 to 0.88); at 256
+  // there is no room.
+  static constexpr int kv_stages = HeadDim == 64 || (HeadDim == 128 && !AddsDq) ? 2 : 1;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
   using key_tile = st<T, 64, HeadDim>;    // k, v; and then dk, dv
   using row_tile = st<T, rows, HeadDim>;  // q, do
-  // What one consumer has for the other: dsᵀ of its 64 keys; wide: p.
-  using ds_tile = std::conditional_t<wide, attention_backward_exchange<rows>, st<T, 64, rows>>;
+  struct nothing {};
+  // What one consumer has for the other: dsᵀ of its 64 keys, where dq is added up; wide: p.
+  using ds_tile = std::conditional_t<wide, attention_backward_exchange<rows>,
+                                     std::conditional_t<AddsDq, st<T, 64, rows>, nothing>>;
 };
 
 // What the kernel reads of the rows of a block, one record a block and head.

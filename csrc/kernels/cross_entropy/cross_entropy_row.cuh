@@ -243,8 +243,8 @@ KITTENS_DEVICE void tell_if_outside(const cross_entropy_forward_params& p, int64
   if (column < 0 && p.outside != nullptr) arch::store_global(p.outside, load_target(p, r));
 }
 
-// How many of the targets `first`, first + step, … are not ignored. Their type is asked once: with a
-// branch around each load, none is under way before the last one is there.
+// How many of the targets `first`, first + step, … are not ignored. Their type is asked once: with
+// a branch around each load, none is under way before the last one is there.
 template <int Together, class Params>
 KITTENS_DEVICE int64_t count_targets(const Params& p, int64_t first, int64_t step) {
   const auto count_of = [&](const auto* targets) {

@@ -7,7 +7,7 @@ from tests.tools.planted import Mistake
 planted = partial(Mistake, file="kernels/attention/attention_backward_consumer.cuh")
 in_producer = partial(Mistake, file="kernels/attention/attention_backward_producer.cuh")
 in_wide = partial(Mistake, file="kernels/attention/attention_backward_wide_consumer.cuh")
-in_wide_dq = partial(Mistake, file="kernels/attention/attention_backward_wide_dq.cuh")
+in_dq = partial(Mistake, file="kernels/attention/attention_backward_dq.cuh")
 in_starts = partial(Mistake, file="kernels/attention/attention_backward_sequences.cuh")
 
 MISTAKES = (
@@ -15,7 +15,7 @@ MISTAKES = (
         "rows_are_not_waited_for",
         "shared.row_ring.wait_full(at);",
         "",
-        r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
+        r"RACE at [^\n]*(wgmma|bulk_load) by |UNINITIALISED|phase",
     ),
     planted(
         "ds_is_not_waited_for",
@@ -38,11 +38,11 @@ MISTAKES = (
     planted(
         "factors_are_read_behind_the_fence",
         "const auto next_dq_rows =\n"
-        "        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n"
-        "    show_ds();\n",
+        "          attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n"
+        "      show_ds();\n",
         "show_ds();\n"
-        "    const auto next_dq_rows =\n"
-        "        attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n",
+        "      const auto next_dq_rows =\n"
+        "          attention_dq_rows::load_shared(shared.dq_factors[at.stage] + dq_place());\n",
         r"PROXY FENCE at |RACE at ",
     ),
     planted(
@@ -56,6 +56,12 @@ MISTAKES = (
         "arch::named_barrier_sync(kBarrier, 128 * Config::consumers);",
         "",
         r"RACE at [^\n]*(wgmma|store_matrix) by ",
+    ),
+    planted(
+        "numbers_of_rows_are_released_without_a_fence",
+        "    } else {\n      arch::fence_async_proxy();\n",
+        "    } else {\n",
+        r"RACE at |PROXY FENCE at ",
     ),
     in_producer(
         "queries_overwrite_a_slot_in_use",
@@ -101,25 +107,25 @@ MISTAKES = (
         "",
         r"RACE at ",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_keys_are_not_waited_for",
         "shared.kv_ring.wait_full(at);\n    warpgroup::mma_fence();",
         "warpgroup::mma_fence();",
         r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_gradients_of_o_are_not_waited_for",
         "shared.do_ring.wait_full(do_at);",
         "",
         r"RACE at [^\n]*wgmma by |UNINITIALISED|phase",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_tile_is_given_back_before_all_have_read_it",
         "warpgroup::sync(kBarrier + w);  // all have read which tile it is\n",
         "",
         r"RACE at |DEADLOCK",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_keys_are_released_before_their_product_is_done",
         "warpgroup::mma_async_wait<0>(dq);\n"
         "    if (signals()) shared.kv_ring.release_after_mma(at);",
@@ -127,25 +133,25 @@ MISTAKES = (
         "    warpgroup::mma_async_wait<0>(dq);",
         r"RACE at [^\n]*wgmma by ",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_is_stored_before_all_of_it_is_there",
-        "warpgroup::store(shared.d_o[w], result);\n    warpgroup::sync(kBarrier + w);",
-        "warpgroup::store(shared.d_o[w], result);",
+        "warpgroup::store(place, result);\n    warpgroup::sync(kBarrier + w);",
+        "warpgroup::store(place, result);",
         r"RACE at ",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_is_overwritten_while_it_is_stored",
         "tma::store_async_read_wait<0>();",
         "",
         r"RACE at |bulk_wait_read is missing",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_rows_overwrite_those_in_use",
         "rows.wait_empty(rows_at);",
         "",
         r"RACE at |arriv|bytes|phase",
     ),
-    in_wide_dq(
+    in_dq(
         "dq_keys_overwrite_a_slot_in_use",
         "shared.kv_ring.wait_empty(at);",
         "",

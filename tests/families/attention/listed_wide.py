@@ -2,7 +2,7 @@
 
 from tests.mutation.listing import ANY_BARRIER, Listed
 
-WIDE_CONSUMER, WIDE_DQ = "attention_backward_wide_consumer.cuh", "attention_backward_wide_dq.cuh"
+WIDE_CONSUMER, DQ = "attention_backward_wide_consumer.cuh", "attention_backward_dq.cuh"
 ANOTHER = "another thread of the same warpgroup does it"
 NOT_READ = "nobody reads it there"
 
@@ -33,46 +33,44 @@ LISTED: tuple[Listed, ...] = (
         "index 4/5 more",
         "the first stage of q is free, too: the producer goes on when all has been stored",
     ),
-    Listed(WIDE_DQ, "attention_backward_wide_dq_config", "start 4/7 .*", "nobody asks for halves"),
+    Listed(DQ, "attention_backward_dq_config", "start 4/7 .*", "nobody asks for halves"),
     Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq_config",
+        DQ,
+        "attention_backward_dq_config",
         "start 5/7 less",
         "with one stage it is right as well, and slower",
     ),
+    Listed(DQ, "attention_backward_row_tile", "start more", "no tile has such a number either"),
     Listed(
-        WIDE_DQ, "attention_backward_row_tile", "start more", "no tile has such a number either"
-    ),
-    Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq_producer::produce",
+        DQ,
+        "attention_backward_dq_producer::produce",
         "guard always|argument 1/2 less|bound shifted",
         "a tile of no rows, of which nothing is stored",
     ),
-    Listed(WIDE_DQ, "attention_backward_wide_dq_producer::produce", "argument 2/2 .*", NOT_READ),
-    Listed(WIDE_DQ, "attention_backward_wide_dq_consumer", "start more", ANY_BARRIER),
+    Listed(DQ, "attention_backward_dq_producer::produce", "argument 2/2 .*", NOT_READ),
+    Listed(DQ, "attention_backward_dq_consumer", "start more", ANY_BARRIER),
     Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq_consumer::signals",
+        DQ,
+        "attention_backward_dq_consumer::signals",
         "limit 1/2 (less|more)|limit 2/2 more",
         ANOTHER,
     ),
     Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq_consumer::softmax",
+        DQ,
+        "attention_backward_dq_consumer::softmax",
         "guard always|bound ./3 shifted|term less|limit (more|double)",
         "where nothing is to be hidden, what hides it looks once more",
     ),
     Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq_consumer::store_tile",
+        DQ,
+        "attention_backward_dq_consumer::store_tile",
         "barrier 1/2 (deleted|weaker)",
         "each warp stores over those rows that its own part of the product has read",
     ),
-    Listed(WIDE_DQ, "attention_backward_wide_dq", "limit (1|3)/3 more", ANOTHER),
+    Listed(DQ, "attention_backward_dq", "limit (1|3)/3 more", ANOTHER),
     Listed(
-        WIDE_DQ,
-        "attention_backward_wide_dq",
+        DQ,
+        "attention_backward_dq",
         "registers 2/2 deleted",
         "how many registers ptxas may use; tier 4 would see it spill",
     ),

@@ -14,7 +14,7 @@ DEPENDENT = (
     "attention_backward_bounds",
     "attention_backward_prepare",
     "attention_backward_delta",
-    "attention_backward_wide_dq",
+    "attention_backward_dq",
     "attention_backward_finish",
     "attention_backward_finish_strided",
     "attention_backward_sinks",
@@ -23,7 +23,7 @@ DEPENDENT = (
 ORDINARY_FROM = {
     "attention_forward": "items",
     "attention_backward": "tile",
-    "attention_backward_wide_dq": "tile",
+    "attention_backward_dq": "tile",
 }
 # Bytes of spill loads, at most, of kernels whose accumulators fill their registers: of head
 # dimension, and with a softcap or not.
@@ -38,7 +38,7 @@ SPILLS = {
     for (head_dim, capped), most in _SPILLS.items()
     for dtype in ("bf16", "half")
 } | {
-    f"attention_backward_wide_dq<attention_backward_wide_dq_config<{dtype}, 256, {capped}>>": 20
+    f"attention_backward_dq<attention_backward_dq_config<{dtype}, 256, {capped}>>": 20
     for capped in ("false", "true")
     for dtype in ("bf16", "half")
 }

@@ -7,8 +7,8 @@ from tests.mutation.program import Program
 PROGRAMS = tuple(Program("attention", "attention", (f"CONFIGS={which}",)) for which in (0, 2, 1))
 GENERIC = tuple(Program("attention", "attention_generic", (f"CONFIGS={i}",)) for i in (0, 1))
 BLOCKS = Program("attention", "attention_blocks")
-BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(3))
-NARROW, CAPPED, WIDE = BACKWARD
+BACKWARD = tuple(Program("attention", "attention_backward", (f"CONFIGS={i}",)) for i in range(4))
+NARROW, CAPPED, WIDE, DQ_APART = BACKWARD
 GENERIC_BACKWARD = tuple(
     Program("attention", "attention_backward_generic", (f"CONFIGS={i}",), forms=(f"SHARED_KB={n}",))
     for n in (227, 99, 163)
@@ -30,16 +30,16 @@ TARGETS = {
     "kernels/attention/attention_backward_generic.cuh": GENERIC_BACKWARD[:6],
     "kernels/attention/attention_backward_generic_halves.cuh": HALVES,
     "kernels/attention/attention_backward_generic_products.cuh": GENERIC_BACKWARD,
-    "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED),
+    "kernels/attention/attention_backward_consumer.cuh": (NARROW, CAPPED, DQ_APART),
     "kernels/attention/attention_backward_producer.cuh": BACKWARD,
     "kernels/attention/attention_backward_bounds.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_rows.cuh": BACKWARD,
     "kernels/attention/attention_backward_tile.cuh": BACKWARD,
-    "kernels/attention/attention_backward_dq.cuh": (NARROW, CAPPED),
+    "kernels/attention/attention_backward_add_dq.cuh": (NARROW, CAPPED),
     "kernels/attention/attention_backward_sequences.cuh": BACKWARD,
     "kernels/attention/attention_backward_softmax.cuh": (*HALVES, *BACKWARD),
     "kernels/attention/attention_backward_wide_consumer.cuh": (WIDE,),
-    "kernels/attention/attention_backward_wide_dq.cuh": (WIDE,),
+    "kernels/attention/attention_backward_dq.cuh": (WIDE, DQ_APART),
     "kernels/attention/attention_softcap.cuh": (CAPPED, *PROGRAMS),
 }
 LEFT_OUT = {}
@@ -277,7 +277,7 @@ LISTED: tuple[Listed, ...] = (
         "more or fewer columns of dq at a time",
     ),
     Listed(
-        "attention_backward_dq.cuh",
+        "attention_backward_add_dq.cuh",
         "attention_dq_rows::is_checked",
         "bound ./2 shifted",
         "no factor is 0",

@@ -68,7 +68,7 @@ def problems() -> list[Problem]:
         *(Problem("attention_forward", each, cases) for each in some),
         *(Problem("attention_generic", each, cases) for each in generic),
         *(Problem("attention_backward", each, gradient_cases) for each in gradients),
-        *(Problem("attention_backward_wide_dq", each, gradient_cases) for each in wide_gradients),
+        *(Problem("attention_backward_dq", each, gradient_cases) for each in wide_gradients),
         *(Problem("attention_backward_generic", each, gradient_cases) for each in of_generic),
     ]
 

@@ -274,9 +274,11 @@ def test_a_key_that_is_not_finite_spoils_the_rows_that_see_it(simulator, head_di
     again = Problem.of(case, spoilt, problem.dout, problem.dlse)
     with simulator():
         want, dq = problem.backward()[0], again.backward()[0]
-    assert not dq[0, key:, 1].isfinite().any(-1).any()
     finite = dq[0, :, 1].isfinite().all(-1)
     assert bool(finite[:before].all())
+    assert not bool(finite[key:].any())
+    if (which, value) != ("k", math.inf):  # of which the weight may be 0, and dq NaN in one column
+        assert not bool(dq[0, key:, 1].isfinite().any())
     torch.testing.assert_close(dq[0, :, 1][finite], want[0, :, 1][finite], rtol=2**-7, atol=1e-5)
     assert memory.bits_equal(dq[0, :, 0].contiguous(), want[0, :, 0].contiguous())
 

@@ -6,12 +6,12 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_kernels;
 
-const kittens::host::kernel_kind kBackwardKind = kittens::host::kernel_kind::specialised;
+const bool kAddsDq = CONFIGS < 2;
 
 template <class T, int HeadDim, bool Capped>
 void run(const attention_backward_params& p) {
-  using config = attention_backward_config<T, HeadDim, Capped>;
-  launch_attention_backward<config>(p, attention_backward_layout(p, kBackwardKind), nullptr);
+  using config = attention_backward_config<T, HeadDim, Capped, (CONFIGS < 2)>;
+  launch_attention_backward<config>(p, attention_backward_layout(p, kAddsDq), nullptr);
 }
 
 void run_attention_backward(const attention_backward_params& p) {
@@ -19,8 +19,11 @@ void run_attention_backward(const attention_backward_params& p) {
   run<bf16, 64, false>(p);
 #elif CONFIGS == 1
   run<half, 128, true>(p);
-#else
+#elif CONFIGS == 2
   p.softcap > 0 ? run<bf16, 256, true>(p) : run<bf16, 256, false>(p);
+#else
+  const bool narrow = attention_backward_layout(p, kAddsDq).width == 64;
+  narrow ? run<bf16, 64, false>(p) : run<bf16, 128, false>(p);
 #endif
 }
 

@@ -202,9 +202,10 @@ void differentiate(const problem& is, int64_t b, int64_t i, int64_t h, const exa
     to.dsinks[h] -= share * delta;
     to.dsinks_size[h] += std::fabs(share * delta);
   }
-  // dq's integers: half a unit for each tile, of which 2^-126 is the smallest.
+  // dq's integers, where it is added up: half a unit for each tile, of which 2^-126 is the
+  // smallest.
   const double most = (norm.get() * bound.v + std::fabs(delta)) * bound.k;
-  const double step = scale * std::max(0x1p-29 * most, 0x1p-126);
+  const double step = kAddsDq ? scale * std::max(0x1p-29 * most, 0x1p-126) : 0;
   for (int64_t d = 0; d < D; ++d) {
     to.dq.room[row * D + d] = step * static_cast<double>(of.keys / kTileKeys + 1) / 2;
   }
@@ -307,7 +308,7 @@ gradients<T> run(const problem& is, const inputs<T>& in) {
       .right = std::min(is.right, is.rows),
       .type = std::is_same_v<T, bf16> ? dtype::bfloat16 : dtype::float16,
   };
-  const attention_backward_layout layout(p, kBackwardKind);
+  const attention_backward_layout layout(p, kAddsDq);
   const buffer<int> workspace(std::vector<int>(layout.bytes / 4, -1));
   p.workspace = reinterpret_cast<std::byte*>(workspace.data());
   run_attention_backward(p);

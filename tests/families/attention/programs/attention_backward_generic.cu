@@ -6,13 +6,12 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_kernels;
 
-const kittens::host::kernel_kind kBackwardKind = kittens::host::kernel_kind::generic;
+const bool kAddsDq = true;
 
 template <class T, int HeadDim, bool Capped>
 void run(const attention_backward_params& p) {
   using config = attention_backward_generic_config<T, HeadDim, Capped, SHARED_KB>;
-  launch_attention_backward_generic<config>(p, attention_backward_layout(p, kBackwardKind),
-                                            nullptr);
+  launch_attention_backward_generic<config>(p, attention_backward_layout(p, kAddsDq), nullptr);
 }
 template <class T, int HeadDim>
 void run(const attention_backward_params& p) {
