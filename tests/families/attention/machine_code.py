@@ -26,16 +26,17 @@ ORDINARY_FROM = {
     "attention_backward_dq": "tile",
 }
 # Bytes of spill loads, at most, of kernels whose accumulators fill their registers: of head
-# dimension, and with a softcap or not.
+# dimension, with a softcap or not, and where dq is added up or not.
 _SPILLS = {
-    (64, "false"): 52,
-    (64, "true"): 36,
-    (256, "false"): 16,
-    (256, "true"): 16,
+    (64, "false", "true"): 52,
+    (64, "true", "true"): 36,
+    (128, "false", "false"): 4,
+    (256, "false", "false"): 16,
+    (256, "true", "false"): 16,
 }
 SPILLS = {
-    f"attention_backward<attention_backward_config<{dtype}, {head_dim}, {capped}>>": most
-    for (head_dim, capped), most in _SPILLS.items()
+    f"attention_backward<attention_backward_config<{dtype}, {', '.join(map(str, which))}>>": most
+    for which, most in _SPILLS.items()
     for dtype in ("bf16", "half")
 } | {
     f"attention_backward_dq<attention_backward_dq_config<{dtype}, 256, {capped}>>": 20

@@ -56,6 +56,12 @@ def problems() -> list[Problem]:
         case(1023, 1023, head_dim=128, causal=True, sinks=FP32, **grouped),
         case(300, 2047, head_dim=128, causal=True, dtype=FP16, layout="shifted", **wide),
     ]
+    of_few_keys = [
+        case(384, 384, **whole),
+        case(300, 333, causal=True, dtype=FP16, sinks=FP32, **grouped),
+        case(511, 640, head_dim=128, **wide),
+        case(511, 511, head_dim=96, causal=True, dtype=FP16, **grouped),
+    ]
     wide_gradients = [
         case(500, 700, head_dim=256, causal=True, **wide),
         case(1023, 1023, head_dim=192, dtype=FP16, window_left=300, **wide),
@@ -68,7 +74,10 @@ def problems() -> list[Problem]:
         *(Problem("attention_forward", each, cases) for each in some),
         *(Problem("attention_generic", each, cases) for each in generic),
         *(Problem("attention_backward", each, gradient_cases) for each in gradients),
-        *(Problem("attention_backward_dq", each, gradient_cases) for each in wide_gradients),
+        *(
+            Problem("attention_backward_dq", each, gradient_cases)
+            for each in [*of_few_keys, *wide_gradients]
+        ),
         *(Problem("attention_backward_generic", each, gradient_cases) for each in of_generic),
     ]
 

@@ -18,17 +18,23 @@ pytestmark = [
 ]
 
 LONGER = ((511, 513), (1025, 1025), (2049, 333), (333, 2049), (4097, 257))
+# So many keys that dq is added up, whatever the head dimension.
+MANY_KEYS = (705, 768, 769, 831)
 NUMBERS = [
     *lists.lengths([*itertools.product(lists.EDGES, lists.EDGES), *LONGER]),
+    *lists.lengths([*itertools.product(lists.EDGES, MANY_KEYS)]),
     *lists.options(300, 450),
     *lists.options(450, 300),
+    *lists.options(300, 800),
     *lists.random_cases(seed=22, count=200, longest=385, widest=256),
+    *lists.random_cases(seed=23, count=60, longest=1800, widest=128),
     Case(200, 300, batch=3, key_heads=80),  # more tiles than multiprocessors
     Case(200, 300, True, 4, 128, key_heads=40, batch=2),
 ]
 WIDE = [(d, causal) for d in (192, 256) for causal in (False, True)]
 KINDS = [
     *lists.every_kind(200, 333),
+    *lists.every_kind(200, 777),
     *lists.numbers([Case(200, 333, causal, 2, d) for d, causal in WIDE]),
     *lists.numbers([Case(129, 257, True, 2, 192, dtype, value_dim=128) for dtype in (BF16, FP16)]),
     *(lists.Check(checks.check_outliers, Case(1000, 4000), where) for where in lists.outliers()),
