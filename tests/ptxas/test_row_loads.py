@@ -1,5 +1,7 @@
 """What the machine code of memory-bound kernels must have: no branch between the loads of a row.
 
+Nor is there one between those of a loop that adds numbers up.
+
 A load behind a branch starts once that is decided, and nvcc makes one of each `if` around an `asm
 volatile`. So the columns behind the last are left out by predicates.
 """
@@ -11,8 +13,15 @@ import pytest
 from tests.ptxas import machine_code
 from tests.tools import families
 
-MODULES = [m for m in families.each("machine_code.py") if hasattr(m, "ROW_LOADS")]
-ROW_LOADS = {pattern: count for m in MODULES for pattern, count in m.ROW_LOADS.items()}
+MODULES = [
+    m for m in families.each("machine_code.py") if hasattr(m, "ROW_LOADS") or hasattr(m, "SUMS")
+]
+ROW_LOADS = {
+    pattern: count for m in MODULES for pattern, count in getattr(m, "ROW_LOADS", {}).items()
+}
+# Of a kernel that adds numbers up: how many of their loads are under way together, and in how many
+# loops.
+SUMS = {name: sums for m in MODULES for name, sums in getattr(m, "SUMS", {}).items()}
 LEAVES = {"BRA", "BREAK", "BRX", "BSSY", "BSYNC", "CALL", "EXIT", "RET", "WARPSYNC"}
 
 
@@ -57,6 +66,25 @@ def test_no_branch_stands_between_the_loads_of_a_row(code):
             assert rows_loaded(code[symbol], loads) == [True] * places, symbol
 
 
+def straight_loads(sass: str) -> list[int]:
+    """How many loads stand in each stretch of code that has no branch."""
+    counts = [0]
+    for _, name, _ in machine_code.INSTRUCTION.findall(sass):
+        if name in LEAVES:
+            counts.append(0)
+        counts[-1] += name == "LDG"
+    return counts
+
+
+def test_no_branch_stands_between_the_loads_of_a_sum(code):
+    assert SUMS
+    for kernel, (loads, loops) in SUMS.items():
+        found = [straight_loads(sass) for symbol, sass in code.items() if kernel in symbol]
+        assert found, kernel
+        for counts in found:
+            assert sum(count >= loads for count in counts) >= loops, (kernel, counts)
+
+
 def listing(*names: str) -> str:
     return "".join(f"        /*{16 * i:04x}*/               {s} ;\n" for i, s in enumerate(names))
 
@@ -72,3 +100,11 @@ def test_the_check_sees_what_it_must():
     assert rows_loaded(listing(LOAD, "@P1 BRA 0x80", LOAD, SUM, END), 2) == [False]
     assert rows_loaded(listing(LOAD, "BSSY B0, 0x80", LOAD, END), 2) == [False]
     assert rows_loaded(listing(LOAD, SUM, END), 2) == [False]
+
+
+def test_the_count_of_loads_sees_what_it_must():
+    assert straight_loads(listing(LOAD, "IADD3 R1, R1, R2, RZ", LOAD, "@P1 BRA 0x80", LOAD)) == [
+        2,
+        1,
+    ]
+    assert straight_loads(listing(LOAD, "BSSY B0, 0x80", LOAD, END)) == [1, 1, 0]

@@ -166,15 +166,17 @@ def attention(
         computes in that of the forward, also where it is called inside autocast. The kernel's o and
         lse are the same bits on every run, and so are its gradients; o may differ in its last bits
         where lse is returned too. For gradients the weights, and ds, are rounded to q's dtype; dq
-        is added up in integers (on Hopper, of heads up to 128; above, a block has all of a row's
-        sum), in units of 2⁻²⁹ of what bounds its row, max |v| max |k| |do| of a head and, of packed
-        ones, a sequence: v with rows 1000 times larger than the others may cost dq more than those
-        roundings, from 4096 keys on. A NaN or an infinity in v spoils the rows
-        that see it, and, as in torch's own attention, may spoil rows that the mask keeps from it:
-        their weight for it is 0, and 0 · NaN is NaN. (On a CPU one in k, too, where causal rows are
-        fewer than keys.) So may one in q, do or k spoil dk and dv of keys that the mask keeps from
-        it; dq of other rows it never does. By the kernels, what a packed sequence holds changes no
-        bit of another's; torch's ops on a GPU compute all of them under one mask.
+        is added up in integers (on Hopper where rows see more than 384 keys in the mean, of heads
+        above 64 columns 640, fewer where heads share keys, and with a softcap; else, and above 128
+        columns, a block has all of a row's sum), in units of 2⁻²⁹ of what bounds its row, max |v|
+        max |k| |do| of a head and, of packed ones, a sequence: v with rows 1000 times larger than
+        the others may cost dq more than those roundings, from 4096 keys on. A NaN or an infinity in
+        v spoils the rows that see it, and, as in torch's own attention, may spoil rows that the
+        mask keeps from it: their weight for it is 0, and 0 · NaN is NaN. (On a CPU one in k, too,
+        where causal rows are fewer than keys.) So may one in q, do or k spoil dk and dv of keys
+        that the mask keeps from it; dq of other rows it never does. By the kernels, what a packed
+        sequence holds changes no bit of another's (how many keys there are in the mean may);
+        torch's ops on a GPU compute all of them under one mask.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh and attention_backward.cuh are the kernels,

@@ -11,8 +11,9 @@
 // (attention_backward_dq.cuh; attention_backward_layout chooses).
 //
 // Persistent blocks, a producer of one thread. To read: attention_backward_tile.cuh (what they
-// share), _producer, _consumer, _wide_consumer (head dimensions above 128), _softmax, _dq;
-// _sequences (where packed ones lie), _bounds and _rows (before and after).
+// share), _producer, _consumer, _wide_consumer (head dimensions above 128), _softmax, _add_dq; _dq
+// (the kernel of its own); _sequences (where packed ones lie), _bounds and _rows (before and
+// after).
 #pragma once
 
 #include <type_traits>

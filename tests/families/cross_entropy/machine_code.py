@@ -17,3 +17,5 @@ DEPENDENT = (
 ORDINARY_FROM = {"cross_entropy_stream": "stages"}
 # Compiled for other architectures, too.
 GENERIC_FORMS = ("csrc/kernels/cross_entropy/cross_entropy.cu",)
+# Losses, and targets of either type.
+SUMS = {"cross_entropy_total": (16, 3), "cross_entropy_count": (8, 2)}
