@@ -1,4 +1,4 @@
-"""Mutants of the kernels of attention's backward for heads above 128 that no run can notice."""
+"""Mutants that no run can notice: heads above 128 in attention's backward, and dq's kernel."""
 
 from tests.mutation.listing import ANY_BARRIER, Listed
 
@@ -33,12 +33,12 @@ LISTED: tuple[Listed, ...] = (
         "index 4/5 more",
         "the first stage of q is free, too: the producer goes on when all has been stored",
     ),
-    Listed(DQ, "attention_backward_dq_config", "start 4/7 .*", "nobody asks for halves"),
+    Listed(DQ, "attention_backward_dq_config", "term 1/3 (less|more)", "nobody asks for halves"),
     Listed(
         DQ,
         "attention_backward_dq_config",
-        "start 5/7 less",
-        "with one stage it is right as well, and slower",
+        "limit (1|2)/4 (less|more)|branch (4|5|7)/7 less",
+        "with other blocks of keys, or fewer stages, it is right as well, and slower",
     ),
     Listed(DQ, "attention_backward_row_tile", "start more", "no tile has such a number either"),
     Listed(
@@ -48,7 +48,14 @@ LISTED: tuple[Listed, ...] = (
         "a tile of no rows, of which nothing is stored",
     ),
     Listed(DQ, "attention_backward_dq_producer::produce", "argument 2/2 .*", NOT_READ),
-    Listed(DQ, "attention_backward_dq_consumer", "start more", ANY_BARRIER),
+    Listed(DQ, "attention_backward_dq_consumer", "start 1/2 more", ANY_BARRIER),
+    Listed(DQ, "attention_backward_dq_consumer", "start 2/2 more", "that is no stage, either"),
+    Listed(
+        DQ,
+        "attention_backward_dq_consumer::consume",
+        "step 3/6 deleted",
+        "the stage is given back when the next tile is stored, which is later",
+    ),
     Listed(
         DQ,
         "attention_backward_dq_consumer::signals",
