@@ -35,7 +35,7 @@ struct attention_backward_dq_config {
   static constexpr bool fixed_reference = false;
   static constexpr int stages = HeadDim == 256 ? 2 : 3;
   // Of q and do. Two: the next tile's come beside this one's products, and dq leaves beside the
-  // next one's (1.02 to 1.09 times the rate of the backward at 256 and 512 keys). At 256 there is
+  // next one's (1.02 to 1.06 times the rate of the backward at 256 and 512 keys). At 256 there is
   // no room.
   static constexpr int row_stages = HeadDim == 256 ? 1 : 2;
   static constexpr int threads = 128 * (consumers + 1);
