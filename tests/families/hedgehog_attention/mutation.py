@@ -57,6 +57,7 @@ SIGNALS = (
 )
 
 LISTED: tuple[Listed, ...] = (
+    Listed(f"{_FOLDER}_generic_tile.cuh", "", "index 1/2 more", "a map more, which is none"),
     Listed(
         _VECTORS,
         "hedgehog_vectors_config",

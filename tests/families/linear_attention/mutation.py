@@ -69,6 +69,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::store_output", "term 2/7 less", OF_TILES),
     Listed("linear_attention_generic_tile.cuh", "generic_output_shared", "length less", OF_TILES),
     Listed(
+        OF_GENERIC,
+        f"{GENERIC_BLOCK}::attend",
+        "guard 5/7 always",
+        "sums that store_dots does not store where nobody wants them",
+    ),
+    Listed(
         "linear_attention_generic_tile.cuh",
         "linear_attention_generic_config",
         "start 4/4 more",
