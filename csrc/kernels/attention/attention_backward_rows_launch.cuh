@@ -154,7 +154,10 @@ void launch_around(const attention_backward_params& p, const attention_backward_
     if (p.dq != nullptr) launch_finish<Config>(p, rows, row_blocks, s);
   }
   if (p.dsinks != nullptr) {
-    host::launch_programmatic(attention_backward_sinks<Config>,
+    // The same kernel, however dq is computed.
+    using sinks_config =
+        attention_backward_rows_config<typename Config::type, Config::head_dim, /*AddsDq=*/true>;
+    host::launch_programmatic(attention_backward_sinks<sinks_config>,
                               {{p.heads}, {kSinkThreads}, kSinkThreads / 32 * sizeof(float)}, s,
                               rows);
   }
