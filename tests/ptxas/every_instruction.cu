@@ -39,6 +39,7 @@ __global__ void maths(float* x, unsigned* n) {
   n[0] = popc(n[1]);
   n[1] = round_to_int(x[0]);
   n[2] = byte_permute(n[3], n[4], n[5]);
+  n[4] = select_bits(n[5], n[6], n[7]);
   n[3] = fma_bf16_pairs(n[6], n[7], n[8]);
 }
 

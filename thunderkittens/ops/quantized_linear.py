@@ -83,18 +83,24 @@ def quantized_linear(
     Backends:
         The kernel (compute capability 8.0 and later) takes 1 to 16 rows of bfloat16 and, without a
         norm, float16, K a multiple of 16 with e4m3, and with int4 groups of a multiple of 32
-        columns. Torch computes the rest, and without a warning more rows, from a weight that it
+        columns. Groups of a multiple of 128, an even number of them in a row (with zeros a multiple
+        of 4), are faster than others (benchmarks/linear.md). Torch computes the rest, and without a warning more rows, from a weight that it
         makes of x's dtype at each call. So it does where a gradient is needed: x, bias, residual,
         norm and scale have theirs. (`explain` answers for a call under torch.no_grad().)
 
     Numerics:
-        As `linear`. Numbers of int4 times their scale are rounded to x's dtype; those of e4m3 are
-        exact in it, and sums are multiplied by the scale in float32, where torch's path rounds W.
-        NaN stays NaN.
+        As `linear`. Numbers of e4m3 are exact in x's dtype, and sums are multiplied by the scale in
+        float32, where torch's path rounds W. Numbers of int4 times their scale are rounded to x's
+        dtype, but for the kernel's faster groups: there a group's sums of (c + q) x and of x, c 128
+        in bfloat16 and 64 in float16, are added up in float32, and (Σ (c + q) x − (c + zero) Σ x)
+        times the scale is what is added to y. So W is not rounded, which is the smaller error; but
+        where such a sum overflows, as of an infinite x or of |x| above 2¹²⁰, y is NaN. NaN stays
+        NaN.
 
     Source:
-        csrc/kernels/linear: linear_weights.cuh, linear_generic.cuh. The weight is read once; x from
-        the caches, once for each 32 or 64 columns of y.
+        csrc/kernels/linear: linear_weights.cuh, quantized_linear.cuh. The weight is read once; x
+        from the caches, once for each 32 or 64 columns of y. That four bits become the mantissa of
+        2ᵏ + q: Kim et al., arXiv:2211.10017.
 
     Example:
         >>> import torch, thunderkittens

@@ -156,7 +156,7 @@ __global__ __launch_bounds__(Config::warps* kWarp, 1) void linear(
   }
   auto& shared = *reinterpret_cast<linear_shared<Config>*>(arch::dynamic_shared());
   linear_tma_feed<Config> feed(shared, p, mine);
-  multiply_groups(shared.sums, p, mine, feed);
+  multiply_groups<linear_sums<Config>>(shared.sums, p, mine, feed);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

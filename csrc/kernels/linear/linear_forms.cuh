@@ -9,8 +9,9 @@
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
 struct linear_form {
-  int shared_kb;  // that a block may have, at least
-  int tiles;      // of a pass: 16 rows of the weight each
+  int shared_kb;   // that a block may have, at least
+  int row_halves;  // of x, 8 rows each: at most
+  int tiles;       // of a pass: 16 rows of the weight each
   int warps, stages;
   int blocks;  // of a multiprocessor: one, or as many as have room
 };
@@ -19,28 +20,36 @@ struct linear_form {
 // sm_80, and one everywhere.
 //
 // A quantized weight is converted before it is multiplied, which takes as long as memory takes to
-// bring it: so there are more warps where there is room for their rings, and more tiles of e4m3,
-// which share the x of a step.
+// bring it: so there are as many warps as registers and rings have room for, and more tiles of
+// e4m3, which share the x of a step.
 // clang-format off
 inline constexpr linear_form kPlainForms[] = {
-    // shared_kb tiles warps stages blocks
-    {          0,    2,    4,     6,     2},
+    // shared_kb row_halves tiles warps stages blocks
+    {          0,         2,    2,    4,     6,     2},
 };
 inline constexpr linear_form kE4m3Forms[] = {
-    {        227,    4,   12,     2,     1},  // sm_90a, sm_100, sm_103
-    {          0,    2,    4,     6,     2},
+    {        227,         1,    2,   16,     2,     1},  // sm_90a, sm_100, sm_103
+    {        227,         2,    4,   12,     2,     1},
+    {          0,         2,    2,    4,     6,     2},
 };
 inline constexpr linear_form kInt4Forms[] = {
-    {        227,    2,   12,     3,     1},
-    {          0,    2,    4,     6,     2},
+    {        227,         2,    2,   12,     3,     1},
+    {          0,         2,    2,    4,     6,     2},
+};
+inline constexpr linear_form kInt4StepsForms[] = {
+    {        227,         1,    4,   12,     2,     1},
+    {        227,         2,    4,    8,     2,     1},
+    {          0,         2,    2,    4,     6,     2},
 };
 // clang-format on
 
 template <class Weight>
-constexpr const linear_form& linear_form_of(int shared_kb) {
+constexpr const linear_form& linear_form_of(int shared_kb, int row_halves) {
   const linear_form* form = kPlainForms;
-  if constexpr (Weight::kQuantized) form = Weight::kGrouped ? kInt4Forms : kE4m3Forms;
-  while (form->shared_kb > shared_kb) ++form;
+  if constexpr (Weight::kQuantized) {
+    form = Weight::kScalesSums ? kInt4StepsForms : Weight::kGrouped ? kInt4Forms : kE4m3Forms;
+  }
+  while (form->shared_kb > shared_kb || form->row_halves < row_halves) ++form;
   return *form;
 }
 

@@ -1,18 +1,12 @@
 // linear for every architecture since sm_80, by cp.async and mma.sync: the same function as
-// linear.cuh, of the same groups, steps and sums (linear_pass.cuh), also of weights of fewer bits
-// (linear_weights.cuh).
+// linear.cuh, of the same groups, steps and sums (linear_pass.cuh).
 //
 // A lane's part of a step are 16 bytes of each of some rows of the weight, and of x the same
 // columns. Which columns of a product of 16 these are is free, as long as x and the weight agree.
 // So each lane loads what it multiplies itself: no lane waits for another but at the end of a pass,
 // nothing is swizzled or rearranged, and no access has a bank conflict. A warp's load takes 64
-// bytes of each of 8 rows.
-//
-// The weight comes from memory, through a ring in shared memory, and x with it. Beside a quantized
-// weight, of whose tiles 16 rows of x are 2 or 4 times the bytes, x comes from L2 or L1 to
-// registers while the step before is multiplied: rows that there are not cost nothing. It is asked
-// for before the weight's next step, for requests of a multiprocessor are served in order. (Of a
-// constant weight the first steps come before the first x, while the kernel in front ends.)
+// bytes of each of 8 rows. The weight comes from memory through a ring in shared memory, and x with
+// it.
 //
 // Tiles of a pass, warps and stages: linear_forms.cuh.
 #pragma once
@@ -23,38 +17,16 @@
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
-// A lane's part of 16 rows of the weight: of row lane / 4, and of the one 8 further.
-template <class T, class Weight>
-struct linear_weight_factor {
-  uint4 bytes[2];
-  typename Weight::scale scale[2];
-};
-// Its lanes hold as columns of products what lies side by side.
-template <class T, class Weight>
-KITTENS_DEVICE auto tile_of(const linear_weight_factor<T, Weight>& factor) {
-  constexpr int kPairs = Weight::lane_cols / 2;
-  rt<T, kGroup, 4 * Weight::lane_cols> tile;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t pairs[kPairs];
-    Weight::convert(pairs, factor.bytes[half], factor.scale[half]);
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) tile.data[0][2 * i + half] = pairs[i];
-  }
-  return tile;
-}
-
-template <class T, bool Gated, class Weight = linear_plain<T>, int SharedKb = kLinearSharedKb>
+template <class T, bool Gated, int SharedKb = kLinearSharedKb>
 struct linear_generic_config
-    : linear_pass_config<T, linear_form_of<Weight>(SharedKb).tiles, Gated,
-                         linear_form_of<Weight>(SharedKb).warps, /*Step=*/4 * Weight::lane_cols> {
-  static constexpr linear_form form = linear_form_of<Weight>(SharedKb);
-  using weight = Weight;
-  using weight_factor = linear_weight_factor<T, Weight>;
-  static constexpr int lane_cols = Weight::lane_cols;  // of a step
+    : linear_pass_config<T, linear_form_of<linear_plain<T>>(SharedKb, 2).tiles, Gated,
+                         linear_form_of<linear_plain<T>>(SharedKb, 2).warps,
+                         /*Step=*/4 * linear_plain<T>::lane_cols> {
+  static constexpr linear_form form = linear_form_of<linear_plain<T>>(SharedKb, 2);
+  using weight = linear_plain<T>;
+  using weight_factor = rt<T, kGroup, linear_generic_config::step>;
+  static constexpr int lane_cols = weight::lane_cols;  // of a step
   static constexpr int stages = form.stages;
-  static constexpr bool x_by_ring = !Weight::kQuantized;
-  static_assert(!x_by_ring || lane_cols * sizeof(T) == sizeof(uint4));
 
   KITTENS_INLINE static constexpr int norm_column(int i, int lane) {
     return lane % 4 * lane_cols + 2 * i;
@@ -65,7 +37,6 @@ struct linear_generic_arguments : linear_arguments {
   int64_t x_stride;       // from row to row, in elements
   int64_t weight_stride;  // the same, in bytes
   int weight_bytes;       // of a row
-  linear_groups weight_groups;
 };
 
 // 16 rows: of lane l, row l / 4, and the one 8 further.
@@ -73,7 +44,7 @@ using linear_rows = uint4[2][kWarp];
 
 template <class Config>
 struct linear_generic_stage {
-  linear_rows rows[Config::tiles + Config::x_by_ring];  // of the weight; behind them, of x
+  linear_rows rows[Config::tiles + 1];  // of the weight; behind them, of x
 };
 template <class Config>
 struct linear_generic_shared {
@@ -81,103 +52,42 @@ struct linear_generic_shared {
   linear_sums_shared<Config> sums;
 };
 
-// A lane's columns of two rows of x: lane / 4, and the one 8 further. Of the step after the one
-// that is multiplied. All of a lane's columns are there, or none.
-template <class Config>
-class linear_x_feed {
-  using T = typename Config::type;
-  static constexpr int kElements = sizeof(uint4) / sizeof(T);
-  static constexpr int kPieces = Config::lane_cols / kElements;
-
- public:
-  KITTENS_DEVICE explicit linear_x_feed(const linear_arguments& p, int64_t stride)
-      : first_(static_cast<const T*>(p.tensors.x) + arch::lane_id() / 4 * stride +
-               arch::lane_id() % 4 * Config::lane_cols),
-        eight_rows_(8 * stride) {}
-
-  KITTENS_DEVICE void load(const linear_arguments& p, int step) {
-    const T* const from = first_ + step * Config::step;
-    const int col = step * Config::step + arch::lane_id() % 4 * Config::lane_cols;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const bool there = arch::lane_id() / 4 + 8 * half < p.rows && col < p.in_features;
-      const auto* const pieces = reinterpret_cast<const uint4*>(from + half * eight_rows_);
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        pieces_[i][half] = there ? arch::load_global(pieces + i) : uint4{};
-      }
-    }
-  }
-  KITTENS_DEVICE void give(rt<T, kRows, Config::step>& x) const {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4& piece = pieces_[i][half];
-        const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-        for (int n = 0; n < 4; ++n) x.data[0][2 * (4 * i + n) + half] = words[n];
-      }
-    }
-  }
-
- private:
-  const T* first_;
-  int64_t eight_rows_;
-  uint4 pieces_[kPieces][2];
-};
-
 // A lane's part of a warp's ring, and what goes through it.
 template <class Config>
 class linear_copy_feed {
   using T = typename Config::type;
-  using weight = typename Config::weight;
 
  public:
   KITTENS_DEVICE linear_copy_feed(linear_generic_shared<Config>& shared,
                                   const linear_generic_arguments& p,
                                   const block_groups<Config>& mine)
-      : ring_(shared.stage[arch::warp_id()]),
-        p_(p),
-        mine_(mine),
-        lane_(arch::lane_id()),
-        x_(p, p.x_stride) {
+      : ring_(shared.stage[arch::warp_id()]), p_(p), mine_(mine), lane_(arch::lane_id()) {
     if constexpr (Config::weight_is_constant) {
       fill_around_the_wait();
     } else {
-      load_ahead();
       for (int i = 0; i < Config::stages; ++i) request(i);
     }
   }
 
   KITTENS_DEVICE void take(linear_factors<Config>& factors, int tiles) {
-    if constexpr (!Config::x_by_ring) x_.give(factors.x);
     arch::cp_async_wait<Config::stages - 1>();
     const linear_generic_stage<Config>& stage = ring_[at_.stage];
-    if constexpr (Config::x_by_ring) load_rows(factors.x, stage.rows[Config::tiles]);
+    load_rows(factors.x, stage.rows[Config::tiles]);
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i >= tiles) break;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        factors.weight[i].bytes[half] = arch::load_shared(&stage.rows[i][half][lane_]);
-        factors.weight[i].scale[half] = scales_[i][half];
-      }
+      if (i < tiles) load_rows(factors.weight[i], stage.rows[i]);
     }
-    now_.advance(p_);
-    load_ahead();
     request(at_.stage);
     at_.advance();
   }
 
  private:
   // The first steps: of the weight, and of x when the kernel in front, which may write it, has
-  // ended; scales with it, which come no earlier for it.
+  // ended.
   KITTENS_DEVICE void fill_around_the_wait() {
     for (int i = 0; i < Config::stages; ++i) request</*WithX=*/false>(i);
     begin_dependent_grid();
-    load_ahead();
-    if constexpr (Config::x_by_ring) fill_x();
+    fill_x();
   }
   // x of the ring's first steps, through registers: copies are waited for in their order, so that
   // the first of x would be a wait for all of the weight's. All loads, and then all stores.
@@ -224,7 +134,7 @@ class linear_copy_feed {
     return static_cast<const uint8_t*>(p_.tensors.x) + first_byte(at) +
            x_row(half) * p_.x_stride * int64_t{sizeof(T)};
   }
-  KITTENS_DEVICE void load_rows(rt<T, kRows, Config::step>& to, const linear_rows& from) const {
+  KITTENS_DEVICE void load_rows(rt<T, kGroup, Config::step>& to, const linear_rows& from) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 part = arch::load_shared(&from[half][lane_]);
@@ -235,7 +145,7 @@ class linear_copy_feed {
   }
   // Starts the copies of the next step, if there is one. One group, of nothing too: waits count
   // groups.
-  template <bool WithX = Config::x_by_ring>
+  template <bool WithX = true>
   KITTENS_DEVICE void request(int stage) {
     if (next_.valid(p_, mine_)) load_stage<WithX>(ring_[stage]);
     arch::cp_async_commit();
@@ -257,14 +167,12 @@ class linear_copy_feed {
         }
       }
     };
-    if constexpr (weight::kRowsEndAnywhere) {
-      if (0 < left && left < int(sizeof(uint4))) {
-        for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
-          store_some(reinterpret_cast<T*>(&to), reinterpret_cast<const T*>(from),
-                     there ? left / int(sizeof(T)) : 0);
-        });
-        return;
-      }
+    if (0 < left && left < int(sizeof(uint4))) {
+      for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
+        store_some(reinterpret_cast<T*>(&to), reinterpret_cast<const T*>(from),
+                   there ? left / int(sizeof(T)) : 0);
+      });
+      return;
     }
     for_each_piece([&](uint4& to, const uint8_t* from, bool there) {
       arch::cp_async<sizeof(to)>(&to, from, there && left > 0);
@@ -294,28 +202,12 @@ class linear_copy_feed {
       }
     }
   }
-  // x and scales of the step that is taken next: they come while the one before is multiplied.
-  KITTENS_DEVICE void load_ahead() {
-    if constexpr (Config::x_by_ring) return;
-    if (!now_.valid(p_, mine_)) return;
-    x_.load(p_, now_.step);
-    if constexpr (weight::kGrouped) {
-      const int col = now_.step * Config::step + lane_ % 4 * Config::lane_cols;
-      for_each_feature(now_, [&](int tile, int half, int64_t row, bool there) {
-        scales_[tile][half].load(p_.tensors, p_.weight_groups, row, col,
-                                 there && col < p_.in_features);
-      });
-    }
-  }
-
   linear_generic_stage<Config> (&ring_)[Config::stages];
   const linear_generic_arguments& p_;
   const block_groups<Config>& mine_;
   const int lane_;
-  step_walk<Config> next_, now_;  // that is asked for next, and taken next
+  step_walk<Config> next_;  // that is asked for next
   cursor<Config::stages> at_;
-  linear_x_feed<Config> x_;
-  typename weight::scale scales_[Config::tiles][2];
 };
 
 template <class Config>
@@ -326,7 +218,7 @@ __global__ void __launch_bounds__(Config::warps* kWarp,
   auto& shared = *reinterpret_cast<linear_generic_shared<Config>*>(arch::dynamic_shared());
   const auto mine = block_groups<Config>::of(p);
   linear_copy_feed<Config> feed(shared, p, mine);
-  multiply_groups(shared.sums, p, mine, feed);
+  multiply_groups<linear_sums<Config>>(shared.sums, p, mine, feed);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -10,22 +10,15 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 template <class Config>
 void launch_linear_generic_form(const linear_params& p, host::stream s) {
   using shared = linear_generic_shared<Config>;
-  constexpr bool kAlone = Config::form.blocks == 1;
-  static_assert(sizeof(shared) <= (kAlone ? size_t{1024} * Config::form.shared_kb
-                                          : size_t{kLinearGenericSharedBytes}));
-  static_assert(Config::form.shared_kb > 0 || host::fits_every_architecture(sizeof(shared)),
-                "a block's shared memory");
+  check_form<Config, shared>();
   linear_generic_arguments a{};
   set_arguments<Config>(a, p);
   a.x_stride = p.problem.x_stride;
   a.weight_stride = weight_stride_bytes<Config>(p.problem);
   a.weight_bytes = int(weight_row_bytes<Config>(p.problem));
-  if (p.problem.group > 0) {
-    a.weight_groups = {p.problem.in_features / p.problem.group, int(p.problem.group)};
-  }
   const constant_parts<Config> constant(p);
   host::launch_programmatic(linear_generic<Config>,
-                            {.grid = {kAlone ? p.blocks : p.generic_blocks},
+                            {.grid = {blocks_of<Config>(p)},
                              .block = {Config::warps * kWarp},
                              .shared_bytes = sizeof(shared),
                              .constant = constant.ranges()},
@@ -38,17 +31,10 @@ void launch_linear_generic(const linear_params& p, host::stream s) {
 }
 
 // At least one element of y, and of the sum that it is.
-template <class T, class Weight = linear_plain<T>>
-void launch_generic_type(const linear_params& p, host::stream s) {
-  if (p.problem.gated) return launch_linear_generic<linear_generic_config<T, true, Weight>>(p, s);
-  launch_linear_generic<linear_generic_config<T, false, Weight>>(p, s);
-}
 template <class T>
-void launch_quantized_type(const linear_params& p, host::stream s) {
-  if (p.problem.weight == linear_weight::e4m3) {
-    return launch_generic_type<T, linear_e4m3<T>>(p, s);
-  }
-  launch_generic_type<T, linear_int4<T>>(p, s);
+void launch_generic_type(const linear_params& p, host::stream s) {
+  if (p.problem.gated) return launch_linear_generic<linear_generic_config<T, true>>(p, s);
+  launch_linear_generic<linear_generic_config<T, false>>(p, s);
 }
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -37,6 +37,8 @@ struct linear_pass_config {
   static constexpr bool gated = Gated, weight_is_constant = false;
   static constexpr int tiles_of_group = Gated ? 2 : 1, groups = Tiles / tiles_of_group;
   using sum_tile = st_fl<kRows, kGroup>;
+  // Of sums: two, where there is room, so that warps go on while some write the columns of y.
+  static constexpr int sum_buffers = 1;
   static constexpr int sum_bytes = Warps * Tiles * int(sizeof(sum_tile));
 };
 
@@ -56,7 +58,7 @@ struct linear_arguments {
 // Of a pass, as warps hand them to each other.
 template <class Config>
 struct linear_sums_shared {
-  typename Config::sum_tile of_warp[Config::warps][Config::tiles];
+  typename Config::sum_tile of_warp[Config::sum_buffers][Config::warps][Config::tiles];
   float squares[Config::warps][kRows];  // of each row of x, of each warp's steps
 };
 
@@ -67,10 +69,6 @@ struct linear_factors {
   rt<T, kRows, Config::step> x;
   typename Config::weight_factor weight[Config::tiles];  // tiles, or what becomes one
 };
-template <register_tile R>
-KITTENS_DEVICE const R& tile_of(const R& factor) {
-  return factor;
-}
 
 // The groups of a block, and the passes in which it has them.
 template <class Config>
@@ -106,8 +104,8 @@ struct step_walk {
   }
 };
 
-// What RMSNorm does to x.
-template <class Config>
+// What RMSNorm does to x: to both halves of its 16 rows, or the first one.
+template <class Config, int RowHalves = 2>
 struct linear_norm {
   using T = typename Config::type;
   using x_rows = rt<T, kRows, Config::step>;
@@ -128,6 +126,7 @@ struct linear_norm {
     for (int t = 0; t < x.line_tiles; ++t) {
 #pragma unroll
       for (int pair = 0; pair < x.kPairs; ++pair) {
+        if (pair % 2 >= RowHalves) continue;
         float a, b;
         x.get(a, b, 0, t, pair);
         squares[pair % 2] = fmaf(a, a, fmaf(b, b, squares[pair % 2]));
@@ -140,6 +139,7 @@ struct linear_norm {
     for (int t = 0; t < x.line_tiles; ++t) {
 #pragma unroll
       for (int pair = 0; pair < x.kPairs; ++pair) {
+        if (pair % 2 >= RowHalves) continue;
         uint32_t& word = x.data[0][t * x.kPairs + pair];
         word = multiply_pairs<T>(word, weight.data[2 * t + pair / 2].words[0]);
       }
@@ -174,6 +174,7 @@ KITTENS_DEVICE float scale_of(const linear_sums_shared<Config>& shared, const li
 // The sums of one warp in a pass.
 template <class Config>
 struct linear_sums {
+  static constexpr int row_halves = 2;
   rt_fl<kRows, kGroup> of_tile[Config::tiles];
 
   KITTENS_DEVICE void clear() {
@@ -183,13 +184,13 @@ struct linear_sums {
   KITTENS_DEVICE void add(const linear_factors<Config>& factors, int tiles) {
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) mma_ABt(of_tile[i], factors.x, tile_of(factors.weight[i]), of_tile[i]);
+      if (i < tiles) mma_ABt(of_tile[i], factors.x, factors.weight[i], of_tile[i]);
     }
   }
-  KITTENS_DEVICE void share(linear_sums_shared<Config>& shared, int tiles) const {
+  KITTENS_DEVICE void share(typename Config::sum_tile (&to)[Config::tiles], int tiles) const {
 #pragma unroll
     for (int i = 0; i < Config::tiles; ++i) {
-      if (i < tiles) store(shared.of_warp[arch::warp_id()][i], of_tile[i]);
+      if (i < tiles) store(to[i], of_tile[i]);
     }
   }
 };
@@ -197,11 +198,11 @@ struct linear_sums {
 // An element of a product, of all warps' sums, with its row's scale and its bias.
 template <class Config>
 KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear_arguments& p,
-                                int tile, int row, int col, int feature, float scale) {
+                                int pass, int tile, int row, int col, int feature, float scale) {
   float sum = 0;
 #pragma unroll
   for (int w = 0; w < Config::warps; ++w) {
-    sum += arch::load_shared(&shared.of_warp[w][tile](row, col));
+    sum += arch::load_shared(&shared.of_warp[pass % Config::sum_buffers][w][tile](row, col));
   }
   using T = typename Config::type;
   const auto* bias = static_cast<const T*>(p.tensors.bias);
@@ -216,19 +217,25 @@ KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear
 // Writes the columns of y of a pass, whose sums all warps have shared.
 template <class Config>
 KITTENS_DEVICE void write_columns(linear_sums_shared<Config>& shared, const linear_arguments& p,
-                                  int first_group, int groups) {
+                                  const block_groups<Config>& mine, int pass) {
   using T = typename Config::type;
   const auto* residual = static_cast<const T*>(p.tensors.residual);
-  const int cols = groups * kGroup;
-  for (int i = arch::thread_id(); i < p.rows * cols; i += Config::warps * kWarp) {
+  const int first_group = mine.first_of(pass), cols = mine.count_of(pass) * kGroup;
+  constexpr int kThreads = Config::warps * kWarp;
+  int thread = arch::thread_id();
+  if constexpr (Config::sum_buffers > 1) {  // while others go on, in turn
+    thread = (thread + pass * kWarp) % kThreads;
+  }
+  for (int i = thread; i < p.rows * cols; i += kThreads) {
     const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
     const int feature = (first_group + group) * kGroup + col;
     if (feature >= p.out_features) continue;
     const int tile = Config::tiles_of_group * group;
     const float scale = scale_of(shared, p, row);
-    float y = product_of(shared, p, tile, row, col, feature, scale);
+    float y = product_of(shared, p, pass, tile, row, col, feature, scale);
     if constexpr (Config::gated) {
-      const float up = product_of(shared, p, tile + 1, row, col, p.out_features + feature, scale);
+      const float up =
+          product_of(shared, p, pass, tile + 1, row, col, p.out_features + feature, scale);
       y = y / (1.0f + expf(-y)) * up;
     }
     const int64_t at = int64_t{row} * p.out_features + feature;
@@ -239,14 +246,14 @@ KITTENS_DEVICE void write_columns(linear_sums_shared<Config>& shared, const line
 
 // What a block does. `feed` gives a warp its steps, one after the other:
 //   feed.take(factors, tiles)   the next one, whose tiles are asked for
-template <class Config, class Feed>
+template <class Sums, class Config, class Feed>
 KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const linear_arguments& p,
                                     const block_groups<Config>& mine, Feed& feed) {
   const bool normalized = p.tensors.norm_weight != nullptr;
-  linear_sums<Config> sums;
-  linear_norm<Config> norm;
+  Sums sums;
+  linear_norm<Config, Sums::row_halves> norm;
   for (int pass = 0; pass < mine.passes(); ++pass) {
-    const int groups = mine.count_of(pass), tiles = groups * Config::tiles_of_group;
+    const int tiles = mine.count_of(pass) * Config::tiles_of_group;
     sums.clear();
     for (int step = arch::warp_id(); step < p.steps; step += Config::warps) {
       linear_factors<Config> factors;
@@ -258,11 +265,13 @@ KITTENS_DEVICE void multiply_groups(linear_sums_shared<Config>& shared, const li
       }
       sums.add(factors, tiles);
     }
-    sums.share(shared, tiles);
+    sums.share(shared.of_warp[pass % Config::sum_buffers][arch::warp_id()], tiles);
     if (normalized && pass == 0) norm.share(shared);
     group<Config::warps>::sync(1);
-    write_columns(shared, p, mine.first_of(pass), groups);
-    group<Config::warps>::sync(1);  // before the next pass's sums
+    write_columns(shared, p, mine, pass);
+    // Before the next pass's sums; of two buffers, this one's next sums come behind the next
+    // pass's.
+    if constexpr (Config::sum_buffers == 1) group<Config::warps>::sync(1);
   }
 }
 

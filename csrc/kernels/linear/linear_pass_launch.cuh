@@ -36,6 +36,19 @@ void with_form_for_weight(const linear_problem& p, const F& f) {
   f.template operator()<Config>();
 }
 
+// Of a form of linear_forms.cuh: whether its blocks have room, and how many there are.
+template <class Config, class Shared>
+constexpr void check_form() {
+  static_assert(sizeof(Shared) <= (Config::form.blocks == 1 ? size_t{1024} * Config::form.shared_kb
+                                                            : size_t{kLinearGenericSharedBytes}));
+  static_assert(Config::form.shared_kb > 0 || host::fits_every_architecture(sizeof(Shared)),
+                "a block's shared memory");
+}
+template <class Config>
+int blocks_of(const linear_params& p) {
+  return Config::form.blocks == 1 ? p.blocks : p.generic_blocks;
+}
+
 // Bytes of a row of the weight, of which 16 are lane_cols elements, and from one to the next.
 template <class Config>
 int64_t weight_row_bytes(const linear_problem& p) {

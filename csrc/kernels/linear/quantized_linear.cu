@@ -2,7 +2,7 @@
 // table.
 #include "kernels/linear/linear.h"
 
-#include "kernels/linear/linear_generic_launch.cuh"
+#include "kernels/linear/quantized_linear_launch.cuh"
 #include "kittens/host/launchers.h"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {

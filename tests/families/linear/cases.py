@@ -244,18 +244,18 @@ def reference(
     bias: Tensor | None,
     residual: Tensor | None,
     norm_weight: Tensor | None,
-    of_weight: float = 0.0,
+    weight_error: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y in float64 and its bound.
 
     A product is a sum of K terms in float32 and, in torch's path, rounded. So are silu, whose slope
     is below 1.1, its product with up, and the sum with the residual. With a norm what is multiplied
     with the weight is rounded to x's dtype, and the mean of K squares is a sum in float32.
-    `of_weight`: how far, relatively, the weight that is multiplied may be from the one given.
+    `weight_error`: how far the weight that is multiplied may be from the one given.
     """
     inner = FP64 if x.dtype == FP64 else FP32
     wide = [t if t is None else t.double() for t in (x, weight, bias, residual)]
-    of_factors = of_weight
+    of_factors = 0.0
     if norm_weight is not None:
         root = (wide[0].square().mean(-1, keepdim=True) + eps).sqrt()
         wide[0] = wide[0] * norm_weight.double() / root
@@ -267,6 +267,8 @@ def reference(
     bound = (
         tolerance.accumulation(x.shape[-1] + 1, inner) + of_factors
     ) * size + rounding * y.abs()
+    if weight_error is not None:
+        bound = bound + wide[0].abs() @ weight_error.T
     if activation is not None:
         gate, up = y.chunk(2, -1)
         gate_bound, up_bound = bound.chunk(2, -1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import thunderkittens
-from tests.families.linear.quantized_cases import E4M3, NAN_CODE, dequantized
+from tests.families.linear.quantized_cases import E4M3, NAN_CODE, weight_and_error
 from tests.fuzz.case import Case, Judged, Tensors, describe, dtype_name
 from tests.fuzz.draw import DTYPES, FP64, Draw
 
@@ -63,10 +63,8 @@ def make(draw: Draw, op: str) -> Case:
         of_weight = None
         if op == "quantized_linear":
             weight = given["weight"].view(E4M3) if other == "e4m3" else given["weight"]
-            given["weight"] = dequantized(weight, given.pop("scale"), given.pop("zero", None))
-            if other == "e4m3":  # torch's path rounds W
-                info = torch.finfo(dtype)
-                of_weight = (given["weight"].abs() + info.smallest_normal) * info.eps / 2
+            made = (weight, given.pop("scale"), given.pop("zero", None))
+            given["weight"], of_weight = weight_and_error(*made, dtype)
         return {"y": reference(given, gated, eps, of_weight)}
 
     title = describe(

@@ -2,13 +2,13 @@
 
 from functools import partial
 
+from tests.families.linear.quantized_mistakes import QUANTIZED_MISTAKES
 from tests.tools.planted import Mistake
 
 in_linear = partial(Mistake, file="kernels/linear/linear.cuh")
 in_rows = partial(Mistake, file="kernels/linear/linear_rows.cuh")
 in_pass = partial(Mistake, file="kernels/linear/linear_pass.cuh")
 in_generic = partial(Mistake, file="kernels/linear/linear_generic.cuh")
-in_weights = partial(Mistake, file="kernels/linear/linear_weights.cuh")
 
 WRONG = r"y:\d+: is "
 ORDERED = r"nothing orders the two"
@@ -70,7 +70,7 @@ MISTAKES = (
     ),
     in_pass(
         "the_next_sums_are_written_early",
-        "    group<Config::warps>::sync(1);  // before the next pass's sums\n",
+        "    if constexpr (Config::sum_buffers == 1) group<Config::warps>::sync(1);\n",
         "",
         ORDERED,
     ),
@@ -162,8 +162,8 @@ MISTAKES = (
     ),
     in_generic(
         "lanes_read_what_their_neighbours_copy",
-        "arch::load_shared(&stage.rows[i][half][lane_])",
-        "arch::load_shared(&stage.rows[i][half][lane_ ^ 1])",
+        "arch::load_shared(&from[half][lane_])",
+        "arch::load_shared(&from[half][lane_ ^ 1])",
         rf"{ORDERED}|RACE|{WRONG}",
     ),
     in_generic(
@@ -197,30 +197,6 @@ MISTAKES = (
         ".",
     ),
     in_generic(
-        "x_of_the_step_before",
-        "    now_.advance(p_);\n    load_ahead();",
-        "    load_ahead();\n    now_.advance(p_);",
-        WRONG,
-    ),
-    in_generic(
-        "rows_of_x_past_the_last_are_read",
-        "+ 8 * half < p.rows &&",
-        "+ 8 * half <= p.rows &&",
-        ".",
-    ),
-    in_generic(
-        "columns_of_x_past_the_last_are_read",
-        " && col < p.in_features;",
-        ";",
-        ".",
-    ),
-    in_generic(
-        "scales_of_the_first_column",
-        "p_.weight_groups, row, col,",
-        "p_.weight_groups, row, 0,",
-        WRONG,
-    ),
-    in_generic(
         "the_norm_of_other_columns",
         "return lane % 4 * lane_cols + 2 * i;",
         "return lane % 4 * 2 + 8 * i;",
@@ -230,12 +206,6 @@ MISTAKES = (
         "the_weight_is_loaded_before_the_wait_by_the_generic_kernel",
         "  if constexpr (!Config::weight_is_constant) begin_dependent_grid();\n  auto& shared",
         "  auto& shared",
-        "PDL",
-    ),
-    in_generic(
-        "x_beside_a_constant_weight_is_loaded_before_the_wait_by_the_generic_kernel",
-        "    begin_dependent_grid();\n    load_ahead();",
-        "    load_ahead();",
         "PDL",
     ),
     in_generic(
@@ -250,35 +220,17 @@ MISTAKES = (
         "0",
         WRONG,
     ),
-    in_weights(
-        "nan_of_e4m3_is_480",
-        "pairs[0] = kNan;",
-        "{}",
-        r"no_numbers|isnan",
+    in_generic(
+        "x_beside_a_constant_weight_is_loaded_before_the_wait_by_the_generic_kernel",
+        "    begin_dependent_grid();\n    fill_x();",
+        "    fill_x();\n    begin_dependent_grid();",
+        "PDL",
     ),
-    in_weights(
-        "bytes_of_e4m3_are_swapped",
-        "0x1100",
-        "0x0011",
-        WRONG,
-    ),
-    in_weights(
-        "the_bias_of_the_exponent_is_that_of_e5m2",
-        "kTwoTo120 = 0x7b807b80",
-        "kTwoTo120 = 0x7f807f80",
-        rf"{WRONG}|isnan",
-    ),
-    in_weights(
-        "nibbles_of_int4_in_their_natural_order",
-        "words[i / 4] >> i % 4 * 4 & 0x000f000f",
-        "words[i / 4] >> i % 4 * 8 & 0x000f000f",
-        WRONG,
-    ),
-    in_weights(
-        "zeros_of_another_group",
-        "static_cast<const unsigned char*>(t.weight_zero) + at",
-        "static_cast<const unsigned char*>(t.weight_zero) + row",
-        WRONG,
+    in_pass(
+        "two_buffers_are_one",
+        "sums.share(shared.of_warp[pass % Config::sum_buffers][arch::warp_id()], tiles);",
+        "sums.share(shared.of_warp[0][arch::warp_id()], tiles);",
+        ".",
     ),
     in_pass(
         "scales_of_rows_are_left_out",
@@ -370,4 +322,5 @@ MISTAKES = (
         "return {.first = 0,",
         WRONG,
     ),
+    *QUANTIZED_MISTAKES,
 )

@@ -7,15 +7,17 @@ HOPPER, GENERIC = (Program("linear", "linear", (f"GENERIC={i}",)) for i in (0, 1
 ROWS = Program("linear", "linear_rows")
 INT4, E4M3, WIDE = (  # of the form that every architecture has room for, and of Hopper's
     Program("linear", "quantized_linear", (f"E4M3={i}",), forms=(f"SHARED_KB={kb}",))
-    for i, kb in ((0, 99), (1, 99), (1, 227))
+    for i, kb in ((0, 99), (1, 99), (0, 227))
 )
 _FOLDER = "kernels/linear"
 TARGETS = {
     f"{_FOLDER}/linear.cuh": (HOPPER,),
-    f"{_FOLDER}/linear_generic.cuh": (GENERIC, INT4, WIDE),
+    f"{_FOLDER}/linear_generic.cuh": (GENERIC,),
     f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
     f"{_FOLDER}/linear_rows.cuh": (ROWS,),
-    f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3, GENERIC),
+    f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3),
+    f"{_FOLDER}/quantized_linear.cuh": (INT4, E4M3, WIDE),
+    f"{_FOLDER}/quantized_linear_feed.cuh": (INT4, E4M3, WIDE),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}
 HOST_SIDE = (
@@ -24,6 +26,7 @@ HOST_SIDE = (
     f"{_FOLDER}/linear_launch.cuh",
     f"{_FOLDER}/linear_pass_launch.cuh",
     f"{_FOLDER}/linear_rows_launch.cuh",
+    f"{_FOLDER}/quantized_linear_launch.cuh",
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"

@@ -24,6 +24,7 @@ QUANTIZED = (
     QuantizedCase((16,), 4096, 12288, activation="swiglu"),
     QuantizedCase((1,), 14336, 4096, 128, FP16),
     QuantizedCase((9,), 4096, 6144, 64, zero=True, norm=1e-5),
+    QuantizedCase((16,), 4096, 28672, 128, zero=True, activation="swiglu"),
     QuantizedCase((3,), 4096, 12288, 128, constant=True),
 )
 
@@ -35,5 +36,5 @@ def kernel_of(case: Case) -> str:
 
 CASES = (
     *(Stress(kernel_of(each), each, cases) for each in SOME),
-    *(Stress("linear_generic", each, quantized_cases) for each in QUANTIZED),
+    *(Stress("quantized_linear", each, quantized_cases) for each in QUANTIZED),
 )

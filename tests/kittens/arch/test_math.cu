@@ -104,12 +104,13 @@ __global__ void exact(const float* in, float* out, int* bits) {
   bits[1] = arch::popc(0xffffffffu);
   bits[2] = arch::popc(0x80010003u);
   bits[3] = int(arch::byte_permute(0x33221100u, 0x77665544u, 0x0735u));
+  bits[4] = int(arch::select_bits(0x12345678u, 0x0abcdef0u, 0x00ff0f0fu));
 }
 
-TEST(fma_rounds_once_mul_twice_popc_counts_and_bytes_are_permuted) {
+TEST(fma_rounds_once_mul_twice_popc_counts_bytes_and_bits_are_chosen) {
   const float x = 1 + FLT_EPSILON;  // x² − 1 − 2ε = ε², which a rounded product loses
   const buffer<float> in(std::vector<float>{x, x, -(1 + 2 * FLT_EPSILON)}), out(2);
-  const buffer<int> bits(4);
+  const buffer<int> bits(5);
   run(exact, {.grid = {1}, .block = {1}}, in.data(), out.data(), bits.data());
   CHECK_EQUAL(out.get()[0], FLT_EPSILON * FLT_EPSILON);
   CHECK_EQUAL(out.get()[1], 0.0f);
@@ -117,6 +118,7 @@ TEST(fma_rounds_once_mul_twice_popc_counts_and_bytes_are_permuted) {
   CHECK_EQUAL(bits.get()[1], 32);
   CHECK_EQUAL(bits.get()[2], 4);
   CHECK_EQUAL(bits.get()[3], 0x00773355);
+  CHECK_EQUAL(bits.get()[4], 0x0a34d6f8);
 }
 
 }  // namespace

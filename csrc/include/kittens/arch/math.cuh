@@ -11,6 +11,9 @@
 //   int round_to_int(x)           the nearest int, ties to even; NaN gives 0, and what is
 //                                 beyond all ints the nearest of them
 //   int popc(unsigned x)          number of bits set
+//   unsigned select_bits(a, b, mask)
+//                                 a's where mask has ones, else b's: one instruction, also of two
+//                                 constants, of which ptxas makes two by itself
 //   unsigned byte_permute(a, b, selector)
 //                                 byte i is byte n of b:a, of which a's are 0 to 3 and b's 4 to 7:
 //                                 n, below 8, stands in bits 4 i to 4 i + 3 of the selector

@@ -2,7 +2,7 @@
 // architecture's, of which the form is.
 #include "linear.h"
 
-#include "kernels/linear/linear_generic_launch.cuh"
+#include "kernels/linear/quantized_linear_launch.cuh"
 
 using namespace thunderkittens;
 using namespace thunderkittens::linear_kernels;
@@ -10,14 +10,10 @@ using namespace thunderkittens::linear_kernels;
 template <class T>
 void run_type(const linear_params& p) {
 #if E4M3
-  using weight = linear_e4m3<T>;
+  launch_quantized_weight<T, linear_e4m3<T>, SHARED_KB>(p, nullptr);
 #else
-  using weight = linear_int4<T>;
+  launch_int4_type<T, SHARED_KB>(p, nullptr);
 #endif
-  if (p.problem.gated) {
-    return launch_linear_generic<linear_generic_config<T, true, weight, SHARED_KB>>(p, nullptr);
-  }
-  launch_linear_generic<linear_generic_config<T, false, weight, SHARED_KB>>(p, nullptr);
 }
 
 void run(const linear_params& p) {

@@ -138,6 +138,32 @@ TEST(more_steps_than_stages) {
 TEST(passes_of_more_steps_than_stages) {
   check<bf16>({.rows = 3, .in_features = 1600, .out_features = 216, .blocks = 1, .group = 64});
 }
+TEST(groups_of_whole_steps) {
+  check<bf16>({.rows = 11, .in_features = 1536, .out_features = 88, .blocks = 1, .group = 128});
+  check<bf16>({.rows = 3, .in_features = 1792, .out_features = 40, .blocks = 2, .group = 256});
+  check<half>({.rows = 8, .in_features = 1536, .out_features = 24, .blocks = 1, .group = 128});
+}
+TEST(groups_of_whole_steps_with_zeros) {
+  check<bf16>({.rows = 2,
+               .in_features = 512,
+               .out_features = 72,
+               .blocks = 1,
+               .group = 128,
+               .zeros = true});
+  check<bf16>({.rows = 9,
+               .in_features = 1024,
+               .out_features = 24,
+               .blocks = 2,
+               .group = 256,
+               .gated = true,
+               .zeros = true});
+  check<half>({.rows = 5,
+               .in_features = 512,
+               .out_features = 24,
+               .blocks = 2,
+               .group = 128,
+               .zeros = true});
+}
 TEST(zeros) {
   check<bf16>(
       {.rows = 2, .in_features = 384, .out_features = 40, .blocks = 1, .group = 64, .zeros = true});

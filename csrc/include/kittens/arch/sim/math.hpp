@@ -32,6 +32,9 @@ KITTENS_DEVICE int round_to_int(float x) {
   return std::isnan(x) ? 0 : static_cast<int>(std::lrintf(x));
 }
 KITTENS_DEVICE int popc(unsigned x) { return std::popcount(x); }
+KITTENS_DEVICE unsigned select_bits(unsigned a, unsigned b, unsigned mask) {
+  return (a & mask) | (b & ~mask);
+}
 KITTENS_DEVICE unsigned byte_permute(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   unsigned result = 0;
