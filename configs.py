@@ -64,6 +64,7 @@ CXX_FLAGS: tuple[str, ...] = (
 NVCC_FLAGS: tuple[str, ...] = (
     "-std=c++20",
     "-O3",
+    "-lineinfo",
     "--expt-relaxed-constexpr",
     "-Xcompiler",
     "-fPIC,-fvisibility=hidden",
