@@ -84,9 +84,10 @@ def quantized_linear(
         The kernel (compute capability 8.0 and later) takes 1 to 16 rows of bfloat16 and, without a
         norm, float16, K a multiple of 16 with e4m3, and with int4 groups of a multiple of 32
         columns. Groups of a multiple of 128, an even number of them in a row (with zeros a multiple
-        of 4), are faster than others (benchmarks/linear.md). Torch computes the rest, and without a warning more rows, from a weight that it
-        makes of x's dtype at each call. So it does where a gradient is needed: x, bias, residual,
-        norm and scale have theirs. (`explain` answers for a call under torch.no_grad().)
+        of 4), are faster than others (benchmarks/linear.md). Torch computes the rest, and without a
+        warning more rows, from a weight that it makes of x's dtype at each call. So it does where a
+        gradient is needed: x, bias, residual, norm and scale have theirs. (`explain` answers for a
+        call under torch.no_grad().)
 
     Numerics:
         As `linear`. Numbers of e4m3 are exact in x's dtype, and sums are multiplied by the scale in
