@@ -195,7 +195,8 @@ def weight_and_error(
         wide = dequantized(weight, scale, zero)
         return wide, torch.zeros_like(wide)
     wide = dequantized(weight, scale, zero, rounded=False)
-    error = tolerance.unit(dtype) * wide.abs() + torch.finfo(dtype).smallest_normal * 2.0**-8
+    info = torch.finfo(dtype)
+    error = (wide.abs() + info.smallest_normal) * info.eps / 2
     if is_int4:
         of_sums = 2 * 143 * tolerance.accumulation(group, torch.float32)
         error = error + of_sums * scale.double().abs().repeat_interleave(group, 1)
