@@ -20,8 +20,8 @@ struct linear_form {
 // sm_80, and one everywhere.
 //
 // A quantized weight is converted before it is multiplied, which takes as long as memory takes to
-// bring it: so there are as many warps as registers and rings have room for, and more tiles of
-// e4m3, which share the x of a step.
+// bring it, or longer: so there are many warps where there is room for them, and tiles that share
+// the x of a step. Which are the fastest was measured (benchmarks/linear.md).
 // clang-format off
 inline constexpr linear_form kPlainForms[] = {
     // shared_kb row_halves tiles warps stages blocks
