@@ -30,7 +30,7 @@ HOST_SIDE = (
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"
-OF_WEIGHTS, OF_ROWS = "linear_weights.cuh", "linear_rows.cuh"
+OF_ROWS = "linear_rows.cuh"
 PRODUCER, CONSUMER = "linear_rows_producer", "linear_rows_consumer"
 BUTTERFLY = "3 takes a lane to one that has the other pair's sum, too"
 ANY_LANE = "any lane may"
@@ -58,7 +58,6 @@ LISTED: tuple[Listed, ...] = (
         OF_PASS, "block_groups::passes", "term less", "an empty pass more, which writes nothing"
     ),
     Listed(OF_PASS, "block_groups::count_of", "bound shifted", SAME),
-    Listed(OF_GENERIC, "linear_weight_factor", "length 2/2 less", "behind it is room"),
     Listed(OF_GENERIC, "linear_copy_feed::take", "bound 1/. shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::request", "guard always", "steps that nobody takes"),
     Listed(
@@ -87,20 +86,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "bound 1/3 shifted", NOT_BOUNDED),
     Listed(OF_GENERIC, "linear_copy_feed::for_each_feature", "guard never", UNUSED),
-    Listed(OF_GENERIC, "linear_copy_feed::load_ahead", "guard never", "x that nobody takes"),
-    Listed(
-        OF_WEIGHTS,
-        "linear_e4m3::convert",
-        "start 1/2 more",
-        "a bit beside those that are looked at",
-    ),
-    Listed(OF_WEIGHTS, "linear_e4m3::convert", "index 2/2 more", "any number may be the NaN"),
-    Listed(
-        OF_WEIGHTS,
-        "linear_int4::scale::load",
-        "start 1/2 more",
-        "a scale of columns and rows that there are not",
-    ),
     Listed(OF_PASS, "linear_norm::share", "argument 2/2 more", BUTTERFLY),
     Listed(OF_PASS, "linear_norm::share", "limit 3/3 more", "all four lanes have the row's sum"),
     Listed(OF_PASS, "linear_sums::clear", "bound shifted", NOT_BOUNDED),
