@@ -7,6 +7,7 @@
 #include "kernels/linear/linear_pass.cuh"
 #include "kittens/host/ceil_div.h"
 #include "kittens/host/device.h"
+#include "kittens/host/launch.cuh"
 #include "kittens/host/launch_config.h"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
@@ -34,19 +35,6 @@ void with_form_for_weight(const linear_problem& p, const F& f) {
     if (p.weight_is_constant) return f.template operator()<of_constant_weight<Config>>();
   }
   f.template operator()<Config>();
-}
-
-// Of a form of linear_forms.cuh: whether its blocks have room, and how many there are.
-template <class Config, class Shared>
-constexpr void check_form() {
-  static_assert(sizeof(Shared) <= (Config::form.blocks == 1 ? size_t{1024} * Config::form.shared_kb
-                                                            : size_t{kLinearGenericSharedBytes}));
-  static_assert(Config::form.shared_kb > 0 || host::fits_every_architecture(sizeof(Shared)),
-                "a block's shared memory");
-}
-template <class Config>
-int blocks_of(const linear_params& p) {
-  return Config::form.blocks == 1 ? p.blocks : p.generic_blocks;
 }
 
 // Bytes of a row of the weight, of which 16 are lane_cols elements, and from one to the next.
@@ -87,5 +75,27 @@ class constant_parts {
   std::array<host::memory_range, 3> ranges_{};
   size_t count_ = 0;
 };
+
+// Launches a kernel that copies by cp.async, of a form of linear_forms.cuh. `a`: what is its own.
+template <class Config, class Shared, class Arguments>
+void launch_copying(void (*kernel)(Arguments), Arguments a, const linear_params& p,
+                    host::stream s) {
+  constexpr bool kAlone = Config::form.blocks == 1;
+  static_assert(sizeof(Shared) <= (kAlone ? size_t{1024} * Config::form.shared_kb
+                                          : size_t{kLinearGenericSharedBytes}));
+  static_assert(Config::form.shared_kb > 0 || host::fits_every_architecture(sizeof(Shared)),
+                "a block's shared memory");
+  set_arguments<Config>(a, p);
+  a.x_stride = p.problem.x_stride;
+  a.weight_stride = weight_stride_bytes<Config>(p.problem);
+  a.weight_bytes = int(weight_row_bytes<Config>(p.problem));
+  const constant_parts<Config> constant(p);
+  host::launch_programmatic(kernel,
+                            {.grid = {kAlone ? p.blocks : p.generic_blocks},
+                             .block = {Config::warps * kWarp},
+                             .shared_bytes = sizeof(Shared),
+                             .constant = constant.ranges()},
+                            s, a);
+}
 
 }  // namespace thunderkittens::linear_kernels::inline KITTENS_TARGET

@@ -3,34 +3,19 @@
 
 #include "kernels/linear/linear_pass_launch.cuh"
 #include "kernels/linear/quantized_linear.cuh"
-#include "kittens/host/launch.cuh"
 
 namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 
-template <class Config>
-void launch_quantized_form(const linear_params& p, host::stream s) {
-  using shared = quantized_linear_shared<Config>;
-  check_form<Config, shared>();
-  quantized_linear_arguments a{};
-  set_arguments<Config>(a, p);
-  a.x_stride = p.problem.x_stride;
-  a.weight_stride = weight_stride_bytes<Config>(p.problem);
-  a.weight_bytes = int(weight_row_bytes<Config>(p.problem));
-  if (p.problem.group > 0) {
-    a.weight_groups = linear_groups::of(p.problem.in_features, p.problem.group);
-  }
-  const constant_parts<Config> constant(p);
-  host::launch_programmatic(quantized_linear<Config>,
-                            {.grid = {blocks_of<Config>(p)},
-                             .block = {Config::warps * kWarp},
-                             .shared_bytes = sizeof(shared),
-                             .constant = constant.ranges()},
-                            s, a);
-}
 template <class T, bool Gated, class Weight, int RowHalves, int SharedKb>
 void launch_quantized_halves(const linear_params& p, host::stream s) {
   using config = quantized_linear_config<T, Gated, Weight, RowHalves, SharedKb>;
-  with_form_for_weight<config>(p.problem, [&]<class Form> { launch_quantized_form<Form>(p, s); });
+  quantized_linear_arguments a{};
+  if (Weight::kGrouped) {
+    a.weight_groups = linear_groups::of(p.problem.in_features, p.problem.group);
+  }
+  with_form_for_weight<config>(p.problem, [&]<class Form> {
+    launch_copying<Form, quantized_linear_shared<Form>>(quantized_linear<Form>, a, p, s);
+  });
 }
 template <class T, class Weight, int SharedKb>
 void launch_quantized_weight(const linear_params& p, host::stream s) {
