@@ -18,7 +18,7 @@ void launch_linear_form(const linear_params& params, host::stream s) {
   };
   const auto* weight = static_cast<const T*>(params.tensors.weight);
   linear_tma_arguments<Config> a{};
-  a.x = decltype(a.x)::of(matrix(params.tensors.x, p.rows, p.x_stride));
+  a.x = decltype(a.x)::of_first_rows(matrix(params.tensors.x, p.rows, p.x_stride), int(p.rows));
   a.weight = decltype(a.weight)::of(matrix(weight, p.out_features, p.weight_stride));
   if constexpr (Config::gated) {
     a.up = decltype(a.up)::of(
@@ -38,12 +38,15 @@ void launch_linear(const linear_params& p, host::stream s) {
   with_form_for_weight<Config>(p.problem, [&]<class Form> { launch_linear_form<Form>(p, s); });
 }
 
-// Passes of two tiles where no block has more: their stages are smaller, and more of them.
+// Passes of no more tiles than a block has: their stages are smaller, and more of them.
 template <class T, bool Gated>
 void launch_in_passes(const linear_params& p, host::stream s) {
   const int64_t groups = host::ceil_div(p.problem.out_features, int64_t{kGroup});
   const int64_t most = host::ceil_div(groups, int64_t{p.blocks}) * (Gated ? 2 : 1);
   if (most <= 2) return launch_linear<linear_config<T, 2, Gated>>(p, s);
+  if constexpr (!Gated) {
+    if (most == 3) return launch_linear<linear_config<T, 3, Gated>>(p, s);
+  }
   launch_linear<linear_config<T, 4, Gated>>(p, s);
 }
 

@@ -26,7 +26,8 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kGroup = kLinearGroup;
-inline constexpr int kRows = kBase;  // of x: those that do not exist read as zero
+inline constexpr int kRows =
+    kBase;  // of x, with those that do not exist, at whose sums nobody looks
 
 // T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
 // each before its own of up. Step: columns.
@@ -69,6 +70,17 @@ struct linear_factors {
   rt<T, kRows, Config::step> x;
   typename Config::weight_factor weight[Config::tiles];  // tiles, or what becomes one
 };
+
+// Rows of a tile in shared memory that no copy brings, `first` and those behind it, become zeros:
+// nobody looks at their sums, but products read them. Of `threads` threads this is number `thread`.
+template <shared_tile Tile>
+KITTENS_DEVICE void clear_rows(Tile& tile, int first, int thread, int threads) {
+  static_assert(Tile::chunks == 1, "rows lie one behind the other");
+  constexpr int kRuns = Tile::cols * int(sizeof(typename Tile::dtype)) / int(sizeof(uint4));
+  for (int i = first * kRuns + thread; i < Tile::rows * kRuns; i += threads) {
+    arch::store_shared(reinterpret_cast<uint4*>(tile.data) + i, uint4{});
+  }
+}
 
 // The groups of a block, and the passes in which it has them.
 template <class Config>

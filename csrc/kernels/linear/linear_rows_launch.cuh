@@ -29,7 +29,7 @@ void launch_linear_rows(const linear_params& params, host::stream s) {
   };
   const auto* weight = static_cast<const T*>(params.tensors.weight);
   linear_rows_arguments<Config> a{};
-  a.x = decltype(a.x)::of(matrix(params.tensors.x, p.rows, p.x_stride));
+  a.x = decltype(a.x)::of_first_rows(matrix(params.tensors.x, p.rows, p.x_stride), int(p.rows));
   a.weight = decltype(a.weight)::of(matrix(weight, p.out_features, p.weight_stride));
   a.up = p.gated ? decltype(a.up)::of(matrix(weight + p.out_features * p.weight_stride,
                                              p.out_features, p.weight_stride))
@@ -59,7 +59,7 @@ void launch_linear_rows(const linear_params& params, host::stream s) {
       s, a);
 }
 
-// x's rows in tiles of 16: where they are two, the rest of x would be zeros.
+// x's rows in tiles of 16: two where that is enough.
 template <class T>
 void launch_rows_type(const linear_params& p, host::stream s) {
   if (p.problem.rows <= 2 * kRows) return launch_linear_rows<linear_rows_config<T, 2>>(p, s);

@@ -76,11 +76,12 @@ def sizes() -> list[Case]:
     return [
         *(Case((m,), 200, 72, dtype) for m in rows for dtype in (BF16, FP16)),
         *(Case((3,), k, 40) for k in (8, 56, 64, 72, 256, 264, 1000)),
-        *(Case((2,), 136, n, FP16) for n in (1, 15, 16, 17, 63, 64, 65, 300)),
+        *(Case((2,), 136, n, FP16) for n in (1, 15, 16, 17, 63, 64, 65, 180, 300)),
         *(Case((3,), k, 40, weight_layout="wide", x_layout="wide") for k in (1, 10, 63, 203)),
         Case((2, 3, 2), 64, 40),
         Case((5,), 2048, 700),
         Case((15,), 1032, 500),
+        Case((6,), 1800, 190),  # of three tiles
     ]
 
 

@@ -7,6 +7,7 @@ from tests.tools.planted import Mistake
 
 in_linear = partial(Mistake, file="kernels/linear/linear.cuh")
 in_rows = partial(Mistake, file="kernels/linear/linear_rows.cuh")
+in_rows_producer = partial(Mistake, file="kernels/linear/linear_rows_producer.cuh")
 in_pass = partial(Mistake, file="kernels/linear/linear_pass.cuh")
 in_generic = partial(Mistake, file="kernels/linear/linear_generic.cuh")
 
@@ -238,6 +239,18 @@ MISTAKES = (
         "",
         WRONG,
     ),
+    in_linear(
+        "rows_that_no_copy_brings_are_not_cleared",
+        "      clear_rows(ring_[i].x, p.rows, arch::lane_id(), kWarp);\n",
+        "",
+        "UNINITIALISED",
+    ),
+    in_linear(
+        "bytes_of_rows_that_no_copy_brings_are_waited_for",
+        "p_.rows * tma::bytes_of_row<typename Config::x_tile> +",
+        "tma::bytes<typename Config::x_tile> +",
+        ".",
+    ),
     in_rows(
         "steps_of_many_rows_are_read_before_they_have_come",
         "      shared_.steps.wait_full(at_);\n",
@@ -256,7 +269,7 @@ MISTAKES = (
         "if (arch::lane_id() == 0) shared_.steps.release_after_mma(at_);",
         "PROXY FENCE|nothing orders",
     ),
-    in_rows(
+    in_rows_producer(
         "stages_are_filled_before_they_are_empty",
         "        shared_.steps.wait_empty(at);\n",
         "",
@@ -268,13 +281,13 @@ MISTAKES = (
         "    if (arch::lane_id() == 0) producer.run();\n    begin_dependent_grid();",
         "PDL",
     ),
-    in_rows(
+    in_rows_producer(
         "x_beside_a_constant_weight_is_that_of_the_step_after_the_ring",
         "load_x(at.stage, of_x.step)",
         "load_x(at.stage, next_.step)",
         WRONG,
     ),
-    in_rows(
+    in_rows_producer(
         "up_is_gate_of_many_rows",
         "const auto& map = is_up() ? p_.up : p_.weight;",
         "const auto& map = p_.weight;",
@@ -291,6 +304,36 @@ MISTAKES = (
         "for (int c = 0; c < Config::chunks; ++c) sum += norm_[c].squares[i];",
         "sum += norm_[0].squares[i];",
         WRONG,
+    ),
+    in_rows(
+        "tiles_that_no_copy_brings_are_not_cleared",
+        "clear_rows(stage.weight[c][tile], 0, arch::thread_id(), kThreads);",
+        "",
+        "UNINITIALISED",
+    ),
+    in_rows(
+        "rows_of_many_that_no_copy_brings_are_not_cleared",
+        "        clear_rows(stage.x[c], p_.rows, arch::thread_id(), kThreads);\n",
+        "",
+        "UNINITIALISED",
+    ),
+    in_rows(
+        "tiles_of_the_first_pass_alone_are_cleared",
+        "const int tiles = mine_.count_of(i / p_.steps) * (p_.gated ? 2 : 1);",
+        "const int tiles = mine_.count_of(0) * (p_.gated ? 2 : 1);",
+        "UNINITIALISED",
+    ),
+    in_rows(
+        "the_weight_is_read_before_its_zeros_are_shown",
+        "    arch::fence_async_proxy();  // wgmma reads the weight\n",
+        "",
+        "PROXY FENCE|nothing orders",
+    ),
+    in_rows_producer(
+        "bytes_of_tiles_that_no_copy_brings_are_waited_for",
+        "(mine * tma::bytes<typename Config::box> +",
+        "(2 * tma::bytes<typename Config::box> +",
+        ".",
     ),
     in_rows(
         "rows_that_there_are_not_are_written",
@@ -316,7 +359,7 @@ MISTAKES = (
         "share_squares();\n",
         ORDERED,
     ),
-    in_rows(
+    in_rows_producer(
         "every_block_has_the_groups_of_the_first",
         "return {.first = block * p.groups_of_block + (block < more ? block : more),",
         "return {.first = 0,",

@@ -15,6 +15,7 @@ TARGETS = {
     f"{_FOLDER}/linear_generic.cuh": (GENERIC,),
     f"{_FOLDER}/linear_pass.cuh": (GENERIC, HOPPER, E4M3),
     f"{_FOLDER}/linear_rows.cuh": (ROWS,),
+    f"{_FOLDER}/linear_rows_producer.cuh": (ROWS,),
     f"{_FOLDER}/linear_weights.cuh": (INT4, E4M3),
     f"{_FOLDER}/quantized_linear.cuh": (INT4, E4M3, WIDE),
     f"{_FOLDER}/quantized_linear_feed.cuh": (INT4, E4M3, WIDE),
@@ -30,7 +31,7 @@ HOST_SIDE = (
 )
 
 OF_HOPPER, OF_GENERIC, OF_PASS = "linear.cuh", "linear_generic.cuh", "linear_pass.cuh"
-OF_ROWS = "linear_rows.cuh"
+OF_ROWS, OF_ROWS_PRODUCER = "linear_rows.cuh", "linear_rows_producer.cuh"
 PRODUCER, CONSUMER = "linear_rows_producer", "linear_rows_consumer"
 BUTTERFLY = "3 takes a lane to one that has the other pair's sum, too"
 ANY_LANE = "any lane may"
@@ -93,25 +94,25 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_PASS, "linear_sums::share", "guard always|bound (1|2)/2 shifted", UNUSED),
     Listed(OF_PASS, "multiply_groups", "guard (3|4)/4 always", UNREAD),
     Listed(OF_PASS, "multiply_groups", "barrier number (1|2)/2 more", ANY_BARRIER),
-    Listed(OF_ROWS, "", "term [12]/2 (less|more)", TUNING),
+    Listed(OF_ROWS_PRODUCER, "", "term [12]/2 (less|more)", TUNING),
     Listed(
-        OF_ROWS,
+        OF_ROWS_PRODUCER,
         "linear_rows_config",
         "start (1|4)/5 (less|more)|start (2|3)/5 double",
         TUNING,
     ),
-    Listed(OF_ROWS, "rows_part::of", "bound 1/2 shifted", SAME),
+    Listed(OF_ROWS_PRODUCER, "rows_part::of", "bound 1/2 shifted", SAME),
     Listed(
-        OF_ROWS,
+        OF_ROWS_PRODUCER,
         "rows_part::of",
         "bound 2/2 shifted|branch (1|2)/2 more",
         "the next block's first group, too, of which both store the same, or one behind the last",
     ),
-    Listed(OF_ROWS, "rows_part::count_of", "bound shifted", SAME),
-    Listed(OF_ROWS, f"{PRODUCER}::begin", "guard never", SOONER),
-    Listed(OF_ROWS, f"{PRODUCER}::load_weight", "bound 2/3 shifted", UNUSED),
-    Listed(OF_ROWS, f"{PRODUCER}::has_x", "term more", "any of the producers may bring x"),
-    Listed(OF_ROWS, f"{PRODUCER}::prefetch_first_step", ".*", IN_L2),
+    Listed(OF_ROWS_PRODUCER, "rows_part::count_of", "bound shifted", SAME),
+    Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::begin", "guard never", SOONER),
+    Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::load_weight", "bound 2/3 shifted", UNUSED),
+    Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::has_x", "term more", "any of the producers may bring x"),
+    Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::prefetch_first_step", ".*", IN_L2),
     Listed(OF_ROWS, f"{CONSUMER}::multiply", "guard 4/4 always", UNREAD),
     Listed(OF_ROWS, f"{CONSUMER}::share", "guard always", UNREAD),
     Listed(OF_ROWS, f"{CONSUMER}::share_squares", "argument 2/2 more", BUTTERFLY),

@@ -164,6 +164,46 @@ TEST(tiles_of_256_rows) {
   check_stores<st_bf<256, 64>, false>();
 }
 
+// The first rows of a tile, over ones.
+template <class Tile>
+__global__ void fetch_rows(const __grid_constant__ tma_map<Tile> map, coord at, int rows,
+                           float* out) {
+  auto& s = *reinterpret_cast<shared<Tile>*>(arch::dynamic_shared());
+  for (int i = laneid(); i < Tile::num_elements; i += 32) s.tile.data[i] = bf16(1.0f);
+  arch::fence_async_proxy();
+  arch::sync_warp();
+  if (laneid() == 0) {
+    init_semaphore(s.full, 1);
+    expect_bytes(s.full, rows * tma::bytes_of_row<Tile>);
+    tma::load_async(s.tile, map, s.full, at);
+  }
+  arch::sync_warp();
+  wait(s.full, 0);
+  scatter(out, s.tile);
+}
+
+// Bytes that do not come are waited for without end.
+TEST(the_first_rows_of_a_tile_come_alone) {
+  using tile = st_bf<16, 96>;
+  const tensor<bf16> x = cut_tensor<tile>();
+  const std::vector<bf16> values = testing::exact_values<bf16>(x.size());
+  const buffer<bf16> in(values);
+  for (const int rows : {1, 5, 8, 16}) {
+    const auto map = tma_map<tile>::of_first_rows(x.view(in.data()), rows);
+    for (const coord at : kPlaces) {
+      const buffer<float> out(size_t{tile::num_elements});
+      run(fetch_rows<tile>, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(shared<tile>)}, map,
+          at, rows, out.data());
+      testing::check_tile<tile>(out.get(), [&](int r, int c) {
+        if (r >= rows) return 1.0f;
+        const int row = int(at.r) * tile::rows + r, col = int(at.c) * tile::cols + c;
+        if (!x.has(row, col)) return 0.0f;
+        return convert<float>(values[x.index(int(at.b), int(at.d), row, col)]);
+      });
+    }
+  }
+}
+
 // Each block of a cluster fetches one tile for all of them.
 template <class Tile>
 __global__ void share(const __grid_constant__ tma_map<Tile> map, float* out) {

@@ -55,6 +55,9 @@ namespace tma {
 // Of a tile, or of anything else in shared memory.
 template <class Tile>
 inline constexpr int bytes = sizeof(Tile);
+// Of each row that a map of a tile's first rows copies (types/tma_map.cuh).
+template <shared_tile Tile>
+inline constexpr int bytes_of_row = bytes<Tile> / Tile::rows;
 
 template <shared_tile S, class M>
 KITTENS_DEVICE void load_async(S& dst, const tma_map<M>& src, semaphore& full, coord at) {

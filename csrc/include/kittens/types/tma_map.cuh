@@ -29,6 +29,12 @@ struct tma_map {
   // Throws host::error when the hardware cannot take the tensor, and says why.
   template <global_tensor G>
   static tma_map of(const G& tensor) {
+    return of_first_rows(tensor, Tile::rows);
+  }
+  // Of a tile's rows the first are copied, and tma::bytes_of_row each is what arrives; the others
+  // stay as they are.
+  template <global_tensor G>
+  static tma_map of_first_rows(const G& tensor, int rows) {
     using T = typename Tile::dtype;
     static_assert(std::same_as<typename G::dtype, T>,
                   "TMA does not convert: tensor and tile must hold the same type");
@@ -40,7 +46,7 @@ struct tma_map {
         .extent = {tensor.cols, tensor.rows, tensor.depth, tensor.batch},
         .stride_bytes = {tensor.row_stride * kBytes, tensor.depth_stride * kBytes,
                          tensor.batch_stride * kBytes},
-        .box = {Tile::chunk_cols, Tile::rows, 1, 1},
+        .box = {Tile::chunk_cols, rows, 1, 1},
         .swizzle_bytes = Tile::swizzle_bytes};
     return {host::encode_tensor_map(request)};
   }

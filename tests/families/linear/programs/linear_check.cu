@@ -12,6 +12,10 @@ TEST(two_passes_and_more_steps_than_stages) {
 TEST(more_steps_than_stages_of_the_smallest) {
   check({.rows = 5, .in_features = 2632, .out_features = 24, .blocks = 1});
 }
+TEST(passes_of_three_tiles) {
+  check({.rows = 7, .in_features = 1800, .out_features = 88, .blocks = 2, .residual = true});
+  check({.rows = 12, .in_features = 200, .out_features = 40, .blocks = 1, .normalized = true});
+}
 TEST(one_step_is_one_warps) {
   check({.rows = 1, .in_features = 8, .out_features = 1, .blocks = 1, .bias = true});
 }
