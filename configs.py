@@ -47,6 +47,17 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(name="mlp", ops=("mlp",), uses=("activation",)),
 )
 
+DEMO_KERNELS: tuple[str, ...] = (
+    "norm",
+    "activation",
+    "attention",
+    "attention_decode",
+    "rotary",
+    "linear",
+    "mlp",
+)
+"""The families that demos/generate calls: what `make demo` builds where nothing is built yet."""
+
 ARCHITECTURES: tuple[str, ...] = ("sm_90a",)
 """The GPU architectures to build for, of `sm_80`, `sm_86`, `sm_89`, `sm_90a`, `sm_100`, `sm_103`,
 `sm_120`, or `native`: of the GPUs of the machine that builds."""

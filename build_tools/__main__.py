@@ -157,9 +157,11 @@ def _new(arguments: argparse.Namespace, rest: list[str]) -> None:
 
 def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Sets up, builds, and generates text; further arguments go to the demo."""
+    import configs
     from build_tools import environment, ops
 
     environment.enter("demo")
+    ops.choose(configs.DEMO_KERNELS)
     ops.build()
     command = [sys.executable, "demos/generate/generate.py", *rest]
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode

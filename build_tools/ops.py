@@ -5,6 +5,9 @@
 """
 
 import dataclasses
+import json
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,6 +60,30 @@ def build(
         compile.install(job.output, package / "lib" / place)
     for module in package.glob("_C.*.so"):  # of earlier versions: it would hide _C.py
         module.unlink()
+
+
+def choose(families: Iterable[str], package: Path = settings.PACKAGE) -> None:
+    """Has this process build no more families than some programs need, and keep what is there.
+
+    What THUNDERKITTENS_KERNELS names is built in any case.
+
+    Args:
+        families: Those that are needed.
+        package: The folder whose library, if there is one, loses none of its families.
+    """
+    if not os.environ.get("THUNDERKITTENS_KERNELS"):
+        wanted = {kernel.name for kernel in settings.selected_kernels()}
+        wanted &= {*families, *_built_families(package)}
+        os.environ["THUNDERKITTENS_KERNELS"] = ",".join(sorted(wanted))
+
+
+def _built_families(package: Path) -> list[str]:
+    """Returns the families with CUDA code in a package's library, by what it says of its build."""
+    library = package / "lib" / LIBRARY
+    if not library.is_file():
+        return []
+    info = re.search(rb'\{\n "version": .*?\n\}\0', library.read_bytes(), re.DOTALL)
+    return list(json.loads(info[0][:-1])["kernels"]) if info else []
 
 
 def build_kernels(package: Path, toolkit: toolchain.Cuda | None) -> None:

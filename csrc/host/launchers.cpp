@@ -60,7 +60,7 @@ std::string op_launchers::why_not(const device& d) const {
     if (a >= architecture::simulator || !is_built_for(a)) continue;
     built += (built.empty() ? "" : ", ") + std::string(name(a));
   }
-  if (built.empty()) return "not built: select it in configs.py";
+  if (built.empty()) return "left out of this build, by make demo or configs.py";
   return "the GPU is sm_" + std::to_string(d.major) + std::to_string(d.minor) + "; built for " +
          built;
 }

@@ -1,12 +1,17 @@
 """configs.py is complete, and what the environment's variables ask for is understood."""
 
+import ast
 import dataclasses
+import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import configs
-from build_tools import cuda, settings, toolchain
+import thunderkittens
+from build_tools import cuda, ops, settings, toolchain
 from build_tools.settings import ROOT, BuildError
 
 FAMILIES = sorted(path.name for path in (ROOT / "csrc" / "kernels").iterdir() if path.is_dir())
@@ -44,6 +49,61 @@ def test_ops_have_one_family():
 def test_kernels_are_selected_by_family_or_op(monkeypatch, name):
     monkeypatch.setenv("THUNDERKITTENS_KERNELS", name)
     assert [kernel.name for kernel in settings.selected_kernels()] == ["norm"]
+
+
+def test_the_demo_builds_what_it_calls_and_what_is_there(monkeypatch, tmp_path):
+    def chosen(families):
+        monkeypatch.delenv("THUNDERKITTENS_KERNELS", raising=False)
+        ops.choose(families, tmp_path)
+        return [kernel.name for kernel in settings.selected_kernels()]
+
+    assert chosen(["norm", "linear"]) == ["norm", "linear"]
+    info = {"version": "0.1.0+torch2.11.cu130", "kernels": {"rotary": ["sm_90a"], "norm": []}}
+    library = tmp_path / "lib" / ops.LIBRARY
+    library.parent.mkdir()
+    library.write_bytes(b"\x7fELF\0" + json.dumps(info, indent=1).encode() + b"\0}\n}\0")
+    assert chosen(["norm", "linear"]) == ["norm", "rotary", "linear"]
+    library.write_bytes(b"\x7fELF\0")
+    assert chosen(["norm", "linear"]) == ["norm", "linear"]
+    monkeypatch.setenv("THUNDERKITTENS_KERNELS", "adamw")
+    ops.choose(["norm"], tmp_path)
+    assert [kernel.name for kernel in settings.selected_kernels()] == ["adamw"]
+
+
+def test_the_demo_calls_no_other_families():
+    """Which ops the modules of demos/generate name, and the layers whose modules they name."""
+    called = {name for path in _modules_of("generate") for name in _names_of_package(path)}
+    assert {"attention", "cache_append", "swiglu", "AddRMSNorm", "QuantizedLinear"} <= called
+    for layer in called & set(thunderkittens.nn.__all__):
+        module = sys.modules[getattr(thunderkittens.nn, layer).__module__]
+        called |= {name for name, value in vars(module).items() if callable(value)}
+    families = {kernel.name for kernel in configs.KERNELS if called & set(kernel.ops)}
+    assert families == set(configs.DEMO_KERNELS)
+
+
+def _modules_of(demo: str) -> set[Path]:
+    """The files of a demo, and those of demos/models that they import, and so on."""
+    left = sorted((ROOT / "demos" / demo).glob("*.py"))
+    found: set[Path] = set()
+    while left:
+        path = left.pop()
+        if path in found:
+            continue
+        found.add(path)
+        names = re.findall(r"^from models\.(\w+) import", path.read_text(), re.MULTILINE)
+        left += [ROOT / "demos" / "models" / f"{name}.py" for name in names]
+    return found
+
+
+def _names_of_package(path: Path) -> set[str]:
+    """What a module names of thunderkittens and thunderkittens.nn."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("thunderkittens"):
+            names |= {name.name for name in node.names}
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    return names
 
 
 def test_unknown_kernel_suggests_the_nearest(monkeypatch):

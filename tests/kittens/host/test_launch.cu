@@ -164,9 +164,9 @@ constexpr host::kernel_entry<parameters> kNowhere{"test_nowhere"};
 TEST(a_handle_says_why_there_is_none) {
   const host::kernel_handle nowhere(kNowhere);
   CHECK_EQUAL(nowhere.why_not(host::simulated_device()), "the simulator has no kernel of this op");
-  CHECK_EQUAL(nowhere.why_not(gpu(9, 0)), "not built: select it in configs.py");
+  CHECK_EQUAL(nowhere.why_not(gpu(9, 0)), "left out of this build, by make demo or configs.py");
   CHECK_EQUAL(error_of([&] { nowhere.on(gpu(9, 0)); }),
-              "test_nowhere: not built: select it in configs.py");
+              "test_nowhere: left out of this build, by make demo or configs.py");
 }
 
 // A launcher that is never called.
