@@ -52,28 +52,29 @@ def test_kernels_are_selected_by_family_or_op(monkeypatch, name):
 
 
 def test_the_demo_builds_what_it_calls_and_what_is_there(monkeypatch, tmp_path):
-    def chosen(families):
+    names = [kernel.name for kernel in configs.KERNELS]
+
+    def chosen():
         monkeypatch.delenv("THUNDERKITTENS_KERNELS", raising=False)
-        ops.choose(families, tmp_path)
+        ops.choose([names[0], names[3]], tmp_path)
         return [kernel.name for kernel in settings.selected_kernels()]
 
-    assert chosen(["norm", "linear"]) == ["norm", "linear"]
-    info = {"version": "0.1.0+torch2.11.cu130", "kernels": {"rotary": ["sm_90a"], "norm": []}}
+    assert chosen() == [names[0], names[3]]
+    info = {"version": "0.1.0", "kernels": {names[1]: ["sm_90a"], names[0]: []}}
     library = tmp_path / "lib" / ops.LIBRARY
     library.parent.mkdir()
     library.write_bytes(b"\x7fELF\0" + json.dumps(info, indent=1).encode() + b"\0}\n}\0")
-    assert chosen(["norm", "linear"]) == ["norm", "rotary", "linear"]
+    assert chosen() == [names[0], names[1], names[3]]
     library.write_bytes(b"\x7fELF\0")
-    assert chosen(["norm", "linear"]) == ["norm", "linear"]
-    monkeypatch.setenv("THUNDERKITTENS_KERNELS", "adamw")
-    ops.choose(["norm"], tmp_path)
-    assert [kernel.name for kernel in settings.selected_kernels()] == ["adamw"]
+    assert chosen() == [names[0], names[3]]
+    monkeypatch.setenv("THUNDERKITTENS_KERNELS", names[2])
+    ops.choose([names[0]], tmp_path)
+    assert [kernel.name for kernel in settings.selected_kernels()] == [names[2]]
 
 
 def test_the_demo_calls_no_other_families():
     """Which ops the modules of demos/generate name, and the layers whose modules they name."""
     called = {name for path in _modules_of("generate") for name in _names_of_package(path)}
-    assert {"attention", "cache_append", "swiglu", "AddRMSNorm", "QuantizedLinear"} <= called
     for layer in called & set(thunderkittens.nn.__all__):
         module = sys.modules[getattr(thunderkittens.nn, layer).__module__]
         called |= {name for name, value in vars(module).items() if callable(value)}

@@ -71,6 +71,7 @@ class linear_tma_feed {
         request(i);
       }
     }
+#pragma unroll 1
     for (int i = 0; i < Config::stages; ++i) {  // while what has been asked for comes
       clear_rows(ring_[i].x, p.rows, arch::lane_id(), kWarp);
     }

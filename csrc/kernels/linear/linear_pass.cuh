@@ -77,6 +77,7 @@ template <shared_tile Tile>
 KITTENS_DEVICE void clear_rows(Tile& tile, int first, int thread, int threads) {
   static_assert(Tile::chunks == 1, "rows lie one behind the other");
   constexpr int kRuns = Tile::cols * int(sizeof(typename Tile::dtype)) / int(sizeof(uint4));
+#pragma unroll 1  // what is run once is short: it comes from memory, too
   for (int i = first * kRuns + thread; i < Tile::rows * kRuns; i += threads) {
     arch::store_shared(reinterpret_cast<uint4*>(tile.data) + i, uint4{});
   }

@@ -47,7 +47,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         OF_HOPPER,
         "linear_tma_feed::linear_tma_feed",
-        "subscript 2/3 next",
+        "subscript 2/4 next",
         "each warp has the semaphores of the next",
     ),
     Listed(OF_HOPPER, "linear_tma_feed::take", "bound 1/2 shifted", NOT_BOUNDED),
@@ -110,7 +110,6 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(OF_ROWS_PRODUCER, "rows_part::count_of", "bound shifted", SAME),
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::begin", "guard never", SOONER),
-    Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::load_weight", "bound 2/3 shifted", UNUSED),
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::has_x", "term more", "any of the producers may bring x"),
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::prefetch_first_step", ".*", IN_L2),
     Listed(OF_ROWS, f"{CONSUMER}::multiply", "guard 4/4 always", UNREAD),
