@@ -112,6 +112,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::begin", "guard never", SOONER),
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::has_x", "term more", "any of the producers may bring x"),
     Listed(OF_ROWS_PRODUCER, f"{PRODUCER}::prefetch_first_step", ".*", IN_L2),
+    Listed(OF_ROWS, f"{CONSUMER}::begin", "barrier number more", ANY_BARRIER),
     Listed(OF_ROWS, f"{CONSUMER}::multiply", "guard 4/4 always", UNREAD),
     Listed(OF_ROWS, f"{CONSUMER}::share", "guard always", UNREAD),
     Listed(OF_ROWS, f"{CONSUMER}::share_squares", "argument 2/2 more", BUTTERFLY),
