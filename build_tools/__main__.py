@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def _demo(arguments: argparse.Namespace, rest: list[str]) -> int:
     from build_tools import environment, ops
 
     environment.enter("demo")
-    ops.choose(configs.DEMO_KERNELS)
+    os.environ["THUNDERKITTENS_KERNELS"] = ",".join(ops.families_for(configs.DEMO_KERNELS))
     ops.build()
     command = [sys.executable, "demos/generate/generate.py", *rest]
     return subprocess.run(command, cwd=ROOT, env=environment.variables()).returncode

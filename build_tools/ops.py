@@ -62,19 +62,22 @@ def build(
         module.unlink()
 
 
-def choose(families: Iterable[str], package: Path = settings.PACKAGE) -> None:
-    """Has this process build no more families than some programs need, and keep what is there.
-
-    What THUNDERKITTENS_KERNELS names is built in any case.
+def families_for(needed: Iterable[str], package: Path = settings.PACKAGE) -> list[str]:
+    """Returns what to build where some programs are to run, and nothing is to be lost.
 
     Args:
-        families: Those that are needed.
-        package: The folder whose library, if there is one, loses none of its families.
+        needed: The families that they call.
+        package: The folder whose library, if there is one, keeps its families.
+
+    Returns:
+        Of the selected families those that are needed or there already; all that
+        THUNDERKITTENS_KERNELS names, if it is set.
     """
-    if not os.environ.get("THUNDERKITTENS_KERNELS"):
-        wanted = {kernel.name for kernel in settings.selected_kernels()}
-        wanted &= {*families, *_built_families(package)}
-        os.environ["THUNDERKITTENS_KERNELS"] = ",".join(sorted(wanted))
+    selected = [kernel.name for kernel in settings.selected_kernels()]
+    if os.environ.get("THUNDERKITTENS_KERNELS"):
+        return selected
+    wanted = {*needed, *_built_families(package)}
+    return [name for name in selected if name in wanted]
 
 
 def _built_families(package: Path) -> list[str]:

@@ -53,23 +53,17 @@ def test_kernels_are_selected_by_family_or_op(monkeypatch, name):
 
 def test_the_demo_builds_what_it_calls_and_what_is_there(monkeypatch, tmp_path):
     names = [kernel.name for kernel in configs.KERNELS]
-
-    def chosen():
-        monkeypatch.setenv("THUNDERKITTENS_KERNELS", "")  # so that it is gone behind the test
-        ops.choose([names[0], names[3]], tmp_path)
-        return [kernel.name for kernel in settings.selected_kernels()]
-
-    assert chosen() == [names[0], names[3]]
+    needed = [names[0], names[3]]
+    assert ops.families_for(needed, tmp_path) == needed
     info = {"version": "0.1.0", "kernels": {names[1]: ["sm_90a"], names[0]: []}}
     library = tmp_path / "lib" / ops.LIBRARY
     library.parent.mkdir()
     library.write_bytes(b"\x7fELF\0" + json.dumps(info, indent=1).encode() + b"\0}\n}\0")
-    assert chosen() == [names[0], names[1], names[3]]
+    assert ops.families_for(needed, tmp_path) == [names[0], names[1], names[3]]
     library.write_bytes(b"\x7fELF\0")
-    assert chosen() == [names[0], names[3]]
+    assert ops.families_for(needed, tmp_path) == needed
     monkeypatch.setenv("THUNDERKITTENS_KERNELS", names[2])
-    ops.choose([names[0]], tmp_path)
-    assert [kernel.name for kernel in settings.selected_kernels()] == [names[2]]
+    assert ops.families_for(needed, tmp_path) == [names[2]]
 
 
 def test_the_demo_calls_no_other_families():
