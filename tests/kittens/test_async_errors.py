@@ -83,6 +83,10 @@ MISTAKES = {  # the sentence: the body of a function, with `using` for D, A, B
         "tma_map<st_bf<16, 16, ducks::st_layout::naive>> map; (void)map;",
     ),
     "TMA moves tiles of up to 256 rows": ("", "tma_map<st_bf<272, 16>> map; (void)map;"),
+    "a tile with padding is a tensor's only one in a row: tma_sequence_map": (
+        "",
+        "tma_map<st_bf<16, 80, ducks::st_layout::swizzle_128>> map; (void)map;",
+    ),
     "TMA does not convert": ("", "tma_map<st_bf<16, 16>>::of(gl<float>::vector(nullptr, 16));"),
     "TMA moves the tile that the map was made for": (
         "",

@@ -60,6 +60,7 @@ MISTAKES = {
     "mma: c must be a tile like d": ["mma_ABt(s, p, p, wide)"],
     "a tile's rows and columns must be multiples of 16": ["rt_fl<16, 24> odd", "st_bf<8, 64> odd"],
     "the layout of a register tile is": ["rt<float, 16, 16, ducks::st_layout::swizzle> odd"],
+    "the layout of a shared tile is": ["st<float, 16, 16, ducks::rt_layout::row> odd"],
 }
 KERNEL = """#include "all.h"
 using namespace kittens;

@@ -122,6 +122,26 @@ KITTENS_DEVICE void scatter(float* dst, const S& src) {
   }
 }
 
+// ---- padding (ducks::st_layout::swizzle_128)
+
+// A tile with its padding, as a tile of more columns in the same memory.
+template <shared_tile S>
+using with_padding = st<typename S::dtype, S::rows, S::cols + S::padding_cols, typename S::layout>;
+template <shared_tile S>
+KITTENS_DEVICE with_padding<S>& with_padding_of(S& s) {
+  return reinterpret_cast<with_padding<S>&>(s);
+}
+
+// NaNs in the padding, which nothing is to read; by the one warp that calls.
+template <shared_tile S>
+KITTENS_DEVICE void spoil_padding(S& dst) {
+  for (int i = arch::lane_id(); i < S::rows * S::padding_cols; i += kWarp) {
+    const int r = i % S::rows, c = S::cols + i / S::rows;
+    dst(r, c) = convert<typename S::dtype>(std::bit_cast<float>(0x7fc00000u));
+  }
+  arch::sync_warp();
+}
+
 // ---- running and checking
 
 // What `kernel(in, out)` leaves in the `n` floats of `out`, run by one warp.
@@ -178,7 +198,7 @@ void for_each_register_tile(F f) {
 }
 
 // Calls f.operator()<S>() for shared tiles of every dtype, shape and layout; chunks of 32, 64 and
-// 128 bytes are among them.
+// 128 bytes are among them, and padding.
 template <class F>
 void for_each_shared_tile(F f) {
   for_each_dtype([&]<class T>() {
@@ -186,6 +206,7 @@ void for_each_shared_tile(F f) {
       f.template operator()<st<T, Rows, Cols, ducks::st_layout::swizzle>>();
       f.template operator()<st<T, Rows, Cols, ducks::st_layout::naive>>();
     });
+    f.template operator()<st<T, 32, 48, ducks::st_layout::swizzle_128>>();
   });
 }
 

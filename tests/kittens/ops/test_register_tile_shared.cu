@@ -56,6 +56,52 @@ TEST(every_layout_and_shape) {
   check_both_ways<rt_fl<16, 96>, st_fl<16, 96>>();
 }
 
+// A tile with padding, which is NaNs before a load, and after a store what it was before.
+template <class R, class S>
+__global__ void load_padded(const float* in, float* out) {
+  S& shared = shared_of_block<S>();
+  spoil_padding(shared);
+  gather(shared, in);
+  R tile;
+  load(tile, shared);
+  scatter(out, tile);
+}
+
+template <class R, class S>
+__global__ void store_padded(const float* in, float* out) {
+  S& shared = shared_of_block<S>();
+  gather(with_padding_of(shared), in + R::num_elements);
+  R tile;
+  gather(tile, in);
+  store(shared, tile);
+  scatter(out, with_padding_of(shared));
+}
+
+template <class R, class S>
+void check_padded() {
+  using whole = with_padding<S>;
+  static_assert(S::padding_cols > 0 && sizeof(whole) == sizeof(S));
+  const std::vector<float> in_shared = random_tile<S>(4), before = random_tile<whole>(6);
+  std::vector<float> in = random_tile<R>(5);
+  in.insert(in.end(), before.begin(), before.end());
+  check_tile<R>(run_on_tile(load_padded<R, S>, in_shared, R::num_elements, sizeof(S)),
+                [&](int r, int c) { return in_shared[r * S::cols + c]; });
+  check_tile<whole>(run_on_tile(store_padded<R, S>, in, whole::num_elements, sizeof(S)),
+                    [&](int r, int c) {
+                      return c < S::cols ? in[r * S::cols + c] : before[r * whole::cols + c];
+                    });
+}
+
+TEST(padding_is_left_alone) {
+  for_each_dtype([&]<class T>() {
+    check_padded<rt<T, 32, 80, rt_layout::row>, st<T, 32, 80, st_layout::swizzle_128>>();
+    check_padded<rt<T, 16, 80, rt_layout::col>, st<T, 16, 80, st_layout::swizzle_128>>();
+    check_padded<rt<T, 32, 16, rt_layout::row>, st<T, 32, 16, st_layout::swizzle_128>>();
+  });
+  check_padded<rt_bf<16, 96>, st_bf<16, 96, st_layout::swizzle_128>>();
+  check_padded<rt_hf<32, 96, rt_layout::col>, st_hf<32, 96, st_layout::swizzle_128>>();
+}
+
 TEST(every_conversion) {
   for_each_dtype([&]<class T>() {
     for_each_dtype([&]<class U>() {
@@ -101,9 +147,9 @@ __global__ void through_shared(const float* in, float* out) {
   scatter(out + 2 * S::num_elements + warp * kWarpElements, tile);
 }
 
-template <class R, int Warps>
+template <class R, int Warps, class Layout = st_layout::swizzle>
 void check_group() {
-  using S = st<bf16, Warps * R::rows, R::cols>;
+  using S = st<bf16, Warps * R::rows, R::cols, Layout>;
   constexpr int n = 2 * S::num_elements;  // of two groups
   const buffer<float> in(exact_values<float>(n)), out(size_t{2 * n});
   run(through_shared<R, S, Warps>,
@@ -117,6 +163,8 @@ TEST(the_warps_of_a_group_hold_rows_below_each_other) {
   check_group<rt_bf<16, 16>, 4>();
   check_group<rt_bf<32, 48, rt_layout::col>, 3>();
   check_group<rt_fl<16, 32, rt_layout::col>, 2>();
+  check_group<rt_bf<16, 80>, 4, st_layout::swizzle_128>();
+  check_group<rt_bf<16, 96, rt_layout::col>, 2, st_layout::swizzle_128>();
 }
 
 // ---- and their vectors

@@ -139,6 +139,7 @@ TEST(reductions_by_groups) {
   check_reductions<4, st_fl<32, 48>>();
   check_reductions<3, st_hf<32, 48, ducks::st_layout::naive>>();
   check_reductions<8, st_bf<16, 64>>();
+  check_reductions<4, st_bf<64, 80, ducks::st_layout::swizzle_128>>();
 }
 
 // The order of a reduction does not depend on who does it.

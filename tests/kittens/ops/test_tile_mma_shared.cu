@@ -45,6 +45,7 @@ __global__ void multiply(const float* in, float* out) {
   typename P::d_tile d[3];
   gather(a, in);
   gather(b, in + a.num_elements);
+  spoil_padding(b);
   gather(d[1], in + a.num_elements + b.num_elements);
   if constexpr (P::kUse == Rows) {
     P::multiply(d, a, b);
@@ -96,6 +97,11 @@ void check_shapes() {
 TEST(products_of_bf16) { check_shapes<bf16, st_layout::swizzle>(); }
 TEST(products_of_half) { check_shapes<half, st_layout::swizzle>(); }
 TEST(products_of_tiles_without_swizzle) { check_shapes<bf16, st_layout::naive>(); }
+TEST(products_of_padded_tiles) {
+  check_product<bf16, st_layout::swizzle_128, 16, 80, 32, false>();
+  check_product<bf16, st_layout::swizzle_128, 32, 32, 80, true>();
+  check_product<half, st_layout::swizzle_128, 16, 16, 96, true, 64, 40>();
+}
 TEST(some_rows_of_the_right_side) {
   check_product<bf16, st_layout::swizzle, 16, 32, 64, true, 64, 32>();
   check_product<bf16, st_layout::swizzle, 16, 128, 16, false, 48, 16>();

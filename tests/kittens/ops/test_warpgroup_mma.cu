@@ -1,6 +1,6 @@
 // ops/warpgroup_mma.cuh: products of a warpgroup, in each orientation, with every swizzle, a from
-// shared memory and from registers. The values are small whole numbers, so that the sums are exact
-// in whatever order the hardware adds.
+// shared memory and from registers; tiles with padding, which is NaNs here. The values are small
+// whole numbers, so that the sums are exact in whatever order the hardware adds.
 #include "tiles.h"
 
 using namespace kittens;
@@ -9,6 +9,7 @@ using testing::check_tile;
 using testing::gather;
 using testing::run;
 using testing::scatter;
+using testing::spoil_padding;
 
 namespace {
 
@@ -17,10 +18,10 @@ enum class product { AB, ABt, AtB, AtBt };
 constexpr bool a_transposed(product p) { return p == product::AtB || p == product::AtBt; }
 constexpr bool b_transposed(product p) { return p == product::ABt || p == product::AtBt; }
 
-template <product P, class T, int N, int K>
+template <product P, class T, int N, int K, class Layout>
 struct tiles {
-  using a = std::conditional_t<a_transposed(P), st<T, K, 64>, st<T, 64, K>>;
-  using b = std::conditional_t<b_transposed(P), st<T, N, K>, st<T, K, N>>;
+  using a = std::conditional_t<a_transposed(P), st<T, K, 64, Layout>, st<T, 64, K, Layout>>;
+  using b = std::conditional_t<b_transposed(P), st<T, N, K, Layout>, st<T, K, N, Layout>>;
   using d = rt_fl<16, N>;
   a shared_a;
   b shared_b;
@@ -59,14 +60,16 @@ KITTENS_DEVICE void multiply(const A& a, const B& b, const float* c, float* sum,
   scatter(plain + first, d);
 }
 
-template <product P, bool FromRegisters, class T, int N, int K>
+template <product P, bool FromRegisters, class T, int N, int K, class Layout>
 __global__ void __launch_bounds__(128)
     products(const float* a, const float* b, const float* c, float* sum, float* plain) {
-  using tiles = tiles<P, T, N, K>;
+  using tiles = tiles<P, T, N, K, Layout>;
   auto& s = *reinterpret_cast<tiles*>(arch::dynamic_shared());
   if (arch::warp_id() == 0) {
     gather(s.shared_a, a);
     gather(s.shared_b, b);
+    spoil_padding(s.shared_a);
+    spoil_padding(s.shared_b);
     arch::fence_async_proxy();
   }
   arch::sync_block();
@@ -87,14 +90,15 @@ std::vector<float> whole_numbers(int n, unsigned seed) {
   return values;
 }
 
-template <product P, bool FromRegisters, class T, int N, int K>
+template <product P, bool FromRegisters, class T, int N, int K,
+          class Layout = ducks::st_layout::swizzle>
 void check_product() {
   using out = rt_fl<64, N>;
   const auto a = whole_numbers(64 * K, 1), b = whole_numbers(N * K, 2),
              c = whole_numbers(64 * N, 3);
   const buffer<float> a_in(a), b_in(b), c_in(c), sum(size_t{64 * N}), plain(size_t{64 * N});
-  run(products<P, FromRegisters, T, N, K>,
-      {.grid = {1}, .block = {128}, .shared_bytes = sizeof(tiles<P, T, N, K>)}, a_in.data(),
+  run(products<P, FromRegisters, T, N, K, Layout>,
+      {.grid = {1}, .block = {128}, .shared_bytes = sizeof(tiles<P, T, N, K, Layout>)}, a_in.data(),
       b_in.data(), c_in.data(), sum.data(), plain.data());
   const auto want = [&](int row, int col) {
     float total = 0.0f;
@@ -136,6 +140,24 @@ TEST(products_of_half) {
   check_product<product::AtB, false, half, 128, 64>();
   check_product<product::AtBt, false, half, 128, 64>();
 }
+
+// a has padding where it is [64, K], b in both orientations: it lies behind the last columns of N,
+// or of K.
+template <product P, bool FromRegisters, class T>
+void check_padded_shapes() {
+  using padded = ducks::st_layout::swizzle_128;
+  check_product<P, FromRegisters, T, 80, 96, padded>();
+  check_product<P, FromRegisters, T, 96, 80, padded>();
+  check_product<P, FromRegisters, T, 16, 48, padded>();
+  check_product<P, FromRegisters, T, 208, 16, padded>();
+}
+
+TEST(mma_AB_of_padded_tiles) { check_padded_shapes<product::AB, false, bf16>(); }
+TEST(mma_AB_of_padded_b) { check_padded_shapes<product::AB, true, half>(); }
+TEST(mma_ABt_of_padded_tiles) { check_padded_shapes<product::ABt, false, bf16>(); }
+TEST(mma_ABt_of_padded_b) { check_padded_shapes<product::ABt, true, half>(); }
+TEST(mma_AtB_of_padded_b) { check_padded_shapes<product::AtB, false, bf16>(); }
+TEST(mma_AtBt_of_padded_b) { check_padded_shapes<product::AtBt, false, half>(); }
 
 // Two warpgroups, each with its own rows; two groups of products under way, and a wait for the
 // older.

@@ -8,26 +8,32 @@ using testing::gather;
 using testing::round_to;
 using testing::run;
 using testing::scatter;
+using testing::spoil_padding;
 
 namespace {
 
 constexpr int kWarps = 4;
 
-template <class T, int K, int N, int Products>
+template <class T, int K, int N, int Products, class Layout>
 struct operands {
-  st_ones<T, K, N> b[Products];
+  st_ones<T, K, N, Layout> b[Products];
 };
 
-// d = c, then d += a[i]·b[i] with row sums, for all i at a time; `plain` the same by mma_AB.
-template <class T, int K, int N, int Products>
+// d = c, then d += a[i]·b[i] with row sums, for all i at a time; `plain` the same by mma_AB. Where
+// the ones are in padding, the rest of it is NaNs.
+template <class T, int K, int N, int Products, class Layout>
 __global__ void __launch_bounds__(128) products(const float* a, const float* b, const float* c,
                                                 float* with_sums, float* plain, float* sums) {
-  auto& s = *reinterpret_cast<operands<T, K, N, Products>*>(arch::dynamic_shared());
-  for (int i = 0; i < Products; ++i) {
-    if (arch::warp_id() == 0) gather(s.b[i].tile, b + i * K * N);
-    warpgroup::one(s.b[i].ones);
+  auto& s = *reinterpret_cast<operands<T, K, N, Products, Layout>*>(arch::dynamic_shared());
+  if (arch::warp_id() == 0) {
+    for (int i = 0; i < Products; ++i) {
+      gather(s.b[i].tile, b + i * K * N);
+      spoil_padding(s.b[i].tile);
+    }
+    arch::fence_async_proxy();
   }
-  arch::fence_async_proxy();
+  arch::sync_block();
+  for (int i = 0; i < Products; ++i) warpgroup::set_ones(s.b[i]);
   arch::sync_block();
   const int warp = arch::warp_id();
   rt<T, 16, K> rows[Products];
@@ -63,7 +69,7 @@ std::vector<float> whole_numbers(int n, int most, unsigned seed) {
   return values;
 }
 
-template <class T, int K, int N, int Products>
+template <class T, int K, int N, int Products, class Layout = ducks::st_layout::swizzle>
 struct problem {
   static constexpr int kAll = N + 16;  // columns of d
   // Of a's numbers, T holds the multiples of 4 (half) and of 16 (bf16) alone: most are rounded.
@@ -82,8 +88,8 @@ struct problem {
   void compute() {
     const buffer<float> a_in(a), b_in(b), c_in(c), with_sums_out(size_t{64 * kAll}),
         plain_out(size_t{64 * N}), sums_out(size_t{64});
-    run(products<T, K, N, Products>,
-        {.grid = {1}, .block = {128}, .shared_bytes = sizeof(operands<T, K, N, Products>)},
+    run(products<T, K, N, Products, Layout>,
+        {.grid = {1}, .block = {128}, .shared_bytes = sizeof(operands<T, K, N, Products, Layout>)},
         a_in.data(), b_in.data(), c_in.data(), with_sums_out.data(), plain_out.data(),
         sums_out.data());
     with_sums = with_sums_out.get();
@@ -110,9 +116,9 @@ struct problem {
   }
 };
 
-template <class T, int K, int N, int Products = 1>
+template <class T, int K, int N, int Products = 1, class Layout = ducks::st_layout::swizzle>
 void check_product() {
-  problem<T, K, N, Products> p;
+  problem<T, K, N, Products, Layout> p;
   p.compute();
   check_tile<rt_fl<64, N + 16>>(p.with_sums, [&](int row, int col) {
     if (col < N) return p.element(row, col);
@@ -147,6 +153,15 @@ TEST(several_products_add_up) {
   check_product<half, 48, 96, 2>();
 }
 
+TEST(ones_in_the_padding) {
+  using padded = ducks::st_layout::swizzle_128;
+  check_product<bf16, 32, 80, 1, padded>();
+  check_product<bf16, 80, 96, 2, padded>();
+  check_product<half, 48, 16, 1, padded>();
+  check_product<half, 16, 240, 1, padded>();
+  check_product<bf16, 32, 64, 1, padded>();  // no padding: a chunk of ones
+}
+
 // Numbers whose sums are rounded: the product is that of mma_AB to the bit, the sums are close.
 template <class T, int K, int N>
 void check_rounding() {
@@ -170,13 +185,13 @@ TEST(rounding_is_that_of_mma_AB) {
   check_rounding<half, 64, 48>();
 }
 
-// The ones are set once; the tile beside them is filled again for each product. Two warpgroups
-// share them, each with its own rows.
+// The ones are set once, in a chunk of their own or in the padding; the tile beside them is filled
+// again for each product. Two warpgroups share them, each with its own rows.
+template <int K, int N, class Layout>
 __global__ void __launch_bounds__(256)
     in_turn(const float* a, const float* b, float* products, float* sums, int rounds) {
-  constexpr int K = 32, N = 64;
-  auto& s = *reinterpret_cast<st_ones<bf16, K, N>*>(arch::dynamic_shared());
-  group<8>::one(s.ones);
+  auto& s = *reinterpret_cast<st_ones<bf16, K, N, Layout>*>(arch::dynamic_shared());
+  group<8>::set_ones(s);
   rt_fl<16, N + 16> d;
   zero(d);
   for (int round = 0; round < rounds; ++round) {
@@ -198,11 +213,13 @@ __global__ void __launch_bounds__(256)
   scatter(sums + arch::warp_id() * 16, vec);
 }
 
-TEST(the_ones_are_set_once) {
-  constexpr int K = 32, N = 64, kRounds = 3, kAll = N + 16;
+template <int N, class Layout>
+void check_rounds() {
+  constexpr int K = 32, kRounds = 3, kAll = N + 16;
   const auto a = whole_numbers(kRounds * 128 * K, 100, 6), b = whole_numbers(kRounds * K * N, 8, 7);
   const buffer<float> a_in(a), b_in(b), products(size_t{128 * kAll}), sums(size_t{128});
-  run(in_turn, {.grid = {1}, .block = {256}, .shared_bytes = sizeof(st_ones<bf16, K, N>)},
+  run(in_turn<K, N, Layout>,
+      {.grid = {1}, .block = {256}, .shared_bytes = sizeof(st_ones<bf16, K, N, Layout>)},
       a_in.data(), b_in.data(), products.data(), sums.data(), kRounds);
   const auto want = [&](int row, int col) {
     float total = 0.0f;
@@ -218,6 +235,11 @@ TEST(the_ones_are_set_once) {
   check_tile<rt_fl<128, kAll>>(products.get(), want);
   const std::vector<float> got = sums.get();
   for (int row = 0; row < 128; ++row) CHECK_EQUAL(got[row], want(row, N));
+}
+
+TEST(the_ones_are_set_once) {
+  check_rounds<64, ducks::st_layout::swizzle>();
+  check_rounds<80, ducks::st_layout::swizzle_128>();
 }
 
 }  // namespace

@@ -7,27 +7,32 @@ using testing::check_tile;
 using testing::gather;
 using testing::run;
 using testing::scatter;
+using testing::spoil_padding;
 
 namespace {
 
 // Of Some among All rows: a bᵀ, with a [64, Cols] and a column of d for each of b's rows; and p b,
-// with row sums, where p [64, Some] comes from registers.
-template <class T, int All, int Some, int Cols>
+// with row sums, where p [64, Some] comes from registers. Padding is NaNs.
+template <class T, int All, int Some, int Cols, class Layout>
 __global__ void __launch_bounds__(128)
     products(const float* a, const float* p, const float* b, int first, float* abt, float* pb) {
   struct operands {
-    st<T, 64, Cols> a;
-    st<T, All, Cols> b;
-    st_ones<T, All, Cols> b_and_ones;
+    st<T, 64, Cols, Layout> a;
+    st<T, All, Cols, Layout> b;
+    st_ones<T, All, Cols, Layout> b_and_ones;
   };
   auto& s = *reinterpret_cast<operands*>(arch::dynamic_shared());
   if (arch::warp_id() == 0) {
     gather(s.a, a);
     gather(s.b, b);
     gather(s.b_and_ones.tile, b);
+    spoil_padding(s.a);
+    spoil_padding(s.b);
+    spoil_padding(s.b_and_ones.tile);
+    arch::fence_async_proxy();
   }
-  warpgroup::one(s.b_and_ones.ones);
-  arch::fence_async_proxy();
+  arch::sync_block();
+  warpgroup::set_ones(s.b_and_ones);
   arch::sync_block();
   rt<T, 16, Some> rows;
   gather(rows, p + arch::warp_id() * 16 * Some);
@@ -51,15 +56,15 @@ std::vector<float> whole_numbers(int n, unsigned seed) {
   return values;
 }
 
-template <class T, int All, int Some, int Cols>
+template <class T, int All, int Some, int Cols, class Layout = ducks::st_layout::swizzle>
 void check_rows(int first) {
   const auto a = whole_numbers(64 * Cols, 1), p = whole_numbers(64 * Some, 2),
              b = whole_numbers(All * Cols, 3);
   const buffer<float> a_in(a), p_in(p), b_in(b), abt(size_t{64 * Some}),
       pb(size_t{64 * (Cols + 16)});
-  constexpr int kShared =
-      sizeof(st<T, 64, Cols>) + sizeof(st<T, All, Cols>) + sizeof(st_ones<T, All, Cols>);
-  run(products<T, All, Some, Cols>, {.grid = {1}, .block = {128}, .shared_bytes = kShared},
+  constexpr int kShared = sizeof(st<T, 64, Cols, Layout>) + sizeof(st<T, All, Cols, Layout>) +
+                          sizeof(st_ones<T, All, Cols, Layout>);
+  run(products<T, All, Some, Cols, Layout>, {.grid = {1}, .block = {128}, .shared_bytes = kShared},
       a_in.data(), p_in.data(), b_in.data(), first, abt.data(), pb.data());
   check_tile<rt_fl<64, Some>>(abt.get(), [&](int row, int col) {
     float total = 0.0f;
@@ -82,6 +87,14 @@ TEST(some_rows_of_the_right_side) {
   check_rows<bf16, 128, 16, 64>(48);
   check_rows<half, 64, 32, 96>(32);
   check_rows<half, 48, 32, 48>(8);
+}
+
+TEST(some_rows_of_a_padded_right_side) {
+  using padded = ducks::st_layout::swizzle_128;
+  check_rows<bf16, 64, 32, 80, padded>(24);
+  check_rows<bf16, 128, 64, 96, padded>(64);
+  check_rows<half, 48, 16, 80, padded>(32);
+  check_rows<half, 64, 48, 16, padded>(8);
 }
 
 }  // namespace

@@ -28,10 +28,12 @@ int swizzled_byte(int r, int c) {
 
 template <class S>
 void check_layout() {
+  constexpr int size = sizeof(typename S::dtype);
+  constexpr int cols = S::cols + S::padding_cols, all = S::rows * cols;
   std::set<int> taken;
   for (int r = 0; r < S::rows; ++r) {
-    for (int c = 0; c < S::cols; ++c) {
-      const int index = S::index(r, c), size = sizeof(typename S::dtype);
+    for (int c = 0; c < cols; ++c) {
+      const int index = S::index(r, c);
       taken.insert(index);
       if constexpr (S::is_swizzled) {
         CHECK_EQUAL(index * size, swizzled_byte<S>(r, c));
@@ -40,14 +42,19 @@ void check_layout() {
       }
     }
   }
-  CHECK_EQUAL(static_cast<int>(taken.size()), S::num_elements);
-  CHECK(*taken.begin() == 0 && *taken.rbegin() == S::num_elements - 1);
+  CHECK_EQUAL(static_cast<int>(taken.size()), all);
+  CHECK(*taken.begin() == 0 && *taken.rbegin() == all - 1);
+  CHECK_EQUAL(static_cast<int>(sizeof(S)), all * size);
 }
 
 TEST(elements_are_where_the_tensor_cores_look) {
   for_each_shared_tile([&]<class S>() { check_layout<S>(); });
   check_layout<st_bf<64, 128>>();
   check_layout<st_fl<16, 96>>();
+  check_layout<st_bf<64, 80, st_layout::swizzle_128>>();
+  check_layout<st_hf<32, 96, st_layout::swizzle_128>>();
+  check_layout<st_bf<16, 16, st_layout::swizzle_128>>();
+  check_layout<st_fl<16, 80, st_layout::swizzle_128>>();
 }
 
 TEST(chunks_are_as_wide_as_the_columns_allow) {
@@ -58,6 +65,43 @@ TEST(chunks_are_as_wide_as_the_columns_allow) {
   static_assert(alignof(st_bf<64, 64>) == 1024 && alignof(st_bf<64, 32>) == 512);
   static_assert(alignof(st_bf<64, 16>) == 256 && alignof(st_bf<64, 64, st_layout::naive>) == 16);
   static_assert(sizeof(st_bf<64, 64>) == 64 * 64 * 2);
+}
+
+// Rows, columns, chunks and padding, of 128 bytes a row of a chunk.
+template <class S>
+inline constexpr bool has_wide_chunks =
+    S::is_swizzled && S::swizzle_bytes == 128 && alignof(S) == 1024 &&
+    S::chunk_cols * sizeof(typename S::dtype) == 128 &&
+    S::chunk_elements == S::rows * S::chunk_cols;
+template <class S, int Chunks, int Padding>
+inline constexpr bool is_padded =
+    has_wide_chunks<S> && S::chunks == Chunks && S::padding_cols == Padding &&
+    sizeof(S) == Chunks * S::rows * 128 && S::num_elements == S::rows * S::cols;
+
+TEST(padding_ends_the_last_chunk) {
+  static_assert(is_padded<st_bf<48, 80, st_layout::swizzle_128>, 2, 48>);
+  static_assert(is_padded<st_bf<48, 96, st_layout::swizzle_128>, 2, 32>);
+  static_assert(is_padded<st_hf<48, 16, st_layout::swizzle_128>, 1, 48>);
+  static_assert(is_padded<st_hf<16, 112, st_layout::swizzle_128>, 2, 16>);
+  static_assert(is_padded<st_fl<16, 80, st_layout::swizzle_128>, 3, 16>);
+  static_assert(st_bf<16, 80>::padding_cols == 0 && st_bf<16, 80>::chunks == 5);
+  static_assert(st_bf<16, 80, st_layout::naive>::padding_cols == 0);
+}
+
+template <class T, int Rows, int Cols>
+void check_without_padding() {
+  using wide = st<T, Rows, Cols, st_layout::swizzle_128>;
+  using plain = st<T, Rows, Cols>;
+  static_assert(is_padded<wide, plain::chunks, 0> && sizeof(wide) == sizeof(plain));
+  for (int i = 0; i < wide::num_elements; ++i) {
+    CHECK_EQUAL(wide::index(i / Cols, i % Cols), plain::index(i / Cols, i % Cols));
+  }
+}
+
+TEST(whole_chunks_of_128_bytes_are_those_of_swizzle) {
+  check_without_padding<bf16, 16, 64>();
+  check_without_padding<half, 48, 128>();
+  check_without_padding<float, 32, 96>();
 }
 
 // Indices move as elements do, where no bit is carried.
@@ -110,6 +154,10 @@ TEST(registers_move_without_bank_conflicts) {
       check_conflicts<rt<T, Rows, Cols, rt_layout::row>, st<T, Rows, Cols>>();
       check_conflicts<rt<T, Rows, Cols, rt_layout::col>, st<T, Rows, Cols>>();
     });
+    check_conflicts<rt<T, 16, 80, rt_layout::row>, st<T, 16, 80, st_layout::swizzle_128>>();
+    check_conflicts<rt<T, 16, 80, rt_layout::col>, st<T, 16, 80, st_layout::swizzle_128>>();
+    check_conflicts<rt<T, 32, 16, rt_layout::row>, st<T, 32, 16, st_layout::swizzle_128>>();
+    check_conflicts<rt<T, 32, 16, rt_layout::col>, st<T, 32, 16, st_layout::swizzle_128>>();
   });
 }
 

@@ -77,6 +77,19 @@ KITTENS_DEVICE void load_async(S& dst, const tma_sequence_map<S>& src, semaphore
                    column + i * S::chunk_cols, at.x + row, at.y, head, at.z);
   }
 }
+// Of the columns that there are alone, of which src.bytes() come.
+template <shared_tile S>
+KITTENS_DEVICE void load_async(S& dst, const tma_columns_map<S>& src, semaphore& full,
+                               const sequence_origin& at, int row, int head) {
+#pragma unroll
+  for (int i = 0; i < S::chunks; ++i) {
+    const int column = i * S::chunk_cols;
+    if (column >= src.columns) return;
+    const auto& map = column + S::chunk_cols <= src.columns ? src.whole.map : src.last.map;
+    arch::tma_load(&dst.data[i * S::chunk_elements], &map, &full.barrier, column, at.x + row, at.y,
+                   head, at.z);
+  }
+}
 template <shared_tile S>
 KITTENS_DEVICE void store_async(const tma_sequence_map<S>& dst, const S& src,
                                 const sequence_origin& at, int row, int head, int column = 0) {

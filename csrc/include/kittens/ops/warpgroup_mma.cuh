@@ -15,9 +15,9 @@
 //                                         N … N + 7 += the sums of a's rows
 //   row_sums_of(vec, d)                   takes the sums out, after the wait
 //
-// There b is an st_ones<T, K, N>, its ones set, N up to 240; a comes from registers, and d is
-// rt_fl<16, N + 16>. The sums are of a's elements as the product takes them, rounded to T; they
-// cost eight columns more, and no instruction.
+// There b is an st_ones of K rows and N columns, its ones set, N up to 240; a comes from registers,
+// and d is rt_fl<16, N + 16>. The sums are of a's elements as the product takes them, rounded to T;
+// they cost eight columns more, and no instruction.
 //
 // All products are asynchronous:
 //
@@ -182,7 +182,7 @@ KITTENS_INLINE constexpr bool check_product_with_row_sums() {
 }
 
 // d's first N columns += a·b, and its next eight += the sums of a's rows: to the instruction the
-// ones are columns of b, in the chunk after its last.
+// ones are columns of b, those behind its last.
 template <class D, class A, class B>
 KITTENS_DEVICE void product_with_row_sums(D& d, const A& a, const B& b) {
   if constexpr (check_product_with_row_sums<D, A, B>()) {

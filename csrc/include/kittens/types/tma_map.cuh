@@ -10,6 +10,7 @@
 #pragma once
 
 #include <concepts>
+#include <string>
 
 #include "kittens/arch/tma.cuh"
 #include "kittens/host/tensor_map.cuh"
@@ -23,6 +24,8 @@ struct tma_map {
   using tile = Tile;
   static_assert(Tile::is_swizzled, "TMA moves swizzled tiles: st<T, rows, cols>");
   static_assert(Tile::rows <= 256, "TMA moves tiles of up to 256 rows");
+  static_assert(Tile::padding_cols == 0,
+                "a tile with padding is a tensor's only one in a row: tma_sequence_map");
 
   arch::tensor_map map;
 
@@ -75,6 +78,9 @@ struct sequence_origin {
 };
 
 template <shared_tile Tile>
+struct tma_columns_map;
+
+template <shared_tile Tile>
 struct tma_sequence_map {
   using tile = Tile;
   static_assert(Tile::is_swizzled, "TMA moves swizzled tiles: st<T, rows, cols>");
@@ -86,26 +92,43 @@ struct tma_sequence_map {
   // the hardware cannot take the tensor, and say why.
   template <global_tensor G>
   static tma_sequence_map of(const G& tensor) {
-    return encode(tensor, {tensor.rows, 1, tensor.batch}, {0, tensor.batch_stride * kBytes});
+    return of_first_columns(tensor, Tile::chunk_cols);
   }
   template <global_tensor G>
   static tma_sequence_map of_packed(const G& tensor) {
-    const int64_t row_bytes = tensor.row_stride * kBytes;
-    return encode(tensor,
-                  {sequence_origin::kFar, tensor.rows + 1, int64_t{sequence_origin::kFar} + 1},
-                  {row_bytes, sequence_origin::kFarStride - row_bytes});
+    return of_first_columns_packed(tensor, Tile::chunk_cols);
   }
 
  private:
+  friend tma_columns_map<Tile>;
   static constexpr int64_t kBytes = sizeof(typename Tile::dtype);
+
+  // Whose copies move the first `columns` of a chunk.
+  template <class G>
+  static tma_sequence_map of_first_columns(const G& tensor, int columns) {
+    return encode(tensor, {tensor.rows, 1, tensor.batch}, {0, tensor.batch_stride * kBytes},
+                  columns);
+  }
+  template <class G>
+  static tma_sequence_map of_first_columns_packed(const G& tensor, int columns) {
+    const int64_t row_bytes = tensor.row_stride * kBytes;
+    return encode(tensor,
+                  {sequence_origin::kFar, tensor.rows + 1, int64_t{sequence_origin::kFar} + 1},
+                  {row_bytes, sequence_origin::kFarStride - row_bytes}, columns);
+  }
 
   // extent: of x, y and z; stride: of y and z, in bytes.
   template <class G>
   static tma_sequence_map encode(const G& tensor, const int64_t (&extent)[3],
-                                 const int64_t (&stride)[2]) {
+                                 const int64_t (&stride)[2], int columns) {
     using T = typename Tile::dtype;
     static_assert(std::same_as<typename G::dtype, T>,
                   "TMA does not convert: tensor and tile must hold the same type");
+    if (Tile::padding_cols > 0 && tensor.cols > Tile::cols) {
+      throw host::error("tma_sequence_map: a tile with padding has room for " +
+                        std::to_string(Tile::cols) + " columns, the tensor has " +
+                        std::to_string(tensor.cols));
+    }
     const host::tensor_map_request request{
         .data = tensor.data,
         .kind = host::dtype_of<T>,
@@ -113,9 +136,48 @@ struct tma_sequence_map {
         .extent = {tensor.cols, extent[0], extent[1], tensor.depth, extent[2]},
         .stride_bytes = {tensor.row_stride * kBytes, stride[0], tensor.depth_stride * kBytes,
                          stride[1]},
-        .box = {Tile::chunk_cols, Tile::rows, 1, 1, 1},
+        .box = {columns, Tile::rows, 1, 1, 1},
         .swizzle_bytes = Tile::swizzle_bytes};
     return {host::encode_tensor_map(request)};
+  }
+};
+
+// tma_columns_map: the same, of the columns that there are alone. A load brings bytes() of them,
+// and leaves the tile's others as they are: whoever reads those sets them first (fill_columns).
+// TMA takes longer for columns that lie outside of a tensor than for those that it reads
+// (benchmarks/attention.md, "Head dimensions between").
+template <shared_tile Tile>
+struct tma_columns_map {
+  using tile = Tile;
+
+  tma_sequence_map<Tile> whole, last;  // of chunks that are full, and of the one that is not
+  int columns;                         // of the tensor, up to the end of a piece of 16 bytes
+
+  template <global_tensor G>
+  static tma_columns_map of(const G& tensor) {
+    return make(tensor, [&](int n) { return whole_type::of_first_columns(tensor, n); });
+  }
+  template <global_tensor G>
+  static tma_columns_map of_packed(const G& tensor) {
+    return make(tensor, [&](int n) { return whole_type::of_first_columns_packed(tensor, n); });
+  }
+  KITTENS_INLINE int bytes() const {
+    return columns * Tile::rows * static_cast<int>(sizeof(typename Tile::dtype));
+  }
+
+ private:
+  using whole_type = tma_sequence_map<Tile>;
+
+  template <class G, class Encode>
+  static tma_columns_map make(const G& tensor, Encode encode) {
+    constexpr int kPiece = 16 / sizeof(typename Tile::dtype);
+    const int64_t there = (tensor.cols + kPiece - 1) / kPiece * kPiece;
+    const int columns = there < Tile::cols ? static_cast<int>(there) : Tile::cols;
+    const int in_last = columns % Tile::chunk_cols;
+    tma_columns_map map{.columns = columns};
+    if (columns >= Tile::chunk_cols) map.whole = encode(Tile::chunk_cols);
+    if (in_last > 0) map.last = encode(in_last);
+    return map;
   }
 };
 

@@ -136,6 +136,34 @@ struct tile_elementwise {
   KITTENS_DEVICE static void one(D& dst) {
     fill(dst, 1.0f);
   }
+  // Columns `first` to `end` − 1 of a swizzled tile, its padding included; both in pieces of 16
+  // bytes.
+  template <swizzled_tile D>
+  KITTENS_DEVICE static void fill_columns(D& dst, int first, int end, float value) {
+    using T = typename D::dtype;
+    constexpr int kRun = 16 / sizeof(T);
+    float values[kRun];
+#pragma unroll
+    for (float& x : values) x = value;
+    lane_run<T, kRun> run;
+    run.set(values);
+    const int runs = (end - first) / kRun;
+#pragma unroll 1
+    for (int i = detail::group_thread<Warps>(); i < runs * D::rows; i += Warps * kWarp) {
+      T* const to = &dst.data[D::index(i / runs, first + i % runs * kRun)];
+      detail::run_access<T, kRun>::store_shared(to, run);
+    }
+    detail::fence_writes(dst);
+  }
+  // The ones beside a tile (types/shared_tile.cuh).
+  template <tile_with_ones D>
+  KITTENS_DEVICE static void set_ones(D& dst) {
+    if constexpr (requires { dst.ones; }) {
+      one(dst.ones);
+    } else {
+      fill_columns(dst.tile, D::cols, D::cols + 8, 1.0f);
+    }
+  }
   template <operand D>
   KITTENS_DEVICE static void pos_infty(D& dst) {
     fill(dst, kInfinity);

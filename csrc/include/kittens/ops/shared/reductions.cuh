@@ -21,11 +21,11 @@ KITTENS_DEVICE void load_run(float (&values)[access_run<S>], const S& tile, int 
 }
 
 // Lanes that share a row: as many as a row of a chunk has 16-byte pieces, so that the rows of a
-// warp's access are neighbours in memory.
+// warp's access are neighbours in memory. Fewer where those do not divide the pieces of a row.
 template <shared_tile S>
 KITTENS_INLINE constexpr int lanes_of_row() {
   constexpr int kPieces = S::cols / access_run<S>;
-  if constexpr (S::is_swizzled) return S::swizzle_bytes / 16;
+  if constexpr (S::is_swizzled && S::padding_cols == 0) return S::swizzle_bytes / 16;
   return kPieces % 8 == 0 ? 8 : kPieces % 4 == 0 ? 4 : 2;
 }
 
