@@ -140,43 +140,44 @@ def attention(
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
         that the arguments offer; torch computes the rest. It computes other widths as the next one
-        of 64, 96, 128, 192 and 256. q, k and v are read where they lie if the last stride is 1 and
-        address and other strides are multiples of 16 bytes, none of them 0, and, with seqused_k or
-        leftpad_k, if the stride of k's and v's batches is a multiple of that of rows; otherwise
-        they are copied, and `explain` says so; torch's fused attention on a GPU gets them, and the
-        gradient of o, alike. For the backward of a call that the kernel takes, its tensors, o and
-        lse are saved, never the weights; first order only. Kernels compute it for all that they
-        compute forward, dk and dv also where only dq is needed. For a while it takes 4 bytes for
-        each element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head;
-        on Hopper, of heads above 128, the 8 of a row's lse and delta alone. Torch computes the
-        other gradients, with the same bits on every run. But on a GPU, for D of q and v alike and
-        no window, softcap, sinks, packing, padding and gradient of lse, it is torch's
-        FlashAttention, whose dq is the same only under torch.use_deterministic_algorithms(True). On
-        other GPUs since Ampere that they are built for, and under `backend(…, kernel="generic")`,
-        generic kernels take the same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and
-        256 of gradients.
+        of 64, 80, 96, 128, 192 and 256, and D up to 192 with Dv up to 128 apart (with a softcap 64,
+        96, 128, 192 and 256; its gradients 64, 128 and 256). q, k and v are read where they lie if
+        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
+        0, and, with seqused_k or leftpad_k, if the stride of k's and v's batches is a multiple of
+        that of rows; otherwise they are copied, and `explain` says so; torch's fused attention on a
+        GPU gets them, and the gradient of o, alike. For the backward of a call that the kernel
+        takes, its tensors, o and lse are saved, never the weights; first order only. Kernels
+        compute it for all that they compute forward, dk and dv also where only dq is needed. For a
+        while it takes 4 bytes for each element of q, whose heads count as 64, 128 or 256 wide, and
+        12 for each row of a head; on Hopper, of heads above 128, the 8 of a row's lse and delta
+        alone. Torch computes the other gradients, with the same bits on every run. But on a GPU,
+        for D of q and v alike and no window, softcap, sinks, packing, padding and gradient of lse,
+        it is torch's FlashAttention, whose dq is the same only under
+        torch.use_deterministic_algorithms(True). On other GPUs since Ampere that they are built
+        for, and under `backend(…, kernel="generic")`, generic kernels take the same calls. Widths
+        are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel
-        rounds the softmax's weights to q's dtype before they meet v, and up to head dimension 128
-        divides o by the sum of the rounded ones (the generic one does not); lse takes them
-        unrounded. Exponents may be above 0, but a row that overflows, or has a logit from 1e7 on,
-        is computed again with its maximum, whatever the rows beside it: right for every logit and
-        every q·k that float32 holds. Under autocast q, k and v take its dtype; the backward
-        computes in that of the forward, also where it is called inside autocast. The kernel's o and
-        lse are the same bits on every run, and so are its gradients; o may differ in its last bits
-        where lse is returned too. For gradients the weights, and ds, are rounded to q's dtype; dq
-        is added up in integers (on Hopper where rows see more than 384 keys in the mean, of heads
-        above 64 columns 640, fewer where heads share keys, and with a softcap; else, and above 128
-        columns, a block has all of a row's sum), in units of 2⁻²⁹ of what bounds its row, max |v|
-        max |k| |do| of a head and, of packed ones, a sequence: v with rows 1000 times larger than
-        the others may cost dq more than those roundings, from 4096 keys on. A NaN or an infinity in
-        v spoils the rows that see it, and, as in torch's own attention, may spoil rows that the
-        mask keeps from it: their weight for it is 0, and 0 · NaN is NaN. (On a CPU one in k, too,
-        where causal rows are fewer than keys.) So may one in q, do or k spoil dk and dv of keys
-        that the mask keeps from it; dq of other rows it never does. By the kernels, what a packed
-        sequence holds changes no bit of another's (how many keys there are in the mean may);
-        torch's ops on a GPU compute all of them under one mask.
+        rounds the softmax's weights to q's dtype before they meet v, and for Dv up to 128 and D up
+        to 128, or 192 without a softcap, divides o by the sum of the rounded ones (the generic one
+        does not); lse takes them unrounded. Exponents may be above 0, but a row that overflows, or
+        has a logit from 1e7 on, is computed again with its maximum, whatever the rows beside it:
+        right for every logit and every q·k that float32 holds. Under autocast q, k and v take its
+        dtype; the backward computes in that of the forward, also where it is called inside
+        autocast. The kernel's o and lse are the same bits on every run, and so are its gradients; o
+        may differ in its last bits where lse is returned too. For gradients the weights, and ds,
+        are rounded to q's dtype; dq is added up in integers (on Hopper where rows see more than 384
+        keys in the mean, of heads above 64 columns 640, fewer where heads share keys, and with a
+        softcap; else, and above 128 columns, a block has all of a row's sum), in units of 2⁻²⁹ of
+        what bounds its row, max |v| max |k| |do| of a head and, of packed ones, a sequence: v with
+        rows 1000 times larger than the others may cost dq more than those roundings, from 4096 keys
+        on. A NaN or an infinity in v spoils the rows that see it, and, as in torch's own attention,
+        may spoil rows that the mask keeps from it: their weight for it is 0, and 0 · NaN is NaN.
+        (On a CPU one in k, too, where causal rows are fewer than keys.) So may one in q, do or k
+        spoil dk and dv of keys that the mask keeps from it; dq of other rows it never does. By the
+        kernels, what a packed sequence holds changes no bit of another's (how many keys there are
+        in the mean may); torch's ops on a GPU compute all of them under one mask.
 
     Source:
         csrc/kernels/attention: attention_forward.cuh and attention_backward.cuh are the kernels,

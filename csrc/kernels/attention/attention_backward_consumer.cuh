@@ -1,6 +1,8 @@
 // attention, backward: a consumer. It has 64 keys of a tile. (attention_backward.cuh)
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention/attention_backward_add_dq.cuh"
 #include "kernels/attention/attention_backward_softmax.cuh"
 
@@ -64,7 +66,8 @@ class attention_backward_consumer {
   static constexpr int kNone = -1;
   int stored = kNone;  // of the thread that signals: the stage that release_stored gives back
 
-  rt_fl<16, Config::head_dim> dk, dv;
+  rt_fl<16, Config::head_dim> dk;
+  rt_fl<16, Config::value_dim> dv;
   // [keys, rows]: s and p, dp and ds
   using scores = rt_fl<16, Config::rows>;
   using weights_tile = rt<T, 16, Config::rows>;
@@ -73,22 +76,34 @@ class attention_backward_consumer {
   KITTENS_DEVICE int kv_stage() const { return Config::kv_stages == 1 ? 0 : kv_at.stage; }
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
 
-  template <class Tile>
-  using chunk = st<T, Tile::rows, Tile::chunk_cols>;
-  template <class Tile>
-  KITTENS_DEVICE static const chunk<Tile>& chunk_of(const Tile& tile, int i) {
-    return reinterpret_cast<const chunk<Tile>&>(tile.data[i * Tile::chunk_elements]);
+  // Of dq, a consumer has 64 rows, or up to 64 of the columns.
+  static constexpr int dq_columns() {
+    if constexpr (Config::rows == 64) {
+      return std::min(64, Config::head_dim - 64 * Number::value);
+    } else {
+      return 64;
+    }
+  }
+  using dq_part = rt_fl<16, dq_columns()>;
+
+  // The first Columns of a tile's chunk i.
+  template <int Columns, class Tile>
+  KITTENS_DEVICE static const auto& chunk_of(const Tile& tile, int i) {
+    using chunk = st<T, Tile::rows, Columns, typename Config::layout>;
+    static_assert(chunk::chunk_elements == Tile::chunk_elements);
+    return reinterpret_cast<const chunk&>(tile.data[i * Tile::chunk_elements]);
   }
 
   // This consumer's part of dq = ds k of the block before.
-  KITTENS_DEVICE void issue_dq(rt_fl<16, 64>& dq) {
+  KITTENS_DEVICE void issue_dq(dq_part& dq) {
     shared.ds_ring.wait_full(dq_at);
     warpgroup::mma_fence();
     const auto& all = shared.ds[dq_at.stage];
 #pragma unroll
     for (int of = 0; of < Config::consumers; ++of) {
-      const auto& ds = chunk_of(all[of], Config::rows == 64 ? 0 : number);
-      const auto& k = chunk_of(shared.k[kv_stage()][of], Config::rows == 64 ? number : 0);
+      const auto& ds = chunk_of<64>(all[of], Config::rows == 64 ? 0 : number);
+      const auto& k =
+          chunk_of<dq_part::cols>(shared.k[kv_stage()][of], Config::rows == 64 ? number : 0);
       if (of == 0) {
         warpgroup::mm_AtB(dq, ds, k);
       } else {
@@ -98,7 +113,7 @@ class attention_backward_consumer {
     warpgroup::mma_commit_group();
   }
   // After it has been waited for.
-  KITTENS_DEVICE void store_dq(const rt_fl<16, 64>& dq) {
+  KITTENS_DEVICE void store_dq(const dq_part& dq) {
     if (signals()) shared.ds_ring.release_after_mma(dq_at);
     dq_at.advance();
     dq_rows.add(p.dq[dq_block * Config::parts + number].pairs[arch::warp_id() % 4], dq);
@@ -116,7 +131,7 @@ class attention_backward_consumer {
   KITTENS_DEVICE void step(const query_blocks_walk<Config>& walk) {
     scores s, dp;
     weights_tile weights, ds;
-    rt_fl<16, 64> dq;
+    dq_part dq;
     shared.row_ring.wait_full(at);
     const auto& rows = shared.row_block[at.stage];
     warpgroup::mma_fence();
@@ -170,7 +185,7 @@ class attention_backward_consumer {
   }
 
   KITTENS_DEVICE void finish() {
-    rt_fl<16, 64> dq;
+    dq_part dq;
     issue_dq(dq);
     warpgroup::mma_async_wait<0>(dq);
     store_dq(dq);
@@ -187,12 +202,13 @@ class attention_backward_consumer {
     }
     auto& k = shared.k[kv_stage()][number];
     auto& v = shared.v[kv_stage()][number];
-    rt<T, 16, Config::head_dim> result;
-    copy(result, dv);
-    warpgroup::store(v, result);
+    rt<T, 16, Config::value_dim> dv_result;
+    copy(dv_result, dv);
+    warpgroup::store(v, dv_result);
     mul(dk, dk, p.scale);
-    copy(result, dk);
-    warpgroup::store(k, result);
+    rt<T, 16, Config::head_dim> dk_result;
+    copy(dk_result, dk);
+    warpgroup::store(k, dk_result);
     warpgroup::sync(kBarrier + 1 + number);
     if (signals()) {
       const sequence_origin origin = p.k_origin(tile, p.sequences.keys);

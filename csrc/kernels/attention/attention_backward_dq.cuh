@@ -22,27 +22,31 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-template <class T, int HeadDim, bool Capped>
+template <class T, int HeadDim, bool Capped, int ValueDim = HeadDim>
 struct attention_backward_dq_config {
   using type = T;
   static constexpr bool capped = Capped;
   static constexpr int consumers = 2;
   static constexpr int rows = 64;  // of a consumer
-  static constexpr int record_rows = attention_backward_rows_config<T, HeadDim, false>::rows;
+  static constexpr int record_rows =
+      attention_backward_rows_config<T, kLayoutWidth<HeadDim, ValueDim>, false>::rows;
   static constexpr int tile_rows = rows * consumers;
   // Of a block. (At 256 two stages of 64 have no room.)
-  static constexpr int keys = HeadDim == 64 ? 128 : HeadDim == 128 ? 64 : 48, half_keys = keys / 2;
+  static constexpr int keys = HeadDim == 64 ? 128 : HeadDim <= 192 ? 64 : 48, half_keys = keys / 2;
   static constexpr bool fixed_reference = false;
-  static constexpr int stages = HeadDim == 256 ? 2 : 3;
+  static constexpr int stages = HeadDim + ValueDim > 320 ? 2 : 3;
   // Of q and do. Two: the next tile's come beside this one's products, and dq leaves beside the
-  // next one's (1.02 to 1.06 times the rate of the backward at 256 and 512 keys). At 256 there is
-  // no room.
-  static constexpr int row_stages = HeadDim == 256 ? 1 : 2;
+  // next one's (1.02 to 1.06 times the rate of the backward at 256 and 512 keys). Above 128 columns
+  // there is no room.
+  static constexpr int row_stages = HeadDim > 128 ? 1 : 2;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
-  using row_tile = st<T, rows, HeadDim>;  // q, do; and then dq
-  using key_tile = st<T, keys, HeadDim>;  // k, v
+  using layout = ducks::st_layout::swizzle_128;  // as the forward's
+  using q_tile = st<T, rows, HeadDim, layout>;   // and dq's
+  using d_o_tile = st<T, rows, ValueDim, layout>;
+  using k_tile = st<T, keys, HeadDim, layout>;
+  using v_tile = st<T, keys, ValueDim, layout>;
 };
 
 // A tile: number m of the row tiles of a sequence and query head.
@@ -53,9 +57,15 @@ struct alignas(16) attention_backward_row_tile : attention_tile {
 
 template <class Config>
 struct attention_backward_dq_shared {
-  typename Config::row_tile q[Config::row_stages][Config::consumers];
-  typename Config::row_tile d_o[Config::row_stages][Config::consumers];
-  typename Config::key_tile k[Config::stages], v[Config::stages];
+  // do, and then dq.
+  union d_o_place {
+    typename Config::d_o_tile d_o;
+    typename Config::q_tile dq;
+  };
+  typename Config::q_tile q[Config::row_stages][Config::consumers];
+  d_o_place d_o[Config::row_stages][Config::consumers];
+  typename Config::k_tile k[Config::stages];
+  typename Config::v_tile v[Config::stages];
   attention_backward_row_tile tile[Config::row_stages];
   ring<Config::row_stages> q_ring, do_ring;
   ring<Config::stages> kv_ring;
@@ -64,7 +74,7 @@ struct attention_backward_dq_shared {
 template <class Config>
 struct attention_backward_dq_arguments : attention_backward_operands<Config> {
   using attention_backward_operands<Config>::sequences;
-  tma_sequence_map<typename Config::row_tile> dq;
+  tma_sequence_map<typename Config::q_tile> dq;
 
   // The tile of a place. Of a number of no block, m · tile_rows is at least its rows.
   KITTENS_DEVICE attention_backward_row_tile tile_at(const tile_place& place) const {
@@ -89,8 +99,6 @@ struct attention_backward_dq_arguments : attention_backward_operands<Config> {
 template <class Config>
 class attention_backward_dq_producer {
   using arguments = attention_backward_dq_arguments<Config>;
-  using row_tile = typename Config::row_tile;
-  using key_tile = typename Config::key_tile;
 
  public:
   KITTENS_DEVICE attention_backward_dq_producer(const arguments& p,
@@ -120,20 +128,23 @@ class attention_backward_dq_producer {
     const key_blocks blocks = p.blocks_of(tile);
     shared.q_ring.wait_empty(q_at);
     shared.tile[q_at.stage] = tile;
-    load_rows(shared.q, p.q, shared.q_ring, q_at, tile);
+    load_rows(p.q, shared.q_ring, q_at, tile,
+              [&](int w) -> auto& { return shared.q[q_at.stage][w]; });
     load_keys(tile, blocks.first);  // each row of a sequence sees some: attention_sequence
     // Its place is where the tile before stores dq from: behind the first keys.
-    load_rows(shared.d_o, p.d_o, shared.do_ring, do_at, tile);
+    load_rows(p.d_o, shared.do_ring, do_at, tile,
+              [&](int w) -> auto& { return shared.d_o[do_at.stage][w].d_o; });
     for (int j = blocks.first + 1; j < blocks.end; ++j) load_keys(tile, j);
   }
-  KITTENS_DEVICE void load_rows(row_tile (&to)[Config::row_stages][Config::consumers],
-                                const tma_sequence_map<row_tile>& from,
-                                ring<Config::row_stages>& rows, cursor<Config::row_stages>& rows_at,
-                                const attention_backward_row_tile& tile) {
+  // place(w): of consumer w.
+  template <class Tile, class Place>
+  KITTENS_DEVICE void load_rows(const tma_sequence_map<Tile>& from, ring<Config::row_stages>& rows,
+                                cursor<Config::row_stages>& rows_at,
+                                const attention_backward_row_tile& tile, Place place) {
     rows.wait_empty(rows_at);
-    rows.expect(rows_at, Config::consumers * tma::bytes<row_tile>);
+    rows.expect(rows_at, Config::consumers * tma::bytes<Tile>);
     for (int w = 0; w < Config::consumers; ++w) {
-      tma::load_async(to[rows_at.stage][w], from, rows.full[rows_at.stage], p.q_origin(tile),
+      tma::load_async(place(w), from, rows.full[rows_at.stage], p.q_origin(tile),
                       p.q_first(tile) + p.row_of(tile, w), tile.head);
     }
     rows_at.advance();
@@ -142,7 +153,7 @@ class attention_backward_dq_producer {
     const int key = j * Config::keys, key_head = tile.head / p.heads_per_key;
     semaphore& full = shared.kv_ring.full[at.stage];
     shared.kv_ring.wait_empty(at);
-    shared.kv_ring.expect(at, 2 * tma::bytes<key_tile>);
+    shared.kv_ring.expect(at, sizeof(shared.k[0]) + sizeof(shared.v[0]));
     tma::load_async(shared.k[at.stage], p.k, full, p.k_origin(tile, p.k_step), key, key_head);
     tma::load_async(shared.v[at.stage], p.v, full, p.k_origin(tile, p.v_step), key, key_head);
     at.advance();
@@ -198,7 +209,7 @@ class attention_backward_dq_consumer {
   static constexpr int kNone = -1;
   int stored = kNone;      // of the thread that signals: the stage that release_stored gives back
   float lse[2], delta[2];  // of this lane's rows
-  rt_fl<16, Config::row_tile::cols> dq;
+  rt_fl<16, Config::q_tile::cols> dq;
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
   // The first of this consumer's rows, in the tile's sequence; of this warp's.
@@ -243,7 +254,7 @@ class attention_backward_dq_consumer {
     warpgroup::mm_ABt(s, shared.q[q_at.stage][w], shared.k[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(dp, shared.d_o[do_at.stage][w], shared.v[at.stage]);
+    warpgroup::mm_ABt(dp, shared.d_o[do_at.stage][w].d_o, shared.v[at.stage]);
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<1>(s);
     softmax(s, first_key);
@@ -294,9 +305,9 @@ class attention_backward_dq_consumer {
   // dq takes the place of do. Of rows that do not exist, nothing is stored.
   KITTENS_DEVICE void store_tile() {
     mul(dq, dq, p.scale);
-    rt<T, 16, Config::row_tile::cols> result;
+    rt<T, 16, Config::q_tile::cols> result;
     copy(result, dq);
-    auto& place = shared.d_o[do_at.stage][w];
+    auto& place = shared.d_o[do_at.stage][w].dq;
     release_stored();               // if no step has
     warpgroup::sync(kBarrier + w);  // all have read do
     warpgroup::store(place, result);

@@ -10,37 +10,34 @@
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 // How TMA finds q, do or dq, [batch, rows, heads, width].
-template <class Tile>
-tma_sequence_map<Tile> row_map(const attention_backward_params& p, bool packed, const void* data,
-                               int64_t width, const attention_strides& strides) {
-  using T = typename Tile::dtype;
+template <class Map>
+Map row_map(const attention_backward_params& p, bool packed, const void* data, int64_t width,
+            const attention_strides& strides) {
+  using T = typename Map::tile::dtype;
   const gl<T> view = attention_view<T>(data, p.batch, p.rows, p.heads, width, strides);
-  return packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+  return packed ? Map::of_packed(view) : Map::of(view);
 }
 
 template <class Config>
 void set_operands(attention_backward_operands<Config>& t, const attention_backward_params& p,
                   const attention_backward_layout& layout) {
   const int64_t D = p.head_dim, Dv = p.value_dim;
-  using row_tile = typename Config::row_tile;
-  using key_tile = typename Config::key_tile;
   set_call<Config>(t, p, layout);
-  t.q = row_map<row_tile>(p, layout.packed, p.q, D, p.q_strides);
-  t.d_o = row_map<row_tile>(p, layout.packed, p.d_o, Dv, p.do_strides);
-  t.k = key_map<key_tile>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
-  t.v = key_map<key_tile>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
+  t.q = row_map<decltype(t.q)>(p, layout.packed, p.q, D, p.q_strides);
+  t.d_o = row_map<decltype(t.d_o)>(p, layout.packed, p.d_o, Dv, p.do_strides);
+  t.k = key_map<decltype(t.k)>(p, layout.packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<decltype(t.v)>(p, layout.packed, p.v, Dv, p.v_strides, t.v_step);
   t.flat_keys = layout.packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;
 }
 
 template <class Config>
 attention_backward_arguments<Config> main_arguments(const attention_backward_params& p,
                                                     const attention_backward_layout& layout) {
-  using key_tile = typename Config::key_tile;
   int keys = 0;  // from a batch's first key to the next one's: all of them
   attention_backward_arguments<Config> t{};
   set_operands(t, p, layout);
-  t.dk = key_map<key_tile>(p, layout.packed, p.dk, p.head_dim, p.dk_strides, keys);
-  t.dv = key_map<key_tile>(p, layout.packed, p.dv, p.value_dim, p.dv_strides, keys);
+  t.dk = key_map<decltype(t.dk)>(p, layout.packed, p.dk, p.head_dim, p.dk_strides, keys);
+  t.dv = key_map<decltype(t.dv)>(p, layout.packed, p.dv, p.value_dim, p.dv_strides, keys);
   return t;
 }
 
@@ -57,7 +54,7 @@ attention_backward_dq_arguments<Config> dq_arguments(const attention_backward_pa
              p.tile_counter != nullptr,
              t.tiles.together * t.heads_per_key,
              p.tile_counter};
-  t.dq = row_map<typename Config::row_tile>(p, layout.packed, p.dq, p.head_dim, p.dq_strides);
+  t.dq = row_map<decltype(t.dq)>(p, layout.packed, p.dq, p.head_dim, p.dq_strides);
   return t;
 }
 
@@ -83,8 +80,8 @@ void launch_attention_backward(const attention_backward_params& p,
                                sizeof(attention_backward_shared<Config>)},
                               s, t);
     if constexpr (!Config::adds_dq) {
-      using dq_config =
-          attention_backward_dq_config<typename Config::type, Config::head_dim, Config::capped>;
+      using dq_config = attention_backward_dq_config<typename Config::type, Config::head_dim,
+                                                     Config::capped, Config::value_dim>;
       if (p.dq != nullptr) launch_dq<dq_config>(p, layout, s);
     }
   });

@@ -37,7 +37,7 @@ class attention_backward_producer {
     shared.kv_ring.wait_empty(kv_at);
     shared.tile[kv_at.stage] = tile;
     semaphore& full = shared.kv_ring.full[kv_at.stage];
-    shared.kv_ring.expect(kv_at, 2 * Config::key_tiles * tma::bytes<typename Config::key_tile>);
+    shared.kv_ring.expect(kv_at, sizeof(shared.k[0]) + sizeof(shared.v[0]));
     const sequence_origin keys = p.k_origin(tile, p.k_step), values = p.k_origin(tile, p.v_step),
                           queries = p.q_origin(tile);
     const int first_row = p.q_first(tile);
@@ -52,7 +52,7 @@ class attention_backward_producer {
       constexpr int kFactors = Config::adds_dq ? sizeof(shared.dq_factors[0]) : 0;
       semaphore& rows_full = shared.row_ring.full[at.stage];
       shared.row_ring.wait_empty(at);
-      shared.row_ring.expect(at, 2 * tma::bytes<typename Config::row_tile> + kRecord + kFactors);
+      shared.row_ring.expect(at, sizeof(shared.q[0]) + sizeof(shared.d_o[0]) + kRecord + kFactors);
       const int row = first_row + of.m * Config::rows;
       tma::load_async(shared.q[at.stage], p.q, rows_full, queries, row, of.head);
       arch::bulk_load(&shared.row_block[at.stage], p.row_blocks + of.block, kRecord,

@@ -3,7 +3,11 @@
 // memory and tensors. (attention_backward.cuh)
 #pragma once
 
+#include <algorithm>
+
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward_sequences.cuh"
+#include "kernels/attention/attention_configs.cuh"
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
@@ -51,10 +55,17 @@ struct attention_backward_exchange {
   }
 };
 
-template <class T, int HeadDim, bool Capped, bool AddsDq>
-struct attention_backward_config : attention_backward_rows_config<T, HeadDim, AddsDq> {
-  using rows_config = attention_backward_rows_config<T, HeadDim, AddsDq>;
+// The width of the kernels before and after the products, in which dq and the rows' records lie.
+template <int HeadDim, int ValueDim>
+inline constexpr int kLayoutWidth =
+    int(attention_backward_layout::padded(std::max(HeadDim, ValueDim)));
+
+template <class T, int HeadDim, bool Capped, bool AddsDq, int ValueDim = HeadDim>
+struct attention_backward_config
+    : attention_backward_rows_config<T, kLayoutWidth<HeadDim, ValueDim>, AddsDq> {
+  using rows_config = attention_backward_rows_config<T, kLayoutWidth<HeadDim, ValueDim>, AddsDq>;
   using rows_config::rows;
+  static constexpr int head_dim = HeadDim, value_dim = ValueDim;
   static constexpr bool capped = Capped;  // whether there is a softcap
   static constexpr int consumers = 2;
   // Up to 128, each consumer has 64 keys of its own, whose dk and dv take 128 registers a thread; s
@@ -69,15 +80,18 @@ struct attention_backward_config : attention_backward_rows_config<T, HeadDim, Ad
   static constexpr int keys = 64 * key_tiles;  // of a tile
   static constexpr int stages = 2, ds_stages = 2;
   // Of k and v. Two: the next tile's come beside this one's products, and dk and dv leave beside
-  // the next one's (D 64: 1.04 to 1.06 times the rate at 512 keys, 1.02 to 1.06 at 1024). At 128,
-  // where dq is added up, the stage's number costs registers, which spill (0.82 to 0.88); at 256
-  // there is no room.
-  static constexpr int kv_stages = HeadDim == 64 || (HeadDim == 128 && !AddsDq) ? 2 : 1;
+  // the next one's (D 64: 1.04 to 1.06 times the rate at 512 keys, 1.02 to 1.06 at 1024). Where dq
+  // is added up, of more columns, the stage's number costs registers, which spill (0.82 to 0.88 at
+  // 128, 0.95 to 0.99 at 80 and 96); at 256 there is no room.
+  static constexpr int kv_stages = HeadDim == 64 || (!wide && !AddsDq) ? 2 : 1;
   static constexpr int threads = 128 * (consumers + 1);
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
-  using key_tile = st<T, 64, HeadDim>;    // k, v; and then dk, dv
-  using row_tile = st<T, rows, HeadDim>;  // q, do
+  using layout = ducks::st_layout::swizzle_128;  // as the forward's
+  using k_tile = st<T, 64, HeadDim, layout>;     // and then dk
+  using v_tile = st<T, 64, ValueDim, layout>;    // and then dv
+  using q_tile = st<T, rows, HeadDim, layout>;
+  using d_o_tile = st<T, rows, ValueDim, layout>;
   struct nothing {};
   // What one consumer has for the other: dsᵀ of its 64 keys, where dq is added up; wide: p.
   using ds_tile = std::conditional_t<wide, attention_backward_exchange<rows>,
@@ -122,9 +136,10 @@ struct alignas(16) attention_backward_tile {
 
 template <class Config>
 struct attention_backward_shared {
-  typename Config::key_tile k[Config::kv_stages][Config::key_tiles];
-  typename Config::key_tile v[Config::kv_stages][Config::key_tiles];
-  typename Config::row_tile q[Config::stages], d_o[Config::stages];
+  typename Config::k_tile k[Config::kv_stages][Config::key_tiles];
+  typename Config::v_tile v[Config::kv_stages][Config::key_tiles];
+  typename Config::q_tile q[Config::stages];
+  typename Config::d_o_tile d_o[Config::stages];
   typename Config::ds_tile ds[Config::ds_stages][Config::key_tiles];
   attention_row_block<Config::rows> row_block[Config::stages];
   // Brought with the rows: loads from global memory would share their scoreboard with loads of the
@@ -182,8 +197,10 @@ struct attention_backward_call {
 template <class Config>
 struct attention_backward_operands : attention_backward_call<Config::rows> {
   using attention_backward_call<Config::rows>::sequences;
-  tma_sequence_map<typename Config::row_tile> q, d_o;
-  tma_sequence_map<typename Config::key_tile> k, v;
+  tma_sequence_map<typename Config::q_tile> q;
+  tma_sequence_map<typename Config::d_o_tile> d_o;
+  tma_sequence_map<typename Config::k_tile> k;
+  tma_sequence_map<typename Config::v_tile> v;
   bool flat_keys;  // as the forward's
   int k_step, v_step;
 
@@ -207,7 +224,8 @@ struct attention_backward_operands : attention_backward_call<Config::rows> {
 
 template <class Config>
 struct attention_backward_arguments : attention_backward_operands<Config> {
-  tma_sequence_map<typename Config::key_tile> dk, dv;
+  tma_sequence_map<typename Config::k_tile> dk;
+  tma_sequence_map<typename Config::v_tile> dv;
 };
 
 // The blocks of queries that see some key of a tile: [first, end).

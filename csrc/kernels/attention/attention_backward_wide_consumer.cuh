@@ -48,7 +48,18 @@ class attention_backward_wide_consumer {
   attention_backward_tile tile;
   cursor<Config::kv_stages> kv_at;
   cursor<Config::stages> at;
-  rt_fl<16, Config::head_dim> sum;  // dv, or dk
+  static constexpr int kColumns = kGradients ? Config::head_dim : Config::value_dim;
+  rt_fl<16, kColumns> sum;  // dk, or dv
+
+  // X or Y: what this consumer has of the two.
+  template <class X, class Y>
+  KITTENS_DEVICE static auto& choose(X& of_gradients, Y& of_weights) {
+    if constexpr (kGradients) {
+      return of_gradients;
+    } else {
+      return of_weights;
+    }
+  }
 
   // A block of queries, whose first row is `row`.
   KITTENS_DEVICE void step(int row) {
@@ -59,7 +70,7 @@ class attention_backward_wide_consumer {
     const auto& d_o = shared.d_o[at.stage];
     const row_pair* const rows = shared.row_block[at.stage].pairs;
     warpgroup::mma_fence();
-    warpgroup::mm_ABt(s, kGradients ? shared.v[0][0] : shared.k[0][0], kGradients ? d_o : q);
+    warpgroup::mm_ABt(s, choose(shared.v, shared.k)[0][0], choose(d_o, q));
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<0>(s);
     if constexpr (kGradients) {
@@ -72,7 +83,7 @@ class attention_backward_wide_consumer {
     arch::sync_warp();
     if (!kGradients && arch::lane_id() == 0) arrive(shared.ds_ring.full[at.stage]);
     warpgroup::mma_fence(weights, sum);
-    warpgroup::mma_AB(sum, weights, kGradients ? q : d_o);
+    warpgroup::mma_AB(sum, weights, choose(q, d_o));
     warpgroup::mma_commit_group();
     warpgroup::mma_async_wait<0>(sum);
     if (arch::lane_id() == 0) shared.row_ring.release_after_mma(at);
@@ -99,14 +110,14 @@ class attention_backward_wide_consumer {
   // dk takes the place of k, and dv that of v.
   KITTENS_DEVICE void store_tile() {
     arch::named_barrier_sync(kBarrier, 128 * Config::consumers);  // both have read k and v
-    auto& place = kGradients ? shared.k[0][0] : shared.v[0][0];
-    rt<T, 16, Config::head_dim> result;
+    auto& place = choose(shared.k, shared.v)[0][0];
+    rt<T, 16, kColumns> result;
     if constexpr (kGradients) mul(sum, sum, p.scale);
     copy(result, sum);
     warpgroup::store(place, result);
     warpgroup::sync(kBarrier + 1 + W);
     if (arch::thread_id() % 128 != 0) return;
-    tma::store_async(kGradients ? p.dk : p.dv, place, p.k_origin(tile, p.sequences.keys),
+    tma::store_async(choose(p.dk, p.dv), place, p.k_origin(tile, p.sequences.keys),
                      tile.n * Config::keys, tile.key_head);
     tma::store_commit_group();
     tma::store_async_read_wait<0>();

@@ -9,22 +9,22 @@
 
 namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
-// How p is computed (attention_forward.cuh). Above head dimension 128 the products take so much
-// longer than the softmax that the online maximum costs little; and the ones of a fixed reference
-// have no place beside v.
+// How p is computed (attention_forward.cuh). Where v has more than 128 columns the products take so
+// much longer than the softmax that the online maximum costs little; and the ones of a fixed
+// reference have no place beside v.
 enum class softmax_reference { fixed, online };
 
 struct attention_form {
   const char* name;
-  int head_dim;  // D and Dv are at most this; TMA fills up with zeros
-  bool capped;   // whether there is a softcap
+  int head_dim, value_dim;  // D and Dv are at most these; other columns are zeros
+  bool capped;              // whether there is a softcap
   int consumers, consumer_registers, producer_registers;
   int keys;      // of a block
   int q_stages;  // 2: the next tile's queries come while this one is worked on
   softmax_reference reference;
 
-  constexpr bool takes(int64_t width, bool has_softcap) const {
-    return width <= head_dim && capped == has_softcap;
+  constexpr bool takes(int64_t width, int64_t value_width, bool has_softcap) const {
+    return width <= head_dim && value_width <= value_dim && capped == has_softcap;
   }
 };
 
@@ -34,27 +34,54 @@ struct attention_form {
 // would take those registers.)
 // clang-format off
 inline constexpr attention_form kForwardForms[] = {
-    // name        head_dim capped consumers, registers keys q_stages
-    {"64",              64, false,  3, 160, 32,         128,  2, softmax_reference::fixed},
-    {"96",              96, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
-    {"128",            128, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
-    {"192",            192, false,  2, 240, 24,         112,  1, softmax_reference::online},
-    {"256",            256, false,  2, 240, 24,          80,  1, softmax_reference::online},
-    {"64, capped",      64, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
-    {"96, capped",      96, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
-    {"128, capped",    128, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
-    {"192, capped",    192, true,   2, 240, 24,          96,  1, softmax_reference::online},
-    {"256, capped",    256, true,   2, 240, 24,          64,  1, softmax_reference::online},
+    // name           head_dim, value_dim capped consumers, registers keys q_stages
+    {"64",             64,  64, false,  3, 160, 32,         128,  2, softmax_reference::fixed},
+    {"80",             80,  80, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"96",             96,  96, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"128",           128, 128, false,  2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"192, 128",      192, 128, false,  2, 240, 24,          96,  1, softmax_reference::fixed},
+    {"192",           192, 192, false,  2, 240, 24,         112,  1, softmax_reference::online},
+    {"256",           256, 256, false,  2, 240, 24,          80,  1, softmax_reference::online},
+    {"64, capped",     64,  64, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"96, capped",     96,  96, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"128, capped",   128, 128, true,   2, 240, 24,         128,  2, softmax_reference::fixed},
+    {"192, capped",   192, 192, true,   2, 240, 24,          96,  1, softmax_reference::online},
+    {"256, capped",   256, 256, true,   2, 240, 24,          64,  1, softmax_reference::online},
 };
 // clang-format on
 inline constexpr int kForwardFormCount = sizeof(kForwardForms) / sizeof(kForwardForms[0]);
 
-constexpr const attention_form& forward_form(int64_t width, bool capped) {
+constexpr const attention_form& forward_form(int64_t width, int64_t value_width, bool capped) {
   for (const attention_form& form : kForwardForms) {
-    if (form.takes(width, capped)) return form;
+    if (form.takes(width, value_width, capped)) return form;
   }
   return kForwardForms[kForwardFormCount - 1];
 }
+
+// Which heads each kernel of the backward takes (attention_backward.cuh); how it works follows from
+// them there. The first one is launched.
+struct attention_backward_form {
+  int head_dim, value_dim;  // D and Dv are at most these; other columns are zeros
+  bool capped;              // whether there is one with a softcap, too
+
+  constexpr bool takes(int64_t width, int64_t value_width, bool has_softcap) const {
+    return width <= head_dim && value_width <= value_dim && (capped || !has_softcap);
+  }
+};
+
+// clang-format off
+inline constexpr attention_backward_form kBackwardForms[] = {
+    // head_dim, value_dim capped
+    { 64,  64, true},
+    { 80,  80, false},
+    { 96,  96, false},
+    {128, 128, true},
+    {192, 128, false},
+    {192, 192, false},
+    {256, 256, true},
+};
+// clang-format on
+inline constexpr int kBackwardFormCount = sizeof(kBackwardForms) / sizeof(kBackwardForms[0]);
 
 // The forms of the generic kernel (attention_generic.cuh). Four warps have `row_tiles` · 16 queries
 // each. With two of them, keys and values are read from shared memory half as often. Up to head

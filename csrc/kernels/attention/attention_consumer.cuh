@@ -62,7 +62,7 @@ class attention_consumer {
   using scores = rt_fl<16, Config::keys>;
   using half_scores =
       std::conditional_t<Config::fixed_reference, rt_fl<16, Config::half_keys>, scores>;
-  using output = rt_fl<16, Config::head_dim>;
+  using output = rt_fl<16, Config::value_dim>;
   using column = typename attention_softmax<Config>::column;
   using order = ordered_barrier<Config::consumers>;
   // One of three consumers takes no turn for its first scores of a tile: it need not wait for those
@@ -293,7 +293,8 @@ class attention_consumer {
   KITTENS_DEVICE void store_tile(bool was_fixed) {
     output result;
     finish(result, was_fixed);
-    auto& staging = shared.q[q_at.stage][w];  // the last product with the queries is done
+    // The last product with the queries is done.
+    auto& staging = reinterpret_cast<typename Config::o_tile&>(shared.q[q_at.stage][w]);
     warpgroup::sync(kBarrier + w);
     warpgroup::store(staging, result);
     warpgroup::sync(kBarrier + w);
@@ -317,7 +318,7 @@ class attention_consumer {
       if ((rows >> half & 1) == 0 || row >= tile.rows) continue;
       T* const to = p.o_rows.row({tile.batch, tile.head, tile.q_start + row, 0});
 #pragma unroll
-      for (int i = half; i < Config::head_dim / 4; i += 2) {
+      for (int i = half; i < Config::value_dim / 4; i += 2) {
         const int column = output::along(i / 4, i % 4, lane);
         if (column >= p.o_rows.cols) continue;
         arch::store_global(reinterpret_cast<uint32_t*>(to + column),

@@ -43,11 +43,15 @@
 // Of a tile's first block, on the diagonal, half of the consumers see the first half of the keys
 // alone, and of a window's last block the second half: then half of the product is computed.
 //
-// Rounding: p is rounded to the type of v for the product. In heads of up to 128, o is divided by
-// the sum of the rounded p, which a column of ones beside v gives in the same product: what
-// rounding does to a dominating key cancels. Above, it is divided by l, the sum of p before
-// rounding, in float, which lse takes too; calls that want no lse have a kernel without l where
-// they can, because a short tile's time is also that of fetching its code.
+// Rounding: p is rounded to the type of v for the product. Where v has up to 128 columns (and q up
+// to 192: attention_configs.cuh), o is divided by the sum of the rounded p, which a column of ones
+// beside v gives in the same product: what rounding does to a dominating key cancels. Above, it is
+// divided by l, the sum of p before rounding, in float, which lse takes too; calls that want no lse
+// have a kernel without l where they can, because a short tile's time is also that of fetching its
+// code.
+//
+// Narrow heads: of k and v, copies bring the columns that there are. A tile's others are set once,
+// to zeros and ones. (q's come with zeros, for o has stood in their place.)
 //
 // Overflow: should the scores of a row rise by more than 127 within one block of the fixed
 // reference, its p, sum or o overflow. Each row is checked at its tile's end; the producer
@@ -78,8 +82,17 @@ __global__ void __launch_bounds__(Config::threads, 1)
     s.k_ring.init(Config::consumers);
     s.v_ring.init(Config::consumers);
   }
+  // What no copy brings: the columns of ones, and those behind a narrower head's last one.
+  using block = group<Config::threads / 32>;
   if constexpr (Config::fixed_reference) {
-    for (auto& v : s.v) group<Config::threads / 32>::one(v.ones);
+    for (auto& v : s.v) block::set_ones(v);
+  }
+  if (p.k.columns < Config::head_dim || p.v.columns < Config::value_dim) {
+#pragma unroll 1
+    for (int i = 0; i < Config::stages; ++i) {
+      block::fill_columns(s.k[i], p.k.columns, Config::head_dim, 0.0f);
+      block::fill_columns(Config::values(s.v[i]), p.v.columns, Config::value_dim, 0.0f);
+    }
   }
   arch::sync_block();
   const int group = warpgroupid();

@@ -36,7 +36,8 @@ template <class T, size_t Form>
 struct attention_generic_config {
   using type = T;
   static constexpr attention_generic_form form = kGenericForms[Form];
-  static constexpr int head_dim = form.head_dim, keys = form.keys, half_keys = keys / 2;
+  static constexpr int head_dim = form.head_dim, value_dim = head_dim;
+  static constexpr int keys = form.keys, half_keys = keys / 2;
   static constexpr int warps = 4, row_tiles = form.row_tiles;
   static constexpr int warp_rows = kBase * row_tiles, rows = warps * warp_rows;
   static constexpr int threads = warps * kWarp;

@@ -37,17 +37,17 @@ gl<T> attention_view(const void* data, int64_t batch, int64_t length, int64_t he
 }
 
 // How TMA finds keys or values, [batch, keys, heads, width]; `step`: see attention_flat_rows.
-template <class Tile, class P>
-tma_sequence_map<Tile> key_map(const P& p, bool packed, const void* data, int64_t width,
-                               const attention_strides& strides, int& step) {
-  using T = typename Tile::dtype;
+template <class Map, class P>
+Map key_map(const P& p, bool packed, const void* data, int64_t width,
+            const attention_strides& strides, int& step) {
+  using T = typename Map::tile::dtype;
   if (p.seqused_k == nullptr && p.leftpad_k == nullptr) {
     const gl<T> view = attention_view<T>(data, p.batch, p.keys, p.key_heads, width, strides);
-    return packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
+    return packed ? Map::of_packed(view) : Map::of(view);
   }
   const auto flat = attention_flat_rows::of(p.batch, p.keys, p.key_heads * width, strides);
   step = static_cast<int>(flat.step);
-  return tma_sequence_map<Tile>::of_packed(
+  return Map::of_packed(
       attention_view<T>(data, 1, flat.count, p.key_heads, width, {0, flat.stride, strides.head}));
 }
 
@@ -107,8 +107,8 @@ void launch_attention_forward(const attention_forward_params& p, host::stream s)
     map = packed ? tma_sequence_map<Tile>::of_packed(view) : tma_sequence_map<Tile>::of(view);
   };
   set(t.q, p.q, p.rows, p.heads, D, p.q_strides);
-  t.k = key_map<typename Config::k_tile>(p, packed, p.k, D, p.k_strides, t.k_step);
-  t.v = key_map<typename Config::k_tile>(p, packed, p.v, Dv, p.v_strides, t.v_step);
+  t.k = key_map<decltype(t.k)>(p, packed, p.k, D, p.k_strides, t.k_step);
+  t.v = key_map<decltype(t.v)>(p, packed, p.v, Dv, p.v_strides, t.v_step);
   set(t.o, p.o, p.rows, p.heads, Dv, o_strides);
   t.o_rows = attention_view<T>(p.o, p.batch, p.rows, p.heads, Dv, o_strides);
   t.flat_keys = packed || p.seqused_k != nullptr || p.leftpad_k != nullptr;

@@ -63,7 +63,6 @@ class attention_producer {
   KITTENS_DEVICE void load(const attention_item& item) {
     const attention_tile& tile = item.tile;
     bool goes_on = item.again == 0;
-    constexpr int kBytes = tma::bytes<typename Config::k_tile>;
     const key_blocks blocks = key_blocks::of<Config>(p, tile, tile.m * Config::rows, Config::rows);
     shared.q_ring.expect(q_at, Config::consumers * tma::bytes<typename Config::q_tile>);
     const sequence_origin queries = p.q_origin(tile), keys = p.k_origin(tile, p.k_step),
@@ -77,24 +76,16 @@ class attention_producer {
     for (int j = blocks.end - 1; j >= blocks.first; --j, at.advance()) {
       const int row = j * Config::keys;
       shared.k_ring.wait_empty(at);
-      shared.k_ring.expect(at, kBytes);
+      shared.k_ring.expect(at, p.k.bytes());
       tma::load_async(shared.k[at.stage], p.k, shared.k_ring.full[at.stage], keys, row, key_head);
       shared.v_ring.wait_empty(at);
-      shared.v_ring.expect(at, kBytes);
-      tma::load_async(values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage], values_at, row,
-                      key_head);
+      shared.v_ring.expect(at, p.v.bytes());
+      tma::load_async(Config::values(shared.v[at.stage]), p.v, shared.v_ring.full[at.stage],
+                      values_at, row, key_head);
       if (goes_on) walk.next();
       goes_on = false;
     }
     if (goes_on) walk.next();
-  }
-
-  KITTENS_DEVICE static auto& values(typename Config::v_tile& v) {
-    if constexpr (Config::fixed_reference) {
-      return v.tile;
-    } else {
-      return v;
-    }
   }
 };
 

@@ -1,6 +1,4 @@
 // attention: picks the configuration, and enters the launcher in the table.
-#include <algorithm>
-
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_launch.cuh"
 #include "kittens/host/launchers.h"
@@ -13,18 +11,20 @@ template <class T, size_t I = 0>
 void launch_form(const attention_forward_params& p, kittens::host::stream s) {
   constexpr attention_form form = kForwardForms[I];
   if constexpr (I + 1 < kForwardFormCount) {
-    if (!form.takes(std::max(p.head_dim, p.value_dim), p.softcap > 0)) {
+    if (!form.takes(p.head_dim, p.value_dim, p.softcap > 0)) {
       return launch_form<T, I + 1>(p, s);
     }
   }
   if constexpr (std::same_as<T, bf16> && form.reference == softmax_reference::fixed &&
                 !form.capped) {
     if (p.lse == nullptr && p.sinks == nullptr) {
-      using config = attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/false>;
+      using config =
+          attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/false, form.value_dim>;
       return launch_attention_forward<config>(p, s);
     }
   }
-  using config = attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/true>;
+  using config =
+      attention_forward_config<T, form.head_dim, form.capped, /*Sums=*/true, form.value_dim>;
   launch_attention_forward<config>(p, s);
 }
 

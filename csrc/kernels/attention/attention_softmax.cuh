@@ -32,7 +32,7 @@ struct attention_mask {
 // What the softmax of the rows needs from one block of keys to the next. The scores s of a block,
 // and o, are the caller's. Config says
 //
-//   head_dim          how many columns o has
+//   value_dim         how many columns o has
 //   ones_beside_v     … and that a row's sum is in those behind them
 //   sums              whether l, and so lse, is wanted
 //   capped            whether a softcap bounds s: no row is far then
@@ -139,7 +139,7 @@ struct attention_softmax {
     // NaN where an element of o, or of the sums in it, is not finite.
     float is_finite[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < Config::head_dim / 2 + 4; ++i) {
+    for (int i = 0; i < Config::value_dim / 2 + 4; ++i) {
       is_finite[i / 2 % 2] = fmaf(o.data[0][i], 0.0f, is_finite[i / 2 % 2]);
     }
     column bad;
@@ -167,7 +167,7 @@ struct attention_softmax {
     map([](float x) { return x == 0.0f ? 0.0f : 1.0f / x; }, inverse, inverse);
     if constexpr (Config::sums) count_sinks(inverse, sinks, head, was_fixed ? kLn2 : scale);
 #pragma unroll
-    for (int i = 0; i < Config::head_dim / 2; ++i) result.data[0][i] = o.data[0][i];
+    for (int i = 0; i < Config::value_dim / 2; ++i) result.data[0][i] = o.data[0][i];
     mul_row(result, result, inverse);
   }
 

@@ -10,11 +10,11 @@ namespace thunderkittens::attention_kernels::inline KITTENS_TARGET {
 
 using namespace kittens;
 
-template <class T, int HeadDim, bool Capped, bool Sums>
+template <class T, int HeadDim, bool Capped, bool Sums, int ValueDim = HeadDim>
 struct attention_forward_config {
   using type = T;
-  static constexpr attention_form form = forward_form(HeadDim, Capped);
-  static constexpr int head_dim = HeadDim;
+  static constexpr attention_form form = forward_form(HeadDim, ValueDim, Capped);
+  static constexpr int head_dim = HeadDim, value_dim = ValueDim;
   static constexpr bool capped = Capped;
   static constexpr bool sums = Sums;  // whether l, and so lse, is needed
   static constexpr int consumers = form.consumers;
@@ -33,10 +33,24 @@ struct attention_forward_config {
       sums || (fixed_reference && std::same_as<T, bf16>),
       "o is divided by l, where v has no column of ones; fp16's overflow shows in l alone");
 
-  using q_tile = st<T, 64, HeadDim>;  // of one consumer; o has the same shape
-  using k_tile = st<T, keys, HeadDim>;
-  using v_tile = std::conditional_t<fixed_reference, st_ones<T, keys, HeadDim>, k_tile>;
-  using o_accumulator = rt_fl<16, HeadDim + (fixed_reference ? 16 : 0)>;
+  // Of 80 and 96 columns, too, rows of 128 bytes: TMA takes as long for 32 or 64 bytes of a row.
+  using layout = ducks::st_layout::swizzle_128;
+  using q_tile = st<T, 64, HeadDim, layout>;  // of one consumer
+  using o_tile = st<T, 64, ValueDim, layout>;
+  using k_tile = st<T, keys, HeadDim, layout>;
+  using value_tile = st<T, keys, ValueDim, layout>;
+  using v_tile =
+      std::conditional_t<fixed_reference, st_ones<T, keys, ValueDim, layout>, value_tile>;
+  static_assert(sizeof(o_tile) <= sizeof(q_tile), "o takes the place of q");
+  using o_accumulator = rt_fl<16, ValueDim + (fixed_reference ? 16 : 0)>;
+
+  KITTENS_DEVICE static value_tile& values(v_tile& v) {
+    if constexpr (fixed_reference) {
+      return v.tile;
+    } else {
+      return v;
+    }
+  }
 };
 
 // A tile: number m of the row tiles of a head, and where its sequence lies.
@@ -115,8 +129,10 @@ struct attention_arguments {
 
 template <class Config>
 struct attention_forward_arguments : attention_arguments {
-  tma_sequence_map<typename Config::q_tile> q, o;
-  tma_sequence_map<typename Config::k_tile> k, v;
+  tma_sequence_map<typename Config::q_tile> q;
+  tma_sequence_map<typename Config::o_tile> o;
+  tma_columns_map<typename Config::k_tile> k;
+  tma_columns_map<typename Config::value_tile> v;
   gl<typename Config::type> o_rows;  // [B, Hq, Sq, Dv], the same as o
   // Whether TMA finds keys and values as the rows of one sequence, which they are if they are
   // packed or have bounds; and then, how many there are from a batch's first one to the next one's.

@@ -1,6 +1,6 @@
 """Calls of attention's backward in the simulator, of each of its kernels."""
 
-from tests.families.attention import cases, layouts
+from tests.families.attention import cases, heads, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 
 
@@ -20,6 +20,8 @@ MANY_KEYS = [
     Case(64, 705, False, 2, 128, FP16, sinks=FP32),
     Case(70, 768, True, 2, 96, key_heads=2, value_dim=128),
     Case(65, 769, False, 1, 80, FP16, window_left=700, window_right=20),
+    Case(70, 700, True, 1, 72, value_dim=80, sinks=FP32),
+    Case(129, 705, False, 2, 96, FP16),
     Case(90, 1000, True, 2, 64, **packed((2, 40, 90), (0, 449, 1000)), sinks=FP32),
 ]
 # Tiles have 128 keys, and 128 rows or, of heads wider than 64, 64; of those above 128 they have 64
@@ -30,6 +32,7 @@ ALL = [
     Case(65, 260, True, 2, 64, FP16, key_heads=2, batch=2),
     Case(70, 200, False, 4, 128, batch=2),
     Case(130, 257, True, 3, 80, value_dim=40),
+    *(Case(n, m, n < m, 2, d, value_dim=dv) for n, m, d, dv in heads.BETWEEN_TILES),
     Case(100, 130, False, 1, 24, FP16, value_dim=128),
     Case(200, 60, True, 2, 64),  # rows that see no key
     Case(200, 60, True, 1, 128, FP16, sinks=FP32),
@@ -70,6 +73,9 @@ OF_EACH_KIND = [
     Case(70, 130, True, 2, 64, FP16, softcap=20.0),
     Case(200, 310, True, 2, 64, **packed((2, 2, 130, 200), (0, 64, 64, 300)), sinks=FP32),
     Case(140, 150, True, 1, 256, **packed((0, 30, 140), (1, 20, 150))),
+    Case(97, 140, True, 1, 96, FP16),
+    Case(70, 140, True, 2, 192, BF16, value_dim=128, sinks=FP32),
     MANY_KEYS[2],
+    MANY_KEYS[8],
     MANY_KEYS[-1],
 ]

@@ -46,9 +46,9 @@ def numbers(some: list[Case]) -> list[Check]:
 def lengths(pairs: list[tuple[int, int]]) -> list[Case]:
     """Full and causal at each pair of rows and keys; dtypes, groups and head dimensions by turns.
 
-    Every fourth has narrower heads than the kernels' tiles.
+    Half of them have other heads than the kernels' tiles.
     """
-    kinds = itertools.cycle(itertools.product((1, 3), (64, 128, 40, 120), (BF16, FP16)))
+    kinds = itertools.cycle(itertools.product((1, 3), (64, 128, 40, 120, 72, 96), (BF16, FP16)))
     return [Case(n, m, causal, *next(kinds)) for causal in (False, True) for n, m in pairs]
 
 
@@ -72,6 +72,9 @@ def options(n: int, m: int) -> list[Case]:
         Case(n, m, True, 2, 128, sinks=BF16, window_left=30),
         Case(n, m, value_dim=32),
         Case(n, m, True, 2, 64, FP16, value_dim=128),
+        Case(n, m, True, 2, 192, value_dim=128),
+        Case(n, m, False, 2, 160, FP16, value_dim=192, sinks=FP32),
+        Case(n, m, True, 2, 80, FP16, window_left=40, sinks=FP32),
         Case(n, m, True, **packed),
         Case(n, m, False, 2, 128, FP16, 2, sinks=FP32, **inner),
     ]

@@ -30,16 +30,18 @@ ORDINARY_FROM = {
 _SPILLS = {
     (64, "false", "true"): 52,
     (64, "true", "true"): 36,
+    (80, "false", "false"): 4,
+    (80, "false", "true"): 4,
     (128, "false", "false"): 4,
     (256, "false", "false"): 16,
     (256, "true", "false"): 16,
 }
 SPILLS = {
-    f"attention_backward<attention_backward_config<{dtype}, {', '.join(map(str, which))}>>": most
-    for which, most in _SPILLS.items()
+    f"attention_backward<attention_backward_config<{dtype}, {width}, {capped}, {adds}, {width}>>": n
+    for (width, capped, adds), n in _SPILLS.items()
     for dtype in ("bf16", "half")
 } | {
-    f"attention_backward_dq<attention_backward_dq_config<{dtype}, 256, {capped}>>": 20
+    f"attention_backward_dq<attention_backward_dq_config<{dtype}, 256, {capped}, 256>>": 20
     for capped in ("false", "true")
     for dtype in ("bf16", "half")
 }

@@ -41,14 +41,14 @@ RINGS = (
     ),
     in_producer(
         "too_few_bytes_are_expected",
-        "shared.v_ring.expect(at, kBytes);",
-        "shared.v_ring.expect(at, kBytes - 128);",
+        "shared.v_ring.expect(at, p.v.bytes());",
+        "shared.v_ring.expect(at, p.v.bytes() - 128);",
         r"bytes",
     ),
     in_producer(
         "too_many_bytes_are_expected",
-        "shared.v_ring.expect(at, kBytes);",
-        "shared.v_ring.expect(at, kBytes + 128);",
+        "shared.v_ring.expect(at, p.v.bytes());",
+        "shared.v_ring.expect(at, p.v.bytes() + 128);",
         r"DEADLOCK[^$]*128 bytes",
     ),
     planted(

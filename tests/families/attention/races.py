@@ -30,8 +30,8 @@ RACES = (
     ),
     in_kernel(
         "the_ones_are_not_fenced",
-        "group<Config::threads / 32>::one(v.ones)",
-        "group<Config::threads / 32>::map_unfenced([] { return 1.0f; }, v.ones)",
+        "block::set_ones(v)",
+        "block::map_unfenced([] { return 1.0f; }, v.ones)",
         r"PROXY FENCE at [^\n]*wgmma by [^\n]* write it [^\n]* by ordinary stores",
     ),
     planted(

@@ -2,7 +2,7 @@
 
 import math
 
-from tests.families.attention import cases, layouts
+from tests.families.attention import cases, heads, layouts
 from tests.families.attention.cases import BF16, FP16, Case
 
 LENGTHS = (1, 63, 64, 65, 127, 128, 129, 191, 192, 193)
@@ -18,6 +18,8 @@ ALL = [
     *(Case(20, 40, r == "peaked", head_dim=128, dtype=FP16, regime=r) for r in cases.REGIMES[1:]),
     Case(70, 90, True, group=2, key_heads=3, batch=2),  # more tiles than blocks
     Case(66, 66, scale=0.4),
+    *(Case(n, m, n < m, 2, d, value_dim=dv) for n, m, d, dv in heads.BETWEEN_TILES),
+    *(Case(20, 40, r == "peaked", head_dim=80, dtype=FP16, regime=r) for r in cases.REGIMES[1:]),
 ]
 RANDOM = cases.random(seed=1, count=64, longest=130, widest=128)
 POLICIES = (
@@ -30,6 +32,8 @@ OF_EACH_KIND = [
     Case(193, 193, True, 1, 128, FP16),
     Case(65, 129, True, 4, 64, BF16),
     Case(70, 200, False, 2, 128, BF16, key_heads=2),
+    Case(130, 193, True, 1, 72, BF16),
+    Case(70, 193, False, 2, 192, FP16, value_dim=128),
 ]
 # Of the backward: a head dimension, and what is not finite in k or v. Any two of the three meet.
 SPOILT_KEYS = [

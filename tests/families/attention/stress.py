@@ -37,7 +37,9 @@ def problems() -> list[Problem]:
         case(2047, 2047, head_dim=128, causal=True, window_left=200, dtype=FP16, **whole),
         case(3000, 3010, head_dim=128, causal=True, group=2, key_heads=4, **packed),
         case(3000, 3010, head_dim=64, key_heads=8, **packed),
+        case(2047, 1023, head_dim=72, causal=True, **grouped),
         case(1023, 2047, head_dim=192, **whole),
+        case(1023, 2047, head_dim=192, value_dim=128, causal=True, **grouped),
         case(1023, 2047, head_dim=256, causal=True, **grouped),
         case(1500, 1500, head_dim=256, softcap=20.0, dtype=FP16, **whole),
     ]
@@ -52,6 +54,7 @@ def problems() -> list[Problem]:
         case(1023, 1023, **whole),
         case(1023, 1500, causal=True, dtype=FP16, **grouped),
         case(1500, 1023, head_dim=80, window_left=300, window_right=7, **wide),
+        case(1023, 1500, head_dim=96, dtype=FP16, **wide),
         case(1023, 1023, head_dim=128, **wide),
         case(1023, 1023, head_dim=128, causal=True, sinks=FP32, **grouped),
         case(300, 2047, head_dim=128, causal=True, dtype=FP16, layout="shifted", **wide),
@@ -65,6 +68,7 @@ def problems() -> list[Problem]:
     wide_gradients = [
         case(500, 700, head_dim=256, causal=True, **wide),
         case(1023, 1023, head_dim=192, dtype=FP16, window_left=300, **wide),
+        case(700, 1023, head_dim=192, value_dim=128, causal=True, **wide),
     ]
     of_generic = [
         *(dataclasses.replace(each, generic=True) for each in gradients),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import thunderkittens
-from tests.families.attention import cases, forward_checks, layouts
+from tests.families.attention import cases, forward_checks, heads, layouts
 from tests.families.attention.cases import BF16, FP16, FP32, Case
 from tests.families.attention.forward_checks import launches
 from tests.tools.growing_memory import check_memory_does_not_grow
@@ -37,6 +37,12 @@ ALL = [
         )
     ),
     *(Case(150, 260, True, scale=scale) for scale in (1e-30, 1e-3, 1.0, 3.0)),
+    *(
+        Case(scale * n, scale * m, causal, 2, d, dtype, 2, 2, value_dim=dv)
+        for (n, m, d, dv), scale, causal, dtype in itertools.product(
+            heads.BETWEEN_TILES, (1, 7), (False, True), (BF16, FP16)
+        )
+    ),
     # More tiles than multiprocessors, and more heads than a grid's second direction has places.
     *(Case(1000, 1000, causal, 4, 128, key_heads=8, batch=5) for causal in (False, True)),
     *(Case(3, 5, causal, 4, key_heads=4, batch=4096) for causal in (False, True)),
@@ -48,6 +54,7 @@ GRADIENTS = [
     *(Case(130, 130, True, 2, batch=2, layout=layout) for layout in layouts.LAYOUTS),
     Case(257, 400, False, 3, 80, value_dim=40, window_left=100, window_right=7, sinks=FP32),
     Case(257, 400, True, 2, 24, FP16, value_dim=128, sinks=FP16),
+    *(Case(3 * n, 7 * m, n < m, 2, d, value_dim=dv) for n, m, d, dv in heads.BETWEEN_TILES),
     Case(1000, 1000, True, 4, 128, key_heads=8, batch=5),
     Case(3, 5, True, 4, key_heads=4, batch=4200),
 ]
@@ -91,7 +98,7 @@ def test_strides_change_no_bit(layout, head_dim):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 72, 128, 192])
 def test_not_finite(causal, head_dim):
     cases.check_not_finite(Case(300, 400, causal, 2, head_dim, key_heads=2), "cuda")
 

@@ -12,6 +12,8 @@ void run_attention(const attention_forward_params& p) {
 #elif CONFIGS == 1
   if (p.softcap > 0) {
     launch_attention_forward<attention_forward_config<half, 64, true, true>>(p, nullptr);
+  } else if (p.head_dim <= 80) {
+    launch_attention_forward<attention_forward_config<half, 80, false, true>>(p, nullptr);
   } else {
     launch_attention_forward<attention_forward_config<bf16, 192, false, true>>(p, nullptr);
   }

@@ -16,7 +16,8 @@ void run(const attention_backward_params& p) {
 
 void run_attention_backward(const attention_backward_params& p) {
 #if CONFIGS == 0
-  run<bf16, 64, false>(p);
+  const bool narrow = attention_backward_layout(p, kAddsDq).width == 64;
+  narrow ? run<bf16, 64, false>(p) : run<bf16, 96, false>(p);
 #elif CONFIGS == 1
   run<half, 128, true>(p);
 #elif CONFIGS == 2

@@ -213,6 +213,20 @@ TEST(rows_grow_and_overflow_in_fp16) {
                .aimed_key = 200,
                .factor = 1.2f});
 }
+// Columns and ones within a tile's last 64; fewer of v's than of k's, and the other way round.
+TEST(heads_that_end_within_a_chunk) {
+  for (const auto& [head_dim, value_dim] : {std::pair{72, 80}, {80, 40}, {24, 72}}) {
+    check<half>({.batch = 1,
+                 .rows = 140,
+                 .keys = 300,
+                 .heads = 3,
+                 .key_heads = 1,
+                 .right = 0,
+                 .dynamic = true,
+                 .value_dim = value_dim,
+                 .head_dim = head_dim});
+  }
+}
 TEST(large_heads) {
   check<bf16>({.batch = 1,
                .rows = 200,
