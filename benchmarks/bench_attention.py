@@ -41,9 +41,9 @@ def make_inputs(head_dim: int, seq: int, seed: int) -> Inputs:
 
 def expected(i: Inputs, causal: bool) -> Expected:
     """o in float64 and its bound, one head at a time: a head's scores alone are seq² numbers."""
-    o = torch.empty(i["q"].shape, dtype=torch.float64, device=harness.DEVICE)
+    o = torch.empty(i["v"].shape, dtype=torch.float64, device=harness.DEVICE)
     bound = torch.empty_like(o)
-    batch, seq, heads, head_dim = o.shape
+    batch, seq, heads, head_dim = i["q"].shape
     hidden = torch.ones(seq, seq, dtype=torch.bool, device=harness.DEVICE).triu(1)
     for b, h in itertools.product(range(batch), range(heads)):
         q, k, v = (i[name][b, :, h].double() for name in "qkv")

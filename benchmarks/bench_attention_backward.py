@@ -42,7 +42,7 @@ def expected(i: Inputs, causal: bool) -> Expected:
     What rounds to 16 bits on the way: o (in Σ do ∘ o), the weights and ds; and the result. So two
     units each of the sums over absolute values.
     """
-    want = [torch.empty(i["q"].shape, dtype=torch.float64, device=harness.DEVICE) for _ in "qkv"]
+    want = [torch.empty_like(i[name], dtype=torch.float64) for name in "qkv"]
     bounds = [torch.empty_like(t) for t in want]
     batch, seq, heads, head_dim = i["q"].shape
     scale, unit = head_dim**-0.5, tolerance.unit(i["q"].dtype)
