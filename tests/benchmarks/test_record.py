@@ -54,6 +54,8 @@ def test_figures_in_readmes_words_are_the_records(found):
     assert f"{mean:.2f} on average" in README
     least, most, mean = headline.against(found, "attention_backward", "cuDNN")
     assert f"{least:.2f} to {most:.2f} times backward ({mean:.2f})" in README
+    least, most, mean = headline.against(found, "attention_heads", "cuDNN")
+    assert f"or 192 beside 128, {least:.2f} to {most:.2f} times ({mean:.2f})." in README
     step, warm_up = (r.seconds for r in records.results(found["train_step"]))
     assert f"takes {1e3 * step[harness.OURS]:.0f} ms with these ops in eager mode" in README
     ours = 1e3 * step["ours, bf16 weights"]
