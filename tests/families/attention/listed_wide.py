@@ -30,7 +30,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         WIDE_CONSUMER,
         "attention_backward_wide_consumer::store_tile",
-        "index 4/5 more",
+        "index 3/3 more",
         "the first stage of q is free, too: the producer goes on when all has been stored",
     ),
     Listed(DQ, "attention_backward_dq_config", "term 1/3 (less|more)", "nobody asks for halves"),

@@ -289,7 +289,7 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         "attention_backward_tile.cuh",
         "attention_backward_config",
-        "limit 2/4 (less|more)",
+        "limit 2/3 (less|more)",
         "whether consumers share their code changes no number",
     ),
     Listed(OF_PRODUCTS, "attention_backward_generic_shared", "subscript 1/2 next", SPARE),
