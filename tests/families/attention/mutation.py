@@ -142,6 +142,12 @@ LISTED: tuple[Listed, ...] = (
         "the whole block is right as well, and slower",
     ),
     Listed(
+        BACKWARD_CONSUMER,
+        "attention_backward_consumer::dq_columns",
+        "limit (less|more)",
+        "columns that are not there are zeros, which add nothing, and take time",
+    ),
+    Listed(
         SOFTMAX, "attention_softmax::rescale_if_large", "bound shifted", "either is small enough"
     ),
     Listed(SOFTMAX, "attention_softmax::overflowed", "bound 2/3 shifted", "either is small enough"),
