@@ -104,6 +104,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         ATTENTION,
         "attention_forward",
+        "guard 2/5 always|bound (1|2)/3 shifted",
+        "of a head that fills its tile, no column is set",
+    ),
+    Listed(
+        ATTENTION,
+        "attention_forward",
         "registers 2/2 deleted",
         "how many registers ptxas may use; tier 4 would see it spill",
     ),
