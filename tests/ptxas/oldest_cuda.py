@@ -41,6 +41,7 @@ HEADERS = {
         " const void* data; dtype kind; int rank; int64_t extent[5], stride_bytes[4];"
         " int box[5], swizzle_bytes; };\n"
         "template <class T> inline constexpr dtype dtype_of = dtype::float32;\n"
+        "void check_columns(int, int64_t);\n"
         "arch::tensor_map encode_tensor_map(const tensor_map_request&); }\n"
     ),
 }

@@ -140,22 +140,23 @@ def attention(
     Backends:
         The kernel (sm_90a) takes bfloat16 and float16, D and Dv of 8, 16 … 256, scale > 0 and all
         that the arguments offer; torch computes the rest. It computes other widths as the next one
-        of 64, 80, 96, 128, 192 and 256, and D up to 192 with Dv up to 128 apart (with a softcap 64,
-        96, 128, 192 and 256; its gradients 64, 128 and 256). q, k and v are read where they lie if
-        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
-        0, and, with seqused_k or leftpad_k, if the stride of k's and v's batches is a multiple of
-        that of rows; otherwise they are copied, and `explain` says so; torch's fused attention on a
-        GPU gets them, and the gradient of o, alike. For the backward of a call that the kernel
-        takes, its tensors, o and lse are saved, never the weights; first order only. Kernels
-        compute it for all that they compute forward, dk and dv also where only dq is needed. For a
-        while it takes 4 bytes for each element of q, whose heads count as 64, 128 or 256 wide, and
-        12 for each row of a head; on Hopper, of heads above 128, the 8 of a row's lse and delta
-        alone. Torch computes the other gradients, with the same bits on every run. But on a GPU,
-        for D of q and v alike and no window, softcap, sinks, packing, padding and gradient of lse,
-        it is torch's FlashAttention, whose dq is the same only under
-        torch.use_deterministic_algorithms(True). On other GPUs since Ampere that they are built
-        for, and under `backend(…, kernel="generic")`, generic kernels take the same calls. Widths
-        are 64, 96, 128 and 256 there, and 64, 128 and 256 of gradients.
+        of 64, 80, 96, 128, 192 and 256, and D from 136 to 192 beside Dv up to 128 as 192 and 128
+        (with a softcap, D and Dv as one of 64, 96, 128, 192 and 256, and their gradients as one of
+        64, 128 and 256). q, k and v are read where they lie if the last stride is 1 and address and
+        other strides are multiples of 16 bytes, none of them 0, and, with seqused_k or leftpad_k,
+        if the stride of k's and v's batches is a multiple of that of rows; otherwise they are
+        copied, and `explain` says so; torch's fused attention on a GPU gets them, and the gradient
+        of o, alike. For the backward of a call that the kernel takes, its tensors, o and lse are
+        saved, never the weights; first order only. Kernels compute it for all that they compute
+        forward, dk and dv also where only dq is needed. For a while it takes 4 bytes for each
+        element of q, whose heads count as 64, 128 or 256 wide, and 12 for each row of a head; on
+        Hopper, of heads above 128, the 8 of a row's lse and delta alone. Torch computes the other
+        gradients, with the same bits on every run. But on a GPU, for D of q and v alike and no
+        window, softcap, sinks, packing, padding and gradient of lse, it is torch's FlashAttention,
+        whose dq is the same only under torch.use_deterministic_algorithms(True). On other GPUs
+        since Ampere that they are built for, and under `backend(…, kernel="generic")`, generic
+        kernels take the same calls. Widths are 64, 96, 128 and 256 there, and 64, 128 and 256 of
+        gradients.
 
     Numerics:
         Scores and softmax in float32 (float64 for float64), o rounded once to q's dtype; the kernel

@@ -53,6 +53,18 @@ LISTED: tuple[Listed, ...] = (
         "turned by 0 it stays what it is",
     ),
     Listed(
+        "based_attention/based_attention_forward.cuh",
+        "forward_walk::attend_at_once",
+        "term 3/4 more",
+        "the state is written behind a wait for this product, too: it is all warps' at once",
+    ),
+    Listed(
+        "based_attention/based_attention_forward.cuh",
+        "forward_walk::attend_at_once",
+        "term 4/4 less|barrier number more",
+        "it waits for more, or at a barrier that nobody else has",
+    ),
+    Listed(
         "based_attention/based_attention_features.cuh",
         "features_of",
         "subscript 1/2 next",

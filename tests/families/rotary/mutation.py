@@ -16,6 +16,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(ROTARY, "table_row", "limit 1/2 less", SAME),
     Listed(ROTARY, "table_row", "bound 6/7 shifted", SAME),
     Listed(ROTARY, "table_row", "bound 7/7 shifted", SAME),
+    Listed(
+        ROTARY,
+        "rotary_config",
+        "equality negated|limit 2/2 (less|more|double)",
+        "what the L2 keeps changes no number",
+    ),
     # Heads and runs.
     Listed(ROTARY, "rotary", "bound (3|5)/5 shifted", "one step more, of no heads"),
     Listed(ROTARY, "unit_in_heads::store_to", "bound 1/2 shifted", NOT_BOUNDED),

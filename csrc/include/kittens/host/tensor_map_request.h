@@ -105,6 +105,13 @@ inline std::string why_not_encodable(const tensor_map_request& r) {
   return "";
 }
 
+// Of a tile with padding, whose tensors must not have more columns than it (types/tma_map.cuh).
+inline void check_columns(int tile_cols, int64_t tensor_cols) {
+  if (tensor_cols <= tile_cols) return;
+  throw error("tma_sequence_map: a tile with padding has room for " + std::to_string(tile_cols) +
+              " columns, the tensor has " + std::to_string(tensor_cols));
+}
+
 // The strides that the hardware is given: where an extent is 1, one that it takes.
 constexpr int64_t valid_stride(const tensor_map_request& r, int dimension) {
   return r.extent[dimension] > 1 ? r.stride_bytes[dimension - 1] : kTensorAlignment;

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <concepts>
-#include <string>
 
 #include "kittens/arch/tma.cuh"
 #include "kittens/host/tensor_map.cuh"
@@ -124,11 +123,7 @@ struct tma_sequence_map {
     using T = typename Tile::dtype;
     static_assert(std::same_as<typename G::dtype, T>,
                   "TMA does not convert: tensor and tile must hold the same type");
-    if (Tile::padding_cols > 0 && tensor.cols > Tile::cols) {
-      throw host::error("tma_sequence_map: a tile with padding has room for " +
-                        std::to_string(Tile::cols) + " columns, the tensor has " +
-                        std::to_string(tensor.cols));
-    }
+    if constexpr (Tile::padding_cols > 0) host::check_columns(Tile::cols, tensor.cols);
     const host::tensor_map_request request{
         .data = tensor.data,
         .kind = host::dtype_of<T>,

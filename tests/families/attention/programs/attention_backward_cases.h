@@ -81,15 +81,6 @@ TEST(fused_gradients_with_shared_heads) {
                .value_dim = 64,
                .fused = true});
 }
-// Of dq the second consumer has fewer columns than the first.
-TEST(heads_that_end_within_a_chunk) {
-  for (const auto& [head_dim, value_dim] : {std::pair{72, 96}, {96, 40}, {24, 88}}) {
-    problem is{.batch = 1, .rows = 130, .keys = 200, .heads = 2, .key_heads = 1, .right = 0};
-    is.head_dim = head_dim;
-    is.value_dim = value_dim;
-    check<bf16>(is);
-  }
-}
 TEST(fused_gradients_of_keys_with_bounds) {
   problem is{.batch = 3, .rows = 140, .keys = 140, .heads = 2, .key_heads = 1};
   is.used = {140, 90, 33};

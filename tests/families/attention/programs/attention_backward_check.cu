@@ -39,6 +39,16 @@ TEST(dq_is_added_up_where_rows_see_many_keys) {
   CHECK_EQUAL(adds_dq(256, 5000), false);
 }
 
+// Of dq the second consumer has fewer columns than the first.
+TEST(heads_that_end_within_a_chunk) {
+  for (const auto& [head_dim, value_dim] : {std::pair{72, 96}, {96, 40}, {24, 88}}) {
+    problem is{.batch = 1, .rows = 130, .keys = 200, .heads = 2, .key_heads = 1, .right = 0};
+    is.head_dim = head_dim;
+    is.value_dim = value_dim;
+    check<bf16>(is);
+  }
+}
+
 TEST(starts_of_many_sequences) {  // more than a warp's lanes take at a time
   std::vector<int> ends(600);
   std::iota(ends.begin(), ends.end(), 3);
