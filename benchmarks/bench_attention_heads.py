@@ -44,32 +44,21 @@ def cases(quick: bool = False) -> Iterator[Case]:
         width = head_dim + value_dim
         flops = 2 * TOKENS * seq * HEADS * width // (2 if causal else 1)
         values = "" if value_dim == head_dim else f", values {value_dim}"
-        shape = f"head_dim {head_dim}{values}, {'causal' if causal else 'full'}, seq {seq}"
-        yield Case(
-            op="attention_heads",
-            shape=shape,
-            dtype="bf16",
-            work=flops,
-            unit="TFLOP/s",
-            inputs=partial(make_inputs, head_dim, value_dim, seq),
-            expected=partial(forward.expected, causal=causal),
-            contenders={
-                OURS: partial(forward.ours, causal=causal),
-                "cuDNN": partial(peers.sdpa, backend="CUDNN_ATTENTION", causal=causal),
-            },
-            resident=4 * TOKENS * HEADS * width,
-        )
-        yield Case(
-            op="attention_heads_backward",
-            shape=shape,
-            dtype="bf16",
-            work=flops * 5 // 2,
-            unit="TFLOP/s",
-            inputs=partial(make_inputs, head_dim, value_dim, seq),
-            expected=partial(backward.expected, causal=causal),
-            contenders={
-                OURS: partial(backward.ours, causal=causal),
-                "cuDNN": partial(backward.sdpa, backend="CUDNN_ATTENTION", causal=causal),
-            },
-            resident=9 * TOKENS * HEADS * width,
-        )
+        for op, work, tensors, module, sdpa in (
+            ("attention_heads", flops, 2, forward, peers.sdpa),
+            ("attention_heads_backward", flops * 5 // 2, 4.5, backward, backward.sdpa),
+        ):
+            yield Case(
+                op=op,
+                shape=f"head_dim {head_dim}{values}, {'causal' if causal else 'full'}, seq {seq}",
+                dtype="bf16",
+                work=work,
+                unit="TFLOP/s",
+                inputs=partial(make_inputs, head_dim, value_dim, seq),
+                expected=partial(module.expected, causal=causal),
+                contenders={
+                    OURS: partial(module.ours, causal=causal),
+                    "cuDNN": partial(sdpa, backend="CUDNN_ATTENTION", causal=causal),
+                },
+                resident=int(tensors * 2 * TOKENS * HEADS * width),
+            )
