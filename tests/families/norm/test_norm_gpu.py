@@ -177,14 +177,16 @@ def test_fallbacks_say_why(monkeypatch):
         torch.testing.assert_close(y, torch.nn.functional.layer_norm(wide, wide.shape[-1:]))
 
 
+@pytest.mark.parametrize("weight", ["none", "constant"])
 @pytest.mark.parametrize("shape", [(7, 33), (1040, 128, 2), (4096, 768)])
-def test_a_bias_without_a_weight_by_torch(shape):
-    """torch's own backward may give the bias a gradient of no elements there, on a GPU."""
+def test_a_bias_alone_by_torch(shape, weight):
+    """torch's own backward may write the bias's gradient out of bounds there, on a GPU."""
     x = torch.randn(shape, dtype=FP64, device="cuda")
+    given = torch.randn(shape[-1], dtype=FP64, device="cuda") if weight == "constant" else None
     bias = torch.randn(shape[-1], dtype=FP64, device="cuda", requires_grad=True)
     dy = torch.randn(shape, dtype=FP64, device="cuda")
     with thunderkittens.backend("torch"):
-        thunderkittens.layer_norm(x, bias=bias).backward(dy)
+        thunderkittens.layer_norm(x, given, bias).backward(dy)
     torch.testing.assert_close(bias.grad, dy.flatten(0, -2).sum(0))
 
 

@@ -81,8 +81,9 @@ tensor_array<4> norm_backward_aten(const norm_member& member, const norm_backwar
   const Tensor dy = call.dy.to(type), s = x.to(type);
   const Tensor rstd = call.rstd.contiguous().unsqueeze(-1);
   if (member.centred()) {
-    // On a GPU torch gives dbias the shape of the weight, which may not be there: [0].
-    const bool alone = call.needs[kDbias] && !call.weight;
+    // On a GPU torch adds up dbias of many rows in memory of dweight's size, which without that one
+    // is 0: it writes out of bounds (pytorch/pytorch#193016).
+    const bool alone = call.needs[kDbias] && !call.needs[kDweight];
     std::tie(ds, dweight, dbias) = at::native_layer_norm_backward(
         dy, s, {x.size(-1)}, call.mean.contiguous().unsqueeze(-1), rstd, to(call.weight, type),
         to(call.bias, type), {ds_wanted, call.needs[kDweight], call.needs[kDbias] && !alone});
