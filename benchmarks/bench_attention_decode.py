@@ -49,6 +49,7 @@ SHAPES = (
     Shape(64, 4096),
     Shape(1, 32768),
     Shape(1, 4096),
+    Shape(16, 8192, 16, 8, 256),
     Shape(16, 8192, paged=True),
     Shape(16, 8192, fp8=True),
     Shape(64, 4096, fp8=True),

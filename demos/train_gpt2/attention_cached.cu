@@ -1,5 +1,5 @@
 // One new token's attention to a cache of keys and values, for what `attention_decode` does not
-// take: float32, and heads of more than 128 columns or of no multiple of 8. A warp for each head,
+// take: float32, and heads of more than 256 columns or of no multiple of 8. A warp for each head,
 // key by key: slow, and only samples are drawn by it.
 #include "lane_values.cuh"
 

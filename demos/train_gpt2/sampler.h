@@ -22,7 +22,7 @@ struct sampling_options {
 // are gone through in the order of their numbers, else from the most probable on.
 int draw(const std::vector<float>& logits, const sampling_options& o, random_numbers& random);
 
-// Keys and values of `attention_decode` where its kernel takes the heads: 8, 16, … 128 columns of
+// Keys and values of `attention_decode` where its kernel takes the heads: 8, 16, … 256 columns of
 // bfloat16; else of attention_cached.
 class sampler {
  public:

@@ -73,7 +73,7 @@ def attention_decode(
         they may be anything, NaN too. So a CUDA graph serves all lengths.
 
     Backends:
-        The kernel takes bfloat16 and float16, D 8, 16 … 128 (multiples of 16 over caches of
+        The kernel takes bfloat16 and float16, D 8, 16 … 256 (multiples of 16 over caches of
         float8_e4m3fn), pages of 16 keys and more, and caches of any strides whose last is 1 and
         whose rows start at multiples of 16 bytes; torch computes the rest. One launch: the device
         cuts the contexts into equal parts, by their lengths, and who is last to write a part of

@@ -13,16 +13,21 @@ void launch_of_types(const attention_decode_params& p, kittens::host::stream s) 
   constexpr bool kFp8 = sizeof(Cache) == 1;
   const int64_t head_dim = p.problem.head_dim;
   kittens::host::for_block_shared_kb([&]<int Kb> {
-    switch (decode_columns(head_dim, kFp8)) {
-      case 64: return launch_decode<decode_config<T, 64, Cache, false, Kb>>(p, s);
-      case 96: return launch_decode<decode_config<T, 96, Cache, true, Kb>>(p, s);
+    const int64_t columns = decode_columns(head_dim, kFp8);
+    if (decode_slices(head_dim) > 1) {
+      if (columns == 96) return launch_decode<decode_config<T, 96, Cache, true, 2, Kb>>(p, s);
+      return launch_decode<decode_config<T, 128, Cache, true, 2, Kb>>(p, s);
+    }
+    switch (columns) {
+      case 64: return launch_decode<decode_config<T, 64, Cache, false, 1, Kb>>(p, s);
+      case 96: return launch_decode<decode_config<T, 96, Cache, true, 1, Kb>>(p, s);
       case 128:
-        if (head_dim < 128) return launch_decode<decode_config<T, 128, Cache, true, Kb>>(p, s);
-        return launch_decode<decode_config<T, 128, Cache, false, Kb>>(p, s);
+        if (head_dim < 128) return launch_decode<decode_config<T, 128, Cache, true, 1, Kb>>(p, s);
+        return launch_decode<decode_config<T, 128, Cache, false, 1, Kb>>(p, s);
     }
     if constexpr (!kFp8) {
-      if (head_dim <= 80) return launch_decode<decode_config<T, 80, Cache, true, Kb>>(p, s);
-      launch_decode<decode_config<T, 112, Cache, true, Kb>>(p, s);
+      if (head_dim <= 80) return launch_decode<decode_config<T, 80, Cache, true, 1, Kb>>(p, s);
+      launch_decode<decode_config<T, 112, Cache, true, 1, Kb>>(p, s);
     }
   });
 }

@@ -24,7 +24,7 @@ struct decode_ring {
 template <class Config>
 struct decode_shared {
   decode_ring<Config> rings[kWarps];
-  decode_part<Config> parts[kWarps];
+  decode_meeting<Config> meetings[kWarps];
   split_item split[kWarps][kSplitItems];
   int to_add[kSplitItems];  // whether this block adds the parts up
 };
@@ -39,11 +39,12 @@ class decode_loader {
   static constexpr int kRowsAtOnce = kWarp / kRuns;
 
  public:
-  // Of each `step` tiles from `at` on, which is the first of `left`, the one of this rank.
+  // Of each `step` tiles from `at` on, which is the first of `left`, the one of this turn.
   KITTENS_DEVICE decode_loader(const decode_arguments& p, decode_ring<Config>& ring,
-                               const tile_cursor& at, const team_place& team, int left)
+                               const tile_cursor& at, const team_place<Config::slices>& team,
+                               int left)
       : p(p), ring(ring), at(at), step(team.step), left(left) {
-    go_on(team.rank);
+    go_on(team.turn);
   }
 
   // Starts the copies of the next tile's keys, the next time of its values.
@@ -66,10 +67,10 @@ class decode_loader {
     const int to = tile_type::index(r, run * 8);
     const int unseen = at.keys.first - at.first_key();
     int end = at.keys.length - at.first_key();
-    if (Config::is_padded && run * 16 >= p.head_dim * int(sizeof(cache_type))) end = 0;
+    const int column = first_column<Config>() + run * 16 / int(sizeof(cache_type));
+    if (Config::is_padded && column >= p.head_dim) end = 0;
     const int64_t place = page * strides.batch + token * strides.token;
-    const auto* from = static_cast<const cache_type*>(cache) + at.key_head * strides.head +
-                       run * 16 / int(sizeof(cache_type));
+    const auto* from = static_cast<const cache_type*>(cache) + at.key_head * strides.head + column;
     const auto copy = [&](int first, const cache_type* row) {
       arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
                          first + r >= unseen && first + r < end);
@@ -127,8 +128,9 @@ class decode_loader {
 // to know of them.
 template <class Config>
 KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all,
-                               decode_shared<Config>& shared, const team_place& team,
-                               const tile_cursor& at, int first, int end) {
+                               decode_shared<Config>& shared,
+                               const team_place<Config::slices>& team, const tile_cursor& at,
+                               int first, int end) {
   const int item = first - at.tile, item_end = item + at.tiles;  // all of its tiles
   const int from = at.tile == 0 ? team.range : all.owner_of(item);
   const int to = end == item_end ? team.range : all.owner_of(item_end - 1);
@@ -140,7 +142,7 @@ KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all
 // Adds up what the warps of a team have of an item, all of its tiles or some, and writes it.
 template <class Config>
 KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>& shared,
-                                const team_place& team, const tile_cursor& at,
+                                const team_place<Config::slices>& team, const tile_cursor& at,
                                 decode_item<Config>& item, bool all) {
   const item_rows rows = at.rows(p);
   auto* const records = part_records<Config>(p, 2 * team.team + (at.tile == 0 ? 1 : 0));
@@ -148,13 +150,12 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
 #pragma unroll 1
   for (int half = 0; half * kRows / 2 < rows.count; ++half) {
     team.sync(p);  // what the warps had before has been read
-    item.give(shared.parts[arch::warp_id()], at, half);
+    item.give(shared.meetings[arch::warp_id()].part, at, half);
     team.sync(p);
     const int count = smaller(rows.count - half * kRows / 2, kRows / 2);
 #pragma unroll 1
-    for (int row = team.rank; row < count; row += team.step) {
-      const auto sum =
-          combine_warps<Config>(&shared.parts[arch::warp_id() - team.rank], team.step, row);
+    for (int row = team.turn; row < count; row += team.step) {
+      const auto sum = combine_warps<Config>(&shared.meetings[team.first_warp()], team.step, row);
       const int of_item = half * kRows / 2 + row;
       if (all) {
         store_output<Config>(output_row(p, rows.b, rows.key_head, rows.first + of_item), sum);
@@ -163,6 +164,7 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
       }
     }
   }
+  if (Config::slices > 1) team.sync(p);  // the next item's scores lie where parts have been read
 }
 
 // Whether this block is the last of `count`, by a counter, which the last one leaves 0: then what
@@ -180,7 +182,7 @@ KITTENS_DEVICE bool is_last(int* counter, int count) {
 // Adds up the items, and groups of their parts, of which this block is the last to have written.
 template <class Config>
 KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& shared,
-                              const team_place& team) {
+                              const team_place<Config::slices>& team) {
   arch::sync_block();  // all of the block's parts are written
   if (arch::thread_id() < kSplitItems) {
     const split_item& item = shared.split[0][arch::thread_id()];
@@ -198,7 +200,7 @@ KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& 
     if (item.in_groups()) {
       const part_range group{item.group_first(), item.group_end(), 1};
 #pragma unroll 1
-      for (int row = team.rank; row < item.rows.count; row += team.step) {
+      for (int row = team.turn; row < item.rows.count; row += team.step) {
         store_part<Config>(part_records<Config>(p, item.slot(p, group.first))[row],
                            combine_parts<Config>(p, item, group, row));
       }
@@ -209,7 +211,7 @@ KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& 
       all.step = kPartsAhead;
     }
 #pragma unroll 1
-    for (int row = team.rank; row < item.rows.count; row += team.step) {
+    for (int row = team.turn; row < item.rows.count; row += team.step) {
       const output_row out(p, item.rows.b, item.rows.key_head, item.rows.first + row);
       store_output<Config>(out, combine_parts<Config>(p, item, all, row));
     }
@@ -221,7 +223,8 @@ template <class Config>
 KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
   for (int b = arch::block_x(); b < p.batch; b += p.blocks) {
     if (tiles_of(p, b) != 0) continue;
-    for (int i = arch::warp_id(); i < p.key_heads * p.rows(); i += kWarps) {
+    constexpr int kSlices = Config::slices;
+    for (int i = arch::warp_id() / kSlices; i < p.key_heads * p.rows(); i += kWarps / kSlices) {
       store_output<Config>(output_row(p, b, i / p.rows(), i % p.rows()), {});
     }
   }
@@ -231,7 +234,7 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
 template <class Config>
 KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sums,
                                  const tile_ranges& all, decode_shared<Config>& shared,
-                                 const team_place& team) {
+                                 const team_place<Config::slices>& team) {
   constexpr int kSlots = Config::slots;
   const int first = all.first_of(team.range), end = all.first_of(team.range + 1);
   tile_cursor at(team.place);
@@ -241,8 +244,8 @@ KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sum
 #pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
   for (int i = 0; i < kSlots; ++i) loader.request();
 
-  decode_item<Config> item(p);
-  int mine = first + team.rank, slot = 0;
+  decode_item<Config> item(p, &shared.meetings[arch::warp_id()]);
+  int mine = first + team.turn, slot = 0;
 #pragma unroll 1
   for (int begin = first; begin < end;) {
     const int stop = smaller(end, begin - at.tile + at.tiles);
@@ -278,7 +281,7 @@ __global__ __launch_bounds__(kWarps* kWarp,
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   const tile_sums sums = tile_sums::of(p);
   const tile_ranges all = tile_ranges::of(p, sums.all);
-  const team_place team = team_place::of(p);
+  const auto team = team_place<Config::slices>::of(p);
   if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
   arch::sync_warp();
   decode_range<Config>(p, sums, all, shared, team);

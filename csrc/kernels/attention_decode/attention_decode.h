@@ -21,10 +21,16 @@ inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of t
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 
-// Columns of a kernel that takes heads of `head_dim`: those that a head lacks are zeros. A step of
-// its products is 16 columns, of a cache of e4m3 32.
-inline constexpr int64_t kDecodeMostColumns = 128;
+// Warps that have a tile of keys together, and of a wide head each a slice of its columns.
+inline constexpr int64_t kDecodeMostColumns = 128;  // of a slice
+inline constexpr int64_t kDecodeMostSlices = 2;
+inline constexpr int64_t kDecodeMostHeadDim = kDecodeMostSlices * kDecodeMostColumns;
+constexpr int64_t decode_slices(int64_t head_dim) { return head_dim > kDecodeMostColumns ? 2 : 1; }
+
+// Columns of a slice in a kernel that takes heads of `head_dim`: those that a head lacks are zeros.
+// A step of its products is 16 columns, of a cache of e4m3 32.
 constexpr int64_t decode_columns(int64_t head_dim, bool e4m3) {
+  if (decode_slices(head_dim) > 1) return head_dim <= 192 ? 96 : kDecodeMostColumns;
   if (head_dim == 64) return 64;
   for (int64_t columns = e4m3 ? 96 : 80; columns < kDecodeMostColumns; columns += e4m3 ? 32 : 16) {
     if (head_dim <= columns) return columns;
@@ -37,8 +43,8 @@ constexpr int64_t decode_columns(int64_t head_dim, bool e4m3) {
 struct attention_decode_params {
   attention_decode_problem problem;
   attention_decode_tensors tensors;
-  void* parts;    // [2 · teams, kDecodeRows] records: Σ exp(s − max s) v of a row of a part of an
-                  // item, max s and Σ exp(s − max s); s in powers of two
+  void* parts;    // [2 · teams, slices, kDecodeRows] records: Σ exp(s − max s) v of a row of a part
+                  // of an item, max s and Σ exp(s − max s); s in powers of two
   int* counters;  // [blocks], 0: parts that have been written of the items a block ends with, or
                   // groups of parts; where an item may have more than kDecodeMostParts of them,
                   // [2, blocks]: the others are of the groups that begin with a block's part

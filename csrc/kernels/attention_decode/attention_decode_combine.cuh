@@ -47,18 +47,19 @@ struct decode_row {
   }
 };
 
-// What `count` warps have of a row, in shared memory.
+// What the warps of `count` turns have of a row's slice, in shared memory: the first one's on.
 template <class Config>
-KITTENS_DEVICE decode_row<Config> combine_warps(const decode_part<Config>* parts, int count,
+KITTENS_DEVICE decode_row<Config> combine_warps(const decode_meeting<Config>* first, int count,
                                                 int row) {
+  constexpr int kTurns = kWarps / Config::slices;
   using sum_of_row = decode_row<Config>;
   const int lane = arch::lane_id();
   float2 sums{-INFINITY, 0};
-  if (lane < count) sums = arch::load_shared(&parts[lane].rows[row].sums);
-  typename sum_of_row::run values[kWarps] = {};
+  if (lane < count) sums = arch::load_shared(&first[lane * Config::slices].part.rows[row].sums);
+  typename sum_of_row::run values[kTurns] = {};
 #pragma unroll
-  for (int i = 0; i < kWarps; ++i) {
-    const float* const from = &parts[i].rows[row].o[sum_of_row::column()];
+  for (int i = 0; i < kTurns; ++i) {
+    const float* const from = &first[i * Config::slices].part.rows[row].o[sum_of_row::column()];
     if (i < count) sum_of_row::access::load_shared(values[i], from);
   }
   sum_of_row sum;
@@ -71,31 +72,32 @@ struct part_range {
   int first, end, step;
 };
 
-// The rows of a part, in global memory.
+// The rows of a part, of this warp's slice, in global memory.
 template <class Config>
 KITTENS_DEVICE decode_record<Config>* part_records(const decode_arguments& p, int slot) {
-  return static_cast<decode_record<Config>*>(p.parts) + slot * kRows;
+  const int place = slot * Config::slices + team_place<Config::slices>::slice();
+  return static_cast<decode_record<Config>*>(p.parts) + place * kRows;
 }
 
-// What several teams have of a row.
+// What several teams have of a row's slice.
 template <class Config>
 KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
                                                 const part_range& of, int row) {
   using sum_of_row = decode_row<Config>;
-  const decode_record<Config>* const records = part_records<Config>(p, 0) + row;
   const int lane = arch::lane_id();
   sum_of_row sum;
 #pragma unroll 1
   for (int from = of.first; from < of.end; from += kPartsAhead * of.step) {
     float2 sums{-INFINITY, 0};
     if (lane < kPartsAhead && from + lane * of.step < of.end) {
-      sums = arch::load_global(&records[item.slot(p, from + lane * of.step) * kRows].sums);
+      const int slot = item.slot(p, from + lane * of.step);
+      sums = arch::load_global(&part_records<Config>(p, slot)[row].sums);
     }
     typename sum_of_row::run values[kPartsAhead];
 #pragma unroll
     for (int i = 0; i < kPartsAhead; ++i) {
       const int part = from + i * of.step;
-      const decode_record<Config>& record = records[item.slot(p, part) * kRows];
+      const decode_record<Config>& record = part_records<Config>(p, item.slot(p, part))[row];
       sum_of_row::access::load(values[i], &record.o[sum_of_row::column()], part < of.end);
     }
     sum.add(sums, values);
@@ -117,9 +119,10 @@ template <class Config>
 KITTENS_DEVICE void store_output(const output_row& out, const decode_row<Config>& sum) {
   using T = typename Config::type;
   constexpr int kRun = decode_row<Config>::kRun;
-  if (Config::is_padded && arch::lane_id() * kRun >= out.p.head_dim) return;
+  const int first = first_column<Config>(), column = arch::lane_id() * kRun;
+  if (Config::is_padded && column >= smaller(out.p.head_dim - first, Config::columns)) return;
   const float factor = out.factor(sum.m, sum.l);
-  T* const data = out.template data<T>() + arch::lane_id() * kRun;
+  T* const data = out.template data<T>() + first + column;
 #pragma unroll
   for (int i = 0; i < kRun; i += 2) {
     arch::store_global(reinterpret_cast<uint32_t*>(data + i),

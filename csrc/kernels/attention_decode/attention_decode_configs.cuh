@@ -39,15 +39,16 @@ constexpr const decode_form& decode_form_of(int shared_kb) {
   return *form;
 }
 
-// T: bf16 or half. Columns: of a head; of a narrower one, if Padded. Cache: T or fp8e4m3. SharedKb:
-// what a block may have, by the architecture.
-template <class T, int Columns, class Cache = T, bool Padded = false,
+// T: bf16 or half. Columns: of a slice of a head; Padded: of which some may be missing. Cache: T or
+// fp8e4m3. Slices: of a head, each of them a warp's. SharedKb: what a block may have, by the
+// architecture.
+template <class T, int Columns, class Cache = T, bool Padded = false, int Slices = 1,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 struct decode_config {
   using type = T;
   using cache_type = Cache;
   static constexpr decode_form form = decode_form_of(SharedKb);
-  static constexpr int columns = Columns;
+  static constexpr int columns = Columns, slices = Slices;
   static constexpr bool is_padded = Padded;
   static constexpr bool is_fp8 = sizeof(Cache) == 1;
   using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply

@@ -26,7 +26,27 @@ struct decode_part {
   float4 apart;  // parts lie 4 banks apart: the sums of a row are read at once
 };
 
+// What one warp adds to the scores of a tile of keys, which its slice of the columns gives, and to
+// those of the tile before, which the other one may still be reading.
+struct decode_scores {
+  float4 tiles[2][2 * kKeys / kBase][kWarp];
+  float4 apart;  // as above
+};
+
+// A warp's, for the others: of slices within an item, and of all of a team at its end.
+template <class Config>
+union decode_meeting {
+  decode_scores scores;
+  decode_part<Config> part;
+};
+
 KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : m; }
+
+// The first of this warp's slice of a head.
+template <class Config>
+KITTENS_DEVICE int first_column() {
+  return team_place<Config::slices>::slice() * Config::columns;
+}
 
 // A row of the output: token × head of the group, of one key head.
 struct output_row {
@@ -79,7 +99,8 @@ class decode_item {
   static constexpr int kColTiles = Config::columns / kBase, kKeyTiles = kKeys / kBase;
 
  public:
-  KITTENS_DEVICE explicit decode_item(const decode_arguments& p) : p(p) {}
+  KITTENS_DEVICE decode_item(const decode_arguments& p, decode_meeting<Config>* meetings)
+      : p(p), meetings(meetings) {}
 
   KITTENS_DEVICE void begin(const tile_cursor& at) {
     const auto* q = static_cast<const T*>(p.tensors.q) + at.b * p.q_strides.batch;
@@ -94,8 +115,9 @@ class decode_item {
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
 #pragma unroll
       for (int i = 0; i < 2 * kColTiles; ++i) {
-        const auto* pair = reinterpret_cast<const uint32_t*>(data + column_of(i));
-        const bool has = exists && (!Config::is_padded || column_of(i) < p.head_dim);
+        const int column = first_column<Config>() + column_of(i);
+        const auto* pair = reinterpret_cast<const uint32_t*>(data + column);
+        const bool has = exists && (!Config::is_padded || column < p.head_dim);
         queries[i / 2][i % 2 * 2 + half] = has ? arch::load_global(pair) : 0;
       }
       if constexpr (kFp8) take_as_halves(half, at.key_head);
@@ -145,6 +167,8 @@ class decode_item {
   // p of s, as a product takes it; what has been added up is brought to its m.
   KITTENS_DEVICE void soften(int first_key) {
     scale();
+    if constexpr (Config::slices > 1) add_slices();
+    if (p.softcap != 0) cap();
     if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
     float decay[2];
 #pragma unroll
@@ -284,13 +308,37 @@ class decode_item {
   }
 
   KITTENS_DEVICE void scale() {
-    const bool capped = p.softcap != 0;
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[n][i] *= kFp8 ? scales[i / 2] : p.scale;
     }
-    if (!capped) return;
+  }
+
+  // Adds up the scores of the two warps of a turn; both get the same sums. They meet once a tile:
+  // who writes over what the other one reads has met it at the tile between.
+  KITTENS_DEVICE void add_slices() {
+    static_assert(Config::slices == 2);
+    const int lane = arch::lane_id();
+    auto& own = meetings->scores.tiles[odd];
+    auto& other = meetings[team_place<2>::slice() == 0 ? 1 : -1].scores.tiles[odd];
+    odd = !odd;
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+      arch::store_shared(&own[n][lane], float4{s[n][0], s[n][1], s[n][2], s[n][3]});
+    }
+    team_place<2>::sync_slices();
+#pragma unroll
+    for (int n = 0; n < 2 * kKeyTiles; ++n) {
+      const float4 more = arch::load_shared(&other[n][lane]);
+      s[n][0] += more.x;
+      s[n][1] += more.y;
+      s[n][2] += more.z;
+      s[n][3] += more.w;
+    }
+  }
+
+  KITTENS_DEVICE void cap() {
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
 #pragma unroll
@@ -310,9 +358,11 @@ class decode_item {
   }
 
   const decode_arguments& p;
-  uint32_t queries[kColTiles][4];  // 16 × 16 each, as a product's left side
-  float o[2 * kColTiles][4];       // 16 × 8 each, as its result
-  float s[2 * kKeyTiles][4];       // of a tile of keys; likewise
+  decode_meeting<Config>* meetings;  // this warp's, beside those of the others
+  bool odd = false;                  // of add_slices' two places
+  uint32_t queries[kColTiles][4];    // 16 × 16 each, as a product's left side
+  float o[2 * kColTiles][4];         // 16 × 8 each, as its result
+  float s[2 * kKeyTiles][4];         // of a tile of keys; likewise
   uint32_t weights[kKeyTiles][4];
   float m[2], l[2];       // of this lane's rows
   float scales[2];        // of their scores, where the cache is of e4m3

@@ -19,6 +19,11 @@ constexpr int64_t kFewParts = 16;    // of an item, which are added up in one tr
 constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
+// Of an item: each is a slice of the keys and values of kDecodeKeys keys.
+int64_t decode_tiles(const attention_decode_problem& p) {
+  return ceil_div(p.cache.capacity(), int64_t{kDecodeKeys}) * decode_slices(p.head_dim);
+}
+
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
 // there are tiles for their warps if all sequences fill their caches; where items have several
 // blocks anyway, for half of their warps, which are done sooner, as long as parts stay few. A
@@ -26,7 +31,7 @@ constexpr int64_t kMost = std::numeric_limits<int>::max();
 // side stay so. Memory is as busy with 128 blocks as with 132.
 int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
   const int64_t items = decode_items(p);
-  const int64_t tiles = items * ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t tiles = items * decode_tiles(p);
   int64_t blocks = ceil_div(tiles, int64_t{kDecodeWarps});
   if (blocks > items) {
     const int64_t half = ceil_div(tiles, int64_t{kDecodeWarps / 2});
@@ -38,12 +43,14 @@ int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors
 
 // 2^what warps of a block have an item together: all; fewer where that leaves a warp few tiles, and
 // each team still whole items, if all sequences have one length. Those of a block are of one
-// sequence.
+// sequence, and a team has all slices.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int64_t items = decode_items(p), of_sequence = items / p.batch;
-  const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t tiles = decode_tiles(p);
+  const int least = std::countr_zero(uint64_t(decode_slices(p.head_dim)));
   int share = std::countr_zero(unsigned(kDecodeWarps));
-  for (int64_t of_block = 2; share > 0 && tiles >> share < kShortShare; of_block *= 2, --share) {
+  for (int64_t of_block = 2; share > least && tiles >> share < kShortShare;
+       of_block *= 2, --share) {
     if (items % (blocks * of_block) != 0 || of_sequence % of_block != 0) break;
   }
   return share;
@@ -53,7 +60,8 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
   const int64_t floats = decode_columns(p.head_dim, p.cache.e4m3) + kDecodeRecordFloats;
-  return 2 * teams * kDecodeRows * floats * int64_t{sizeof(float)};
+  const int64_t records = 2 * teams * decode_slices(p.head_dim) * kDecodeRows;
+  return records * floats * int64_t{sizeof(float)};
 }
 
 // An item has at most 1 / items of all tiles, and a range at least half of an equal part, or a
@@ -79,9 +87,9 @@ std::string why_cache_unsupported(const decode_cache& c, int64_t batch) {
 std::string why_unsupported(const attention_decode_problem& p) {
   if (p.type == dtype::float32) return "float32 is computed by torch";
   const int64_t vector = p.cache.e4m3 ? 16 : 8;  // elements of 16 bytes
-  if (p.head_dim % vector != 0 || p.head_dim > kDecodeMostColumns) {
+  if (p.head_dim % vector != 0 || p.head_dim > kDecodeMostHeadDim) {
     return text("head dimension ", p.head_dim, " is not a multiple of ", vector, " up to ",
-                kDecodeMostColumns);
+                kDecodeMostHeadDim);
   }
   if (p.queries > kDecodeMaxQueries) {
     return text(p.queries, " query tokens are more than ", kDecodeMaxQueries);
@@ -90,7 +98,7 @@ std::string why_unsupported(const attention_decode_problem& p) {
     return text("pages of ", p.cache.page_size, " keys are smaller than ", kDecodeMinPage);
   }
   if (std::string why = why_cache_unsupported(p.cache, p.batch); !why.empty()) return why;
-  const int64_t tiles = ceil_div(p.cache.capacity(), int64_t{kDecodeKeys});
+  const int64_t tiles = decode_tiles(p);
   if (p.key_heads > 0 &&
       (p.heads > kMost / 64 || decode_row_tiles(p) > kMost / p.key_heads ||
        p.batch > kMost / 2 / std::max<int64_t>(1, p.key_heads * decode_row_tiles(p)) ||

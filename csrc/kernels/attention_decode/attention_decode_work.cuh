@@ -7,6 +7,8 @@
 //            cache [.., token, key head, D] is one run of it
 //   team     2^share warps of a block, which have the tiles of an item in turn. So many teams as a
 //            column has items have the same range, each at its place in the columns
+//   slice    of a wide head's columns, those that one warp has: neighbours in a team have a turn
+//            together, and add up their parts of the scores
 //   range    an equal part of the tiles of all columns, which follow each other by sequence, key
 //            head and tile of queries. The same for all warps of a block
 //   part     what a team has of an item that begins or ends in another range
@@ -165,19 +167,28 @@ struct split_item {
   }
 };
 
-// Which warp of its team this one is, and what the team does.
+// What this warp's team does, and which of the `step` turns is this one's.
+template <int Slices>
 struct team_place {
-  int rank, step;  // of `step` warps
+  int turn, step;
   int team, range, place;
 
   KITTENS_DEVICE static team_place of(const decode_arguments& p) {
-    const int step = 1 << p.share, team = (arch::block_x() * kWarps + arch::warp_id()) >> p.share;
-    return {arch::warp_id() & (step - 1), step, team, team >> p.abreast,
+    const int warps = 1 << p.share, team = (arch::block_x() * kWarps + arch::warp_id()) >> p.share;
+    return {(arch::warp_id() & (warps - 1)) / Slices, warps / Slices, team, team >> p.abreast,
             team & ((1 << p.abreast) - 1)};
   }
+  KITTENS_DEVICE static int slice() { return Slices == 1 ? 0 : arch::warp_id() % Slices; }
+  // The team's warp that has this one's slice at the first turn.
+  KITTENS_DEVICE int first_warp() const { return arch::warp_id() - turn * Slices; }
+
   KITTENS_DEVICE void sync(const decode_arguments& p) const {
     if (p.share == 0) return arch::sync_warp();
-    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * kWarp);
+    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * Slices * kWarp);
+  }
+  // The warps of a turn.
+  KITTENS_DEVICE static void sync_slices() {
+    arch::named_barrier_sync(1 + kWarps + arch::warp_id() / Slices, Slices * kWarp);
   }
 };
 

@@ -140,6 +140,24 @@ def padded() -> list[Case]:
     ]
 
 
+def wide() -> list[Case]:
+    """Heads of more than 128 columns, of which two warps have a slice each."""
+    return [
+        *(Case(head_dim=d, tokens=t) for d, t in ((136, 1), (192, 5), (200, 16), (256, 2))),
+        *(Case((65, 3, 40), 5, q, k, 256, dtype=FP16) for q, k in ((3, 3), (7, 1), (16, 2))),
+        Case((1000, 0, 33), 3, 14, 2, 256, dtype=FP16, sinks=FP32, softcap=30.0),
+        Case((70,) * 40, 1, 2, 2, 160),  # teams of two warps
+        Case((2500,), 1, 2, 1, 256),  # parts in groups
+        Case((1000,), 1, 8, 2, 192),
+        *(Case((200, 5, 64), 1, 8, 2, 256, page=p, window=(40, None)) for p in (16, 24, 64)),
+        *(Case((100, 40), 2, 6, 2, 240, layout=x) for x in LAYOUTS),
+        *(Case((100, 40), 2, 6, 2, 176, out=x) for x in ("fused", "stepped")),
+        *(Case((100, 33), 2, 6, 2, d, cache=FP8) for d in (144, 192, 208, 256)),
+        Case((2500,), 1, 2, 1, 160, cache=FP8),
+        Case((1000, 0, 33), 3, 14, 2, 256, cache=FP8, dtype=FP16, page=24, softcap=20.0),
+    ]
+
+
 def narrow_caches() -> list[Case]:
     """Caches of float8_e4m3fn."""
     return [
@@ -159,6 +177,7 @@ BUDGETS = {
     "attention_decode": Case((256, 100), 1, 4, 1, 128),
     "attention_decode, pages": Case((256, 100), 1, 4, 1, 128, page=16),
     "attention_decode, 80 columns": Case((256, 100), 1, 4, 1, 80),
+    "attention_decode, 256 columns": Case((256,), 1, 4, 1, 256),
 }
 SMALL = "--tokens 2 --lengths 40,3"  # options of `make sim`, for its tests
 

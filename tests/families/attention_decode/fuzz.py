@@ -20,7 +20,7 @@ LEFT_OUT = ("edge", "huge", "tiny", "denormal")
 
 def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
-    width = draw.choice((64, 128, 64, 128, 8 * draw.size(16), draw.size(130)))
+    width = draw.choice((64, 128, 256, 64, 128, 8 * draw.size(32), draw.size(260)))
     key_heads, group = draw.size(8), draw.size(16)
     tokens = draw.choice((1, 1, draw.integer(1, 16), draw.integer(1, 20)))
     most = max(1, draw.elements() // (width * key_heads))

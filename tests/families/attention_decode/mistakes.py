@@ -9,6 +9,7 @@ in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_co
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
 in_item = partial(Mistake, file="kernels/attention_decode/attention_decode_item.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
+SLICED = "attention_decode HEAD_DIM=176 SHARED_KB=163"
 
 WRONG = r"o:\d+: is "
 K, V = r"k_cache:\d+: is ", r"v_cache:\d+: is "
@@ -63,6 +64,20 @@ MISTAKES = (
         "at, half);\n    team.sync(p);\n",
         "at, half);\n",
         ORDERED,
+    ),
+    in_decode(
+        "scores_lie_where_parts_are_read",
+        "  if (Config::slices > 1) team.sync(p);",
+        "  if (Config::slices > 2) team.sync(p);",
+        ORDERED,
+        program=SLICED,
+    ),
+    in_decode(
+        "columns_of_all_slices_are_the_first",
+        "const int column = first_column<Config>() + run",
+        "const int column = run",
+        WRONG,
+        program=SLICED,
     ),
     in_decode(
         "the_last_but_one_to_write_a_part_adds_them_up",
@@ -145,6 +160,34 @@ MISTAKES = (
         "multiply(to, queries[2 * c], {",
         WRONG,
     ),
+    in_item(
+        "scores_of_the_other_slice_are_read_early",
+        "    team_place<2>::sync_slices();\n",
+        "",
+        ORDERED,
+        program=SLICED,
+    ),
+    in_item(
+        "scores_lie_where_the_last_are_read",
+        "    odd = !odd;\n",
+        "",
+        ORDERED,
+        program=SLICED,
+    ),
+    in_item(
+        "scores_are_of_one_slice",
+        "s[n][2] += more.z",
+        "s[n][2] += 0",
+        WRONG,
+        program=SLICED,
+    ),
+    in_item(
+        "queries_of_all_slices_are_the_first",
+        "const int column = first_column<Config>() + column_of(i)",
+        "const int column = column_of(i)",
+        WRONG,
+        program=SLICED,
+    ),
     in_item("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
     in_item(
         "lanes_keep_their_own_sums", "    l[half] += arch::shuffle_xor(l[half], 2);\n", "", WRONG
@@ -180,6 +223,20 @@ MISTAKES = (
         "o[j] = fmaf(part[j], of_part, o[j]);",
         "o[j] += part[j];",
         WRONG,
+    ),
+    in_combine(
+        "parts_of_slices_have_one_place",
+        "slot * Config::slices + team_place<Config::slices>::slice()",
+        "slot * Config::slices",
+        rf"{WRONG}|{ORDERED}",
+        program=SLICED,
+    ),
+    in_combine(
+        "slices_overlap",
+        "smaller(out.p.head_dim - first, Config::columns)",
+        "out.p.head_dim - first",
+        rf"{WRONG}|{ORDERED}",
+        program=SLICED,
     ),
     in_combine("what_has_been_added_up_is_not_rescaled", "o[j] *= decay;", "o[j] *= 1;", WRONG),
     in_combine("sums_are_not_rescaled", "fmaf(l, decay, sum)", "l + sum", WRONG),

@@ -8,13 +8,16 @@ PROGRAM, WIDE, ONE_PLACE = (  # rings of 6 tiles, of 2 and of 1, of e4m3 twice a
     for d, kb in ((64, 227), (128, 163), (128, 99))
 )
 PADDED = Program("attention_decode", "attention_decode", ("HEAD_DIM=80",), forms=("SHARED_KB=99",))
+SLICED = Program(
+    "attention_decode", "attention_decode", ("HEAD_DIM=176",), forms=("SHARED_KB=163",)
+)
 APPEND = Program("attention_decode", "cache_append")
 _FOLDER = "kernels/attention_decode"
 TARGETS = {
-    f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE, PADDED),
-    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE, PADDED),
-    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM, PADDED),
-    f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM,),
+    f"{_FOLDER}/attention_decode.cuh": (PROGRAM, ONE_PLACE, WIDE, PADDED, SLICED),
+    f"{_FOLDER}/attention_decode_combine.cuh": (PROGRAM, WIDE, PADDED, SLICED),
+    f"{_FOLDER}/attention_decode_item.cuh": (PROGRAM, PADDED, SLICED),
+    f"{_FOLDER}/attention_decode_work.cuh": (PROGRAM, SLICED),
     f"{_FOLDER}/cache_append.cuh": (APPEND,),
 }
 LEFT_OUT: dict[str, tuple[str, ...]] = {}

@@ -22,5 +22,6 @@ SOME = (
     Case((20000,), 16, 8, 1, 128, window=(5000, None)),
     Case((20000, 9000), 1, 8, 1, 128),
     Case((8192, 3000, 1, 5000), 1, 32, 8, 128, cache=FP8),
+    Case((8192, 3000, 1, 5000), 1, 16, 8, 256),
 )
 CASES = tuple(Problem("attention_decode", each, cases) for each in SOME)

@@ -19,12 +19,15 @@ LARGE = [
     Case((20000, 9000, 1), 1, 8, 1, 128),  # parts in groups
     Case((8192, 1, 5000, 8191), 1, 32, 8, 128, cache=FP8),
     Case((4096,) * 16, 1, 32, 8, 128, page=64, cache=FP8),
+    Case((8192, 1, 5000, 8191), 2, 16, 8, 256),
+    Case((20000, 9000), 1, 8, 1, 192, page=16),
 ]
 ALL = [
     *cases.shapes(),
     *cases.pages(),
     *cases.options(),
     *cases.padded(),
+    *cases.wide(),
     *cases.narrow_caches(),
     *LARGE,
 ]

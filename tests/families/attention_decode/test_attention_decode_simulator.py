@@ -23,6 +23,7 @@ ALL = [
     *cases.pages(),
     *cases.options(),
     *cases.padded(),
+    *cases.wide(),
     *cases.narrow_caches(),
 ]
 SOME = [
@@ -33,6 +34,9 @@ SOME = [
     Case((300, 33), 1, 4, 1, 80),
     Case((300, 33), 1, 4, 1, 104, dtype=FP16, page=64),
     Case((300, 33), 1, 4, 1, 80, cache=FP8),
+    Case((300, 33), 1, 4, 1, 256, page=24),
+    Case((70,) * 40, 1, 2, 2, 192),
+    Case((300, 33), 1, 4, 1, 160, cache=FP8, dtype=FP16),
 ]
 SOME_APPENDED = [
     AppendCase(tokens=3, page=16, table=FP32),

@@ -13,7 +13,7 @@ from thunderkittens.ops.attention import attention
 from thunderkittens.ops.attention_decode import attention_decode
 
 _DECODE_ROWS = 16  # what attention_decode's kernel takes; and head dimensions, multiples of 8
-_DECODE_WIDTH = 128
+_DECODE_WIDTH = 256
 
 
 def attend(

@@ -37,7 +37,7 @@ struct decode_cache {
   int64_t capacity() const { return paged ? page_size * table_width : page_size; }
 };
 
-// bf16 and fp16, caches also of e4m3; heads of 8, 16, … 128 columns, multiples of 16 over a cache
+// bf16 and fp16, caches also of e4m3; heads of 8, 16, … 256 columns, multiples of 16 over a cache
 // of e4m3; 1 … 16 queries; pages of 16 keys and more.
 //
 // Rows of the cache start at multiples of 16 bytes, rows of q and o at multiples of 4.

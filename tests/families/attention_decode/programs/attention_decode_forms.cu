@@ -4,11 +4,11 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-template <int Columns, bool Padded = false>
+template <int Columns, bool Padded = false, int Slices = 1>
 void launch_both(const attention_decode_params& p) {
-  launch_decode<decode_config<bf16, Columns, bf16, Padded>>(p, nullptr);
+  launch_decode<decode_config<bf16, Columns, bf16, Padded, Slices>>(p, nullptr);
   if constexpr (Columns % 32 == 0) {
-    launch_decode<decode_config<bf16, Columns, fp8e4m3, Padded>>(p, nullptr);
+    launch_decode<decode_config<bf16, Columns, fp8e4m3, Padded, Slices>>(p, nullptr);
   }
 }
 
@@ -19,6 +19,8 @@ void launch_all(const attention_decode_params& p) {
   launch_both<96, true>(p);
   launch_both<112, true>(p);
   launch_both<128, true>(p);
+  launch_both<96, true, 2>(p);
+  launch_both<128, true, 2>(p);
 }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET
