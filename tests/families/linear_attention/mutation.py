@@ -67,6 +67,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::leave_dots", "term less", "it waits for more"),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::attend", "term 3/6 less", OF_TILES),
     Listed(OF_GENERIC, f"{GENERIC_BLOCK}::store_output", "term 2/7 less", OF_TILES),
+    Listed(
+        OF_GENERIC,
+        f"{GENERIC_BLOCK}::store_output",
+        "argument 4/4 (less|more)",
+        "pairs 0 and 1 have the same columns",
+    ),
     Listed("linear_attention_generic_tile.cuh", "generic_output_shared", "length less", OF_TILES),
     Listed(
         OF_GENERIC,
