@@ -178,7 +178,7 @@ struct team_place {
     return {(arch::warp_id() & (warps - 1)) / Slices, warps / Slices, team, team >> p.abreast,
             team & ((1 << p.abreast) - 1)};
   }
-  KITTENS_DEVICE static int slice() { return Slices == 1 ? 0 : arch::warp_id() % Slices; }
+  KITTENS_DEVICE static int slice() { return arch::warp_id() % Slices; }
   // The team's warp that has this one's slice at the first turn.
   KITTENS_DEVICE int first_warp() const { return arch::warp_id() - turn * Slices; }
 
