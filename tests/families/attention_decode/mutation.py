@@ -40,6 +40,13 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(_MAIN, "add_parts", "(limit 2/5 less|bound 2/5 shifted)", "of one part it was known"),
     Listed(_MAIN, "add_parts", "limit 4/5 more", "any thread may"),
+    Listed(_MAIN, "end_segment", "bound 1/3 shifted", "a second half of no rows"),
+    Listed(
+        _MAIN,
+        "end_segment",
+        "(guard 2/2 always|bound 3/3 shifted|limit 3/3 less)",
+        "one meeting more",
+    ),
     Listed(_MAIN, "decode_loader", "start (2|3)/3 (less|more)", "look_up writes over it first"),
     Listed(_MAIN, "decode_loader::request", "guard 1/2 always", "copies that nobody reads"),
     Listed(_MAIN, "decode_loader::load", "start 1/3 less", "no key is before the first"),

@@ -223,6 +223,9 @@ TEST(no_keys) {
 TEST(several_tokens_in_two_tiles) {
   check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
 }
+TEST(a_tile_with_some_rows_of_its_second_half) {  // 12
+  check({.lengths = {40, 7}, .queries = 3, .heads = 8, .key_heads = 2, .capacity = 40});
+}
 TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3
   check({.lengths = {70, 0, 130}, .queries = 1, .heads = 12, .key_heads = 6, .capacity = 140});
   check({.lengths = {90, 33}, .queries = 2, .heads = 3, .key_heads = 3, .capacity = 100});
