@@ -144,6 +144,12 @@ LISTED: tuple[Listed, ...] = (
         "any thread of the warpgroup may, or several: each stores the same tile, and waits for it",
     ),
     Listed(
+        f"{_FOLDER}_consumer.cuh",
+        "hedgehog_consumer::publish_state",
+        "store unfenced",
+        "features or outputs are stored next, with a fence, before the warpgroups meet",
+    ),
+    Listed(
         f"{_FOLDER}_gradient_walk.cuh",
         "run_state_walk::full",
         "limit 2/2 more|equality negated",
