@@ -224,7 +224,14 @@ TEST(several_tokens_in_two_tiles) {
   check({.lengths = {3, 100, -7, 1000}, .queries = 5, .heads = 8, .key_heads = 2, .capacity = 110});
 }
 TEST(a_tile_with_some_rows_of_its_second_half) {  // 12
-  check({.lengths = {40, 7}, .queries = 3, .heads = 8, .key_heads = 2, .capacity = 40});
+  for (const float softcap : {0.0f, 2.0f}) {
+    check({.lengths = {40, 7},
+           .queries = 3,
+           .heads = 8,
+           .key_heads = 2,
+           .capacity = 40,
+           .softcap = softcap});
+  }
 }
 TEST(heads_side_by_side_in_several_columns) {  // 2 of 6 items, 1 of 3
   check({.lengths = {70, 0, 130}, .queries = 1, .heads = 12, .key_heads = 6, .capacity = 140});
