@@ -16,6 +16,7 @@ from torch import Tensor
 
 from benchmarks import bench_linear, harness, peers
 from benchmarks.harness import OURS, Call, Case, Expected, Inputs, Panel
+from thunderkittens.testing.timing import free_cached_memory
 
 PANELS = (Panel("linear, all of a step", False, 1),)
 
@@ -102,7 +103,7 @@ def step(i: Inputs, product: Product) -> Call:
         return run
     with torch.cuda.stream(torch.cuda.Stream()):
         run()
-    torch.cuda.synchronize()
+    free_cached_memory()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = run()

@@ -14,6 +14,7 @@ import torch
 
 from benchmarks import bench_classic, harness, records
 from benchmarks.report import draw, machine, print_result
+from thunderkittens.testing.timing import free_cached_memory
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -50,7 +51,7 @@ def run(family: str, timer: harness.Timer, quick: bool) -> list[harness.Result]:
     for result in results:
         done.append(result)
         print_result(result)
-        torch.cuda.empty_cache()
+        free_cached_memory()
     return done
 
 

@@ -1,10 +1,12 @@
 """Clocks. All return seconds per call.
 
 A GPU kernel's time repeats within about 2 %. What does not: bursts (a cold GPU draws more power and
-is faster), data of zeros (faster), and inputs that still lie in the L2 cache. So: random data, the
-cache flushed or the buffers rotated, and two contenders compared only in turn, in one run.
+is faster), data of zeros (faster), inputs that still lie in the L2 cache, and memory that has just
+been freed, which the driver clears meanwhile. So: random data, the cache flushed or the buffers
+rotated, nothing freed shortly before, and two contenders compared only in turn, in one run.
 """
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +18,20 @@ FLUSH_BYTES = 256 << 20  # well above any L2 cache
 CYCLES_PER_SECOND = 4e9  # no GPU's clock is as fast
 HEAD_ROOM = 20e-6  # seconds
 CALLS_OF_A_BATCH = 20  # host_overhead: few enough that the GPU's queue never fills
+CLEARING_RATE = 0.2e12  # bytes a second; an H200's driver: 0.4e12 (benchmarks/attention_decode.md)
+
+
+def free_cached_memory() -> None:
+    """Frees what torch keeps for later, and waits until the driver has cleared it.
+
+    Until then, on an H200 for 2.5 ms a gigabyte, a kernel that waits for memory takes up to 1.15
+    times as long. `torch.cuda.graph` frees the same, so this comes before a capture that is timed.
+    """
+    gc.collect()
+    torch.cuda.synchronize()
+    kept = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    time.sleep((kept - torch.cuda.memory_reserved()) / CLEARING_RATE)
 
 
 def median_time(fn: Callable[[], Any], repeats: int = 50) -> float:
@@ -74,6 +90,7 @@ def graph_time(prepare: Callable[[], Sequence[Callable[[], Any]]], repeats: int 
         for fn in fns:
             fn()
     torch.cuda.current_stream().wait_stream(side)
+    free_cached_memory()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side):
         kept = [fn() for fn in fns]  # results stay alive, so that none reuses another's memory
