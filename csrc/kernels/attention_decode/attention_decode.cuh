@@ -36,7 +36,7 @@ class decode_loader {
   using tile_type = typename Config::tile;
   static constexpr int kRuns = tile_type::cols / 8;  // of 16 bytes of a row
   static constexpr int kRead = Config::steps * 2;    // of them those that products read
-  static constexpr int kRowsAtOnce = kWarp / kRuns;
+  static constexpr int kRowsAtOnce = kWarp / kRuns;  // of 12 runs, too, which leave 8 lanes over
 
  public:
   // Of each `step` tiles from `at` on, which is the first of `left`, the one of this turn.
@@ -75,7 +75,7 @@ class decode_loader {
       arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
                          first + r >= unseen && first + r < end);
     };
-    const bool reads = kRead == kRuns || run < kRead;
+    const bool reads = (kRead == kRuns || run < kRead) && (kWarp % kRuns == 0 || r < kRowsAtOnce);
     if (p.tiles_are_runs) {
       if (!reads) return;
       from += place + r * strides.token;

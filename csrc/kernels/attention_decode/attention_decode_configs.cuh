@@ -51,14 +51,18 @@ struct decode_config {
   static constexpr int columns = Columns, slices = Slices;
   static constexpr bool is_padded = Padded;
   static constexpr bool is_fp8 = sizeof(Cache) == 1;
-  using product = std::conditional_t<is_fp8, half, T>;  // what the tensor cores multiply
-  // Elements of e4m3 are moved in pairs. Rows of 80, 96 and 112 lie where those of 128 would.
-  static constexpr int width = Columns == 64 ? 64 : 128;
-  using tile = st<product, kDecodeKeys, width* int(sizeof(Cache)) / 2>;
+  using product = std::conditional_t<is_fp8, half, T>;    // what the tensor cores multiply
+  static constexpr int width = Columns == 64 ? 64 : 128;  // as lanes share a row of a part
+  // Slots of 96 columns are as wide, so that there are four for three. Others lie where 128 would:
+  // rows of 112, and of e4m3, have chunks of 32 bytes, of which the banks are not kept apart, and
+  // 80 columns took 102 µs where 96 would lie, for 95 (benchmarks/attention_decode.md).
+  static constexpr int slot_columns = Columns == 96 && !is_fp8 ? 96 : width;
+  // Elements of e4m3 are moved in pairs.
+  using tile = st<product, kDecodeKeys, slot_columns* int(sizeof(Cache)) / 2>;
   static constexpr int steps = Columns * int(sizeof(Cache)) / 2 / kBase;  // of 16 of its columns
   static_assert(Columns * int(sizeof(Cache)) / 2 % kBase == 0);
   // Of a warp, for a tile of keys or of values.
-  static constexpr int slots = form.ring_kb * 1024 / (kDecodeKeys * width * int(sizeof(Cache)));
+  static constexpr int slots = form.ring_kb * 1024 / int(sizeof(tile));
   static_assert(slots >= 1);
 };
 
