@@ -137,13 +137,14 @@ def hedgehog_attention(
             differentiation is forward-mode.
 
     Backends:
-        The kernels (sm_90a, and generic ones) take bfloat16 and float16, D = E = 128, F = 64 and
-        any S; torch computes the rest, by the same blocks. q, k and v are read where they lie if
-        the last stride is 1 and address and other strides are multiples of 16 bytes, none of them
-        0; otherwise they are copied, and `explain` says so. A block of threads has one head; where
-        heads are fewer than the GPU's multiprocessors, sequences are cut into segments, whose
-        states are found first: k and v are then read twice. With `initial_state`, k and v are
-        copied behind the window before them.
+        The kernels (sm_90a, and generic ones) take bfloat16 and float16, D and E of 8, 16 … 128,
+        F = 64 and any S; torch computes the rest, by the same blocks. Their products are those of
+        128 columns, but for the forward on sm_90a where D and E are at most 64. q, k and v are read
+        where they lie if the last stride is 1 and address and other strides are multiples of 16
+        bytes, none of them 0; otherwise they are copied, and `explain` says so. A block of threads
+        has one head; where heads are fewer than the GPU's multiprocessors, sequences are cut into
+        segments, whose states are found first: k and v are then read twice. With `initial_state`, k
+        and v are copied behind the window before them.
 
         So are gradients kernels', of the same calls, unless there is an `initial_state` or the
         final state is differentiated: those are torch's, and `explain` says so of tensors that

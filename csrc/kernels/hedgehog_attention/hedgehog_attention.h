@@ -10,19 +10,21 @@
 namespace thunderkittens {
 
 inline constexpr int64_t kHedgehogBlock = 64;       // tokens
-inline constexpr int64_t kHedgehogHeadDim = 128;    // of q and k, and of v
+inline constexpr int64_t kHedgehogHeadDim = 128;    // of q and k, and of v, at most
+inline constexpr int64_t kHedgehogColumnStep = 8;   // they are multiples of
 inline constexpr int64_t kHedgehogMapColumns = 64;  // half as many as features
 
 struct hedgehog_attention_params {
   hedgehog_attention_problem problem;
   hedgehog_attention_tensors tensors;
-  float* segment_kv;   // [segments, batch, heads, 128, 128]
+  float* segment_kv;   // [segments, batch, heads, 128, value_dim]
   float* segment_sum;  // [segments, batch, heads, 128]; or both null: one segment
   int64_t segment_blocks;
 };
 
 // T is `type`. Of the generic kernel each block has a state, and of Hopper's each of several runs:
-// its elements lie as threads have them (hedgehog_attention_gradient.cuh).
+// its elements lie as threads have them (hedgehog_attention_gradient.cuh). Columns that a head does
+// not have are zeros.
 struct hedgehog_attention_backward_params {
   hedgehog_attention_backward_problem problem;
   hedgehog_attention_backward_tensors tensors;

@@ -26,10 +26,12 @@ inline int64_t set_arguments(forward_arguments& a, const hedgehog_attention_para
   a.batch = int(p.batch);
   a.length = int(p.length);
   a.heads = int(p.heads);
+  a.head_dim = int(p.head_dim);
+  a.value_dim = int(p.value_dim);
   a.missing = p.has_window ? 0 : kBlock;
   a.segments = int(segments);
   a.segment_blocks = int(params.segment_blocks);
-  a.score_scale = kLog2e / std::sqrt(float(kWidth));
+  a.score_scale = kLog2e / std::sqrt(float(p.head_dim));
   return p.batch * p.heads * segments;
 }
 

@@ -26,28 +26,28 @@ class hopper_backward : hedgehog_backward<T> {
   }
 
  private:
-  gl<T> view(const void* data, const hedgehog_attention_strides& by) const {
+  gl<T> view(const void* data, int64_t columns, const hedgehog_attention_strides& by) const {
     return {static_cast<T*>(const_cast<void*>(data)),
             p.batch,
             p.heads,
             p.length,
-            kWidth,
+            columns,
             by.batch,
             by.head,
             by.token};
   }
-  gl<T> result(void* data) const {
-    const int64_t row = p.heads * kWidth;
-    return view(data, {p.length * row, row, kWidth});
+  gl<T> result(void* data, int64_t columns) const {
+    const int64_t row = p.heads * columns;
+    return view(data, columns, {p.length * row, row, columns});
   }
   gl<T> map_of(const void* data) const {
     return {static_cast<T*>(const_cast<void*>(data)),
             1,
             p.heads,
-            kWidth,
+            p.head_dim,
             kHalf,
-            p.heads * kWidth * kHalf,
-            kWidth * kHalf,
+            p.heads * p.head_dim * kHalf,
+            p.head_dim * kHalf,
             kHalf};
   }
 
@@ -57,8 +57,9 @@ class hopper_backward : hedgehog_backward<T> {
     using Config = hedgehog_gradient_config<T, static_cast<int>(Pass), Outputs>;
     constexpr bool kQueries = Config::is_queries;
     hedgehog_gradient_arguments<Config> a{};
-    const auto q = view(t.q, p.q_strides), k = view(t.k, p.k_strides), v = view(t.v, p.v_strides);
-    const auto dy = view(t.dy, params.problem.dy_strides);
+    const auto q = view(t.q, p.head_dim, p.q_strides), k = view(t.k, p.head_dim, p.k_strides);
+    const auto v = view(t.v, p.value_dim, p.v_strides);
+    const auto dy = view(t.dy, p.value_dim, params.problem.dy_strides);
     using tokens = decltype(a.rows);
     using gradient = decltype(a.row_gradients);
     a.window = tokens::of(kQueries ? k : q);
@@ -72,8 +73,10 @@ class hopper_backward : hedgehog_backward<T> {
       void* const d_values = kQueries ? nullptr : t.dv;
       a.wants_row_gradients = d_rows != nullptr;
       a.wants_value_gradients = d_values != nullptr;
-      if (a.wants_row_gradients) a.row_gradients = gradient::of(result(d_rows));
-      if (a.wants_value_gradients) a.value_gradients = gradient::of(result(d_values));
+      if (a.wants_row_gradients) a.row_gradients = gradient::of(result(d_rows, p.head_dim));
+      if (a.wants_value_gradients) {
+        a.value_gradients = gradient::of(result(d_values, p.value_dim));
+      }
     }
     a.run_states = static_cast<float4*>(params.states);
     const int64_t count = this->set_arguments(a, kQueries);

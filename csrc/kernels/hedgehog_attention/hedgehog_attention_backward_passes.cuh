@@ -39,10 +39,12 @@ class hedgehog_backward {
     a.batch = int(p.batch);
     a.length = int(p.length);
     a.heads = int(p.heads);
+    a.head_dim = int(p.head_dim);
+    a.value_dim = int(p.value_dim);
     a.blocks = int(blocks);
     a.runs = int(runs);
     a.run_blocks = int(params.run_blocks);
-    a.scale = 1 / std::sqrt(float(kWidth));
+    a.scale = 1 / std::sqrt(float(p.head_dim));
     a.score_scale = kLog2e * a.scale;
     return p.batch * p.heads * runs;
   }
@@ -58,6 +60,7 @@ class hedgehog_backward {
         .dbeta = t.dbeta,
         .parts = int(p.batch * runs),
         .heads = int(p.heads),
+        .head_dim = int(p.head_dim),
     };
     host::launch(hedgehog_attention_finish<T>, {{p.heads * kFinishBlocks}, {kSumThreads}}, s, a);
   }

@@ -39,12 +39,13 @@ class hedgehog_consumer {
   using scores = rt_fl<16, kBlock>;
   using rows = scores::col_vec;       // a value for each of a warp's rows
   using weights = rt<T, 16, kBlock>;  // of keys, or features: the left side of a product
-  static constexpr int kOwn = 1;      // barriers: of each warpgroup, and of both
+  using outputs = rt_fl<16, Config::columns>;
+  static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of both
   static constexpr int kAll = kOwn + kConsumers;
   const hedgehog_arguments<Config>& p;
   hedgehog_attention_forward_shared<Config>& shared;
   const block_stream& stream;  // in shared memory: registers are what there is too little of
-  rt_fl<16, kWidth> state;     // [features of softmax W, values]
+  outputs state;               // [features of softmax W, values]
   feature_sums<T> sums;        // of the first warpgroup
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
@@ -200,7 +201,7 @@ class hedgehog_consumer {
       wait_full(shared.v_full, step, 2);
     }
 
-    rt_fl<16, kWidth> y;
+    outputs y;
     warpgroup::mma_fence(y);
     warpgroup::mm_AB(y, features[0], shared.state[0]);
     warpgroup::mma_AB(y, features[1], shared.state[1]);
@@ -258,9 +259,9 @@ class hedgehog_consumer {
     return w;
   }
 
-  KITTENS_DEVICE void store_outputs(const rt_fl<16, kWidth>& y, int step) {
+  KITTENS_DEVICE void store_outputs(const outputs& y, int step) {
     using tile = typename Config::token_tile;
-    static_assert(sizeof(shared.features[W]) == sizeof(tile));
+    static_assert(sizeof(shared.features[W]) >= sizeof(tile));
     tile& memory = reinterpret_cast<tile&>(shared.features[W]);
     warpgroup::store(memory, y);
     warpgroup::sync(kOwn + W);
@@ -282,10 +283,11 @@ class hedgehog_consumer {
   KITTENS_DEVICE int64_t head_of_segment(int segment) const {
     return int64_t{segment} * p.batch * p.heads + head();
   }
-  // Where this warpgroup's features of a head's state begin.
+  // This warpgroup's features of a head's state.
   template <class F>
-  KITTENS_DEVICE static F* part_of(F* kv, int64_t head) {
-    return kv + (head * kWidth + W * kHalf) * kWidth;
+  KITTENS_DEVICE gl<F> part_of(F* kv, int64_t head) const {
+    F* const from = kv + (head * kWidth + W * kHalf) * p.value_dim;
+    return gl<F>::matrix(from, kHalf, p.value_dim, p.value_dim);
   }
 
   // The state before the segment: the initial one and what the segments before it add.
@@ -293,8 +295,8 @@ class hedgehog_consumer {
     zero(state);
     if constexpr (Config::outputs) {
       const auto enter = [&](const float* kv, const float* sum, int64_t of) {
-        rt_fl<16, kWidth> more;
-        warpgroup::load(more, part_of(kv, of), kWidth);
+        outputs more;
+        warpgroup::load(more, part_of(kv, of));
         add(state, state, more);
         if constexpr (W == 0) sums.add(sum + of * kWidth);
       };
@@ -316,7 +318,7 @@ class hedgehog_consumer {
       sum = p.final_sum;
       of = head();
     }
-    warpgroup::store(part_of(kv, of), state, kWidth);
+    warpgroup::store(part_of(kv, of), state);
     if constexpr (W == 0) {
       sums.publish(shared.sums);
       warpgroup::sync(kOwn + W);

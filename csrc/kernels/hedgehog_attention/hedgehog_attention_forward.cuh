@@ -1,6 +1,6 @@
 // hedgehog attention, forward, by blocks of 64 tokens:
 //
-//   q, k, v, y [B, S, H, 128], maps [H, 128, 64], φ(x) = [softmax(x W), softmax(−x W)]
+//   q, k [B, S, H, D], v, y [B, S, H, E], maps [H, D, 64], φ(x) = [softmax(x W), softmax(−x W)]
 //
 //   p(i, j) = beta · exp(s(i, j) − max s(i, ·))   keys of the block before i's, and of its own to i
 //   y(i) = (Σ p(i, j) v(j) + alpha Sᵀ φ(q(i))) / (Σ p(i, j) + alpha z · φ(q(i)))
@@ -12,16 +12,20 @@
 // the step's begin. For the second block it lacks one block of keys, whose products with φ(q) the
 // second warpgroup takes as weights, beside those of the window:
 //
+// clang-format off
+//
 //   keys, counted from the block before the first query
 //     2i          2i + 1       2i + 2
 //   ┌───────────┬────────────┐
-//   │ window    │ window ◣   │              queries 2i, by warpgroup 0; the state has keys to 2i −
-//   1 ├───────────┼────────────┼────────────┐ │ φ(q) φ(k) │ window     │ window ◣   │ queries 2i +
-//   1, by warpgroup 1 └───────────┴────────────┴────────────┘
+//   │ window    │ window ◣   │              queries 2i, by warpgroup 0; the state has keys to 2i − 1
+//   ├───────────┼────────────┼────────────┐
+//   │ φ(q) φ(k) │ window     │ window ◣   │ queries 2i + 1, by warpgroup 1
+//   └───────────┴────────────┴────────────┘
 //     enter the state at the step's end
 //
+// clang-format on
 // Each warpgroup computes the features of one of the two blocks that enter. The state stays in
-// registers: warpgroup 0 has the features of the first softmax, [64, 128] with the values, and
+// registers: warpgroup 0 has the features of the first softmax, [64, E] with the values, and
 // warpgroup 1 those of the other. What products take of it is a 16-bit copy in shared memory. One
 // thread has tiles brought by TMA, as soon as all have read what they replace: queries and keys
 // from the middle of a step, values from its end.

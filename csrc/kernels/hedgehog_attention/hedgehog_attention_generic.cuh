@@ -95,19 +95,19 @@ class hedgehog_generic_block {
     meet();
   }
   // Block n of keys or values, counted from the segment's first.
-  KITTENS_DEVICE void request(token_tile& tile, const T* head, int64_t stride, int n) {
-    request_rows<Config::threads>(tile, head, stride, (stream.begin + n) * kBlock, p.missing,
-                                  p.length + kBlock);
+  KITTENS_DEVICE void request(token_tile& tile, const T* head, const token_rows<T>& of, int n) {
+    request_rows<Config::threads>(tile, head, of.strides.token, of.columns,
+                                  (stream.begin + n) * kBlock, p.missing, p.length + kBlock);
     load_async_commit();
   }
   KITTENS_DEVICE void request_keys(int n) {
-    request(shared.keys[n % shared.kBlocks], shared.places.k, p.k.strides.token, n);
+    request(shared.keys[n % shared.kBlocks], shared.places.k, p.k, n);
   }
   KITTENS_DEVICE void request_values(int n, token_tile& tile) {
-    request(tile, shared.places.v, p.v.strides.token, n);
+    request(tile, shared.places.v, p.v, n);
   }
   KITTENS_DEVICE void request_queries(int step) {
-    request_rows<Config::threads>(shared.queries, shared.places.q, p.q.strides.token,
+    request_rows<Config::threads>(shared.queries, shared.places.q, p.q.strides.token, p.q.columns,
                                   (stream.begin + step) * kBlock, 0, p.length);
     load_async_commit();
   }
@@ -118,10 +118,10 @@ class hedgehog_generic_block {
     static_assert(sizeof(map_tile) == sizeof(token_tile));
     map_tile& of_keys = reinterpret_cast<map_tile&>(shared.keys[0]);
     map_tile& of_queries = reinterpret_cast<map_tile&>(shared.keys[1]);
-    const int64_t head = int64_t{stream.head} * kWidth * kHalf;
-    request_rows<Config::threads>(of_keys, p.k_map + head, kHalf, 0, 0, kWidth);
+    const int64_t head = int64_t{stream.head} * p.head_dim * kHalf;
+    request_rows<Config::threads>(of_keys, p.k_map + head, kHalf, kHalf, 0, 0, p.head_dim);
     if constexpr (Config::outputs) {
-      request_rows<Config::threads>(of_queries, p.q_map + head, kHalf, 0, 0, kWidth);
+      request_rows<Config::threads>(of_queries, p.q_map + head, kHalf, kHalf, 0, 0, p.head_dim);
     }
     load_async_commit();
     await_copies();
@@ -313,9 +313,10 @@ class hedgehog_generic_block {
     copy(rounded, y);
     rt<T, kBlock, 16> rows;
     transpose(rows, rounded);
-    const int64_t stride = int64_t{p.heads} * kWidth;
+    const int64_t stride = int64_t{p.heads} * p.value_dim;
     const int first = (stream.begin + step) * kBlock;
-    store_rows(shared.places.y + first * stride + first_value(), stride, p.length - first, rows);
+    store_rows(shared.places.y + first * stride + first_value(), stride, p.length - first,
+               p.value_dim - first_value(), rows);
   }
 
   // ---- The state in memory ----------------------------------------------------------------------
@@ -324,7 +325,7 @@ class hedgehog_generic_block {
   KITTENS_DEVICE int64_t head_of_segment(int segment) const {
     return int64_t{segment} * p.batch * p.heads + head();
   }
-  // f(this lane's element of the state, where it is in a head's).
+  // f(this lane's element of the state, where it is in a head's), of those that there are.
   template <class F>
   KITTENS_DEVICE void for_each_element(F f) {
     using tile = rt_fl<16, kWidth>;
@@ -333,7 +334,7 @@ class hedgehog_generic_block {
     for (int i = 0; i < kWidth / 2; ++i) {
       const int value = first_value() + tile::across(0, i / 2 % 4, lane);
       const int feature = tile::along(i / 8, i / 2 % 4, lane) + i % 2;
-      f(state.data[0][i], feature * kWidth + value);
+      if (value < p.value_dim) f(state.data[0][i], feature * p.value_dim + value);
     }
   }
 
@@ -342,7 +343,7 @@ class hedgehog_generic_block {
     zero(state);
     if constexpr (Config::outputs) {
       const auto enter = [&](const float* kv, const float* sum, int64_t of) {
-        const float* const from = kv + of * kWidth * kWidth;
+        const float* const from = kv + of * kWidth * p.value_dim;
         for_each_element([&](float& x, int at) { x += arch::load_global(from + at); });
         sums.add(sum + of * kWidth);
       };
@@ -364,7 +365,7 @@ class hedgehog_generic_block {
       sum = p.final_sum;
       of = head();
     }
-    float* const to = kv + of * kWidth * kWidth;
+    float* const to = kv + of * kWidth * p.value_dim;
     for_each_element([&](float& x, int at) { arch::store_global(to + at, x); });
     sums.publish(shared.sums);
     meet();

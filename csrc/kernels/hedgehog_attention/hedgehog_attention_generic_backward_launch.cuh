@@ -41,11 +41,13 @@ class generic_backward : hedgehog_backward<T> {
     using shared = hedgehog_attention_generic_gradient_shared<Config>;
     static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
     constexpr bool kQueries = Config::is_queries;
-    const auto rows = [](const void* data, const hedgehog_attention_strides& strides) {
-      return token_rows<T>{static_cast<const T*>(data), strides};
+    const auto rows = [](const void* data, const hedgehog_attention_strides& strides,
+                         int64_t columns) {
+      return token_rows<T>{static_cast<const T*>(data), strides, int(columns)};
     };
-    const auto q = rows(t.q, p.q_strides), k = rows(t.k, p.k_strides), v = rows(t.v, p.v_strides);
-    const auto dy = rows(t.dy, params.problem.dy_strides);
+    const auto q = rows(t.q, p.q_strides, p.head_dim), k = rows(t.k, p.k_strides, p.head_dim);
+    const auto v = rows(t.v, p.v_strides, p.value_dim);
+    const auto dy = rows(t.dy, params.problem.dy_strides, p.value_dim);
     hedgehog_generic_gradient_arguments<T> a{};
     const int64_t count = this->set_arguments(a, kQueries);
     a.rows = kQueries ? q : k;

@@ -88,7 +88,7 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
   }
   KITTENS_DEVICE void request(token_tile& tile, const T* head, const token_rows<T>& of,
                               int block) const {
-    request_rows<kThreads>(tile, head, of.strides.token, block * kBlock, 0, p.length);
+    request_rows<kThreads>(tile, head, of.strides.token, of.columns, block * kBlock, 0, p.length);
   }
   KITTENS_DEVICE void request_window(token_tile (&tiles)[2], const T* head, const token_rows<T>& of,
                                      int step) const {
@@ -102,12 +102,12 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       request_rows<kThreads>(in_place_of<state_tile>(tiles[i]), shared.places.states, kWidth,
-                             b * kWidth + i * kHalf, 0, p.blocks * kWidth);
+                             kWidth, b * kWidth + i * kHalf, 0, p.blocks * kWidth);
     }
     load_async_commit();
   }
   KITTENS_DEVICE void request_map(map_tile& tile) const {
-    request_rows<kThreads>(tile, shared.places.map, kHalf, 0, 0, kWidth);
+    request_rows<kThreads>(tile, shared.places.map, kHalf, kHalf, 0, 0, p.head_dim);
     load_async_commit();
   }
   // What a step begins with.
@@ -126,23 +126,23 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
     load_async_commit();
   }
 
-  // This warp's rows of a tile of tokens, from column `column` on.
+  // This warp's rows of a tile of tokens, from column `column` on, of a tensor with `columns`.
   template <int Columns>
-  KITTENS_DEVICE void store_tokens(T* to, int step, int column,
+  KITTENS_DEVICE void store_tokens(T* to, int columns, int step, int column,
                                    const rt_fl<16, Columns>& values) const {
     if (to == nullptr) return;
     rt<T, 16, Columns> rounded;
     copy(rounded, values);
-    const int64_t stride = int64_t{p.heads} * kWidth;
+    const int64_t stride = int64_t{p.heads} * columns;
     const int token = block_of(step) * kBlock + warp_row();
-    store_rows(to + token * stride + column, stride, p.length - token, rounded);
+    store_rows(to + token * stride + column, stride, p.length - token, columns - column, rounded);
   }
   // This warp's features of what a block adds to the state, into slot b.
   KITTENS_DEVICE void store_state(int b, const rt_fl<16, kWidth>& added) const {
     rt<T, 16, kWidth> rounded;
     copy(rounded, added);
     const int64_t row = int64_t{b} * kWidth + W * kHalf + warp_row();
-    store_rows(shared.places.states + row * kWidth, kWidth, 16, rounded);
+    store_rows(shared.places.states + row * kWidth, kWidth, 16, kWidth, rounded);
   }
   KITTENS_DEVICE static int warp_row() { return arch::warp_id() % 4 * 16; }
   template <class Tile, class Registers>
@@ -218,7 +218,7 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
     request_first(step + 1);
     mul(added, added, 1 / kStateScale);
     store_state(block_of(step), added);
-    store_tokens(shared.places.row_gradients, step, W * kHalf, d_rows);
+    store_tokens(shared.places.row_gradients, p.head_dim, step, W * kHalf, d_rows);
   }
   // The part of the logits' gradient in that of the rows and the map.
   KITTENS_DEVICE void add_logits(rt_fl<16, kHalf>& d_rows, const squares& d_logits,
@@ -285,8 +285,8 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
     }
     this->meet();  // all tiles have been read
     request_first(step + 1);
-    store_tokens(shared.places.row_gradients, step, W * kHalf, d_rows);
-    store_tokens(shared.places.value_gradients, step, W * kHalf, d_values);
+    store_tokens(shared.places.row_gradients, p.head_dim, step, W * kHalf, d_rows);
+    store_tokens(shared.places.value_gradients, p.value_dim, step, W * kHalf, d_values);
   }
 };
 

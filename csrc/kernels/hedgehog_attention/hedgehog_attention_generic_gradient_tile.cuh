@@ -19,9 +19,9 @@ struct hedgehog_generic_gradient_config : hedgehog_pass_config<T, Pass> {
 template <class T>
 struct hedgehog_generic_gradient_arguments : gradient_arguments {
   token_rows<T> rows, row_values, window, window_values;
-  const T* map;                        // [H, 128, 64], of the rows
+  const T* map;                        // [H, head_dim, 64], of the rows
   T* states;                           // [B · H, blocks · features, values]
-  T *row_gradients, *value_gradients;  // [B, S, H, 128]; null: not wanted
+  T *row_gradients, *value_gradients;  // [B, S, H, columns]; null: not wanted
 };
 
 // Where a head's first row is in each tensor. In shared memory, for in registers they are more than
@@ -35,18 +35,18 @@ struct places_of_run {
     const auto placed = [&](const token_rows<T>& of) {
       return of.data + run.batch * of.strides.batch + run.head * of.strides.head;
     };
-    const auto result = [&](T* data) {
+    const auto result = [&](T* data, int columns) {
       const int64_t first = int64_t{run.batch} * p.length * p.heads + run.head;
-      return data == nullptr ? nullptr : data + first * kWidth;
+      return data == nullptr ? nullptr : data + first * columns;
     };
     rows = placed(p.rows);
     row_values = placed(p.row_values);
     window = placed(p.window);
     window_values = placed(p.window_values);
-    map = p.map + int64_t{run.head} * kWidth * kHalf;
+    map = p.map + int64_t{run.head} * p.head_dim * kHalf;
     states = p.states + (int64_t{run.batch} * p.heads + run.head) * p.blocks * kWidth * kWidth;
-    row_gradients = result(p.row_gradients);
-    value_gradients = result(p.value_gradients);
+    row_gradients = result(p.row_gradients, p.head_dim);
+    value_gradients = result(p.value_gradients, p.value_dim);
   }
 };
 

@@ -14,14 +14,15 @@ void launch_hedgehog_generic_config(const hedgehog_attention_params& params, hos
   static_assert(host::fits_every_architecture(sizeof(shared)), "a block's shared memory");
   const hedgehog_attention_problem& p = params.problem;
   const hedgehog_attention_tensors& t = params.tensors;
-  const auto rows = [](const void* data, const hedgehog_attention_strides& strides) {
-    return token_rows<T>{static_cast<const T*>(data), strides};
+  const auto rows = [](const void* data, const hedgehog_attention_strides& strides,
+                       int64_t columns) {
+    return token_rows<T>{static_cast<const T*>(data), strides, int(columns)};
   };
   hedgehog_generic_arguments<T> a{};
   const int64_t blocks = set_arguments(a, params);
-  a.q = rows(t.q, p.q_strides);
-  a.k = rows(t.k, p.k_strides);
-  a.v = rows(t.v, p.v_strides);
+  a.q = rows(t.q, p.q_strides, p.head_dim);
+  a.k = rows(t.k, p.k_strides, p.head_dim);
+  a.v = rows(t.v, p.v_strides, p.value_dim);
   a.q_map = static_cast<const T*>(t.q_map);
   a.k_map = static_cast<const T*>(t.k_map);
   a.y = static_cast<T*>(t.y);

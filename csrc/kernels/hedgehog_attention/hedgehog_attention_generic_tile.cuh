@@ -23,17 +23,18 @@ struct hedgehog_generic_config {
   using square = st<T, kBlock, kHalf>;  // half the columns of a tile of tokens
 };
 
-// A tensor [B, S, H, 128], of which threads copy pieces of 16 bytes.
+// A tensor [B, S, H, head_dim or value_dim], of which threads copy pieces of 16 bytes.
 template <class T>
 struct token_rows {
   const T* data;
   hedgehog_attention_strides strides;
+  int columns;
 };
 template <class T>
 struct hedgehog_generic_arguments : forward_arguments {
   token_rows<T> q, k, v;
-  const T *q_map, *k_map;  // [H, 128, 64]
-  T* y;                    // [B, S, H, 128]
+  const T *q_map, *k_map;  // [H, head_dim, 64]
+  T* y;                    // [B, S, H, value_dim]
 };
 
 // Where a head's first row is in each tensor: of k and v, that before the first query. In shared
@@ -51,7 +52,7 @@ struct places_of_head {
     q = placed(p.q, 0);
     k = placed(p.k, -p.missing);
     v = placed(p.v, -p.missing);
-    y = p.y + (int64_t{s.batch} * p.length * p.heads + s.head) * kWidth;
+    y = p.y + (int64_t{s.batch} * p.length * p.heads + s.head) * p.value_dim;
   }
 };
 
@@ -88,15 +89,17 @@ using hedgehog_attention_generic_shared =
     std::conditional_t<Config::outputs, generic_outputs_shared<Config>,
                        generic_states_shared<Config>>;
 
-// Starts the copies of a tile's rows, from row `first` of a head on; zeros where there is none.
+// Starts the copies of a tile's rows, from row `first` of a head on; zeros where there is none, and
+// from column `columns` on.
 template <int Threads, class Tile, class T>
-KITTENS_DEVICE void request_rows(Tile& tile, const T* head, int64_t stride, int first, int begin,
-                                 int end) {
+KITTENS_DEVICE void request_rows(Tile& tile, const T* head, int64_t stride, int columns, int first,
+                                 int begin, int end) {
   constexpr int kElements = 16 / sizeof(T), kLanes = Tile::cols / kElements;  // of a row
   const int thread = arch::thread_id();
   const int row = static_cast<int>(static_cast<unsigned>(thread) / kLanes);
   const int column = static_cast<int>(static_cast<unsigned>(thread) % kLanes) * kElements;
   const int index = Tile::index(row, column);
+  if (column >= columns) end = begin;
   const T* const from = head + (first + row) * stride + column;
 #pragma unroll
   for (int i = 0; i < Tile::rows; i += Threads / kLanes) {
@@ -136,13 +139,15 @@ KITTENS_DEVICE void store_columns(Tile& tile, const rt<T, Rows, Columns>& from, 
   }
 }
 
-// Rows in global memory, so many of which exist, from registers: of two neighbouring lanes, each
-// has four neighbours of a row at last.
+// Rows in global memory, so many of which and of their columns exist, from registers: of two
+// neighbouring lanes, each has four neighbours of a row at last.
 template <class T, int Rows, int Columns>
-KITTENS_DEVICE void store_rows(T* to, int64_t stride, int count, const rt<T, Rows, Columns>& rows) {
+KITTENS_DEVICE void store_rows(T* to, int64_t stride, int count, int columns,
+                               const rt<T, Rows, Columns>& rows) {
   const int lane = arch::lane_id(), row = lane / 4;
   const bool odd = lane % 2 == 1;
-  T* const first = to + row * stride + odd * 8 + lane % 4 / 2 * 4;
+  const int column = odd * 8 + lane % 4 / 2 * 4;
+  T* const first = to + row * stride + column;
 #pragma unroll
   for (int i = 0; i < Rows / 8; ++i) {
 #pragma unroll
@@ -150,7 +155,7 @@ KITTENS_DEVICE void store_rows(T* to, int64_t stride, int count, const rt<T, Row
       const uint32_t low = rows.data[i / 2][4 * t + i % 2];
       const uint32_t high = rows.data[i / 2][4 * t + i % 2 + 2];
       const uint32_t other = arch::shuffle_xor(odd ? low : high, 1);
-      if (row + 8 * i >= count) continue;
+      if (row + 8 * i >= count || column + 16 * t >= columns) continue;
       arch::store_global(reinterpret_cast<uint2*>(first + 8 * i * stride + 16 * t),
                          odd ? uint2{other, high} : uint2{low, other});
     }

@@ -44,11 +44,12 @@ struct hedgehog_gradient_config : hedgehog_pass_config<T, Pass> {
 struct gradient_arguments {
   float* state_sums;    // [B · H, blocks, features]; Hopper: [runs, B · H, features]
   float4* factors;      // [B · H, blocks · 64], of queries: below
-  float* map_parts;     // gradients of the map, [B, runs, H, columns of rows, kHalf]
+  float* map_parts;     // gradients of the map, [B, runs, H, kWidth, kHalf]
   float* weight_parts;  // [B, runs, H]
   const float* alpha;   // [H]
   const float* beta;
   int batch, length, heads, blocks;  // B, S, H, of S
+  int head_dim, value_dim;           // columns of q and k, and of v: tiles have zeros behind them
   int runs, run_blocks;              // of a sequence; blocks of a run
   float scale, score_scale;          // of scores; and to log₂
   bool wants_row_gradients, wants_value_gradients;

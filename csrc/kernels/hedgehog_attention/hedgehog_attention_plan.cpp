@@ -86,8 +86,9 @@ struct workspace_places {
 std::string why_unsupported(const hedgehog_attention_problem& p) {
   if (p.type == dtype::float32) return "float32 is computed by torch";
   for (const int64_t width : {p.head_dim, p.value_dim}) {
-    if (width != kHedgehogHeadDim) {
-      return text("head dimension ", width, " is not ", kHedgehogHeadDim);
+    if (width < 1 || width > kHedgehogHeadDim || width % kHedgehogColumnStep != 0) {
+      return text("head dimension ", width, " is not one of ", kHedgehogColumnStep, ", ",
+                  2 * kHedgehogColumnStep, " … ", kHedgehogHeadDim);
     }
   }
   if (p.features != kHedgehogMapColumns) {

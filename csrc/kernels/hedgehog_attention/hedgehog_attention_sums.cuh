@@ -78,10 +78,10 @@ struct hedgehog_finish_arguments {
   const float* weight_parts;  // [parts, H]
   const float* alpha;         // [H]
   const float* beta;
-  T* d_maps[2];  // each null where it is not wanted
+  T* d_maps[2];  // [H, head_dim, kHalf]; each null where it is not wanted
   float* dalpha;
   float* dbeta;
-  int parts, heads;
+  int parts, heads, head_dim;
 };
 
 inline constexpr int kMapParts = kWidth * kHalf / kSumThreads;  // blocks of threads a map
@@ -100,9 +100,10 @@ __global__ void __launch_bounds__(kSumThreads)
   if (block < 2 * kMapParts) {
     constexpr int64_t kSize = kWidth * kHalf;
     const int which = block / kMapParts;
-    const int64_t at = head * kSize + block % kMapParts * kSumThreads + arch::thread_id();
-    if (p.d_maps[which] == nullptr) return;
-    arch::store_global(p.d_maps[which] + at, convert<T>(sum_of(p.map_parts[which] + at, kSize)));
+    const int of_head = block % kMapParts * kSumThreads + arch::thread_id();
+    if (p.d_maps[which] == nullptr || of_head >= p.head_dim * kHalf) return;
+    arch::store_global(p.d_maps[which] + int64_t{head} * p.head_dim * kHalf + of_head,
+                       convert<T>(sum_of(p.map_parts[which] + head * kSize + of_head, kSize)));
   } else if (arch::thread_id() == 0) {
     const float x = sum_of(p.weight_parts + head, 1);
     if (p.dalpha != nullptr) {

@@ -11,22 +11,25 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kBlock = kHedgehogBlock;      // tokens
-inline constexpr int kWidth = kHedgehogHeadDim;    // columns of q, k and v, and features
+inline constexpr int kWidth = kHedgehogHeadDim;    // columns of q, k and v at most, and features
 inline constexpr int kHalf = kHedgehogMapColumns;  // features of one of the two softmaxes
+static_assert(kWidth == 2 * kHalf);
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * kConsumers;
 inline constexpr int kStages = 3;  // blocks of keys: the two of a window, for two blocks of queries
 
-// Outputs: else the states at the ends of segments alone.
-template <class T, bool Outputs>
+// Columns: of q, k and v at most, 64 or 128. Outputs: else the states at the ends of segments
+// alone.
+template <class T, int Columns, bool Outputs>
 struct hedgehog_config {
   using type = T;
+  static constexpr int columns = Columns;
   static constexpr bool outputs = Outputs;
 
-  using token_tile = st<T, kBlock, kWidth>;  // of q, k, v and y
-  using map_tile = st<T, kWidth, kHalf>;
+  using token_tile = st<T, kBlock, Columns>;  // of q, k, v and y
+  using map_tile = st<T, Columns, kHalf>;
   using feature_tile = st<T, kBlock, kHalf>;  // of one of the two softmaxes
-  using state_tile = st<T, kHalf, kWidth>;    // [features, values]
+  using state_tile = st<T, kHalf, Columns>;   // [features, values]
 };
 
 // What a call is given, beside the tensors that either kernel reads and writes in tiles.
@@ -41,6 +44,7 @@ struct forward_arguments {
   float* segment_kv;  // [segments, B, H, features, values]
   float* segment_sum;
   int batch, length, heads;      // B, S, H
+  int head_dim, value_dim;       // columns of q and k, and of v: tiles have zeros behind them
   int missing;                   // rows of the window before q, of which k and v have none: 64 or 0
   int segments, segment_blocks;  // of a sequence; blocks of a segment, even
   float score_scale;             // to log₂

@@ -90,6 +90,12 @@ def options(case: Case) -> list[Case]:
     return [dataclasses.replace(case, **changes) for changes in some]
 
 
+def widths(case: Case) -> list[Case]:
+    """Heads narrower than the kernels' tiles: within half of them, and beyond."""
+    some = [(64, 64), (96, 96), (8, 128), (128, 8), (80, 56), (120, 72)]
+    return [dataclasses.replace(case, head_dim=d, value_dim=e) for d, e in some]
+
+
 def layouts(case: Case) -> list[Case]:
     """Every way that the tensors may lie in memory."""
     return [dataclasses.replace(case, batch=2, length=67, layout=x) for x in LAYOUTS]

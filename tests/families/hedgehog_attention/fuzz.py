@@ -30,8 +30,12 @@ STATE = HedgehogState._fields
 def make(draw: Draw, op: str) -> Case:
     dtype = draw.weighted(DTYPES)
     exact = FP64 if dtype == FP64 else FP32
-    sizes = (128, 128, 64) if draw.chance(0.7) else tuple(draw.size(n) for n in (80, 80, 40))
-    width, value_width, columns = sizes
+    width = value_width = 128
+    columns = 64
+    if draw.chance(0.3):  # torch's, but for a few
+        width, value_width, columns = (draw.size(n) for n in (80, 80, 40))
+    elif draw.chance(0.5):
+        width, value_width = (8 * draw.size(16) for _ in "qv")
     step = op.endswith("_step")
     most = 1 << (14 if draw.large else 9)
     batch, heads = draw.size(3), draw.size(4)

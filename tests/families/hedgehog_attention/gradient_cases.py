@@ -22,6 +22,8 @@ def without_states(found: list[Case]) -> list[Case]:
 ALL = [
     *without_states(cases.lengths(Case())),
     *without_states(cases.layouts(Case())),
+    *without_states(cases.widths(Case())),
+    *without_states(cases.layouts(Case(heads=1, head_dim=72, value_dim=48))),
     *(Case(states=False, **changes) for changes in WEIGHTS),
     Case(dtype=FP16, states=False),
     Case(3, 5, 3, states=False),

@@ -16,7 +16,7 @@ GENERIC_FORMS = (
 # Bytes of spill loads, at most: one word, of the kernel that computes o; and 14 of the pass of
 # queries, whose scores, logits and state are in registers at the same time.
 SPILLS = {
-    "hedgehog_attention_forward<hedgehog_config<half, true>>": 4,
+    "hedgehog_attention_forward<hedgehog_config<half, 128, true>>": 4,
     "hedgehog_attention_gradient<hedgehog_gradient_config<bf16, 1, true>>": 56,
     "hedgehog_attention_gradient<hedgehog_gradient_config<half, 1, true>>": 56,
 }

@@ -21,6 +21,8 @@ ALL = [
     *cases.lengths(Case()),
     *cases.options(Case()),
     *cases.layouts(Case()),
+    *cases.widths(Case()),
+    *cases.layouts(Case(heads=1, head_dim=72, value_dim=48)),
     Case(dtype=FP16),
     *LARGE,
 ]

@@ -19,7 +19,11 @@ from thunderkittens.testing import check_memory
 
 pytestmark = needs_simulator
 
-SOME = [Case(length=200, heads=1, states=False), Case(2, 330, 1, states=False)]
+SOME = [
+    Case(length=200, heads=1, states=False),
+    Case(2, 330, 1, states=False),
+    Case(length=330, heads=1, head_dim=64, value_dim=40, states=False),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -23,14 +23,18 @@ ALL = [
     *cases.lengths(Case()),
     *cases.options(Case()),
     *cases.layouts(Case()),
+    *cases.widths(Case()),
+    *cases.layouts(Case(heads=1, head_dim=72, value_dim=48)),
     Case(dtype=FP16),
     # Segments: fewer heads than multiprocessors, and blocks for several.
     Case(length=1030, heads=1),
     Case(length=1090, heads=2, dtype=FP16, states=False),
+    Case(length=1030, heads=1, head_dim=64, value_dim=64),
 ]
 SOME = [
     Case(length=200, heads=1),
     Case(length=1030, heads=1),
+    Case(length=200, heads=1, head_dim=64, value_dim=40),
 ]
 
 
@@ -123,9 +127,12 @@ def test_explain(monkeypatch):
     assert (found.backend, found.notes) == ("simulator", ())
     copied = explain(q, cases.lay_out(k, "stepped"), v, *fixed)
     assert "k is copied first: the elements of a row are not neighbours" in str(copied)
-    narrow = explain(q, k, v[..., :64], *fixed)
-    assert narrow.backend == "torch"
-    assert "head dimension 64 is not 128" in str(narrow)
+    assert explain(q, k, v[..., :64].contiguous(), *fixed).backend == "simulator"
+    odd = explain(q, k, v[..., :60], *fixed)
+    assert odd.backend == "torch"
+    assert "head dimension 60 is not one of 8, 16 … 128" in str(odd)
+    wide = explain(q, k, torch.cat([v, v[..., :8]], -1), *fixed)
+    assert "head dimension 136 is not one of 8, 16 … 128" in str(wide)
     assert "maps to 32 columns are not to 64" in str(
         explain(q, k, v, *(m[..., :32] for m in fixed))
     )

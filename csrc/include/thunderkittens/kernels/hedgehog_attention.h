@@ -26,7 +26,7 @@ struct hedgehog_attention_strides {
   int64_t batch, token, head;
 };
 
-// bf16 and fp16; heads of 128 columns, maps to 64; length at least 1.
+// bf16 and fp16; head_dim and value_dim of 8, 16 … 128, maps to 64 columns; length at least 1.
 //
 // TMA reads q, k and v: their addresses are multiples of 16 bytes, and so are the strides of every
 // dimension larger than 1.

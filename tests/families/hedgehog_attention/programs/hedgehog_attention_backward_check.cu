@@ -16,7 +16,7 @@ using kittens::testing::comparison;
 
 namespace {
 
-constexpr int kWidth = 128, kColumns = 64, kBlock = 64;
+constexpr int kWidth = 128, kColumns = 64, kBlock = 64;  // kWidth: of tiles
 
 struct call {
   int batch, length, heads;
@@ -25,6 +25,7 @@ struct call {
   bool repeats = false;  // k(2 j) is k(2 j + 1), and equal scores are the largest
   bool all = true;       // gradients are wanted: else that of q alone
   bool of_keys = true;   // … with that of k
+  int head_dim = kWidth, value_dim = kWidth;
 };
 
 std::vector<bf16> numbers(size_t n, unsigned seed, float size = 1) {
@@ -48,19 +49,19 @@ void add_scaled(vector& to, double factor, const vector& x) {
 }
 
 // A head's rows of a tensor, or the rows of its map.
-matrix rows_of(const call& c, const std::vector<bf16>& x, int batch, int head) {
-  matrix rows(c.length, vector(kWidth));
+matrix rows_of(const call& c, const std::vector<bf16>& x, int width, int batch, int head) {
+  matrix rows(c.length, vector(width));
   for (int t = 0; t < c.length; ++t) {
     const size_t row = (size_t(batch) * c.length + t) * c.heads + head;
-    for (int i = 0; i < kWidth; ++i) rows[t][i] = kittens::convert<float>(x[row * kWidth + i]);
+    for (int i = 0; i < width; ++i) rows[t][i] = kittens::convert<float>(x[row * width + i]);
   }
   return rows;
 }
-matrix map_of(const std::vector<bf16>& x, int head) {
-  matrix map(kWidth, vector(kColumns));
-  for (int i = 0; i < kWidth; ++i) {
+matrix map_of(const call& c, const std::vector<bf16>& x, int head) {
+  matrix map(c.head_dim, vector(kColumns));
+  for (int i = 0; i < c.head_dim; ++i) {
     for (int j = 0; j < kColumns; ++j) {
-      map[i][j] = kittens::convert<float>(x[(size_t(head) * kWidth + i) * kColumns + j]);
+      map[i][j] = kittens::convert<float>(x[(size_t(head) * c.head_dim + i) * kColumns + j]);
     }
   }
   return map;
@@ -68,7 +69,7 @@ matrix map_of(const std::vector<bf16>& x, int head) {
 
 vector features(const vector& x, const matrix& map) {
   vector logits(kColumns), values(2 * kColumns);
-  for (int i = 0; i < kWidth; ++i) add_scaled(logits, x[i], map[i]);
+  for (size_t i = 0; i < x.size(); ++i) add_scaled(logits, x[i], map[i]);
   const double high = *std::ranges::max_element(logits), low = *std::ranges::min_element(logits);
   double sums[2] = {};
   for (int j = 0; j < kColumns; ++j) {
@@ -87,7 +88,7 @@ void differentiate_features(vector& dx, matrix& d_map, const vector& x, const ma
   for (int j = 0; j < kColumns; ++j) {
     d[j] = f[j] * (df[j] - inner[0]) - f[j + kColumns] * (df[j + kColumns] - inner[1]);
   }
-  for (int i = 0; i < kWidth; ++i) {
+  for (size_t i = 0; i < x.size(); ++i) {
     dx[i] += dot(map[i], d);
     add_scaled(d_map[i], x[i], d);
   }
@@ -101,7 +102,7 @@ struct head_gradients {
   matrix dq, dk, dv;
 };
 struct shared_gradients {  // of all sequences' heads of one number
-  matrix q_map = matrix(kWidth, vector(kColumns)), k_map = q_map;
+  matrix q_map, k_map;
   double alpha = 0, beta = 0;
   double square = 0;  // Σ of those of the parts of each row: what errors of the two are relative to
 };
@@ -109,13 +110,14 @@ struct shared_gradients {  // of all sequences' heads of one number
 head_gradients differentiate(const head_inputs& in, shared_gradients& shared) {
   const int length = int(in.q.size());
   head_gradients d;
-  d.dq = d.dk = d.dv = matrix(length, vector(kWidth));
+  d.dq = d.dk = matrix(length, vector(in.q[0].size()));
+  d.dv = matrix(length, vector(in.v[0].size()));
   matrix of_q, of_k, d_of_q(length, vector(2 * kColumns)), d_of_k = d_of_q;
   for (int i = 0; i < length; ++i) {
     of_q.push_back(features(in.q[i], in.q_map));
     of_k.push_back(features(in.k[i], in.k_map));
   }
-  const double scale = 1 / std::sqrt(double(kWidth));
+  const double scale = 1 / std::sqrt(double(in.q[0].size()));
   for (int i = 0; i < length; ++i) {
     const int begin = std::max(0, i / kBlock * kBlock - kBlock);  // of the window
     vector scores, weights(i + 1);
@@ -159,14 +161,15 @@ head_gradients differentiate(const head_inputs& in, shared_gradients& shared) {
 }
 
 void check(const call& c) {
-  const size_t row = size_t(c.heads) * kWidth, size = c.batch * c.length * row;
+  const size_t row = size_t(c.heads) * c.head_dim, size = c.batch * c.length * row,
+               values = size_t(c.batch) * c.length * c.heads * c.value_dim;
   auto k_in = numbers(size, 2);
   if (c.repeats) {
     for (size_t t = 0; t + 1 < size_t(c.batch) * c.length; t += 2) {
       std::copy_n(k_in.begin() + t * row, row, k_in.begin() + (t + 1) * row);
     }
   }
-  const auto q_in = numbers(size, 1), v_in = numbers(size, 3), dy_in = numbers(size, 4);
+  const auto q_in = numbers(size, 1), v_in = numbers(values, 3), dy_in = numbers(values, 4);
   const auto q_map_in = numbers(row * kColumns, 5, c.map_size),
              k_map_in = numbers(row * kColumns, 6, c.map_size);
   // What is linear weighs as much as the window does.
@@ -179,27 +182,29 @@ void check(const call& c) {
   const int parts = streams * ((blocks + c.run_blocks - 1) / c.run_blocks);
   const buffer<bf16> q(q_in), k(k_in), v(v_in), dy(dy_in), q_map(q_map_in), k_map(k_map_in);
   const buffer<float> alpha(alpha_in), beta(beta_in);
-  const buffer<bf16> dq(size), dk(size), dv(size), dq_map(row * kColumns), dk_map(row * kColumns);
+  const buffer<bf16> dq(size), dk(size), dv(values), dq_map(row * kColumns), dk_map(row * kColumns);
   const buffer<float> dalpha(c.heads), dbeta(c.heads);
   const buffer<bf16> states(size_t(streams) * blocks * kWidth * kWidth);
   const buffer<float> state_sums(size_t(streams) * blocks * kWidth),
       factors(size_t(streams) * blocks * kBlock * 4), q_map_parts(parts * kWidth * kColumns),
       k_map_parts(parts * kWidth * kColumns), weight_parts(parts);
-  const thunderkittens::hedgehog_attention_strides strides{c.length * int64_t(row), int64_t(row),
-                                                           kWidth};
+  const auto strides = [&](int64_t width) {
+    const int64_t token = c.heads * width;
+    return thunderkittens::hedgehog_attention_strides{c.length * token, token, width};
+  };
   const auto wanted = [&](auto* data) { return c.all ? data : nullptr; };
   run({.problem = {.forward = {.batch = c.batch,
                                .length = c.length,
                                .heads = c.heads,
-                               .head_dim = kWidth,
-                               .value_dim = kWidth,
+                               .head_dim = c.head_dim,
+                               .value_dim = c.value_dim,
                                .features = kColumns,
                                .has_window = false,
-                               .q_strides = strides,
-                               .k_strides = strides,
-                               .v_strides = strides,
+                               .q_strides = strides(c.head_dim),
+                               .k_strides = strides(c.head_dim),
+                               .v_strides = strides(c.value_dim),
                                .type = thunderkittens::dtype::bfloat16},
-                   .dy_strides = strides},
+                   .dy_strides = strides(c.value_dim)},
        .tensors = {.q = q.data(),
                    .k = k.data(),
                    .v = v.data(),
@@ -227,18 +232,22 @@ void check(const call& c) {
   const auto got_q = dq.get();
   const auto compare = [&](comparison& to, const std::vector<bf16>& got, int b, int h,
                            const matrix& want) {
-    const matrix rows = rows_of(c, got, b, h);
+    const matrix rows = rows_of(c, got, int(want[0].size()), b, h);
     for (int t = 0; t < c.length; ++t) {
-      for (int i = 0; i < kWidth; ++i) to.add(rows[t][i], want[t][i]);
+      for (size_t i = 0; i < want[0].size(); ++i) to.add(rows[t][i], want[t][i]);
     }
   };
   for (int h = 0; h < c.heads; ++h) {
-    shared_gradients shared;
+    const matrix no_map(c.head_dim, vector(kColumns));
+    shared_gradients shared{no_map, no_map};
     for (int b = 0; b < c.batch; ++b) {
-      const auto head = [&](const std::vector<bf16>& x) { return rows_of(c, x, b, h); };
+      const auto head = [&](const std::vector<bf16>& x, int width) {
+        return rows_of(c, x, width, b, h);
+      };
       const head_gradients want =
-          differentiate({head(q_in), head(k_in), head(v_in), head(dy_in), map_of(q_map_in, h),
-                         map_of(k_map_in, h), alpha_in[h], beta_in[h]},
+          differentiate({head(q_in, c.head_dim), head(k_in, c.head_dim), head(v_in, c.value_dim),
+                         head(dy_in, c.value_dim), map_of(c, q_map_in, h), map_of(c, k_map_in, h),
+                         alpha_in[h], beta_in[h]},
                         shared);
       compare(of_q, got_q, b, h, want.dq);
       if (!c.all) continue;
@@ -246,8 +255,8 @@ void check(const call& c) {
       compare(of_v, dv.get(), b, h, want.dv);
     }
     if (!c.all) continue;
-    const matrix q_maps = map_of(dq_map.get(), h), k_maps = map_of(dk_map.get(), h);
-    for (int i = 0; i < kWidth; ++i) {
+    const matrix q_maps = map_of(c, dq_map.get(), h), k_maps = map_of(c, dk_map.get(), h);
+    for (int i = 0; i < c.head_dim; ++i) {
       for (int j = 0; j < kColumns; ++j) {
         of_q_map.add(q_maps[i][j], shared.q_map[i][j]);
         of_k_map.add(k_maps[i][j], shared.k_map[i][j]);
@@ -280,6 +289,12 @@ TEST(long_runs) { check({.batch = 1, .length = 460, .heads = 1, .run_blocks = 6}
 TEST(equal_scores) { check({.batch = 1, .length = 200, .heads = 1, .repeats = true}); }
 TEST(logits_whose_exponentials_overflow) {
   check({.batch = 1, .length = 200, .heads = 1, .map_size = 4});
+}
+TEST(narrow_heads) {
+  check({.batch = 1, .length = 330, .heads = 2, .run_blocks = 4, .head_dim = 56, .value_dim = 40});
+}
+TEST(heads_of_more_than_half_a_tile) {
+  check({.batch = 2, .length = 200, .heads = 2, .run_blocks = 2, .head_dim = 72, .value_dim = 88});
 }
 TEST(no_state) { check({.batch = 1, .length = 70, .heads = 1}); }
 TEST(values_without_keys) { check({.batch = 1, .length = 140, .heads = 1, .of_keys = false}); }

@@ -15,7 +15,7 @@ using kittens::testing::comparison;
 
 namespace {
 
-constexpr int kWidth = 128, kColumns = 64, kBlock = 64;
+constexpr int kFeatures = 128, kColumns = 64, kBlock = 64;
 
 struct call {
   int batch, length, heads;
@@ -23,6 +23,7 @@ struct call {
   bool missing = false;  // some of its rows do not exist
   int segment_blocks = 100;
   float map_size = 0.1f;
+  int head_dim = 128, value_dim = 128;
 };
 
 std::vector<float> numbers(size_t n, unsigned seed, float size = 1) {
@@ -43,9 +44,9 @@ double number(const std::vector<bf16>& x, size_t i) { return kittens::convert<fl
 
 using vector = std::vector<double>;
 
-vector row(const std::vector<bf16>& x, size_t token, int heads, int head) {
-  vector values(kWidth);
-  for (int i = 0; i < kWidth; ++i) values[i] = number(x, (token * heads + head) * kWidth + i);
+vector row(const std::vector<bf16>& x, int width, size_t token, int heads, int head) {
+  vector values(width);
+  for (int i = 0; i < width; ++i) values[i] = number(x, (token * heads + head) * width + i);
   return values;
 }
 
@@ -61,8 +62,8 @@ vector features(const vector& x, const std::vector<bf16>& map, int head) {
   double sums[2] = {};
   for (int j = 0; j < kColumns; ++j) {
     double logit = 0;
-    for (int i = 0; i < kWidth; ++i) {
-      logit += x[i] * number(map, (size_t(head) * kWidth + i) * kColumns + j);
+    for (size_t i = 0; i < x.size(); ++i) {
+      logit += x[i] * number(map, (head * x.size() + i) * kColumns + j);
     }
     sums[0] += values[j] = std::exp(logit);
     sums[1] += values[j + kColumns] = std::exp(-logit);
@@ -84,7 +85,7 @@ struct results {
 
 void compare(const call& c, const inputs& in, const results& got) {
   comparison outputs, states, sums;
-  const int keys = c.length + (c.window ? kBlock : 0);
+  const int keys = c.length + (c.window ? kBlock : 0), values = c.value_dim;
   for (int b = 0; b < c.batch; ++b) {
     for (int h = 0; h < c.heads; ++h) {
       const size_t head = size_t(b) * c.heads + h;
@@ -92,18 +93,18 @@ void compare(const call& c, const inputs& in, const results& got) {
       const int first = c.window ? in.first[b] : kBlock;
       for (int j = 0; j < c.length + kBlock; ++j) {
         const size_t token = size_t(b) * keys + std::max(0, j - (c.window ? 0 : kBlock));
-        k.push_back(row(in.k, token, c.heads, h));
-        v.push_back(row(in.v, token, c.heads, h));
+        k.push_back(row(in.k, c.head_dim, token, c.heads, h));
+        v.push_back(row(in.v, values, token, c.heads, h));
         of_k.push_back(features(k[j], in.k_map, h));
       }
-      vector state(in.kv.begin() + head * kWidth * kWidth,
-                   in.kv.begin() + (head + 1) * kWidth * kWidth);
-      vector sum(in.sum.begin() + head * kWidth, in.sum.begin() + (head + 1) * kWidth);
+      vector state(in.kv.begin() + head * kFeatures * values,
+                   in.kv.begin() + (head + 1) * kFeatures * values);
+      vector sum(in.sum.begin() + head * kFeatures, in.sum.begin() + (head + 1) * kFeatures);
       const auto enter = [&](int from, int to) {
         for (int j = std::max(first, from); j < to; ++j) {
-          for (int f = 0; f < kWidth; ++f) {
+          for (int f = 0; f < kFeatures; ++f) {
             sum[f] += of_k[j][f];
-            for (int e = 0; e < kWidth; ++e) state[f * kWidth + e] += of_k[j][f] * v[j][e];
+            for (int e = 0; e < values; ++e) state[f * values + e] += of_k[j][f] * v[j][e];
           }
         }
       };
@@ -112,35 +113,35 @@ void compare(const call& c, const inputs& in, const results& got) {
         const int begin = i / kBlock * kBlock;  // of the window
         enter(entered, begin);
         entered = begin;
-        const vector q = row(in.q, size_t(b) * c.length + i, c.heads, h);
+        const vector q = row(in.q, c.head_dim, size_t(b) * c.length + i, c.heads, h);
         const vector of_q = features(q, in.q_map, h);
         vector scores;
         for (int j = std::max(first, begin); j <= i + kBlock; ++j) {
-          scores.push_back(dot(q, k[j]) / std::sqrt(double(kWidth)));
+          scores.push_back(dot(q, k[j]) / std::sqrt(double(c.head_dim)));
         }
         const double largest = *std::ranges::max_element(scores);
         double under = in.alpha[h] * dot(of_q, sum);
-        vector over(kWidth);
-        for (int f = 0; f < kWidth; ++f) {
-          for (int e = 0; e < kWidth; ++e) {
-            over[e] += in.alpha[h] * of_q[f] * state[f * kWidth + e];
+        vector over(values);
+        for (int f = 0; f < kFeatures; ++f) {
+          for (int e = 0; e < values; ++e) {
+            over[e] += in.alpha[h] * of_q[f] * state[f * values + e];
           }
         }
         for (size_t n = 0; n < scores.size(); ++n) {
           const double weight = in.beta[h] * std::exp(scores[n] - largest);
           under += weight;
-          for (int e = 0; e < kWidth; ++e) over[e] += weight * v[std::max(first, begin) + n][e];
+          for (int e = 0; e < values; ++e) over[e] += weight * v[std::max(first, begin) + n][e];
         }
-        for (int e = 0; e < kWidth; ++e) {
-          const size_t place = ((size_t(b) * c.length + i) * c.heads + h) * kWidth + e;
+        for (int e = 0; e < values; ++e) {
+          const size_t place = ((size_t(b) * c.length + i) * c.heads + h) * values + e;
           outputs.add(number(got.y, place), over[e] / under);
         }
       }
       enter(entered, c.length);
-      for (int f = 0; f < kWidth; ++f) {
-        sums.add(got.sum[head * kWidth + f], sum[f]);
-        for (int e = 0; e < kWidth; ++e) {
-          states.add(got.kv[(head * kWidth + f) * kWidth + e], state[f * kWidth + e]);
+      for (int f = 0; f < kFeatures; ++f) {
+        sums.add(got.sum[head * kFeatures + f], sum[f]);
+        for (int e = 0; e < values; ++e) {
+          states.add(got.kv[(head * kFeatures + f) * values + e], state[f * values + e]);
         }
       }
     }
@@ -154,17 +155,18 @@ void compare(const call& c, const inputs& in, const results& got) {
 
 void check(const call& c) {
   const int keys = c.length + (c.window ? kBlock : 0);
-  const size_t row = size_t(c.heads) * kWidth, streams = size_t(c.batch) * c.heads;
+  const size_t row = size_t(c.heads) * c.head_dim, values = size_t(c.heads) * c.value_dim,
+               streams = size_t(c.batch) * c.heads;
   inputs in{
       .q = rounded(numbers(c.batch * c.length * row, 1)),
       .k = rounded(numbers(c.batch * keys * row, 2)),
-      .v = rounded(numbers(c.batch * keys * row, 3)),
+      .v = rounded(numbers(c.batch * keys * values, 3)),
       .q_map = rounded(numbers(row * kColumns, 4, c.map_size)),
       .k_map = rounded(numbers(row * kColumns, 5, c.map_size)),
       .alpha = std::vector<float>(c.heads),
       .beta = std::vector<float>(c.heads),
-      .kv = numbers(streams * kWidth * kWidth, 6),
-      .sum = std::vector<float>(streams * kWidth, 0.5f),
+      .kv = numbers(streams * kFeatures * c.value_dim, 6),
+      .sum = std::vector<float>(streams * kFeatures, 0.5f),
       .first = std::vector<int>(c.batch),
   };
   // What is linear weighs as much as the window does.
@@ -175,24 +177,26 @@ void check(const call& c) {
   for (int b = 0; b < c.batch; ++b) in.first[b] = c.missing ? 37 + b : 0;
   const int segments = ((c.length + kBlock - 1) / kBlock + c.segment_blocks - 1) / c.segment_blocks;
 
-  const buffer<bf16> q(in.q), k(in.k), v(in.v), q_map(in.q_map), k_map(in.k_map), y(in.q.size());
+  const buffer<bf16> q(in.q), k(in.k), v(in.v), q_map(in.q_map), k_map(in.k_map),
+      y(c.batch * c.length * values);
   const buffer<float> alpha(in.alpha), beta(in.beta), kv(in.kv), sum(in.sum),
       final_kv(in.kv.size()), final_sum(in.sum.size()), segment_kv(segments * in.kv.size()),
       segment_sum(segments * in.sum.size());
   const buffer<int> first(in.first);
-  const auto strides = [&](int64_t rows) {
-    return thunderkittens::hedgehog_attention_strides{rows * int64_t(row), int64_t(row), kWidth};
+  const auto strides = [&](int64_t rows, int64_t width) {
+    const int64_t token = c.heads * width;
+    return thunderkittens::hedgehog_attention_strides{rows * token, token, width};
   };
   run({.problem = {.batch = c.batch,
                    .length = c.length,
                    .heads = c.heads,
-                   .head_dim = kWidth,
-                   .value_dim = kWidth,
+                   .head_dim = c.head_dim,
+                   .value_dim = c.value_dim,
                    .features = kColumns,
                    .has_window = c.window,
-                   .q_strides = strides(c.length),
-                   .k_strides = strides(keys),
-                   .v_strides = strides(keys),
+                   .q_strides = strides(c.length, c.head_dim),
+                   .k_strides = strides(keys, c.head_dim),
+                   .v_strides = strides(keys, c.value_dim),
                    .type = thunderkittens::dtype::bfloat16},
        .tensors = {.q = q.data(),
                    .k = k.data(),
@@ -228,5 +232,23 @@ TEST(segments_of_several_steps) {
 }
 TEST(logits_whose_exponentials_overflow) {
   check({.batch = 1, .length = 200, .heads = 1, .window = false, .map_size = 4});
+}
+TEST(narrow_heads) {
+  check({.batch = 1,
+         .length = 330,
+         .heads = 2,
+         .window = true,
+         .segment_blocks = 2,
+         .head_dim = 56,
+         .value_dim = 40});
+}
+TEST(heads_of_more_than_half_a_tile) {
+  check({.batch = 2,
+         .length = 200,
+         .heads = 2,
+         .window = false,
+         .segment_blocks = 2,
+         .head_dim = 72,
+         .value_dim = 88});
 }
 TEST(a_token) { check({.batch = 1, .length = 1, .heads = 1, .window = true}); }
