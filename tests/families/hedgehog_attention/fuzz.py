@@ -122,7 +122,9 @@ def gradients(
     """Of all inputs; a dozen roundings of rms u / √3, at a few times that.
 
     What is summed over tokens has errors that are independent where the tokens differ, and one sign
-    where a tensor repeats one.
+    where a tensor repeats one. The values have a mean here, of which a rounded state makes an error
+    that the 64 tokens of a block have in common: √64 times u / √3, in the sums over tokens, beside
+    √12 times of the others.
     """
     unit = torch.finfo(dtype).eps / 2
     if dtype in (FP32, FP64):  # sums of many terms, and of exponents' errors
@@ -134,8 +136,8 @@ def gradients(
     differ = min(len(t.flatten(0, 1).unique(dim=0)) for t in inputs[:3])
     judged = {}
     for name, want in zip(("q", "k", "v", *FIXED), wants, strict=True):
-        summed = 1.0 if want.dim() == 4 else tokens / differ**0.5
+        summed, times = (1.0, 4) if want.dim() == 4 else (tokens / differ**0.5, 4 + 9)
         parts = (1 + sharp) * summed * dy.double().square().mean().sqrt()
-        bound = unit * (16 * want.abs().amax() + 4 * parts) + torch.finfo(dtype).tiny
+        bound = unit * (16 * want.abs().amax() + times * parts) + torch.finfo(dtype).tiny
         judged[f"d{name}"] = Judged(want, bound.expand_as(want))
     return judged
