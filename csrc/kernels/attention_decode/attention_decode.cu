@@ -8,28 +8,21 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 namespace {
 
+// The first form from number I on that takes the heads.
+template <class T, class Cache, int Kb, size_t I = 0>
+void launch_heads(const attention_decode_params& p, kittens::host::stream s) {
+  constexpr decode_heads kHeads = kDecodeHeads[I];
+  constexpr bool kFp8 = sizeof(Cache) == 1;
+  if constexpr (I + 1 < std::size(kDecodeHeads)) {
+    if (!kHeads.takes(p.problem.head_dim, kFp8)) return launch_heads<T, Cache, Kb, I + 1>(p, s);
+  }
+  if constexpr (kHeads.e4m3 || !kFp8) {
+    launch_decode<decode_config_of<T, kHeads, Cache, Kb>>(p, s);
+  }
+}
 template <class T, class Cache>
 void launch_of_types(const attention_decode_params& p, kittens::host::stream s) {
-  constexpr bool kFp8 = sizeof(Cache) == 1;
-  const int64_t head_dim = p.problem.head_dim;
-  kittens::host::for_block_shared_kb([&]<int Kb> {
-    const int64_t columns = decode_columns(head_dim, kFp8);
-    if (decode_slices(head_dim) > 1) {
-      if (columns == 96) return launch_decode<decode_config<T, 96, Cache, true, 2, Kb>>(p, s);
-      return launch_decode<decode_config<T, 128, Cache, true, 2, Kb>>(p, s);
-    }
-    switch (columns) {
-      case 64: return launch_decode<decode_config<T, 64, Cache, false, 1, Kb>>(p, s);
-      case 96: return launch_decode<decode_config<T, 96, Cache, true, 1, Kb>>(p, s);
-      case 128:
-        if (head_dim < 128) return launch_decode<decode_config<T, 128, Cache, true, 1, Kb>>(p, s);
-        return launch_decode<decode_config<T, 128, Cache, false, 1, Kb>>(p, s);
-    }
-    if constexpr (!kFp8) {
-      if (head_dim <= 80) return launch_decode<decode_config<T, 80, Cache, true, 1, Kb>>(p, s);
-      launch_decode<decode_config<T, 112, Cache, true, 1, Kb>>(p, s);
-    }
-  });
+  kittens::host::for_block_shared_kb([&]<int Kb> { launch_heads<T, Cache, Kb>(p, s); });
 }
 template <class T>
 void launch_of_type(const attention_decode_params& p, kittens::host::stream s) {

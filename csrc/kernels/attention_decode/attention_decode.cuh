@@ -24,7 +24,7 @@ struct decode_ring {
 template <class Config>
 struct decode_shared {
   decode_ring<Config> rings[kWarps];
-  decode_meeting<Config> meetings[kWarps];
+  decode_exchange<Config> exchanges[kWarps];
   split_item split[kWarps][kSplitItems];
   int to_add[kSplitItems];  // whether this block adds the parts up
 };
@@ -150,12 +150,12 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
 #pragma unroll 1
   for (int half = 0; half * kRows / 2 < rows.count; ++half) {
     team.sync(p);  // what the warps had before has been read
-    item.give(shared.meetings[arch::warp_id()].part, at, half);
+    item.give(shared.exchanges[arch::warp_id()].part, at, half);
     team.sync(p);
     const int count = smaller(rows.count - half * kRows / 2, kRows / 2);
 #pragma unroll 1
     for (int row = team.turn; row < count; row += team.step) {
-      const auto sum = combine_warps<Config>(&shared.meetings[team.first_warp()], team.step, row);
+      const auto sum = combine_warps<Config>(&shared.exchanges[team.first_warp()], team.step, row);
       const int of_item = half * kRows / 2 + row;
       if (all) {
         store_output<Config>(output_row(p, rows.b, rows.key_head, rows.first + of_item), sum);
@@ -244,7 +244,7 @@ KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sum
 #pragma unroll 1  // as below: what is run once is short, for code comes from memory, too
   for (int i = 0; i < kSlots; ++i) loader.request();
 
-  decode_item<Config> item(p, &shared.meetings[arch::warp_id()]);
+  decode_item<Config> item(p, &shared.exchanges[arch::warp_id()]);
   int mine = first + team.turn, slot = 0;
 #pragma unroll 1
   for (int begin = first; begin < end;) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 
 #include "kittens/host/launchers.h"
 #include "thunderkittens/kernels/attention_decode.h"
@@ -21,21 +22,40 @@ inline constexpr int kDecodeRecordFloats = 8;  // of a record, behind those of t
 inline constexpr int64_t kDecodeMaxQueries = 16;
 inline constexpr int64_t kDecodeMinPage = 16;
 
-// Warps that have a tile of keys together, and of a wide head each a slice of its columns.
-inline constexpr int64_t kDecodeMostColumns = 128;  // of a slice
-inline constexpr int64_t kDecodeMostSlices = 2;
-inline constexpr int64_t kDecodeMostHeadDim = kDecodeMostSlices * kDecodeMostColumns;
-constexpr int64_t decode_slices(int64_t head_dim) { return head_dim > kDecodeMostColumns ? 2 : 1; }
+// The heads that a form of the kernel takes: slices · columns, or fewer, and zeros then. Warps that
+// have a tile of keys together have a slice each. A step of its products is 16 columns, of a cache
+// of e4m3 32, so that two forms have no e4m3.
+struct decode_heads {
+  int64_t least, most, columns;
+  int slices;
+  bool e4m3;
 
-// Columns of a slice in a kernel that takes heads of `head_dim`: those that a head lacks are zeros.
-// A step of its products is 16 columns, of a cache of e4m3 32.
-constexpr int64_t decode_columns(int64_t head_dim, bool e4m3) {
-  if (decode_slices(head_dim) > 1) return head_dim <= 192 ? 96 : kDecodeMostColumns;
-  if (head_dim == 64) return 64;
-  for (int64_t columns = e4m3 ? 96 : 80; columns < kDecodeMostColumns; columns += e4m3 ? 32 : 16) {
-    if (head_dim <= columns) return columns;
+  constexpr bool takes(int64_t head_dim, bool of_e4m3) const {
+    return least <= head_dim && head_dim <= most && (e4m3 || !of_e4m3);
   }
-  return kDecodeMostColumns;
+  constexpr bool is_padded() const { return least < slices * columns; }
+};
+
+// clang-format off
+inline constexpr decode_heads kDecodeHeads[] = {  // of those that take a head the first one
+    // least most columns slices e4m3
+    {     64,  64,     64,     1, true },
+    {      1,  80,     80,     1, false},
+    {      1,  96,     96,     1, true },
+    {     97, 112,    112,     1, false},
+    {    128, 128,    128,     1, true },
+    {     97, 127,    128,     1, true },
+    {    129, 192,     96,     2, true },
+    {    193, 256,    128,     2, true },
+};
+// clang-format on
+inline constexpr int64_t kDecodeMostHeadDim = std::end(kDecodeHeads)[-1].most;
+
+// Of a head_dim of 1 … kDecodeMostHeadDim.
+constexpr const decode_heads& decode_heads_of(int64_t head_dim, bool e4m3) {
+  const decode_heads* heads = kDecodeHeads;
+  while (!heads->takes(head_dim, e4m3)) ++heads;
+  return *heads;
 }
 
 // An item is a tile of queries of one key head of one sequence; what it needs of the keys is its

@@ -49,7 +49,7 @@ struct decode_row {
 
 // What the warps of `count` turns have of a row's slice, in shared memory: the first one's on.
 template <class Config>
-KITTENS_DEVICE decode_row<Config> combine_warps(const decode_meeting<Config>* first, int count,
+KITTENS_DEVICE decode_row<Config> combine_warps(const decode_exchange<Config>* first, int count,
                                                 int row) {
   constexpr int kTurns = kWarps / Config::slices;
   using sum_of_row = decode_row<Config>;

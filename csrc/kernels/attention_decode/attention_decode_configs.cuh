@@ -66,4 +66,10 @@ struct decode_config {
   static_assert(slots >= 1);
 };
 
+// Of one of kDecodeHeads.
+template <class T, decode_heads Heads, class Cache,
+          int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
+using decode_config_of =
+    decode_config<T, Heads.columns, Cache, Heads.is_padded(), Heads.slices, SharedKb>;
+
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

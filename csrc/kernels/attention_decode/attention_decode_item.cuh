@@ -33,9 +33,10 @@ struct decode_scores {
   float4 apart;  // as above
 };
 
-// A warp's, for the others: of slices within an item, and of all of a team at its end.
+// Where a warp leaves what others add to theirs: of slices at each tile, of all of a team at an
+// item's end.
 template <class Config>
-union decode_meeting {
+union decode_exchange {
   decode_scores scores;
   decode_part<Config> part;
 };
@@ -99,8 +100,8 @@ class decode_item {
   static constexpr int kColTiles = Config::columns / kBase, kKeyTiles = kKeys / kBase;
 
  public:
-  KITTENS_DEVICE decode_item(const decode_arguments& p, decode_meeting<Config>* meetings)
-      : p(p), meetings(meetings) {}
+  KITTENS_DEVICE decode_item(const decode_arguments& p, decode_exchange<Config>* exchanges)
+      : p(p), exchanges(exchanges) {}
 
   KITTENS_DEVICE void begin(const tile_cursor& at) {
     const auto* q = static_cast<const T*>(p.tensors.q) + at.b * p.q_strides.batch;
@@ -320,8 +321,8 @@ class decode_item {
   KITTENS_DEVICE void add_slices() {
     static_assert(Config::slices == 2);
     const int lane = arch::lane_id();
-    auto& own = meetings->scores.tiles[odd];
-    auto& other = meetings[team_place<2>::slice() == 0 ? 1 : -1].scores.tiles[odd];
+    auto& own = exchanges->scores.tiles[odd];
+    auto& other = exchanges[team_place<2>::slice() == 0 ? 1 : -1].scores.tiles[odd];
     odd = !odd;
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
@@ -358,11 +359,11 @@ class decode_item {
   }
 
   const decode_arguments& p;
-  decode_meeting<Config>* meetings;  // this warp's, beside those of the others
-  bool odd = false;                  // of add_slices' two places
-  uint32_t queries[kColTiles][4];    // 16 × 16 each, as a product's left side
-  float o[2 * kColTiles][4];         // 16 × 8 each, as its result
-  float s[2 * kKeyTiles][4];         // of a tile of keys; likewise
+  decode_exchange<Config>* exchanges;  // this warp's, beside those of the others
+  bool odd = false;                    // of add_slices' two places
+  uint32_t queries[kColTiles][4];      // 16 × 16 each, as a product's left side
+  float o[2 * kColTiles][4];           // 16 × 8 each, as its result
+  float s[2 * kKeyTiles][4];           // of a tile of keys; likewise
   uint32_t weights[kKeyTiles][4];
   float m[2], l[2];       // of this lane's rows
   float scales[2];        // of their scores, where the cache is of e4m3

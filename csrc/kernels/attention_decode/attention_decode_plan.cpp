@@ -19,9 +19,14 @@ constexpr int64_t kFewParts = 16;    // of an item, which are added up in one tr
 constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
+// Of a problem that is not refused.
+const decode_heads& heads_of(const attention_decode_problem& p) {
+  return decode_heads_of(p.head_dim, p.cache.e4m3);
+}
+
 // Of an item: each is a slice of the keys and values of kDecodeKeys keys.
 int64_t decode_tiles(const attention_decode_problem& p) {
-  return ceil_div(p.cache.capacity(), int64_t{kDecodeKeys}) * decode_slices(p.head_dim);
+  return ceil_div(p.cache.capacity(), int64_t{kDecodeKeys}) * heads_of(p).slices;
 }
 
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
@@ -47,7 +52,7 @@ int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
   const int64_t items = decode_items(p), of_sequence = items / p.batch;
   const int64_t tiles = decode_tiles(p);
-  const int least = std::countr_zero(uint64_t(decode_slices(p.head_dim)));
+  const int least = std::countr_zero(uint64_t(heads_of(p).slices));
   int share = std::countr_zero(unsigned(kDecodeWarps));
   for (int64_t of_block = 2; share > least && tiles >> share < kShortShare;
        of_block *= 2, --share) {
@@ -59,8 +64,8 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 // Bytes of the parts of all teams.
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
-  const int64_t floats = decode_columns(p.head_dim, p.cache.e4m3) + kDecodeRecordFloats;
-  const int64_t records = 2 * teams * decode_slices(p.head_dim) * kDecodeRows;
+  const int64_t floats = heads_of(p).columns + kDecodeRecordFloats;
+  const int64_t records = 2 * teams * heads_of(p).slices * kDecodeRows;
   return records * floats * int64_t{sizeof(float)};
 }
 

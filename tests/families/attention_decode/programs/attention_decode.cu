@@ -7,12 +7,9 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
-constexpr int kSlices = decode_slices(HEAD_DIM);
-constexpr bool kPadded = kSlices > 1 || HEAD_DIM % 64 != 0;
 template <class Cache>
-constexpr int kColumns = decode_columns(HEAD_DIM, sizeof(Cache) == 1);
-template <class Cache>
-using config = decode_config<bf16, kColumns<Cache>, Cache, kPadded, kSlices, SHARED_KB>;
+using config =
+    decode_config_of<bf16, decode_heads_of(HEAD_DIM, sizeof(Cache) == 1), Cache, SHARED_KB>;
 
 void run(const attention_decode_params& p) {
   if (p.problem.cache.e4m3) return launch_decode<config<fp8e4m3>>(p, nullptr);

@@ -166,8 +166,9 @@ void check_shared(const problem& is, int share) {
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
-  const buffer<float> parts(2 * teams * decode_slices(kWidth) * kDecodeRows *
-                            (decode_columns(kWidth, is.e4m3) + kDecodeRecordFloats));
+  const decode_heads& form = decode_heads_of(kWidth, is.e4m3);
+  const buffer<float> parts(2 * teams * form.slices * kDecodeRows *
+                            (form.columns + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
        .tensors = {.q = q.data(),
@@ -201,8 +202,8 @@ void check_shared(const problem& is, int share) {
 // With as many warps of a block to an item as there may be: a block's items are neighbours.
 void check(const problem& is) {
   const int of_sequence = is.key_heads * ((is.queries * is.heads / is.key_heads + 15) / 16);
-  constexpr int kLeast = kWidth > kDecodeMostColumns ? 1 : 0;  // a team has all slices
-  for (int share = 3; share >= kLeast && of_sequence % (kDecodeWarps >> share) == 0; --share) {
+  const int least = decode_heads_of(kWidth, is.e4m3).slices - 1;  // a team has all slices
+  for (int share = 3; share >= least && of_sequence % (kDecodeWarps >> share) == 0; --share) {
     check_shared(is, share);
   }
 }

@@ -4,23 +4,14 @@
 
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 
-template <int Columns, bool Padded = false, int Slices = 1>
-void launch_both(const attention_decode_params& p) {
-  launch_decode<decode_config<bf16, Columns, bf16, Padded, Slices>>(p, nullptr);
-  if constexpr (Columns % 32 == 0) {
-    launch_decode<decode_config<bf16, Columns, fp8e4m3, Padded, Slices>>(p, nullptr);
-  }
+template <size_t I = 0>
+void launch_from(const attention_decode_params& p) {
+  constexpr decode_heads kHeads = kDecodeHeads[I];
+  launch_decode<decode_config_of<bf16, kHeads, bf16>>(p, nullptr);
+  if constexpr (kHeads.e4m3) launch_decode<decode_config_of<bf16, kHeads, fp8e4m3>>(p, nullptr);
+  if constexpr (I + 1 < std::size(kDecodeHeads)) launch_from<I + 1>(p);
 }
 
-void launch_all(const attention_decode_params& p) {
-  launch_both<64>(p);
-  launch_both<128>(p);
-  launch_both<80, true>(p);
-  launch_both<96, true>(p);
-  launch_both<112, true>(p);
-  launch_both<128, true>(p);
-  launch_both<96, true, 2>(p);
-  launch_both<128, true, 2>(p);
-}
+void launch_all(const attention_decode_params& p) { launch_from(p); }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET
