@@ -51,7 +51,7 @@ class attention_backward_wide_consumer {
   static constexpr int kColumns = kGradients ? Config::head_dim : Config::value_dim;
   rt_fl<16, kColumns> sum;  // dk, or dv
 
-  // X or Y: what this consumer has of the two.
+  // Of what the two consumers do alike with other operands, this one's: that of dk, or of dv.
   template <class X, class Y>
   KITTENS_DEVICE static auto& choose(X& of_gradients, Y& of_weights) {
     if constexpr (kGradients) {

@@ -81,8 +81,7 @@ class gradient_rows : protected Warpgroup {
   }
   KITTENS_DEVICE float4* factors_of(int b) const { return p.factors + slot_of(b) * kBlock; }
 
-  // ---- Elements
-  // -----------------------------------------------------------------------------------
+  // ---- Elements ---------------------------------------------------------------------------------
 
   // What a state's parts are multiplied by until they are out of the products: the features of
   // queries times reciprocals would be subnormal numbers of float16.

@@ -9,7 +9,8 @@
 // whole ring is filled.
 //
 // TMA brings the rows of x that there are. Of a box of 16 rows it would fill the others with zeros,
-// which takes longer than to read them (one row of x, 4096 × 4096: 3.3 TB/s, not 3.65).
+// which takes longer than to read them (one row of x, 4096 × 4096 with weight_is_constant: 3.3
+// TB/s, not 3.65).
 #pragma once
 
 #include "kernels/linear/linear_pass.cuh"

@@ -26,8 +26,7 @@ namespace thunderkittens::linear_kernels::inline KITTENS_TARGET {
 using namespace kittens;
 
 inline constexpr int kGroup = kLinearGroup;
-inline constexpr int kRows =
-    kBase;  // of x, with those that do not exist, at whose sums nobody looks
+inline constexpr int kRows = kBase;  // of x: sums of those that do not exist are not looked at
 
 // T: bf16 or half. Tiles: of 16 rows of the weight, of a pass. Gated: half of them are of gate,
 // each before its own of up. Step: columns.

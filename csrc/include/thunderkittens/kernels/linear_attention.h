@@ -148,8 +148,7 @@ KITTENS_EXPORT void launch(const linear_attention_backward_plan& plan,
                            const linear_attention_backward_tensors& tensors, const workspace& work,
                            stream s);
 
-// ---- One token
-// -----------------------------------------------------------------------------------
+// ---- One token ----------------------------------------------------------------------------------
 
 // The strides of a tensor [batch, heads, width]: any, 0 and negative ones too.
 struct linear_attention_step_strides {
