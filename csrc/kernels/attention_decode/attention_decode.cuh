@@ -41,7 +41,7 @@ class decode_loader {
  public:
   // Of each `step` tiles from `at` on, which is the first of `left`, the one of this turn.
   KITTENS_DEVICE decode_loader(const decode_arguments& p, decode_ring<Config>& ring,
-                               const tile_cursor& at, const team_place<Config::slices>& team,
+                               const tile_cursor& at, const team_place<Config::warps>& team,
                                int left)
       : p(p), ring(ring), at(at), step(team.step), left(left) {
     go_on(team.turn);
@@ -70,7 +70,8 @@ class decode_loader {
     const int column = first_column<Config>() + run * 16 / int(sizeof(cache_type));
     if (Config::is_padded && column >= p.head_dim) end = 0;
     const int64_t place = page * strides.batch + token * strides.token;
-    const auto* from = static_cast<const cache_type*>(cache) + at.key_head * strides.head + column;
+    const auto* from = static_cast<const cache_type*>(cache) +
+                       key_head_of<Config>(at.key_head) * strides.head + column;
     const auto copy = [&](int first, const cache_type* row) {
       arch::cp_async<16>(&tile.data[detail::moved_index<tile_type>(to, first, 0)], row,
                          first + r >= unseen && first + r < end);
@@ -128,9 +129,8 @@ class decode_loader {
 // to know of them.
 template <class Config>
 KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all,
-                               decode_shared<Config>& shared,
-                               const team_place<Config::slices>& team, const tile_cursor& at,
-                               int first, int end) {
+                               decode_shared<Config>& shared, const team_place<Config::warps>& team,
+                               const tile_cursor& at, int first, int end) {
   const int item = first - at.tile, item_end = item + at.tiles;  // all of its tiles
   const int from = at.tile == 0 ? team.range : all.owner_of(item);
   const int to = end == item_end ? team.range : all.owner_of(item_end - 1);
@@ -142,7 +142,7 @@ KITTENS_DEVICE void note_split(const decode_arguments& p, const tile_ranges& all
 // Adds up what the warps of a team have of an item, all of its tiles or some, and writes it.
 template <class Config>
 KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>& shared,
-                                const team_place<Config::slices>& team, const tile_cursor& at,
+                                const team_place<Config::warps>& team, const tile_cursor& at,
                                 decode_item<Config>& item, bool all) {
   const item_rows rows = at.rows(p);
   auto* const records = part_records<Config>(p, 2 * team.team + (at.tile == 0 ? 1 : 0));
@@ -158,7 +158,8 @@ KITTENS_DEVICE void end_segment(const decode_arguments& p, decode_shared<Config>
       const auto sum = combine_warps<Config>(&shared.exchanges[team.first_warp()], team.step, row);
       const int of_item = half * kRows / 2 + row;
       if (all) {
-        store_output<Config>(output_row(p, rows.b, rows.key_head, rows.first + of_item), sum);
+        const int key_head = key_head_of<Config>(rows.key_head);
+        store_output<Config>(output_row(p, rows.b, key_head, rows.first + of_item), sum);
       } else {
         store_part<Config>(records[of_item], sum);
       }
@@ -182,7 +183,7 @@ KITTENS_DEVICE bool is_last(int* counter, int count) {
 // Adds up the items, and groups of their parts, of which this block is the last to have written.
 template <class Config>
 KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& shared,
-                              const team_place<Config::slices>& team) {
+                              const team_place<Config::warps>& team) {
   arch::sync_block();  // all of the block's parts are written
   if (arch::thread_id() < kSplitItems) {
     const split_item& item = shared.split[0][arch::thread_id()];
@@ -212,7 +213,8 @@ KITTENS_DEVICE void add_parts(const decode_arguments& p, decode_shared<Config>& 
     }
 #pragma unroll 1
     for (int row = team.turn; row < item.rows.count; row += team.step) {
-      const output_row out(p, item.rows.b, item.rows.key_head, item.rows.first + row);
+      const int key_head = key_head_of<Config>(item.rows.key_head);
+      const output_row out(p, item.rows.b, key_head, item.rows.first + row);
       store_output<Config>(out, combine_parts<Config>(p, item, all, row));
     }
   }
@@ -223,9 +225,10 @@ template <class Config>
 KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
   for (int b = arch::block_x(); b < p.batch; b += p.blocks) {
     if (tiles_of(p, b) != 0) continue;
-    constexpr int kSlices = Config::slices;
-    for (int i = arch::warp_id() / kSlices; i < p.key_heads * p.rows(); i += kWarps / kSlices) {
-      store_output<Config>(output_row(p, b, i / p.rows(), i % p.rows()), {});
+    constexpr int kTurn = Config::warps;
+    for (int i = arch::warp_id() / kTurn; i < p.key_heads * p.rows(); i += kWarps / kTurn) {
+      const int key_head = key_head_of<Config>(i / p.rows());
+      store_output<Config>(output_row(p, b, key_head, i % p.rows()), {});
     }
   }
 }
@@ -234,7 +237,7 @@ KITTENS_DEVICE void clear_outputs(const decode_arguments& p) {
 template <class Config>
 KITTENS_DEVICE void decode_range(const decode_arguments& p, const tile_sums& sums,
                                  const tile_ranges& all, decode_shared<Config>& shared,
-                                 const team_place<Config::slices>& team) {
+                                 const team_place<Config::warps>& team) {
   constexpr int kSlots = Config::slots;
   const int first = all.first_of(team.range), end = all.first_of(team.range + 1);
   tile_cursor at(team.place);
@@ -281,7 +284,7 @@ __global__ __launch_bounds__(kWarps* kWarp,
   auto& shared = *reinterpret_cast<decode_shared<Config>*>(arch::dynamic_shared());
   const tile_sums sums = tile_sums::of(p);
   const tile_ranges all = tile_ranges::of(p, sums.all);
-  const auto team = team_place<Config::slices>::of(p);
+  const auto team = team_place<Config::warps>::of(p);
   if (arch::lane_id() < kSplitItems) shared.split[arch::warp_id()][arch::lane_id()].parts = 0;
   arch::sync_warp();
   decode_range<Config>(p, sums, all, shared, team);

@@ -47,19 +47,20 @@ struct decode_row {
   }
 };
 
-// What the warps of `count` turns have of a row's slice, in shared memory: the first one's on.
+// What the warps of `count` turns have of a row as this one has it, in shared memory: the first
+// one's on.
 template <class Config>
 KITTENS_DEVICE decode_row<Config> combine_warps(const decode_exchange<Config>* first, int count,
                                                 int row) {
-  constexpr int kTurns = kWarps / Config::slices;
+  constexpr int kTurns = kWarps / Config::warps;
   using sum_of_row = decode_row<Config>;
   const int lane = arch::lane_id();
   float2 sums{-INFINITY, 0};
-  if (lane < count) sums = arch::load_shared(&first[lane * Config::slices].part.rows[row].sums);
+  if (lane < count) sums = arch::load_shared(&first[lane * Config::warps].part.rows[row].sums);
   typename sum_of_row::run values[kTurns] = {};
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const float* const from = &first[i * Config::slices].part.rows[row].o[sum_of_row::column()];
+    const float* const from = &first[i * Config::warps].part.rows[row].o[sum_of_row::column()];
     if (i < count) sum_of_row::access::load_shared(values[i], from);
   }
   sum_of_row sum;
@@ -72,14 +73,14 @@ struct part_range {
   int first, end, step;
 };
 
-// The rows of a part, of this warp's slice, in global memory.
+// The rows of a part, as this warp has them, in global memory.
 template <class Config>
 KITTENS_DEVICE decode_record<Config>* part_records(const decode_arguments& p, int slot) {
-  const int place = slot * Config::slices + team_place<Config::slices>::slice();
+  const int place = slot * Config::warps + team_place<Config::warps>::of_turn();
   return static_cast<decode_record<Config>*>(p.parts) + place * kRows;
 }
 
-// What several teams have of a row's slice.
+// What several teams have of a row.
 template <class Config>
 KITTENS_DEVICE decode_row<Config> combine_parts(const decode_arguments& p, const split_item& item,
                                                 const part_range& of, int row) {

@@ -40,15 +40,16 @@ constexpr const decode_form& decode_form_of(int shared_kb) {
 }
 
 // T: bf16 or half. Columns: of a slice of a head; Padded: of which some may be missing. Cache: T or
-// fp8e4m3. Slices: of a head, each of them a warp's. SharedKb: what a block may have, by the
-// architecture.
-template <class T, int Columns, class Cache = T, bool Padded = false, int Slices = 1,
+// fp8e4m3. Slices: of a head, each of them a warp's; Heads: of keys, likewise. SharedKb: what a
+// block may have, by the architecture.
+template <class T, int Columns, class Cache = T, bool Padded = false, int Slices = 1, int Heads = 1,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 struct decode_config {
   using type = T;
   using cache_type = Cache;
   static constexpr decode_form form = decode_form_of(SharedKb);
-  static constexpr int columns = Columns, slices = Slices;
+  static constexpr int columns = Columns, slices = Slices, heads = Heads;
+  static constexpr int warps = Slices * Heads;  // of a turn
   static constexpr bool is_padded = Padded;
   static constexpr bool is_fp8 = sizeof(Cache) == 1;
   using product = std::conditional_t<is_fp8, half, T>;    // what the tensor cores multiply
@@ -70,6 +71,6 @@ struct decode_config {
 template <class T, decode_heads Heads, class Cache,
           int SharedKb = host::facts_of(host::architecture::KITTENS_TARGET).block_shared_kb>
 using decode_config_of =
-    decode_config<T, Heads.columns, Cache, Heads.is_padded(), Heads.slices, SharedKb>;
+    decode_config<T, Heads.columns, Cache, Heads.is_padded(), Heads.slices, Heads.heads, SharedKb>;
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

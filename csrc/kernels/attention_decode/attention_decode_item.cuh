@@ -46,7 +46,12 @@ KITTENS_DEVICE float without_infinity(float m) { return m == -INFINITY ? 0.0f : 
 // The first of this warp's slice of a head.
 template <class Config>
 KITTENS_DEVICE int first_column() {
-  return team_place<Config::slices>::slice() * Config::columns;
+  return Config::slices == 1 ? 0 : team_place<Config::warps>::of_turn() * Config::columns;
+}
+// This warp's key head of an item's.
+template <class Config>
+KITTENS_DEVICE int key_head_of(int item) {
+  return Config::heads == 1 ? item : item * Config::heads + team_place<Config::warps>::of_turn();
 }
 
 // A row of the output: token × head of the group, of one key head.
@@ -105,12 +110,13 @@ class decode_item {
 
   KITTENS_DEVICE void begin(const tile_cursor& at) {
     const auto* q = static_cast<const T*>(p.tensors.q) + at.b * p.q_strides.batch;
+    const int key_head = key_head_of<Config>(at.key_head);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(at, half);
       const bool exists = row < p.rows();
       const int token = exists ? p.by_group.of(row) : p.queries - 1;
-      const int head = at.key_head * p.group + (exists ? row - token * p.group : 0);
+      const int head = key_head * p.group + (exists ? row - token * p.group : 0);
       last[half] = at.keys.length - p.queries + token;
       first[half] = last[half] - p.left;
       const T* data = q + token * p.q_strides.token + head * p.q_strides.head;
@@ -121,7 +127,7 @@ class decode_item {
         const bool has = exists && (!Config::is_padded || column < p.head_dim);
         queries[i / 2][i % 2 * 2 + half] = has ? arch::load_global(pair) : 0;
       }
-      if constexpr (kFp8) take_as_halves(half, at.key_head);
+      if constexpr (kFp8) take_as_halves(half, key_head);
       m[half] = -INFINITY;
       l[half] = 0;
     }
@@ -169,6 +175,7 @@ class decode_item {
   KITTENS_DEVICE void soften(int first_key) {
     scale();
     if constexpr (Config::slices > 1) add_slices();
+    if constexpr (Config::heads > 1) team_place<Config::warps>::sync_turn();  // they read together
     if (p.softcap != 0) cap();
     if (first_key < seen_by_all.first || first_key + kKeys > seen_by_all.length) mask(first_key);
     float decay[2];
@@ -319,16 +326,16 @@ class decode_item {
   // Adds up the scores of the two warps of a turn; both get the same sums. They meet once a tile:
   // who writes over what the other one reads has met it at the tile between.
   KITTENS_DEVICE void add_slices() {
-    static_assert(Config::slices == 2);
+    static_assert(Config::warps == 2);
     const int lane = arch::lane_id();
     auto& own = exchanges->scores.tiles[odd];
-    auto& other = exchanges[team_place<2>::slice() == 0 ? 1 : -1].scores.tiles[odd];
+    auto& other = exchanges[team_place<2>::of_turn() == 0 ? 1 : -1].scores.tiles[odd];
     odd = !odd;
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
       arch::store_shared(&own[n][lane], float4{s[n][0], s[n][1], s[n][2], s[n][3]});
     }
-    team_place<2>::sync_slices();
+    team_place<2>::sync_turn();
 #pragma unroll
     for (int n = 0; n < 2 * kKeyTiles; ++n) {
       const float4 more = arch::load_shared(&other[n][lane]);

@@ -18,7 +18,8 @@ inline divisor divisor_of(int64_t d) {
   return {unsigned(host::ceil_div((int64_t{1} << shift), d)), shift};
 }
 
-inline decode_arguments decode_arguments_of(const attention_decode_params& params) {
+// Heads: of keys, of an item.
+inline decode_arguments decode_arguments_of(const attention_decode_params& params, int heads) {
   const attention_decode_problem& p = params.problem;
   const decode_cache& c = p.cache;
   const double to_exponents = p.scale * kLog2e;
@@ -34,7 +35,7 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .batch = int(p.batch),
       .queries = int(p.queries),
       .group = int(p.heads / p.key_heads),
-      .key_heads = int(p.key_heads),
+      .key_heads = int(p.key_heads / heads),
       .row_tiles = int(decode_row_tiles(p)),
       .pages = int(c.pages),
       .page_size = int(c.page_size),
@@ -47,7 +48,7 @@ inline decode_arguments decode_arguments_of(const attention_decode_params& param
       .blocks = params.blocks,
       .share = params.share,
       .abreast = std::countr_zero(unsigned(kMostAbreast | params.blocks * kWarps >> params.share |
-                                           decode_items(p) / p.batch)),
+                                           decode_items(p, heads) / p.batch)),
       .scale = float(p.softcap > 0 ? p.scale / p.softcap : to_exponents),
       .softcap = float(p.softcap * kLog2e),
       .paged = c.paged,
@@ -64,7 +65,7 @@ void launch_decode(const attention_decode_params& params, host::stream s) {
   host::launch_programmatic(
       attention_decode<Config>,
       {.grid = {params.blocks}, .block = {kWarps * kWarp}, .shared_bytes = kBytes}, s,
-      decode_arguments_of(params));
+      decode_arguments_of(params, Config::heads));
 }
 
 }  // namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET

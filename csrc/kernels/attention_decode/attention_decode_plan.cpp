@@ -19,14 +19,13 @@ constexpr int64_t kFewParts = 16;    // of an item, which are added up in one tr
 constexpr int64_t kShortShare = 16;  // tiles of a warp
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 
-// Of a problem that is not refused.
-const decode_heads& heads_of(const attention_decode_problem& p) {
-  return decode_heads_of(p.head_dim, p.cache.e4m3);
+int64_t items_of(const attention_decode_problem& p) {
+  return decode_items(p, decode_heads_of(p).heads);
 }
 
-// Of an item: each is a slice of the keys and values of kDecodeKeys keys.
+// Of an item: each is what one warp has of the keys and values of kDecodeKeys keys.
 int64_t decode_tiles(const attention_decode_problem& p) {
-  return ceil_div(p.cache.capacity(), int64_t{kDecodeKeys}) * heads_of(p).slices;
+  return ceil_div(p.cache.capacity(), int64_t{kDecodeKeys}) * decode_heads_of(p).warps();
 }
 
 // At most one for each multiprocessor, whose shared memory it takes most of, and not more than
@@ -35,7 +34,7 @@ int64_t decode_tiles(const attention_decode_problem& p) {
 // multiple of 16, as are most numbers of items: then blocks end where items do, and heads side by
 // side stay so. Memory is as busy with 128 blocks as with 132.
 int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors) {
-  const int64_t items = decode_items(p);
+  const int64_t items = items_of(p);
   const int64_t tiles = items * decode_tiles(p);
   int64_t blocks = ceil_div(tiles, int64_t{kDecodeWarps});
   if (blocks > items) {
@@ -48,11 +47,11 @@ int64_t decode_blocks(const attention_decode_problem& p, int64_t multiprocessors
 
 // 2^what warps of a block have an item together: all; fewer where that leaves a warp few tiles, and
 // each team still whole items, if all sequences have one length. Those of a block are of one
-// sequence, and a team has all slices.
+// sequence, and a team has all warps of a turn.
 int decode_share(const attention_decode_problem& p, int64_t blocks) {
-  const int64_t items = decode_items(p), of_sequence = items / p.batch;
+  const int64_t items = items_of(p), of_sequence = items / p.batch;
   const int64_t tiles = decode_tiles(p);
-  const int least = std::countr_zero(uint64_t(heads_of(p).slices));
+  const int least = std::countr_zero(uint64_t(decode_heads_of(p).warps()));
   int share = std::countr_zero(unsigned(kDecodeWarps));
   for (int64_t of_block = 2; share > least && tiles >> share < kShortShare;
        of_block *= 2, --share) {
@@ -64,8 +63,8 @@ int decode_share(const attention_decode_problem& p, int64_t blocks) {
 // Bytes of the parts of all teams.
 int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
-  const int64_t floats = heads_of(p).columns + kDecodeRecordFloats;
-  const int64_t records = 2 * teams * heads_of(p).slices * kDecodeRows;
+  const int64_t floats = decode_heads_of(p).columns + kDecodeRecordFloats;
+  const int64_t records = 2 * teams * decode_heads_of(p).warps() * kDecodeRows;
   return records * floats * int64_t{sizeof(float)};
 }
 
@@ -73,7 +72,7 @@ int64_t parts_bytes(const attention_decode_problem& p, int64_t blocks) {
 // tile.
 int64_t decode_counters(const attention_decode_problem& p, int64_t blocks) {
   const int64_t teams = blocks * kDecodeWarps >> decode_share(p, blocks);
-  const int64_t of_sequence = decode_items(p) / p.batch;
+  const int64_t of_sequence = items_of(p) / p.batch;
   const int64_t most_parts = 2 * teams / of_sequence + 2;
   return most_parts > kDecodeMostParts ? 2 * blocks : blocks;
 }
@@ -107,7 +106,7 @@ std::string why_unsupported(const attention_decode_problem& p) {
   if (p.key_heads > 0 &&
       (p.heads > kMost / 64 || decode_row_tiles(p) > kMost / p.key_heads ||
        p.batch > kMost / 2 / std::max<int64_t>(1, p.key_heads * decode_row_tiles(p)) ||
-       tiles > kMost / std::max<int64_t>(1, decode_items(p)))) {
+       tiles > kMost / std::max<int64_t>(1, items_of(p)))) {
     return text(p.batch, " batches of ", p.heads, " heads with ", p.cache.capacity(),
                 " keys are too many");
   }

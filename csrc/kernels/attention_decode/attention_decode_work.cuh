@@ -1,14 +1,17 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
 // warp finds out by itself.
 //
-//   item     a tile of 16 queries (token × head of the group) of one key head of one sequence
+//   item     a tile of 16 queries (token × head of the group) of one key head of one sequence; or
+//   of
+//            each of some neighbouring key heads, which count as one
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
 //   column   2^abreast items of a sequence whose keys lie side by side: what is read at once of a
 //            cache [.., token, key head, D] is one run of it
 //   team     2^share warps of a block, which have the tiles of an item in turn. So many teams as a
 //            column has items have the same range, each at its place in the columns
-//   slice    of a wide head's columns, those that one warp has: neighbours in a team have a turn
-//            together, and add up their parts of the scores
+//   turn     of the warps of a team, those that have a tile together: neighbours, of which each has
+//            a slice of a wide head's columns, and adds the others' parts of the scores to its own;
+//            or a key head of the item
 //   range    an equal part of the tiles of all columns, which follow each other by sequence, key
 //            head and tile of queries. The same for all warps of a block
 //   part     what a team has of an item that begins or ends in another range
@@ -42,7 +45,9 @@ struct decode_arguments {
   int* counters;
   decode_strides q_strides, o_strides, k_strides, v_strides;
   int64_t table_stride;
-  int batch, queries, group, key_heads, row_tiles;
+  int batch, queries, group;
+  int key_heads;  // those of an item count as one
+  int row_tiles;
   int pages, page_size, table_width, capacity;
   int left;  // at most the capacity
   divisor by_group, by_row_tiles, by_page_size;
@@ -168,27 +173,26 @@ struct split_item {
 };
 
 // What this warp's team does, and which of the `step` turns is this one's.
-template <int Slices>
+template <int WarpsOfTurn>
 struct team_place {
   int turn, step;
   int team, range, place;
 
   KITTENS_DEVICE static team_place of(const decode_arguments& p) {
     const int warps = 1 << p.share, team = (arch::block_x() * kWarps + arch::warp_id()) >> p.share;
-    return {(arch::warp_id() & (warps - 1)) / Slices, warps / Slices, team, team >> p.abreast,
-            team & ((1 << p.abreast) - 1)};
+    return {(arch::warp_id() & (warps - 1)) / WarpsOfTurn, warps / WarpsOfTurn, team,
+            team >> p.abreast, team & ((1 << p.abreast) - 1)};
   }
-  KITTENS_DEVICE static int slice() { return arch::warp_id() % Slices; }
-  // The team's warp that has this one's slice at the first turn.
-  KITTENS_DEVICE int first_warp() const { return arch::warp_id() - turn * Slices; }
+  KITTENS_DEVICE static int of_turn() { return arch::warp_id() % WarpsOfTurn; }
+  // The team's warp that has at the first turn what this one has.
+  KITTENS_DEVICE int first_warp() const { return arch::warp_id() - turn * WarpsOfTurn; }
 
   KITTENS_DEVICE void sync(const decode_arguments& p) const {
     if (p.share == 0) return arch::sync_warp();
-    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * Slices * kWarp);
+    arch::named_barrier_sync(1 + (arch::warp_id() >> p.share), step * WarpsOfTurn * kWarp);
   }
-  // The warps of a turn.
-  KITTENS_DEVICE static void sync_slices() {
-    arch::named_barrier_sync(1 + kWarps + arch::warp_id() / Slices, Slices * kWarp);
+  KITTENS_DEVICE static void sync_turn() {
+    arch::named_barrier_sync(1 + kWarps + arch::warp_id() / WarpsOfTurn, WarpsOfTurn * kWarp);
   }
 };
 
@@ -198,7 +202,7 @@ class tile_cursor {
   int b = 0, column = 0, tile = 0;  // the column of the sequence, the tile of the column
   int tiles = 0;                    // of each column of the sequence
   needed_keys keys = {};
-  int key_head = 0, first_row = 0;  // of the item
+  int key_head = 0, first_row = 0;  // of the item: key_head_of
 
   KITTENS_DEVICE explicit tile_cursor(int place) : place(place) {}
 

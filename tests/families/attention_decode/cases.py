@@ -28,6 +28,7 @@ class Case:
         head_dim: D.
         capacity: S, or at least M · page; 0 for the longest sequence.
         page: Rows of a page; 0: no pages.
+        table: Columns of the page table at least, rubbish behind those of the capacity.
         dtype: Of all but the sinks and caches of fp8.
         cache: Their dtype, None for that of q.
         scaled: Whether there are scales of a cache of fp8.
@@ -48,6 +49,7 @@ class Case:
     head_dim: int = 64
     capacity: int = 0
     page: int = 0
+    table: int = 0
     dtype: torch.dtype = BF16
     cache: torch.dtype | None = None
     scaled: bool = True
@@ -137,6 +139,18 @@ def padded() -> list[Case]:
         *(Case((100, 33), 2, 6, 2, d, cache=FP8) for d in (16, 80, 96)),
         Case((2500,), 1, 2, 1, 80, cache=FP8),
         Case((200, 5, 64), 1, 8, 2, 112, page=24, cache=FP8, dtype=FP16),
+    ]
+
+
+def paired() -> list[Case]:
+    """Key heads that warps take by pairs, as the page table has room for so many keys."""
+    return [
+        *(Case((65, 0, 17, 100), 2, 4, 2, d, page=64, table=2048) for d in (72, 80, 104, 112, 120)),
+        Case((1000, 0, 33), 3, 14, 2, 112, page=16, table=11000, dtype=FP16, sinks=FP32),
+        Case((200, 5), 1, 8, 2, 80, page=24, table=11000, window=(40, None), softcap=30.0),
+        Case((2500,), 1, 2, 2, 80, page=64, table=8192),  # parts in groups
+        Case((70,) * 40, 1, 4, 4, 80, page=64, table=128),
+        *(Case((100, 40), 2, 6, 2, 112, page=64, table=4096, layout=x) for x in LAYOUTS),
     ]
 
 
@@ -230,6 +244,8 @@ def make(case: Case, device: str = "cpu") -> tuple[Tensor | None, ...]:
         rubbish = torch.tensor([-1, count, 2**31 - 1, -(2**31)], device=device)
         rubbish = rubbish[torch.arange(batch * columns, device=device) % 4].view(batch, columns)
         table = torch.where(unneeded, rubbish, places).to(case.index)
+        more = max(0, case.table - columns)
+        table = torch.cat([table, table.new_full((batch, more), count)], 1)
     kind = case.cache or case.dtype
     k, v = (lay_out(t.to(kind), case.layout) for t in sequences)
     scales: list[Tensor | None] = [None, None]

@@ -9,6 +9,7 @@ in_combine = partial(Mistake, file="kernels/attention_decode/attention_decode_co
 in_decode = partial(Mistake, file="kernels/attention_decode/attention_decode.cuh")
 in_item = partial(Mistake, file="kernels/attention_decode/attention_decode_item.cuh")
 in_work = partial(Mistake, file="kernels/attention_decode/attention_decode_work.cuh")
+PADDED = "attention_decode HEAD_DIM=80 SHARED_KB=99"
 SLICED = "attention_decode HEAD_DIM=176 SHARED_KB=163"
 
 WRONG = r"o:\d+: is "
@@ -46,7 +47,35 @@ MISTAKES = (
         "keys_before_the_window_are_loaded", "first + r >= unseen && ", "", rf"{WRONG}|misses"
     ),
     in_decode("values_are_keys", "values ? p.tensors.v : p.tensors.k", "p.tensors.k", WRONG),
-    in_decode("heads_of_all_groups_are_the_first", "at.key_head * strides.head", "0", WRONG),
+    in_decode("heads_of_all_groups_are_the_first", "key_head_of<Config>(at.key_head)", "0", WRONG),
+    in_decode(
+        "keys_of_a_pair_are_the_first_heads",
+        "key_head_of<Config>(at.key_head)",
+        "at.key_head * Config::heads",
+        WRONG,
+        program=PADDED,
+    ),
+    in_decode(
+        "outputs_of_a_pair_are_the_first_heads",
+        "const int key_head = key_head_of<Config>(rows.key_head);",
+        "const int key_head = rows.key_head * Config::heads;",
+        rf"{WRONG}|{ORDERED}",
+        program=PADDED,
+    ),
+    in_decode(
+        "outputs_of_parts_of_a_pair_are_the_first_heads",
+        "const int key_head = key_head_of<Config>(item.rows.key_head);",
+        "const int key_head = item.rows.key_head * Config::heads;",
+        rf"{WRONG}|{ORDERED}",
+        program=PADDED,
+    ),
+    in_decode(
+        "no_output_of_the_second_of_a_pair_is_cleared",
+        "const int key_head = key_head_of<Config>(i / p.rows());",
+        "const int key_head = i / p.rows() * Config::heads;",
+        rf"{WRONG}|{ORDERED}",
+        program=PADDED,
+    ),
     in_decode(
         "the_table_is_read_a_row_too_far",
         "at.b * p.table_stride + column",
@@ -162,7 +191,7 @@ MISTAKES = (
     ),
     in_item(
         "scores_of_the_other_slice_are_read_early",
-        "    team_place<2>::sync_slices();\n",
+        "    team_place<2>::sync_turn();\n",
         "",
         ORDERED,
         program=SLICED,
@@ -187,6 +216,13 @@ MISTAKES = (
         "const int column = column_of(i)",
         WRONG,
         program=SLICED,
+    ),
+    in_item(
+        "queries_of_a_pair_are_the_first_heads",
+        "const int key_head = key_head_of<Config>(at.key_head);",
+        "const int key_head = at.key_head * Config::heads;",
+        WRONG,
+        program=PADDED,
     ),
     in_item("sinks_have_values", "l = fmaf(l, scale, arch::exp2_approx(sink - most));", "", WRONG),
     in_item(
@@ -226,8 +262,8 @@ MISTAKES = (
     ),
     in_combine(
         "parts_of_slices_have_one_place",
-        "slot * Config::slices + team_place<Config::slices>::slice()",
-        "slot * Config::slices",
+        "slot * Config::warps + team_place<Config::warps>::of_turn()",
+        "slot * Config::warps",
         rf"{WRONG}|{ORDERED}",
         program=SLICED,
     ),

@@ -27,6 +27,7 @@ ALL = [
     *cases.pages(),
     *cases.options(),
     *cases.padded(),
+    *cases.paired(),
     *cases.wide(),
     *cases.narrow_caches(),
     *LARGE,

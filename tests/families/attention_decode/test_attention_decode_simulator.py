@@ -23,6 +23,7 @@ ALL = [
     *cases.pages(),
     *cases.options(),
     *cases.padded(),
+    *cases.paired(),
     *cases.wide(),
     *cases.narrow_caches(),
 ]
@@ -32,6 +33,7 @@ SOME = [
     Case((300, 33), 1, 4, 1, 128, cache=FP8),
     Case((300, 33), 1, 4, 1, 96, page=24),
     Case((300, 33), 1, 4, 1, 80),
+    Case((300, 33), 1, 8, 2, 80, page=64, table=4096),
     Case((300, 33), 1, 4, 1, 104, dtype=FP16, page=64),
     Case((300, 33), 1, 4, 1, 80, cache=FP8),
     Case((300, 33), 1, 4, 1, 256, page=24),

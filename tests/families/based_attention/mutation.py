@@ -47,6 +47,12 @@ LISTED: tuple[Listed, ...] = (
         "what was loaded ahead is loaded once more",
     ),
     Listed(
+        "based_attention/based_attention_gradient.cuh",
+        "gradient_walk::contract",
+        "limit 1/5 less",
+        "where none is asked for ahead, the first slice is multiplied twice, to the same",
+    ),
+    Listed(
         "based_attention/based_attention_contraction.cuh",
         "feature_contraction::turn_back",
         "guard 1/2 never",

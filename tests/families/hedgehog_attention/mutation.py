@@ -95,6 +95,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(_VECTORS, f"{_STEP}::exchange", "start 1/2 less", "no row of that number is a place"),
     Listed(_VECTORS, f"{_STEP}::exchange", "bound 1/3 shifted", NOT_BOUNDED),
     Listed(_VECTORS, f"{_STEP}::multiply_by_maps", "bound 2/4 shifted", NOT_BOUNDED),
+    Listed(
+        f"{_FOLDER}_step.cuh",
+        "hedgehog_step::multiply_by_maps",
+        "start 1/2 (less|more)",
+        "all logits are off by the same, and their softmax is what it was",
+    ),
     Listed(f"{_FOLDER}_step.cuh", "hedgehog_step::run", "limit more", ALL_LANES),
     Listed(_VECTORS, f"{_STEP}::score", "bound 1/5 shifted", NOT_BOUNDED),
     Listed(_VECTORS, f"{_STEP}::score", "bound 5/5 shifted", "a score that nobody reads"),
@@ -154,6 +160,18 @@ LISTED: tuple[Listed, ...] = (
         "hedgehog_consumer::publish_state",
         "store unfenced",
         "features or outputs are stored next, with a fence, before the warpgroups meet",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_walk.cuh",
+        "gradient_walk::consume",
+        "guard 3/3 always",
+        "who has asked for no copy waits for none",
+    ),
+    Listed(
+        f"{_FOLDER}_generic.cuh",
+        "hedgehog_generic_block::request_queries",
+        "argument less",
+        "no query has a number below 0",
     ),
     Listed(
         f"{_FOLDER}_gradient_walk.cuh",

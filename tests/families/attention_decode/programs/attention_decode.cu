@@ -1,5 +1,5 @@
 // attention_decode's kernel, which the mutants change. SHARED_KB: the architecture's, of which the
-// form is.
+// form is. By pairs wherever key heads are even, however few tiles there are.
 #include "attention_decode.h"
 
 #include "kernels/attention_decode/attention_decode_launch.cuh"
@@ -7,11 +7,14 @@
 using namespace thunderkittens;
 using namespace thunderkittens::attention_decode_kernels;
 
-template <class Cache>
-using config =
-    decode_config_of<bf16, decode_heads_of(HEAD_DIM, sizeof(Cache) == 1), Cache, SHARED_KB>;
+template <class Cache, bool ByPairs>
+void launch_heads(const attention_decode_params& p) {
+  constexpr decode_heads kHeads = decode_heads_of(HEAD_DIM, ByPairs, sizeof(Cache) == 1);
+  launch_decode<decode_config_of<bf16, kHeads, Cache, SHARED_KB>>(p, nullptr);
+}
 
 void run(const attention_decode_params& p) {
-  if (p.problem.cache.e4m3) return launch_decode<config<fp8e4m3>>(p, nullptr);
-  launch_decode<config<bf16>>(p, nullptr);
+  if (p.problem.cache.e4m3) return launch_heads<fp8e4m3, false>(p);
+  if (p.problem.key_heads % 2 == 0) return launch_heads<bf16, true>(p);
+  launch_heads<bf16, false>(p);
 }

@@ -134,6 +134,11 @@ std::vector<double> attend(const problem& is, const caches& in, const std::vecto
   return o;
 }
 
+// By pairs of key heads wherever they are even: attention_decode.cu.
+const decode_heads& form_of(const problem& is) {
+  return decode_heads_of(kWidth, !is.e4m3 && is.key_heads % 2 == 0, is.e4m3);
+}
+
 void check_shared(const problem& is, int share) {
   const size_t rows = size_t(is.batch()) * is.queries * is.heads;
   const caches in(is);
@@ -166,8 +171,8 @@ void check_shared(const problem& is, int share) {
                                    .left = is.left < 0 ? attention_decode_problem::kAll : is.left,
                                    .type = dtype::bfloat16};
   const int teams = is.blocks * kDecodeWarps >> share;
-  const decode_heads& form = decode_heads_of(kWidth, is.e4m3);
-  const buffer<float> parts(2 * teams * form.slices * kDecodeRows *
+  const decode_heads& form = form_of(is);
+  const buffer<float> parts(2 * teams * form.warps() * kDecodeRows *
                             (form.columns + kDecodeRecordFloats));
   const buffer<int> counters(std::vector<int>(2 * is.blocks, 0));
   run({.problem = p,
@@ -201,8 +206,10 @@ void check_shared(const problem& is, int share) {
 
 // With as many warps of a block to an item as there may be: a block's items are neighbours.
 void check(const problem& is) {
-  const int of_sequence = is.key_heads * ((is.queries * is.heads / is.key_heads + 15) / 16);
-  const int least = decode_heads_of(kWidth, is.e4m3).slices - 1;  // a team has all slices
+  const decode_heads& form = form_of(is);
+  const int rows = is.queries * is.heads / is.key_heads;
+  const int of_sequence = is.key_heads / form.heads * ((rows + 15) / 16);
+  const int least = form.warps() - 1;  // a team has all warps of a turn
   for (int share = 3; share >= least && of_sequence % (kDecodeWarps >> share) == 0; --share) {
     check_shared(is, share);
   }
