@@ -64,14 +64,16 @@ constexpr const decode_heads& decode_heads_of(int64_t head_dim, bool by_pairs, b
   return *heads;
 }
 
-// Tiles of all key heads from which on they are taken by pairs, if rows are not whole units: with
-// 32 of a warp that saves 2 to 8 % on an H200, with 128 17 %; with 8 it costs 7 %, for then there
-// are half as many items, of twice as many parts (benchmarks/attention_decode.md).
+// Tiles of all key heads from which on they are taken by pairs, where heads lie side by side and
+// rows are not whole units: with 32 of a warp that saves 2 to 8 % on an H200, with 128 17 %; with 8
+// it costs 7 %, for then there are half as many items, of twice as many parts
+// (benchmarks/attention_decode.md).
 inline constexpr int64_t kDecodeTilesOfPairs = 32 * 128 * kDecodeWarps;
 inline bool decode_by_pairs(const attention_decode_problem& p) {
-  const int64_t tiles = (p.cache.capacity() + kDecodeKeys - 1) / kDecodeKeys;
-  return p.key_heads % 2 == 0 && p.head_dim % 32 != 0 &&
-         p.batch * p.key_heads * tiles >= kDecodeTilesOfPairs;
+  const decode_cache& c = p.cache;
+  const int64_t tiles = (c.capacity() + kDecodeKeys - 1) / kDecodeKeys;
+  return p.key_heads % 2 == 0 && p.head_dim % 32 != 0 && c.k_strides.head == p.head_dim &&
+         c.v_strides.head == p.head_dim && p.batch * p.key_heads * tiles >= kDecodeTilesOfPairs;
 }
 // Of a problem that is not refused.
 inline const decode_heads& decode_heads_of(const attention_decode_problem& p) {

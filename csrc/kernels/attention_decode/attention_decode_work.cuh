@@ -1,9 +1,8 @@
 // attention_decode: what there is to do, and who does it. The lengths are on the device, so each
 // warp finds out by itself.
 //
-//   item     a tile of 16 queries (token × head of the group) of one key head of one sequence; or
-//   of
-//            each of some neighbouring key heads, which count as one
+//   item     a tile of 16 queries (token × head of the group) of one key head of one sequence; by
+//            pairs, of each of two neighbouring key heads, which count as one
 //   tile     32 keys that an item needs, at a position that is a multiple of 32
 //   column   2^abreast items of a sequence whose keys lie side by side: what is read at once of a
 //            cache [.., token, key head, D] is one run of it

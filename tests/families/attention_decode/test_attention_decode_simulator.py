@@ -1,5 +1,9 @@
 """attention_decode's and cache_append's kernels, lane by lane on the CPU: the others' lists."""
 
+import dataclasses
+import json
+import re
+
 import pytest
 import torch
 
@@ -77,6 +81,31 @@ def test_append_against_float64(case):
         results = check_memory(run, *inputs)
     assert (_C.launch_counts()["cache_append"] > before) == (inputs[0].numel() > 0)
     append_cases.check_case(case, inputs, results)
+
+
+PAIRED = Case((200, 5), 1, 8, 2, 80, page=64, table=4096)
+
+
+@pytest.mark.parametrize(
+    ("case", "key_heads"),
+    [
+        (PAIRED, 2),
+        (dataclasses.replace(PAIRED, table=4095), 1),
+        (dataclasses.replace(PAIRED, layout="heads_first"), 1),
+        (dataclasses.replace(PAIRED, key_heads=1, table=8192), 1),
+        (dataclasses.replace(PAIRED, head_dim=96), 1),
+        (dataclasses.replace(PAIRED, head_dim=64), 1),
+    ],
+    ids=str,
+)
+def test_key_heads_that_a_turn_has(case, key_heads, tmp_path):
+    """Two of large caches, whose rows are side by side and no whole units of memory."""
+    inputs = cases.make(case)
+    with thunderkittens.backend("simulator", facts=tmp_path / "facts.json"):
+        cases.run_case(case, inputs)
+    (launch,) = json.loads((tmp_path / "facts.json").read_text())["launches"]
+    (heads,) = re.findall(r"(\d), \d+>", launch["instance"])
+    assert int(heads) == key_heads
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
