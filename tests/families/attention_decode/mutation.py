@@ -85,6 +85,12 @@ LISTED: tuple[Listed, ...] = (
     Listed(
         _ITEM,
         "decode_item::soften",
+        "guard 3/3 never|limit (7|8)/10 more",
+        "what is multiplied by 1 stays as it is",
+    ),
+    Listed(
+        _ITEM,
+        "decode_item::soften",
         "barrier 2/2 deleted|limit 2/10 more",
         "key heads that are read at different times are right, too",
     ),
