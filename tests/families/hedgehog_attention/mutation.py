@@ -89,6 +89,12 @@ LISTED: tuple[Listed, ...] = (
         "any thread may, for all have the sum",
     ),
     Listed(f"{_FOLDER}_generic_tile.cuh", "request_rows", "term 1/2 more", "17 / 2 is 8"),
+    Listed(
+        f"{_FOLDER}_generic_tile.cuh",
+        "store_rows",
+        "term 7/18 less",
+        "128 / 15 is 8, and 64 / 15 4",
+    ),
     Listed(_VECTORS, "hedgehog_vectors_config", "term .*", FOUR_BYTES),
     Listed(_VECTORS, f"{_STEP}::run", "limit 2/2 (less|more)", ANY_WARP),
     Listed(_VECTORS, f"{_STEP}::add_rows", "term more", BUTTERFLY),
