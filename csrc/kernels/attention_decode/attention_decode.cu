@@ -8,16 +8,15 @@
 namespace thunderkittens::attention_decode_kernels::inline KITTENS_TARGET {
 namespace {
 
-// The first form from number I on that takes the heads, as the plan has chosen it.
+// The form that the problem has, which is number I or a later one.
 template <class T, class Cache, int Kb, size_t I = 0>
 void launch_heads(const attention_decode_params& p, kittens::host::stream s) {
   constexpr decode_heads kHeads = kDecodeHeads[I];
-  constexpr bool kFp8 = sizeof(Cache) == 1;
   if constexpr (I + 1 < std::size(kDecodeHeads)) {
-    if (!kHeads.takes(p.problem.head_dim, decode_by_pairs(p.problem), kFp8))
-      return launch_heads<T, Cache, Kb, I + 1>(p, s);
+    const bool is_it = &decode_heads_of(p.problem) == &kDecodeHeads[I];
+    if (!is_it) return launch_heads<T, Cache, Kb, I + 1>(p, s);
   }
-  if constexpr (kHeads.e4m3 || !kFp8) {
+  if constexpr (kHeads.e4m3 || sizeof(Cache) > 1) {
     launch_decode<decode_config_of<T, kHeads, Cache, Kb>>(p, s);
   }
 }
