@@ -65,10 +65,10 @@ constexpr const decode_heads& decode_heads_of(int64_t head_dim, bool by_pairs, b
 }
 
 // Tiles of all key heads from which on they are taken by pairs, where heads lie side by side and
-// rows are not whole units: with 32 of a warp that saves 2 to 8 % on an H200, with 128 17 %; with 8
-// it costs 7 %, for then there are half as many items, of twice as many parts
+// rows are not whole units: with 16 of a warp that saves 2 to 8 % on an H200, with 128 17 %; with 8
+// between −8 and 4 %, for then there are half as many items, of twice as many parts
 // (benchmarks/attention_decode.md).
-inline constexpr int64_t kDecodeTilesOfPairs = 32 * 128 * kDecodeWarps;
+inline constexpr int64_t kDecodeTilesOfPairs = 16 * 128 * kDecodeWarps;
 inline bool decode_by_pairs(const attention_decode_problem& p) {
   const decode_cache& c = p.cache;
   const int64_t tiles = (c.capacity() + kDecodeKeys - 1) / kDecodeKeys;
