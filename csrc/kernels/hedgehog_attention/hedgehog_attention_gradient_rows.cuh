@@ -124,22 +124,33 @@ class gradient_rows : protected Warpgroup {
     return {shared.state_sums[W].data + arch::lane_id() % 4 * 2};
   }
   // The sums of a tile's columns, of this warp's rows: there after a barrier, for …
-  KITTENS_DEVICE void add_up_columns(const logits& x) {
-    logits::row_vec sums;
-    col_sum(sums, x);
-    store(shared.of_columns[W][arch::warp_id() % 4], sums);
-  }
+  KITTENS_DEVICE void add_up_columns(const logits& x) { add_up_columns(x, {1, 1}); }
   // Each row times its weight.
   KITTENS_DEVICE void add_up_columns(const logits& x, const float (&weights)[2]) {
-    logits::row_vec sums;
+    // Eight lanes have rows of the same eight columns of every 32, and each is left with one of
+    // them: what it does not keep goes to the lane that does.
+    const int lane = arch::lane_id();
+    float* to = shared.of_columns[W][arch::warp_id() % 4].data;
+    to += lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2;
 #pragma unroll
-    for (int i = 0; i < kHalf / 2; i += 4) {
-      const float* rows = x.data[0] + i;
-      sums.data[i / 4].set({fmaf(weights[0], rows[0], weights[1] * rows[2]),
-                            fmaf(weights[0], rows[1], weights[1] * rows[3])});
+    for (int first = 0; first < kHalf; first += kWarp) {
+      float sums[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float* rows = x.data[0] + first / 2 + i / 2 * 4 + i % 2;
+        sums[i] = fmaf(weights[0], rows[0], weights[1] * rows[2]);
+      }
+#pragma unroll
+      for (int left = 4; left >= 1; left /= 2) {
+        const bool keeps_last = (lane & 4 * left) != 0;
+#pragma unroll
+        for (int i = 0; i < left; ++i) {
+          const float a = sums[i], b = sums[left + i];
+          sums[i] = (keeps_last ? b : a) + arch::shuffle_xor(keeps_last ? a : b, 4 * left);
+        }
+      }
+      to[first] = sums[0];
     }
-    finish_col_sum(sums);
-    store(shared.of_columns[W][arch::warp_id() % 4], sums);
   }
   // … all rows.
   KITTENS_DEVICE float column_sum(int column) const {
@@ -157,10 +168,16 @@ class gradient_rows : protected Warpgroup {
     if constexpr (Config::generic) {
       softmax<W == 0 ? 1 : -1>(x, x, scale);
     } else {
-      mul(x, x, W == 0 ? kLog2e : -kLog2e);
+      const float of_sign = W == 0 ? kLog2e : -kLog2e;
       rows largest, factor;
-      row_max(largest, x);
-      map_rows([](float a, float m) { return arch::exp2_approx(a - m); }, x, x, largest);
+      if (W == 0) {
+        row_max(largest, x);
+      } else {
+        row_min(largest, x);
+      }
+      mul(largest, largest, of_sign);
+      map_rows([=](float a, float m) { return arch::exp2_approx(fmaf(a, of_sign, -m)); }, x, x,
+               largest);
       row_sum(factor, x);
       map([](float a) { return arch::reciprocal_approx(a); }, factor, factor);
       mul(factor, factor, scale);
@@ -176,9 +193,10 @@ class gradient_rows : protected Warpgroup {
   // ---- Gradients of rows ------------------------------------------------------------------------
 
   // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
-  // logits' gradient. Of the generic kernel f, the features, become what the state's part takes of
-  // them, and of d, dy · v, the columns add up to what the state's sums take. `await` gives the
-  // state's sums; behind it d, f and g are there.
+  // logits' gradient. The largest scores are those whose weight, before beta, is 1. Of the generic
+  // kernel f, the features, become what the state's part takes of them, and of d, dy · v, the
+  // columns add up to what the state's sums take. `await` gives the state's sums; behind it d, f
+  // and g are there.
   template <class F>
   KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
                                             F await) {
@@ -187,17 +205,15 @@ class gradient_rows : protected Warpgroup {
     publish(0, own);
     meet();                             // what was stored last has left shared memory, too
     float largest[2], sums[5][2] = {};  // of weights, of them times dy · v; of features, likewise
-    uint32_t is_largest = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       largest[half] = fmaxf(published(0, 0, half), published(1, 0, half));
     }
     for_each([&](int i, int half) {
-      if (s.data[0][i] == largest[half]) {
-        is_largest |= 1u << i;
-        sums[4][half] += 1;
-      }
       s.data[0][i] = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
+      // None is above 1. The equality that is asked for below would be kept from here on, in a bit
+      // of an element each: three instructions.
+      if (s.data[0][i] >= 1) sums[4][half] += 1;
     });
     const columns z = await();
     for_each([&](int i, int half) {
@@ -217,35 +233,42 @@ class gradient_rows : protected Warpgroup {
     meet();
     const float alpha = arch::load_global(p.alpha + run.head);
     const float beta = arch::load_global(p.beta + run.head);
-    float reciprocal[2], delta[2], of_largest[2], linear[2][2];  // the last: of W's features alone
+    // Of each row: of a weight's gradient, and of a feature's.
+    float of_values[2], of_weight[2], of_largest[2], of_state[2], of_sums[2], of_feature[2];
+    float scaled[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto total = [&](int n) { return published(0, n, half) + published(1, n, half); };
-      for (int n = 0; n < 2; ++n) linear[n][half] = published(W, n + 3, half);
       const int token = block_of(step) * kBlock + row_of(half);
       const float w = total(1), w_values = total(2), l = total(3), l_values = total(4);
       const float r = token < p.length ? 1 / fmaf(beta, w, alpha * l) : 0;
       const float x = (r * w_values) * (r * l) - (r * l_values) * (r * w);
-      reciprocal[half] = r;
+      const float largest_part = alpha * beta * x / total(5);
       delta[half] = r * fmaf(beta, w_values, alpha * l_values);
-      of_largest[half] = alpha * beta * x / total(5);
+      of_values[half] = p.scale * beta * r;
+      of_weight[half] = -of_values[half] * delta[half];
+      of_largest[half] = p.scale * largest_part;
+      scaled[half] = alpha * r;
+      of_state[half] = W == 0 ? scaled[half] : -scaled[half];
+      of_sums[half] = -of_state[half] * delta[half];
+      of_feature[half] =
+          -fmaf(of_state[half], published(W, 4, half), of_sums[half] * published(W, 3, half));
       if (W == 0 && arch::lane_id() % 4 == 0) {
         of_weights += x;
         arch::store_global(factors_of(block_of(step)) + row_of(half),
-                           float4{largest[half], r, delta[half], of_largest[half]});
+                           float4{largest[half], r, delta[half], largest_part});
       }
     }
     for_each([&](int i, int half) {
-      const float r = reciprocal[half], from_delta = d.data[0][i] - delta[half];
-      s.data[0][i] = p.scale * (beta * s.data[0][i] * (r * from_delta) -
-                                (is_largest >> i & 1 ? of_largest[half] : 0.0f));
-      const float relative =
-          (g.data[0][i] - linear[1][half]) - delta[half] * (z(i) - linear[0][half]);
-      const float scaled = alpha * r * f.data[0][i];
-      g.data[0][i] = (W == 0 ? scaled : -scaled) * relative;
+      const float weight = s.data[0][i];
+      s.data[0][i] = weight * fmaf(of_values[half], d.data[0][i], of_weight[half]);
+      if (weight == 1) s.data[0][i] -= of_largest[half];
+      const float feature = f.data[0][i];
+      const float relative = fmaf(of_sums[half], z(i), of_feature[half]);
+      g.data[0][i] = feature * fmaf(of_state[half], g.data[0][i], relative);
       if constexpr (Config::generic) {
-        d.data[0][i] = -scaled * delta[half];
-        f.data[0][i] = kStateScale * scaled;
+        d.data[0][i] = -scaled[half] * feature * delta[half];
+        f.data[0][i] = kStateScale * scaled[half] * feature;
       }
     });
   }
@@ -253,13 +276,20 @@ class gradient_rows : protected Warpgroup {
   // Of queries of this warpgroup's block: s becomes the scores' gradient, and d the weights.
   KITTENS_DEVICE void differentiate_window(scores& s, scores& d, const float4 (&factors)[2]) const {
     const float beta = arch::load_global(p.beta + run.head);
+    float share[2], of_values[2], of_weight[2], of_largest[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto [largest, r, delta, largest_part] = factors[half];
+      share[half] = beta * r;
+      of_values[half] = p.scale * share[half];
+      of_weight[half] = -of_values[half] * delta;
+      of_largest[half] = p.scale * largest_part;
+    }
     for_each([&](int i, int half) {
-      const auto [largest, r, delta, of_largest] = factors[half];
-      const float score = s.data[0][i];
-      const float weight = beta * arch::exp2_approx(p.score_scale * (score - largest)) * r;
-      s.data[0][i] =
-          p.scale * (weight * (d.data[0][i] - delta) - (score == largest ? of_largest : 0.0f));
-      d.data[0][i] = weight;
+      const float weight = arch::exp2_approx(p.score_scale * (s.data[0][i] - factors[half].x));
+      s.data[0][i] = weight * fmaf(of_values[half], d.data[0][i], of_weight[half]);
+      if (weight == 1) s.data[0][i] -= of_largest[half];
+      d.data[0][i] = share[half] * weight;
     });
   }
   // The factors of a block of queries; zeros where there is none.
@@ -282,9 +312,10 @@ class gradient_rows : protected Warpgroup {
 #pragma unroll
     for (int half = 0; half < 2; ++half) inner.data[half].set({sums[half]});
     finish_row_sum(inner);
+    const float sign = W == 0 ? 1 : -1;
     for_each([&](int i, int half) {
-      const float relative = g.data[0][i] - value_of(inner, half);
-      g.data[0][i] = (W == 0 ? f.data[0][i] : -f.data[0][i]) * relative;
+      const float relative = fmaf(sign, g.data[0][i], -sign * value_of(inner, half));
+      g.data[0][i] = f.data[0][i] * relative;
     });
   }
 
