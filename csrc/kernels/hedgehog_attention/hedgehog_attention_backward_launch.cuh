@@ -9,19 +9,15 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class T>
 class hopper_backward : hedgehog_backward<T> {
   using base = hedgehog_backward<T>;
-  using base::p, base::params, base::runs, base::t;
+  using base::p, base::params, base::parts, base::runs, base::t;
 
  public:
   using base::base;
 
   void launch(host::stream s) const {
     using enum hedgehog_pass;
-    if (runs > 1) differentiate<queries, false>(s);
-    differentiate<queries, true>(s);
-    if (this->wants_keys()) {
-      if (runs > 1) differentiate<keys, false>(s);
-      differentiate<keys, true>(s);
-    }
+    differentiate<queries>(s);
+    if (this->wants_keys()) differentiate<keys>(s);
     this->finish(s);
   }
 
@@ -51,9 +47,29 @@ class hopper_backward : hedgehog_backward<T> {
             kHalf};
   }
 
-  // Outputs: else what runs add to the state alone.
-  template <hedgehog_pass Pass, bool Outputs>
+  template <hedgehog_pass Pass>
   void differentiate(host::stream s) const {
+    if (runs > 1) {
+      launch_pass<Pass, false>(s);
+      if (this->passes_states()) pass_states<Pass == hedgehog_pass::keys>(s);
+    }
+    launch_pass<Pass, true>(s);
+  }
+  // The parts' states become what runs begin with.
+  template <bool Reverse>
+  void pass_states(host::stream s) const {
+    const int64_t heads = p.batch * p.heads;
+    launch_state_passing<Reverse>({.states = static_cast<float4*>(params.states),
+                                   .sums = reinterpret_cast<float4*>(params.state_sums),
+                                   .state_vectors = heads * kWidth * kWidth / 4,
+                                   .sum_vectors = heads * kWidth / 4,
+                                   .slots = int((runs - 1) * parts),
+                                   .parts = int(parts)},
+                                  s);
+  }
+  // Outputs: else what parts of runs add to the state alone.
+  template <hedgehog_pass Pass, bool Outputs>
+  void launch_pass(host::stream s) const {
     using Config = hedgehog_gradient_config<T, static_cast<int>(Pass), Outputs>;
     constexpr bool kQueries = Config::is_queries;
     hedgehog_gradient_arguments<Config> a{};
@@ -78,8 +94,9 @@ class hopper_backward : hedgehog_backward<T> {
         a.value_gradients = gradient::of(result(d_values, p.value_dim));
       }
     }
-    a.run_states = static_cast<float4*>(params.states);
-    const int64_t count = this->set_arguments(a, kQueries);
+    a.part_states = static_cast<float4*>(params.states);
+    this->set_arguments(a, kQueries);
+    const int64_t count = p.batch * p.heads * (Outputs ? runs : (runs - 1) * parts);
     host::launch(hedgehog_attention_gradient<Config>,
                  {{count}, {kThreads}, sizeof(hedgehog_attention_gradient_shared<Config>)}, s, a);
   }

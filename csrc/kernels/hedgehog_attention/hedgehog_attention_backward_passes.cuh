@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "kernels/hedgehog_attention/hedgehog_attention_gradient_tile.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_state_passing.cuh"
 #include "kernels/hedgehog_attention/hedgehog_attention_sums.cuh"
+#include "kittens/host/ceil_div.h"
 #include "kittens/host/launch.cuh"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
@@ -17,19 +19,21 @@ class hedgehog_backward {
       : params(params),
         p(params.problem.forward),
         t(params.tensors),
-        blocks((p.length + kBlock - 1) / kBlock),
-        runs((blocks + params.run_blocks - 1) / params.run_blocks) {}
+        blocks(host::ceil_div(p.length, kBlock)),
+        runs(host::ceil_div(blocks, params.run_blocks)),
+        parts(host::ceil_div(params.run_blocks, params.part_blocks)) {}
 
  protected:
   const hedgehog_attention_backward_params& params;
   const hedgehog_attention_problem& p;
   const hedgehog_attention_backward_tensors& t;
-  const int64_t blocks, runs;
+  const int64_t blocks, runs, parts;
 
+  bool passes_states() const { return (runs - 1) * parts >= kFewestSlotsPassed; }
   bool wants_keys() const { return t.dk != nullptr || t.dv != nullptr || t.dk_map != nullptr; }
 
-  // Of a pass, of queries or not; and how many blocks of threads it has.
-  int64_t set_arguments(gradient_arguments& a, bool queries) const {
+  // Of a pass, of queries or not.
+  void set_arguments(gradient_arguments& a, bool queries) const {
     a.state_sums = params.state_sums;
     a.factors = static_cast<float4*>(params.factors);
     a.map_parts = queries ? params.q_map_parts : params.k_map_parts;
@@ -44,9 +48,11 @@ class hedgehog_backward {
     a.blocks = int(blocks);
     a.runs = int(runs);
     a.run_blocks = int(params.run_blocks);
+    a.parts = int(parts);
+    a.part_blocks = int(params.part_blocks);
+    a.passed = passes_states();
     a.scale = 1 / std::sqrt(float(p.head_dim));
     a.score_scale = kLog2e * a.scale;
-    return p.batch * p.heads * runs;
   }
 
   void finish(host::stream s) const {

@@ -11,7 +11,7 @@ class hedgehog_consumer {
  public:
   KITTENS_DEVICE hedgehog_consumer(const hedgehog_arguments<Config>& p,
                                    hedgehog_attention_forward_shared<Config>& shared)
-      : p(p), shared(shared), stream(shared.stream), sums(warpgroup::laneid()) {}
+      : p(p), shared(shared), stream(shared.stream) {}
 
   KITTENS_DEVICE void consume() {
     if (brings()) {
@@ -46,7 +46,7 @@ class hedgehog_consumer {
   hedgehog_attention_forward_shared<Config>& shared;
   const block_stream& stream;  // in shared memory: registers are what there is too little of
   outputs state;               // [features of softmax W, values]
-  feature_sums<T> sums;        // of the first warpgroup
+  feature_sums<T> sums;        // of this warpgroup's blocks of keys
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
   KITTENS_DEVICE bool brings() const { return W == 0 && arch::thread_id() == 0; }
@@ -69,7 +69,7 @@ class hedgehog_consumer {
                       (block_of(step) + w) * kBlock, stream.head);
     }
   }
-  // Has a block of keys brought, counted from the segment's first; no product is reading what it
+  // Has a block of keys brought, counted from the first; no product is reading what it
   // replaces. What lies before the sequence and behind it are zeros.
   template <class Map>
   KITTENS_DEVICE void request(typename Config::token_tile (&tiles)[kStages], const Map& map,
@@ -113,7 +113,7 @@ class hedgehog_consumer {
     }
     weights f;
     softmax_features<1>(f, x, exists);
-    warpgroup::store(shared.features[W][0], f);
+    warpgroup::store_unfenced(shared.features[W][0], f);
     softmax_features<-1>(f, x, exists);
     warpgroup::store(shared.features[W][1], f);
   }
@@ -136,7 +136,7 @@ class hedgehog_consumer {
     meet();  // the features are there, and the keys have been read
     if (brings()) request_next(shared.k, p.k, shared.k_full, step);
     multiply_features_by_values(step);
-    if constexpr (W == 0) sums.add(shared.features);
+    sums.add(shared.features[W]);
     warpgroup::mma_async_wait<0>(state);
     meet();  // features and values have been read
     if (brings()) request_next(shared.v, p.v, shared.v_full, step);
@@ -209,7 +209,7 @@ class hedgehog_consumer {
     warpgroup::mma_AB(y, of_own, shared.v[stage(step, W + 1)]);
     if constexpr (W == 1) warpgroup::mma_AB(y, between, shared.v[stage(step, 0)]);
     warpgroup::mma_commit_group();
-    if constexpr (W == 0) sums.add(shared.features);
+    sums.add(shared.features[W]);
     finish_row_sum(total);
     warpgroup::mma_async_wait<0>(y, state);
     meet();  // features, state, sums and values have been read
@@ -276,57 +276,74 @@ class hedgehog_consumer {
   // For the next step's products: there when the warpgroups have met.
   KITTENS_DEVICE void publish_state() {
     warpgroup::store(shared.state[W], state);
-    if constexpr (W == 0) sums.publish(shared.sums);
+    sums.publish(shared.sums[W]);
   }
 
   KITTENS_DEVICE int64_t head() const { return int64_t{stream.batch} * p.heads + stream.head; }
-  KITTENS_DEVICE int64_t head_of_segment(int segment) const {
-    return int64_t{segment} * p.batch * p.heads + head();
+  KITTENS_DEVICE int64_t head_of_part(int part) const {
+    return int64_t{part} * p.batch * p.heads + head();
   }
-  // This warpgroup's features of a head's state.
+  // What this thread has of a part's state: pieces of 16 bytes, one after each 128 threads'.
+  static constexpr int kPieces = Config::columns / 8;
+  KITTENS_DEVICE float4* pieces_of(int part) const {
+    return reinterpret_cast<float4*>(p.part_kv) +
+           (head_of_part(part) * kConsumers + W) * kPieces * 128 + warpgroup::laneid();
+  }
+  // This warpgroup's features of a head's state, where it is the caller's.
   template <class F>
-  KITTENS_DEVICE gl<F> part_of(F* kv, int64_t head) const {
-    F* const from = kv + (head * kWidth + W * kHalf) * p.value_dim;
+  KITTENS_DEVICE gl<F> given(F* kv) const {
+    F* const from = kv + (head() * kWidth + W * kHalf) * p.value_dim;
     return gl<F>::matrix(from, kHalf, p.value_dim, p.value_dim);
   }
 
-  // The state before the segment: the initial one and what the segments before it add.
+  // The state before the segment: the initial one and what the parts of those before it add.
   KITTENS_DEVICE void load_state() {
     zero(state);
     if constexpr (Config::outputs) {
-      const auto enter = [&](const float* kv, const float* sum, int64_t of) {
-        outputs more;
-        warpgroup::load(more, part_of(kv, of));
-        add(state, state, more);
-        if constexpr (W == 0) sums.add(sum + of * kWidth);
-      };
-      if (p.initial_kv != nullptr) enter(p.initial_kv, p.initial_sum, head());
+      if (p.initial_kv != nullptr) {
+        warpgroup::load(state, given(p.initial_kv));
+        if constexpr (W == 0) sums.add(p.initial_sum + head() * kWidth);
+      }
+      const int parts = stream.index * p.parts;
 #pragma unroll 1
-      for (int i = 0; i < stream.segment; ++i) {
-        enter(p.segment_kv, p.segment_sum, head_of_segment(i));
+      for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
+        const float4* from = pieces_of(i);
+#pragma unroll
+        for (int j = 0; j < kPieces; ++j) {
+          const float4 x = arch::load_global(from + 128 * j);
+          float* to = state.data[0] + 4 * j;
+          to[0] += x.x;
+          to[1] += x.y;
+          to[2] += x.z;
+          to[3] += x.w;
+        }
+        if constexpr (W == 0) sums.add(p.part_sum + head_of_part(i) * kWidth);
       }
       publish_state();
     }
   }
   KITTENS_DEVICE void store_state() {
-    float* kv = p.segment_kv;
-    float* sum = p.segment_sum;
-    int64_t of = head_of_segment(stream.segment);
     if constexpr (Config::outputs) {
-      if (p.final_kv == nullptr || stream.segment != p.segments - 1) return;
-      kv = p.final_kv;
-      sum = p.final_sum;
-      of = head();
+      if (p.final_kv == nullptr || stream.index != p.segments - 1) return;
+      warpgroup::store(given(p.final_kv), state);
+      store_sums(p.final_sum + head() * kWidth);
+    } else {
+      float4* to = pieces_of(stream.index);
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) {
+        const float* x = state.data[0] + 4 * j;
+        arch::store_global(to + 128 * j, float4{x[0], x[1], x[2], x[3]});
+      }
+      store_sums(p.part_sum + head_of_part(stream.index) * kWidth);
     }
-    warpgroup::store(part_of(kv, of), state);
+  }
+  KITTENS_DEVICE void store_sums(float* to) const {
+    sums.publish(shared.sums[W]);
+    meet();
     if constexpr (W == 0) {
-      sums.publish(shared.sums);
-      warpgroup::sync(kOwn + W);
       const int feature = warpgroup::laneid();
-      const auto part = [&](int block) {
-        return shared.sums[block][feature / kHalf].data[feature % kHalf];
-      };
-      arch::store_global(sum + of * kWidth + feature, part(0) + part(1));
+      const auto sum = [&](int w) { return shared.sums[w][feature / kHalf].data[feature % kHalf]; };
+      arch::store_global(to + feature, sum(0) + sum(1));
     }
   }
 };

@@ -32,39 +32,45 @@ KITTENS_DEVICE void softmax_features(rt<T, 16, kHalf>& features, const logits& x
   copy(features, e);
 }
 
-// Σ over the tokens of φ(k), of every other block of keys. The first warpgroup's threads have two
-// columns each, half of them those of even blocks.
+// Σ over the tokens of φ(k), of every other block of keys: a warpgroup's. A thread has two columns;
+// of rows half, and the lane with the other half adds the same to what both have.
 template <class T>
 class feature_sums {
  public:
-  KITTENS_DEVICE explicit feature_sums(int thread)
-      : block(thread / kHalf),
-        softmax(thread % kHalf / (kHalf / 2)),
-        column(2 * (thread % (kHalf / 2))) {}
+  KITTENS_DEVICE feature_sums()
+      : softmax(warpgroup::laneid() / kHalf),
+        column(warpgroup::laneid() % kHalf / kWarp * kWarp + arch::lane_id() % 16 * 2),
+        half(arch::lane_id() / 16) {}
 
-  // Σ from a vector [features] of global memory, or null; of even blocks alone.
+  // Σ from a vector [features] of global memory.
   KITTENS_DEVICE void add(const float* sums) {
-    if (sums == nullptr || block != 0) return;
     x += arch::load_global(sums + softmax * kHalf + column);
     y += arch::load_global(sums + softmax * kHalf + column + 1);
   }
-  KITTENS_DEVICE void add(const st<T, kBlock, kHalf> (&features)[kConsumers][2]) {
-    const auto& tile = features[block][softmax];
+  // Features of a block, by softmax.
+  KITTENS_DEVICE void add(const st<T, kBlock, kHalf> (&features)[2]) {
+    const auto& tile = features[softmax];
+    float of_x = 0, of_y = 0;
 #pragma unroll 16
-    for (int row = 0; row < kBlock; ++row) {
+    for (int i = 0; i < kBlock / 2; ++i) {
+      // Four of eight rows each, whose pieces of 16 bytes lie in other banks.
+      const int row = i / 4 * 8 + half * 4 + i % 4;
       float a, b;
       unpack<T>(a, b, *reinterpret_cast<const uint32_t*>(&tile(row, column)));
-      x += a;
-      y += b;
+      of_x += a;
+      of_y += b;
     }
+    x += of_x + arch::shuffle_xor(of_x, 16);
+    y += of_y + arch::shuffle_xor(of_y, 16);
   }
-  KITTENS_DEVICE void publish(sv<float, kHalf> (&sums)[2][2]) const {
-    sums[block][softmax].data[column] = x;
-    sums[block][softmax].data[column + 1] = y;
+  KITTENS_DEVICE void publish(sv<float, kHalf> (&sums)[2]) const {
+    if (half != 0) return;
+    sums[softmax].data[column] = x;
+    sums[softmax].data[column + 1] = y;
   }
 
  private:
-  int block, softmax, column;
+  int softmax, column, half;
   float x = 0, y = 0;
 };
 

@@ -30,9 +30,10 @@
 // thread has tiles brought by TMA, as soon as all have read what they replace: queries and keys
 // from the middle of a step, values from its end.
 //
-// Where heads are few, segments run side by side: a first launch, without outputs, leaves the state
-// that each of them adds; a second one begins each segment with those of the segments before. The
-// additions are in order: results are the same bits on every run.
+// Where heads are few, segments run side by side: a first launch, without outputs, leaves the
+// states that parts of them add, a second one adds those up (hedgehog_attention_state_passing.cuh),
+// and a third one begins each segment with the sum of those before it. The additions are in order:
+// results are the same bits on every run.
 //
 // Source: Zhang et al., The Hedgehog and the Porcupine (2024), section 4; Zhang et al., LoLCATs
 // (2024), section 3.2.
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     hedgehog_attention_forward(const __grid_constant__ hedgehog_arguments<Config> p) {
   auto& s = *reinterpret_cast<hedgehog_attention_forward_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
-    s.stream = block_stream::of(p);
+    s.stream = block_stream::of<Config>(p);
     init_semaphore(s.maps_full, 1);
     for (semaphore& full : s.q_full) init_semaphore(full, 1);
     for (semaphore& full : s.k_full) init_semaphore(full, 1);

@@ -94,7 +94,7 @@ class hedgehog_generic_block {
     load_async_wait<0>();
     meet();
   }
-  // Block n of keys or values, counted from the segment's first.
+  // Block n of keys or values, counted from the first.
   KITTENS_DEVICE void request(token_tile& tile, const T* head, const token_rows<T>& of, int n) {
     request_rows<Config::threads>(tile, head, of.strides.token, of.columns,
                                   (stream.begin + n) * kBlock, p.missing, p.length + kBlock);
@@ -322,8 +322,8 @@ class hedgehog_generic_block {
   // ---- The state in memory ----------------------------------------------------------------------
 
   KITTENS_DEVICE int64_t head() const { return int64_t{stream.batch} * p.heads + stream.head; }
-  KITTENS_DEVICE int64_t head_of_segment(int segment) const {
-    return int64_t{segment} * p.batch * p.heads + head();
+  KITTENS_DEVICE int64_t head_of_part(int part) const {
+    return int64_t{part} * p.batch * p.heads + head();
   }
   // f(this lane's element of the state, where it is in a head's), of those that there are.
   template <class F>
@@ -338,7 +338,7 @@ class hedgehog_generic_block {
     }
   }
 
-  // The state before the segment: the initial one and what the segments before it add.
+  // The state before the segment: the initial one and what the parts of those before it add.
   KITTENS_DEVICE void load_state() {
     zero(state);
     if constexpr (Config::outputs) {
@@ -348,19 +348,20 @@ class hedgehog_generic_block {
         sums.add(sum + of * kWidth);
       };
       if (p.initial_kv != nullptr) enter(p.initial_kv, p.initial_sum, head());
+      const int parts = stream.index * p.parts;
 #pragma unroll 1
-      for (int i = 0; i < stream.segment; ++i) {
-        enter(p.segment_kv, p.segment_sum, head_of_segment(i));
+      for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
+        enter(p.part_kv, p.part_sum, head_of_part(i));
       }
       sums.publish(shared.sums);
     }
   }
   KITTENS_DEVICE void store_state() {
-    float* kv = p.segment_kv;
-    float* sum = p.segment_sum;
-    int64_t of = head_of_segment(stream.segment);
+    float* kv = p.part_kv;
+    float* sum = p.part_sum;
+    int64_t of = head_of_part(stream.index);
     if constexpr (Config::outputs) {
-      if (p.final_kv == nullptr || stream.segment != p.segments - 1) return;
+      if (p.final_kv == nullptr || stream.index != p.segments - 1) return;
       kv = p.final_kv;
       sum = p.final_sum;
       of = head();
@@ -383,7 +384,7 @@ __global__ void __launch_bounds__(Config::threads, 1) hedgehog_attention_generic
     const __grid_constant__ hedgehog_generic_arguments<typename Config::type> p) {
   auto& s = *reinterpret_cast<hedgehog_attention_generic_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
-    s.stream = block_stream::of(p);
+    s.stream = block_stream::of<Config>(p);
     s.places.set(p, s.stream);
   }
   arch::sync_block();

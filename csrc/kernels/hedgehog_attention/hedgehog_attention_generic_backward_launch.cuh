@@ -9,7 +9,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class T>
 class generic_backward : hedgehog_backward<T> {
   using base = hedgehog_backward<T>;
-  using base::blocks, base::p, base::params, base::t;
+  using base::blocks, base::p, base::params, base::runs, base::t;
 
  public:
   using base::base;
@@ -49,7 +49,7 @@ class generic_backward : hedgehog_backward<T> {
     const auto v = rows(t.v, p.v_strides, p.value_dim);
     const auto dy = rows(t.dy, params.problem.dy_strides, p.value_dim);
     hedgehog_generic_gradient_arguments<T> a{};
-    const int64_t count = this->set_arguments(a, kQueries);
+    this->set_arguments(a, kQueries);
     a.rows = kQueries ? q : k;
     a.row_values = kQueries ? dy : v;
     a.window = kQueries ? k : q;
@@ -58,8 +58,8 @@ class generic_backward : hedgehog_backward<T> {
     a.states = static_cast<T*>(params.states);
     a.row_gradients = static_cast<T*>(kQueries ? t.dq : t.dk);
     a.value_gradients = static_cast<T*>(kQueries ? nullptr : t.dv);
-    host::launch(hedgehog_attention_generic_gradient<Config>, {{count}, {kThreads}, sizeof(shared)},
-                 s, a);
+    host::launch(hedgehog_attention_generic_gradient<Config>,
+                 {{p.batch * p.heads * runs}, {kThreads}, sizeof(shared)}, s, a);
   }
 };
 

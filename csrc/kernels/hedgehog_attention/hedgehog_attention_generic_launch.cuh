@@ -19,22 +19,23 @@ void launch_hedgehog_generic_config(const hedgehog_attention_params& params, hos
     return token_rows<T>{static_cast<const T*>(data), strides, int(columns)};
   };
   hedgehog_generic_arguments<T> a{};
-  const int64_t blocks = set_arguments(a, params);
+  set_arguments(a, params);
   a.q = rows(t.q, p.q_strides, p.head_dim);
   a.k = rows(t.k, p.k_strides, p.head_dim);
   a.v = rows(t.v, p.v_strides, p.value_dim);
   a.q_map = static_cast<const T*>(t.q_map);
   a.k_map = static_cast<const T*>(t.k_map);
   a.y = static_cast<T*>(t.y);
-  host::launch(hedgehog_attention_generic<Config>, {{blocks}, {Config::threads}, sizeof(shared)}, s,
-               a);
+  host::launch(hedgehog_attention_generic<Config>,
+               {{blocks_of(a, Config::outputs)}, {Config::threads}, sizeof(shared)}, s, a);
 }
 
-// The states of the segments, where there is more than one, and then the outputs.
+// What segments begin with, where there is more than one, and then the outputs.
 template <class T>
 void launch_hedgehog_attention_generic(const hedgehog_attention_params& p, host::stream s) {
-  if (p.segment_kv != nullptr) {
+  if (p.part_kv != nullptr) {
     launch_hedgehog_generic_config<hedgehog_generic_config<T, false>>(p, s);
+    pass_states(p, p.problem.value_dim, s);
   }
   launch_hedgehog_generic_config<hedgehog_generic_config<T, true>>(p, s);
 }

@@ -32,8 +32,9 @@
 //   finish      gradients of maps and weights, which blocks of threads have left in parts
 //
 // Where heads are few, runs are worked on side by side: a launch before each pass, without outputs,
-// leaves what the blocks that enter in a run add to the state, and a run begins with the sum of
-// those that come before it, in order. The generic kernel keeps a state for each block instead.
+// leaves what the blocks that enter in a part of a run add to the state, another one adds that up,
+// in order (hedgehog_attention_state_passing.cuh), and a run begins with the sum of what comes
+// before it. The generic kernel keeps a state for each block instead.
 //
 // Each of the two warpgroups, W, has one of the two blocks of the window, and one of the two
 // softmaxes and its half of the state; both have the scores as [queries, keys], of the same
@@ -53,7 +54,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
 using pass_walk =
-    std::conditional_t<Config::outputs, gradient_walk<Config>, run_state_walk<Config>>;
+    std::conditional_t<Config::outputs, gradient_walk<Config>, part_state_walk<Config>>;
 
 template <class Config>
 __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)

@@ -128,16 +128,18 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
     }
   }
 
-  // The state that a run begins with: what those before it add, or of keys those behind it.
+  // The state that a run begins with: what the parts of the runs before it add, or of keys of those
+  // behind it.
   KITTENS_DEVICE void load_state() {
     zero(state);
     const int column = warpgroup::laneid();
     float sum = 0;
-    constexpr int kNext = Config::is_queries ? 1 : -1;
     if constexpr (Config::outputs) {
+      const int parts = (Config::is_queries ? run.index : p.runs - 1 - run.index) * p.parts;
 #pragma unroll 1
-      for (int i = Config::is_queries ? 0 : p.runs - 1; i != run.index; i += kNext) {
-        const float4* from = state_of(i);
+      for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
+        const int part = Config::is_queries ? i : (p.runs - 1) * p.parts - 1 - i;
+        const float4* from = state_of(part);
 #pragma unroll
         for (int j = 0; j < kWidth / 8; ++j) {
           const float4 x = arch::load_global(from + 128 * j);
@@ -147,13 +149,13 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
           to[2] += x.z;
           to[3] += x.w;
         }
-        if (column < kHalf) sum += arch::load_global(run_sums(i) + column);
+        if (column < kHalf) sum += arch::load_global(part_sums(part) + column);
       }
       publish_state();
     }
     if (column < kHalf) shared.state_sums[W].data[column] = sum;
   }
-  // What a run adds.
+  // What a part adds.
   KITTENS_DEVICE void store_state() {
     float4* to = state_of(run.index);
 #pragma unroll
@@ -163,7 +165,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
     }
     const int column = warpgroup::laneid();
     if (column < kHalf) {
-      arch::store_global(run_sums(run.index) + column, shared.state_sums[W].data[column]);
+      arch::store_global(part_sums(run.index) + column, shared.state_sums[W].data[column]);
     }
   }
 
@@ -211,14 +213,14 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
                       (block_of(step) + Config::first_of_window + i) * kBlock, run.head);
     }
   }
-  KITTENS_DEVICE int64_t state_index(int of_run) const {
-    return int64_t{of_run} * p.batch * p.heads + this->head();
+  KITTENS_DEVICE int64_t state_index(int part) const {
+    return int64_t{part} * p.batch * p.heads + this->head();
   }
-  KITTENS_DEVICE float4* state_of(int of_run) const {
-    return p.run_states + (state_index(of_run) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
+  KITTENS_DEVICE float4* state_of(int part) const {
+    return p.part_states + (state_index(part) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
   }
-  KITTENS_DEVICE float* run_sums(int of_run) const {
-    return p.state_sums + state_index(of_run) * kWidth + W * kHalf;
+  KITTENS_DEVICE float* part_sums(int part) const {
+    return p.state_sums + state_index(part) * kWidth + W * kHalf;
   }
 };
 

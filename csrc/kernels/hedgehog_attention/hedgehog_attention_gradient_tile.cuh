@@ -22,6 +22,7 @@ struct hedgehog_pass_config {
   static constexpr bool is_states = pass == hedgehog_pass::states;
   static constexpr bool is_queries = pass == hedgehog_pass::queries;
   static constexpr bool is_keys = pass == hedgehog_pass::keys;
+  static constexpr bool is_of_parts = false;  // else a block of threads has a run
   // The first of the two blocks in the window of block b is b + first_of_window.
   static constexpr int first_of_window = is_queries ? -1 : 0;
 
@@ -31,18 +32,18 @@ struct hedgehog_pass_config {
   using state_tile = st<T, kHalf, kWidth>;  // of one of the two softmaxes, [features, values]
 };
 
-// Hopper's, of queries or of keys. Outputs: else what the window's blocks of a run add to the state
-// alone.
+// Hopper's, of queries or of keys. Outputs: else what the window's blocks of a part of a run add to
+// the state alone.
 template <class T, int Pass, bool Outputs>
 struct hedgehog_gradient_config : hedgehog_pass_config<T, Pass> {
   static constexpr bool generic = false;
-  static constexpr bool outputs = Outputs;
+  static constexpr bool outputs = Outputs, is_of_parts = !Outputs;
   static constexpr int blocks_per_multiprocessor = Outputs ? 1 : 2;
 };
 
 // What a pass is given, beside the tensors that either kernel reads and writes in tiles.
 struct gradient_arguments {
-  float* state_sums;    // [B · H, blocks, features]; Hopper: [runs, B · H, features]
+  float* state_sums;    // [B · H, blocks, features]; Hopper: [parts, B · H, features]
   float4* factors;      // [B · H, blocks · 64], of queries: below
   float* map_parts;     // gradients of the map, [B, runs, H, kWidth, kHalf]
   float* weight_parts;  // [B, runs, H]
@@ -51,7 +52,9 @@ struct gradient_arguments {
   int batch, length, heads, blocks;  // B, S, H, of S
   int head_dim, value_dim;           // columns of q and k, and of v: tiles have zeros behind them
   int runs, run_blocks;              // of a sequence; blocks of a run
-  float scale, score_scale;          // of scores; and to log₂
+  int parts, part_blocks;            // of a run, likewise
+  bool passed;  // the last part of a run, of keys the first one, has the sum of all up to it
+  float scale, score_scale;  // of scores; and to log₂
   bool wants_row_gradients, wants_value_gradients;
 };
 
@@ -60,12 +63,14 @@ struct hedgehog_gradient_arguments : gradient_arguments {
   tma_sequence_map<typename Config::token_tile> rows, row_values, window, window_values;
   tma_sequence_map<typename Config::square> row_gradients, value_gradients;
   tma_map<typename Config::map_tile> map, window_map;
-  float4* run_states;  // [runs, B · H, two softmaxes, 16, 128 threads]; or null: one run
+  float4* part_states;  // [parts, B · H, two softmaxes, 16, 128 threads]; or null: one run
 };
 
-// What a block of threads works on: a run of blocks of tokens of a head.
+// What a block of threads works on: a run of blocks of tokens of a head; or a part of one, of all
+// that another one begins behind: all runs but the last one, or of keys the first one.
 struct block_run {
-  int batch, head, index;
+  int batch, head;
+  int index;         // of the run, or of the part among those of all such runs
   int begin, count;  // of blocks
 
   template <class Config>
@@ -76,14 +81,22 @@ struct block_run {
       of_all /= extent;
       return index;
     };
+    const auto least = [](int a, int b) { return a < b ? a : b; };
     block_run r;
     r.head = take(p.heads);
-    r.index = take(p.runs);
+    r.index = take(Config::is_of_parts ? (p.runs - 1) * p.parts : p.runs);
     r.batch = of_all;
-    r.begin = r.index * p.run_blocks;
-    // Of the last two blocks of keys there is no state.
-    const int left = p.blocks - (Config::is_states ? 2 : 0) - r.begin;
-    r.count = left < p.run_blocks ? left : p.run_blocks;
+    if constexpr (Config::is_of_parts) {
+      const int run = r.index / p.parts + (Config::is_keys ? 1 : 0);
+      const int before = r.index % p.parts * p.part_blocks;
+      r.begin = run * p.run_blocks + before;
+      // Of the last run there may be less parts: none of their blocks.
+      r.count = least(p.part_blocks, least(p.run_blocks - before, p.blocks - r.begin));
+    } else {
+      r.begin = r.index * p.run_blocks;
+      // Of the last two blocks of keys there is no state.
+      r.count = least(p.run_blocks, p.blocks - (Config::is_states ? 2 : 0) - r.begin);
+    }
     return r;
   }
 };

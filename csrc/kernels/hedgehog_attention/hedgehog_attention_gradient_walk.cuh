@@ -71,10 +71,10 @@ class gradient_walk : gradient_base<Config> {
       const auto dz = await();
       this->differentiate_window(s, d, factors);
       this->differentiate_features(x, g, dz);
-      warpgroup::store(shared.weights[W], d);
-      warpgroup::store(shared.features[W], x);
+      warpgroup::store_unfenced(shared.weights[W], d);
+      warpgroup::store_unfenced(shared.features[W], x);
     }
-    warpgroup::store(shared.d_scores[W], s);
+    warpgroup::store_unfenced(shared.d_scores[W], s);
     warpgroup::store(shared.d_logits[W], g);
     this->meet();  // all operands are there, and the products above are done
     if (this->brings()) this->request_row_values(step + 1);
@@ -127,7 +127,7 @@ class gradient_walk : gradient_base<Config> {
     warpgroup::mma_async_wait<0>(d_rows, d_map);
     this->meet();  // rows, keys, and gradients of scores and logits have been read
     request_rows_and_window(step + 1);
-    end_step(step, [&] { warpgroup::store(shared.d_scores[W], d_rows); });
+    end_step(step, [&] { warpgroup::store_unfenced(shared.d_scores[W], d_rows); });
   }
 
   KITTENS_DEVICE void multiply_back_keys(int step) {
@@ -148,12 +148,12 @@ class gradient_walk : gradient_base<Config> {
     warpgroup::mma_async_wait<1>(d_rows, d_map);
     this->meet();  // rows, queries, and gradients of scores and logits have been read
     request_rows_and_window(step + 1);
-    warpgroup::store(shared.d_scores[W], d_rows);
+    warpgroup::store_unfenced(shared.d_scores[W], d_rows);
     warpgroup::mma_async_wait<0>(d_values);
     this->meet();  // weights, features and the state have been read
     warpgroup::store(shared.features[W], x);
     this->meet_own();  // all features of W are there
-    end_step(step, [&] { warpgroup::store(shared.weights[W], d_values); });
+    end_step(step, [&] { warpgroup::store_unfenced(shared.weights[W], d_values); });
   }
 
   KITTENS_DEVICE void request_rows_and_window(int step) {
@@ -173,6 +173,7 @@ class gradient_walk : gradient_base<Config> {
       this->publish_state();
     } else {
       store();
+      arch::fence_async_proxy();
     }
     this->meet();  // results and the state are there, and the window's values have been read
     if (this->brings()) this->request_window_values(step + 1);
@@ -180,9 +181,9 @@ class gradient_walk : gradient_base<Config> {
   }
 };
 
-// What the blocks that enter in a run add to the state.
+// What the blocks that enter in a part of a run add to the state.
 template <class Config>
-class run_state_walk : gradient_base<Config> {
+class part_state_walk : gradient_base<Config> {
   using base = gradient_base<Config>;
   using base::W, base::entering_block, base::p, base::run, base::shared, base::state;
 
@@ -190,8 +191,6 @@ class run_state_walk : gradient_base<Config> {
   using base::base;
 
   KITTENS_DEVICE void consume() {
-    // No run begins with those of the last one, or of keys of the first one.
-    if (run.index == (Config::is_queries ? p.runs - 1 : 0)) return;
     if (this->brings()) {
       this->request_maps();
       request(0);

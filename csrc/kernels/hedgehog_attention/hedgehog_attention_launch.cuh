@@ -41,15 +41,21 @@ void launch_hedgehog_config(const hedgehog_attention_params& params, host::strea
   a.y = decltype(a.y)::of(view(t.y, p.length, p.value_dim, {p.length * row, row, p.value_dim}));
   a.q_map = decltype(a.q_map)::of(map(t.q_map));
   a.k_map = decltype(a.k_map)::of(map(t.k_map));
-  const int64_t blocks = set_arguments(a, params);
+  set_arguments(a, params);
   host::launch(hedgehog_attention_forward<Config>,
-               {{blocks}, {kThreads}, sizeof(hedgehog_attention_forward_shared<Config>)}, s, a);
+               {{blocks_of(a, Config::outputs)},
+                {kThreads},
+                sizeof(hedgehog_attention_forward_shared<Config>)},
+               s, a);
 }
 
-// The states of the segments, where there is more than one, and then the outputs.
+// What segments begin with, where there is more than one, and then the outputs.
 template <class T, int Columns>
 void launch_hedgehog_columns(const hedgehog_attention_params& p, host::stream s) {
-  if (p.segment_kv != nullptr) launch_hedgehog_config<hedgehog_config<T, Columns, false>>(p, s);
+  if (p.part_kv != nullptr) {
+    launch_hedgehog_config<hedgehog_config<T, Columns, false>>(p, s);
+    pass_states(p, Columns, s);
+  }
   launch_hedgehog_config<hedgehog_config<T, Columns, true>>(p, s);
 }
 template <class T>

@@ -16,6 +16,7 @@ using kittens::host::text;
 constexpr int64_t kMost = std::numeric_limits<int>::max();
 // Below, a segment's own state costs about as much as it gains.
 constexpr int64_t kFewestBlocks = 8;
+constexpr int64_t kFewestBlocksOfPart = 4;
 constexpr int64_t kMostBlocksOfHead = 65;  // of threads, of a sum: hedgehog_attention_sums.cuh
 constexpr int64_t kMostRuns = 8;           // of a sequence, where its heads alone occupy the device
 constexpr int64_t kFeatures = 2 * kHedgehogMapColumns;
@@ -31,6 +32,14 @@ int64_t blocks_of_segment(const hedgehog_attention_problem& p, const device& d) 
   const int64_t blocks = blocks_of(p), streams = std::max<int64_t>(1, p.batch * p.heads);
   const int64_t segments = std::max<int64_t>(1, d.multiprocessors / streams);
   return 2 * ceil_div(std::max(ceil_div(blocks, segments), std::min(blocks, kFewestBlocks)), 2);
+}
+
+// The parts of `cut` segments, of which each has so many blocks, whose states are found first: as
+// many as there is room for at a time. Of an even number of blocks where a step is two.
+int64_t blocks_of_part(int64_t segment_blocks, int64_t cut, int64_t room, int64_t step) {
+  const int64_t parts = std::max<int64_t>(1, room / std::max<int64_t>(1, cut));
+  const int64_t blocks = std::max(ceil_div(segment_blocks, parts), kFewestBlocksOfPart);
+  return step * ceil_div(std::min(segment_blocks, blocks), step);
 }
 
 bool takes_generic_backward(const device& d) {
@@ -61,12 +70,15 @@ int64_t blocks_of_run(const hedgehog_attention_problem& p, const device& d, bool
 struct workspace_places {
   int64_t states, state_sums, factors, q_map_parts, k_map_parts, weight_parts, size = 0;
 
-  workspace_places(const hedgehog_attention_problem& p, int64_t run_blocks, bool generic) {
-    const int64_t blocks = p.batch * p.heads * blocks_of(p);
-    const int64_t runs = ceil_div(blocks_of(p), run_blocks), parts = p.batch * p.heads * runs;
+  explicit workspace_places(const hedgehog_attention_backward_plan& plan) {
+    const hedgehog_attention_problem& p = plan.problem.forward;
+    const int64_t streams = p.batch * p.heads, blocks = streams * blocks_of(p);
+    const int64_t runs = ceil_div(blocks_of(p), plan.run_blocks), parts = streams * runs;
+    const bool generic = plan.has_block_states;
     constexpr int64_t kFloat = sizeof(float), kType = 2;
-    // The generic kernel has a state for each block, and Hopper's one for each of several runs.
-    const int64_t states_of = generic ? blocks : runs > 1 ? parts : 0;
+    // The generic kernel has a state for each block, and Hopper's one for each part of a run.
+    const int64_t states_of =
+        generic ? blocks : streams * (runs - 1) * ceil_div(plan.run_blocks, plan.part_blocks);
     const auto take = [&](int64_t bytes) {
       const int64_t place = size;
       size += ceil_div(bytes, 256) * 256;
@@ -129,8 +141,9 @@ hedgehog_attention_plan plan(const hedgehog_attention_problem& p, const device& 
   refuse_unsupported(kernel.name(), p);
   if (p.length < 1) throw error("hedgehog_attention: length must be at least 1, got 0");
   hedgehog_attention_plan plan{{p, kernel.on(d)}, blocks_of_segment(p, d)};
-  const int64_t segments = ceil_div(blocks_of(p), plan.segment_blocks);
-  if (segments > 1) plan.workspace.bytes = segments * p.batch * p.heads * kStateBytes;
+  const int64_t cut = p.batch * p.heads * (ceil_div(blocks_of(p), plan.segment_blocks) - 1);
+  plan.part_blocks = blocks_of_part(plan.segment_blocks, cut, d.multiprocessors, 2);
+  plan.workspace.bytes = cut * ceil_div(plan.segment_blocks, plan.part_blocks) * kStateBytes;
   return plan;
 }
 
@@ -145,8 +158,12 @@ hedgehog_attention_backward_plan plan(const hedgehog_attention_backward_problem&
   }
   const bool generic = takes_generic_backward(d);
   hedgehog_attention_backward_plan plan{
-      {p, kernel.on(d)}, blocks_of_run(p.forward, d, generic), generic};
-  plan.workspace.bytes = workspace_places(p.forward, plan.run_blocks, generic).size;
+      {p, kernel.on(d)}, blocks_of_run(p.forward, d, generic), 0, generic};
+  const int64_t cut =
+      p.forward.batch * p.forward.heads * (ceil_div(blocks_of(p.forward), plan.run_blocks) - 1);
+  // Two blocks of threads a multiprocessor.
+  plan.part_blocks = blocks_of_part(plan.run_blocks, cut, 2 * d.multiprocessors, 1);
+  plan.workspace.bytes = workspace_places(plan).size;
   return plan;
 }
 
@@ -159,20 +176,21 @@ hedgehog_attention_step_plan plan(const hedgehog_attention_step_problem& p, cons
 void launch(const hedgehog_attention_plan& plan, const hedgehog_attention_tensors& t,
             const workspace& work, stream s) {
   const hedgehog_attention_problem& p = plan.problem;
-  const int64_t segments = ceil_div(blocks_of(p), plan.segment_blocks);
-  auto* const memory = segments == 1 ? nullptr : static_cast<float*>(work.memory);
-  const int64_t kv_elements = segments * p.batch * p.heads * kFeatures * kHedgehogHeadDim;
+  const int64_t states = plan.workspace.bytes / kStateBytes;
+  auto* const memory = states == 0 ? nullptr : static_cast<float*>(work.memory);
+  const int64_t kv_elements = states * kFeatures * kHedgehogHeadDim;
   plan.kernel.launch({.problem = p,
                       .tensors = t,
-                      .segment_kv = memory,
-                      .segment_sum = memory == nullptr ? nullptr : memory + kv_elements,
-                      .segment_blocks = plan.segment_blocks},
+                      .part_kv = memory,
+                      .part_sum = memory == nullptr ? nullptr : memory + kv_elements,
+                      .segment_blocks = plan.segment_blocks,
+                      .part_blocks = plan.part_blocks},
                      s);
 }
 
 void launch(const hedgehog_attention_backward_plan& plan,
             const hedgehog_attention_backward_tensors& t, const workspace& work, stream s) {
-  const workspace_places places(plan.problem.forward, plan.run_blocks, plan.has_block_states);
+  const workspace_places places(plan);
   auto* const memory = static_cast<char*>(work.memory);
   const auto floats = [&](int64_t place) { return reinterpret_cast<float*>(memory + place); };
   plan.kernel.launch({.problem = plan.problem,
@@ -183,7 +201,8 @@ void launch(const hedgehog_attention_backward_plan& plan,
                       .q_map_parts = floats(places.q_map_parts),
                       .k_map_parts = floats(places.k_map_parts),
                       .weight_parts = floats(places.weight_parts),
-                      .run_blocks = plan.run_blocks},
+                      .run_blocks = plan.run_blocks,
+                      .part_blocks = plan.part_blocks},
                      s);
 }
 

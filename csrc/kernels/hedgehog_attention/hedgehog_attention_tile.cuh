@@ -41,12 +41,16 @@ struct forward_arguments {
   const float* initial_sum;  // [B, H, features], or null
   float* final_kv;           // null: not wanted
   float* final_sum;
-  float* segment_kv;  // [segments, B, H, features, values]
-  float* segment_sum;
+  // [parts of all segments but the last, B, H, features, values], but of Hopper's kernel
+  // [parts, B, H, two softmaxes, pieces of four values, 128 threads].
+  float* part_kv;
+  float* part_sum;               // [parts, B, H, features]
   int batch, length, heads;      // B, S, H
   int head_dim, value_dim;       // columns of q and k, and of v: tiles have zeros behind them
   int missing;                   // rows of the window before q, of which k and v have none: 64 or 0
   int segments, segment_blocks;  // of a sequence; blocks of a segment, even
+  int parts, part_blocks;        // of a segment, likewise
+  bool passed;                   // the last part of a segment has the sum of all up to it
   float score_scale;             // to log₂
 };
 
@@ -56,16 +60,18 @@ struct hedgehog_arguments : forward_arguments {
   tma_map<typename Config::map_tile> q_map, k_map;
 };
 
-// What a block of threads works on: a segment of a head's sequence. Blocks of keys are counted from
-// the one before the first query, so that query block b has the keys b and b + 1 in its window, and
-// those before b in its state.
+// What a block of threads works on: a segment of a head's sequence, or without outputs a part of
+// one that others follow. Blocks of keys are counted from the one before the first query, so that
+// query block b has the keys b and b + 1 in its window, and those before b in its state.
 struct block_stream {
-  int batch, head, segment;
+  int batch, head;
+  int index;      // of the segment, or of the part among those of all segments
   int begin;      // block
   int count;      // of blocks
   int steps;      // of two blocks
   int first_row;  // of the keys, the first that exists
 
+  template <class Config>
   KITTENS_DEVICE static block_stream of(const forward_arguments& p) {
     int of_all = arch::block_x();
     const auto take = [&](int extent) {
@@ -75,11 +81,17 @@ struct block_stream {
     };
     block_stream s;
     s.head = take(p.heads);
-    s.segment = take(p.segments);
+    s.index = take(Config::outputs ? p.segments : (p.segments - 1) * p.parts);
     s.batch = of_all;
-    const int all = (p.length + kBlock - 1) / kBlock;
-    s.begin = s.segment * p.segment_blocks;
-    s.count = all - s.begin < p.segment_blocks ? all - s.begin : p.segment_blocks;
+    if constexpr (Config::outputs) {
+      const int all = (p.length + kBlock - 1) / kBlock;
+      s.begin = s.index * p.segment_blocks;
+      s.count = all - s.begin < p.segment_blocks ? all - s.begin : p.segment_blocks;
+    } else {
+      const int before = s.index % p.parts * p.part_blocks, left = p.segment_blocks - before;
+      s.begin = s.index / p.parts * p.segment_blocks + before;
+      s.count = left < p.part_blocks ? left : p.part_blocks;
+    }
     s.steps = (s.count + 1) / 2;
     s.first_row = p.first != nullptr ? arch::load_global(p.first + s.batch) : p.missing;
     return s;

@@ -14,6 +14,8 @@ in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
 in_walk = partial(Mistake, file=f"{_FILE}_gradient_walk.cuh")
 in_base = partial(Mistake, file=f"{_FILE}_gradient_base.cuh")
+in_passing = partial(Mistake, file=f"{_FILE}_state_passing.cuh")
+in_gradient_tile = partial(Mistake, file=f"{_FILE}_gradient_tile.cuh")
 in_rows = partial(Mistake, file=f"{_FILE}_gradient_rows.cuh")
 
 WRONG = r"relative|CHECK"
@@ -95,9 +97,33 @@ MISTAKES = (
     ),
     in_tile(
         "all_segments_begin_at_the_first_block",
-        "s.begin = s.segment * p.segment_blocks;",
+        "s.begin = s.index * p.segment_blocks;",
         "s.begin = 0;",
         rf"{RACE}|{WRONG}",
+    ),
+    in_tile(
+        "all_parts_begin_where_their_segments_do",
+        "s.begin = s.index / p.parts * p.segment_blocks + before;",
+        "s.begin = s.index / p.parts * p.segment_blocks;",
+        WRONG,
+    ),
+    in_passing(
+        "segments_begin_with_the_last_part_alone",
+        "      if ((first + i + 1) % p.parts == 0) {\n",
+        "      if (false) {\n",
+        WRONG,
+    ),
+    in_passing(
+        "states_of_keys_are_added_up_from_the_front",
+        "return Reverse ? p.slots - 1 - i : i;",
+        "return i;",
+        WRONG,
+    ),
+    in_gradient_tile(
+        "parts_of_keys_are_those_of_queries",
+        "r.index / p.parts + (Config::is_keys ? 1 : 0);",
+        "r.index / p.parts;",
+        WRONG,
     ),
     in_walk(
         "operands_are_read_before_both_have_written",
@@ -133,8 +159,9 @@ MISTAKES = (
     ),
     in_rows(
         "the_maximum_has_no_gradient",
-        "                                (is_largest >> i & 1 ? of_largest[half] : 0.0f));",
-        "                                0.0f);",
+        "      if (weight == 1) s.data[0][i] -= of_largest[half];\n"
+        "      const float feature = f.data[0][i];\n",
+        "      const float feature = f.data[0][i];\n",
         WRONG,
     ),
     in_rows(
@@ -151,8 +178,8 @@ MISTAKES = (
     ),
     in_base(
         "runs_begin_without_a_state",
-        "        float* to = state.data[0] + 4 * j;\n          to[0] += x.x;\n",
-        "        float* to = state.data[0] + 4 * j;\n",
+        "          to[0] += x.x;\n",
+        "",
         WRONG,
     ),
     in_base(

@@ -26,6 +26,7 @@ TARGETS = {
     f"{_FOLDER}_gradient_rows.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_tile.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_walk.cuh": (BACKWARD,),
+    f"{_FOLDER}_state_passing.cuh": (PROGRAM, BACKWARD),
     f"{_FOLDER}_sums.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_step.cuh": (STEP,),
     f"{_FOLDER}_step_vectors.cuh": (STEP,),
@@ -181,7 +182,7 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         f"{_FOLDER}_gradient_walk.cuh",
-        "run_state_walk::full",
+        "part_state_walk::full",
         "limit 2/2 more|equality negated",
         "of two barriers each stage has one, whichever it is",
     ),

@@ -56,9 +56,11 @@ struct hedgehog_attention_tensors {
   float* final_sum = nullptr;
 };
 
-// Where heads are few, sequences are cut into segments. The workspace is a state for each.
+// Where heads are few, sequences are cut into segments, and all but the last of those into parts.
+// The workspace is a state for each part.
 struct hedgehog_attention_plan : plain_plan<hedgehog_attention_problem, hedgehog_attention_params> {
   int64_t segment_blocks = 0;  // of 64 tokens
+  int64_t part_blocks = 0;
 };
 
 // Of sequences that begin: without a window, or a state, before them.
@@ -87,10 +89,11 @@ struct hedgehog_attention_backward_tensors {
 };
 
 // The workspace has four numbers a token; and a state for each block of 64 tokens, in `type`, or of
-// Hopper's kernel, where sequences are cut into runs, one for each of those, in float32.
+// Hopper's kernel, where sequences are cut into runs, one for each of their parts, in float32.
 struct hedgehog_attention_backward_plan
     : plain_plan<hedgehog_attention_backward_problem, hedgehog_attention_backward_params> {
   int64_t run_blocks = 0;         // blocks of tokens of a block of threads
+  int64_t part_blocks = 0;        // … of one that finds a state
   bool has_block_states = false;  // else states of runs
 };
 

@@ -20,7 +20,7 @@ constexpr int kWidth = 128, kColumns = 64, kBlock = 64;  // kWidth: of tiles
 
 struct call {
   int batch, length, heads;
-  int run_blocks = 100;
+  int run_blocks = 100, part_blocks = 100;
   float map_size = 0.1f;
   bool repeats = false;  // k(2 j) is k(2 j + 1), and equal scores are the largest
   bool all = true;       // gradients are wanted: else that of q alone
@@ -179,13 +179,15 @@ void check(const call& c) {
     beta_in[h] = 0.75f + h;
   }
   const int blocks = (c.length + kBlock - 1) / kBlock, streams = c.batch * c.heads;
-  const int parts = streams * ((blocks + c.run_blocks - 1) / c.run_blocks);
+  const int runs = (blocks + c.run_blocks - 1) / c.run_blocks, parts = streams * runs;
+  const int states_of =
+      std::max(blocks, 2 * (runs - 1) * ((c.run_blocks + c.part_blocks - 1) / c.part_blocks));
   const buffer<bf16> q(q_in), k(k_in), v(v_in), dy(dy_in), q_map(q_map_in), k_map(k_map_in);
   const buffer<float> alpha(alpha_in), beta(beta_in);
   const buffer<bf16> dq(size), dk(size), dv(values), dq_map(row * kColumns), dk_map(row * kColumns);
   const buffer<float> dalpha(c.heads), dbeta(c.heads);
-  const buffer<bf16> states(size_t(streams) * blocks * kWidth * kWidth);
-  const buffer<float> state_sums(size_t(streams) * blocks * kWidth),
+  const buffer<bf16> states(size_t(streams) * states_of * kWidth * kWidth);
+  const buffer<float> state_sums(size_t(streams) * states_of * kWidth),
       factors(size_t(streams) * blocks * kBlock * 4), q_map_parts(parts * kWidth * kColumns),
       k_map_parts(parts * kWidth * kColumns), weight_parts(parts);
   const auto strides = [&](int64_t width) {
@@ -226,7 +228,8 @@ void check(const call& c) {
        .q_map_parts = q_map_parts.data(),
        .k_map_parts = k_map_parts.data(),
        .weight_parts = weight_parts.data(),
-       .run_blocks = c.run_blocks});
+       .run_blocks = c.run_blocks,
+       .part_blocks = c.part_blocks});
 
   comparison of_q, of_k, of_v, of_q_map, of_k_map, of_weights;
   const auto got_q = dq.get();
@@ -286,6 +289,12 @@ TEST(more_states_than_loads_under_way) { check({.batch = 1, .length = 650, .head
 #endif
 TEST(runs) { check({.batch = 2, .length = 250, .heads = 1, .run_blocks = 2}); }
 TEST(long_runs) { check({.batch = 1, .length = 460, .heads = 1, .run_blocks = 6}); }
+TEST(runs_of_parts) {
+  check({.batch = 1, .length = 650, .heads = 2, .run_blocks = 5, .part_blocks = 2});
+}
+TEST(more_parts_than_loads_under_way) {
+  check({.batch = 1, .length = 530, .heads = 1, .run_blocks = 2, .part_blocks = 1});
+}
 TEST(equal_scores) { check({.batch = 1, .length = 200, .heads = 1, .repeats = true}); }
 TEST(logits_whose_exponentials_overflow) {
   check({.batch = 1, .length = 200, .heads = 1, .map_size = 4});

@@ -21,7 +21,7 @@ struct call {
   int batch, length, heads;
   bool window;           // before the first query
   bool missing = false;  // some of its rows do not exist
-  int segment_blocks = 100;
+  int segment_blocks = 100, part_blocks = 100;
   float map_size = 0.1f;
   int head_dim = 128, value_dim = 128;
 };
@@ -176,12 +176,13 @@ void check(const call& c) {
   }
   for (int b = 0; b < c.batch; ++b) in.first[b] = c.missing ? 37 + b : 0;
   const int segments = ((c.length + kBlock - 1) / kBlock + c.segment_blocks - 1) / c.segment_blocks;
+  const int parts = (segments - 1) * ((c.segment_blocks + c.part_blocks - 1) / c.part_blocks);
 
   const buffer<bf16> q(in.q), k(in.k), v(in.v), q_map(in.q_map), k_map(in.k_map),
       y(c.batch * c.length * values);
   const buffer<float> alpha(in.alpha), beta(in.beta), kv(in.kv), sum(in.sum),
-      final_kv(in.kv.size()), final_sum(in.sum.size()), segment_kv(segments * in.kv.size()),
-      segment_sum(segments * in.sum.size());
+      final_kv(in.kv.size()), final_sum(in.sum.size()), part_kv(parts * streams * kFeatures * 128),
+      part_sum(parts * in.sum.size());
   const buffer<int> first(in.first);
   const auto strides = [&](int64_t rows, int64_t width) {
     const int64_t token = c.heads * width;
@@ -211,9 +212,10 @@ void check(const call& c) {
                    .initial_sum = sum.data(),
                    .final_kv = final_kv.data(),
                    .final_sum = final_sum.data()},
-       .segment_kv = segments > 1 ? segment_kv.data() : nullptr,
-       .segment_sum = segments > 1 ? segment_sum.data() : nullptr,
-       .segment_blocks = c.segment_blocks});
+       .part_kv = segments > 1 ? part_kv.data() : nullptr,
+       .part_sum = segments > 1 ? part_sum.data() : nullptr,
+       .segment_blocks = c.segment_blocks,
+       .part_blocks = c.part_blocks});
   compare(c, in, {y.get(), final_kv.get(), final_sum.get()});
 }
 
@@ -229,6 +231,22 @@ TEST(segments) {
 }
 TEST(segments_of_several_steps) {
   check({.batch = 1, .length = 640, .heads = 1, .window = false, .segment_blocks = 4});
+}
+TEST(segments_of_parts) {
+  check({.batch = 1,
+         .length = 690,
+         .heads = 2,
+         .window = false,
+         .segment_blocks = 6,
+         .part_blocks = 4});
+}
+TEST(more_parts_than_loads_under_way) {
+  check({.batch = 1,
+         .length = 1230,
+         .heads = 1,
+         .window = true,
+         .segment_blocks = 6,
+         .part_blocks = 2});
 }
 TEST(logits_whose_exponentials_overflow) {
   check({.batch = 1, .length = 200, .heads = 1, .window = false, .map_size = 4});
