@@ -49,14 +49,15 @@ class feature_sums {
   }
   // Features of a block, by softmax.
   KITTENS_DEVICE void add(const st<T, kBlock, kHalf> (&features)[2]) {
-    const auto& tile = features[softmax];
+    using tile = st<T, kBlock, kHalf>;
+    const int first = tile::index(half * 4, column);
     float of_x = 0, of_y = 0;
-#pragma unroll 16
+#pragma unroll
     for (int i = 0; i < kBlock / 2; ++i) {
       // Four of eight rows each, whose pieces of 16 bytes lie in other banks.
-      const int row = i / 4 * 8 + half * 4 + i % 4;
+      const int at = detail::moved_index<tile>(first, i / 4 * 8 + i % 4, 0);
       float a, b;
-      unpack<T>(a, b, *reinterpret_cast<const uint32_t*>(&tile(row, column)));
+      unpack<T>(a, b, *reinterpret_cast<const uint32_t*>(&features[softmax].data[at]));
       of_x += a;
       of_y += b;
     }
