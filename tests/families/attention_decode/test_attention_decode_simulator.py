@@ -83,16 +83,16 @@ def test_append_against_float64(case):
     append_cases.check_case(case, inputs, results)
 
 
-PAIRED = Case((200, 5), 1, 8, 2, 80, page=64, table=4096)
+PAIRED = Case((200, 5), 1, 8, 2, 80, page=64, table=2048)
 
 
 @pytest.mark.parametrize(
     ("case", "key_heads"),
     [
         (PAIRED, 2),
-        (dataclasses.replace(PAIRED, table=4095), 1),
+        (dataclasses.replace(PAIRED, table=2047), 1),
         (dataclasses.replace(PAIRED, layout="heads_first"), 1),
-        (dataclasses.replace(PAIRED, key_heads=1, table=8192), 1),
+        (dataclasses.replace(PAIRED, key_heads=1, table=4096), 1),
         (dataclasses.replace(PAIRED, head_dim=96), 1),
         (dataclasses.replace(PAIRED, head_dim=64), 1),
     ],

@@ -90,9 +90,9 @@ MISTAKES = (
         WRONG,
     ),
     in_features(
-        "sums_of_odd_blocks_are_those_of_even_ones",
-        "features[block][softmax];",
-        "features[0][softmax];",
+        "sums_of_the_second_softmax_are_those_of_the_first",
+        "features[softmax].data[at]",
+        "features[0].data[at]",
         WRONG,
     ),
     in_tile(

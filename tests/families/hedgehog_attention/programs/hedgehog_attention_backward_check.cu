@@ -292,8 +292,8 @@ TEST(long_runs) { check({.batch = 1, .length = 460, .heads = 1, .run_blocks = 6}
 TEST(runs_of_parts) {
   check({.batch = 1, .length = 650, .heads = 2, .run_blocks = 5, .part_blocks = 2});
 }
-TEST(more_parts_than_loads_under_way) {
-  check({.batch = 1, .length = 530, .heads = 1, .run_blocks = 2, .part_blocks = 1});
+TEST(states_that_are_passed_on) {  // of ten parts
+  check({.batch = 1, .length = 650, .heads = 1, .run_blocks = 2, .part_blocks = 1});
 }
 TEST(equal_scores) { check({.batch = 1, .length = 200, .heads = 1, .repeats = true}); }
 TEST(logits_whose_exponentials_overflow) {

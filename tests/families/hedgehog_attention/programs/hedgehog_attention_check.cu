@@ -240,7 +240,7 @@ TEST(segments_of_parts) {
          .segment_blocks = 6,
          .part_blocks = 4});
 }
-TEST(more_parts_than_loads_under_way) {
+TEST(states_that_are_passed_on) {  // of nine parts
   check({.batch = 1,
          .length = 1230,
          .heads = 1,
