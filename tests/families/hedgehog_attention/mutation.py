@@ -44,6 +44,7 @@ HOST_SIDE = (
     f"{_FOLDER}_step_launch.cuh",
 )
 
+_PASSING = f"{_FOLDER}_state_passing.cuh"
 _VECTORS = f"{_FOLDER}_step_vectors.cuh"
 _STEP = "hedgehog_vectors_step"
 BUTTERFLY = "a step of 3 · lanes takes a lane to every other one, too"
@@ -131,12 +132,6 @@ LISTED: tuple[Listed, ...] = (
         "all scores are off by the same, and their softmax is what it was",
     ),
     Listed(
-        f"{_FOLDER}_features.cuh",
-        "feature_sums::add",
-        "equality 2/2 negated",
-        "what either block's threads begin with is added up",
-    ),
-    Listed(
         f"{_FOLDER}_generic.cuh",
         "hedgehog_generic_block::score",
         "limit 6/6 more",
@@ -179,6 +174,20 @@ LISTED: tuple[Listed, ...] = (
         "hedgehog_generic_block::request_queries",
         "argument less",
         "no query has a number below 0",
+    ),
+    Listed(_PASSING, "", "start [12]/2 .*", TUNING),
+    Listed(_PASSING, "hedgehog_attention_state_passing", "start 1/4 .*", TUNING),
+    Listed(
+        _PASSING,
+        "hedgehog_attention_state_passing",
+        "bound 3/7 shifted",
+        "nothing is left to load or to add up",
+    ),
+    Listed(
+        _PASSING,
+        "hedgehog_attention_state_passing",
+        "guard 4/4 always",
+        "slots that nobody reads have their sums, too",
     ),
     Listed(
         f"{_FOLDER}_gradient_walk.cuh",
