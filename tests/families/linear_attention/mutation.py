@@ -52,6 +52,18 @@ OF_TILES = "64 / 15 is 4 too, and 32 / 15 is 2"
 LISTED: tuple[Listed, ...] = (
     Listed(
         "linear_attention_state.cuh",
+        "for_each_element",
+        "term 4/10 double",
+        "of the pair's number it matters whether it is odd: tile::across",
+    ),
+    Listed(
+        "linear_attention_anchors.cuh",
+        "places_of_anchors::of",
+        "guard never",
+        "places that nobody reads where no anchors are wanted",
+    ),
+    Listed(
+        "linear_attention_state.cuh",
         "store_state",
         "limit 1/2 .*",
         "the first thread is one of them, and all have the same",

@@ -2,6 +2,7 @@
 #include "attention_decode.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <kittens.cuh>
 #include <limits>
 
@@ -25,8 +26,8 @@ struct problem {
   double scale = 0.125, softcap = 0;
   bool sinks = false, e4m3 = false;
   int blocks = 2;
-  // Scores grow by 8 a tile of 32 keys for the first half of the heads, and fall as much for the
-  // others: 1. The other way round: −1.
+  // Scores grow by 8 · slope a tile of 32 keys for the first half of the heads, and fall as much for
+  // the others. Below 0 it is the other way round.
   int slope = 0;
 
   int batch() const { return int(lengths.size()); }
@@ -62,7 +63,7 @@ struct caches {
     }
     for (int b = 0; b < is.batch() && is.slope != 0; ++b) {
       for (int j = is.first(b); j < is.length(b); ++j) {
-        k[size_t(row(is, b, j)) * heads] = kittens::convert<bf16>(j / 4.0f);
+        k[size_t(row(is, b, j)) * heads] = kittens::convert<bf16>(std::abs(is.slope) * j / 4.0f);
       }
     }
     for (int b = 0; b < is.batch() && is.page != 0; ++b) {
@@ -340,8 +341,8 @@ TEST(scores_that_differ_by_hundreds_between_parts) {
          .scale = 40,
          .blocks = 5});
 }
-TEST(only_one_half_of_the_rows_has_a_new_maximum) {
-  for (const int slope : {1, -1}) {
+TEST(only_one_half_of_the_rows_has_a_new_maximum) {  // of which all before is 0 beside it: 16
+  for (const int slope : {1, -1, 16, -16}) {
     check({.lengths = {640},
            .queries = 1,
            .heads = 16,
