@@ -1,6 +1,6 @@
 """Mutation of hedgehog_attention's kernel: targets, programs, mutants that no run can notice."""
 
-from tests.mutation.listing import NOT_BOUNDED, TUNING, Listed
+from tests.mutation.listing import NOT_BOUNDED, SAME, TUNING, Listed
 from tests.mutation.program import Program
 
 PROGRAM, GENERIC = (
@@ -174,6 +174,62 @@ LISTED: tuple[Listed, ...] = (
         "hedgehog_generic_block::request_queries",
         "argument less",
         "no query has a number below 0",
+    ),
+    Listed(
+        f"{_FOLDER}_tile.cuh",
+        "block_stream::of",
+        "term 2/4 less",
+        "of a block behind the sequence nothing is stored, and nothing enters",
+    ),
+    Listed(f"{_FOLDER}_tile.cuh", "block_stream::of", "bound [12]/2 shifted", SAME),
+    Listed(
+        f"{_FOLDER}_tile.cuh",
+        "hedgehog_attention_forward_shared",
+        "length [14]/6 less",
+        "without outputs there is neither a query nor a state to multiply by",
+    ),
+    Listed(f"{_FOLDER}_gradient_tile.cuh", "block_run::of", "bound shifted", SAME),
+    Listed(
+        f"{_FOLDER}_consumer.cuh",
+        "hedgehog_consumer::load_state",
+        "store unfenced",
+        "nothing goes to shared memory",
+    ),
+    Listed(
+        f"{_FOLDER}_consumer.cuh",
+        "hedgehog_consumer::load_state",
+        "equality [23]/3 negated|limit [13]/3 more",
+        "either warpgroup's sums may begin with it",
+    ),
+    Listed(
+        f"{_FOLDER}_consumer.cuh",
+        "hedgehog_consumer::load_state",
+        "limit 2/3 more",
+        "of one part the first is the last",
+    ),
+    Listed(
+        f"{_FOLDER}_features.cuh",
+        "feature_sums::add",
+        "term 2/6 more|term 6/6 double",
+        "the same rows in another order, or by the other half's lanes",
+    ),
+    Listed(
+        f"{_FOLDER}_features.cuh",
+        "feature_sums::publish",
+        "equality negated|limit more",
+        "both halves have the sums",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_base.cuh",
+        "gradient_base::load_state",
+        "limit more",
+        "of one part the first is the last",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_base.cuh",
+        "gradient_base::load_state",
+        "guard 1/2 always|bound 4/5 shifted",
+        "the other threads' sums are nobody's",
     ),
     Listed(_PASSING, "", "start [12]/2 .*", TUNING),
     Listed(_PASSING, "hedgehog_attention_state_passing", "start 1/4 .*", TUNING),

@@ -26,8 +26,8 @@ struct problem {
   double scale = 0.125, softcap = 0;
   bool sinks = false, e4m3 = false;
   int blocks = 2;
-  // Scores grow by 8 · slope a tile of 32 keys for the first half of the heads, and fall as much for
-  // the others. Below 0 it is the other way round.
+  // Scores grow by 8 · slope a tile of 32 keys for the first half of the heads, and fall as much
+  // for the others. Below 0 it is the other way round.
   int slope = 0;
 
   int batch() const { return int(lengths.size()); }

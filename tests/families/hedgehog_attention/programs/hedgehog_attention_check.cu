@@ -23,6 +23,7 @@ struct call {
   bool missing = false;  // some of its rows do not exist
   int segment_blocks = 100, part_blocks = 100;
   float map_size = 0.1f;
+  bool initial = true;  // there is a state before
   int head_dim = 128, value_dim = 128;
 };
 
@@ -165,8 +166,8 @@ void check(const call& c) {
       .k_map = rounded(numbers(row * kColumns, 5, c.map_size)),
       .alpha = std::vector<float>(c.heads),
       .beta = std::vector<float>(c.heads),
-      .kv = numbers(streams * kFeatures * c.value_dim, 6),
-      .sum = std::vector<float>(streams * kFeatures, 0.5f),
+      .kv = numbers(streams * kFeatures * c.value_dim, 6, c.initial ? 1.0f : 0.0f),
+      .sum = std::vector<float>(streams * kFeatures, c.initial ? 0.5f : 0.0f),
       .first = std::vector<int>(c.batch),
   };
   // What is linear weighs as much as the window does.
@@ -208,8 +209,8 @@ void check(const call& c) {
                    .beta = beta.data(),
                    .y = y.data(),
                    .first = c.missing ? first.data() : nullptr,
-                   .initial_kv = kv.data(),
-                   .initial_sum = sum.data(),
+                   .initial_kv = c.initial ? kv.data() : nullptr,
+                   .initial_sum = c.initial ? sum.data() : nullptr,
                    .final_kv = final_kv.data(),
                    .final_sum = final_sum.data()},
        .part_kv = segments > 1 ? part_kv.data() : nullptr,
@@ -229,8 +230,13 @@ TEST(a_window_of_which_some_is_missing) {
 TEST(segments) {
   check({.batch = 2, .length = 500, .heads = 1, .window = true, .segment_blocks = 2});
 }
-TEST(segments_of_several_steps) {
-  check({.batch = 1, .length = 640, .heads = 1, .window = false, .segment_blocks = 4});
+TEST(segments_of_several_steps_without_a_state_before) {
+  check({.batch = 1,
+         .length = 640,
+         .heads = 1,
+         .window = false,
+         .segment_blocks = 4,
+         .initial = false});
 }
 TEST(segments_of_parts) {
   check({.batch = 1,
