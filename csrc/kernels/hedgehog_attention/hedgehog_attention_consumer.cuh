@@ -69,8 +69,8 @@ class hedgehog_consumer {
                       (block_of(step) + w) * kBlock, stream.head);
     }
   }
-  // Has a block of keys brought, counted from the first; no product is reading what it
-  // replaces. What lies before the sequence and behind it are zeros.
+  // Has a block of keys brought, counted from the first; no product is reading what it replaces.
+  // What lies before the sequence and behind it are zeros.
   template <class Map>
   KITTENS_DEVICE void request(typename Config::token_tile (&tiles)[kStages], const Map& map,
                               semaphore (&full)[kStages], int block) {
@@ -283,11 +283,11 @@ class hedgehog_consumer {
   KITTENS_DEVICE int64_t head_of_part(int part) const {
     return int64_t{part} * p.batch * p.heads + head();
   }
-  // What this thread has of a part's state: pieces of 16 bytes, one after each 128 threads'.
-  static constexpr int kPieces = Config::columns / 8;
+  // What this thread has of a part's state.
   KITTENS_DEVICE float4* pieces_of(int part) const {
     return reinterpret_cast<float4*>(p.part_kv) +
-           (head_of_part(part) * kConsumers + W) * kPieces * 128 + warpgroup::laneid();
+           (head_of_part(part) * kConsumers + W) * (Config::columns / 8 * 128) +
+           warpgroup::laneid();
   }
   // This warpgroup's features of a head's state, where it is the caller's.
   template <class F>
@@ -307,16 +307,7 @@ class hedgehog_consumer {
       const int parts = stream.index * p.parts;
 #pragma unroll 1
       for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
-        const float4* from = pieces_of(i);
-#pragma unroll
-        for (int j = 0; j < kPieces; ++j) {
-          const float4 x = arch::load_global(from + 128 * j);
-          float* to = state.data[0] + 4 * j;
-          to[0] += x.x;
-          to[1] += x.y;
-          to[2] += x.z;
-          to[3] += x.w;
-        }
+        add_pieces(state, pieces_of(i));
         if constexpr (W == 0) sums.add(p.part_sum + head_of_part(i) * kWidth);
       }
       publish_state();
@@ -328,12 +319,7 @@ class hedgehog_consumer {
       warpgroup::store(given(p.final_kv), state);
       store_sums(p.final_sum + head() * kWidth);
     } else {
-      float4* to = pieces_of(stream.index);
-#pragma unroll
-      for (int j = 0; j < kPieces; ++j) {
-        const float* x = state.data[0] + 4 * j;
-        arch::store_global(to + 128 * j, float4{x[0], x[1], x[2], x[3]});
-      }
+      store_pieces(pieces_of(stream.index), state);
       store_sums(p.part_sum + head_of_part(stream.index) * kWidth);
     }
   }

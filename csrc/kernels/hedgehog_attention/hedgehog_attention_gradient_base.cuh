@@ -139,16 +139,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
 #pragma unroll 1
       for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
         const int part = Config::is_queries ? i : (p.runs - 1) * p.parts - 1 - i;
-        const float4* from = state_of(part);
-#pragma unroll
-        for (int j = 0; j < kWidth / 8; ++j) {
-          const float4 x = arch::load_global(from + 128 * j);
-          float* to = state.data[0] + 4 * j;
-          to[0] += x.x;
-          to[1] += x.y;
-          to[2] += x.z;
-          to[3] += x.w;
-        }
+        add_pieces(state, state_of(part));
         if (column < kHalf) sum += arch::load_global(part_sums(part) + column);
       }
       publish_state();
@@ -157,12 +148,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   }
   // What a part adds.
   KITTENS_DEVICE void store_state() {
-    float4* to = state_of(run.index);
-#pragma unroll
-    for (int j = 0; j < kWidth / 8; ++j) {
-      const float* x = state.data[0] + 4 * j;
-      arch::store_global(to + 128 * j, float4{x[0], x[1], x[2], x[3]});
-    }
+    store_pieces(state_of(run.index), state);
     const int column = warpgroup::laneid();
     if (column < kHalf) {
       arch::store_global(part_sums(run.index) + column, shared.state_sums[W].data[column]);

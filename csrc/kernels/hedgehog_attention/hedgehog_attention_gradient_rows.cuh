@@ -193,7 +193,7 @@ class gradient_rows : protected Warpgroup {
   // ---- Gradients of rows ------------------------------------------------------------------------
 
   // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
-  // logits' gradient. The largest scores are those whose weight, before beta, is 1. Of the generic
+  // logits' gradient. Of the generic
   // kernel f, the features, become what the state's part takes of them, and of d, dy · v, the
   // columns add up to what the state's sums take. `await` gives the state's sums; behind it d, f
   // and g are there.
@@ -210,15 +210,18 @@ class gradient_rows : protected Warpgroup {
       largest[half] = fmaxf(published(0, 0, half), published(1, 0, half));
     }
     for_each([&](int i, int half) {
-      s.data[0][i] = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
-      // None is above 1. The equality that is asked for below would be kept from here on, in a bit
-      // of an element each: three instructions.
-      if (s.data[0][i] >= 1) sums[4][half] += 1;
+      // The sign of a weight says whether its score is the largest: a bit of each in a register of
+      // their own takes three instructions an element.
+      const float weight = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
+      const bool is_largest = s.data[0][i] == largest[half];
+      if (is_largest) sums[4][half] += 1;
+      s.data[0][i] = is_largest ? -weight : weight;
     });
     const columns z = await();
     for_each([&](int i, int half) {
-      sums[0][half] += s.data[0][i];
-      sums[1][half] = fmaf(s.data[0][i], d.data[0][i], sums[1][half]);
+      const float weight = fabsf(s.data[0][i]);
+      sums[0][half] += weight;
+      sums[1][half] = fmaf(weight, d.data[0][i], sums[1][half]);
       sums[2][half] = fmaf(f.data[0][i], z(i), sums[2][half]);
       sums[3][half] = fmaf(f.data[0][i], g.data[0][i], sums[3][half]);
     });
@@ -260,9 +263,9 @@ class gradient_rows : protected Warpgroup {
       }
     }
     for_each([&](int i, int half) {
-      const float weight = s.data[0][i];
-      s.data[0][i] = weight * fmaf(of_values[half], d.data[0][i], of_weight[half]);
-      if (weight == 1) s.data[0][i] -= of_largest[half];
+      const bool is_largest = s.data[0][i] < 0;
+      s.data[0][i] = fabsf(s.data[0][i]) * fmaf(of_values[half], d.data[0][i], of_weight[half]);
+      if (is_largest) s.data[0][i] -= of_largest[half];
       const float feature = f.data[0][i];
       const float relative = fmaf(of_sums[half], z(i), of_feature[half]);
       g.data[0][i] = feature * fmaf(of_state[half], g.data[0][i], relative);
@@ -286,9 +289,10 @@ class gradient_rows : protected Warpgroup {
       of_largest[half] = p.scale * largest_part;
     }
     for_each([&](int i, int half) {
+      const bool is_largest = s.data[0][i] == factors[half].x;
       const float weight = arch::exp2_approx(p.score_scale * (s.data[0][i] - factors[half].x));
       s.data[0][i] = weight * fmaf(of_values[half], d.data[0][i], of_weight[half]);
-      if (weight == 1) s.data[0][i] -= of_largest[half];
+      if (is_largest) s.data[0][i] -= of_largest[half];
       d.data[0][i] = share[half] * weight;
     });
   }

@@ -112,4 +112,26 @@ struct hedgehog_attention_forward_shared {
   semaphore maps_full, q_full[kConsumers], k_full[kStages], v_full[kStages];
 };
 
+// A state in memory as a warpgroup's threads have it: pieces of 16 bytes, of 128 threads each.
+template <class State>
+KITTENS_DEVICE void add_pieces(State& state, const float4* from) {
+#pragma unroll
+  for (int i = 0; i < State::cols / 8; ++i) {
+    const float4 x = arch::load_global(from + 128 * i);
+    float* to = state.data[0] + 4 * i;
+    to[0] += x.x;
+    to[1] += x.y;
+    to[2] += x.z;
+    to[3] += x.w;
+  }
+}
+template <class State>
+KITTENS_DEVICE void store_pieces(float4* to, const State& state) {
+#pragma unroll
+  for (int i = 0; i < State::cols / 8; ++i) {
+    const float* x = state.data[0] + 4 * i;
+    arch::store_global(to + 128 * i, float4{x[0], x[1], x[2], x[3]});
+  }
+}
+
 }  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

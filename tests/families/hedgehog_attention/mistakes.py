@@ -159,9 +159,21 @@ MISTAKES = (
     ),
     in_rows(
         "the_maximum_has_no_gradient",
-        "      if (weight == 1) s.data[0][i] -= of_largest[half];\n"
+        "      if (is_largest) s.data[0][i] -= of_largest[half];\n"
         "      const float feature = f.data[0][i];\n",
         "      const float feature = f.data[0][i];\n",
+        WRONG,
+    ),
+    in_rows(
+        "what_is_next_to_the_largest_score_is_the_largest_of_a_query",
+        "const bool is_largest = s.data[0][i] == largest[half];",
+        "const bool is_largest = weight >= 1;",
+        WRONG,
+    ),
+    in_rows(
+        "what_is_next_to_the_largest_score_is_the_largest_of_a_key",
+        "const bool is_largest = s.data[0][i] == factors[half].x;",
+        "const bool is_largest = fabsf(s.data[0][i] - factors[half].x) < 1e-8f;",
         WRONG,
     ),
     in_rows(
@@ -178,7 +190,7 @@ MISTAKES = (
     ),
     in_base(
         "runs_begin_without_a_state",
-        "          to[0] += x.x;\n",
+        "        add_pieces(state, state_of(part));\n",
         "",
         WRONG,
     ),
