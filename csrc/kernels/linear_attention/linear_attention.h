@@ -20,8 +20,10 @@ constexpr int linear_attention_blocks(int64_t keys, int64_t values, bool outputs
   return outputs ? 1 : 2;
 }
 
-// Blocks of two heads each, side by side, that a multiprocessor holds of either kernel.
-inline constexpr int kLinearAttentionPairBlocks = 2;
+// Blocks of two heads each that a multiprocessor holds, where they make their gates: of one
+// warpgroup a head, and of the warp-specialized kernel; and blocks of a part of a head.
+inline constexpr int kLinearAttentionPairBlocks = 2, kLinearAttentionWarpSpecializedBlocks = 1,
+                     kLinearAttentionPartBlocks = 3;
 
 // A tensor [batch, length, heads, width] of the kernel's roles, of which `share` of the call's
 // heads read one.
@@ -50,7 +52,8 @@ struct linear_attention_params {
   const float* k_weights;
   const float* o_weights;
   linear_attention_strides weight_strides;
-  linear_attention_steps steps;  // what k_weights and log_decay are made of; or dt null
+  linear_attention_steps steps;   // what k_weights and log_decay are made of; or dt null
+  bool warp_specialized = false;  // with steps: linear_attention_warp_specialized.cuh
   const float* skip;  // [heads]: o += skip · v, whatever the scale and the weights; or null: 0
   linear_attention_states initial, final;
   // As o: what each row of o is multiplied by, before its weight and what skips, for …

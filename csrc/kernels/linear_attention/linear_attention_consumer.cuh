@@ -2,9 +2,9 @@
 // in its registers. (linear_attention_chunkwise.cuh)
 #pragma once
 
+#include "kernels/linear_attention/linear_attention_decayed_values.cuh"
 #include "kernels/linear_attention/linear_attention_scores.cuh"
 #include "kernels/linear_attention/linear_attention_state.cuh"
-#include "kernels/linear_attention/linear_attention_values.cuh"
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
@@ -66,8 +66,8 @@ class linear_attention_consumer {
   using scores = rt_fl<16, kChunk>;
   using of_rows = scores::col_vec;
   using decays_type = decays_of_tokens<kChunk>;
-  using values_of_rows = rt<T, 16, kChunk>;  // vᵀ: [values, tokens]
-  static constexpr int kBarrier = 1;         // one a consumer
+  using values_of_rows = decayed_values<T>;
+  static constexpr int kBarrier = 1;  // one a consumer
   // Chunks whose decays are there before: as many as have memory. The next one's decay the state as
   // soon as it is there.
   static constexpr int kDecaysAhead = 2;
@@ -117,13 +117,13 @@ class linear_attention_consumer {
   // By a warp for every other chunk, whose gates come while another is computed.
   KITTENS_DEVICE void request_gates(int step) {
     request_gates_of<Config>(shared.decays[w].gates[step % kDecaysAhead], shared.places[head], p,
-                             stream, step);
+                             gate_tokens::of_step<Config>(stream, step));
     load_async_commit();
   }
   KITTENS_DEVICE void leave_decays_of(int step) {
     load_async_wait<0>();
     leave_decays<Config>(decays_of(step), shared.decays[w].gates[step % kDecaysAhead],
-                         shared.places[head], p, stream, step);
+                         shared.places[head], p, gate_tokens::of_step<Config>(stream, step));
   }
   // This warp's rows.
   KITTENS_DEVICE of_rows rows_of(const decays_type::of_tokens& all) const {
@@ -171,11 +171,11 @@ class linear_attention_consumer {
     warpgroup::mm_ABt(o, shared.q[at.stage], shared.state[w]);
     warpgroup::mma_commit_group();
     values_of_rows v;
-    if constexpr (!Config::late_values) load_decayed_values(v, decays);
+    if constexpr (!Config::late_values) load_decayed_values(v, shared.v[at.stage][w], decays);
     warpgroup::mma_async_wait<1>(s);
     if (leaves_own_scores()) store_own_scores(s, token(step));
     rt<T, 16, kChunk> weights = weights_of<Config>(s, decays, by_factors);
-    if constexpr (Config::late_values) load_decayed_values(v, decays);
+    if constexpr (Config::late_values) load_decayed_values(v, shared.v[at.stage][w], decays);
     warpgroup::mma_async_wait<0>(o);
     if (signals()) tma::store_async_read_wait<0>();
     // All have read the state, and what was stored last has left shared memory.
@@ -197,7 +197,11 @@ class linear_attention_consumer {
     mul_row(o, o, rows_of(decays.after));
     if (leaves_dots()) store_dots(o, token(step));
     if (weighs_rows()) mul_row(o, o, rows_of(decays.weights));
-    if (skips()) add_skipping(o);
+    if (skips()) {
+      rt<T, 16, kValues> values;  // read until the next barrier
+      warpgroup::load(values, shared.v[at.stage][w]);
+      add_skipping(o, shared.skip[head], values);
+    }
     warpgroup::store(shared.o[w], o);
     warpgroup::sync(kBarrier + w);
     if (signals()) {
@@ -206,38 +210,6 @@ class linear_attention_consumer {
       tma::store_commit_group();
     }
     if constexpr (Config::scores_ahead) warpgroup::mma_async_wait<0>(s);
-  }
-
-  // o += skip · v. The values are read until the next barrier.
-  KITTENS_DEVICE void add_skipping(rt_fl<16, kValues>& o) const {
-    const float skip = shared.skip[head];
-    rt<T, 16, kValues> v;
-    warpgroup::load(v, shared.v[at.stage][w]);
-#pragma unroll
-    for (int i = 0; i < kValues / 4; ++i) {
-      float x, y;
-      unpack<T>(x, y, v.data[0][i]);
-      o.data[0][2 * i] = fmaf(skip, x, o.data[0][2 * i]);
-      o.data[0][2 * i + 1] = fmaf(skip, y, o.data[0][2 * i + 1]);
-    }
-  }
-
-  // vᵀ, as an operand in registers, decayed from each token to the chunk's end in the recurrence.
-  KITTENS_DEVICE void load_decayed_values(values_of_rows& v, const decays_type& decays) const {
-    load_values(v, shared.v[at.stage][w], arch::warp_id() % 4 * 16);
-    if constexpr (std::is_same_v<T, bf16>) {
-#pragma unroll
-      for (int i = 0; i < kChunk / 8; ++i) {  // of 8 tokens
-        const factors_of_pair to_end =
-            arch::load_shared(&decays.to_end_of_pairs[4 * i + arch::lane_id() % 4]);
-        v.data[0][2 * i] = to_end.times(v.data[0][2 * i]);
-        v.data[0][2 * i + 1] = to_end.times(v.data[0][2 * i + 1]);
-      }
-    } else {
-      scores::row_vec to_end;
-      load(to_end, decays.to_end);
-      mul_col(v, v, to_end);
-    }
   }
 
   // state += vᵀ k, with v decayed. Leaves the product under way.
@@ -251,7 +223,7 @@ class linear_attention_consumer {
   KITTENS_DEVICE float add_to_state(int step) {
     const float total = decays_of(step).total;
     values_of_rows v;
-    load_decayed_values(v, decays_of(step));
+    load_decayed_values(v, shared.v[at.stage][w], decays_of(step));
     arch::fence_async_proxy();      // before the copy that will overwrite the values
     warpgroup::sync(kBarrier + w);  // all have read the values and the decays
     mul(state, state, arch::exp2_approx(total));

@@ -80,46 +80,64 @@ KITTENS_DEVICE void store_numbers(sv<float, Tokens>& of_tokens, const numbers_of
   arch::store_shared(reinterpret_cast<numbers_of_lane<N>*>(of_tokens.data) + arch::lane_id(), x);
 }
 
-// What all warps need of a chunk's gates: by the warp that had them brought, of a step's chunk,
-// once each lane's copies are there.
+// A lane's tokens' decays, log₂, and weights of k.
+template <int N>
+struct gates_of_lane {
+  numbers_of_lane<N> decay{}, k_weight;
+
+  // Of a chunk, once each lane's copies are there.
+  template <class Config>
+  KITTENS_DEVICE static gates_of_lane of(const gates_of_tokens<Config::chunk>& gates,
+                                         const places_of_gates& from, const chunkwise_arguments& p,
+                                         const gate_tokens& tokens) {
+    gates_of_lane own;
+    arch::sync_warp();  // other lanes' copies are there
+#pragma unroll
+    for (int i = 0; i < N; ++i) own.k_weight.data[i] = 1;
+    if constexpr (Config::makes_gates) {
+      own.k_weight = load_numbers<N>(gates.log_decay);
+      steps_of_words(own.k_weight.data, from, p.steps, tokens, tokens.first + arch::lane_id() * N);
+#pragma unroll
+      for (int i = 0; i < N; ++i) own.decay.data[i] = own.k_weight.data[i] * from.a;
+    } else {
+      if (p.log_decay != nullptr) own.decay = load_numbers<N>(gates.log_decay);
+      if (!Config::reverse && p.k_weights != nullptr) {
+        own.k_weight = load_numbers<N>(gates.k_weights);
+      }
+    }
+#pragma unroll
+    for (float& x : own.decay.data) x *= kLog2e;
+    return own;
+  }
+  // log₂ of the decay of this lane's tokens and those before.
+  KITTENS_DEVICE float sum() const {
+    float sum = 0;
+#pragma unroll
+    for (const float x : decay.data) sum += x;
+#pragma unroll
+    for (int delta = 1; delta < kWarp; delta *= 2) {
+      const float before = arch::shuffle_up(sum, delta);
+      if (arch::lane_id() >= delta) sum += before;
+    }
+    return sum;
+  }
+};
+
+// What all warps need of a chunk's gates: by the warp that had them brought, once each lane's
+// copies are there.
 template <class Config>
 KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
                                  const gates_of_tokens<Config::chunk>& gates,
                                  const places_of_gates& from, const chunkwise_arguments& p,
-                                 const chunk_stream& s, int step) {
+                                 const gate_tokens& tokens) {
   constexpr int kTokens = Config::chunk / kWarp;  // of a lane
   using numbers = numbers_of_lane<kTokens>;
   const int lane = arch::lane_id();
-  arch::sync_warp();  // other lanes' copies are there
-  numbers own{};      // log₂
-  numbers k_weight, o_weight;
+  const auto own = gates_of_lane<kTokens>::template of<Config>(gates, from, p, tokens);
+  numbers o_weight;
 #pragma unroll
-  for (int i = 0; i < kTokens; ++i) k_weight.data[i] = o_weight.data[i] = 1;
-  if constexpr (Config::makes_gates) {
-    const numbers words = load_numbers<kTokens>(gates.log_decay);
-    const int token = s.template token<Config>(step) + lane * kTokens;
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      k_weight.data[i] = step_of_word(from, p.steps, s, token + i, words.data[i]);
-      own.data[i] = k_weight.data[i] * from.a;
-    }
-  } else {
-    if (p.log_decay != nullptr) own = load_numbers<kTokens>(gates.log_decay);
-    if (!Config::reverse && p.k_weights != nullptr) {
-      k_weight = load_numbers<kTokens>(gates.k_weights);
-    }
-  }
-  float sum = 0;  // of this lane's tokens and those before
-#pragma unroll
-  for (float& x : own.data) {
-    x *= kLog2e;
-    sum += x;
-  }
-#pragma unroll
-  for (int delta = 1; delta < kWarp; delta *= 2) {
-    const float before = arch::shuffle_up(sum, delta);
-    if (lane >= delta) sum += before;
-  }
+  for (float& x : o_weight.data) x = 1;
+  float sum = own.sum();
   const float total = arch::shuffle(sum, kWarp - 1);
   if (lane == 0) to.total = total;
   numbers to_end, log_to_end, log_from_end, before, after;
@@ -129,14 +147,14 @@ KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
     const float since_state = Config::reverse ? total - sum : sum;
     const float from_end = since_state - total;
     log_to_end.data[i] = Config::reverse ? sum : total - sum;
-    to_end.data[i] = arch::exp2_approx(log_to_end.data[i]) * k_weight.data[i];
+    to_end.data[i] = arch::exp2_approx(log_to_end.data[i]) * own.k_weight.data[i];
     if constexpr (Config::outputs) {
-      log_to_end.data[i] += arch::log2_approx(k_weight.data[i]);
+      log_to_end.data[i] += arch::log2_approx(own.k_weight.data[i]);
       log_from_end.data[i] = from_end;
       before.data[i] = arch::exp2_approx(by_factors ? total : since_state);
       after.data[i] = by_factors ? arch::exp2_approx(from_end) * p.scale : p.scale;
     }
-    sum -= own.data[i];
+    sum -= own.decay.data[i];
   }
   store_numbers(to.to_end, to_end);
   if constexpr (kTokens == 2 && std::is_same_v<typename Config::type, bf16>) {

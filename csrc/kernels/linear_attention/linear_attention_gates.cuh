@@ -50,17 +50,31 @@ struct places_of_gates {
   }
 };
 
-// Has the gates of the chunk of a step brought, where there are any: by a warp. A token that does
-// not exist has zeros.
+// Tokens of a sequence whose gates a warp works on, from `first` on: those from `begin` to `end`
+// exist.
+struct gate_tokens {
+  int first, begin, end;
+
+  KITTENS_DEVICE bool has(int token) const { return token >= begin && token < end; }
+
+  // Of the chunk of a step; or, behind the last one, none.
+  template <class Config>
+  KITTENS_DEVICE static gate_tokens of_step(const chunk_stream& s, int step) {
+    return {s.template token<Config>(step), 0, step < s.count ? s.length : 0};
+  }
+};
+
+// Has the gates of a chunk's tokens brought, where there are any: by a warp. One that does not
+// exist has zeros.
 template <class Config>
 KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
                                      const places_of_gates& from, const chunkwise_arguments& p,
-                                     const chunk_stream& s, int step) {
+                                     const gate_tokens& tokens) {
   const auto for_each_token = [&](auto f) {
 #pragma unroll
     for (int first = 0; first < Config::chunk; first += kWarp) {
-      const int i = first + arch::lane_id(), token = s.template token<Config>(step) + i;
-      f(i, token, step < s.count && token < s.length);
+      const int i = first + arch::lane_id(), token = tokens.first + i;
+      f(i, token, tokens.has(token));
     }
   };
   if constexpr (Config::makes_gates) {
@@ -82,22 +96,29 @@ KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
   }
 }
 
-// dt' of a token, from the word that its dt is in; of one that does not exist 0.
-KITTENS_DEVICE float step_of_word(const places_of_gates& from, const linear_attention_steps& steps,
-                                  const chunk_stream& s, int token, float word) {
-  if (token >= s.length) return 0;
-  float dt = word;
-  if (steps.type != dtype::float32) {
-    const uint32_t both = std::bit_cast<uint32_t>(word);
-    float first, second;
-    if (steps.type == dtype::bfloat16) {
-      unpack<bf16>(first, second, both);
-    } else {
-      unpack<half>(first, second, both);
+// In place of the words that the dt of tokens `first` and on are in, dt'; of one that does not
+// exist 0.
+template <int N>
+KITTENS_DEVICE void steps_of_words(float (&words)[N], const places_of_gates& from,
+                                   const linear_attention_steps& steps, const gate_tokens& tokens,
+                                   int first) {
+  const auto unpack_halves = [&]<class T>(T) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      float low, high;
+      unpack<T>(low, high, std::bit_cast<uint32_t>(words[i]));
+      words[i] = from.of_dt(steps, first + i) % 4 == 0 ? low : high;
     }
-    dt = from.of_dt(steps, token) % 4 == 0 ? first : second;
+  };
+  if (steps.type == dtype::bfloat16) unpack_halves(bf16{});
+  if (steps.type == dtype::float16) unpack_halves(half{});
+#pragma unroll
+  for (float& x : words) x += from.bias;
+  steps_of(words, steps.softplus, steps.least, steps.most);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (!tokens.has(first + i)) words[i] = 0;
   }
-  return step_of(dt + from.bias, steps.softplus, steps.least, steps.most);
 }
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

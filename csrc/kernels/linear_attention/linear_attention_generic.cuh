@@ -56,7 +56,8 @@ class linear_attention_generic_block {
     request(0);
     if (warp == kIdle) {
       load_async_wait<1>();
-      leave_decays<Config>(shared.decays[0], shared.gates[0], shared.places.gates, p, stream, 0);
+      leave_decays<Config>(shared.decays[0], shared.gates[0], shared.places.gates, p,
+                           gate_tokens::of_step<Config>(stream, 0));
       if constexpr (Config::outputs) zero_later_weights();
     }
     load_state<Config>(p, stream, value_part(), state);
@@ -129,14 +130,15 @@ class linear_attention_generic_block {
 
   KITTENS_DEVICE void request_gates(int step) {
     auto& to = shared.gates[step % Config::stages];
-    request_gates_of<Config>(to, shared.places.gates, p, stream, step);
+    request_gates_of<Config>(to, shared.places.gates, p,
+                             gate_tokens::of_step<Config>(stream, step));
   }
 
   // While the chunk of a step is computed.
   KITTENS_DEVICE void leave_next_decays(int step) {
     if (warp != kIdle) return;
     leave_decays<Config>(decays_of(step + 1), shared.gates[(step + 1) % Config::stages],
-                         shared.places.gates, p, stream, step + 1);
+                         shared.places.gates, p, gate_tokens::of_step<Config>(stream, step + 1));
   }
 
   // One chunk: its part of o, and the state behind it.

@@ -62,7 +62,16 @@ int64_t streams_of_pairs(const device& d) {
   return d.multiprocessors * kLinearAttentionPairBlocks * 2;
 }
 
+// Where heads are too few for as many blocks as multiprocessors hold.
+bool is_warp_specialized(const linear_attention_problem& p, const device& d) {
+  return p.makes_gates && sequences_of(p) * p.heads < streams_of_pairs(d);
+}
+
 int64_t streams_on(const linear_attention_problem& p, const device& d, bool outputs) {
+  if (is_warp_specialized(p, d)) {
+    return d.multiprocessors *
+           (outputs ? 2 * kLinearAttentionWarpSpecializedBlocks : kLinearAttentionPartBlocks);
+  }
   if (p.makes_gates) return streams_of_pairs(d);
   return std::min(streams_on(d, p.key_width, p.value_width, outputs),
                   streams_on(d, p.value_width, p.key_width, outputs));
@@ -75,7 +84,13 @@ linear_attention_division division_of(const linear_attention_problem& p, const d
     return std::max<int64_t>(1, streams_on(p, d, outputs) / std::max<int64_t>(1, streams));
   };
   const int64_t chunks = chunks_of(p), segments = blocks(true);
-  const int64_t parts = std::max<int64_t>(1, blocks(false) / segments);  // of a segment
+  int64_t parts = std::max<int64_t>(1, blocks(false) / segments);  // of a segment
+  if (is_warp_specialized(p, d)) {
+    // The last segment's are not needed: more of the others, as long as that leaves them segments.
+    parts = std::clamp<int64_t>(
+        chunks / (segments * kFewestChunks), 1,
+        std::max<int64_t>(1, blocks(false) / std::max<int64_t>(1, segments - 1)));
+  }
   const int64_t part =
       std::max(ceil_div(chunks, segments * parts), std::min(chunks, kFewestChunks));
   return {.segment = part * parts, .part = part};
@@ -220,14 +235,13 @@ std::string why_unsupported(const linear_attention_backward_problem& p) {
 
 bool makes_gates(const linear_attention_problem& p, const device& d) {
   return !takes_generic(d) && p.type == dtype::bfloat16 && p.sequences == 0 &&
-         std::max(p.key_width, p.value_width) <= 64 && p.heads / p.key_heads % 2 == 0 &&
-         // Fewer take longer so: a warp that makes gates is waited for.
-         p.batch * p.heads >= streams_of_pairs(d);
+         std::max(p.key_width, p.value_width) <= 64 && p.heads / p.key_heads % 2 == 0;
 }
 
 linear_attention_plan plan(const linear_attention_problem& p, const device& d) {
   const linear_attention_division division = division_of(p, d);
-  return {{p, kernel_of(p, p, d), {workspace_bytes(p, division)}}, division};
+  return {
+      {p, kernel_of(p, p, d), {workspace_bytes(p, division)}}, division, is_warp_specialized(p, d)};
 }
 linear_attention_backward_plan plan(const linear_attention_backward_problem& p, const device& d) {
   static const kittens::host::kernel_handle decays(kLinearAttentionDecayGradient);
@@ -249,6 +263,7 @@ void launch(const linear_attention_plan& plan, const linear_attention_tensors& t
   all.o = t.o;
   all.k_weights = t.weights;
   all.steps = t.steps;
+  all.warp_specialized = plan.warp_specialized;
   all.skip = t.skip;
   all.initial = states_of(p, t.initial_state);
   all.final = states_of(p, t.final_state);

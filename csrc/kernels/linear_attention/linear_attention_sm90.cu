@@ -12,7 +12,7 @@ namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 namespace {
 
 void launch(const linear_attention_params& p, kittens::host::stream s) {
-  if (p.steps.dt != nullptr) return launch_parts_and_outputs<linear_attention_pair_config>(p, s);
+  if (p.steps.dt != nullptr) return launch_with_gates(p, s);
   const bool weighted = p.k_weights != nullptr || p.o_weights != nullptr || p.skip != nullptr ||
                         p.own_scores != nullptr;
   const bool forward = !p.reverse && p.dots == nullptr && p.o_weights == nullptr &&

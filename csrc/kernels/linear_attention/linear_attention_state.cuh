@@ -63,6 +63,16 @@ KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream&
   }
 }
 
+// Of a part.
+template <class Config>
+KITTENS_DEVICE void store_part_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
+                                     consumer_state<Config>& state) {
+  float* const to = of_stream(p.part_states, s) + s.index * p.part_stride;
+  for_each_element<Config>(state, w, [&](float x, int value, int key) {
+    arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride, x);
+  });
+}
+
 // Behind the sequence; or behind a part, with its decay, log₂.
 template <class Config>
 KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
@@ -76,11 +86,7 @@ KITTENS_DEVICE void store_state(const chunkwise_arguments& p, const chunk_stream
                          x * p.final_scale);
     });
   } else {
-    float* const to = of_stream(p.part_states, s) + s.index * p.part_stride;
-    for_each_element<Config>(state, w, [&](float x, int value, int key) {
-      arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride,
-                         x);
-    });
+    store_part_state<Config>(p, s, w, state);
     // (Blocks, and consumers, of other columns leave the same.)
     if (arch::thread_id() % 128 == 0) arch::store_global(part_decay(p, s, s.index), decay);
   }

@@ -35,6 +35,7 @@ struct linear_attention_config {
 
   using key_tile = st<T, kChunk, KeyWidth>;   // of q and k
   using value_tile = st<T, kChunk, kValues>;  // of v and o
+  using output_tile = value_tile;             // that a store moves
   using state_tile = st<T, kValues, KeyWidth>;
 };
 
@@ -48,8 +49,7 @@ struct linear_attention_forward_config
 // mamba2's forward: two heads that share q and k side by side, so that these come half as often;
 // their gates are made of dt, and nothing is left for gradients. In 128 registers, of which four
 // warps of a scheduler have room.
-template <bool Outputs>
-struct linear_attention_pair_config : linear_attention_forward_config<Outputs> {
+struct linear_attention_pair_config : linear_attention_forward_config</*Outputs=*/true> {
   static constexpr int heads = 2, consumers = heads;
   static constexpr bool makes_gates = true;
   static constexpr int threads = 128 * consumers;
@@ -57,10 +57,35 @@ struct linear_attention_pair_config : linear_attention_forward_config<Outputs> {
   static constexpr bool late_values = true;
 };
 
+// The same where heads are few: six warpgroups for two heads
+// (linear_attention_warp_specialized.cuh).
+struct linear_attention_warp_specialized_config : linear_attention_pair_config {
+  static constexpr int groups = 2 * heads + 2, threads = 128 * groups;
+  static constexpr int blocks_per_multiprocessor = kLinearAttentionWarpSpecializedBlocks;
+  static constexpr int stages = 3;
+  // A thread's, of the 80 that each has at first.
+  static constexpr int output_registers = 88, state_registers = 80, weights_registers = 88,
+                       decays_registers = 56;
+  static_assert(heads * (output_registers + state_registers) + weights_registers +
+                    decays_registers <=
+                80 * groups);
+  using output_tile = st<bf16, 16, kValues>;  // of a warp
+  using weights_tile = st<bf16, kChunk, kChunk>;
+};
+
+// The states of its parts (linear_attention_part_states.cuh): a warpgroup and two warps.
+struct linear_attention_part_config : linear_attention_forward_config</*Outputs=*/false> {
+  static constexpr bool makes_gates = true;
+  static constexpr int threads = 128 + 2 * 32;
+  static constexpr int blocks_per_multiprocessor = kLinearAttentionPartBlocks;
+  static constexpr int stages = 4;
+};
+
 template <class Config>
 struct linear_attention_arguments : chunkwise_arguments {
   tma_sequence_map<typename Config::key_tile> q, k;
-  tma_sequence_map<typename Config::value_tile> v, o, dotted;
+  tma_sequence_map<typename Config::value_tile> v, dotted;
+  tma_sequence_map<typename Config::output_tile> o;
 };
 
 // Which of each tensor's heads a block's first head reads, found once: a division is some 40

@@ -107,8 +107,8 @@ MISTAKES = (
     ),
     in_decays(
         "decays_are_taken_before_they_are_the_tokens",
-        "if (lane >= delta) sum += before;",
-        "if (lane > delta) sum += before;",
+        "if (arch::lane_id() >= delta) sum += before;",
+        "if (arch::lane_id() > delta) sum += before;",
         WRONG,
     ),
     in_decays(

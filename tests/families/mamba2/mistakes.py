@@ -27,12 +27,12 @@ MISTAKES = (
     in_steps("the_exponential_grows", "(x > 0 ? -x : x) * kLog2e", "x * kLog2e", STEPS),
     in_steps(
         "softplus_of_large_steps_vanishes",
-        "return x > 0 ? x + of_small : of_small;",
-        "return of_small;",
+        "x > 0 ? x + of_small : of_small;",
+        "of_small;",
         STEPS,
     ),
     in_steps("softplus_loses_digits", "int n = 11;", "int n = 5;", STEPS),
-    in_steps("steps_have_no_upper_limit", "step > most ? most : step", "step", STEPS),
+    in_steps("steps_have_no_upper_limit", "x > most ? most : x", "x", STEPS),
     in_gates("all_heads_have_the_first_bias", "p.dt_bias + read_head", "p.dt_bias", STEPS),
     in_gates("all_batches_are_the_first", "batch * p.dt_strides.batch +", "", STEPS),
     in_gates(

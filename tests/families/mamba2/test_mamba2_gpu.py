@@ -15,6 +15,7 @@ LARGE = [
     Case(4, 1000, 32, 1, 64, 64, steps=-4.0),
     Case(1, 4099, 4, 2, 64, 128, FP16, FP32, steps=-4.0),
     Case(2, 2050, 8, 8, 128, 128, z=True, strength=0.01),
+    Case(1, 5000, 6, 2, 64, 64, steps=-4.0),  # segments of pairs, each of parts
 ]
 # Heads enough that two of a group share a block, which makes their gates: four a multiprocessor.
 MANY_HEADS = [

@@ -16,7 +16,9 @@ using namespace thunderkittens;
 
 static void print(const char* what, const mamba2_problem& p, bool generic = false) {
   const device d = kittens::host::simulated_device(false, generic);
-  std::printf("%s: %d %d\\n", what, makes_gates(p, d), plan(p, d).scan.problem.makes_gates);
+  const linear_attention_plan scan = plan(p, d).scan;
+  std::printf("%s: %d %d %d\\n", what, makes_gates(p, d), scan.problem.makes_gates,
+              scan.warp_specialized);
 }
 
 int main() {
@@ -47,7 +49,7 @@ int main() {
 
 
 def test_gates_are_made_for_pairs_of_heads_alone():
-    """Of one group, narrow, of bf16, not packed, many, and by Hopper's kernel."""
+    """Of one group, narrow, of bf16, not packed, and by Hopper's kernels; few are specialized."""
     if not (settings.PACKAGE / "lib" / simulator.LIBRARY).is_file():
         pytest.skip("the simulator is not built")
     source = settings.build_dir() / "generated" / "mamba2_makes_gates.cpp"
@@ -56,6 +58,7 @@ def test_gates_are_made_for_pairs_of_heads_alone():
     program = cpp.build_program(source.relative_to(ROOT), None, settings.PACKAGE)
     lines = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
     said = dict(line.split(": ") for line in lines.splitlines())
-    assert said.pop("pairs") == "1 1"
-    assert len(said) == 9
-    assert set(said.values()) == {"0 0"}
+    assert said.pop("pairs") == "1 1 0"
+    assert said.pop("few") == "1 1 1"
+    assert len(said) == 8
+    assert set(said.values()) == {"0 0 0"}

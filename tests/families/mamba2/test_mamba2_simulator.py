@@ -29,12 +29,14 @@ ALL = [
     Case(batch=16, length=70, heads=4, head_width=16, state_width=32, z=True),
     # Segments: fewer heads than multiprocessors, and chunks for several.
     Case(length=1030, heads=1),
+    Case(length=1230, heads=2, steps=-4.0),
     Case(length=1090, heads=2, head_width=128, state_width=128, dtype=FP16),
 ]
 SOME = [
     Case(length=200, z=True),
     Case(length=100, head_width=128, state_width=128),
     Case(length=1030, heads=1, head_width=16, state_width=16),
+    Case(length=1100, heads=2, head_width=16, state_width=16),  # segments of pairs
 ]
 
 

@@ -120,6 +120,7 @@ struct linear_attention_division {
 // decays' gradient the state of every anchor, in bf16, widths rounded up to 64 or 128.
 struct linear_attention_plan : plain_plan<linear_attention_problem, linear_attention_params> {
   linear_attention_division division;
+  bool warp_specialized;  // more warpgroups a head, where the kernel makes gates of few heads
 };
 struct linear_attention_backward_plan
     : plain_plan<linear_attention_backward_problem, linear_attention_params> {

@@ -31,9 +31,7 @@ void run_width(const thunderkittens::linear_attention_params& p) {
 
 void run(const thunderkittens::linear_attention_params& p) {
 #if !GENERIC
-  if (p.steps.dt != nullptr) {
-    return launch_parts_and_outputs<linear_attention_pair_config>(p, nullptr);
-  }
+  if (p.steps.dt != nullptr) return launch_with_gates(p, nullptr);
 #endif
   if (p.values <= 64) {
     p.reverse ? run_width<64, true>(p) : run_width<64, false>(p);

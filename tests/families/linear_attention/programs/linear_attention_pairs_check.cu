@@ -1,5 +1,5 @@
-// The kernel of two heads side by side, whose gates are made of dt, against the recurrence in
-// double.
+// The kernels of two heads side by side, whose gates are made of dt, against the recurrence in
+// double: of one warpgroup a head, and warp-specialized.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -25,6 +25,7 @@ struct call {
   thunderkittens::dtype type = thunderkittens::dtype::bfloat16;
   int gap = 0;          // between the heads of one token and those of the next, in elements of dt
   bool options = true;  // bias, softplus, bounds and what skips
+  bool warp_specialized = false;
 };
 
 template <class T>
@@ -74,6 +75,7 @@ void check_of(const call& c) {
                  .most = most,
                  .softplus = c.options,
                  .type = c.type},
+       .warp_specialized = c.warp_specialized,
        .skip = c.options ? skip_data.data() : nullptr,
        .initial = {initial_data.data(), c.values, 1},
        .final = {final_data.data(), 1, c.keys},
@@ -142,7 +144,17 @@ void check(const call& c) {
 TEST(pairs_of_heads) {
   check({.batch = 2, .length = 330, .heads = 4, .share = 2, .keys = 64, .values = 64});
 }
-TEST(pairs_in_segments) {
+// Chunks enough that every ring goes round.
+TEST(warp_specialized) {
+  check({.batch = 2,
+         .length = 490,
+         .heads = 4,
+         .share = 2,
+         .keys = 64,
+         .values = 64,
+         .warp_specialized = true});
+}
+TEST(warp_specialized_in_segments) {
   check({.batch = 2,
          .length = 480,
          .heads = 2,
@@ -151,19 +163,48 @@ TEST(pairs_in_segments) {
          .values = 56,
          .steps = -4,
          .division = {4, 2},
-         .gap = 2});
+         .gap = 2,
+         .warp_specialized = true});
+}
+// Of an odd number of chunks, of which the first has no other one in its pair.
+TEST(odd_parts) {
+  check({.batch = 1,
+         .length = 700,
+         .heads = 2,
+         .share = 2,
+         .keys = 64,
+         .values = 64,
+         .steps = -5,
+         .a = -0.05f,
+         .division = {6, 3},
+         .warp_specialized = true});
+}
+// Every ring goes round, that of the gates, too.
+TEST(long_parts) {
+  check({.batch = 1,
+         .length = 780,
+         .heads = 2,
+         .share = 2,
+         .keys = 64,
+         .values = 64,
+         .steps = -7,
+         .division = {11, 11},
+         .warp_specialized = true});
 }
 // Some chunks are weighted by factors, and others exactly.
 TEST(strong_decays_of_pairs) {
-  check({.batch = 1,
-         .length = 200,
-         .heads = 6,
-         .share = 6,
-         .keys = 16,
-         .values = 64,
-         .steps = -1,
-         .a = -0.9f,
-         .type = thunderkittens::dtype::float16});
+  call c = {.batch = 1,
+            .length = 200,
+            .heads = 6,
+            .share = 6,
+            .keys = 16,
+            .values = 64,
+            .steps = -1,
+            .a = -0.9f,
+            .type = thunderkittens::dtype::float16};
+  check(c);
+  c.warp_specialized = true;
+  check(c);
 }
 TEST(given_steps_of_pairs) {
   check({.batch = 1,
@@ -177,9 +218,13 @@ TEST(given_steps_of_pairs) {
          .division = {2, 2},
          .type = thunderkittens::dtype::float32,
          .gap = 1,
-         .options = false});
+         .options = false,
+         .warp_specialized = true});
 }
 // Steps above 20, which softplus leaves as they are, and above the most that they may be.
 TEST(one_token_of_pairs) {
-  check({.batch = 3, .length = 1, .heads = 2, .share = 2, .keys = 64, .values = 64, .steps = 25});
+  call c = {.batch = 3, .length = 1, .heads = 2, .share = 2, .keys = 64, .values = 64, .steps = 25};
+  check(c);
+  c.warp_specialized = true;
+  check(c);
 }
