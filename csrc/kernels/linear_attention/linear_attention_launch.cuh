@@ -72,11 +72,12 @@ inline void launch_with_gates(const linear_attention_params& p, host::stream s) 
   if (!p.warp_specialized) return launch_linear_attention<linear_attention_pair_config>(p, s);
   if (p.finds_parts) {
     using config = linear_attention_part_config;
-    launch_programmatic(linear_attention_part_states<config>, sizeof(part_shared<config>), p, s);
+    launch_programmatic(linear_attention_part_states<config>,
+                        sizeof(linear_attention_part_states_shared<config>), p, s);
   }
   using config = linear_attention_warp_specialized_config;
   launch_programmatic(linear_attention_warp_specialized<config>,
-                      sizeof(warp_specialized_shared<config>), p, s);
+                      sizeof(linear_attention_warp_specialized_shared<config>), p, s);
 }
 
 template <class T, int KeyWidth, int Consumers, bool Reverse, bool Weighted>

@@ -17,7 +17,7 @@
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-struct part_shared {
+struct linear_attention_part_states_shared {
   static constexpr int kGates = 4;  // pairs of chunks whose gates are on the way
 
   typename Config::key_tile k[Config::stages];
@@ -34,7 +34,7 @@ template <class Config>
 class part_of_sequence {
  public:
   KITTENS_DEVICE part_of_sequence(const linear_attention_arguments<Config>& p,
-                                  part_shared<Config>& shared)
+                                  linear_attention_part_states_shared<Config>& shared)
       : p(p), shared(shared), stream(shared.stream) {}
 
   // One lane. Chunk number 0 is the part's last one.
@@ -54,7 +54,7 @@ class part_of_sequence {
 
   // One warp. A lane has four tokens of the two chunks, the first 16 lanes those of the earlier.
   KITTENS_DEVICE void make_decays() {
-    constexpr int kAhead = part_shared<Config>::kGates - 1;
+    constexpr int kAhead = linear_attention_part_states_shared<Config>::kGates - 1;
     for (int i = 0; i < kAhead; ++i) request_gates(2 * i);
     float log_decay = 0;  // log₂, of all chunks so far
 #pragma unroll 1
@@ -107,7 +107,7 @@ class part_of_sequence {
     static constexpr int chunk = 2 * kChunk;
   };
   const linear_attention_arguments<Config>& p;
-  part_shared<Config>& shared;
+  linear_attention_part_states_shared<Config>& shared;
   const chunk_stream& stream;
 
   KITTENS_DEVICE static cursor<Config::stages> place_of(int i) {
@@ -119,7 +119,7 @@ class part_of_sequence {
     return {first, stream.first * kChunk, stream.length};
   }
   KITTENS_DEVICE gates_of_tokens<2 * kChunk>& gates_of(int i) const {
-    return shared.gates[i / 2 % part_shared<Config>::kGates];
+    return shared.gates[i / 2 % linear_attention_part_states_shared<Config>::kGates];
   }
   KITTENS_DEVICE void request_gates(int i) {
     if (i < stream.count) {
@@ -165,7 +165,7 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
     linear_attention_part_states(const __grid_constant__ linear_attention_arguments<Config> p) {
   begin_dependent_grid();
-  auto& s = *reinterpret_cast<part_shared<Config>*>(arch::dynamic_shared());
+  auto& s = *reinterpret_cast<linear_attention_part_states_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
     s.chunks.init(/*consumers=*/4, /*producers=*/2);  // warps; copies and factors
     s.stream = chunk_stream::of<Config>(p, arch::block_x());

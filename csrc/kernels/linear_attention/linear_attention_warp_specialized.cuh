@@ -1,15 +1,16 @@
-// linear attention, warp-specialized. Of each of a block's heads one warpgroup has the state,
-// another one computes o, and a warp makes decays; one more warpgroup weighs the scores, which are
-// those of all heads that share q and k. (linear_attention_chunkwise.cuh: what is computed.)
+// linear attention, warp-specialized: six warpgroups for two heads that share q and k.
 //
-//   warp of decays   →  state                         →  output
-//                       leaves S before a chunk          o = q S, decayed
-//                       S = decayed S + decayed vᵀ k     o += weights v, and goes out
-//                    →  weights                       →
-//                       of q kᵀ, for each head
+//   decays    a warp of each head makes what its tokens decay by, chunks ahead
+//   state     a warpgroup of each head stores S before a chunk in bf16, and then computes
+//             S = decayed S + decayed vᵀ k
+//   weights   one warpgroup computes s = q kᵀ, and of it the weights of either head
+//   output    a warpgroup of each head computes o = decayed q S + weights v, and stores it
+//   loads     one more warp has chunks brought by TMA
 //
-// One warp more has chunks brought. So four chunks of a head are worked on at a time, and its warps
-// wait for each other's results rather than for their own.
+// The next chunk needs nothing of a chunk but its state. So a head has up to four chunks under way,
+// where one warpgroup (linear_attention_chunkwise.cuh, which says what is computed) waits for one
+// product after the other. That pays where heads are too few to fill the multiprocessors with
+// blocks; shared memory is what it is bound by then (benchmarks/linear_attention.md).
 #pragma once
 
 #include "kernels/linear_attention/linear_attention_decayed_values.cuh"
@@ -20,7 +21,7 @@
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-struct warp_specialized_shared {
+struct linear_attention_warp_specialized_shared {
   // Chunks whose operands o waits for, whose decays are there, and whose gates are on the way.
   static constexpr int kOperands = 2, kDecays = 4, kGates = 4;
 
@@ -54,7 +55,8 @@ template <class Config>
 class warp_specialized_head {
  public:
   KITTENS_DEVICE warp_specialized_head(const linear_attention_arguments<Config>& p,
-                                       warp_specialized_shared<Config>& shared, int head)
+                                       linear_attention_warp_specialized_shared<Config>& shared,
+                                       int head)
       : p(p), shared(shared), head(head), stream(shared.stream[head]) {}
 
   // Of the block's first head: chunks for all of them.
@@ -192,11 +194,11 @@ class warp_specialized_head {
   using T = typename Config::type;
   using decays_type = decays_of_tokens<kChunk>;
   using of_rows = rt_fl<16, kChunk>::col_vec;
-  static constexpr int kOperands = warp_specialized_shared<Config>::kOperands;
-  static constexpr int kDecays = warp_specialized_shared<Config>::kDecays;
-  static constexpr int kGates = warp_specialized_shared<Config>::kGates;
+  static constexpr int kOperands = linear_attention_warp_specialized_shared<Config>::kOperands;
+  static constexpr int kDecays = linear_attention_warp_specialized_shared<Config>::kDecays;
+  static constexpr int kGates = linear_attention_warp_specialized_shared<Config>::kGates;
   const linear_attention_arguments<Config>& p;
-  warp_specialized_shared<Config>& shared;
+  linear_attention_warp_specialized_shared<Config>& shared;
   const int head;  // of the block's
   const chunk_stream& stream;
 
@@ -260,7 +262,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
     linear_attention_warp_specialized(
         const __grid_constant__ linear_attention_arguments<Config> p) {
   begin_dependent_grid();
-  auto& s = *reinterpret_cast<warp_specialized_shared<Config>*>(arch::dynamic_shared());
+  auto& s =
+      *reinterpret_cast<linear_attention_warp_specialized_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) s.init_rings();
   if (const int i = arch::thread_id(); i < Config::heads) {
     chunk_stream& stream = s.stream[i];

@@ -9,6 +9,8 @@ SOURCES = (
 DEPENDENT = (
     "linear_attention_step",
     "linear_attention_decay_gradient",
+    "linear_attention_part_states",
+    "linear_attention_warp_specialized",
 )  # launched programmatically
 GENERIC_FORMS = (
     "tests/families/linear_attention/programs/linear_attention_generic_forms.cu",
@@ -16,6 +18,10 @@ GENERIC_FORMS = (
     "csrc/kernels/linear_attention/linear_attention_decay_gradient.cu",
 )  # compiled for other architectures too
 # Of shared memory: from here on copies write nothing.
-ORDINARY_FROM = {"linear_attention_chunkwise": "decays"}
+ORDINARY_FROM = {
+    "linear_attention_chunkwise": "decays",
+    "linear_attention_part_states": "to_end",
+    "linear_attention_warp_specialized": "o",
+}
 # And from here on those alone that bring what is dotted.
 COPIED_APART = {"linear_attention_chunkwise": ("o",)}
