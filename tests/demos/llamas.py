@@ -1,7 +1,9 @@
 """Tiny models of each architecture, saved by transformers and loaded by models/llama.py."""
 
+import atexit
 import copy
 import functools
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -51,6 +53,7 @@ def made(kind: str, **options: object):
         for parameter in eager.parameters():  # norms' weights and biases differ, too
             parameter += 0.1 * torch.randn_like(parameter)
     folder = Path(tempfile.mkdtemp(prefix="thunderkittens-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     eager.save_pretrained(folder, max_shard_size="60KB")
     return eager.eval(), folder, loaded(folder)
 
