@@ -193,10 +193,9 @@ class gradient_rows : protected Warpgroup {
   // ---- Gradients of rows ------------------------------------------------------------------------
 
   // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
-  // logits' gradient. Of the generic
-  // kernel f, the features, become what the state's part takes of them, and of d, dy · v, the
-  // columns add up to what the state's sums take. `await` gives the state's sums; behind it d, f
-  // and g are there.
+  // logits' gradient. Of the generic kernel f, the features, become what the state's part takes of
+  // them, and of d, dy · v, the columns add up to what the state's sums take. `await` gives the
+  // state's sums; behind it d, f and g are there.
   template <class F>
   KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
                                             F await) {

@@ -59,17 +59,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
       for (semaphore& dotted : s.dotted) init_semaphore(dotted, 1);
     }
   }
-  if (const int i = arch::thread_id(); i < Config::heads) {
-    chunk_stream& stream = s.stream[i];
-    stream = chunk_stream::of<Config>(p, arch::block_x());
-    if (i == 0) s.heads = heads_read::of(p, stream.head);
-    stream.head += i;
-    s.places[i] = places_of_gates::of<Config>(p, stream);
-    if constexpr (Config::outputs) {
-      s.anchors[i] = places_of_anchors::of<Config>(p, stream);
-      s.skip[i] = p.skip == nullptr ? 0 : arch::load_global(p.skip + stream.head);
-    }
-  }
+  find_streams(p, s);
   arch::sync_block();
   linear_attention_consumer<Config>(p, s, warpgroupid()).consume();
 }

@@ -1,8 +1,6 @@
 // linear attention: how a configuration of the kernel is launched.
 #pragma once
 
-#include <string>
-
 #include "kernels/linear_attention/linear_attention_chunkwise.cuh"
 #include "kernels/linear_attention/linear_attention_part_states.cuh"
 #include "kernels/linear_attention/linear_attention_stream_launch.cuh"

@@ -135,4 +135,20 @@ template <class Config>
 using linear_attention_chunkwise_shared =
     std::conditional_t<Config::outputs, output_shared<Config>, state_shared<Config>>;
 
+// What each of a block's heads works on, found by a thread of each.
+template <class Config, class Shared>
+KITTENS_DEVICE void find_streams(const linear_attention_arguments<Config>& p, Shared& s) {
+  const int i = arch::thread_id();
+  if (i >= Config::heads) return;
+  chunk_stream& stream = s.stream[i];
+  stream = chunk_stream::of<Config>(p, arch::block_x());
+  if (i == 0) s.heads = heads_read::of(p, stream.head);
+  stream.head += i;
+  s.places[i] = places_of_gates::of<Config>(p, stream);
+  if constexpr (requires { s.anchors; }) s.anchors[i] = places_of_anchors::of<Config>(p, stream);
+  if constexpr (Config::outputs) {
+    s.skip[i] = p.skip == nullptr ? 0 : arch::load_global(p.skip + stream.head);
+  }
+}
+
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -265,14 +265,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiproce
   auto& s =
       *reinterpret_cast<linear_attention_warp_specialized_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) s.init_rings();
-  if (const int i = arch::thread_id(); i < Config::heads) {
-    chunk_stream& stream = s.stream[i];
-    stream = chunk_stream::of<Config>(p, arch::block_x());
-    if (i == 0) s.heads = heads_read::of(p, stream.head);
-    stream.head += i;
-    s.places[i] = places_of_gates::of<Config>(p, stream);
-    s.skip[i] = p.skip == nullptr ? 0 : arch::load_global(p.skip + stream.head);
-  }
+  find_streams(p, s);
   arch::sync_block();
   if (s.stream[0].is_empty()) return;
   constexpr int kHeads = Config::heads;

@@ -17,7 +17,7 @@ LARGE = [
     Case(2, 2050, 8, 8, 128, 128, z=True, strength=0.01),
     Case(1, 5000, 6, 2, 64, 64, steps=-4.0),  # segments of pairs, each of parts
 ]
-# Heads enough that two of a group share a block, which makes their gates: four a multiprocessor.
+# Heads enough, four a multiprocessor, for pairs of one warpgroup each; few are warp-specialized.
 MANY_HEADS = [
     Case(20, 200, 32, 1, 64, 64, steps=-4.0),
     Case(40, 131, 16, 4, 24, 40, dt_dtype=FP32, z=True),

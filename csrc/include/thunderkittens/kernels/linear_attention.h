@@ -132,8 +132,7 @@ struct linear_attention_backward_plan
 KITTENS_EXPORT std::string why_unsupported(const linear_attention_problem& problem);
 KITTENS_EXPORT std::string why_unsupported(const linear_attention_backward_problem& problem);
 
-// Whether a device's kernel makes gates of a problem's `steps`: two heads of each group at a time,
-// where there are as many as it computes at one time.
+// Whether a device's kernels make gates of a problem's `steps`: of two heads of a group at a time.
 KITTENS_EXPORT bool makes_gates(const linear_attention_problem& problem, const device& d);
 
 // Throw error where there is no kernel, or none for the device.
