@@ -87,7 +87,7 @@ struct gates_of_lane {
 
   // Of a chunk, once each lane's copies are there.
   template <class Config>
-  KITTENS_DEVICE static gates_of_lane of(const gates_of_tokens<Config::chunk>& gates,
+  KITTENS_DEVICE static gates_of_lane of(const gates_of_chunk<Config>& gates,
                                          const places_of_gates& from, const chunkwise_arguments& p,
                                          const gate_tokens& tokens) {
     gates_of_lane own;
@@ -95,7 +95,7 @@ struct gates_of_lane {
 #pragma unroll
     for (int i = 0; i < N; ++i) own.k_weight.data[i] = 1;
     if constexpr (Config::makes_gates) {
-      own.k_weight = load_numbers<N>(gates.log_decay);
+      own.k_weight = load_numbers<N>(gates.dt);
       steps_of_words(own.k_weight.data, from, p.steps, tokens, tokens.first + arch::lane_id() * N);
 #pragma unroll
       for (int i = 0; i < N; ++i) own.decay.data[i] = own.k_weight.data[i] * from.a;
@@ -127,9 +127,8 @@ struct gates_of_lane {
 // copies are there.
 template <class Config>
 KITTENS_DEVICE void leave_decays(decays_of_tokens<Config::chunk>& to,
-                                 const gates_of_tokens<Config::chunk>& gates,
-                                 const places_of_gates& from, const chunkwise_arguments& p,
-                                 const gate_tokens& tokens) {
+                                 const gates_of_chunk<Config>& gates, const places_of_gates& from,
+                                 const chunkwise_arguments& p, const gate_tokens& tokens) {
   constexpr int kTokens = Config::chunk / kWarp;  // of a lane
   using numbers = numbers_of_lane<kTokens>;
   const int lane = arch::lane_id();

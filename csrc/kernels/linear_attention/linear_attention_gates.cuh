@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <type_traits>
 
 #include "kernels/linear_attention/linear_attention_steps.cuh"
 #include "kernels/linear_attention/linear_attention_stream.cuh"
@@ -10,12 +11,19 @@
 
 namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET {
 
-// A number of each of a chunk's tokens, as they are given. What is null is not there. Where the
-// kernel makes gates, `log_decay` holds the word that dt is in.
+// A number of each of a chunk's tokens, as they are given. What is null is not there.
 template <int Tokens>
 struct gates_of_tokens {
   sv<float, Tokens> log_decay, k_weights, o_weights;
 };
+// Where the kernel makes gates: the word that each token's dt is in.
+template <int Tokens>
+struct words_of_tokens {
+  sv<float, Tokens> dt;
+};
+template <class Config>
+using gates_of_chunk = std::conditional_t<Config::makes_gates, words_of_tokens<Config::chunk>,
+                                          gates_of_tokens<Config::chunk>>;
 
 // Where those of the stream's first token are; null is not wanted. In shared memory, for there are
 // no registers to spare.
@@ -67,9 +75,8 @@ struct gate_tokens {
 // Has the gates of a chunk's tokens brought, where there are any: by a warp. One that does not
 // exist has zeros.
 template <class Config>
-KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
-                                     const places_of_gates& from, const chunkwise_arguments& p,
-                                     const gate_tokens& tokens) {
+KITTENS_DEVICE void request_gates_of(gates_of_chunk<Config>& to, const places_of_gates& from,
+                                     const chunkwise_arguments& p, const gate_tokens& tokens) {
   const auto for_each_token = [&](auto f) {
 #pragma unroll
     for (int first = 0; first < Config::chunk; first += kWarp) {
@@ -80,7 +87,7 @@ KITTENS_DEVICE void request_gates_of(gates_of_tokens<Config::chunk>& to,
   if constexpr (Config::makes_gates) {
     for_each_token([&](int i, int token, bool there) {
       const uintptr_t word = from.of_dt(p.steps, token) & ~uintptr_t{3};
-      arch::cp_async<4>(&to.log_decay.data[i], reinterpret_cast<const void*>(word), there);
+      arch::cp_async<4>(&to.dt.data[i], reinterpret_cast<const void*>(word), there);
     });
   } else {
     const auto copy = [&](auto& to, const float* from, int64_t stride) {

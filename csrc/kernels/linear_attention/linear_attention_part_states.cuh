@@ -23,7 +23,7 @@ struct linear_attention_part_states_shared {
   typename Config::key_tile k[Config::stages];
   typename Config::value_tile v[Config::stages];
   factors_of_pair to_end[Config::stages][kChunk / 2];  // of the part
-  gates_of_tokens<2 * kChunk> gates[kGates];
+  words_of_tokens<2 * kChunk> gates[kGates];
   ring<Config::stages> chunks;  // and their factors
   chunk_stream stream;
   places_of_gates places;
@@ -88,6 +88,7 @@ class part_of_sequence {
       issue_product(state, v, i);
       load(next, i + 1);
       issue_product(state, next, i + 1);
+      arch::fence_async_proxy();  // behind the loads, before the copies that overwrite the values
       warpgroup::mma_async_wait<1>();
       release(i);
       warpgroup::mma_async_wait<0>(state);
@@ -118,7 +119,7 @@ class part_of_sequence {
     const int first = (stream.first + stream.count - 2 - i) * kChunk;
     return {first, stream.first * kChunk, stream.length};
   }
-  KITTENS_DEVICE gates_of_tokens<2 * kChunk>& gates_of(int i) const {
+  KITTENS_DEVICE words_of_tokens<2 * kChunk>& gates_of(int i) const {
     return shared.gates[i / 2 % linear_attention_part_states_shared<Config>::kGates];
   }
   KITTENS_DEVICE void request_gates(int i) {
@@ -147,7 +148,6 @@ class part_of_sequence {
     shared.chunks.wait_full(at);
     load_values(v, shared.v[at.stage], arch::warp_id() % 4 * 16);
     decay_values(v, shared.to_end[at.stage]);
-    arch::fence_async_proxy();  // before the copy that overwrites the values
   }
   KITTENS_DEVICE void issue_product(consumer_state<Config>& state, const decayed_values<T>& v,
                                     int i) {

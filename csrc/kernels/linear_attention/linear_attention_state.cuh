@@ -24,6 +24,16 @@ KITTENS_DEVICE void for_each_element(consumer_state<Config>& state, int w, F f) 
   }
 }
 
+// f(four elements, their place) for those of this lane: a state as lanes have it, of which a warp
+// moves whole lines. What makes gates leaves and reads its parts so.
+template <class Config, class F>
+KITTENS_DEVICE void for_each_vector(consumer_state<Config>& state, F f) {
+#pragma unroll
+  for (int i = 0; i < Config::key_width / 8; ++i) {
+    f(&state.data[0][4 * i], (i * 128 + arch::thread_id() % 128) * 4);
+  }
+}
+
 KITTENS_DEVICE float* of_stream(const head_states& states, const chunk_stream& s) {
   return states.data + s.sequence * states.sequence_stride + s.head * states.head_stride;
 }
@@ -55,6 +65,16 @@ KITTENS_DEVICE void load_state(const chunkwise_arguments& p, const chunk_stream&
       const int part = s.template part<Config>(i, p.part_chunks);
       const float decay = arch::exp2_approx(arch::load_global(part_decay(p, s, part)));
       const float* const from = of_stream(p.part_states, s) + part * p.part_stride;
+      if constexpr (Config::makes_gates) {
+        for_each_vector<Config>(state, [&](float* x, int place) {
+          const float4 y = arch::load_global(reinterpret_cast<const float4*>(from + place));
+          x[0] = x[0] * decay + y.x;
+          x[1] = x[1] * decay + y.y;
+          x[2] = x[2] * decay + y.z;
+          x[3] = x[3] * decay + y.w;
+        });
+        continue;
+      }
       for_each_element<Config>(state, w, [&](float& x, int value, int key) {
         const int64_t place = value * p.part_states.value_stride + key * p.part_states.key_stride;
         x = x * decay + arch::load_global(from + place);
@@ -68,6 +88,12 @@ template <class Config>
 KITTENS_DEVICE void store_part_state(const chunkwise_arguments& p, const chunk_stream& s, int w,
                                      consumer_state<Config>& state) {
   float* const to = of_stream(p.part_states, s) + s.index * p.part_stride;
+  if constexpr (Config::makes_gates) {
+    for_each_vector<Config>(state, [&](const float* x, int place) {
+      arch::store_global(reinterpret_cast<float4*>(to + place), {x[0], x[1], x[2], x[3]});
+    });
+    return;
+  }
   for_each_element<Config>(state, w, [&](float x, int value, int key) {
     arch::store_global(to + value * p.part_states.value_stride + key * p.part_states.key_stride, x);
   });

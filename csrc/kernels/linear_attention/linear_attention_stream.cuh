@@ -58,6 +58,7 @@ struct chunkwise_arguments {
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
   int parts, part_chunks;                       // the same of those parts that are read
+  bool is_behind_parts;  // the kernel in front of it has found them, and writes nothing else
   float scale, initial_scale, final_scale;
 };
 

@@ -57,18 +57,18 @@ struct linear_attention_pair_config : linear_attention_forward_config</*Outputs=
   static constexpr bool late_values = true;
 };
 
-// The same where heads are few: six warpgroups for two heads
+// The same where heads are few: seven warpgroups for two heads
 // (linear_attention_warp_specialized.cuh).
 struct linear_attention_warp_specialized_config : linear_attention_pair_config {
-  static constexpr int groups = 2 * heads + 2, threads = 128 * groups;
+  static constexpr int turns = 2;  // warpgroups that weigh scores, of one chunk after the other
+  static constexpr int groups = 2 * heads + turns + 1, threads = 128 * groups;
   static constexpr int blocks_per_multiprocessor = kLinearAttentionWarpSpecializedBlocks;
-  static constexpr int stages = 3;
-  // A thread's, of the 80 that each has at first.
-  static constexpr int output_registers = 88, state_registers = 80, weights_registers = 88,
-                       decays_registers = 56;
-  static_assert(heads * (output_registers + state_registers) + weights_registers +
-                    decays_registers <=
-                80 * groups);
+  static constexpr int stages = 4;
+  static_assert(stages % turns == 0, "who takes chunks in turn must see each phase of its stages");
+  // A thread's, of the 72 that each has at first.
+  static constexpr int output_registers = 80, state_registers = 80, decays_registers = 40;
+  static_assert(heads * (output_registers + state_registers) + decays_registers <=
+                72 * (groups - turns));
   using output_tile = st<bf16, 16, kValues>;  // of a warp
   using weights_tile = st<bf16, kChunk, kChunk>;
 };
@@ -99,8 +99,9 @@ struct heads_read {
 };
 
 // What a consumer has of a chunk's gates and of the next one's.
+template <class Config>
 struct consumer_decays {
-  gates_of_tokens<kChunk> gates[2];
+  gates_of_chunk<Config> gates[2];
   decays_of_tokens<kChunk> of_chunk[2];
 };
 
@@ -109,7 +110,7 @@ template <class Config>
 struct state_shared {
   typename Config::key_tile k[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
-  consumer_decays decays[Config::consumers];
+  consumer_decays<Config> decays[Config::consumers];
   ring<Config::stages> chunks;
   // Of each head, here and not in registers, of which there are none to spare.
   chunk_stream stream[Config::heads];
@@ -121,7 +122,7 @@ struct output_shared {
   typename Config::key_tile k[Config::stages], q[Config::stages];
   typename Config::value_tile v[Config::stages][Config::consumers];
   typename Config::value_tile o[Config::consumers];  // what is dotted; then o, on its way out
-  consumer_decays decays[Config::consumers];
+  consumer_decays<Config> decays[Config::consumers];
   typename Config::state_tile state[Config::consumers];  // before the chunk, as a product takes it
   semaphore dotted[Config::consumers];
   ring<Config::stages> chunks;

@@ -1,9 +1,9 @@
-// linear attention, warp-specialized: six warpgroups for two heads that share q and k.
+// linear attention, warp-specialized: seven warpgroups for two heads that share q and k.
 //
 //   decays    a warp of each head makes what its tokens decay by, chunks ahead
 //   state     a warpgroup of each head stores S before a chunk in bf16, and then computes
 //             S = decayed S + decayed vᵀ k
-//   weights   one warpgroup computes s = q kᵀ, and of it the weights of either head
+//   weights   two warpgroups, in turn, compute s = q kᵀ, and of it the weights of either head
 //   output    a warpgroup of each head computes o = decayed q S + weights v, and stores it
 //   loads     one more warp has chunks brought by TMA
 //
@@ -27,10 +27,10 @@ struct linear_attention_warp_specialized_shared {
 
   typename Config::key_tile k[Config::stages], q[Config::stages];
   typename Config::value_tile v[Config::stages][Config::heads];
-  typename Config::output_tile o[Config::heads][2][4];  // of each warp: going out, being written
+  typename Config::output_tile o[Config::heads][4];  // of each warp
   typename Config::state_tile state[Config::heads][kOperands];
   typename Config::weights_tile weights[Config::heads][kOperands];
-  gates_of_tokens<kChunk> gates[Config::heads][kGates];
+  gates_of_chunk<Config> gates[Config::heads][kGates];
   decays_of_tokens<kChunk> decays_of_chunk[Config::heads][kDecays];
   ring<Config::stages> chunks;
   ring<kOperands> states[Config::heads], weighted[Config::heads];
@@ -84,6 +84,7 @@ class warp_specialized_head {
 
   KITTENS_DEVICE void pass_state() {
     consumer_state<Config> state;
+    arch::wait_prerequisites();
     load_state<Config>(p, stream, 0, state);
     if (stream.count > 0) decay_and_publish(state, 0);
 #pragma unroll 1
@@ -108,9 +109,9 @@ class warp_specialized_head {
   }
 
   // Of the block's first head: for all of them.
-  KITTENS_DEVICE void weigh_scores() {
+  KITTENS_DEVICE void weigh_scores(int turn) {
 #pragma unroll 1
-    for (int step = 0; step < stream.count; ++step) {
+    for (int step = turn; step < stream.count; step += Config::turns) {
       const cursor<Config::stages> at = place_of<Config::stages>(step);
       const cursor<kOperands> to = place_of<kOperands>(step);
       const cursor<kDecays> of_decays = place_of<kDecays>(step);
@@ -128,18 +129,23 @@ class warp_specialized_head {
         const rt<T, 16, kChunk> weights =
             weights_of<Config>(s, decays, takes_factors<T>(decays.total));
         shared.weighted[i].wait_empty(to);
-        warpgroup::store(shared.weights[i][to.stage], weights);
-        arch::sync_warp();
-        if (arch::lane_id() == 0) {
-          arrive(shared.weighted[i].full[to.stage]);
-          arrive(shared.decays[i].empty[of_decays.stage]);
-        }
+        warpgroup::store_unfenced(shared.weights[i][to.stage], weights);
+      }
+      arch::fence_async_proxy();
+      arch::sync_warp();
+      if (arch::lane_id() != 0) continue;
+#pragma unroll
+      for (int i = 0; i < Config::heads; ++i) {
+        arrive(shared.weighted[i].full[to.stage]);
+        arrive(shared.decays[i].empty[of_decays.stage]);
       }
     }
   }
 
   KITTENS_DEVICE void compute_outputs() {
     const int warp = arch::warp_id() % 4;
+    typename Config::output_tile& out = shared.o[head][warp];
+    arch::wait_prerequisites();
 #pragma unroll 1
     for (int step = 0; step < stream.count; ++step) {
       const cursor<Config::stages> at = place_of<Config::stages>(step);
@@ -174,9 +180,9 @@ class warp_specialized_head {
         warpgroup::load(values, v);
         add_skipping(o, shared.skip[head], values);
       }
-      typename Config::output_tile& out = shared.o[head][step % 2][warp];
+      if (arch::lane_id() == 0) tma::store_async_read_wait<0>();  // the tile is free
+      arch::sync_warp();
       store(out, o);  // its fence is behind all reads of the values, too
-      if (arch::lane_id() == 0) tma::store_async_read_wait<0>();  // the other tile is free
       arch::sync_warp();
       if (arch::lane_id() == 0) {
         shared.chunks.release_after_mma(at);
@@ -230,7 +236,7 @@ class warp_specialized_head {
       tma::load_async(shared.v[stage][i], p.v, full, stream.origin, token, shared.heads.v + i);
     }
   }
-  KITTENS_DEVICE gates_of_tokens<kChunk>& gates_of(int step) const {
+  KITTENS_DEVICE gates_of_chunk<Config>& gates_of(int step) const {
     return shared.gates[head][step % kGates];
   }
   KITTENS_DEVICE void request_gates(int step) {
@@ -261,29 +267,35 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
     linear_attention_warp_specialized(
         const __grid_constant__ linear_attention_arguments<Config> p) {
-  begin_dependent_grid();
+  // What is read is there where the kernel in front writes the parts' states alone: those are
+  // waited for as late as they are read.
+  if (p.is_behind_parts) {
+    arch::launch_dependents();
+  } else {
+    begin_dependent_grid();
+  }
   auto& s =
       *reinterpret_cast<linear_attention_warp_specialized_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) s.init_rings();
   find_streams(p, s);
   arch::sync_block();
-  if (s.stream[0].is_empty()) return;
+  if (s.stream[0].is_empty()) return arch::wait_prerequisites();
   constexpr int kHeads = Config::heads;
   const int group = warpgroupid(), warp = arch::warp_id() % 4;
   if (group < kHeads) {
     arch::raise_registers<Config::output_registers>();
     warp_specialized_head<Config>(p, s, group).compute_outputs();
   } else if (group < 2 * kHeads) {
-    arch::lower_registers<Config::state_registers>();
+    arch::raise_registers<Config::state_registers>();
     warp_specialized_head<Config>(p, s, group - kHeads).pass_state();
-  } else if (group == 2 * kHeads) {
-    arch::raise_registers<Config::weights_registers>();
-    warp_specialized_head<Config>(p, s, 0).weigh_scores();
+  } else if (group < 2 * kHeads + Config::turns) {
+    warp_specialized_head<Config>(p, s, 0).weigh_scores(group - 2 * kHeads);
   } else {
     arch::lower_registers<Config::decays_registers>();
     if (warp < kHeads) warp_specialized_head<Config>(p, s, warp).make_decays();
     if (warp == kHeads) warp_specialized_head<Config>(p, s, 0).load_chunks();
   }
+  arch::wait_prerequisites();  // who has read nothing of parts, too
 }
 
 }  // namespace thunderkittens::linear_attention_kernels::inline KITTENS_TARGET

@@ -12,6 +12,8 @@ DEPENDENT = (
     "linear_attention_part_states",
     "linear_attention_warp_specialized",
 )  # launched programmatically
+# Where the launch in front has found the states of parts, which alone are waited for.
+BEFORE_THE_WAIT = {"linear_attention_warp_specialized": ("UTMALDG", "LDGSTS", "LDG")}
 GENERIC_FORMS = (
     "tests/families/linear_attention/programs/linear_attention_generic_forms.cu",
     "csrc/kernels/linear_attention/linear_attention_step.cu",
