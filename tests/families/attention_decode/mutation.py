@@ -72,6 +72,9 @@ LISTED: tuple[Listed, ...] = (
     Listed(_APPEND, "cache_place::of", "argument [13]/3 (less|more)", "of what is nowhere"),
     Listed(_APPEND, "store_cached", "term 2/11 less", "of 8 elements as many words"),
     Listed(_ITEM, "decode_item::take_as_halves", "start 1/3 less", "the size of a number is above"),
+    Listed(
+        _ITEM, "decode_item::take_as_halves", "argument 4/4 less", "up to 8 are exact halves, too"
+    ),
     Listed(_ITEM, "decode_item::begin", "start 3/6 (less|more)", "times 2^(−∞) with a tile"),
     Listed(_ITEM, "decode_item::give", "guard 1/2 never", "rows that nobody takes"),
     Listed(_ITEM, "decode_item::give", "bound 1/2 shifted", "a row that nobody takes"),

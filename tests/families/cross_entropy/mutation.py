@@ -78,6 +78,8 @@ LISTED: tuple[Listed, ...] = (
         "guard 2/5 never|limit 1/3 less",
         "each row finds out by itself that its factor is 1",
     ),
+    Listed(REDUCE, "cross_entropy_count", "term (less|more|double)", TUNING),  # loads at a time
+    Listed(REDUCE, "cross_entropy_total", "term (less|more|double)", TUNING),
     Listed(REDUCE, "block_sum", "guard 2/2 always", "other threads' totals are not used"),
     Listed(REDUCE, "block_sum", "limit 2/3 more", "all have the sum"),
     Listed(REDUCE, "block_sum", "start 1/3 more", BUTTERFLY),

@@ -2,6 +2,7 @@
 #include "attention_decode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <kittens.cuh>
 #include <limits>
@@ -29,6 +30,7 @@ struct problem {
   // Scores grow by 8 · slope a tile of 32 keys for the first half of the heads, and fall as much
   // for the others. Below 0 it is the other way round.
   int slope = 0;
+  int exponent = 0;  // of two: queries of at most 3 times that
 
   int batch() const { return int(lengths.size()); }
   int length(int b) const { return std::min(std::max(lengths[b], 0), capacity); }
@@ -148,6 +150,10 @@ void check_shared(const problem& is, int share) {
     const bool in_first_half = int(i % is.heads) < is.heads / 2;
     const float sign = in_first_half == (is.slope > 0) ? 1.0f : -1.0f;
     qs[i * kWidth] = kittens::convert<bf16>(sign / float(is.scale));
+  }
+  for (size_t i = 0; i < qs.size() && is.exponent != 0; ++i) {
+    const float x = std::clamp(kittens::convert<float>(qs[i]), -3.0f, 3.0f);
+    qs[i] = kittens::convert<bf16>(std::ldexp(x, is.exponent));
   }
   auto sink_values = normal_values<float>(is.heads, 4);
   for (float& sink : sink_values) sink += 5;                // as much as some hundred keys
@@ -381,6 +387,19 @@ TEST(caches_of_e4m3) {
          .key_heads = 1,
          .capacity = 96,
          .e4m3 = true});
+}
+// Up to the largest numbers of bf16, and down to the least, which become halves between 1 and 2.
+TEST(queries_far_from_one_and_caches_of_e4m3) {
+  for (const int exponent : {126, -120}) {
+    check({.lengths = {90},
+           .queries = 1,
+           .heads = 16,
+           .key_heads = 1,
+           .capacity = 96,
+           .scale = std::ldexp(0.125, -exponent),
+           .e4m3 = true,
+           .exponent = exponent});
+  }
 }
 TEST(more_sequences_than_lanes) {
   problem is{.queries = 1, .heads = 1, .key_heads = 1, .capacity = 40, .sinks = true};
