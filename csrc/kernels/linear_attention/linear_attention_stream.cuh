@@ -47,18 +47,18 @@ struct chunkwise_arguments {
   float* part_decays;       // [parts, N, H], log₂
   uint4* anchor_states;     // or null
   float* anchor_products;
-  int anchor_warps;    // of a head's state
-  bool anchors_first;  // of a sequence's first token, too
-  int anchor;          // tokens from one to the next: a power of two
-  float* dots;         // Σ o ∘ dotted over 64 columns, [B, S, H, values / 64]; or null
-  float* own_scores;   // [B, S, H]; or null
+  int anchor_warps;      // of a head's state
+  bool anchors_first;    // of a sequence's first token, too
+  bool is_behind_parts;  // the kernel in front has found the parts' states, and writes nothing else
+  int anchor;            // tokens from one to the next: a power of two
+  float* dots;           // Σ o ∘ dotted over 64 columns, [B, S, H, values / 64]; or null
+  float* own_scores;     // [B, S, H]; or null
   int batch, length, heads, keys, values;  // B, S, H, K, V
   packed_ends ends;
   int sequences;                                // N: those packed into one batch; or B
   int q_share, k_share, v_share, dotted_share;  // heads that read one of the tensor's
   int segments, segment_chunks;                 // of a sequence; chunks of a segment
   int parts, part_chunks;                       // the same of those parts that are read
-  bool is_behind_parts;  // the kernel in front of it has found them, and writes nothing else
   float scale, initial_scale, final_scale;
 };
 

@@ -139,6 +139,12 @@ LISTED: tuple[Listed, ...] = (
     ),
     Listed(
         f"{_FOLDER}_generic_gradient.cuh",
+        "generic_gradient_walk::consume",
+        "limit 1/2 less",
+        "of no blocks nothing is stored",
+    ),
+    Listed(
+        f"{_FOLDER}_generic_gradient.cuh",
         "generic_gradient_walk::request_state",
         "argument (less|more)",
         "the first two blocks have no state in front: zeros, whether they are read or not",

@@ -381,16 +381,8 @@ TEST(caches_of_e4m3) {
          .left = 90,
          .softcap = 2,
          .e4m3 = true});
-  check({.lengths = {90},  // both halves of a tile's rows
-         .queries = 1,
-         .heads = 16,
-         .key_heads = 1,
-         .capacity = 96,
-         .e4m3 = true});
-}
-// Up to the largest numbers of bf16, and down to the least, which become halves between 1 and 2.
-TEST(queries_far_from_one_and_caches_of_e4m3) {
-  for (const int exponent : {126, -120}) {
+  // Both halves of a tile's rows; queries as they are, of the largest numbers and of the least.
+  for (const int exponent : {0, 126, -120}) {
     check({.lengths = {90},
            .queries = 1,
            .heads = 16,
