@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.families.linear_attention.pair_mistakes import PAIR_MISTAKES
+from tests.families.linear_attention.pair_mistakes import ORDERED, PAIR_MISTAKES, WRONG
 from tests.tools.planted import Mistake
 
 in_consumer = partial(Mistake, file="kernels/linear_attention/linear_attention_consumer.cuh")
@@ -14,10 +14,6 @@ in_state = partial(Mistake, file="kernels/linear_attention/linear_attention_stat
 in_stream = partial(Mistake, file="kernels/linear_attention/linear_attention_stream.cuh")
 in_gradient = partial(Mistake, file="kernels/linear_attention/linear_attention_decay_gradient.cuh")
 
-WRONG = r"outputs\.relative\(\) is "
-ORDERED = r"nothing orders the two"
-ROUND = r"MBARRIER .* (more arrivals than the|nothing orders the end of phase)"
-UNFENCED = r"PROXY FENCE .* there is no proxy fence of their own"
 ANCHORED = r"std::sqrt\(error / norm\) is |part is "
 GRADIENT = r"value is |isnan"
 
