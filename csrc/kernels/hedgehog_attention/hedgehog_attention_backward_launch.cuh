@@ -98,7 +98,8 @@ class hopper_backward : hedgehog_backward<T> {
     this->set_arguments(a, kQueries);
     const int64_t count = p.batch * p.heads * (Outputs ? runs : (runs - 1) * parts);
     host::launch(hedgehog_attention_gradient<Config>,
-                 {{count}, {kThreads}, sizeof(hedgehog_attention_gradient_shared<Config>)}, s, a);
+                 {{count}, {Config::threads}, sizeof(hedgehog_attention_gradient_shared<Config>)},
+                 s, a);
   }
 };
 

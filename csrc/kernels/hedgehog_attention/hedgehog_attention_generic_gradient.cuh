@@ -183,18 +183,23 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
     if (W == 1) warpgroup::tril(s, s, 0, -INFINITY);
     if (W == 0 && block_of(step) == 0) fill(s, -INFINITY);
     map_tile& map = in_place_of<map_tile>(shared.others[0]);
-    this->differentiate_queries(f, s, d, g, step, [&] {
-      await();
-      zero(g);
-      add_ABt(g, shared.row_values, in_place_of<state_tile>(shared.others[W]));
-      this->meet();  // states have been read
-      request_map(map);
-      await();
-      zero(f);
-      add_AB(f, shared.rows, map);
-      this->soften(f);
-      return this->load_sums(block_of(step));
-    });
+    float largest[2], count[2];
+    this->weigh(s, largest, count, [&] { this->meet(); });
+    await();
+    zero(g);
+    add_ABt(g, shared.row_values, in_place_of<state_tile>(shared.others[W]));
+    this->meet();  // states have been read
+    request_map(map);
+    await();
+    zero(f);
+    add_AB(f, shared.rows, map);
+    this->soften(f);
+    const auto z = this->load_sums(block_of(step));
+    this->add_up_weights(s, d, count);
+    this->add_up_features(f, g, z);
+    this->meet();  // all sums are there
+    this->differentiate_weights(s, s, d, largest, step);
+    this->differentiate_logits(f, g, z, step, &d);
     squares& d_scores = in_place_of<squares>(shared.others[1]);
     put(d_scores[W], s);
     this->meet();  // they are there, and what is of rows has been read
@@ -247,10 +252,13 @@ class generic_gradient_walk : gradient_rows<Config, known_warpgroup<W>> {
     await();
     zero(d);
     add_ABt(d, shared.others[W], shared.row_values);
-    this->differentiate_window(s, d, factors);
+    this->weigh(s, factors);
+    rt<T, 16, kBlock> shares;
+    this->take_shares(shares, s, factors);
+    this->differentiate_weights(s, s, d, factors);
     this->meet();  // the values have been read
     squares& weights = in_place_of<squares>(shared.row_values);
-    put(weights[W], d);
+    put(weights[W], shares);
     this->meet();                       // they are there
     rt_fl<16, kHalf> d_rows, d_values;  // half of the columns
     zero(d_values);

@@ -13,6 +13,7 @@ namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 template <class T, int Pass>
 struct hedgehog_generic_gradient_config : hedgehog_pass_config<T, Pass> {
   static constexpr bool generic = true;
+  static constexpr int threads = kThreads;
   static constexpr int blocks_per_multiprocessor = 1;
 };
 

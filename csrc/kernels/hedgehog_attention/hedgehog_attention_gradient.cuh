@@ -36,28 +36,33 @@
 // in order (hedgehog_attention_state_passing.cuh), and a run begins with the sum of what comes
 // before it. The generic kernel keeps a state for each block instead.
 //
-// Each of the two warpgroups, W, has one of the two blocks of the window, and one of the two
-// softmaxes and its half of the state; both have the scores as [queries, keys], of the same
-// products in the same order, so that the largest are the same bits in both passes. What they make
-// of them, they leave each other in shared memory as 16-bit operands. Of dq, dk, dv and the map's
-// gradient each then computes half of the columns (of the map's, rows), whose sums are over both
-// blocks and softmaxes. All sums have a fixed order. Tiles are requested as soon as nobody reads
-// what they replace: the rows and the window when their last products are done, so that they come
-// while the state takes in its block.
+// Four warpgroups have a step at a time, with 128 registers a thread:
+//
+//   window    two, one for each block of the window: weights and the gradients of scores; half of
+//             the columns of dq, or of dk and dv, whose sums are over both blocks and softmaxes
+//   features  two, one for each softmax: features and the gradients of logits; half of the rows of
+//             the map's gradient, whose sums are over both softmaxes; features of what enters
+//
+// W says which block, or softmax. Of the state of a softmax both its warpgroup and the window's of
+// that number have half of the values. What they make they leave each other in shared memory as
+// 16-bit operands; where they meet, and who waits for whom: gradient_base. Both passes have scores
+// as [queries, keys], of the same products in the same order, so that the largest are the same
+// bits. All sums have a fixed order. Tiles are requested as soon as nobody reads what they replace:
+// the rows and the window when their last products are done, so that they come while the state
+// takes in its block. (What the passes of one part of a run add to the state, without outputs, two
+// warpgroups find, one for each softmax.)
 //
 // Source: Zhang et al., LoLCATs (2024), section 3.2, differentiated.
 #pragma once
 
-#include "kernels/hedgehog_attention/hedgehog_attention_gradient_walk.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_features.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_parts.cuh"
+#include "kernels/hedgehog_attention/hedgehog_attention_gradient_window.cuh"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
 template <class Config>
-using pass_walk =
-    std::conditional_t<Config::outputs, gradient_walk<Config>, part_state_walk<Config>>;
-
-template <class Config>
-__global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
+__global__ void __launch_bounds__(Config::threads, Config::blocks_per_multiprocessor)
     hedgehog_attention_gradient(const __grid_constant__ hedgehog_gradient_arguments<Config> p) {
   auto& s = *reinterpret_cast<hedgehog_attention_gradient_shared<Config>*>(arch::dynamic_shared());
   if (arch::thread_id() == 0) {
@@ -68,7 +73,13 @@ __global__ void __launch_bounds__(kThreads, Config::blocks_per_multiprocessor)
     }
   }
   arch::sync_block();
-  pass_walk<Config>(p, s).consume();
+  if constexpr (!Config::outputs) {
+    part_state_walk<Config>(p, s).consume();
+  } else if (warpgroupid() < kConsumers) {
+    window_walk<Config>(p, s).consume();
+  } else {
+    feature_walk<Config>(p, s).consume();
+  }
 }
 
 }  // namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET

@@ -1,12 +1,21 @@
 // hedgehog attention: what a warpgroup of the backward has from memory and puts there, the state
-// that goes along, and what it tells the other. (hedgehog_attention_gradient.cuh)
+// that goes along, and where it meets others. (hedgehog_attention_gradient.cuh)
 #pragma once
 
 #include "kernels/hedgehog_attention/hedgehog_attention_gradient_rows.cuh"
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-template <class Config>
+// The values of which a warpgroup has the state.
+template <int First, int Count>
+struct value_columns {
+  static constexpr int first = First, count = Count;
+};
+using all_values = value_columns<0, kWidth>;
+template <int Half>
+using half_of_values = value_columns<Half * kHalf, kHalf>;
+
+template <class Config, class Values>
 class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   using base = gradient_rows<Config, any_warpgroup>;
 
@@ -14,13 +23,33 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   using base::base;
 
  protected:
-  using base::W, base::p, base::run, base::shared, base::kOwn, base::kStateScale;
+  using base::W, base::p, base::run, base::shared, base::kOwn, base::kAll, base::kStateScale;
   using typename base::T, typename base::rows, typename base::scores;
-  rt_fl<16, kWidth> state;  // [features of softmax W, values]; of queries times kStateScale
+  // [features of softmax W, Values]; of queries times kStateScale
+  rt_fl<16, Values::count> state;
 
   KITTENS_DEVICE bool signals() const { return arch::thread_id() % 128 == 0; }
-  KITTENS_DEVICE bool brings() const { return W == 0 && arch::thread_id() == 0; }
-  KITTENS_DEVICE void meet_own() const { warpgroup::sync(kOwn + W); }
+  KITTENS_DEVICE bool brings() const { return W == 0 && signals(); }
+  KITTENS_DEVICE void meet_own() const { warpgroup::sync(kOwn + warpgroupid()); }
+
+  // Named barriers beside `meet`, where all warpgroups are. At the last four some only arrive.
+  enum barrier {
+    kAtScores = kAll + 1,  // the window's warpgroups
+    kAtLogits,             // those of features
+    kAtOperands,           // features' arrive, the window's wait: gradients of logits are there
+    kAtTiles,              // likewise: rows, window and gradients of logits have been read
+    kAtEntering,           // + W, likewise: features of what enters are there
+    kAtState = kAtEntering + 2,  // the window's arrive, features' wait: the state is there
+  };
+  KITTENS_DEVICE static void meet_half(int at) {
+    arch::named_barrier_sync(at, Config::threads / 2);
+  }
+  KITTENS_DEVICE static void await(int at) { arch::named_barrier_sync(at, Config::threads); }
+  KITTENS_DEVICE static void arrive(int at) { arch::named_barrier_arrive(at, Config::threads); }
+  KITTENS_DEVICE void await_entering() const { meet_half(kAtEntering + W); }
+  KITTENS_DEVICE void arrive_entering() const {
+    arch::named_barrier_arrive(kAtEntering + W, Config::threads / 2);
+  }
 
   // Queries go forward, with the keys' state; keys go back, with the queries'.
   KITTENS_DEVICE int block_of(int step) const {
@@ -29,10 +58,11 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   // Of the window, the block that is not in that of the step before; and the other one, which
   // enters the state behind the step.
   static constexpr int kNew = Config::is_queries ? 1 : 0;
-  static constexpr int kEntering = 1 - kNew;
+  static constexpr int kOld = 1 - kNew;
   KITTENS_DEVICE int entering_block(int step) const {
-    return block_of(step) + Config::first_of_window + kEntering;
+    return block_of(step) + Config::first_of_window + kOld;
   }
+  KITTENS_DEVICE int entering_slot(int step) const { return slot(step, kOld); }
   // Where a block of a step's window is: each block stays for two steps.
   KITTENS_DEVICE int slot(int step, int i) const {
     return (block_of(step) + Config::first_of_window + i) & 1;
@@ -88,7 +118,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   }
   // x, those logits, becomes what their block's values are multiplied by. The columns' sums are
   // there after a barrier.
-  KITTENS_DEVICE void soften_entering(logits& x, int block, const float4 (&factors)[2]) {
+  KITTENS_DEVICE void soften_entering(logits& x, int block, const float2 (&factors)[2]) {
     rows scale;
     if constexpr (Config::is_queries) {
       fill(scale, block < 0 ? 0.0f : 1.0f);
@@ -99,7 +129,7 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
       float of_sums[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto [largest, r, delta, of_largest] = factors[half];
+        const auto [r, delta] = factors[half];
         scale.data[half].set({kStateScale * alpha * r});
         of_sums[half] = -1 / kStateScale * delta;
       }
@@ -110,7 +140,12 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   // Asks for state += features of W · values.
   KITTENS_DEVICE void multiply_into_state(int slot) {
     warpgroup::mma_fence(state);
-    warpgroup::mma_AtB(state, shared.features[W], shared.window_values[slot]);
+    const auto& values = shared.window_values[slot];
+    if constexpr (Values::count == kWidth) {
+      warpgroup::mma_AtB(state, shared.features[W], values);
+    } else {
+      warpgroup::mma_AtB(state, shared.features[W], this->half_of(values, Values::first / kHalf));
+    }
     warpgroup::mma_commit_group();
   }
   KITTENS_DEVICE void add_to_state_sums() {
@@ -119,32 +154,34 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
   }
   // For the next step's products: there after a barrier.
   KITTENS_DEVICE void publish_state() {
+    auto& tile = shared.state[Values::first / kHalf][W];
     if constexpr (Config::is_queries) {
-      warpgroup::store(shared.state[W], state);
+      warpgroup::store(tile, state);
     } else {
-      rt_fl<16, kWidth> unscaled;
+      rt_fl<16, Values::count> unscaled;
       mul(unscaled, state, 1 / kStateScale);
-      warpgroup::store(shared.state[W], unscaled);
+      warpgroup::store(tile, unscaled);
     }
   }
 
+  static constexpr bool kHasSums = Values::first == 0;
   // The state that a run begins with: what the parts of the runs before it add, or of keys of those
   // behind it.
   KITTENS_DEVICE void load_state() {
     zero(state);
     const int column = warpgroup::laneid();
-    float sum = 0;
+    float sum = 0;  // of features; one of the warpgroups that have a state has them
     if constexpr (Config::outputs) {
       const int parts = (Config::is_queries ? run.index : p.runs - 1 - run.index) * p.parts;
 #pragma unroll 1
       for (int i = p.passed && parts > 0 ? parts - 1 : 0; i < parts; ++i) {
         const int part = Config::is_queries ? i : (p.runs - 1) * p.parts - 1 - i;
         add_pieces(state, state_of(part));
-        if (column < kHalf) sum += arch::load_global(part_sums(part) + column);
+        if (kHasSums && column < kHalf) sum += arch::load_global(part_sums(part) + column);
       }
       publish_state();
     }
-    if (column < kHalf) shared.state_sums[W].data[column] = sum;
+    if (kHasSums && column < kHalf) shared.state_sums[W].data[column] = sum;
   }
   // What a part adds.
   KITTENS_DEVICE void store_state() {
@@ -203,7 +240,9 @@ class gradient_base : protected gradient_rows<Config, any_warpgroup> {
     return int64_t{part} * p.batch * p.heads + this->head();
   }
   KITTENS_DEVICE float4* state_of(int part) const {
-    return p.part_states + (state_index(part) * 2 + W) * (kWidth / 8 * 128) + warpgroup::laneid();
+    constexpr int kPieces = kWidth / 8;
+    const int64_t first = (state_index(part) * 2 + W) * kPieces + Values::first / 8;
+    return p.part_states + first * 128 + warpgroup::laneid();
   }
   KITTENS_DEVICE float* part_sums(int part) const {
     return p.state_sums + state_index(part) * kWidth + W * kHalf;

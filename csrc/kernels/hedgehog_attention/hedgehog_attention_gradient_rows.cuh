@@ -6,14 +6,14 @@
 
 namespace thunderkittens::hedgehog_attention_kernels::inline KITTENS_TARGET {
 
-// Which of the two warpgroups a walk is of: of the generic kernel each has code of its own; of
-// Hopper's both run the same, which has room in the caches of instructions.
+// Which of the two softmaxes, and blocks of a window, a warpgroup has: of the generic kernel each
+// has code of its own; of Hopper's both run the same, which has room in the caches of instructions.
 template <int Index>
 struct known_warpgroup {
   static constexpr int W = Index;
 };
 struct any_warpgroup {
-  const int W = warpgroupid();
+  const int W = warpgroupid() % 2;
 };
 
 template <class Config, class Warpgroup>
@@ -28,13 +28,13 @@ class gradient_rows : protected Warpgroup {
   using T = typename Config::type;
   using scores = rt_fl<16, kBlock>;
   using rows = scores::col_vec;   // a value for each of a warp's rows
-  static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of both
-  static constexpr int kAll = kOwn + kConsumers;
+  static constexpr int kOwn = 1;  // barriers: of each warpgroup, and of all
+  static constexpr int kAll = kOwn + Config::threads / 128;
   const gradient_arguments_of<Config>& p;
   gradient_shared_of<Config>& shared;
   const block_run& run;
 
-  KITTENS_DEVICE void meet() const { arch::named_barrier_sync(kAll, kThreads); }
+  KITTENS_DEVICE void meet() const { arch::named_barrier_sync(kAll, Config::threads); }
   KITTENS_DEVICE int block_of(int step) const { return run.begin + step; }
   // The half of the columns of a tile of tokens, or of a state; of the rows of a map.
   template <class Tile>
@@ -64,6 +64,14 @@ class gradient_rows : protected Warpgroup {
     for (int half = 0; half < 2; ++half) {
       shared.of_rows[W][n % kRowValues].data[row_of(half)] = value_of(values, half);
     }
+  }
+  // The sums of all lanes of a row.
+  KITTENS_DEVICE void publish_sum(int n, const float (&sums)[2]) {
+    rows sum;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) sum.data[half].set({sums[half]});
+    finish_row_sum(sum);
+    publish(n, sum);
   }
   KITTENS_DEVICE float published(int warpgroup, int n, int half) const {
     return shared.of_rows[warpgroup][n % kRowValues].data[row_of(half)];
@@ -95,6 +103,19 @@ class gradient_rows : protected Warpgroup {
 #pragma unroll
     for (int i = 0; i < kHalf / 2; ++i) f(i, i / 2 % 2);
   }
+  // Weights and features, which are at most 1, two in a register: float16 has them to 2⁻¹¹ of what
+  // they are, or 2⁻²⁵, where bfloat16 would have them to 2⁻⁸.
+  using packed = rt<half, 16, kHalf>;
+  KITTENS_DEVICE static float element(const scores& x, int i) { return x.data[0][i]; }
+  KITTENS_DEVICE static float element(const packed& x, int i) {
+    float pair[2];
+    unpack<half>(pair[0], pair[1], x.data[0][i / 2]);
+    return pair[i % 2];
+  }
+  // From here on pairs are taken apart anew: else the compiler keeps what it has taken apart
+  // before, in twice as many registers.
+  KITTENS_DEVICE static void stay_packed(packed& x) { arch::wgmma_hold(x.data[0]); }
+  KITTENS_DEVICE static void stay_packed(scores&) {}
   // A value per column, of which a lane has 16: of its element i. Hopper's kernel leaves them in
   // shared memory.
   struct loaded_columns {
@@ -192,133 +213,201 @@ class gradient_rows : protected Warpgroup {
 
   // ---- Gradients of rows ------------------------------------------------------------------------
 
-  // Of each row of queries. s, the scores, become their gradient, and g, the state times dy, the
-  // logits' gradient. Of the generic kernel f, the features, become what the state's part takes of
-  // them, and of d, dy · v, the columns add up to what the state's sums take. `await` gives the
-  // state's sums; behind it d, f and g are there.
+  // What the rows of queries tell each other, both warpgroups of a softmax or of the window:
+  enum row_value { kLargest, kWeights, kWeightedValues, kFeatures, kFeatureValues, kCount };
+
+  // s, the scores of both blocks of a window, become weights without beta. The sign of a weight
+  // says whether its score is the largest: a bit of each in a register of their own takes three
+  // instructions an element. `meet` is where all who have scores meet.
   template <class F>
-  KITTENS_DEVICE void differentiate_queries(logits& f, scores& s, scores& d, scores& g, int step,
-                                            F await) {
+  KITTENS_DEVICE void weigh(scores& s, float (&largest)[2], float (&count)[2], F meet) {
     rows own;
     row_max(own, s);
-    publish(0, own);
-    meet();                             // what was stored last has left shared memory, too
-    float largest[2], sums[5][2] = {};  // of weights, of them times dy · v; of features, likewise
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      largest[half] = fmaxf(published(0, 0, half), published(1, 0, half));
-    }
-    for_each([&](int i, int half) {
-      // The sign of a weight says whether its score is the largest: a bit of each in a register of
-      // their own takes three instructions an element.
-      const float weight = arch::exp2_approx(p.score_scale * (s.data[0][i] - largest[half]));
-      const bool is_largest = s.data[0][i] == largest[half];
-      if (is_largest) sums[4][half] += 1;
-      s.data[0][i] = is_largest ? -weight : weight;
-    });
-    const columns z = await();
-    for_each([&](int i, int half) {
-      const float weight = fabsf(s.data[0][i]);
-      sums[0][half] += weight;
-      sums[1][half] = fmaf(weight, d.data[0][i], sums[1][half]);
-      sums[2][half] = fmaf(f.data[0][i], z(i), sums[2][half]);
-      sums[3][half] = fmaf(f.data[0][i], g.data[0][i], sums[3][half]);
-    });
-#pragma unroll
-    for (int n = 0; n < 5; ++n) {
-      rows sum;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) sum.data[half].set({sums[n][half]});
-      finish_row_sum(sum);
-      publish(n + 1, sum);
-    }
+    publish(kLargest, own);
     meet();
-    const float alpha = arch::load_global(p.alpha + run.head);
-    const float beta = arch::load_global(p.beta + run.head);
-    // Of each row: of a weight's gradient, and of a feature's.
-    float of_values[2], of_weight[2], of_largest[2], of_state[2], of_sums[2], of_feature[2];
-    float scaled[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto total = [&](int n) { return published(0, n, half) + published(1, n, half); };
-      const int token = block_of(step) * kBlock + row_of(half);
-      const float w = total(1), w_values = total(2), l = total(3), l_values = total(4);
-      const float r = token < p.length ? 1 / fmaf(beta, w, alpha * l) : 0;
-      const float x = (r * w_values) * (r * l) - (r * l_values) * (r * w);
-      const float largest_part = alpha * beta * x / total(5);
-      delta[half] = r * fmaf(beta, w_values, alpha * l_values);
-      of_values[half] = p.scale * beta * r;
-      of_weight[half] = -of_values[half] * delta[half];
+      largest[half] = fmaxf(published(0, kLargest, half), published(1, kLargest, half));
+      count[half] = 0;
+    }
+    for_each([&](int i, int half) {
+      if (s.data[0][i] == largest[half]) count[half] += 1;
+      s.data[0][i] = weight_of(s.data[0][i], largest[half]);
+    });
+  }
+  KITTENS_DEVICE float weight_of(float score, float largest) const {
+    const float weight = arch::exp2_approx(fmaf(p.score_scale, score, -p.score_scale * largest));
+    return score == largest ? -weight : weight;
+  }
+  // Of weights, and of them times d, dy · v.
+  template <class Weights>
+  KITTENS_DEVICE void add_up_weights(const Weights& weights, const scores& d,
+                                     const float (&count)[2]) {
+    float sums[2] = {}, values[2] = {};
+    for_each([&](int i, int half) {
+      const float weight = fabsf(element(weights, i));
+      sums[half] += weight;
+      values[half] = fmaf(weight, d.data[0][i], values[half]);
+    });
+    publish_sum(kWeights, sums);
+    publish_sum(kWeightedValues, values);
+    publish_sum(kCount, count);
+  }
+  // Of features times the state's sums, and times g, the state times dy.
+  template <class Features>
+  KITTENS_DEVICE void add_up_features(const Features& f, const scores& g, const columns& z) {
+    float sums[2] = {}, values[2] = {};
+    for_each([&](int i, int half) {
+      sums[half] = fmaf(element(f, i), z(i), sums[half]);
+      values[half] = fmaf(element(f, i), g.data[0][i], values[half]);
+    });
+    publish_sum(kFeatures, sums);
+    publish_sum(kFeatureValues, values);
+  }
+
+  // Of a query, when all sums are there.
+  struct query_factors {
+    float alpha, beta;
+    float r, delta;
+    float x;  // its part of x, for alpha and beta
+  };
+  KITTENS_DEVICE query_factors factors_of_query(int step, int half) const {
+    const auto total = [&](row_value n) { return published(0, n, half) + published(1, n, half); };
+    query_factors of;
+    of.alpha = arch::load_global(p.alpha + run.head);
+    of.beta = arch::load_global(p.beta + run.head);
+    const int token = block_of(step) * kBlock + row_of(half);
+    const float w = total(kWeights), w_values = total(kWeightedValues);
+    const float l = total(kFeatures), l_values = total(kFeatureValues);
+    of.r = token < p.length ? 1 / fmaf(of.beta, w, of.alpha * l) : 0;
+    of.delta = of.r * fmaf(of.beta, w_values, of.alpha * l_values);
+    of.x = (of.r * w_values) * (of.r * l) - (of.r * l_values) * (of.r * w);
+    return of;
+  }
+  // The gradient of queries' scores. The factors are left for the pass of keys.
+  template <class Weights>
+  KITTENS_DEVICE void differentiate_weights(scores& d_scores, const Weights& weights,
+                                            const scores& d, const float (&largest)[2], int step) {
+    float of_values[2], of_weight[2], of_largest[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const query_factors of = factors_of_query(step, half);
+      const float count = published(0, kCount, half) + published(1, kCount, half);
+      const float largest_part = of.alpha * of.beta * of.x / count;
+      of_values[half] = p.scale * of.beta * of.r;
+      of_weight[half] = -of_values[half] * of.delta;
       of_largest[half] = p.scale * largest_part;
-      scaled[half] = alpha * r;
-      of_state[half] = W == 0 ? scaled[half] : -scaled[half];
-      of_sums[half] = -of_state[half] * delta[half];
-      of_feature[half] =
-          -fmaf(of_state[half], published(W, 4, half), of_sums[half] * published(W, 3, half));
       if (W == 0 && arch::lane_id() % 4 == 0) {
-        of_weights += x;
+        of_weights += of.x;
         arch::store_global(factors_of(block_of(step)) + row_of(half),
-                           float4{largest[half], r, delta[half], largest_part});
+                           float4{of.r, of.delta, largest[half], largest_part});
       }
     }
+    differentiate_scores(d_scores, weights, d, of_values, of_weight, of_largest);
+  }
+  // g, the state times dy of queries, becomes the gradient of their logits. Of the generic kernel
+  // f, the features, become what the state's part takes of them, and of d the columns add up to
+  // what the state's sums take.
+  template <class Features>
+  KITTENS_DEVICE void differentiate_logits(Features& f, scores& g, const columns& z, int step,
+                                           scores* d = nullptr) const {
+    float of_state[2], of_sums[2], of_feature[2], scaled[2], delta[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const query_factors of = factors_of_query(step, half);
+      delta[half] = of.delta;
+      scaled[half] = of.alpha * of.r;
+      of_state[half] = W == 0 ? scaled[half] : -scaled[half];
+      of_sums[half] = -of_state[half] * of.delta;
+      of_feature[half] = -fmaf(of_state[half], published(W, kFeatureValues, half),
+                               of_sums[half] * published(W, kFeatures, half));
+    }
     for_each([&](int i, int half) {
-      const bool is_largest = s.data[0][i] < 0;
-      s.data[0][i] = fabsf(s.data[0][i]) * fmaf(of_values[half], d.data[0][i], of_weight[half]);
-      if (is_largest) s.data[0][i] -= of_largest[half];
-      const float feature = f.data[0][i];
+      const float feature = element(f, i);
       const float relative = fmaf(of_sums[half], z(i), of_feature[half]);
       g.data[0][i] = feature * fmaf(of_state[half], g.data[0][i], relative);
       if constexpr (Config::generic) {
-        d.data[0][i] = -scaled[half] * feature * delta[half];
+        d->data[0][i] = -scaled[half] * feature * delta[half];
         f.data[0][i] = kStateScale * scaled[half] * feature;
       }
     });
   }
 
-  // Of queries of this warpgroup's block: s becomes the scores' gradient, and d the weights.
-  KITTENS_DEVICE void differentiate_window(scores& s, scores& d, const float4 (&factors)[2]) const {
-    const float beta = arch::load_global(p.beta + run.head);
-    float share[2], of_values[2], of_weight[2], of_largest[2];
+  template <class Weights>
+  KITTENS_DEVICE static void differentiate_scores(scores& d_scores, const Weights& weights,
+                                                  const scores& d, const float (&of_values)[2],
+                                                  const float (&of_weight)[2],
+                                                  const float (&of_largest)[2]) {
+    for_each([&](int i, int half) {
+      const float weight = element(weights, i);
+      float d_score = fabsf(weight) * fmaf(of_values[half], d.data[0][i], of_weight[half]);
+      if (weight < 0) d_score -= of_largest[half];
+      d_scores.data[0][i] = d_score;
+    });
+  }
+
+  // Of queries of this warpgroup's block, whose factors are known: s, the scores, become weights.
+  KITTENS_DEVICE void weigh(scores& s, const float4 (&factors)[2]) const {
+    for_each([&](int i, int half) { s.data[0][i] = weight_of(s.data[0][i], factors[half].z); });
+  }
+  // … and the gradient of their scores.
+  template <class Weights>
+  KITTENS_DEVICE void differentiate_weights(scores& d_scores, const Weights& weights,
+                                            const scores& d, const float4 (&factors)[2]) const {
+    float of_values[2], of_weight[2], of_largest[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto [largest, r, delta, largest_part] = factors[half];
-      share[half] = beta * r;
-      of_values[half] = p.scale * share[half];
+      const auto [r, delta, largest, largest_part] = factors[half];
+      of_values[half] = p.scale * share_of(factors[half]);
       of_weight[half] = -of_values[half] * delta;
       of_largest[half] = p.scale * largest_part;
     }
-    for_each([&](int i, int half) {
-      const bool is_largest = s.data[0][i] == factors[half].x;
-      const float weight = arch::exp2_approx(p.score_scale * (s.data[0][i] - factors[half].x));
-      s.data[0][i] = weight * fmaf(of_values[half], d.data[0][i], of_weight[half]);
-      if (is_largest) s.data[0][i] -= of_largest[half];
-      d.data[0][i] = share[half] * weight;
-    });
+    differentiate_scores(d_scores, weights, d, of_values, of_weight, of_largest);
   }
-  // The factors of a block of queries; zeros where there is none.
-  KITTENS_DEVICE void load_factors(float4 (&factors)[2], int block) const {
+  // What values' gradients take of dy, of weights, which have a sign.
+  template <class Weights>
+  KITTENS_DEVICE void take_shares(rt<T, 16, kBlock>& shares, const Weights& weights,
+                                  const float4 (&factors)[2]) const {
+    const float share[2] = {share_of(factors[0]), share_of(factors[1])};
+#pragma unroll
+    for (int i = 0; i < kBlock / 4; ++i) {
+      const float by = share[i % 2];
+      shares.data[0][i] =
+          pack<T>(by * fabsf(element(weights, 2 * i)), by * fabsf(element(weights, 2 * i + 1)));
+    }
+  }
+  // What a weight of a query is multiplied by.
+  KITTENS_DEVICE float share_of(const float4& factors) const {
+    return arch::load_global(p.beta + run.head) * factors.x;
+  }
+  // The factors of a block of queries, or the first two of them; zeros where there is none.
+  template <class Factors>
+  KITTENS_DEVICE void load_factors(Factors (&factors)[2], int block) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       factors[half] = {};
       if (block < 0 || block >= p.blocks) continue;
-      factors[half] = arch::load_global(factors_of(block) + row_of(half));
+      const float4* const from = factors_of(block) + row_of(half);
+      factors[half] = arch::load_global(reinterpret_cast<const Factors*>(from));
     }
   }
   // Of keys: g, dS v, becomes the gradient of their logits. f are their features.
-  KITTENS_DEVICE void differentiate_features(const logits& f, scores& g, const columns& dz) const {
+  template <class Features>
+  KITTENS_DEVICE void differentiate_features(Features& f, scores& g, const columns& dz) const {
     float sums[2] = {};
     for_each([&](int i, int half) {
       g.data[0][i] += dz(i);
-      sums[half] = fmaf(f.data[0][i], g.data[0][i], sums[half]);
+      sums[half] = fmaf(element(f, i), g.data[0][i], sums[half]);
     });
     rows inner;
 #pragma unroll
     for (int half = 0; half < 2; ++half) inner.data[half].set({sums[half]});
     finish_row_sum(inner);
+    stay_packed(f);
     const float sign = W == 0 ? 1 : -1;
     for_each([&](int i, int half) {
       const float relative = fmaf(sign, g.data[0][i], -sign * value_of(inner, half));
-      g.data[0][i] = f.data[0][i] * relative;
+      g.data[0][i] = element(f, i) * relative;
     });
   }
 

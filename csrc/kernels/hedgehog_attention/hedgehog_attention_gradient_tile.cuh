@@ -39,6 +39,7 @@ struct hedgehog_gradient_config : hedgehog_pass_config<T, Pass> {
   static constexpr bool generic = false;
   static constexpr bool outputs = Outputs, is_of_parts = !Outputs;
   static constexpr int blocks_per_multiprocessor = Outputs ? 1 : 2;
+  static constexpr int threads = Outputs ? 2 * kThreads : kThreads;
 };
 
 // What a pass is given, beside the tensors that either kernel reads and writes in tiles.
@@ -101,9 +102,9 @@ struct block_run {
   }
 };
 
-// A query's: the largest score of its window (before the scale), 1 / its denominator, dy · y, and
+// A query's: 1 / its denominator, dy · y, the largest score of its window (before the scale), and
 // what each of the largest scores takes of the gradient, for all are relative to it.
-//   float4 {largest, reciprocal, delta, of_largest}
+//   float4 {reciprocal, delta, largest, of_largest}
 
 // A member of shared memory that a pass has, or does without.
 struct nothing {};
@@ -120,7 +121,7 @@ struct hedgehog_attention_gradient_shared {
   row_tile rows, row_values;
   typename Config::token_tile window[2], window_values[2];
   typename Config::square features[2];  // of what enters the state; of keys those of rows before
-  tile_if<Config::outputs, typename Config::state_tile> state[2];  // by softmax, 16-bit
+  row_square state[2][2];  // 16-bit [features, values], by half of the values and softmax
   // By block of the window, or by softmax; d_scores and weights are what gradients go out by.
   row_square d_scores[2], d_logits[2];
   tile_if<Config::is_keys && Config::outputs, typename Config::square> weights[2];

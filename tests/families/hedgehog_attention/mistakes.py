@@ -12,7 +12,8 @@ _FILE = "kernels/hedgehog_attention/hedgehog_attention"
 in_consumer = partial(Mistake, file=f"{_FILE}_consumer.cuh")
 in_features = partial(Mistake, file=f"{_FILE}_features.cuh")
 in_tile = partial(Mistake, file=f"{_FILE}_tile.cuh")
-in_walk = partial(Mistake, file=f"{_FILE}_gradient_walk.cuh")
+in_window = partial(Mistake, file=f"{_FILE}_gradient_window.cuh")
+in_feature_walk = partial(Mistake, file=f"{_FILE}_gradient_features.cuh")
 in_base = partial(Mistake, file=f"{_FILE}_gradient_base.cuh")
 in_passing = partial(Mistake, file=f"{_FILE}_state_passing.cuh")
 in_gradient_tile = partial(Mistake, file=f"{_FILE}_gradient_tile.cuh")
@@ -125,67 +126,100 @@ MISTAKES = (
         "r.index / p.parts;",
         WRONG,
     ),
-    in_walk(
-        "operands_are_read_before_both_have_written",
-        "    this->meet();  // all operands are there, and the products above are done\n",
-        "",
+    in_window(
+        "operands_are_read_before_all_have_written",
+        "this->await(base::kAtOperands);",
+        "this->arrive(base::kAtOperands);",
         rf"{RACE}|{WRONG}",
     ),
-    in_walk(
+    in_window(
         "tiles_are_overwritten_while_they_are_read",
-        "    this->meet();  // rows, queries, and gradients of scores and logits have been read\n",
-        "",
+        "this->await(base::kAtTiles);",
+        "this->arrive(base::kAtTiles);",
         rf"{RACE}|{WRONG}",
     ),
-    in_walk(
-        "features_are_overwritten_while_they_are_read",
-        "    this->meet();  // weights, features and the state have been read\n",
-        "",
+    in_window(
+        "weights_are_overwritten_while_they_are_read",
+        "this->meet();  // weights, features and the state have been read",
+        "this->arrive(base::kAll);",
         rf"{RACE}|{WRONG}",
     ),
-    in_walk(
-        "the_state_is_read_before_it_is_there",
-        "    this->meet();  // results and the state are there, and the window's values have been"
-        " read\n",
-        "",
+    in_window(
+        "halves_of_a_window_have_their_own_largest_scores",
+        "[&] { this->meet_half(base::kAtScores); }",
+        "[] {}",
         rf"{RACE}|{WRONG}",
     ),
-    in_walk(
-        "gradients_are_overwritten_on_their_way",
-        "    if (this->signals()) tma::store_async_read_wait<0>();\n"
-        "    warpgroup::mma_async_wait<2>(x);\n",
-        "    warpgroup::mma_async_wait<2>(x);\n",
+    in_window(
+        "results_leave_before_all_have_written",
+        "    this->meet_own();  // the results of W are there\n",
+        "",
         RACE,
+    ),
+    in_window(
+        "features_enter_before_they_are_there",
+        "this->await_entering();",
+        "this->arrive_entering();",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_window(
+        "gradients_of_queries_are_overwritten_on_their_way",
+        "      if (this->signals()) tma::store_async_read_wait<0>();\n      this->meet();",
+        "      this->meet();",
+        RACE,
+    ),
+    in_window(
+        "gradients_of_keys_are_overwritten_on_their_way",
+        "      if (this->signals()) tma::store_async_read_wait<0>();\n      this->meet_own();",
+        "      this->meet_own();",
+        RACE,
+    ),
+    in_feature_walk(
+        "the_map_takes_gradients_before_both_have_written",
+        "    this->meet_half(base::kAtLogits);  // both have stored theirs\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_feature_walk(
+        "features_are_overwritten_while_they_are_read",
+        "this->meet();  // features and the state have been read",
+        "this->arrive(base::kAll);",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_feature_walk(
+        "features_enter_before_all_warps_have_written",
+        "    this->meet_own();  // all features of W are there\n",
+        "",
+        rf"{RACE}|{WRONG}",
+    ),
+    in_feature_walk(
+        "the_state_is_read_before_it_is_there",
+        "this->await(base::kAtState);",
+        "this->arrive(base::kAtState);",
+        rf"MBARRIER|{RACE}|{WRONG}",
     ),
     in_rows(
         "the_maximum_has_no_gradient",
-        "      if (is_largest) s.data[0][i] -= of_largest[half];\n"
-        "      const float feature = f.data[0][i];\n",
-        "      const float feature = f.data[0][i];\n",
+        "      if (weight < 0) d_score -= of_largest[half];\n",
+        "",
         WRONG,
     ),
     in_rows(
-        "what_is_next_to_the_largest_score_is_the_largest_of_a_query",
-        "const bool is_largest = s.data[0][i] == largest[half];",
-        "const bool is_largest = weight >= 1;",
-        WRONG,
-    ),
-    in_rows(
-        "what_is_next_to_the_largest_score_is_the_largest_of_a_key",
-        "const bool is_largest = s.data[0][i] == factors[half].x;",
-        "const bool is_largest = fabsf(s.data[0][i] - factors[half].x) < 1e-8f;",
+        "what_is_next_to_the_largest_score_is_the_largest",
+        "return score == largest ? -weight : weight;",
+        "return weight >= 1 ? -weight : weight;",
         WRONG,
     ),
     in_rows(
         "equal_scores_do_not_share",
-        "alpha * beta * x / total(5)",
-        "alpha * beta * x",
+        "of.alpha * of.beta * of.x / count;",
+        "of.alpha * of.beta * of.x;",
         WRONG,
     ),
     in_base(
         "the_block_that_is_new_enters_the_state",
-        "kEntering = 1 - kNew;",
-        "kEntering = kNew;",
+        "kOld = 1 - kNew;",
+        "kOld = kNew;",
         rf"{RACE}|{WRONG}",
     ),
     in_base(
