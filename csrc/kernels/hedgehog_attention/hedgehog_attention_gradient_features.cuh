@@ -56,6 +56,8 @@ class feature_walk : gradient_base<Config, half_of_values<0>> {
     this->meet_half(base::kAtLogits);  // both have stored theirs
   }
   // Packed, for there are no registers for float32 beside the state, the map's gradient and g.
+  // (That features of keys are stored with a fence has ptxas compute them before it asks for g;
+  // without one it spills some 270 bytes, not 40.)
   KITTENS_DEVICE void find_features(typename base::packed& f, int step) {
     logits x;
     wait(shared.rows_full, step % 2);
@@ -90,7 +92,7 @@ class feature_walk : gradient_base<Config, half_of_values<0>> {
     warpgroup::store(shared.features[W], x);
     this->meet_own();  // all features of W are there
     this->arrive_entering();
-    wait(shared.window_values_full, step % 2);
+    // That the window's values are there its warpgroups have seen, and met this one since.
     this->multiply_into_state(entering);
     this->add_to_state_sums();
     warpgroup::mma_async_wait<0>(this->state);

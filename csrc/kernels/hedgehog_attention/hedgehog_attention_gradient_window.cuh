@@ -25,7 +25,6 @@ class window_walk : gradient_base<Config, half_of_values<1>> {
     }
     this->load_state();
     this->meet();  // the state is there
-    wait(shared.map_full, 0);
 #pragma unroll 1
     for (int step = 0; step < run.count; ++step) {
       differentiate(step);
@@ -95,7 +94,8 @@ class window_walk : gradient_base<Config, half_of_values<1>> {
     warpgroup::mma_async_wait<0>(d);
   }
 
-  // The gradients of rows, half of the columns each, and of keys those of their values.
+  // The gradients of rows, half of the columns each, and of keys those of their values. That the
+  // map is there the warpgroups of features have seen before the logits' gradients were.
   KITTENS_DEVICE void multiply_back(int step) {
     rt_fl<16, kHalf> d_rows, d_values;
     const auto& map = half_of(shared.map, W);

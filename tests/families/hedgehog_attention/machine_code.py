@@ -13,13 +13,13 @@ GENERIC_FORMS = (
     "tests/families/hedgehog_attention/programs/hedgehog_attention_generic_forms.cu",
     "csrc/kernels/hedgehog_attention/hedgehog_attention_step.cu",
 )
-# Bytes of spill loads, at most: six words of the pass of queries and thirteen of that of keys, whose
+# Bytes of spill loads, at most: six words of the pass of queries and ten of that of keys, whose
 # products, state and gradient of the map are in 128 registers at the same time.
 SPILLS = {
     "hedgehog_attention_gradient<hedgehog_gradient_config<bf16, 1, true>>": 24,
     "hedgehog_attention_gradient<hedgehog_gradient_config<half, 1, true>>": 24,
-    "hedgehog_attention_gradient<hedgehog_gradient_config<bf16, 2, true>>": 52,
-    "hedgehog_attention_gradient<hedgehog_gradient_config<half, 2, true>>": 44,
+    "hedgehog_attention_gradient<hedgehog_gradient_config<bf16, 2, true>>": 40,
+    "hedgehog_attention_gradient<hedgehog_gradient_config<half, 2, true>>": 32,
 }
 # The same of the generic kernel, for other architectures: four words of the pass of queries, whose
 # scores and logits are in registers at the same time.

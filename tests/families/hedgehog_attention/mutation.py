@@ -154,12 +154,6 @@ LISTED: tuple[Listed, ...] = (
     Listed(f"{_FOLDER}_gradient_base.cuh", "gradient_base::signals", *SIGNALS),
     Listed(f"{_FOLDER}_consumer.cuh", "hedgehog_consumer::signals", *SIGNALS),
     Listed(
-        f"{_FOLDER}_gradient_base.cuh",
-        "gradient_base::brings",
-        "limit 2/2 more",
-        "any thread of the first softmax may",
-    ),
-    Listed(
         f"{_FOLDER}_consumer.cuh",
         "hedgehog_consumer::signals",
         "limit 2/2 more|equality negated",
@@ -176,6 +170,30 @@ LISTED: tuple[Listed, ...] = (
         "window_walk::consume",
         "guard 3/3 always",
         "who has asked for no copy waits for none",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_window.cuh",
+        "window_walk::differentiate",
+        "guard [23]/4 always",
+        "who has asked for no copy waits for none",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_window.cuh",
+        "window_walk::differentiate",
+        "barrier number 1/2 more",
+        "the barrier of features' warpgroups, at which none of them is then",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_features.cuh",
+        "feature_walk::differentiate",
+        "barrier number 2/2 less",
+        "the barrier of the window's warpgroups, at which none of them is then",
+    ),
+    Listed(
+        f"{_FOLDER}_gradient_features.cuh",
+        "feature_walk::find_features",
+        "store unfenced",
+        "the logits' gradient is stored next, with a fence, before the others read either",
     ),
     Listed(
         f"{_FOLDER}_generic.cuh",
