@@ -25,6 +25,7 @@ TARGETS = {
     f"{_FOLDER}_gradient_base.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_rows.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_tile.cuh": (BACKWARD, GENERIC_BACKWARD),
+    f"{_FOLDER}_gradient_elements.cuh": (BACKWARD, GENERIC_BACKWARD),
     f"{_FOLDER}_gradient_features.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_parts.cuh": (BACKWARD,),
     f"{_FOLDER}_gradient_window.cuh": (BACKWARD,),
@@ -81,9 +82,9 @@ LISTED: tuple[Listed, ...] = (
         "of the pair's number it matters whether it is odd: tile::across",
     ),
     Listed(
-        f"{_FOLDER}_gradient_rows.cuh",
-        "gradient_rows",
-        "start 2/3 (less|more)",
+        f"{_FOLDER}_gradient_elements.cuh",
+        "gradient_elements",
+        "start 2/2 (less|more|double)",
         "a scale that products are divided by again: roundings alone differ",
     ),
     Listed(
@@ -152,6 +153,12 @@ LISTED: tuple[Listed, ...] = (
         "the first two blocks have no state in front: zeros, whether they are read or not",
     ),
     Listed(f"{_FOLDER}_gradient_base.cuh", "gradient_base::signals", *SIGNALS),
+    Listed(
+        f"{_FOLDER}_gradient_base.cuh",
+        "gradient_base::brings",
+        "equality negated|limit more",
+        "a thread of the other warpgroup of its kind may, which meets the same ones",
+    ),
     Listed(f"{_FOLDER}_consumer.cuh", "hedgehog_consumer::signals", *SIGNALS),
     Listed(
         f"{_FOLDER}_consumer.cuh",
