@@ -96,6 +96,21 @@ def test_gradients_are_those_of_the_definition(case):
         assert (ours - theirs).norm() <= error * (theirs.norm() + 1)
 
 
+def test_equal_scores_share_a_gradient_in_float64():
+    """Of three, each has a third, which no precision has exactly; there are 200 keys, for a part of
+    the gradient that equal scores share is that of what lies before the window."""
+    q, k, v, *fixed = (t for t in cases.make(small(length=200)) if t is not None)
+    leaves = [t.clone().requires_grad_() for t in (torch.zeros_like(q), k, v, *fixed[:4])]
+    *tensors, alpha, beta = leaves
+    ours = thunderkittens.hedgehog_attention(*tensors, alpha=alpha, beta=beta)
+    theirs = cases.definition(*leaves)[0]
+    dy = torch.randn_like(ours)
+    for got, want in zip(
+        torch.autograd.grad(ours, leaves, dy), torch.autograd.grad(theirs, leaves, dy), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("used", range(5))
 def test_gradient_of_one_output_alone(used):
     leaves = leaves_of(small(batch=2))

@@ -183,7 +183,8 @@ hedgehog_attention_gradients hedgehog_attention_backward_by_aten(
   const Tensor dexponentials = at::matmul(dtotals, transposed(b.values));
   const Tensor dvalues = at::matmul(transposed(b.weights()), dtotals);
   const Tensor by_score = b.exponentials * dexponentials;
-  const Tensor is_largest = b.scores == b.largest;
+  // As numbers: a quotient of booleans is float32, whatever is computed in.
+  const Tensor is_largest = (b.scores == b.largest).to(b.scores.scalar_type());
   const Tensor part = is_largest / is_largest.sum(-1, /*keepdim=*/true);
   const Tensor dscores = b.beta * (by_score - by_score.sum(-1, /*keepdim=*/true) * part) * b.scale;
   Tensor dq = at::matmul(dscores, b.keys);
