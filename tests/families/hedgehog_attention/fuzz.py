@@ -134,15 +134,15 @@ def gradients(
     wants = torch.autograd.grad(y, leaves, dy.double())
     tokens = dy.shape[0] * dy.shape[1]
     differ = min(len(t.flatten(0, 1).unique(dim=0)) for t in inputs[:3])
-    keys_repeat = len(inputs[1].flatten(0, 1).unique(dim=0)) < tokens
+    keys_repeat = any(len(keys.unique(dim=0)) < len(keys) for keys in inputs[1])  # in a sequence
     judged = {}
     for name, want in zip(("q", "k", "v", *FIXED), wants, strict=True):
         summed, times = (1.0, 4) if want.dim() == 4 else (tokens / differ**0.5, 4 + 9)
         parts = (1 + sharp) * summed * dy.double().square().mean().sqrt()
         bound = unit * (16 * want.abs().amax() + times * parts) + torch.finfo(dtype).tiny
         if name == "k" and dtype in (FP32, FP64) and keys_repeat:
-            # Whose score is the largest of equal keys is up to roundings, and so is whose gradient
-            # has its part; but for that, their sum is seen in dq.
+            # Products round the scores of equal keys differently, so that which of them is the
+            # largest, and has its part of dk, is not determined: only dk's size is judged.
             bound = bound + 4 * want.abs().amax()
         judged[f"d{name}"] = Judged(want, bound.expand_as(want))
     return judged
