@@ -27,6 +27,7 @@ METHODS = {  # how a Result's `method` begins: what RESULTS.md says of it
     "median": "Where it takes 30 µs or more, each call runs alone with the L2 cache flushed.",
     "sustained": "Where FLOPs are the limit, contenders run in turn under lasting load.",
     "host time": "Host times are taken with the GPU's queue empty.",
+    "token to token": "Generating is timed on the host, from token to token: a run's median.",
     "warm-up": "Warm-up is what a process's first three steps take beyond three of the rest.",
 }
 HEAD = """\
