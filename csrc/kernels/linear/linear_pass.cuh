@@ -207,15 +207,9 @@ struct linear_sums {
   }
 };
 
-// An element of a product, of all warps' sums, with its row's scale and its bias.
+// An element of a product, of its sum: with its row's scale and its bias.
 template <class Config>
-KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear_arguments& p,
-                                int pass, int tile, int row, int col, int feature, float scale) {
-  float sum = 0;
-#pragma unroll
-  for (int w = 0; w < Config::warps; ++w) {
-    sum += arch::load_shared(&shared.of_warp[pass % Config::sum_buffers][w][tile](row, col));
-  }
+KITTENS_DEVICE float product_of(const linear_arguments& p, float sum, int feature, float scale) {
   using T = typename Config::type;
   const auto* bias = static_cast<const T*>(p.tensors.bias);
   if constexpr (Config::weight::kRowScaled) {
@@ -226,33 +220,46 @@ KITTENS_DEVICE float product_of(linear_sums_shared<Config>& shared, const linear
   return bias == nullptr ? sum : sum + convert<float>(arch::load_global(bias + feature));
 }
 
-// Writes the columns of y of a pass, whose sums all warps have shared.
+// Writes the columns of y of a pass, whose sums all warps have shared. At the end of a pass nothing
+// is left to hide a latency: so a thread has one column of each tile, and all that it adds up is on
+// its way at once (6144 × 4096, 16 rows: 3.79 TB/s, not 3.66 column by column).
 template <class Config>
 KITTENS_DEVICE void write_columns(linear_sums_shared<Config>& shared, const linear_arguments& p,
                                   const block_groups<Config>& mine, int pass) {
   using T = typename Config::type;
   const auto* residual = static_cast<const T*>(p.tensors.residual);
-  const int first_group = mine.first_of(pass), cols = mine.count_of(pass) * kGroup;
-  constexpr int kThreads = Config::warps * kWarp;
+  auto& of_warp = shared.of_warp[pass % Config::sum_buffers];
+  constexpr int kThreads = Config::warps * kWarp, kTiles = Config::tiles_of_group;
   int thread = arch::thread_id();
   if constexpr (Config::sum_buffers > 1) {  // while others go on, in turn
     thread = (thread + pass * kWarp) % kThreads;
   }
-  for (int i = thread; i < p.rows * cols; i += kThreads) {
-    const int row = i / cols, group = i % cols / kGroup, col = i % kGroup;
-    const int feature = (first_group + group) * kGroup + col;
-    if (feature >= p.out_features) continue;
-    const int tile = Config::tiles_of_group * group;
-    const float scale = scale_of(shared, p, row);
-    float y = product_of(shared, p, pass, tile, row, col, feature, scale);
-    if constexpr (Config::gated) {
-      const float up =
-          product_of(shared, p, pass, tile + 1, row, col, p.out_features + feature, scale);
-      y = y / (1.0f + expf(-y)) * up;
+  const int col = thread % kGroup, groups = mine.count_of(pass), tiles = kTiles * groups;
+#pragma unroll 1
+  for (int row = thread / kGroup; row < p.rows; row += kThreads / kGroup) {
+    float sums[Config::tiles] = {};
+#pragma unroll
+    for (int tile = 0; tile < Config::tiles; ++tile) {
+#pragma unroll
+      for (int w = 0; w < Config::warps; ++w) {
+        sums[tile] += arch::load_shared(&of_warp[w][tile < tiles ? tile : 0](row, col));
+      }
     }
-    const int64_t at = int64_t{row} * p.out_features + feature;
-    if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
-    arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
+    const float scale = scale_of(shared, p, row);
+#pragma unroll
+    for (int group = 0; group < Config::groups; ++group) {
+      const int feature = (mine.first_of(pass) + group) * kGroup + col;
+      if (group >= groups || feature >= p.out_features) continue;
+      float y = product_of<Config>(p, sums[kTiles * group], feature, scale);
+      if constexpr (Config::gated) {
+        const float up =
+            product_of<Config>(p, sums[kTiles * group + 1], p.out_features + feature, scale);
+        y = y / (1.0f + expf(-y)) * up;
+      }
+      const int64_t at = int64_t{row} * p.out_features + feature;
+      if (residual != nullptr) y += convert<float>(arch::load_global(residual + at));
+      arch::store_global(static_cast<T*>(p.tensors.y) + at, convert<T>(y));
+    }
   }
 }
 
